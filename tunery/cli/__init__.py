@@ -10,4 +10,5 @@ demo                             the whole loop, with a killed node
 completion                       completion for shells
 _api, _options                   what the commands share
 _job_view, _stack_view, _watch   how jobs and stacks look in a terminal
+_verification                    servers and parts that `replay` and `reconcile` compare
 """

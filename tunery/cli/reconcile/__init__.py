@@ -32,26 +32,13 @@ def command(as_json: bool, folders: DataDir) -> None:
     $TUNERY_POSTGRES_DSN) and changes nothing. A difference names its event: topic, partition and
     offset.
     """
+    from tunery.cli._verification import report
     from tunery.cli.reconcile import comparison
 
-    result = asyncio.run(comparison.run(folders))
-    if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.encode(result))
-    else:
-        _show(result)
-    if not result.equal:
-        raise SystemExit(1)
+    report(asyncio.run(comparison.run(folders)), as_json, _show)
 
 
 def _show(result: "Reconciliation") -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from tunery.cli._verification import show_parts
 
-    table = Table("part", "compared", "result")
-    for part in result.parts:
-        mark = Text("equal") if part.difference is None else Text(part.difference, style="red")
-        table.add_row(part.name, f"{part.count} {part.unit}", mark)
-    Console().print(table)
+    show_parts(result.parts, ("part", "compared", "result"))

@@ -4,7 +4,6 @@ The rows that should be there are made of the log with the projections that bill
 run; invoices are made of the ledger, and closed ones compared with their facts on the log.
 """
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -25,12 +24,10 @@ from services.gateway.jobs.tables import USAGE
 from tunery.billing.invoice import Altered, Invoice
 from tunery.billing.lines import PricedJob, PriceMissing
 from tunery.billing.periods import period_of
-from tunery.cli.replay.verify import VerifiedPart, servers
-from tunery.local.errors import LocalError
+from tunery.cli._verification import VerifiedPart, open_servers
 from tunery.local.paths import DataDir
 from tunery.plan.price import usage_micro
-from tunery.runtime.bus.abstract import BusError, Log
-from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
+from tunery.runtime.bus.abstract import Log
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.verbs import Change, Upsert
 
@@ -58,21 +55,8 @@ async def run(folders: DataDir) -> Reconciliation:
 
     Raises LocalError when there are none, or they do not answer.
     """
-    bootstrap, dsn = servers(folders, os.environ)
-    log = KafkaLog(KafkaSettings(bootstrap))
-    try:
+    async with open_servers(folders) as (log, dsn):
         return await reconcile(log, dsn)
-    except asyncpg.UndefinedTableError as error:
-        raise LocalError(
-            f"the database has no tables of the services ({error})", "start them with `tunery up`"
-        ) from error
-    except (BusError, OSError, asyncpg.PostgresError) as error:
-        raise LocalError(
-            f"Kafka at {bootstrap} or its PostgreSQL does not answer: {error}",
-            "see `tunery status`; start the stack with `tunery up`",
-        ) from error
-    finally:
-        await log.close()
 
 
 async def reconcile(log: Log, dsn: str) -> Reconciliation:

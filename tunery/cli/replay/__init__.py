@@ -37,29 +37,17 @@ def command(verify: bool, as_json: bool, folders: DataDir) -> None:
     Reads the log and PostgreSQL of the running stack (or $TUNERY_KAFKA_BOOTSTRAP and
     $TUNERY_POSTGRES_DSN) and changes nothing: rows are rebuilt in scratch schemas.
     """
+    from tunery.cli._verification import report
     from tunery.cli.replay import verify as verification
 
-    result = asyncio.run(verification.run(folders))
-    if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.encode(result))
-    else:
-        _show(result)
-    if not result.equal:
-        raise SystemExit(1)
+    report(asyncio.run(verification.run(folders)), as_json, _show)
 
 
 def _show(result: "Verification") -> None:
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    table = Table("part", "replayed", "live")
-    for part in result.parts:
-        mark = Text("equal") if part.difference is None else Text(part.difference, style="red")
-        table.add_row(part.name, f"{part.count} {part.unit}", mark)
-    console = Console()
-    console.print(table)
+    from tunery.cli._verification import show_parts
+
+    show_parts(result.parts, ("part", "replayed", "live"))
     verdict = "equal to the unit" if result.equal else "[red]different[/red]"
-    console.print(f"{result.records} accepted records folded from offset 0: {verdict}")
+    Console().print(f"{result.records} accepted records folded from offset 0: {verdict}")

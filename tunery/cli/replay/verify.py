@@ -1,34 +1,21 @@
 """Verifies states of streams, rows of projections, and quota against ledger."""
 
 import asyncio
-import os
 import time
-from collections.abc import Mapping
 from typing import Any, Final
 
 import asyncpg
 from msgspec import Struct
 
+from tunery.cli._verification import VerifiedPart, open_servers
 from tunery.cli.replay import rows, states
 from tunery.cli.replay.catalogue import AGGREGATES, PROJECTIONS
-from tunery.local import settings
-from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
-from tunery.runtime.bus.abstract import BusError
-from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
+from tunery.runtime.bus.kafka import KafkaLog
 from tunery.runtime.journal.acceptance import PartitionStopped
 
 SETTLE_S_MAX: Final = 20  # a live system changes while we read: try again
 SETTLE_PAUSE_S: Final = 1.0
-
-
-class VerifiedPart(Struct, frozen=True, kw_only=True):
-    """A stream or table that was rebuilt; `difference` is the first one, null when equal."""
-
-    name: str
-    count: int
-    unit: str
-    difference: str | None = None
 
 
 class Verification(Struct, frozen=True, kw_only=True):
@@ -42,30 +29,8 @@ async def run(folders: DataDir) -> Verification:
 
     Raises LocalError when there are none, or they do not answer.
     """
-    bootstrap, dsn = servers(folders, os.environ)
-    log = KafkaLog(KafkaSettings(bootstrap))
-    try:
+    async with open_servers(folders) as (log, dsn):
         return await until_settled(log, dsn)
-    except asyncpg.UndefinedTableError as error:
-        raise LocalError(
-            f"the database has no tables of the services ({error})", "start them with `tunery up`"
-        ) from error
-    except (BusError, OSError, asyncpg.PostgresError) as error:
-        raise LocalError(
-            f"Kafka at {bootstrap} or its PostgreSQL does not answer: {error}",
-            "see `tunery status`; start the stack with `tunery up`",
-        ) from error
-    finally:
-        await log.close()
-
-
-def servers(folders: DataDir, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Kafka's address and PostgreSQL's, as the environment or the stack says. Raises LocalError."""
-    bootstrap, dsn = environ.get("TUNERY_KAFKA_BOOTSTRAP"), environ.get("TUNERY_POSTGRES_DSN")
-    if bootstrap and dsn:
-        return bootstrap, dsn
-    stack_settings = settings.of_stack(folders, environ)
-    return stack_settings.kafka_bootstrap, stack_settings.postgres_dsn
 
 
 async def until_settled(log: KafkaLog, dsn: str, wait_s_max: float = SETTLE_S_MAX) -> Verification:

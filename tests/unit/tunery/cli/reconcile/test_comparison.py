@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from tests.unit.services.billing.test_project import header
+from tunery.cli._verification import VerifiedPart
 from tunery.cli.main import main
 from tunery.cli.reconcile import comparison
 from tunery.cli.reconcile.comparison import Reconciliation, event_name, first_difference
-from tunery.cli.replay.verify import VerifiedPart
 from tunery.local.paths import DataDir
 
 EXPECTED: dict[Any, Any] = {1: ({"gpu_ms": 5}, "t/0@1"), 2: ({"gpu_ms": 6}, "t/0@2")}

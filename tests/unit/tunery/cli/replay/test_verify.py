@@ -4,13 +4,6 @@ import pytest
 from click.testing import CliRunner
 
 from tunery.cli.main import main
-from tunery.cli.replay.verify import servers
-from tunery.local.paths import DataDir
-
-
-def test_external_servers_need_no_stack(tmp_path: Path) -> None:
-    environ = {"TUNERY_KAFKA_BOOTSTRAP": "k:9092", "TUNERY_POSTGRES_DSN": "postgresql://db/x"}
-    assert servers(DataDir(tmp_path), environ) == ("k:9092", "postgresql://db/x")
 
 
 def test_without_a_stack_a_command_names_the_fix(

@@ -1,0 +1,11 @@
+"""What two commands compare, and how they report it."""
+
+from pathlib import Path
+
+from tunery.cli._verification import servers
+from tunery.local.paths import DataDir
+
+
+def test_external_servers_need_no_stack(tmp_path: Path) -> None:
+    environ = {"TUNERY_KAFKA_BOOTSTRAP": "k:9092", "TUNERY_POSTGRES_DSN": "postgresql://db/x"}
+    assert servers(DataDir(tmp_path), environ) == ("k:9092", "postgresql://db/x")

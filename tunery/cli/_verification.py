@@ -1,0 +1,90 @@
+"""What `replay` and `reconcile` share: a stack's servers, and parts that are equal or not."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol, TypeVar
+
+import asyncpg
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tunery.local import settings
+from tunery.local.errors import LocalError
+from tunery.local.paths import DataDir
+from tunery.runtime.bus.abstract import BusError
+from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
+
+
+class VerifiedPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream or table that was compared; `difference` is the first one, null when equal."""
+
+    name: str
+    count: int
+    unit: str
+    difference: str | None = None
+
+
+class Result(Protocol):
+    """What a command found, part by part."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether no part has a difference."""
+
+
+R = TypeVar("R", bound=Result)
+
+
+@asynccontextmanager
+async def open_servers(folders: DataDir) -> AsyncIterator[tuple[KafkaLog, str]]:
+    """The log and PostgreSQL's address of the stack of `folders`, or as the environment says.
+
+    Raises LocalError when there are none, or they do not answer inside the block.
+    """
+    bootstrap, dsn = servers(folders, os.environ)
+    log = KafkaLog(KafkaSettings(bootstrap))
+    try:
+        yield log, dsn
+    except asyncpg.UndefinedTableError as error:
+        raise LocalError(
+            f"the database has no tables of the services ({error})", "start them with `tunery up`"
+        ) from error
+    except (BusError, OSError, asyncpg.PostgresError) as error:
+        raise LocalError(
+            f"Kafka at {bootstrap} or its PostgreSQL does not answer: {error}",
+            "see `tunery status`; start the stack with `tunery up`",
+        ) from error
+    finally:
+        await log.close()
+
+
+def servers(folders: DataDir, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Kafka's address and PostgreSQL's, as the environment or the stack says. Raises LocalError."""
+    bootstrap, dsn = environ.get("TUNERY_KAFKA_BOOTSTRAP"), environ.get("TUNERY_POSTGRES_DSN")
+    if bootstrap and dsn:
+        return bootstrap, dsn
+    stack_settings = settings.of_stack(folders, environ)
+    return stack_settings.kafka_bootstrap, stack_settings.postgres_dsn
+
+
+def report(result: R, as_json: bool, show: Callable[[R], None]) -> None:
+    """Print a result as JSON, or show it; exit code 1 when something differs."""
+    if as_json:
+        click.echo(msgspec.json.encode(result))
+    else:
+        show(result)
+    if not result.equal:
+        raise SystemExit(1)
+
+
+def show_parts(parts: Sequence[VerifiedPart], columns: tuple[str, str, str]) -> None:
+    """A table of what was compared, with the first difference of each part."""
+    table = Table(*columns)
+    for part in parts:
+        mark = Text("equal") if part.difference is None else Text(part.difference, style="red")
+        table.add_row(part.name, f"{part.count} {part.unit}", mark)
+    Console().print(table)
