@@ -123,6 +123,29 @@ class LeaseMember(Part):
     devices: tuple[int, ...]
 
 
+class Seat(Part):
+    """Slots of one node.
+
+    node_id: the node.
+    slots: how many.
+    """
+
+    node_id: str
+    slots: int
+
+
+class Beneficiary(Part):
+    """The waiting placement that a lease is ended for.
+
+    job_id, attempt: which placement.
+    seats: slots that it will have; nobody else may.
+    """
+
+    job_id: str
+    attempt: int
+    seats: tuple[Seat, ...]
+
+
 class AttemptEnd(Part):
     """How an attempt ended, who ended it, why, and what it used.
 
@@ -475,12 +498,14 @@ class LeaseDraining(Message):
     lease: the lease.
     deadline: when it is killed.
     ended_by, reason: who ended it, and why.
+    beneficiary: the placement that needs its slots, where the scheduler ended it for one.
     """
 
     lease: LeaseRef
     deadline: Ms
     ended_by: EndAuthor
     reason: Reason
+    beneficiary: Beneficiary | None = None
 
 
 class LeaseKilled(Message):

@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=6,  # 6: what jobs are charged, by hour, and refunds of jobs
+    fold_version=7,  # 7: what is expected of leases, and slots bound to placements
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

@@ -6,6 +6,7 @@ from schemas import errors
 from schemas.envelope import Context, Rejected, Tick
 from schemas.pool import (
     AttemptEnd,
+    Beneficiary,
     ClosePlacement,
     Command,
     ConfirmFreed,
@@ -13,6 +14,7 @@ from schemas.pool import (
     EndRequest,
     Event,
     ForgetWork,
+    LeaseDraining,
     LeaseGranted,
     LeaseRef,
     ObserveNodes,
@@ -23,6 +25,7 @@ from schemas.pool import (
     ReportStarted,
     RequestPlacement,
     RetireNode,
+    Seat,
     Token,
     WaitExplained,
     WorkKept,
@@ -31,7 +34,12 @@ from schemas.reasons import ending, refusing
 from schemas.training import work_id_of
 from services.scheduler.domain.pool import closing, deadlines, nodes, reports
 from services.scheduler.domain.pool.nodes import fold
-from services.scheduler.domain.pool.placement import plan_explanations, plan_grants
+from services.scheduler.domain.pool.placement import (
+    PlannedGrant,
+    PlannedPreemption,
+    plan_explanations,
+    plan_pool,
+)
 from services.scheduler.domain.pool.state import (
     Lease,
     Pool,
@@ -50,12 +58,15 @@ def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
     if not facts or isinstance(facts[0], Rejected):
         return facts
     # 2. Grants, on the pool as it is after the fact: a freed slot is given away in the same
-    #    record, so that no reader ever sees it idle beside a job that fits.
+    #    record, so that no reader ever sees it idle beside a job that fits. Then notices to
+    #    leases that have to make room.
     pool = fold(pool, facts, ctx)
-    grants = _grant(pool, ctx)
+    planned = plan_pool(pool, ctx.at)
+    grants = _grant(pool, planned.grants, ctx)
+    notices = _preempt(planned.preemptions, ctx)
     # 3. Explanations for what still waits, last: only now is it known who got nothing.
-    explanations = _explain(fold(pool, grants, ctx))
-    return (*facts, *grants, *explanations)
+    explanations = _explain(fold(pool, (*grants, *notices), ctx))
+    return (*facts, *grants, *notices, *explanations)
 
 
 def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...]:
@@ -150,7 +161,7 @@ def _drain(lease: Lease, request: EndRequest, ctx: Context) -> Event:
     return closing.drain(lease, deadline, request.ended_by, request.reason)
 
 
-def _grant(pool: Pool, ctx: Context) -> tuple[LeaseGranted, ...]:
+def _grant(pool: Pool, grants: tuple[PlannedGrant, ...], ctx: Context) -> tuple[LeaseGranted, ...]:
     """Each grant is a lease with a fencing token of its own: (pool, sequence)."""
     return tuple(
         LeaseGranted(
@@ -166,7 +177,26 @@ def _grant(pool: Pool, ctx: Context) -> tuple[LeaseGranted, ...]:
             members=grant.members,
             notice_ms=notice_ms(grant.placement.max_gpu_ms, grant.placement.slots),
         )
-        for number, grant in enumerate(plan_grants(pool), start=pool.next_lease)
+        for number, grant in enumerate(grants, start=pool.next_lease)
+    )
+
+
+def _preempt(preemptions: tuple[PlannedPreemption, ...], ctx: Context) -> tuple[LeaseDraining, ...]:
+    """Notices to leases of later lanes, in favour of placements of earlier ones."""
+    return tuple(
+        closing.drain(
+            lease,
+            deadlines.drain_deadline(lease, ctx.at),
+            "scheduler",
+            ending("preempted"),
+            Beneficiary(
+                job_id=preemption.placement.job_id,
+                attempt=preemption.placement.attempt,
+                seats=tuple(Seat(node_id=node, slots=slots) for node, slots in preemption.seats),
+            ),
+        )
+        for preemption in preemptions
+        for lease in preemption.leases
     )
 
 

@@ -16,6 +16,7 @@ from schemas.pool import (
     LeaseSeen,
     NodeDescription,
     Placement,
+    Seat,
 )
 from schemas.training import Checkpoint, WorkDescription
 from schemas.units import GpuMs, Ms
@@ -57,6 +58,18 @@ class Ending(Struct, frozen=True, kw_only=True):
     deadline: Ms | None = None
 
 
+class Forecast(Struct, frozen=True, kw_only=True):
+    """What the planner needs to know of a placement after its grant.
+
+    memory_bytes, p50_ms, p90_ms, preemptions: as in its `Placement`.
+    """
+
+    memory_bytes: int = 0
+    p50_ms: Ms = 0
+    p90_ms: Ms = 0
+    preemptions: int = 0
+
+
 class Lease(Struct, frozen=True, kw_only=True):
     """A lease whose money is open, or whose slots are not all free.
 
@@ -64,6 +77,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     members: all that it was granted.
     freed: nodes whose member is free again.
     max_gpu_ms: cap of its billable use.
+    forecast: what the planner expects of it.
     granted_at, started_at: by the pool's clock.
     alive_at: until when all members are proven to have run, if they ran without a break since
         the start. A machine that slept has less elapsed time than that, and it counts.
@@ -83,6 +97,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     members: tuple[LeaseMember, ...]
     freed: tuple[str, ...] = ()
     max_gpu_ms: GpuMs
+    forecast: Forecast = Forecast()
     granted_at: Ms
     started_at: Ms | None = None
     alive_at: Ms = 0
@@ -130,11 +145,13 @@ class Waiting(Struct, frozen=True, kw_only=True):
     placement: what it asks for.
     arrival: orders a lane.
     reason: why it waits, as it was explained last; None: not yet.
+    bound: slots that leases were told to free for it.
     """
 
     placement: Placement
     arrival: int
     reason: Reason | None = None
+    bound: tuple[Seat, ...] = ()
 
 
 class Pool(Struct, frozen=True, kw_only=True):
@@ -164,6 +181,11 @@ class Pool(Struct, frozen=True, kw_only=True):
 
 Pools: TypeAlias = Map[str, Pool]
 INITIAL: Final[Pools] = Map()
+
+
+def is_leasable(node: Node) -> bool:
+    """Whether a node may get new leases."""
+    return node.standing == "up"
 
 
 def lease_key(number: int) -> str:
@@ -222,7 +244,7 @@ def free_devices(pool: Pool) -> dict[str, list[int]]:
     free = {
         node_id: set(range(node.description.slots))
         for node_id, node in pool.nodes.items()
-        if node.standing == "up"
+        if is_leasable(node)
     }
     for lease in pool.leases.values():
         for member in held_members(lease):
