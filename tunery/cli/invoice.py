@@ -105,6 +105,9 @@ def show(tenant: str, period: str, as_csv: bool, as_json: bool, folders: DataDir
 
         for invoice in invoices:
             Console().print(table(tenant, invoice))
+            for rule in invoice["refund_rules"]:
+                words = f"{rule['cause']}: {rule['meaning']}; given back: {rule['given_back']}"
+                Console().print(words, markup=False, highlight=False)
 
 
 @command.command("lines")

@@ -26,7 +26,7 @@ p{white-space:pre-line}
 
 
 def invoice_page(invoice: InvoiceResponse, lines: Sequence[InvoiceLineResponse]) -> str:
-    """The page: seller, buyer, dates, one row for each line, what is to be paid, credit notes."""
+    """The page: seller, buyer, dates, one row for each line, what is to be paid, credit notes, refunds."""
     title = f"Invoice {invoice.number or f'{invoice.id} ({invoice.status})'}"
     return "\n".join(
         (
@@ -42,6 +42,7 @@ def invoice_page(invoice: InvoiceResponse, lines: Sequence[InvoiceLineResponse])
             '</tbody><tfoot><tr><td colspan="4">to pay</td>',
             f'<td class="n">{_amount(invoice.total_micro)}</td></tr></tfoot></table>',
             *_notes(invoice),
+            *_refunds(invoice),
             "</body></html>",
         )
     )
@@ -74,6 +75,17 @@ def _notes(invoice: InvoiceResponse) -> Iterator[str]:
             f"Credit note {note.number}, {_day(note.issued_at)}: {note.reason}, {note.reference}"
         )
         yield f"<p>{escape(words)}: {_amount(note.total_micro)} {escape(invoice.currency)}</p>"
+
+
+def _refunds(invoice: InvoiceResponse) -> Iterator[str]:
+    """Why lines are credited, where some are."""
+    if not invoice.refund_rules:
+        return
+    yield "<h2>Credits on this invoice</h2>"
+    yield "<table><thead><tr><th>cause</th><th>what happened</th><th>given back</th></tr></thead>"
+    for rule in invoice.refund_rules:
+        yield _cells((rule.cause, rule.meaning, rule.given_back), ())
+    yield "</table>"
 
 
 def _cells(texts: Iterable[str], numbers: Iterable[str]) -> str:

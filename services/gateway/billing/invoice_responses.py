@@ -9,6 +9,7 @@ from schemas.units import HOUR_MS
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
 from tunery.billing.invoice import Invoice, Status
 from tunery.billing.lines import Line
+from tunery.plan.refunds import applied_rules
 
 LineKind: TypeAlias = Literal["usage", "credit", "adjustment", "rounding", "tax"]
 LINE_PREFIX = "line_"
@@ -33,13 +34,21 @@ class CreditNoteResponse(Response):
     total_micro: int
 
 
+class RefundRuleResponse(Response):
+    """Why lines with this `cause` are credited, and how much."""
+
+    cause: str
+    meaning: str
+    given_back: str
+
+
 class InvoiceResponse(ListItem):
     """One month in one currency; amounts in millionths of it.
 
     `status`: draft (the month runs), open (it is being closed), closed (it never changes) or
     corrected (it has credit notes). `number` and dates are null until it is closed.
     `amount_micro` is the exact sum of use and adjustments; with `rounding_micro` it is `net_micro`;
-    with the taxes, `total_micro`.
+    with the taxes, `total_micro`. `refund_rules` are those of its credited lines.
     """
 
     id: str
@@ -62,6 +71,7 @@ class InvoiceResponse(ListItem):
     taxes: list[TaxResponse]
     total_micro: int
     credit_notes: list[CreditNoteResponse]
+    refund_rules: list[RefundRuleResponse]
 
 
 class InvoiceLineResponse(ListItem):
@@ -84,6 +94,7 @@ class InvoiceLineResponse(ListItem):
     used_gpu_ms: int = 0
     gpu_ms: int = 0
     overage_gpu_ms: int = 0
+    cause: str | None = None
 
 
 def invoice_id(period: str, currency: str) -> str:
@@ -113,6 +124,10 @@ def invoice_response(invoice: Invoice, unseal: Unseal) -> InvoiceResponse:
         taxes=_taxes(invoice.taxes),
         total_micro=invoice.total_micro,
         credit_notes=[_note(note) for note in invoice.notes],
+        refund_rules=[
+            RefundRuleResponse(cause=rule.cause, meaning=rule.meaning, given_back=rule.given_back)
+            for rule in applied_rules(line.cause for line in invoice.lines)
+        ],
     )
 
 
@@ -165,6 +180,7 @@ def _usage_line(invoice: Invoice, line: Line) -> InvoiceLineResponse:
         used_gpu_ms=line.used_gpu_ms,
         gpu_ms=line.gpu_ms,
         overage_gpu_ms=line.overage_gpu_ms,
+        cause=line.cause or None,
     )
 
 
