@@ -12,6 +12,7 @@ from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts import tenant_routes as tenants
 from services.gateway.accounts import webhook_routes as webhooks
 from services.gateway.accounts.auth import authenticate
+from services.gateway.billing import contract_routes as contracts
 from services.gateway.billing import invoice_routes as invoices
 from services.gateway.billing import statement_routes as statements
 from services.gateway.billing import usage_routes as usage
@@ -77,6 +78,7 @@ def routes() -> FastAPI:
         keys,
         budgets,
         tenants,
+        contracts,
         usage,
         statements,
         invoices,

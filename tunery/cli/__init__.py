@@ -9,6 +9,7 @@ journal, replay, reconcile       the log: inspect it, rebuild all state from it,
 demo                             the whole loop, with a killed node
 completion                       completion for shells
 _api, _options                   what the commands share
+_billing_terms                   billing terms as names and values
 _job_view, _stack_view, _watch   how jobs and stacks look in a terminal
 _verification                    servers and parts that `replay` and `reconcile` compare
 """

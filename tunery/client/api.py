@@ -329,7 +329,7 @@ class Api:
         return self._once("POST", f"/tenants/{part(tenant)}/adjustments", json=body)
 
     def set_billing_terms(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Set what the tenant's invoices say: `buyer`, `taxes`, `due_days` (admin key)."""
+        """Set what the tenant's invoices say and its contract's terms, all of it (admin key)."""
         return self._call("PUT", f"/tenants/{part(tenant)}/billing", json=body)
 
     def create_key(self, tenant: str, body: Mapping[str, Any]) -> KeyObject:
@@ -403,6 +403,10 @@ class Api:
         """The lines of an invoice; their amounts add up to its total."""
         path = f"/invoices/{part(invoice_id)}/lines"
         return self._all(path, query=_of_tenant(tenant), page_max=LINES)
+
+    def billing_terms(self, tenant: str | None = None) -> dict[str, Any]:
+        """What the tenant's invoices say, and its contract's terms."""
+        return self._call("GET", "/billing/terms", params=_of_tenant(tenant))
 
     def usage(
         self, query: Mapping[str, Any], tenant: str | None = None

@@ -117,34 +117,20 @@ class MonthBudgetRequest(Body):
     )
 
 
+Reference = Annotated[
+    str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$")
+]
+
+
 class AdjustmentRequest(Body):
     """`amount_micro`, in millionths of the currency: below zero a credit, above it a charge."""
 
-    reference: Annotated[
-        str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$")
-    ]
+    reference: Reference
     amount_micro: Annotated[StrictInt, Field(ge=-AMOUNT_MICRO_MAX, le=AMOUNT_MICRO_MAX)]
     reason: AdjustmentReason
     period: Annotated[str, StringConstraints(max_length=16)] | None = Field(
         default=None, description="the month, like 2026-11; a closed one gets a credit note"
     )
-
-
-class TaxBody(Body):
-    """A tax on the net amount; `rate_ppm` in millionths of it."""
-
-    name: Annotated[str, StringConstraints(min_length=1, max_length=64)]
-    rate_ppm: Annotated[StrictInt, Field(ge=0, le=1_000_000)]
-
-
-class BillingTermsRequest(Body):
-    """What a tenant's invoices say; what is left out is empty."""
-
-    buyer: Annotated[str, StringConstraints(min_length=1, max_length=1_000)] | None = Field(
-        default=None, description="name, address and tax number as on the invoice"
-    )
-    taxes: Annotated[list[TaxBody], Field(max_length=5)] = Field(default_factory=list)
-    due_days: Annotated[StrictInt, Field(ge=0, le=365)] = 30
 
 
 class RotateKeyRequest(Body):

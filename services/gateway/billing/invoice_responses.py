@@ -7,11 +7,14 @@ from schemas.billing import CreditNote, TaxAmount
 from schemas.ids import derived_id
 from schemas.units import HOUR_MS
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
+from tunery.billing.contract import percent
 from tunery.billing.invoice import Invoice, Status
 from tunery.billing.lines import Line
 from tunery.plan.refunds import applied_rules
 
-LineKind: TypeAlias = Literal["usage", "credit", "adjustment", "rounding", "tax"]
+LineKind: TypeAlias = Literal[
+    "usage", "credit", "discount", "overage", "commitment", "adjustment", "rounding", "tax"
+]
 LINE_PREFIX = "line_"
 
 
@@ -47,8 +50,9 @@ class InvoiceResponse(ListItem):
 
     `status`: draft (the month runs), open (it is being closed), closed (it never changes) or
     corrected (it has credit notes). `number` and dates are null until it is closed.
-    `amount_micro` is the exact sum of use and adjustments; with `rounding_micro` it is `net_micro`;
-    with the taxes, `total_micro`. `refund_rules` are those of its credited lines.
+    `amount_micro` is the exact sum of use, what contract terms add, and adjustments; with
+    `rounding_micro` it is `net_micro`; with the taxes, `total_micro`. `refund_rules` are those of
+    its credited lines.
     """
 
     id: str
@@ -75,7 +79,8 @@ class InvoiceResponse(ListItem):
 
 
 class InvoiceLineResponse(ListItem):
-    """Use or a credit of one job in one hour, an adjustment, the rounding, or a tax.
+    """Use or a credit of one job in one hour, what contract terms add to the whole month (discount,
+    overage, commitment), an adjustment, the rounding, or a tax.
 
     The amounts of all lines add up to the invoice's `total_micro`.
     """
@@ -151,8 +156,11 @@ def _note(note: CreditNote) -> CreditNoteResponse:
 
 
 def line_responses(invoice: Invoice) -> Iterator[InvoiceLineResponse]:
-    """All lines in the order of the bill: use and credits, adjustments, rounding, taxes."""
+    """All lines in the order of the bill: use, contract terms, adjustments, rounding, taxes."""
     yield from (_usage_line(invoice, line) for line in invoice.lines)
+    for added in invoice.contract:
+        words, amount = added.description, added.amount_micro
+        yield _other_line(invoice, added.kind, added.reference, words, amount)
     for entry in invoice.adjustments:
         words = f"{entry.reason}, {entry.reference}"
         yield _other_line(invoice, "adjustment", entry.reference, words, entry.amount_micro)
@@ -160,7 +168,7 @@ def line_responses(invoice: Invoice) -> Iterator[InvoiceLineResponse]:
         words = "to what can be paid"
         yield _other_line(invoice, "rounding", "", words, invoice.rounding_micro)
     for number, tax in enumerate(invoice.taxes):
-        words = f"{tax.rate.name} {tax.rate.rate_ppm / 10_000:g} %"
+        words = f"{tax.rate.name} {percent(tax.rate.rate_ppm)}"
         yield _other_line(invoice, "tax", str(number), words, tax.amount_micro)
 
 
