@@ -158,7 +158,8 @@ def _invoice(
     added = [entry for entry in billed.adjustments if entry.currency == currency]
     notes = tuple(note for note in billed.notes if note.adjustment.currency == currency)
     contract = contract_lines(terms, lines, billed.month, currency, is_own=is_own)
-    amount = sum(entry.amount_micro for entry in (*lines, *contract, *added))
+    amount = sum(line.amount_micro for line in lines) + sum(entry.amount_micro for entry in added)
+    amount += sum(line.amount_micro for line in contract)
     net = round_to_minor(amount, currency)
     taxes = tax_amounts(net, terms.taxes, currency)
     total = net + sum(tax.amount_micro for tax in taxes)

@@ -94,10 +94,13 @@ CORRECTIONS: Final[Mapping[CreditCause, RefundRule]] = {
     )
 }
 RULES: Final[Mapping[CreditCause, RefundRule]] = {
-    refund.cause: RefundRule(refund.cause, refund.meaning, SCOPES[refund.scope])
-    for refund in (*ATTEMPTS.values(), *JOBS.values())
-    if refund.cause is not None
-} | CORRECTIONS
+    **{
+        refund.cause: RefundRule(refund.cause, refund.meaning, SCOPES[refund.scope])
+        for refund in (*ATTEMPTS.values(), *JOBS.values())
+        if refund.cause is not None
+    },
+    **CORRECTIONS,
+}
 
 
 def applied_rules(causes: Iterable[str]) -> tuple[RefundRule, ...]:
