@@ -15,6 +15,9 @@ BOOK: dict[str, Any] = {
 }
 
 
+OTHER = {"version": "2027-02", "effective_from": "2027-02-01"}
+
+
 async def test_money_b3_a_book_is_imported_listed_and_binds_a_new_tenant(api: ControlPlane) -> None:
     imported = await api.api.post("/v1/prices", json=BOOK)
     assert imported.status_code == 201, imported.text
@@ -46,7 +49,7 @@ async def test_money_b3_a_book_is_imported_listed_and_binds_a_new_tenant(api: Co
 async def test_money_b3_a_wrong_book_is_refused_with_the_field_and_the_fix(
     change: dict[str, Any], param: str, words: str, api: ControlPlane
 ) -> None:
-    refused = await api.api.post("/v1/prices", json=BOOK | change)
+    refused = await api.api.post("/v1/prices", json=BOOK | OTHER | change)
     error = refused.json()["error"]
     assert (refused.status_code, error["param"]) == (400, param), error
     assert words in error["message"]
