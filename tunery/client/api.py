@@ -196,7 +196,9 @@ class Api:
 
     def change(self, job_id: str, change: str) -> JobObject:
         """Cancel, pause or resume a job; `change` names which. It can be repeated safely."""
-        return cast("JobObject", self._call("POST", f"/fine_tuning/jobs/{part(job_id)}/{change}"))
+        return cast(
+            "JobObject", self._call("POST", f"/fine_tuning/jobs/{part(job_id)}/{change}")
+        )
 
     def events(self, job_id: str, limit: int | None = None) -> Iterator[EventObject]:
         """Events of a job, newest first."""
@@ -252,7 +254,9 @@ class Api:
 
     def models(self, kind: str | None = None) -> list[ModelObject]:
         params = {} if kind is None else {"type": kind}
-        return cast("list[ModelObject]", (self._call("GET", "/models", params=params))["data"])
+        return cast(
+            "list[ModelObject]", (self._call("GET", "/models", params=params))["data"]
+        )
 
     def model(self, model_id: str) -> dict[str, Any]:
         return self._call("GET", f"/models/{part(model_id)}")
@@ -324,6 +328,17 @@ class Api:
         path = f"/tenants/{part(tenant)}/resume"
         return cast("TenantObject", self._once("POST", path))
 
+    def import_prices(self, book: bytes) -> dict[str, Any]:
+        """Import a price book from the bytes of its file; repeating it changes nothing."""
+        headers = {"content-type": "application/json"}
+        return self._call("POST", "/prices", content=book, headers=headers)
+
+    def price_books(self) -> Iterator[dict[str, Any]]:
+        return self._all("/prices")
+
+    def price_book(self, version: str) -> dict[str, Any]:
+        return self._call("GET", f"/prices/{part(version)}")
+
     def adjust_invoice(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Credit a tenant (`amount_micro` below zero) or charge it; a `reference` counts once."""
         return self._once("POST", f"/tenants/{part(tenant)}/adjustments", json=body)
@@ -333,7 +348,9 @@ class Api:
         return self._call("PUT", f"/tenants/{part(tenant)}/billing", json=body)
 
     def create_key(self, tenant: str, body: Mapping[str, Any]) -> KeyObject:
-        return cast("KeyObject", self._once("POST", f"/tenants/{part(tenant)}/keys", json=body))
+        return cast(
+            "KeyObject", self._once("POST", f"/tenants/{part(tenant)}/keys", json=body)
+        )
 
     def keys(self, tenant: str | None = None) -> Iterator[KeyObject]:
         """Keys of a tenant; None: of the caller's own. The next two methods are alike."""
@@ -342,7 +359,9 @@ class Api:
     def revoke_key(self, key_id: str, tenant: str | None = None) -> KeyObject:
         return cast("KeyObject", self._call("DELETE", f"{_keys(tenant)}/{part(key_id)}"))
 
-    def rotate_key(self, key_id: str, overlap_seconds: int, tenant: str | None = None) -> KeyObject:
+    def rotate_key(
+        self, key_id: str, overlap_seconds: int, tenant: str | None = None
+    ) -> KeyObject:
         """Give a key a new secret; the key_id "current" is the key of this client."""
         path = f"{_keys(tenant)}/{part(key_id)}/rotate"
         return cast(
@@ -399,7 +418,9 @@ class Api:
         query = {**_of_tenant(tenant), **({} if period is None else {"period": period})}
         return self._all("/invoices", query=query, page_max=MONTHS)
 
-    def invoice_lines(self, invoice_id: str, tenant: str | None = None) -> Iterator[dict[str, Any]]:
+    def invoice_lines(
+        self, invoice_id: str, tenant: str | None = None
+    ) -> Iterator[dict[str, Any]]:
         """The lines of an invoice; their amounts add up to its total."""
         path = f"/invoices/{part(invoice_id)}/lines"
         return self._all(path, query=_of_tenant(tenant), page_max=LINES)
