@@ -136,25 +136,6 @@ class AdjustmentRequest(Body):
     )
 
 
-<<<<<<< HEAD
-=======
-class TaxBody(Body):
-    """A tax on the net amount; `rate_ppm` in millionths of it."""
-
-    name: Annotated[str, StringConstraints(min_length=1, max_length=64)]
-    rate_ppm: Annotated[StrictInt, Field(ge=0, le=1_000_000)]
-
-
-class BillingTermsRequest(Body):
-    """What a tenant's invoices say; what is left out is empty."""
-
-    buyer: Annotated[str, StringConstraints(min_length=1, max_length=1_000)] | None = Field(
-        default=None, description="name, address and tax number as on the invoice"
-    )
-    taxes: Annotated[list[TaxBody], Field(max_length=5)] = Field(default_factory=list)
-    due_days: Annotated[StrictInt, Field(ge=0, le=365)] = 30
-
-
 PriceMicro = Annotated[StrictInt, Field(ge=-AMOUNT_MICRO_MAX, le=AMOUNT_MICRO_MAX)]
 
 
@@ -176,7 +157,6 @@ class PriceBookRequest(Body):
         return msgspec.convert(self.model_dump(), PriceBook)
 
 
->>>>>>> main
 class RotateKeyRequest(Body):
     overlap_seconds: Annotated[StrictInt, Field(ge=0, le=OVERLAP_S_MAX)] = Field(
         default=DAY_S, description="how long the old secret stays valid"
