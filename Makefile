@@ -1,7 +1,7 @@
 # Tunery. `make help` lists the targets; each sets up what it needs first.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test pythons check lint types contracts unit fmt integration sim soak bench lock clean
+.PHONY: help setup demo test pythons focus check lint types contracts unit fmt integration sim soak bench lock clean
 MAKEFLAGS += --no-print-directory
 # Our modules are compiled once, not again in each of the hundreds of processes of a test run.
 unexport PYTHONDONTWRITEBYTECODE
@@ -43,6 +43,9 @@ test: check integration ## all that must pass: check, then tests with torch and 
 
 pythons: setup ## quick tests and outages on the oldest and the newest Python found
 	@$(BIN)/python -m tests.pythons
+
+focus: setup ## the FinOps Foundation's validator on exported files; it needs Python 3.12 or newer
+	$(PYTEST) -rs tests/integration/services/exporter/test_focus.py
 
 # Four times the examples of `make check`, here and in the tests with servers.
 integration: export HYPOTHESIS_PROFILE = repeatable

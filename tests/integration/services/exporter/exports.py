@@ -54,13 +54,15 @@ class Exports:
         self.ends: dict[int, int] = {}
         self._waves = count()
 
-    def process(self) -> AbstractAsyncContextManager[Process]:
+    def process(
+        self, every_ms: int = EVERY_MS, rows_max: int = ROWS_MAX
+    ) -> AbstractAsyncContextManager[Process]:
         """A new process of the exporter, which reaches S3 through the gate."""
         environment = {
             **self.stack.env,
             "TUNERY_S3_ENDPOINT": self._endpoint,
-            "TUNERY_EXPORTER_EVERY_MS": str(EVERY_MS),
-            "TUNERY_EXPORTER_ROWS_MAX": str(ROWS_MAX),
+            "TUNERY_EXPORTER_EVERY_MS": str(every_ms),
+            "TUNERY_EXPORTER_ROWS_MAX": str(rows_max),
         }
         return python_process(environment, "-m", "services.exporter")
 

@@ -40,6 +40,11 @@ class S3Gate:
             host, port = server.sockets[0].getsockname()
             yield f"http://{host}:{port}"
 
+    @property
+    def is_armed(self) -> bool:
+        """Whether no process has come to the trap yet."""
+        return self.trap is not None
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         passage = Passage(self, reader, writer)
         with suppress(OSError, asyncio.IncompleteReadError):  # one of both ends has gone
