@@ -8,14 +8,11 @@ from typing import Final
 
 import pytest
 
-from tests.environments import environment
+from tests.focus import validator_programs
 from tests.integration.services.exporter.exports import exports_of_a_stack
-from tests.pythons import interpreters
 
 pytestmark = pytest.mark.timeout(600)
 
-VALIDATOR: Final = ("focus-validator", "2.2.1", "pyarrow<21")  # newer ones need NumPy 2
-PYTHON_MIN: Final = (3, 12)
 WAVES: Final = 3
 EVERY_MS: Final = 2_000
 ROWS_MAX: Final = 1_000
@@ -46,17 +43,6 @@ async def test_exported_files_pass_the_official_validator(tmp_path: Path) -> Non
         assert failed == {NOT_VISIBLE}, kind
         assert results["InvoiceId-C-003-C"] == "PASS"
         assert len(results) - len(failed) >= PASSED_MIN, kind
-
-
-def validator_programs() -> Path:
-    """The validator's environment, which needs a newer Python than Tunery does."""
-    newer = {version: path for version, path in interpreters().items() if version >= PYTHON_MIN}
-    if not newer:
-        pytest.skip("FOCUS was not validated: no Python 3.12 or newer (pyenv install 3.12)")
-    try:
-        return environment(*VALIDATOR, python=newer[min(newer)])
-    except (OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"FOCUS was not validated: its validator cannot be installed ({error})")
 
 
 def validate(programs: Path, file: Path) -> dict[str, str]:
