@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 from services.gateway import health
 from services.gateway.accounts import budget_routes as budgets
 from services.gateway.accounts import key_routes as keys
+from services.gateway.accounts import price_routes as prices
 from services.gateway.accounts import tenant_routes as tenants
 from services.gateway.accounts import webhook_routes as webhooks
 from services.gateway.accounts.auth import authenticate
@@ -77,6 +78,7 @@ def routes() -> FastAPI:
         keys,
         budgets,
         tenants,
+        prices,
         usage,
         statements,
         invoices,

@@ -324,6 +324,17 @@ class Api:
         path = f"/tenants/{part(tenant)}/resume"
         return cast("TenantObject", self._once("POST", path))
 
+    def import_prices(self, book: bytes) -> dict[str, Any]:
+        """Import a price book from the bytes of its file; repeating it changes nothing."""
+        headers = {"content-type": "application/json"}
+        return self._call("POST", "/prices", content=book, headers=headers)
+
+    def price_books(self) -> Iterator[dict[str, Any]]:
+        return self._all("/prices")
+
+    def price_book(self, version: str) -> dict[str, Any]:
+        return self._call("GET", f"/prices/{part(version)}")
+
     def adjust_invoice(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Credit a tenant (`amount_micro` below zero) or charge it; a `reference` counts once."""
         return self._once("POST", f"/tenants/{part(tenant)}/adjustments", json=body)

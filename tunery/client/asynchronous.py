@@ -328,6 +328,17 @@ class AsyncApi:
         path = f"/tenants/{part(tenant)}/resume"
         return cast("TenantObject", await self._once("POST", path))
 
+    async def import_prices(self, book: bytes) -> dict[str, Any]:
+        """Import a price book from the bytes of its file; repeating it changes nothing."""
+        headers = {"content-type": "application/json"}
+        return await self._call("POST", "/prices", content=book, headers=headers)
+
+    def price_books(self) -> AsyncIterator[dict[str, Any]]:
+        return self._all("/prices")
+
+    async def price_book(self, version: str) -> dict[str, Any]:
+        return await self._call("GET", f"/prices/{part(version)}")
+
     async def adjust_invoice(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Credit a tenant (`amount_micro` below zero) or charge it; a `reference` counts once."""
         return await self._once("POST", f"/tenants/{part(tenant)}/adjustments", json=body)

@@ -113,8 +113,8 @@ def _import_prices(
     book = command.book
     if ctx.key != GLOBAL:
         return _reject(errors.MALFORMED, refusing("prices_not_global"))
-    if reason := refuse_book(book, state.books):
-        return _reject(errors.MALFORMED, reason, "version")
+    if refusal := refuse_book(book, state.books):
+        return _reject(errors.MALFORMED, refusal.reason, refusal.field)
     if book.version in state.books:
         return ()
     return (PricesImported(book=book, sha256=command.sha256),)

@@ -4,6 +4,7 @@ import re
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
+import msgspec
 from pydantic import (
     AfterValidator,
     Field,
@@ -19,6 +20,7 @@ from schemas.account import (
 )
 from schemas.billing import (
     AdjustmentReason,
+    PriceBook,
 )
 from services.gateway.web.bodies import (
     Body,
@@ -37,6 +39,7 @@ REDELIVERIES_MAX: Final = 100
 DAY_S: Final = 86_400
 OVERLAP_S_MAX: Final = 30 * DAY_S
 AMOUNT_MICRO_MAX: Final = 10**15
+LANES_MAX: Final = 16
 
 
 def receiver_url(url: str) -> str:
@@ -145,6 +148,27 @@ class BillingTermsRequest(Body):
     )
     taxes: Annotated[list[TaxBody], Field(max_length=5)] = Field(default_factory=list)
     due_days: Annotated[StrictInt, Field(ge=0, le=365)] = 30
+
+
+PriceMicro = Annotated[StrictInt, Field(ge=-AMOUNT_MICRO_MAX, le=AMOUNT_MICRO_MAX)]
+
+
+class PriceBookRequest(Body):
+    """The file of a price book. Amounts in millionths of the currency, for an hour of one GPU.
+
+    What is wrong with its numbers is decided where it is imported.
+    """
+
+    version: Id
+    currency: Name
+    gpu_hour_micro: Annotated[dict[Name, PriceMicro], Field(max_length=LANES_MAX)] = Field(
+        description="lane → price"
+    )
+    token_micro_per_million: PriceMicro = 0
+    effective_from: Name = Field(description="first day (UTC), like 2026-12-01")
+
+    def book(self) -> PriceBook:
+        return msgspec.convert(self.model_dump(), PriceBook)
 
 
 class RotateKeyRequest(Body):
