@@ -8,8 +8,8 @@ from schemas.pool import LeaseMember, Placement
 from schemas.reasons import waiting as waiting_reason
 from schemas.units import Ms
 from services.scheduler.domain.pool.planning.capacity import suits
-from services.scheduler.domain.pool.planning.cluster import Cluster
 from services.scheduler.domain.pool.planning.plan import Plan, plan
+from services.scheduler.domain.pool.planning.planning_state import PlanningState
 from services.scheduler.domain.pool.planning.policy import PRODUCT
 from services.scheduler.domain.pool.planning.requests import (
     LANES,
@@ -99,8 +99,8 @@ def plan_explanations(pool: Pool) -> tuple[PlannedExplanation, ...]:
     return tuple((new + changed)[:EXPLAINED_MAX])
 
 
-def _cluster(pool: Pool, free: dict[str, list[int]], at: Ms) -> Cluster:
-    cluster = Cluster(_nodes(pool), PRODUCT)
+def _cluster(pool: Pool, free: dict[str, list[int]], at: Ms) -> PlanningState:
+    cluster = PlanningState(_nodes(pool), PRODUCT)
     for key, lease in sorted(pool.leases.items()):
         seats = tuple((member.node_id, member.slots) for member in held_members(lease))
         cluster.start(_running(key, lease, seats))

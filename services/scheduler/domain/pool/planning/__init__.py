@@ -7,7 +7,7 @@ requests     what waits, what runs, and where
 policy       parameters: lanes, order, backfill, the bound of preemptions
 capacity     free slots of nodes by kind; best fit and gangs of whole nodes
 queue        what waits, by lane, request class and tenant, in order of service
-cluster      the state that is planned on, changed by one fact at a time
+planning_state  the state that is planned on, changed by one fact at a time
 reservation  when and where the first blocked request will fit, and what may start before it
 victims      leases whose end makes room for a request with the least loss
 plan         one pass over the queue: starts, preemptions, the reservation

@@ -57,7 +57,7 @@ class Capacity:
         if slots < self.free[node_id]:
             self.set_free(node_id, slots)
 
-    def place(self, needs: RequestClass) -> Seats | None:
+    def find_seats(self, needs: RequestClass) -> Seats | None:
         """Where a request of this class fits now; None: nowhere.
 
         The devices with the least memory that suffices come first, so that larger ones are kept

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from schemas.units import Ms
 from services.scheduler.domain.pool.planning.capacity import Capacity
-from services.scheduler.domain.pool.planning.cluster import Cluster
+from services.scheduler.domain.pool.planning.planning_state import PlanningState
 from services.scheduler.domain.pool.planning.queue import in_order, shortest_first
 from services.scheduler.domain.pool.planning.requests import (
     Request,
@@ -61,7 +61,7 @@ class Plan:
     more: bool = False
 
 
-def plan(cluster: Cluster, at: Ms) -> Plan:
+def plan(cluster: PlanningState, at: Ms) -> Plan:
     """What to do now. It changes nothing: the caller does, with the facts that follow."""
     return _Pass(cluster, at).run()
 
@@ -74,7 +74,7 @@ def new_key(request: Request) -> str:
 class _Pass:
     """Working copies of one pass."""
 
-    def __init__(self, cluster: Cluster, at: Ms) -> None:
+    def __init__(self, cluster: PlanningState, at: Ms) -> None:
         self._cluster, self._at, self._policy = cluster, at, cluster.policy
         self._free: Capacity = cluster.capacity.copy()
         self._held = cluster.held.copy()
@@ -141,8 +141,8 @@ class _Pass:
         """Where a request fits now without delaying the reservation."""
         reservation = self._reservation
         if reservation is None or self._at + request.p90_ms <= reservation.at:
-            return self._free.place(request.needs)
-        seats = reservation.spare.place(request.needs)
+            return self._free.find_seats(request.needs)
+        seats = reservation.spare.find_seats(request.needs)
         if seats is not None and all(
             self._free.has_memory(node_id, request.needs) for node_id, _ in seats
         ):
@@ -152,7 +152,7 @@ class _Pass:
     def _pass_over(self, request: Request) -> None:
         """A request does not start: those like it are not tried, and the first one is reserved."""
         needs = request.needs
-        fits_now = self._reservation is not None and self._free.place(needs) is not None
+        fits_now = self._reservation is not None and self._free.find_seats(needs) is not None
         if not fits_now:
             self._full.add(needs)
         if not fits_now or self._policy.shortest_backfill:
@@ -177,7 +177,7 @@ class _Pass:
                 seats = self._fit(request)
                 if seats is not None:
                     self._start(request, seats)
-                elif self._free.place(request.needs) is None:
+                elif self._free.find_seats(request.needs) is None:
                     self._full.add(request.needs)
 
     def _start(self, request: Request, seats: Seats) -> None:

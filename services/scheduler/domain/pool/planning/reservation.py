@@ -64,7 +64,7 @@ def reserve(
             future.fits_on(node_id, needs, future.free[node_id]) for node_id in changed
         ):
             continue
-        seats = future.place(needs)
+        seats = future.find_seats(needs)
         if seats is not None:
             future.take(seats, needs.memory_bytes)
             spare = free.copy()

@@ -43,6 +43,7 @@ class Eviction:
     seats: Seats
 
 
+NodeCost: TypeAlias = tuple[int, str, tuple[Victim, ...]]  # to free a whole node
 Choice: TypeAlias = tuple[int, int, tuple[str, ...]]  # loss, how many, their keys
 
 
@@ -87,22 +88,22 @@ def find_eviction(
         return None
     if needs.slots > largest:
         return _evict_nodes(free, victims, request, largest)
-    found: tuple[Choice, str] | None = None
+    best: tuple[Choice, str] | None = None
     for node_id, on_node in victims.items():
         later = [victim for victim in on_node if victim.lane > request.lane]
         missing = needs.slots - max(0, free.free.get(node_id, -needs.slots))
         if missing < 1 or sum(_slots_on(victim, node_id) for victim in later) < missing:
             continue
-        if found is not None and later[0].loss > found[0][0]:
+        if best is not None and later[0].loss > best[0][0]:
             continue
         if not free.fits_on(node_id, needs, needs.slots):
             continue
         choice = _least_loss(later, node_id, missing)
-        if choice is not None and (found is None or (choice, node_id) < found):
-            found = (choice, node_id)
-    if found is None:
+        if choice is not None and (best is None or (choice, node_id) < best):
+            best = (choice, node_id)
+    if best is None:
         return None
-    (loss, _, keys), node_id = found
+    (loss, _, keys), node_id = best
     return Eviction(keys, loss, ((node_id, needs.slots),))
 
 
@@ -112,19 +113,19 @@ def _slots_on(victim: Victim, node_id: str) -> int:
 
 def _least_loss(victims: Iterable[Victim], node_id: str, missing: int) -> Choice | None:
     """The exact minimum over all subsets that free enough slots of one node."""
-    best: list[Choice | None] = [None] * (missing + 1)
-    best[0] = (0, 0, ())
+    least: list[Choice | None] = [None] * (missing + 1)
+    least[0] = (0, 0, ())
     for victim in victims:
         slots = _slots_on(victim, node_id)
         for needed in range(missing, 0, -1):
-            before = best[max(0, needed - slots)]
+            before = least[max(0, needed - slots)]
             if before is None:
                 continue
             choice = (before[0] + victim.loss, before[1] + 1, (*before[2], victim.key))
-            current = best[needed]
+            current = least[needed]
             if current is None or choice < current:
-                best[needed] = choice
-    return best[missing]
+                least[needed] = choice
+    return least[missing]
 
 
 def _evict_nodes(
@@ -133,25 +134,28 @@ def _evict_nodes(
     """Whole nodes for a gang: of one domain where one has enough, the least loss first."""
     needs = request.needs
     count = -(-needs.slots // size)
-    costs = sorted(
-        (sum(victim.loss for victim in stopped), node.node_id, stopped)
-        for node in free.nodes.values()
-        if node.slots == size
-        and free.fits_on(node.node_id, needs, needs.slots)
-        and (stopped := _all_on(free, victims, node, request)) is not None
-    )
-    by_domain: dict[str, list[tuple[int, str, tuple[Victim, ...]]]] = {}
-    for cost in costs:
+    costs: list[NodeCost] = []
+    for node in free.nodes.values():
+        if node.slots == size and free.fits_on(node.node_id, needs, needs.slots):
+            stopped = _all_on(free, victims, node, request)
+            if stopped is not None:
+                costs.append((sum(victim.loss for victim in stopped), node.node_id, stopped))
+    by_domain: dict[str, list[NodeCost]] = {}
+    for cost in sorted(costs):
         by_domain.setdefault(free.nodes[cost[1]].domain, []).append(cost)
-    enough = [chosen[:count] for _, chosen in sorted(by_domain.items()) if len(chosen) >= count]
-    chosen = min(enough, key=lambda nodes: sum(cost for cost, _, _ in nodes), default=costs[:count])
+    enough = [nodes[:count] for _, nodes in sorted(by_domain.items()) if len(nodes) >= count]
+    chosen = min(enough, key=_total_loss, default=sorted(costs)[:count])
     if len(chosen) < count:
         return None
-    stopped = sorted({victim for _, _, on_node in chosen for victim in on_node})
+    all_stopped = sorted({victim for _, _, on_node in chosen for victim in on_node})
     sizes = [size] * (count - 1) + [needs.slots - size * (count - 1)]
     seats = zip(sorted(node_id for _, node_id, _ in chosen), sizes, strict=True)
-    loss = sum(victim.loss for victim in stopped)
-    return Eviction(tuple(victim.key for victim in stopped), loss, tuple(seats))
+    loss = sum(victim.loss for victim in all_stopped)
+    return Eviction(tuple(victim.key for victim in all_stopped), loss, tuple(seats))
+
+
+def _total_loss(nodes: list[NodeCost]) -> int:
+    return sum(loss for loss, _, _ in nodes)
 
 
 def _all_on(

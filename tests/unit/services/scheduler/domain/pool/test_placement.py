@@ -18,7 +18,6 @@ from services.scheduler.domain.pool.planning.policy import PRODUCT
 from services.scheduler.domain.pool.state import Node, Pool, Waiting
 from tests.unit.services.scheduler.domain.pool.test_state import GANG, PLACEMENT, node, pool
 
-
 AT = 1_000
 GB = 1_000_000_000
 

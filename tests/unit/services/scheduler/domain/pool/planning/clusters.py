@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from schemas.training import Device
-from services.scheduler.domain.pool.planning.cluster import Cluster
 from services.scheduler.domain.pool.planning.plan import Plan, plan
+from services.scheduler.domain.pool.planning.planning_state import PlanningState
 from services.scheduler.domain.pool.planning.policy import PRODUCT, Policy
 from services.scheduler.domain.pool.planning.requests import (
     LANES,
@@ -41,7 +41,7 @@ def request(
     return Request(
         job_id=job_id,
         tenant=tenant,
-        lane=[*LANES].index(lane),  # type: ignore[arg-type]  # a lane's name
+        lane=[*LANES].index(lane),
         needs=needs(slots),
         submitted_at=0,
         p50_ms=hours * HOUR,
@@ -49,9 +49,9 @@ def request(
     )
 
 
-def cluster(of: list[PlanNode], *waiting: Request, policy: Policy = PRODUCT) -> Cluster:
+def cluster(of: list[PlanNode], *waiting: Request, policy: Policy = PRODUCT) -> PlanningState:
     """A cluster in which these requests wait, submitted a second apart."""
-    state = Cluster(of, policy)
+    state = PlanningState(of, policy)
     for number, each in enumerate(waiting):
         state.queue.add(replace(each, submitted_at=number * 1_000))
     return state
@@ -68,7 +68,7 @@ def started(planned: Plan) -> dict[str, Seats]:
     return {start.request.job_id: start.seats for start in planned.starts}
 
 
-def apply(state: Cluster, planned: Plan, at: int) -> None:
+def apply(state: PlanningState, planned: Plan, at: int) -> None:
     """All that starts now has started, and begun to work."""
     for start in planned.starts:
         state.leave_queue(start.request.job_id)
@@ -76,6 +76,6 @@ def apply(state: Cluster, planned: Plan, at: int) -> None:
         state.start(replace(lease, started_at=at, saved_at=at))
 
 
-def plan_at(state: Cluster, at: int) -> Plan:
+def plan_at(state: PlanningState, at: int) -> Plan:
     state.queue.age(at)
     return plan(state, at)

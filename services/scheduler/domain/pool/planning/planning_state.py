@@ -10,7 +10,7 @@ from services.scheduler.domain.pool.planning.queue import Queue
 from services.scheduler.domain.pool.planning.requests import PlanNode, Request, Running, Seats
 
 
-class Cluster:
+class PlanningState:
     """Nodes, leases and the queue.
 
     capacity: what no lease holds.
