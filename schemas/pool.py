@@ -227,9 +227,31 @@ class RegisterNode(Message):
     """An agent starts. Leases of the node's older incarnations end at the last proof of life.
 
     node: the node.
+    joins: it gets leases from `JoinNode` on; otherwise at once.
     """
 
     node: NodeDescription
+    joins: bool = False
+
+
+class JoinNode(Message):
+    """The agent has read the pool's journal, and can take leases.
+
+    node_id, incarnation: who joins.
+    """
+
+    node_id: str
+    incarnation: str
+
+
+class LeaveNode(Message):
+    """The agent is about to leave: what it runs ends in order, and it takes nothing new.
+
+    node_id, incarnation: who leaves.
+    """
+
+    node_id: str
+    incarnation: str
 
 
 class RetireNode(Message):
@@ -240,6 +262,24 @@ class RetireNode(Message):
 
     node_id: str
     incarnation: str
+
+
+class CordonNode(Message):
+    """An operator takes a node out of service: what runs there goes on, and nothing new comes.
+
+    node_id: the node.
+    """
+
+    node_id: str
+
+
+class UncordonNode(Message):
+    """An operator puts a cordoned node back into service; failures before count no more.
+
+    node_id: the node.
+    """
+
+    node_id: str
 
 
 class ObserveNodes(Message):
@@ -357,9 +397,29 @@ class NodeRegistered(Message):
     """The node is up in this incarnation.
 
     node: the node.
+    joining: it gets nothing before `NodeJoined`.
     """
 
     node: NodeDescription
+    joining: bool = False
+
+
+class NodeJoined(Message):
+    """The node may get leases.
+
+    node_id: the node.
+    """
+
+    node_id: str
+
+
+class NodeLeaving(Message):
+    """The node gets nothing new; what runs on it ends in order.
+
+    node_id: the node.
+    """
+
+    node_id: str
 
 
 class NodeRetired(Message):
@@ -371,10 +431,50 @@ class NodeRetired(Message):
     node_id: str
 
 
+class NodeCordoned(Message):
+    """The node gets no new leases until it is uncordoned; also not after a restart of its agent.
+
+    node_id: the node.
+    reason: why.
+    """
+
+    node_id: str
+    reason: Reason
+
+
+class NodeUncordoned(Message):
+    """The node may get leases again.
+
+    node_id: the node.
+    """
+
+    node_id: str
+
+
+class BackOffEnded(Message):
+    """The job may be placed again on nodes that failed under it, where no other node is left.
+
+    job_id: the job.
+    node_ids: the nodes.
+    """
+
+    job_id: str
+    node_ids: tuple[str, ...]
+
+
 class NodesObserved(Message):
     """Proof of life up to `last_seen`, for liveness and for usage slices.
 
     seen: as observed; only nodes that are known in this incarnation.
+    """
+
+    seen: tuple[NodeSeen, ...]
+
+
+class ObservationsDeferred(Message):
+    """What one record could not hold: ticks go on with it.
+
+    seen: as observed.
     """
 
     seen: tuple[NodeSeen, ...]
@@ -553,7 +653,11 @@ class MemberFreed(Message):
 
 Command: TypeAlias = (
     RegisterNode
+    | JoinNode
+    | LeaveNode
     | RetireNode
+    | CordonNode
+    | UncordonNode
     | ObserveNodes
     | DescribeWork
     | ForgetWork
@@ -567,8 +671,14 @@ Command: TypeAlias = (
 )
 Event: TypeAlias = (
     NodeRegistered
+    | NodeJoined
+    | NodeLeaving
     | NodeRetired
+    | NodeCordoned
+    | NodeUncordoned
+    | BackOffEnded
     | NodesObserved
+    | ObservationsDeferred
     | NodeLost
     | WorkKept
     | WorkForgotten

@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from schemas.pool import (
     ConfirmFreed,
     Event,
+    JoinNode,
+    LeaveNode,
     NodeDescription,
     RegisterNode,
     ReportCheckpoint,
@@ -140,7 +142,15 @@ class SimAgent:
 
     def register(self) -> RegisterNode:
         """What it says first."""
-        return RegisterNode(node=self.node)
+        return RegisterNode(node=self.node, joins=True)
+
+    def join(self) -> JoinNode:
+        """What it says once it has read the journal."""
+        return JoinNode(node_id=self.node.node_id, incarnation=self.node.incarnation)
+
+    def leave(self) -> LeaveNode:
+        """What it says when it is told to end."""
+        return LeaveNode(node_id=self.node.node_id, incarnation=self.node.incarnation)
 
     def retire(self) -> RetireNode:
         """What it says last."""

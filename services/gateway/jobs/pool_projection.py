@@ -4,6 +4,7 @@ from typing import assert_never
 
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.pool import (
+    BackOffEnded,
     CheckpointAccepted,
     Event,
     LeaseDraining,
@@ -11,10 +12,15 @@ from schemas.pool import (
     LeaseKilled,
     LeaseStarted,
     MemberFreed,
+    NodeCordoned,
+    NodeJoined,
+    NodeLeaving,
     NodeLost,
     NodeRegistered,
     NodeRetired,
     NodesObserved,
+    NodeUncordoned,
+    ObservationsDeferred,
     PlacementClosed,
     PlacementQueued,
     UsageCredited,
@@ -50,7 +56,13 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
         case PlacementClosed():
             return (_queued(event.tenant, event.job_id, None),)
         case (
-            WorkKept()
+            NodeJoined()
+            | NodeLeaving()
+            | NodeCordoned()
+            | NodeUncordoned()
+            | BackOffEnded()
+            | ObservationsDeferred()
+            | WorkKept()
             | WorkForgotten()
             | WaitExplained()
             | LeaseStarted()

@@ -23,6 +23,8 @@ def evolve(state: NodeState, event: pool.Event) -> NodeState:
                 registered=state.registered or mine,
                 replaced=state.replaced or (state.registered and not mine),
             )
+        case pool.NodeLeaving() if event.node_id == state.node_id:
+            return replace(state, leaving=state.registered)
         case pool.WorkKept():
             job_id = event.description.job_id
             works = (*state.works.get(job_id, ()), event.description)

@@ -386,6 +386,7 @@ class World:
         node.agent, node.retired = SimAgent(described, self.diaries, self.journal), False
         self._beat(node, node.agent)
         self._report(node.agent.register())
+        self._report(node.agent.join())
 
     def _beat(self, node: WorldNode, agent: SimAgent) -> None:
         if self.at < self.away_until:
