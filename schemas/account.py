@@ -1,6 +1,7 @@
 """Stream `account` (key: tenant, owner: billing): tenants, plans, API keys, webhooks, prices.
 
-Price books are global: `ImportPrices` is sent once to every partition, with the global key.
+Price books are global, with the global key. `ImportPrices` goes to PRICES_PARTITION, which alone
+judges a book; billing sends on to the other partitions what was imported there.
 """
 
 from typing import Final, Literal, TypeAlias, get_args
@@ -14,6 +15,7 @@ from schemas.units import GpuMs, Ms
 
 Lane: TypeAlias = Literal["premium", "standard", "free"]
 LANES: Final[tuple[str, ...]] = get_args(Lane)
+PRICES_PARTITION: Final = 0
 DeliveryOutcome: TypeAlias = Literal["delivered", "gave_up", "gone", "refused"]
 PlanStart: TypeAlias = Literal["now", "next_month"]
 

@@ -46,17 +46,107 @@ class TaxAmount(Part):
     amount_micro: Micro
 
 
+class Months(Part):
+    """Calendar months (UTC) in a row.
+
+    first: the first of them: "2026-11"; None: no beginning.
+    last: the last of them; None: no end.
+    """
+
+    first: str | None = None
+    last: str | None = None
+
+
+class Discount(Part):
+    """Less than the list price of GPU time.
+
+    reference: the contract's name for it; once in a tenant's terms.
+    rate_ppm: in millionths of the list price.
+    lane: of the use; None: any.
+    months: of the use.
+    """
+
+    reference: str
+    rate_ppm: int
+    lane: str | None = None
+    months: Months = Months()
+
+
+class OveragePrice(Part):
+    """What GPU time above the soft limit of its month costs.
+
+    surcharge_ppm: more than the list price, in millionths of it.
+    gpu_hour_micro: instead of the list price; None: the surcharge counts.
+    currency: of `gpu_hour_micro`.
+    """
+
+    surcharge_ppm: int = 0
+    gpu_hour_micro: Micro | None = None
+    currency: str = ""
+
+
+class Commitment(Part):
+    """The least that is billed for a month's use, before taxes.
+
+    reference: the contract's name for it.
+    amount_micro: for each month.
+    currency: of the amount.
+    months: in which it is due.
+    """
+
+    reference: str
+    amount_micro: Micro
+    currency: str
+    months: Months = Months()
+
+
 class BillingTerms(Part):
     """To whom a tenant's invoices are made out, and what is on them besides use.
 
     buyer: name and address as on the invoice, tax number included; None: the tenant's id.
     taxes: on the net amount, each by itself.
     due_days: from the invoice to its payment.
+    seller: name and address as on the invoice; empty: that of the installation.
+    discounts: on the list price of GPU time; those of the same use are added.
+    overage: what time above the soft limit costs; None: the list price.
+    commitment: the least that a month costs; None: nothing.
     """
 
     buyer: Sealed | None = None
     taxes: tuple[TaxRate, ...] = ()
     due_days: int = 30
+    seller: str = ""
+    discounts: tuple[Discount, ...] = ()
+    overage: OveragePrice | None = None
+    commitment: Commitment | None = None
+
+
+class PrepaidCredit(Part):
+    """Money that was paid in advance for invoices to come.
+
+    reference: of the payment; once for each tenant.
+    amount_micro: in whole minor units of the currency.
+    currency: of the amount.
+    last_month: the last month whose invoice it may pay: "2027-10"; None: any.
+    """
+
+    reference: str
+    amount_micro: Micro
+    currency: str
+    last_month: str | None = None
+
+
+class PrepaidUse(Part):
+    """What a prepaid credit pays of an invoice.
+
+    reference: the credit.
+    amount_micro: that it pays.
+    left_micro: of the credit after that.
+    """
+
+    reference: str
+    amount_micro: Micro
+    left_micro: Micro
 
 
 class Bill(Part):
@@ -64,7 +154,7 @@ class Bill(Part):
 
     currency: of all amounts.
     gpu_ms: billed use less credits.
-    amount_micro: sum of lines and adjustments, exact.
+    amount_micro: sum of lines, adjustments and what contract terms add, exact.
     net_micro: the same in whole minor units of the currency; the difference is shown as rounding.
     taxes: on the net amount.
     total_micro: what is to be paid: net amount and taxes.
@@ -72,6 +162,8 @@ class Bill(Part):
     number: counts the tenant's invoices without a gap; empty until the month is closed.
     issued_at: when the month was closed.
     due_at: until when it is to be paid.
+    prepaid: what of the total was paid in advance.
+    carried_micro: a total below zero that became a prepaid credit, as a positive amount.
     """
 
     currency: str
@@ -84,6 +176,8 @@ class Bill(Part):
     number: str = ""
     issued_at: Ms = 0
     due_at: Ms = 0
+    prepaid: tuple[PrepaidUse, ...] = ()
+    carried_micro: Micro = 0
 
 
 class CreditNote(Part):

@@ -111,6 +111,14 @@ RefusalCode: TypeAlias = Literal[
     "prices_overlap",  # version, other: same currency and first day
     "tax_out_of_range",
     "due_days_out_of_range",  # limit
+    "discounts_at_most",  # limit
+    "discount_references",  # two have the same
+    "discount_out_of_range",  # reference
+    "discounts_above_all",  # lane: together they are more than its price
+    "months_malformed",  # reference: not like 2026-11, or the last before the first
+    "overage_out_of_range",  # limit: of the surcharge, in millionths
+    "commitment_out_of_range",  # limit
+    "currency_of_another",  # currency, own: the tenant's
     # files
     "file_exists",  # file_id
     "file_missing",  # file_id

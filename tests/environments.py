@@ -12,14 +12,20 @@ STAMP: Final = "complete"
 INSTALL_S_MAX: Final = 240
 
 
-def environment(name: str, version: str) -> Path:
-    """The folder of its programs; made once for each version, kept with the other downloads."""
+def environment(name: str, version: str, *others: str, python: Path | None = None) -> Path:
+    """The folder of its programs; made once for each version, kept with the other downloads.
+
+    others: packages that it needs besides, as requirements. python: None: ours.
+    Raises CalledProcessError, TimeoutExpired.
+    """
     folder = cache_dir() / "tests" / f"{name}-{version}"
     programs = folder / "bin"
     if not (folder / STAMP).exists():
-        uv, python = find_uv(), str(programs / "python")
-        _run(uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder))
-        _run(uv, "pip", "install", "--quiet", "--python", python, f"{name}=={version}")
+        uv, inside = find_uv(), str(programs / "python")
+        _run(
+            uv, "venv", "--quiet", "--clear", "--python", str(python or sys.executable), str(folder)
+        )
+        _run(uv, "pip", "install", "--quiet", "--python", inside, f"{name}=={version}", *others)
         (folder / STAMP).touch()
     return programs
 

@@ -1,9 +1,12 @@
-"""Commands to other streams that follow from `account`: `job` gets the limits in force."""
+"""Commands that follow from `account`: limits for `job`, price books for all partitions."""
 
 from schemas.account import (
+    PRICES_PARTITION,
     Event,
+    ImportPrices,
     PlanScheduled,
     PlanSet,
+    PricesImported,
     TenantCreated,
     TenantResumed,
     TenantSuspended,
@@ -15,11 +18,13 @@ from schemas.envelope import Header
 from schemas.job import (
     SetLimits,
 )
+from schemas.model import GLOBAL
+from schemas.topics import PARTITIONS
 from tunery.runtime.verbs import Send
 
 
 def react_account(header: Header, event: Event) -> tuple[Send, ...]:
-    """What binds a tenant's admissions, for `job`, whenever it changes."""
+    """What binds a tenant's admissions, for `job`, whenever it changes; books for everybody."""
     match event:
         case TenantCreated() | PlanSet():
             return (Send("job", header.key, header.tenant, SetLimits(terms=event.terms)),)
@@ -29,5 +34,11 @@ def react_account(header: Header, event: Event) -> tuple[Send, ...]:
         case TenantSuspended() | TenantResumed():
             suspension = SetSuspension(suspended=isinstance(event, TenantSuspended))
             return (Send("job", header.key, header.tenant, suspension),)
+        case PricesImported() if header.partition == PRICES_PARTITION:
+            command = ImportPrices(book=event.book, sha256=event.sha256)
+            others = (number for number in range(PARTITIONS) if number != PRICES_PARTITION)
+            return tuple(
+                Send("account", GLOBAL, GLOBAL, command, partition=number) for number in others
+            )
         case _:
             return ()

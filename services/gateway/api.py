@@ -9,9 +9,11 @@ from starlette.types import ASGIApp
 from services.gateway import health
 from services.gateway.accounts import budget_routes as budgets
 from services.gateway.accounts import key_routes as keys
+from services.gateway.accounts import price_routes as prices
 from services.gateway.accounts import tenant_routes as tenants
 from services.gateway.accounts import webhook_routes as webhooks
 from services.gateway.accounts.auth import authenticate
+from services.gateway.billing import contract_routes as contracts
 from services.gateway.billing import invoice_routes as invoices
 from services.gateway.billing import statement_routes as statements
 from services.gateway.billing import usage_routes as usage
@@ -77,6 +79,8 @@ def routes() -> FastAPI:
         keys,
         budgets,
         tenants,
+        contracts,
+        prices,
         usage,
         statements,
         invoices,

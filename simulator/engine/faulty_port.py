@@ -42,9 +42,14 @@ class FaultyPort:
         self.cancel_after: int | None = None  # awaits from now until a task is cancelled
         self._running = asyncio.Event()
         self._running.set()
+        self._asleep_since: Ms | None = None  # by virtual time
+        self._slept_ms: Ms = 0
 
     def monotonic_ms(self) -> Ms:
-        return self.broker.clock.monotonic_ms()
+        """Of its machine; it stands still while that sleeps."""
+        awake_until = self._asleep_since
+        now_ms = self.broker.clock.monotonic_ms() if awake_until is None else awake_until
+        return now_ms - self._slept_ms
 
     def now_ms(self) -> Ms:
         return self.broker.clock.true_ms()
@@ -57,7 +62,23 @@ class FaultyPort:
         self._running.clear()
 
     def resume(self) -> None:
-        self._running.set()
+        if self._asleep_since is None:
+            self._running.set()
+
+    def fall_asleep(self) -> bool:
+        """Its machine sleeps, and its monotonic clock stands. False: it sleeps already."""
+        if self._asleep_since is not None:
+            return False
+        self.pause()
+        self._asleep_since = self.broker.clock.monotonic_ms()
+        return True
+
+    def wake_up(self) -> None:
+        """Its machine goes on, from the monotonic time at which it fell asleep."""
+        if self._asleep_since is not None:
+            self._slept_ms += self.broker.clock.monotonic_ms() - self._asleep_since
+            self._asleep_since = None
+            self.resume()
 
     async def pass_through(self, latency_ms: float = 4) -> None:
         """Called around every await of a process, before and after its effect."""

@@ -1,13 +1,23 @@
-"""Random years: late rows, repeated rows, month ends, two price books, changed limits, taxes."""
+"""Random years: late rows, repeated rows, month ends, two price books, changed limits and terms."""
 
 from collections import Counter
+from fractions import Fraction
 from random import Random
 
 import pytest
 from msgspec.structs import replace
 
-from schemas.billing import BillingTerms, InvoiceAdjustment, Statement, TaxRate
-from schemas.units import HOUR_MS
+from schemas.billing import (
+    BillingTerms,
+    Commitment,
+    Discount,
+    InvoiceAdjustment,
+    Months,
+    OveragePrice,
+    Statement,
+    TaxRate,
+)
+from schemas.units import HOUR_MS, PPM
 from tests.unit.tunery.billing.test_invoice import BOOKS, DOLLARS, row
 from tunery.billing.currency import minor_unit_micro
 from tunery.billing.invoice import BilledMonth, Invoice, close_invoice, make_invoices
@@ -62,6 +72,29 @@ class Year:
             )
         )
 
+    def contract(self) -> BillingTerms:
+        """Other terms at each closing: closed months keep theirs."""
+        names = [month.name for month in MONTHS]
+        discounts = tuple(
+            Discount(
+                reference=f"K-{number}",
+                rate_ppm=self.random.randrange(1, 500_000),
+                lane=self.random.choice((None, "standard", "free")),
+                months=Months(first=self.random.choice((None, *names[:6]))),
+            )
+            for number in range(self.random.randrange(3))
+        )
+        surcharge = OveragePrice(surcharge_ppm=self.random.randrange(1, 10**6))
+        dearer = OveragePrice(gpu_hour_micro=self.random.randrange(10**7), currency="EUR")
+        least = Commitment(
+            reference="K-9", amount_micro=self.random.randrange(1, 10**8), currency="EUR"
+        )
+        return BillingTerms(
+            discounts=discounts,
+            overage=self.random.choice((None, surcharge, dearer)),
+            commitment=self.random.choice((None, least)),
+        )
+
     def close(self, month: Period) -> None:
         rates = tuple(
             TaxRate(name=f"tax {rate}", rate_ppm=rate)
@@ -75,7 +108,7 @@ class Year:
             month=month,
             soft_gpu_ms=self.random.randrange(10 * HOUR_MS),
             currency="EUR",
-            terms=BillingTerms(taxes=rates),
+            terms=replace(self.contract(), taxes=rates),
             adjustments=tuple(self.adjustments.get(month.name, ())),
         )
         share = BillShare(month=month, late=late, cut=cut)
@@ -129,6 +162,7 @@ def test_money_conserved_in_random_years(first: int) -> None:
             assert year.invoices(period(name)) == issued, seed
         for invoice in invoices:
             expect_sums(invoice)
+            expect_terms(invoice, year)
         lines = [line for invoice in invoices for line in invoice.lines]
         assert sum(line.gpu_ms for line in lines) == sum(row.gpu_ms for row in year.rows.values())
         costs = Counter[str]()
@@ -143,11 +177,46 @@ def test_money_conserved_in_random_years(first: int) -> None:
 
 
 def expect_sums(invoice: Invoice) -> None:
-    """Lines, adjustments, rounding and taxes are the total, in whole minor units."""
+    """Lines of all kinds, rounding and taxes are the total, in whole minor units."""
     exact = sum(line.amount_micro for line in invoice.lines)
+    exact += sum(line.amount_micro for line in invoice.contract)
     exact += sum(entry.amount_micro for entry in invoice.adjustments)
     taxes = sum(tax.amount_micro for tax in invoice.taxes)
     assert exact + invoice.rounding_micro + taxes == invoice.total_micro
     unit = minor_unit_micro(invoice.currency)
     assert invoice.net_micro % unit == taxes % unit == 0
     assert abs(invoice.rounding_micro) * 2 <= unit
+
+
+def expect_terms(invoice: Invoice, year: Year) -> None:
+    """Each contract line is what the terms of the closing say, computed here once more."""
+    closed = {entry.period: entry.terms for entry in year.closed}
+    terms = closed.get(invoice.period)
+    if terms is None:
+        assert invoice.contract == ()
+        return
+    of_kind = Counter[str]()
+    for line in invoice.contract:
+        of_kind[line.kind] += line.amount_micro
+    exact = sum(
+        (
+            Fraction(line.amount_micro * discount.rate_ppm, PPM)
+            for line in invoice.lines
+            for discount in terms.discounts
+            if discount.lane in (None, line.lane)
+            and (discount.months.first or "") <= line.starts_at[:7]
+        ),
+        Fraction(0),
+    )
+    assert abs(of_kind["discount"] + exact) <= Fraction(len(invoice.contract), 2)
+    if terms.overage is None or invoice.overage_gpu_ms == 0:
+        assert of_kind["overage"] == 0
+    least = terms.commitment
+    own = sum(line.amount_micro for line in invoice.lines if line.starts_at[:7] == invoice.period)
+    own += sum(
+        line.amount_micro
+        for line in invoice.contract
+        if line.kind == "overage" or line.reference.endswith(f"/{invoice.period}")
+    )
+    missing = 0 if least is None or invoice.currency != "EUR" else least.amount_micro - own
+    assert of_kind["commitment"] == max(missing, 0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import date
-from typing import Final
+from typing import Final, NamedTuple
 
 from schemas.account import LANES
 from schemas.billing import PriceBook
@@ -14,25 +14,40 @@ from tunery.billing.currency import is_currency
 PRICE_MICRO_MAX: Final[Micro] = 10**12
 
 
-def refuse_book(book: PriceBook, known: Mapping[str, PriceBook]) -> Reason | None:
+class BookRefusal(NamedTuple):
+    """Why a book cannot be imported, and the field that is to be corrected."""
+
+    reason: Reason
+    field: str
+
+
+def refuse_book(book: PriceBook, known: Mapping[str, PriceBook]) -> BookRefusal | None:
     """Why a book cannot be imported beside the known ones, None: it can."""
     version, prices = book.version, book.gpu_hour_micro
     if version in known and known[version] != book:
-        return refusing("prices_changed_content", version=version)
+        return BookRefusal(refusing("prices_changed_content", version=version), "version")
     if not is_currency(book.currency):
-        return refusing("prices_currency", version=version)
+        return BookRefusal(refusing("prices_currency", version=version), "currency")
     if not _is_day(book.effective_from):
-        return refusing("prices_date", version=version)
+        return BookRefusal(refusing("prices_date", version=version), "effective_from")
     if not prices or not set(prices) <= set(LANES):
-        return refusing("prices_lanes", version=version)
-    if not all(0 <= micro <= PRICE_MICRO_MAX for micro in prices.values()):
-        return refusing("prices_out_of_range", version=version, limit=PRICE_MICRO_MAX)
+        return BookRefusal(refusing("prices_lanes", version=version), "gpu_hour_micro")
+    for lane, micro in sorted(prices.items()):
+        if not 0 <= micro <= PRICE_MICRO_MAX:
+            return _out_of_range(version, f"gpu_hour_micro.{lane}")
     if book.token_micro_per_million != 0:
-        return refusing("prices_of_tokens", version=version)
+        return BookRefusal(refusing("prices_of_tokens", version=version), "token_micro_per_million")
     for other in known.values():
         if other.version != version and _begin_together(other, book):
-            return refusing("prices_overlap", version=version, other=other.version)
+            overlap = refusing("prices_overlap", version=version, other=other.version)
+            return BookRefusal(overlap, "effective_from")
     return None
+
+
+def _out_of_range(version: str, field: str) -> BookRefusal:
+    return BookRefusal(
+        refusing("prices_out_of_range", version=version, limit=PRICE_MICRO_MAX), field
+    )
 
 
 def newest_book(books: Iterable[PriceBook], today: str) -> PriceBook | None:

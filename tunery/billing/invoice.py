@@ -1,7 +1,8 @@
 """Invoices of a month, one for each currency: pure functions of usage, prices and terms.
 
-Lines and adjustments are exact to the millionth, and their sum is right to the unit by
-construction. What is paid is rounded once to the currency's minor unit, and each tax once.
+Lines, what contract terms add, and adjustments are exact to the millionth, and their sum is right
+to the unit by construction. What is paid is rounded once to the currency's minor unit, and each
+tax once.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,6 +16,7 @@ from schemas.billing import (
     BillingTerms,
     CreditNote,
     InvoiceAdjustment,
+    PrepaidUse,
     PriceBook,
     Statement,
     TaxAmount,
@@ -22,6 +24,7 @@ from schemas.billing import (
 )
 from schemas.sealed import Sealed
 from schemas.units import PPM, GpuMs, Micro, Ms, divide_half_even
+from tunery.billing.contract import ContractLine, contract_lines
 from tunery.billing.currency import minor_unit_micro, round_to_minor
 from tunery.billing.lines import BilledUsage, Line, bill_lines
 from tunery.billing.periods import Period
@@ -64,10 +67,14 @@ class Invoice(Struct, frozen=True, kw_only=True):
     status: `draft`: the month runs; `open`: it is over and being closed; `closed`: it never
       changes; `corrected`: it has credit notes.
     number, issued_at, due_at: None until it is closed.
-    amount_micro: exact sum of the amounts of lines and adjustments; `gpu_ms`: that of times.
+    amount_micro: exact sum of the amounts of lines, contract lines and adjustments; `gpu_ms`: that
+      of times.
     rounding_micro: what makes it whole minor units.
     net_micro: `amount_micro` with the rounding.
     total_micro: `net_micro` with all taxes.
+    prepaid: what of the total was paid in advance; decided when the month is closed.
+    carried_micro: a total below zero that became a prepaid credit, as a positive amount.
+    due_micro: what is to be paid: `total_micro` less `prepaid`, with `carried_micro`.
     """
 
     tenant: str
@@ -80,6 +87,7 @@ class Invoice(Struct, frozen=True, kw_only=True):
     seller: str
     buyer: Sealed | None
     lines: tuple[Line, ...]
+    contract: tuple[ContractLine, ...]
     adjustments: tuple[InvoiceAdjustment, ...]
     taxes: tuple[TaxAmount, ...]
     notes: tuple[CreditNote, ...]
@@ -92,6 +100,9 @@ class Invoice(Struct, frozen=True, kw_only=True):
     rounding_micro: Micro
     net_micro: Micro
     total_micro: Micro
+    prepaid: tuple[PrepaidUse, ...]
+    carried_micro: Micro
+    due_micro: Micro
 
 
 def make_invoices(
@@ -109,15 +120,18 @@ def make_invoices(
     others = {line.currency for line in lines} | {entry.currency for entry in billed.adjustments}
     if closed is not None:
         others |= {bill.currency for bill in closed.bills}
-    by_currency = {code: _invoice(billed, lines, code) for code in (own, *sorted(others - {own}))}
+    by_currency = {
+        code: _invoice(billed, lines, code, is_own=code == own)
+        for code in (own, *sorted(others - {own}))
+    }
     if len(by_currency) > 1 and not is_billable(by_currency[own]):
         del by_currency[own]
     return tuple(by_currency.values())
 
 
 def is_billable(invoice: Invoice) -> bool:
-    """Whether anything is on it: an invoice without lines and adjustments is not issued."""
-    return bool(invoice.lines or invoice.adjustments)
+    """Whether anything is on it: an invoice without lines of any kind is not issued."""
+    return bool(invoice.lines or invoice.contract or invoice.adjustments)
 
 
 def close_invoice(invoice: Invoice) -> Bill:
@@ -133,7 +147,9 @@ def close_invoice(invoice: Invoice) -> Bill:
     )
 
 
-def _invoice(billed: BilledMonth, all_lines: Iterable[Line], currency: str) -> Invoice:
+def _invoice(
+    billed: BilledMonth, all_lines: Iterable[Line], currency: str, *, is_own: bool
+) -> Invoice:
     closed = billed.statement
     bill = _closed_bill(closed, currency)
     terms = (billed.terms if closed is None else closed.terms) or BillingTerms()
@@ -141,10 +157,15 @@ def _invoice(billed: BilledMonth, all_lines: Iterable[Line], currency: str) -> I
     credited = [line for line in lines if line.kind == "credit"]
     added = [entry for entry in billed.adjustments if entry.currency == currency]
     notes = tuple(note for note in billed.notes if note.adjustment.currency == currency)
+    contract = contract_lines(terms, lines, billed.month, currency, is_own=is_own)
     amount = sum(line.amount_micro for line in lines) + sum(entry.amount_micro for entry in added)
+    amount += sum(line.amount_micro for line in contract)
     net = round_to_minor(amount, currency)
     taxes = tax_amounts(net, terms.taxes, currency)
+    total = net + sum(tax.amount_micro for tax in taxes)
     numbered = bill is not None and bill.number != ""
+    prepaid = () if bill is None else bill.prepaid
+    carried = 0 if bill is None else bill.carried_micro
     invoice = Invoice(
         tenant=billed.tenant,
         period=billed.month.name,
@@ -153,9 +174,10 @@ def _invoice(billed: BilledMonth, all_lines: Iterable[Line], currency: str) -> I
         number=bill.number if bill is not None and numbered else None,
         issued_at=bill.issued_at if bill is not None and numbered else None,
         due_at=bill.due_at if bill is not None and numbered else None,
-        seller=billed.seller if bill is None else bill.seller,
+        seller=(terms.seller or billed.seller) if bill is None else bill.seller,
         buyer=terms.buyer,
         lines=lines,
+        contract=contract,
         adjustments=tuple(sorted(added, key=lambda entry: entry.reference)),
         taxes=taxes,
         notes=notes,
@@ -167,7 +189,10 @@ def _invoice(billed: BilledMonth, all_lines: Iterable[Line], currency: str) -> I
         amount_micro=amount,
         rounding_micro=net - amount,
         net_micro=net,
-        total_micro=net + sum(tax.amount_micro for tax in taxes),
+        total_micro=total,
+        prepaid=prepaid,
+        carried_micro=carried,
+        due_micro=total - sum(use.amount_micro for use in prepaid) + carried,
     )
     if closed is not None:
         _compare(invoice, bill)

@@ -80,6 +80,7 @@ class Line(Struct, frozen=True, kw_only=True):
     gpu_hour_micro: Micro
     amount_micro: Micro
     overage_gpu_ms: GpuMs
+    cause: str = ""
 
 
 class PricedJob(NamedTuple):
@@ -158,6 +159,7 @@ def bill_lines(
                 gpu_hour_micro=price,
                 amount_micro=line_micro(billed[job], gpu_ms, price),
                 overage_gpu_ms=0 if late else _overage(net, gpu_ms, soft_gpu_ms),
+                cause=key.cause,
             )
         )
         billed[job] += gpu_ms

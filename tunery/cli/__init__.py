@@ -4,11 +4,12 @@ up, down, status, logs, doctor   the stack of this machine
 data, benchmarks                 checks of training files, without a server
 file, job, model, base           over the API: training
 tenant, key, webhook             over the API: accounts
-budget, usage, invoice           over the API: money
+budget, usage, invoice, prices   over the API: money
 journal, replay, reconcile       the log: inspect it, rebuild all state from it, compare bills
 demo                             the whole loop, with a killed node
 completion                       completion for shells
 _api, _options                   what the commands share
+_billing_terms                   billing terms as names and values
 _job_view, _stack_view, _watch   how jobs and stacks look in a terminal
 _verification                    servers and parts that `replay` and `reconcile` compare
 """

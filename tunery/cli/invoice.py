@@ -11,6 +11,7 @@ import click
 
 from tunery.billing.cells import safe_cell
 from tunery.cli import _api, _options
+from tunery.cli._billing_terms import billing_fields
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ Examples:
   tunery invoice show local --period 2026-11 --json | jq .total_micro
   tunery invoice show local --period 2026-11 --csv > november.csv
   tunery invoice lines local --period 2026-11 --json
+  tunery invoice terms local
   tunery invoice adjust local --amount -5.00 --reason goodwill --reference T-17
 """
 MICRO = 1_000_000
@@ -105,6 +107,9 @@ def show(tenant: str, period: str, as_csv: bool, as_json: bool, folders: DataDir
 
         for invoice in invoices:
             Console().print(table(tenant, invoice))
+            for rule in invoice["refund_rules"]:
+                words = f"{rule['cause']}: {rule['meaning']}; given back: {rule['given_back']}"
+                Console().print(words, markup=False, highlight=False)
 
 
 @command.command("lines")
@@ -133,6 +138,17 @@ def lines(tenant: str, period: str, as_json: bool, folders: DataDir) -> None:
                 line["currency"],
             ),
         )
+
+
+@command.command("terms")
+@click.argument("tenant", required=False)
+@_options.as_json
+@_options.data_dir
+def terms(tenant: str | None, as_json: bool, folders: DataDir) -> None:
+    """Show what the invoices of TENANT say, and its contract's terms. [the key's own tenant]"""
+    with _api.connect(folders) as api:
+        shown = api.billing_terms(tenant)
+    _api.show_one(shown, as_json, billing_fields(shown))
 
 
 def _invoices_of(api: "Api", tenant: str, period: str) -> list[dict[str, Any]]:

@@ -1,10 +1,12 @@
-"""`tunery tenant`: creates tenants, changes their plans, suspends and lists them, for operators."""
+"""`tunery tenant`: tenants, their plans and billing terms, suspension; for operators."""
 
-from typing import TYPE_CHECKING, Any
+import json
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from tunery.cli import _api, _options
+from tunery.cli._billing_terms import billing_fields
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ Examples:
   tunery tenant create lab --plan premium --soft-hours 100 --hard-hours 200 --concurrency 4
   tunery tenant plan acme --plan premium
   tunery tenant plan acme --soft-hours 100 --hard-hours 200 --concurrency 4 --next-month
+  tunery tenant billing acme terms.json
   tunery tenant suspend acme
   tunery tenant resume acme
   tunery tenant list
@@ -134,6 +137,28 @@ def change_plan(
     with _api.connect(folders) as api:
         changed = api.change_plan(tenant, body)
     _api.show_one(changed, as_json, _fields(changed))
+
+
+@command.command("billing")
+@click.argument("tenant")
+@click.argument("terms", type=click.File("rb"))
+@_options.data_dir
+@_options.as_json
+def set_billing(tenant: str, terms: BinaryIO, folders: DataDir, as_json: bool) -> None:
+    """Set the billing terms of TENANT from the JSON file TERMS, `-` for standard input.
+
+    Buyer, seller, taxes, days to pay, discounts, overage and commitment; what the file leaves out
+    is empty. Closed invoices stay. docs/reference/billing.md has an example.
+    """
+    try:
+        body = json.load(terms)
+    except ValueError as error:
+        raise click.BadParameter(f"{terms.name} is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise click.BadParameter(f"{terms.name} is not a JSON object.")
+    with _api.connect(folders) as api:
+        shown = api.set_billing_terms(tenant, body)
+    _api.show_one(shown, as_json, billing_fields(shown))
 
 
 @command.command("suspend")

@@ -324,12 +324,23 @@ class Api:
         path = f"/tenants/{part(tenant)}/resume"
         return cast("TenantObject", self._once("POST", path))
 
+    def import_prices(self, book: bytes) -> dict[str, Any]:
+        """Import a price book from the bytes of its file; repeating it changes nothing."""
+        headers = {"content-type": "application/json"}
+        return self._call("POST", "/prices", content=book, headers=headers)
+
+    def price_books(self) -> Iterator[dict[str, Any]]:
+        return self._all("/prices")
+
+    def price_book(self, version: str) -> dict[str, Any]:
+        return self._call("GET", f"/prices/{part(version)}")
+
     def adjust_invoice(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Credit a tenant (`amount_micro` below zero) or charge it; a `reference` counts once."""
         return self._once("POST", f"/tenants/{part(tenant)}/adjustments", json=body)
 
     def set_billing_terms(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Set what the tenant's invoices say: `buyer`, `taxes`, `due_days` (admin key)."""
+        """Set what the tenant's invoices say and its contract's terms, all of it (admin key)."""
         return self._call("PUT", f"/tenants/{part(tenant)}/billing", json=body)
 
     def create_key(self, tenant: str, body: Mapping[str, Any]) -> KeyObject:
@@ -403,6 +414,10 @@ class Api:
         """The lines of an invoice; their amounts add up to its total."""
         path = f"/invoices/{part(invoice_id)}/lines"
         return self._all(path, query=_of_tenant(tenant), page_max=LINES)
+
+    def billing_terms(self, tenant: str | None = None) -> dict[str, Any]:
+        """What the tenant's invoices say, and its contract's terms."""
+        return self._call("GET", "/billing/terms", params=_of_tenant(tenant))
 
     def usage(
         self, query: Mapping[str, Any], tenant: str | None = None

@@ -328,12 +328,23 @@ class AsyncApi:
         path = f"/tenants/{part(tenant)}/resume"
         return cast("TenantObject", await self._once("POST", path))
 
+    async def import_prices(self, book: bytes) -> dict[str, Any]:
+        """Import a price book from the bytes of its file; repeating it changes nothing."""
+        headers = {"content-type": "application/json"}
+        return await self._call("POST", "/prices", content=book, headers=headers)
+
+    def price_books(self) -> AsyncIterator[dict[str, Any]]:
+        return self._all("/prices")
+
+    async def price_book(self, version: str) -> dict[str, Any]:
+        return await self._call("GET", f"/prices/{part(version)}")
+
     async def adjust_invoice(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Credit a tenant (`amount_micro` below zero) or charge it; a `reference` counts once."""
         return await self._once("POST", f"/tenants/{part(tenant)}/adjustments", json=body)
 
     async def set_billing_terms(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Set what the tenant's invoices say: `buyer`, `taxes`, `due_days` (admin key)."""
+        """Set what the tenant's invoices say and its contract's terms, all of it (admin key)."""
         return await self._call("PUT", f"/tenants/{part(tenant)}/billing", json=body)
 
     async def create_key(self, tenant: str, body: Mapping[str, Any]) -> KeyObject:
@@ -413,6 +424,10 @@ class AsyncApi:
         """The lines of an invoice; their amounts add up to its total."""
         path = f"/invoices/{part(invoice_id)}/lines"
         return self._all(path, query=_of_tenant(tenant), page_max=LINES)
+
+    async def billing_terms(self, tenant: str | None = None) -> dict[str, Any]:
+        """What the tenant's invoices say, and its contract's terms."""
+        return await self._call("GET", "/billing/terms", params=_of_tenant(tenant))
 
     async def usage(
         self, query: Mapping[str, Any], tenant: str | None = None

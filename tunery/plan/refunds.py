@@ -4,7 +4,7 @@ Credits are of GPU time, and take back the newest of what the job is charged, ea
 its use. `table` is a section of docs/reference/billing.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from schemas import errors
@@ -62,6 +62,51 @@ SCOPES: Final[Mapping[Scope, str]] = {
     "attempt": "the whole attempt",
     "job": "the whole job",
 }
+
+
+class RefundRule(NamedTuple):
+    """Why lines with one cause of credits are on an invoice.
+
+    cause: as on the line.
+    meaning: what happened, in words.
+    given_back: how much is credited for it.
+    """
+
+    cause: CreditCause
+    meaning: str
+    given_back: str
+
+
+#: Credits that are due besides those of the failure itself.
+CORRECTIONS: Final[Mapping[CreditCause, RefundRule]] = {
+    rule.cause: rule
+    for rule in (
+        RefundRule(
+            "skipped_checkpoint",
+            "a checkpoint could not be used to go on",
+            "work since the checkpoint before it",
+        ),
+        RefundRule(
+            "correction",
+            "its process ended before its agent's heartbeats stopped counting it",
+            "the time in between",
+        ),
+    )
+}
+RULES: Final[Mapping[CreditCause, RefundRule]] = {
+    **{
+        refund.cause: RefundRule(refund.cause, refund.meaning, SCOPES[refund.scope])
+        for refund in (*ATTEMPTS.values(), *JOBS.values())
+        if refund.cause is not None
+    },
+    **CORRECTIONS,
+}
+
+
+def applied_rules(causes: Iterable[str]) -> tuple[RefundRule, ...]:
+    """The rules that these causes of credits are of, each once, in the order of the table."""
+    applied = set(causes)
+    return tuple(rule for cause, rule in RULES.items() if cause in applied)
 
 
 def attempt_refund(

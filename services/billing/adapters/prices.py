@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from schemas.account import ImportPrices
+from schemas.account import PRICES_PARTITION, ImportPrices
 from schemas.billing import PriceBook
 from schemas.model import GLOBAL
-from schemas.topics import ACCOUNT, PARTITIONS
+from schemas.topics import ACCOUNT
 from tunery.billing.books import refuse_book
 from tunery.billing.lines import PriceMissing
 from tunery.plan.price import PRICES_DIR, SUFFIX, PriceBookError, load_price_books
@@ -71,20 +71,20 @@ class PriceImport:
         for command in self._imports:
             if command.book == known.get(command.book.version):
                 continue
-            if reason := refuse_book(command.book, known):
+            if refusal := refuse_book(command.book, known):
                 log_event(
                     LOG,
                     logging.ERROR,
                     "prices.refused",
                     version=command.book.version,
-                    code=reason.code,
-                    params=reason.params,
+                    field=refusal.field,
+                    code=refusal.reason.code,
+                    params=refusal.reason.params,
                 )
                 continue
             known[command.book.version] = command.book
-            for partition in range(PARTITIONS):
-                await self._runtime.sender.send(
-                    ACCOUNT, GLOBAL, GLOBAL, command, partition=partition
-                )
+            await self._runtime.sender.send(
+                ACCOUNT, GLOBAL, GLOBAL, command, partition=PRICES_PARTITION
+            )
         self._ready.set()
         await asyncio.Event().wait()

@@ -86,11 +86,16 @@ def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]
         case EndDelivery():
             return _end_delivery(tenant, command)
         case AdjustInvoice() | CloseInvoice() | SetBillingTerms():
-            return statements.decide(tenant, command, ctx)
+            return statements.decide(tenant, command, ctx, _currency(state, tenant))
         case Tick():
             return (*plans.due_plan(tenant, ctx), *statements.decide(tenant, command, ctx))
         case _:
             assert_never(command)
+
+
+def _currency(state: Accounts, tenant: AccountState) -> str | None:
+    book = state.books.get(tenant.terms.price_version)
+    return None if book is None else book.currency
 
 
 def _without_tenant(command: Command, ctx: Context) -> tuple[Event, ...]:
@@ -113,8 +118,8 @@ def _import_prices(
     book = command.book
     if ctx.key != GLOBAL:
         return _reject(errors.MALFORMED, refusing("prices_not_global"))
-    if reason := refuse_book(book, state.books):
-        return _reject(errors.MALFORMED, reason, "version")
+    if refusal := refuse_book(book, state.books):
+        return _reject(errors.MALFORMED, refusal.reason, refusal.field)
     if book.version in state.books:
         return ()
     return (PricesImported(book=book, sha256=command.sha256),)

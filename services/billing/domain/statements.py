@@ -28,6 +28,7 @@ from schemas.envelope import Context, Reason, Rejected, Tick
 from schemas.reasons import refusing
 from schemas.units import DAY_MS, PPM, GpuMs, Micro, Ms
 from services.billing.domain.state import ADJUSTMENTS_MAX, AccountState, IssuedInvoice
+from tunery.billing.contract import refuse_contract
 from tunery.billing.currency import is_currency, round_to_minor
 from tunery.billing.invoice import tax_amounts
 from tunery.billing.periods import period, period_of
@@ -54,15 +55,19 @@ def decide(
     tenant: AccountState,
     command: AdjustInvoice | CloseInvoice | SetBillingTerms | Tick,
     ctx: Context,
+    currency: str | None = None,
 ) -> tuple[Event, ...]:
-    """What follows from a command about a month and its bill."""
+    """What follows from a command about a month and its bill.
+
+    currency: of the tenant's price book, None: the book is not on the log yet.
+    """
     match command:
         case AdjustInvoice():
             return _adjust(tenant, command, ctx)
         case CloseInvoice():
             return _close(tenant, command, ctx)
         case SetBillingTerms():
-            return _set_terms(tenant, command.terms)
+            return _set_terms(tenant, command.terms, currency)
         case Tick():
             return _tick(tenant, ctx)
         case _:
@@ -87,7 +92,9 @@ def _tick(tenant: AccountState, ctx: Context) -> tuple[Event, ...]:
     return (ended,)
 
 
-def _set_terms(tenant: AccountState, terms: BillingTerms) -> tuple[Event, ...]:
+def _set_terms(
+    tenant: AccountState, terms: BillingTerms, currency: str | None
+) -> tuple[Event, ...]:
     if len(terms.taxes) > TAXES_MAX:
         return _reject(errors.MALFORMED, refusing("taxes_at_most", limit=TAXES_MAX), "taxes")
     if any(not 0 <= rate.rate_ppm <= PPM for rate in terms.taxes):
@@ -95,6 +102,8 @@ def _set_terms(tenant: AccountState, terms: BillingTerms) -> tuple[Event, ...]:
     if not 0 <= terms.due_days <= DUE_DAYS_MAX:
         wrong = refusing("due_days_out_of_range", limit=DUE_DAYS_MAX)
         return _reject(errors.MALFORMED, wrong, "due_days")
+    if refused := refuse_contract(terms, currency):
+        return _reject(errors.MALFORMED, *refused)
     return () if terms == tenant.billing else (BillingTermsSet(terms=terms),)
 
 

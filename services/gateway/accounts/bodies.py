@@ -4,6 +4,7 @@ import re
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
+import msgspec
 from pydantic import (
     AfterValidator,
     Field,
@@ -19,6 +20,7 @@ from schemas.account import (
 )
 from schemas.billing import (
     AdjustmentReason,
+    PriceBook,
 )
 from services.gateway.web.bodies import (
     Body,
@@ -37,6 +39,7 @@ REDELIVERIES_MAX: Final = 100
 DAY_S: Final = 86_400
 OVERLAP_S_MAX: Final = 30 * DAY_S
 AMOUNT_MICRO_MAX: Final = 10**15
+LANES_MAX: Final = 16
 
 
 def receiver_url(url: str) -> str:
@@ -117,12 +120,15 @@ class MonthBudgetRequest(Body):
     )
 
 
+Reference = Annotated[
+    str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$")
+]
+
+
 class AdjustmentRequest(Body):
     """`amount_micro`, in millionths of the currency: below zero a credit, above it a charge."""
 
-    reference: Annotated[
-        str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$")
-    ]
+    reference: Reference
     amount_micro: Annotated[StrictInt, Field(ge=-AMOUNT_MICRO_MAX, le=AMOUNT_MICRO_MAX)]
     reason: AdjustmentReason
     period: Annotated[str, StringConstraints(max_length=16)] | None = Field(
@@ -130,21 +136,25 @@ class AdjustmentRequest(Body):
     )
 
 
-class TaxBody(Body):
-    """A tax on the net amount; `rate_ppm` in millionths of it."""
-
-    name: Annotated[str, StringConstraints(min_length=1, max_length=64)]
-    rate_ppm: Annotated[StrictInt, Field(ge=0, le=1_000_000)]
+PriceMicro = Annotated[StrictInt, Field(ge=-AMOUNT_MICRO_MAX, le=AMOUNT_MICRO_MAX)]
 
 
-class BillingTermsRequest(Body):
-    """What a tenant's invoices say; what is left out is empty."""
+class PriceBookRequest(Body):
+    """The file of a price book. Amounts in millionths of the currency, for an hour of one GPU.
 
-    buyer: Annotated[str, StringConstraints(min_length=1, max_length=1_000)] | None = Field(
-        default=None, description="name, address and tax number as on the invoice"
+    What is wrong with its numbers is decided where it is imported.
+    """
+
+    version: Id
+    currency: Name
+    gpu_hour_micro: Annotated[dict[Name, PriceMicro], Field(max_length=LANES_MAX)] = Field(
+        description="lane → price"
     )
-    taxes: Annotated[list[TaxBody], Field(max_length=5)] = Field(default_factory=list)
-    due_days: Annotated[StrictInt, Field(ge=0, le=365)] = 30
+    token_micro_per_million: PriceMicro = 0
+    effective_from: Name = Field(description="first day (UTC), like 2026-12-01")
+
+    def book(self) -> PriceBook:
+        return msgspec.convert(self.model_dump(), PriceBook)
 
 
 class RotateKeyRequest(Body):

@@ -11,7 +11,6 @@ from schemas.account import (
 )
 from schemas.billing import (
     AdjustmentReason,
-    BillingTerms,
     InvoiceAdjustment,
 )
 from schemas.units import Ms
@@ -61,21 +60,6 @@ class AdjustmentResponse(Response):
     amount_micro: int
     currency: str
     reason: AdjustmentReason
-
-
-class TenantTaxResponse(Response):
-    name: str
-    rate_ppm: int
-
-
-class BillingTermsResponse(Response):
-    """What a tenant's invoices say, the one of this month included."""
-
-    object: Literal["tenant.billing_terms"] = "tenant.billing_terms"
-    tenant: str
-    buyer: str | None
-    taxes: list[TenantTaxResponse]
-    due_days: int
 
 
 class KeyResponse(ListItem):
@@ -203,18 +187,6 @@ def adjustment_response(
         amount_micro=adjusted.amount_micro,
         currency=adjusted.currency,
         reason=adjusted.reason,
-    )
-
-
-def billing_terms_response(
-    tenant: str, terms: BillingTerms, buyer: str | None
-) -> BillingTermsResponse:
-    """Billing terms with the buyer as it was sent."""
-    return BillingTermsResponse(
-        tenant=tenant,
-        buyer=buyer,
-        taxes=[TenantTaxResponse(name=rate.name, rate_ppm=rate.rate_ppm) for rate in terms.taxes],
-        due_days=terms.due_days,
     )
 
 

@@ -14,11 +14,10 @@ from schemas.account import (
     Limits,
     PlanTerms,
     ResumeTenant,
-    SetBillingTerms,
     SetPlan,
     SuspendTenant,
 )
-from schemas.billing import BillingTerms, InvoiceAdjustment, TaxRate
+from schemas.billing import InvoiceAdjustment
 from schemas.ids import KEY
 from schemas.keys import (
     KeyTerms,
@@ -30,7 +29,6 @@ from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts.auth import digest
 from services.gateway.accounts.bodies import (
     AdjustmentRequest,
-    BillingTermsRequest,
     KeyRequest,
     LimitsBody,
     PlanRequest,
@@ -40,12 +38,10 @@ from services.gateway.accounts.bodies import (
 from services.gateway.accounts.responses import (
     HINT_CHARACTERS,
     AdjustmentResponse,
-    BillingTermsResponse,
     KeyResponse,
     NewKeyResponse,
     TenantResponse,
     adjustment_response,
-    billing_terms_response,
     tenant_response,
 )
 from services.gateway.accounts.tables import LIMITS, TENANTS, LimitsRow, TenantRow
@@ -241,22 +237,6 @@ async def adjust_invoice(
     command = AdjustInvoice(adjustment=adjustment, period=body.period)
     outcome = await deps.commands.decide(ACCOUNT, tenant, command, actor=actor)
     return adjustment_response(tenant, adjustment, outcome.at, body.period)
-
-
-@router.put("/{tenant}/billing")
-async def set_billing_terms(
-    tenant: str, body: BillingTermsRequest, deps: WithDeps, admin: Admin
-) -> BillingTermsResponse:
-    """Set what the tenant's invoices say: buyer, taxes, days to pay. Closed ones stay."""
-    await _tenant(deps, tenant)
-    terms = BillingTerms(
-        buyer=None if body.buyer is None else deps.seal.seal(tenant, body.buyer),
-        taxes=tuple(TaxRate(name=tax.name, rate_ppm=tax.rate_ppm) for tax in body.taxes),
-        due_days=body.due_days,
-    )
-    actor = _actor(deps, admin, tenant)
-    await deps.commands.decide(ACCOUNT, tenant, SetBillingTerms(terms=terms), actor=actor)
-    return billing_terms_response(tenant, terms, body.buyer)
 
 
 def _actor(deps: Deps, admin: Principal, tenant: str) -> Sealed:

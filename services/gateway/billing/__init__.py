@@ -3,6 +3,7 @@
 * `usage_routes`, `usage`: use of a tenant in buckets of time, grouped
 * `invoice_routes`, `invoice_reads`, `invoice_responses`: invoices and their lines
 * `invoice_page`: an invoice as HTML
+* `contract_routes`, `contract_terms`: what invoices say, and a contract's terms
 * `statement_routes`: each slice and credit of a job with the event it comes from
 * `tables`, `projection`: the journal `account` as rows of bills
 * `deps`: whose bills a request is about

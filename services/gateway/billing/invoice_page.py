@@ -26,7 +26,7 @@ p{white-space:pre-line}
 
 
 def invoice_page(invoice: InvoiceResponse, lines: Sequence[InvoiceLineResponse]) -> str:
-    """The page: seller, buyer, dates, one row for each line, what is to be paid, credit notes."""
+    """The page: seller, buyer, dates, a row for each line, what is to be paid, notes below."""
     title = f"Invoice {invoice.number or f'{invoice.id} ({invoice.status})'}"
     return "\n".join(
         (
@@ -41,7 +41,9 @@ def invoice_page(invoice: InvoiceResponse, lines: Sequence[InvoiceLineResponse])
             *map(_row, lines),
             '</tbody><tfoot><tr><td colspan="4">to pay</td>',
             f'<td class="n">{_amount(invoice.total_micro)}</td></tr></tfoot></table>',
+            *_monthly(lines),
             *_notes(invoice),
+            *_refunds(invoice),
             "</body></html>",
         )
     )
@@ -74,6 +76,26 @@ def _notes(invoice: InvoiceResponse) -> Iterator[str]:
             f"Credit note {note.number}, {_day(note.issued_at)}: {note.reason}, {note.reference}"
         )
         yield f"<p>{escape(words)}: {_amount(note.total_micro)} {escape(invoice.currency)}</p>"
+
+
+def _monthly(lines: Sequence[InvoiceLineResponse]) -> Iterator[str]:
+    """Why what jobs cost and the invoice differ, where contract terms add lines."""
+    if any(line.kind in ("discount", "overage", "commitment") for line in lines):
+        yield (
+            "<p>Jobs are listed at their list price. Discounts, overage and commitments apply to "
+            "the whole month, so they are lines of their own and not in the cost of a job.</p>"
+        )
+
+
+def _refunds(invoice: InvoiceResponse) -> Iterator[str]:
+    """Why lines are credited, where some are."""
+    if not invoice.refund_rules:
+        return
+    yield "<h2>Credits on this invoice</h2>"
+    yield "<table><thead><tr><th>cause</th><th>what happened</th><th>given back</th></tr></thead>"
+    for rule in invoice.refund_rules:
+        yield _cells((rule.cause, rule.meaning, rule.given_back), ())
+    yield "</table>"
 
 
 def _cells(texts: Iterable[str], numbers: Iterable[str]) -> str:

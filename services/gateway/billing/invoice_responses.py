@@ -7,10 +7,14 @@ from schemas.billing import CreditNote, TaxAmount
 from schemas.ids import derived_id
 from schemas.units import HOUR_MS
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
+from tunery.billing.contract import percent
 from tunery.billing.invoice import Invoice, Status
 from tunery.billing.lines import Line
+from tunery.plan.refunds import applied_rules
 
-LineKind: TypeAlias = Literal["usage", "credit", "adjustment", "rounding", "tax"]
+LineKind: TypeAlias = Literal[
+    "usage", "credit", "discount", "overage", "commitment", "adjustment", "rounding", "tax"
+]
 LINE_PREFIX = "line_"
 
 
@@ -33,13 +37,22 @@ class CreditNoteResponse(Response):
     total_micro: int
 
 
+class RefundRuleResponse(Response):
+    """Why lines with this `cause` are credited, and how much."""
+
+    cause: str
+    meaning: str
+    given_back: str
+
+
 class InvoiceResponse(ListItem):
     """One month in one currency; amounts in millionths of it.
 
     `status`: draft (the month runs), open (it is being closed), closed (it never changes) or
     corrected (it has credit notes). `number` and dates are null until it is closed.
-    `amount_micro` is the exact sum of use and adjustments; with `rounding_micro` it is `net_micro`;
-    with the taxes, `total_micro`.
+    `amount_micro` is the exact sum of use, what contract terms add, and adjustments; with
+    `rounding_micro` it is `net_micro`; with the taxes, `total_micro`. `refund_rules` are those of
+    its credited lines.
     """
 
     id: str
@@ -62,10 +75,12 @@ class InvoiceResponse(ListItem):
     taxes: list[TaxResponse]
     total_micro: int
     credit_notes: list[CreditNoteResponse]
+    refund_rules: list[RefundRuleResponse]
 
 
 class InvoiceLineResponse(ListItem):
-    """Use or a credit of one job in one hour, an adjustment, the rounding, or a tax.
+    """Use or a credit of one job in one hour, what contract terms add to the whole month (discount,
+    overage, commitment), an adjustment, the rounding, or a tax.
 
     The amounts of all lines add up to the invoice's `total_micro`.
     """
@@ -84,6 +99,7 @@ class InvoiceLineResponse(ListItem):
     used_gpu_ms: int = 0
     gpu_ms: int = 0
     overage_gpu_ms: int = 0
+    cause: str | None = None
 
 
 def invoice_id(period: str, currency: str) -> str:
@@ -113,6 +129,10 @@ def invoice_response(invoice: Invoice, unseal: Unseal) -> InvoiceResponse:
         taxes=_taxes(invoice.taxes),
         total_micro=invoice.total_micro,
         credit_notes=[_note(note) for note in invoice.notes],
+        refund_rules=[
+            RefundRuleResponse(cause=rule.cause, meaning=rule.meaning, given_back=rule.given_back)
+            for rule in applied_rules(line.cause for line in invoice.lines)
+        ],
     )
 
 
@@ -136,8 +156,11 @@ def _note(note: CreditNote) -> CreditNoteResponse:
 
 
 def line_responses(invoice: Invoice) -> Iterator[InvoiceLineResponse]:
-    """All lines in the order of the bill: use and credits, adjustments, rounding, taxes."""
+    """All lines in the order of the bill: use, contract terms, adjustments, rounding, taxes."""
     yield from (_usage_line(invoice, line) for line in invoice.lines)
+    for added in invoice.contract:
+        words, amount = added.description, added.amount_micro
+        yield _other_line(invoice, added.kind, added.reference, words, amount)
     for entry in invoice.adjustments:
         words = f"{entry.reason}, {entry.reference}"
         yield _other_line(invoice, "adjustment", entry.reference, words, entry.amount_micro)
@@ -145,7 +168,7 @@ def line_responses(invoice: Invoice) -> Iterator[InvoiceLineResponse]:
         words = "to what can be paid"
         yield _other_line(invoice, "rounding", "", words, invoice.rounding_micro)
     for number, tax in enumerate(invoice.taxes):
-        words = f"{tax.rate.name} {tax.rate.rate_ppm / 10_000:g} %"
+        words = f"{tax.rate.name} {percent(tax.rate.rate_ppm)}"
         yield _other_line(invoice, "tax", str(number), words, tax.amount_micro)
 
 
@@ -165,6 +188,7 @@ def _usage_line(invoice: Invoice, line: Line) -> InvoiceLineResponse:
         used_gpu_ms=line.used_gpu_ms,
         gpu_ms=line.gpu_ms,
         overage_gpu_ms=line.overage_gpu_ms,
+        cause=line.cause or None,
     )
 
 

@@ -36,6 +36,7 @@ RESOURCES: Final = {
     "budgets": "budgets",
     "usage": "billing",
     "invoices": "billing",
+    "billing": "billing",
 }
 READING: Final = frozenset({"GET", "HEAD"})
 ASKING: Final = ("/estimate", "/preview")  # POST only because they have a body: they record nothing

@@ -139,6 +139,24 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "taxes_at_most": "An invoice has at most {limit} taxes.",
     "tax_out_of_range": "The rate of a tax must be between 0 and 1,000,000 millionths.",
     "due_days_out_of_range": "due_days must be between 0 and {limit}.",
+    "discounts_at_most": "A tenant has at most {limit} discounts.",
+    "discount_references": "Each discount needs a reference of its own.",
+    "discount_out_of_range": (
+        "The rate of the discount {reference!r} must be between 1 and 1,000,000 millionths."
+    ),
+    "discounts_above_all": (
+        "In a month, the discounts of lane {lane} are more than its price. Together they may be at "
+        "most 1,000,000 millionths."
+    ),
+    "months_malformed": (
+        "The months of {reference!r} must be like 2026-11, the last not before the first."
+    ),
+    "overage_out_of_range": (
+        "Overage has either a surcharge between 1 and {limit} millionths, or a price of a GPU-hour "
+        "of 0 or more."
+    ),
+    "commitment_out_of_range": "A commitment must be between 1 and {limit} millionths.",
+    "currency_of_another": "The currency {currency!r} is not that of the tenant's prices, {own!r}.",
     # files
     "file_exists": "File {file_id!r} exists already.",
     "file_missing": "No such File object: {file_id}",

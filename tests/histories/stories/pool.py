@@ -223,7 +223,11 @@ def nodes_that_fail_and_leave(story: Recorder) -> None:
     granted = story.when(JoinNode(node_id="n1", incarnation="n1-1"))
     tokens = [event.lease.token for event in granted if isinstance(event, LeaseGranted)]
     for token in tokens:
-        exited(story, token, "n1", "failed", 0)
+        story.when(
+            ReportExit(
+                token=token, incarnation="n1-1", outcome="failed", elapsed_ms=0, cause="platform"
+            )
+        )
     for token in tokens:
         story.when(freed(token, "n1"))
     story.when(Tick(), after_ms=2 * MINUTE_MS)  # the back-offs have ended

@@ -125,3 +125,25 @@ async def test_bases_and_models(running: Stack, tiny: Path) -> None:
     assert await as_json(running, "model", "list") == []
     missing = await tunery(running, "model", "show", "ft:nothing", code=1)
     assert "The model 'ft:nothing' does not exist" in missing
+
+
+async def test_money_b3_a_price_book_is_imported_while_everything_runs(
+    running: Stack, tmp_path: Path
+) -> None:
+    book = {
+        "version": "2031-01",
+        "currency": "EUR",
+        "effective_from": "2031-01-01",
+        "gpu_hour_micro": {"premium": 3_500_000, "standard": 2_600_000, "free": 0},
+        "token_micro_per_million": 0,
+    }
+    file = tmp_path / "2031-01.json"
+    file.write_text(json.dumps(book))
+    imported = await as_json(running, "prices", "import", str(file))
+    assert await as_json(running, "prices", "import", str(file)) == imported
+    assert imported in await as_json(running, "prices", "list")
+    assert "standard 2.60" in await tunery(running, "prices", "show", "2031-01")
+    file.write_text(json.dumps(book | {"gpu_hour_micro": {"standard": -1}, "version": "x"}))
+    refused = await tunery(running, "prices", "import", str(file), code=1)
+    assert "between 0 and" in refused
+    assert "(gpu_hour_micro.standard)" in refused

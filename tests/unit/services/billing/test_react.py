@@ -1,18 +1,24 @@
 """Commands that follow from events of `account`."""
 
 import pytest
+from msgspec.structs import replace
 
 from schemas.account import (
+    PRICES_PARTITION,
     Event,
+    ImportPrices,
     KeyRevoked,
     Limits,
     PeriodEnded,
     PlanSet,
     PlanTerms,
+    PricesImported,
     TenantCreated,
 )
+from schemas.billing import PriceBook
 from schemas.job import SetLimits
 from schemas.sealed import Sealed
+from schemas.topics import PARTITIONS
 from services.billing.react import react_account
 from tests.unit.services.headers import header
 
@@ -47,3 +53,21 @@ def test_the_limits_in_force_reach_the_decider_of_jobs(event: Event) -> None:
 )
 def test_what_leaves_the_limits_alone_sends_nothing(event: Event) -> None:
     assert react_account(HEADER, event) == ()
+
+
+def test_money_b3_one_partition_judges_a_book_and_the_others_get_what_it_imported() -> None:
+    book = PriceBook(
+        version="2026-12",
+        currency="EUR",
+        gpu_hour_micro={"standard": 1},
+        token_micro_per_million=0,
+        effective_from="2026-12-01",
+    )
+    imported = PricesImported(book=book, sha256="ab" * 32)
+    sends = react_account(HEADER, imported)
+    assert {send.partition for send in sends} == set(range(PARTITIONS)) - {PRICES_PARTITION}
+    command = ImportPrices(book=book, sha256="ab" * 32)
+    assert all(send.body == command for send in sends)
+    assert {(send.stream, send.key) for send in sends} == {("account", "*")}
+    elsewhere = replace(HEADER, partition=PRICES_PARTITION + 1)
+    assert react_account(elsewhere, imported) == ()

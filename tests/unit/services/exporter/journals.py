@@ -35,16 +35,15 @@ def credited(ref: LeaseRef, gpu_ms: int, hour: int = HOUR) -> UsageCredited:
     return UsageCredited(lease=ref, hour_utc=hour, lost_gpu_ms=gpu_ms, cause="lost")
 
 
-class JournalWriter:
-    """One partition, owned by one process."""
+class JournalRecords:
+    """The records of one partition that is owned by one process, in their order."""
 
-    def __init__(self, log: MemoryLog, partition: int, stream: Stream = POOL) -> None:
-        self._log, self._partition, self._name = log, partition, stream.journal.name
+    def __init__(self) -> None:
+        self.claim = encode(Claim(owner="o", nonce="n"))
         self._previous, self._cause = GENESIS, -1
-        self._put(encode(Claim(owner="o", nonce="n")))
 
-    def append(self, *events: Message) -> int:
-        """One record with these events; returns its offset."""
+    def following(self, *events: Message) -> bytes:
+        """The next record, with these events."""
         self._cause += 1
         entry = Entry(
             epoch=0,
@@ -59,7 +58,20 @@ class JournalWriter:
         )
         value = encode(entry)
         self._previous = record_hash(value)
-        return self._put(value)
+        return value
+
+
+class JournalWriter:
+    """One partition of a journal in memory."""
+
+    def __init__(self, log: MemoryLog, partition: int, stream: Stream = POOL) -> None:
+        self._log, self._partition, self._name = log, partition, stream.journal.name
+        self._records = JournalRecords()
+        self._put(self._records.claim)
+
+    def append(self, *events: Message) -> int:
+        """One record with these events; returns its offset."""
+        return self._put(self._records.following(*events))
 
     def _put(self, value: bytes) -> int:
         return self._log.put(self._name, self._partition, b"default", value).offset

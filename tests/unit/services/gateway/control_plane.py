@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from schemas.account import PRICES_PARTITION
 from schemas.dataset import BaseTokens, RecordValidation, Validation
 from schemas.envelope import Message
 from schemas.model import GLOBAL, AddBase, Base
@@ -185,8 +186,7 @@ async def control_plane() -> AsyncIterator[ControlPlane]:
 
 async def _import_prices(plane: ControlPlane) -> None:
     for command in read_imports():
-        for partition in range(PARTITIONS):
-            await plane.send(ACCOUNT, GLOBAL, command, partition=partition)
+        await plane.send(ACCOUNT, GLOBAL, command, partition=PRICES_PARTITION)
     async with asyncio.timeout(SETTLE_S_MAX):
         while await plane.deps.prices.newest("2099-01-01") is None:  # noqa: ASYNC110  # another task writes it
             await asyncio.sleep(0.01)

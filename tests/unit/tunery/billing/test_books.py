@@ -24,24 +24,26 @@ def changed(**changes: Any) -> PriceBook:
 
 
 @pytest.mark.parametrize(
-    ("book", "code"),
+    ("book", "code", "field"),
     [
-        (changed(version="2026-11"), "prices_changed_content"),
-        (changed(currency=""), "prices_currency"),
-        (changed(effective_from=""), "prices_date"),
-        (changed(effective_from="20270101"), "prices_date"),
-        (changed(gpu_hour_micro={}), "prices_lanes"),
-        (changed(gpu_hour_micro={"fast": 1}), "prices_lanes"),
-        (changed(gpu_hour_micro={"free": -1}), "prices_out_of_range"),
-        (changed(gpu_hour_micro={"free": 10**13}), "prices_out_of_range"),
-        (changed(token_micro_per_million=1), "prices_of_tokens"),
-        (changed(effective_from="2026-11-01"), "prices_overlap"),
+        (changed(version="2026-11"), "prices_changed_content", "version"),
+        (changed(currency=""), "prices_currency", "currency"),
+        (changed(effective_from=""), "prices_date", "effective_from"),
+        (changed(effective_from="20270101"), "prices_date", "effective_from"),
+        (changed(gpu_hour_micro={}), "prices_lanes", "gpu_hour_micro"),
+        (changed(gpu_hour_micro={"fast": 1}), "prices_lanes", "gpu_hour_micro"),
+        (changed(gpu_hour_micro={"free": -1}), "prices_out_of_range", "gpu_hour_micro.free"),
+        (changed(gpu_hour_micro={"free": 10**13}), "prices_out_of_range", "gpu_hour_micro.free"),
+        (changed(token_micro_per_million=1), "prices_of_tokens", "token_micro_per_million"),
+        (changed(effective_from="2026-11-01"), "prices_overlap", "effective_from"),
     ],
 )
-def test_money_b3_books_that_make_no_sense_are_refused(book: PriceBook, code: str) -> None:
-    reason = refuse_book(book, {BOOK.version: BOOK})
-    assert reason is not None
-    assert reason.code == code
+def test_money_b3_books_that_make_no_sense_are_refused(
+    book: PriceBook, code: str, field: str
+) -> None:
+    refusal = refuse_book(book, {BOOK.version: BOOK})
+    assert refusal is not None
+    assert (refusal.reason.code, refusal.field) == (code, field)
 
 
 def test_money_b3_good_books_and_repeats_are_taken() -> None:

@@ -8,7 +8,16 @@ import pytest
 from schemas import errors
 from schemas.pool import CreditCause, EndAuthor
 from schemas.training import AttemptOutcome, FailureCause
-from tunery.plan.refunds import ATTEMPTS, JOBS, attempt_refund, job_refund, table
+from tunery.plan.refunds import (
+    ATTEMPTS,
+    CORRECTIONS,
+    JOBS,
+    RULES,
+    applied_rules,
+    attempt_refund,
+    job_refund,
+    table,
+)
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -20,7 +29,16 @@ def test_every_end_of_an_attempt_has_its_row() -> None:
 
 def test_every_cause_of_a_credit_is_of_one_row() -> None:
     causes = [refund.cause for refund in (*ATTEMPTS.values(), *JOBS.values()) if refund.cause]
-    assert sorted((*causes, "skipped_checkpoint", "correction")) == sorted(get_args(CreditCause))
+    assert sorted((*causes, *CORRECTIONS)) == sorted(get_args(CreditCause))
+    assert {rule.cause for rule in RULES.values()} == set(get_args(CreditCause))
+
+
+def test_the_rules_of_an_invoice_are_those_of_its_credits() -> None:
+    applied = applied_rules(["correction", "", "lost", "lost", "unheard of"])
+    assert [(rule.cause, rule.given_back) for rule in applied] == [
+        ("lost", "work since the last checkpoint"),
+        ("correction", "the time in between"),
+    ]
 
 
 @pytest.mark.parametrize(

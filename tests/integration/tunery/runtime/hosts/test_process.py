@@ -5,11 +5,8 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
+from contextlib import AbstractAsyncContextManager
 
 import pytest_asyncio
 
@@ -17,6 +14,7 @@ from examples.first_stream import SEATS, HoldSeats
 from schemas.topics import PARTITIONS
 from simulator.event_core.streams import STREAMS
 from tests.integration.tunery.runtime.hosts import toy_process
+from tests.processes import ROOT, Process, python_process
 from tests.unit.tunery.runtime.hosts.toy_service import await_result, until
 from tunery.local import Stack
 from tunery.runtime.bus.sender import Sender
@@ -26,62 +24,12 @@ from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import RuntimeSettings
 
-ROOT = Path(__file__).parents[5]
 NAME = "toyprocess"
 RESTART_S_MAX = 30  # until a restarted process or server works
 
 
-class Process:
-    """The toy service's process; `lines` are what it has logged."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-        self.lines: list[dict[str, Any]] = []
-        self._reading = asyncio.create_task(self._read())
-        self._grew = asyncio.Condition()
-
-    async def _read(self) -> None:
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            async with self._grew:
-                self.lines.append(json.loads(line))
-                self._grew.notify_all()
-
-    async def await_log_line(self, event: str, wait_s: float = 30, **fields: str) -> dict[str, Any]:
-        """The newest line of this event with these fields; waits until there is one."""
-        wanted = {"event": event, **fields}
-
-        def matching() -> list[dict[str, Any]]:
-            return [line for line in self.lines if wanted.items() <= line.items()]
-
-        async with asyncio.timeout(wait_s), self._grew:
-            await self._grew.wait_for(matching)
-        return matching()[-1]
-
-    async def end(self, number: signal.Signals) -> tuple[int, float]:
-        """Exit status, and the seconds it took."""
-        begun = time.monotonic()
-        self.process.send_signal(number)
-        status = await asyncio.wait_for(self.process.wait(), 15)
-        await self._reading
-        return status, time.monotonic() - begun
-
-
-@asynccontextmanager
-async def toy_service(environment: dict[str, str]) -> AsyncIterator[Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        toy_process.__file__,
-        cwd=ROOT,
-        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    running = Process(process)
-    try:
-        yield running
-    finally:
-        if process.returncode is None:
-            await running.end(signal.SIGKILL)
+def toy_service(environment: dict[str, str]) -> AbstractAsyncContextManager[Process]:
+    return python_process(environment, toy_process.__file__)
 
 
 @pytest_asyncio.fixture

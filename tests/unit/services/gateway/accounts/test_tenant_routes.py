@@ -222,7 +222,7 @@ async def test_the_draft_of_this_month_has_the_taxes_of_the_tenant(api: ControlP
     path = f"/v1/tenants/{tenant}"
     answer = await api.api.put(f"{path}/billing", json=terms)
     assert answer.status_code == 200, answer.text
-    assert answer.json() == {"object": "tenant.billing_terms", "tenant": tenant, **terms}
+    assert terms.items() <= answer.json().items()
     charge = {"reference": "T-1", "amount_micro": 100_000_000, "reason": "contract"}
     assert (await api.api.post(f"{path}/adjustments", json=charge)).status_code == 201
     (draft,) = (await client.get("/v1/invoices")).json()["data"]

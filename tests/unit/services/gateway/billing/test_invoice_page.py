@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 from services.gateway.billing.invoice_page import invoice_page
 from services.gateway.billing.invoice_responses import invoice_response, line_responses
-from tests.unit.services.gateway.billing.test_invoice_responses import sample
+from tests.unit.services.gateway.billing.test_invoice_responses import credited, sample
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 
@@ -43,3 +43,11 @@ def test_text_of_a_tenant_is_escaped() -> None:
     tags.feed(invoice_page(hostile, lines))
     assert "script" not in tags.names
     assert HOSTILE in tags.text
+
+
+def test_refund_rules_are_on_the_page_where_something_is_credited() -> None:
+    pages = [
+        invoice_page(invoice_response(invoice, lambda _: None), list(line_responses(invoice)))
+        for invoice in (sample(), credited())
+    ]
+    assert ["work since the last checkpoint" in page for page in pages] == [False, True]

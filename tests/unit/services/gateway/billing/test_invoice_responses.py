@@ -17,18 +17,20 @@ GOODWILL = InvoiceAdjustment(
 )
 
 
-def sample(soft: int | None = None) -> Invoice:
-    """A draft with two seconds of use, an adjustment, the rounding and a tax."""
-    used = LedgerRow(
-        kind="usage",
-        job_id="ftjob-1",
-        role="train",
-        lane="standard",
-        price_version="v",
-        hour_utc=MONTH.first_hour,
-        used_gpu_ms=2_000,
-        gpu_ms=2_000,
-    )
+USED = LedgerRow(
+    kind="usage",
+    job_id="ftjob-1",
+    role="train",
+    lane="standard",
+    price_version="v",
+    hour_utc=MONTH.first_hour,
+    used_gpu_ms=2_000,
+    gpu_ms=2_000,
+)
+
+
+def sample(soft: int | None = None, *rows: LedgerRow) -> Invoice:
+    """A draft with two seconds of use, more `rows`, an adjustment, the rounding and a tax."""
     billed = BilledMonth(
         tenant="acme",
         month=MONTH,
@@ -37,8 +39,14 @@ def sample(soft: int | None = None) -> Invoice:
         terms=BillingTerms(taxes=(TaxRate(name="VAT", rate_ppm=190_000),)),
         adjustments=(GOODWILL,),
     )
-    (invoice,) = make_invoices(billed, select_usage([used], BillShare(month=MONTH)), {"v": BOOK})
+    usage = select_usage([USED, *rows], BillShare(month=MONTH))
+    (invoice,) = make_invoices(billed, usage, {"v": BOOK})
     return invoice
+
+
+def credited() -> Invoice:
+    """The draft of `sample` with a credit for a machine that was lost."""
+    return sample(None, replace(USED, kind="credit", used_gpu_ms=0, gpu_ms=-1_000, cause="lost"))
 
 
 def test_lines_add_up_to_the_total_and_have_ids_of_their_own() -> None:
@@ -61,3 +69,10 @@ def test_a_draft_has_no_number_and_is_made_out_to_the_tenant() -> None:
     numbered = replace(sample(), number="7", issued_at=1_000, seller="Us")
     shown = invoice_response(numbered, lambda _: "Acme Ltd")
     assert (shown.number, shown.issued_at, shown.seller) == ("7", 1, "Us")
+
+
+def test_money_a2_the_refund_rules_of_credited_lines_are_in_the_note() -> None:
+    assert invoice_response(sample(), lambda _: None).refund_rules == []
+    (rule,) = invoice_response(credited(), lambda _: None).refund_rules
+    assert (rule.cause, rule.given_back) == ("lost", "work since the last checkpoint")
+    assert [line.cause for line in line_responses(credited())][:2] == [None, "lost"]

@@ -1,0 +1,95 @@
+"""`tunery prices`: imports price books into the log, and shows those that are there."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tunery.cli import _api, _options
+from tunery.cli.invoice import price
+from tunery.local.paths import DataDir
+
+EPILOG = """\
+\b
+Examples:
+  tunery prices import 2026-12.json
+  tunery prices import 2026-12.json --json
+  tunery prices list
+  tunery prices show 2026-12
+  tunery tenant plan acme --prices 2026-12 --next-month
+"""
+
+
+@click.group("prices", cls=_options.Noun, epilog=EPILOG)
+def command() -> None:
+    """Import and show price books (admin key).
+
+    An imported version never changes: new prices are a new version. Tenants move to it by
+    `tunery tenant plan`; jobs keep the prices of their admission.
+    """
+
+
+@command.command("import")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@_options.data_dir
+@_options.as_json
+def import_book(file: Path, folders: DataDir, as_json: bool) -> None:
+    """Import the price book in FILE. Importing the same file again changes nothing."""
+    content = file.read_bytes()
+    try:
+        json.loads(content)
+    except ValueError as error:
+        raise click.ClickException(f"{file} is not JSON: {error}. Correct it there.") from None
+    with _api.connect(folders) as api:
+        imported = api.import_prices(content)
+    following = [("next", f"tunery tenant plan TENANT --prices {imported['id']}")]
+    _api.show_one(imported, as_json, [*_fields(imported), *following])
+
+
+@command.command("list")
+@_options.data_dir
+@_options.as_json
+def list_books(folders: DataDir, as_json: bool) -> None:
+    """List price books in the order of their first days."""
+    with _api.connect(folders) as api:
+        _api.show(
+            api.price_books(),
+            as_json,
+            ("version", "from", "currency", "GPU-hour", "in force", "new tenants"),
+            lambda entry: (
+                entry["id"],
+                entry["book"]["effective_from"],
+                entry["book"]["currency"],
+                _lanes(entry["book"]["gpu_hour_micro"]),
+                "yes" if entry["in_force"] else "no",
+                "yes" if entry["is_default"] else "",
+            ),
+        )
+
+
+@command.command("show")
+@click.argument("version")
+@_options.data_dir
+@_options.as_json
+def show_book(version: str, folders: DataDir, as_json: bool) -> None:
+    """Show the price book VERSION."""
+    with _api.connect(folders) as api:
+        book = api.price_book(version)
+    _api.show_one(book, as_json, _fields(book))
+
+
+def _fields(entry: dict[str, Any]) -> list[tuple[str, object]]:
+    book = entry["book"]
+    return [
+        ("version", entry["id"]),
+        ("from", book["effective_from"]),
+        ("currency", book["currency"]),
+        ("GPU-hour", _lanes(book["gpu_hour_micro"])),
+        ("in force", "yes" if entry["in_force"] else "no"),
+        ("new tenants", "get it" if entry["is_default"] else "get another"),
+    ]
+
+
+def _lanes(prices: dict[str, int]) -> str:
+    return ", ".join(f"{lane} {price(micro)}" for lane, micro in sorted(prices.items()))
