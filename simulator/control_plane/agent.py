@@ -10,11 +10,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from schemas.node import JoinNode, LeaveNode
 from schemas.pool import (
     ConfirmFreed,
     Event,
-    JoinNode,
-    LeaveNode,
     NodeDescription,
     RegisterNode,
     ReportCheckpoint,

@@ -3,8 +3,15 @@
 from typing import assert_never
 
 from schemas.envelope import Header, Rejected, Repeated
-from schemas.pool import (
+from schemas.node import (
     BackOffEnded,
+    NodeCordoned,
+    NodeJoined,
+    NodeLeaving,
+    NodeUncordoned,
+    ObservationsDeferred,
+)
+from schemas.pool import (
     CheckpointAccepted,
     Event,
     LeaseDraining,
@@ -12,15 +19,10 @@ from schemas.pool import (
     LeaseKilled,
     LeaseStarted,
     MemberFreed,
-    NodeCordoned,
-    NodeJoined,
-    NodeLeaving,
     NodeLost,
     NodeRegistered,
     NodeRetired,
     NodesObserved,
-    NodeUncordoned,
-    ObservationsDeferred,
     PlacementClosed,
     PlacementQueued,
     UsageCredited,

@@ -11,18 +11,16 @@ from immutables import Map
 from msgspec import Struct
 from msgspec.structs import replace
 
+from schemas.node import IdleLease, LeaseSeen, NodeSeen
 from schemas.pool import (
     Event,
-    IdleLease,
     LeaseDraining,
     LeaseGranted,
     LeaseKilled,
-    LeaseSeen,
     MemberFreed,
     NodeLost,
     NodeRegistered,
     NodeRetired,
-    NodeSeen,
     NodesObserved,
     ObserveNodes,
 )

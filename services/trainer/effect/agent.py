@@ -12,10 +12,9 @@ from functools import partial
 from typing import Final, Protocol
 from uuid import uuid4
 
+from schemas.node import JoinNode, LeaveNode
 from schemas.pool import (
     Event,
-    JoinNode,
-    LeaveNode,
     NodeDescription,
     RegisterNode,
     RetireNode,

@@ -3,21 +3,17 @@
 from typing import Any
 
 from schemas.envelope import Source, Tick
+from schemas.node import CordonNode, JoinNode, LeaseSeen, LeaveNode, NodeSeen, UncordonNode
 from schemas.pool import (
     CloseMode,
     ClosePlacement,
     ConfirmFreed,
-    CordonNode,
     DescribeWork,
     EndAuthor,
     EndRequest,
     ForgetWork,
-    JoinNode,
     LeaseGranted,
-    LeaseSeen,
-    LeaveNode,
     NodeDescription,
-    NodeSeen,
     ObserveNodes,
     Placement,
     RegisterNode,
@@ -27,7 +23,6 @@ from schemas.pool import (
     RequestPlacement,
     RetireNode,
     Token,
-    UncordonNode,
 )
 from schemas.reasons import ending, skipping
 from schemas.training import (

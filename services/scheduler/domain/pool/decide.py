@@ -4,20 +4,18 @@ from typing import assert_never
 
 from schemas import errors
 from schemas.envelope import Context, Rejected, Tick
+from schemas.node import CordonNode, JoinNode, LeaveNode, UncordonNode
 from schemas.pool import (
     AttemptEnd,
     ClosePlacement,
     Command,
     ConfirmFreed,
-    CordonNode,
     DescribeWork,
     EndRequest,
     Event,
     ForgetWork,
-    JoinNode,
     LeaseGranted,
     LeaseRef,
-    LeaveNode,
     ObserveNodes,
     PlacementQueued,
     RegisterNode,
@@ -27,7 +25,6 @@ from schemas.pool import (
     RequestPlacement,
     RetireNode,
     Token,
-    UncordonNode,
     WaitExplained,
     WorkKept,
 )

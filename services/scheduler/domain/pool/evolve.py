@@ -6,26 +6,28 @@ from immutables import Map
 from msgspec.structs import replace
 
 from schemas.envelope import Context, Reason, Rejected, Repeated
-from schemas.pool import (
+from schemas.node import (
     BackOffEnded,
+    LeaseSeen,
+    NodeCordoned,
+    NodeJoined,
+    NodeLeaving,
+    NodeSeen,
+    NodeUncordoned,
+    ObservationsDeferred,
+)
+from schemas.pool import (
     CheckpointAccepted,
     Event,
     LeaseDraining,
     LeaseGranted,
     LeaseKilled,
-    LeaseSeen,
     LeaseStarted,
     MemberFreed,
-    NodeCordoned,
-    NodeJoined,
-    NodeLeaving,
     NodeLost,
     NodeRegistered,
     NodeRetired,
-    NodeSeen,
     NodesObserved,
-    NodeUncordoned,
-    ObservationsDeferred,
     PlacementClosed,
     PlacementQueued,
     UsageCredited,

@@ -9,7 +9,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from schemas.envelope import Context, Reason
-from schemas.pool import BackOffEnded, Event, NodeCordoned, Placement, PlacementClosed
+from schemas.node import BackOffEnded, NodeCordoned
+from schemas.pool import (
+    Event,
+    Placement,
+    PlacementClosed,
+)
 from schemas.reasons import cordoning
 from schemas.reasons import waiting as waiting_reason
 from schemas.training import FailureCause

@@ -5,26 +5,28 @@ from typing import Final, TypeAlias
 
 from schemas import errors
 from schemas.envelope import Context, Rejected
-from schemas.pool import (
+from schemas.node import (
     CordonNode,
-    Event,
     JoinNode,
     LeaveNode,
-    MemberFreed,
     NodeCordoned,
     NodeJoined,
     NodeLeaving,
+    NodeSeen,
+    NodeUncordoned,
+    ObservationsDeferred,
+    UncordonNode,
+)
+from schemas.pool import (
+    Event,
+    MemberFreed,
     NodeLost,
     NodeRegistered,
     NodeRetired,
-    NodeSeen,
     NodesObserved,
-    NodeUncordoned,
-    ObservationsDeferred,
     ObserveNodes,
     RegisterNode,
     RetireNode,
-    UncordonNode,
 )
 from schemas.reasons import EndCode, cordoning, refusing
 from schemas.units import Ms

@@ -8,14 +8,13 @@ from msgspec import Struct
 
 from schemas.account import Lane
 from schemas.envelope import Reason
+from schemas.node import LeaseSeen, NodeSeen
 from schemas.pool import (
     CreditCause,
     EndAuthor,
     LeaseMember,
     LeaseRef,
-    LeaseSeen,
     NodeDescription,
-    NodeSeen,
     Placement,
 )
 from schemas.training import Checkpoint, WorkDescription

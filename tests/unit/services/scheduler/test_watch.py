@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from schemas.envelope import Entry
-from schemas.pool import NodeSeen, NodesObserved, ObserveNodes, RegisterNode
+from schemas.node import NodeSeen
+from schemas.pool import (
+    NodesObserved,
+    ObserveNodes,
+    RegisterNode,
+)
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, PARTITIONS, POOL, SNAPSHOTS
 from services.scheduler.app import POOLS

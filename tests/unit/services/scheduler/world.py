@@ -30,7 +30,11 @@ from schemas.job import (
     VerdictDue,
 )
 from schemas.model import PinBase, RegisterVersion
-from schemas.pool import LeaseSeen, NodeDescription, NodeSeen, ObserveNodes
+from schemas.node import LeaseSeen, NodeSeen
+from schemas.pool import (
+    NodeDescription,
+    ObserveNodes,
+)
 from schemas.reasons import Failure, failing
 from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import HOUR_MS, month_of

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas import pool, training
+from schemas.node import NodeJoined, NodeLeaving
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, PARTITIONS
 from services.trainer.adapters.processes import ProcessGroups
@@ -229,10 +230,10 @@ async def test_sched_a16_an_agent_that_leaves_says_so_before_it_frees_a_slot(
     async with node(there, tmp_path, lambda _: Script()) as again:
         events = await again.until(pool.LeaseGranted, count=3)
     kinds = [type(event) for event in events]
-    left, retired = kinds.index(pool.NodeLeaving), kinds.index(pool.NodeRetired)
+    left, retired = kinds.index(NodeLeaving), kinds.index(pool.NodeRetired)
     assert left < kinds.index(pool.MemberFreed) < retired
     assert pool.LeaseGranted not in kinds[left:retired]
-    assert kinds.count(pool.NodeJoined) == 2
+    assert kinds.count(NodeJoined) == 2
 
 
 async def test_sched_a9_a_broken_machine_is_reported_as_a_bad_node(tmp_path: Path) -> None:

@@ -2,16 +2,12 @@
 
 from schemas.envelope import Tick
 from schemas.job import JobEnded, PlacementWanted
+from schemas.node import BackOffEnded, CordonNode, NodeCordoned, NodeUncordoned, UncordonNode
 from schemas.pool import (
-    BackOffEnded,
     ConfirmFreed,
-    CordonNode,
-    NodeCordoned,
-    NodeUncordoned,
     RegisterNode,
     ReportExit,
     ReportStarted,
-    UncordonNode,
 )
 from schemas.reasons import cordoning, waiting
 from schemas.training import AttemptStart, FailureCause

@@ -10,16 +10,13 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Message, Rejected, Tick
+from schemas.node import JoinNode, LeaseSeen, LeaveNode, NodeSeen
 from schemas.pool import (
-    JoinNode,
     LeaseGranted,
     LeaseKilled,
     LeaseMember,
-    LeaseSeen,
-    LeaveNode,
     NodeDescription,
     NodeLost,
-    NodeSeen,
     ObserveNodes,
     PlacementClosed,
     ReportCheckpoint,
