@@ -7,6 +7,7 @@ from schemas.envelope import Reason
 from schemas.pool import LeaseMember, Placement
 from schemas.reasons import waiting as waiting_reason
 from schemas.units import Ms
+from services.scheduler.domain.pool.faults import barred_nodes
 from services.scheduler.domain.pool.planning.capacity import suits
 from services.scheduler.domain.pool.planning.plan import Plan, plan
 from services.scheduler.domain.pool.planning.planning_state import PlanningState
@@ -24,7 +25,6 @@ from services.scheduler.domain.pool.state import (
     Pool,
     free_devices,
     held_members,
-    is_leasable,
     queue,
 )
 
@@ -88,7 +88,7 @@ def plan_explanations(pool: Pool) -> tuple[PlannedExplanation, ...]:
     reasons: dict[RequestClass, Reason] = {}
     nodes = _nodes(pool)
     for waiting in queue(pool):
-        needs = _needs(waiting.placement)
+        needs = _needs(pool, waiting.placement)
         if needs not in reasons:
             reasons[needs] = _reason(nodes, needs)
         if reasons[needs] != waiting.reason:
@@ -107,7 +107,7 @@ def _cluster(pool: Pool, free: dict[str, list[int]], at: Ms) -> PlanningState:
     for node_id, devices in free.items():
         cluster.capacity.set_free(node_id, len(devices))
     for job_id, waiting in sorted(pool.waiting.items()):
-        request = _request(waiting.placement)
+        request = _request(pool, waiting.placement)
         # The planner gives whole nodes to what is larger than any; agents do not run ranks yet.
         if request.needs.slots > cluster.capacity.largest(request.needs):
             continue
@@ -128,25 +128,26 @@ def _nodes(pool: Pool) -> list[PlanNode]:
             node.description.memory_bytes,
         )
         for node_id, node in sorted(pool.nodes.items())
-        if is_leasable(node)
+        if node.is_grantable
     ]
 
 
-def _needs(placement: Placement) -> RequestClass:
+def _needs(pool: Pool, placement: Placement) -> RequestClass:
     return RequestClass(
         slots=placement.slots,
         device=placement.device,
         memory_bytes=placement.memory_bytes,
         excluded=tuple(sorted(placement.excluded_nodes)),
+        barred=barred_nodes(pool, placement.job_id),
     )
 
 
-def _request(placement: Placement) -> Request:
+def _request(pool: Pool, placement: Placement) -> Request:
     return Request(
         job_id=placement.job_id,
         tenant=placement.tenant,
         lane=LANES.index(placement.lane),
-        needs=_needs(placement),
+        needs=_needs(pool, placement),
         submitted_at=placement.first_submitted_at,
         p50_ms=placement.p50_ms,
         p90_ms=placement.p90_ms,
@@ -221,6 +222,9 @@ def _reason(nodes: list[PlanNode], needs: RequestClass) -> Reason:
     alike = [node for node in nodes if suits(node, needs)]
     if not alike:
         return waiting_reason("no_device", device=needs.device, memory_bytes=needs.memory_bytes)
-    if all(node.slots < needs.slots for node in alike):
+    large = {node.node_id for node in alike if node.slots >= needs.slots}
+    if not large:
         return waiting_reason("gang_too_large", slots=needs.slots)
+    if large <= {*needs.barred}:
+        return waiting_reason("excluded_nodes", nodes=len(needs.barred))
     return waiting_reason("no_capacity", slots=needs.slots)

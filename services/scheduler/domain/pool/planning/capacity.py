@@ -137,18 +137,18 @@ class Capacity:
     def _excluded(self, needs: RequestClass) -> Set[str]:
         """Nodes that failed under this job. Where no other is left they are tried again.
 
-        A job would wait for ever otherwise, and retries are counted.
+        A job would wait for ever otherwise, and retries are counted; a back-off bars them for now.
         """
         if not needs.excluded:
-            return frozenset()
-        excluded = frozenset(needs.excluded)
+            return frozenset(needs.barred)
+        excluded = frozenset((*needs.excluded, *needs.barred))
         least = min(needs.slots, self.largest(needs))
         others = (
             node
             for node_id, node in self.nodes.items()
             if node_id not in excluded and node.slots >= least and suits(node, needs)
         )
-        return excluded if next(others, None) is not None else frozenset()
+        return excluded if next(others, None) is not None else frozenset(needs.barred)
 
     def _whole_nodes(
         self, buckets: list[list[str]], needs: RequestClass, excluded: Set[str]

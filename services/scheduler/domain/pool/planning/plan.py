@@ -85,6 +85,7 @@ class _Pass:
         self._bound: dict[str, Seats] = {}  # what waits for seats of its own
         self._reservation: Reservation | None = None
         self._starts: list[Start] = []
+        self._started: set[str] = set()
         self._preemptions: list[Preemption] = []
         self._more = False
 
@@ -112,6 +113,8 @@ class _Pass:
     def _serve(self, lane: int) -> bool:
         """One lane in order of service; whether the pass goes on after it."""
         for request in in_order(self._cluster.queue, lane, self._held, self._closed):
+            if request.job_id in self._started:
+                continue
             if self._is_full():
                 return False
             seats = self._fit(request)
@@ -164,7 +167,6 @@ class _Pass:
     def _backfill(self, reservation: Reservation) -> None:
         """What ends before the reservation, lane by lane, the shortest expected time first."""
         tried = 0
-        started = {start.request.job_id for start in self._starts}
         for lane in range(len(self._cluster.queue.lanes)):
             for request in shortest_first(self._cluster.queue, lane, self._full):
                 if request.needs in self._full:
@@ -172,7 +174,7 @@ class _Pass:
                 tried += 1
                 if tried > self._policy.backfill_max or self._is_full():
                     return
-                if request.job_id in started or request.job_id in self._bound:
+                if request.job_id in self._started or request.job_id in self._bound:
                     continue
                 seats = self._fit(request)
                 if seats is not None:
@@ -187,6 +189,7 @@ class _Pass:
             self._held[request.tenant] -= request.needs.slots
             self._new = [lease for lease in self._new if lease.key != new_key(request)]
         self._starts.append(Start(request, seats))
+        self._started.add(request.job_id)
         self._occupy(request, seats)
 
     def _occupy(self, request: Request, seats: Seats) -> None:

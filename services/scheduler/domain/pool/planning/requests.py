@@ -22,13 +22,15 @@ class RequestClass:
     slots: how many it needs at the same time.
     device: kind of device that every slot must be.
     memory_bytes: what one slot needs.
-    excluded: nodes that it should not be given while there are others.
+    excluded: nodes that failed under its job: it gets others while there are any.
+    barred: nodes that it may not have in any case.
     """
 
     slots: int
     device: Device
     memory_bytes: int
     excluded: tuple[str, ...] = ()
+    barred: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
