@@ -7,11 +7,18 @@ judges a book; billing sends on to the other partitions what was imported there.
 from typing import Final, Literal, TypeAlias, get_args
 
 from schemas.admission import BudgetAlert
-from schemas.billing import BillingTerms, CreditNote, InvoiceAdjustment, PriceBook, Statement
+from schemas.billing import (
+    BillingTerms,
+    CreditNote,
+    InvoiceAdjustment,
+    PrepaidCredit,
+    PriceBook,
+    Statement,
+)
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.keys import KeyRotation, KeyTerms
 from schemas.sealed import Sealed
-from schemas.units import GpuMs, Ms
+from schemas.units import GpuMs, Micro, Ms
 
 Lane: TypeAlias = Literal["premium", "standard", "free"]
 LANES: Final[tuple[str, ...]] = get_args(Lane)
@@ -307,6 +314,15 @@ class AdjustInvoice(Message):
     period: str | None = None
 
 
+class GrantPrepaid(Message):
+    """The tenant has paid in advance.
+
+    credit: what; its reference is used once.
+    """
+
+    credit: PrepaidCredit
+
+
 class CloseInvoice(Message):
     """Result of the close effect.
 
@@ -527,6 +543,28 @@ class CreditNoteIssued(Message):
     note: CreditNote
 
 
+class PrepaidGranted(Message):
+    """The tenant has a prepaid credit.
+
+    credit: what was paid in advance.
+    first_month: the first month whose invoice it may pay.
+    """
+
+    credit: PrepaidCredit
+    first_month: str
+
+
+class PrepaidExpired(Message):
+    """Nothing is left of a prepaid credit: its last month is closed.
+
+    reference: the credit.
+    amount_micro: that was left.
+    """
+
+    reference: str
+    amount_micro: Micro
+
+
 Command: TypeAlias = (
     CreateTenant
     | SetPlan
@@ -545,6 +583,7 @@ Command: TypeAlias = (
     | ImportPrices
     | SetBillingTerms
     | AdjustInvoice
+    | GrantPrepaid
     | CloseInvoice
     | Tick
 )
@@ -569,6 +608,8 @@ Event: TypeAlias = (
     | PricesImported
     | BillingTermsSet
     | CreditNoteIssued
+    | PrepaidGranted
+    | PrepaidExpired
     | Rejected
     | Repeated
 )

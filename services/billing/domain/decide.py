@@ -27,6 +27,7 @@ from schemas.account import (
     EndpointDeleted,
     EndpointRotated,
     Event,
+    GrantPrepaid,
     ImportPrices,
     KeyCreated,
     KeyRevoked,
@@ -85,7 +86,7 @@ def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]
             return _announce(tenant, command)
         case EndDelivery():
             return _end_delivery(tenant, command)
-        case AdjustInvoice() | CloseInvoice() | SetBillingTerms():
+        case AdjustInvoice() | CloseInvoice() | GrantPrepaid() | SetBillingTerms():
             return statements.decide(tenant, command, ctx, _currency(state, tenant))
         case Tick():
             return (*plans.due_plan(tenant, ctx), *statements.decide(tenant, command, ctx))

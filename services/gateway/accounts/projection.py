@@ -23,6 +23,8 @@ from schemas.account import (
     PeriodEnded,
     PlanScheduled,
     PlanSet,
+    PrepaidExpired,
+    PrepaidGranted,
     PricesImported,
     TenantCreated,
     TenantResumed,
@@ -100,6 +102,8 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
             | InvoiceAdjusted()
             | BillingTermsSet()
             | CreditNoteIssued()
+            | PrepaidGranted()
+            | PrepaidExpired()
             | Rejected()
             | Repeated()
         ):
