@@ -193,9 +193,10 @@ class Meter:
             for lease in self.held.values():
                 here = (lease.grant.node_id, lease.grant.incarnation) == agent
                 if here and lease.started_at is not None:
-                    ran_until = lease.started_at + elapsed.get(lease.grant.token.lease, 0)
-                    lease.alive_at = max(lease.alive_at, min(ran_until, seen.last_seen, at))
+                    # where broker time steps back, it lived when it was seen before all the same
                     lease.seen_at = max(lease.seen_at, min(seen.last_seen, at))
+                    ran_until = lease.started_at + elapsed.get(lease.grant.token.lease, 0)
+                    lease.alive_at = max(lease.alive_at, min(ran_until, lease.seen_at))
 
     def _is_proven(self, agent: Agent, last_seen: Ms, elapsed: Mapping[int, Ms] | None) -> bool:
         """The times are those of one heartbeat, and no heartbeat before it was seen later.
