@@ -11,14 +11,14 @@ from schemas.billing import (
     BillingTerms,
     CreditNote,
     InvoiceAdjustment,
-    PrepaidCredit,
     PriceBook,
     Statement,
 )
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.keys import KeyRotation, KeyTerms
+from schemas.prepaid import GrantPrepaid, PrepaidExpired, PrepaidGranted
 from schemas.sealed import Sealed
-from schemas.units import GpuMs, Micro, Ms
+from schemas.units import GpuMs, Ms
 
 Lane: TypeAlias = Literal["premium", "standard", "free"]
 LANES: Final[tuple[str, ...]] = get_args(Lane)
@@ -314,15 +314,6 @@ class AdjustInvoice(Message):
     period: str | None = None
 
 
-class GrantPrepaid(Message):
-    """The tenant has paid in advance.
-
-    credit: what; its reference is used once.
-    """
-
-    credit: PrepaidCredit
-
-
 class CloseInvoice(Message):
     """Result of the close effect.
 
@@ -541,28 +532,6 @@ class CreditNoteIssued(Message):
 
     period: str
     note: CreditNote
-
-
-class PrepaidGranted(Message):
-    """The tenant has a prepaid credit.
-
-    credit: what was paid in advance.
-    first_month: the first month whose invoice it may pay.
-    """
-
-    credit: PrepaidCredit
-    first_month: str
-
-
-class PrepaidExpired(Message):
-    """Nothing is left of a prepaid credit: its last month is closed.
-
-    reference: the credit.
-    amount_micro: that was left.
-    """
-
-    reference: str
-    amount_micro: Micro
 
 
 Command: TypeAlias = (

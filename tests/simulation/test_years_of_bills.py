@@ -9,10 +9,7 @@ from msgspec.structs import replace
 
 from schemas.account import (
     CloseInvoice,
-    GrantPrepaid,
     InvoiceClosed,
-    PrepaidExpired,
-    PrepaidGranted,
 )
 from schemas.billing import (
     BillingTerms,
@@ -26,6 +23,7 @@ from schemas.billing import (
     TaxRate,
 )
 from schemas.envelope import Tick
+from schemas.prepaid import GrantPrepaid, PrepaidExpired, PrepaidGranted
 from schemas.units import HOUR_MS, PPM
 from services.billing.app import ACCOUNTS
 from services.billing.domain.state import CLOSE_AFTER_MS
@@ -268,18 +266,18 @@ def expect_terms(invoice: Invoice, year: Year) -> None:
 
 def expect_prepaid(year: Year) -> None:
     """After each event of the log, every credit is what was used, has expired and is left."""
-    told: dict[str, Counter[str]] = {}
+    balances: dict[str, Counter[str]] = {}
     state, granted = ACCOUNTS.initial, dict[str, PrepaidGranted]()
     for ctx, events in year.account.journal:
         for event in events:
             state = ACCOUNTS.evolve(state, event, ctx)
             if isinstance(event, PrepaidGranted):
-                assert event.credit.reference not in told
+                assert event.credit.reference not in balances
                 granted[event.credit.reference] = event
-                told[event.credit.reference] = Counter(left=event.credit.amount_micro)
+                balances[event.credit.reference] = Counter(left=event.credit.amount_micro)
             elif isinstance(event, PrepaidExpired):
-                told[event.reference]["left"] -= event.amount_micro
-                told[event.reference]["expired"] += event.amount_micro
+                balances[event.reference]["left"] -= event.amount_micro
+                balances[event.reference]["expired"] += event.amount_micro
             elif isinstance(event, InvoiceClosed):
                 for bill in event.statement.bills:
                     for use in bill.prepaid:
@@ -287,15 +285,15 @@ def expect_prepaid(year: Year) -> None:
                         last = of_use.credit.last_month or event.statement.period
                         assert of_use.first_month <= event.statement.period <= last
                         assert of_use.credit.currency == bill.currency
-                        told[use.reference]["left"] -= use.amount_micro
-                        told[use.reference]["used"] += use.amount_micro
-                        assert told[use.reference]["left"] == use.left_micro
-            for reference, micro in told.items():
+                        balances[use.reference]["left"] -= use.amount_micro
+                        balances[use.reference]["used"] += use.amount_micro
+                        assert balances[use.reference]["left"] == use.left_micro
+            for reference, micro in balances.items():
                 assert min(micro["left"], micro["used"], micro["expired"]) >= 0
                 assert micro.total() == granted[reference].credit.amount_micro
         kept = state.tenants["acme"].prepaid
-        assert set(kept) == set(told)
-        for reference, micro in told.items():
+        assert set(kept) == set(balances)
+        for reference, micro in balances.items():
             balance = kept[reference]
             now = (balance.left_micro, balance.used_micro, balance.expired_micro)
             assert now == (micro["left"], micro["used"], micro["expired"])

@@ -27,7 +27,6 @@ from schemas.account import (
     EndpointDeleted,
     EndpointRotated,
     Event,
-    GrantPrepaid,
     ImportPrices,
     KeyCreated,
     KeyRevoked,
@@ -46,6 +45,7 @@ from schemas.account import (
 from schemas.envelope import Context, Reason, Rejected, Sha256, Tick
 from schemas.ids import DELIVERY, derived_id
 from schemas.model import GLOBAL
+from schemas.prepaid import GrantPrepaid
 from schemas.reasons import refusing
 from services.billing.domain import plans, statements
 from services.billing.domain.state import (

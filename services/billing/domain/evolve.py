@@ -23,8 +23,6 @@ from schemas.account import (
     PeriodEnded,
     PlanScheduled,
     PlanSet,
-    PrepaidExpired,
-    PrepaidGranted,
     PricesImported,
     TenantCreated,
     TenantResumed,
@@ -34,6 +32,7 @@ from schemas.billing import (
     Statement,
 )
 from schemas.envelope import Context, Rejected, Repeated
+from schemas.prepaid import PrepaidExpired, PrepaidGranted
 from schemas.units import GpuMs
 from services.billing.domain.prepaid import use_up
 from services.billing.domain.state import (

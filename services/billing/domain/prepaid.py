@@ -11,9 +11,12 @@ from immutables import Map
 from msgspec.structs import replace
 
 from schemas import errors
-from schemas.account import Event, GrantPrepaid, PrepaidExpired, PrepaidGranted
+from schemas.account import (
+    Event,
+)
 from schemas.billing import Bill, PrepaidCredit, PrepaidUse
 from schemas.envelope import Context, Reason, Rejected
+from schemas.prepaid import GrantPrepaid, PrepaidExpired, PrepaidGranted
 from schemas.reasons import refusing
 from schemas.units import Micro
 from services.billing.domain.state import PrepaidBalance

@@ -13,7 +13,6 @@ from schemas.account import (
     CloseInvoice,
     CreditNoteIssued,
     Event,
-    GrantPrepaid,
     InvoiceAdjusted,
     InvoiceClosed,
     PeriodEnded,
@@ -26,6 +25,7 @@ from schemas.billing import (
     InvoiceAdjustment,
 )
 from schemas.envelope import Context, Reason, Rejected, Tick
+from schemas.prepaid import GrantPrepaid
 from schemas.reasons import refusing
 from schemas.units import DAY_MS, PPM, GpuMs, Micro, Ms
 from services.billing.domain import prepaid

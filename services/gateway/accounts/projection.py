@@ -23,8 +23,6 @@ from schemas.account import (
     PeriodEnded,
     PlanScheduled,
     PlanSet,
-    PrepaidExpired,
-    PrepaidGranted,
     PricesImported,
     TenantCreated,
     TenantResumed,
@@ -34,6 +32,7 @@ from schemas.envelope import Header, Rejected, Repeated
 from schemas.keys import (
     KeyTerms,
 )
+from schemas.prepaid import PrepaidExpired, PrepaidGranted
 from services.gateway.accounts.tables import (
     DELIVERIES,
     ENDPOINTS,

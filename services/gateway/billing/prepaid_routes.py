@@ -5,8 +5,8 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from schemas.account import GrantPrepaid
 from schemas.billing import PrepaidCredit
+from schemas.prepaid import GrantPrepaid
 from schemas.topics import ACCOUNT
 from services.gateway.accounts.bodies import Reference
 from services.gateway.billing.contract_routes import currency_of

@@ -7,10 +7,9 @@ from schemas.account import (
     InvoiceAdjusted,
     InvoiceClosed,
     PeriodEnded,
-    PrepaidExpired,
-    PrepaidGranted,
 )
 from schemas.envelope import Header
+from schemas.prepaid import PrepaidExpired, PrepaidGranted
 from services.gateway.billing.tables import (
     ADJUSTMENTS,
     BILLING_TERMS,

@@ -20,7 +20,6 @@ from schemas.account import (
     EndDelivery,
     EndpointChange,
     EndpointTerms,
-    GrantPrepaid,
     ImportPrices,
     Limits,
     PeriodEnded,
@@ -53,6 +52,7 @@ from schemas.keys import (
     KeyRotation,
     KeyTerms,
 )
+from schemas.prepaid import GrantPrepaid
 from schemas.units import DAY_MS, HOUR_MS
 from tests.histories.recorder import BEGAN, Recorder
 from tunery.billing.periods import period_of

@@ -6,15 +6,13 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.account import (
     CloseInvoice,
-    GrantPrepaid,
     ImportPrices,
     InvoiceClosed,
-    PrepaidExpired,
-    PrepaidGranted,
 )
 from schemas.billing import Bill, PrepaidCredit, PrepaidUse, Statement
 from schemas.envelope import Rejected, Tick
 from schemas.model import GLOBAL
+from schemas.prepaid import GrantPrepaid, PrepaidExpired, PrepaidGranted
 from schemas.units import Micro
 from services.billing.domain import prepaid
 from services.billing.domain.state import CLOSE_AFTER_MS, PrepaidBalance
@@ -26,8 +24,8 @@ from tunery.billing.periods import period
 CREDIT = PrepaidCredit(reference="P-1", amount_micro=10_000_000, currency="EUR")
 
 
-def granted(decider: Decider, *given: PrepaidCredit) -> Decider:
-    return decider.accept(*(GrantPrepaid(credit=credit) for credit in given))
+def granted(decider: Decider, *prepaid_credits: PrepaidCredit) -> Decider:
+    return decider.accept(*(GrantPrepaid(credit=credit) for credit in prepaid_credits))
 
 
 def closed(decider: Decider, *bills: Bill, name: str = "2026-11") -> tuple[object, ...]:

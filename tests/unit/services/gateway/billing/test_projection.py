@@ -8,8 +8,6 @@ from schemas.account import (
     InvoiceAdjusted,
     InvoiceClosed,
     PeriodEnded,
-    PrepaidExpired,
-    PrepaidGranted,
 )
 from schemas.billing import (
     Bill,
@@ -20,6 +18,7 @@ from schemas.billing import (
     PrepaidUse,
     Statement,
 )
+from schemas.prepaid import PrepaidExpired, PrepaidGranted
 from services.gateway.billing.prepaid_routes import prepaid_response
 from services.gateway.billing.tables import (
     ADJUSTMENTS,
