@@ -8,6 +8,7 @@
 `tenants.py`             tenants, and stubs of the other services
 `agent.py`               a node agent and its attempts, as state and messages
 `nodes.py`               machines, and their agents as tasks on virtual time
+`bills.py`               price books, and bills as production makes them and as they must be
 `books.py`               both independent accounts, kept together
 `true_usage.py`          what a lease must cost, without the scheduler's arithmetic
 `usage_books.py`         independent accounts of GPU time: what each lease must have cost

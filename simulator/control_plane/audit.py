@@ -1,33 +1,26 @@
 """Invariants of a run of the control plane, checked at every prefix of its journals."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import cache
 from typing import Any
 
 import msgspec
 
-from schemas.account import DeliveryDue, DeliveryEnded
+from schemas.account import DeliveryDue, DeliveryEnded, TenantResumed, TenantSuspended
 from schemas.envelope import Envelope
 from schemas.job import JobEnded
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, STREAMS
-from schemas.units import HOUR_MS, GpuMs, Micro
-from services.billing.adapters.prices import read_books
+from simulator.control_plane.bills import books_on_log, compare_bills
 from simulator.control_plane.books import SecondBooks
 from simulator.control_plane.control_plane_sim import ControlPlaneRun
-from simulator.control_plane.quota_books import Quota, month
+from simulator.control_plane.quota_books import Quota
 from simulator.control_plane.usage_books import Agent, Beat, LedgerLine, Meter
 from simulator.engine.verdict import Verdict
-from tunery.billing.invoice import BilledMonth, make_invoices
-from tunery.billing.lines import LedgerRow, select_usage
-from tunery.billing.periods import BillShare, period
 from tunery.runtime.journal.reader import Accepted
 
 CLAIM = b'{"record":"claim"'
-price_books = cache(read_books)
 
 
 @dataclass(frozen=True)
@@ -49,9 +42,9 @@ def audit_run(run: ControlPlaneRun) -> Audit:
     violations = [f"false stop: {stop}" for stop in run.cluster.named]
     violations += [f"died: {death}" for death in run.cluster.died]
     violations += [*run.context.violations, *books.violations]
-    violations += _ledger(run, books.meter) + _deliveries(run)
+    violations += _ledger(run, books) + _deliveries(run)
     if run.finished:
-        violations += books.violations_at_the_end()
+        violations += books.violations_at_the_end() + _suspensions(run, books.quota)
     else:
         violations.append("progress: not everything ended after faults had stopped")
     return Audit(books.meter, books.quota, violations)
@@ -108,38 +101,28 @@ def _decisions(run: ControlPlaneRun, stream: str) -> Iterator[tuple[Accepted, An
         yield decision, decode(opened(record.value).body)
 
 
-def _ledger(run: ControlPlaneRun, meter: Meter) -> list[str]:
-    """Billing has every line of the pool, once; every invoice is the sum of its slices."""
-    violations: list[str] = []
+def _ledger(run: ControlPlaneRun, books: SecondBooks) -> list[str]:
+    """Billing has every line of the pool, once; bills are as prices of admission make them."""
+    meter, violations = books.meter, list[str]()
     rows = Counter(msgspec.convert(row, LedgerLine) for row in run.ledger)
     if rows != meter.lines:
         violations.append(f"ledger: only in billing {rows - meter.lines}, not {meter.lines - rows}")
-    for (tenant, name), truth in bills(meter.lines).items():
-        mine = [msgspec.convert(row, LedgerRow) for row in run.ledger if row["tenant"] == tenant]
-        billed = BilledMonth(tenant=tenant, month=period(name), soft_gpu_ms=None, currency="EUR")
-        usage = select_usage(mine, BillShare(month=billed.month))
-        (computed,) = make_invoices(billed, usage, price_books())
-        if (computed.gpu_ms, computed.amount_micro) != truth:
-            violations.append(f"invoice: {tenant} {name} is {computed}, its slices are {truth}")
-    return violations
+    known = books_on_log(run.context.decisions["account"])
+    return violations + compare_bills(run.bills, rows, books.quota.charges, known)
 
 
-def bills(lines: Iterable[LedgerLine]) -> dict[tuple[str, str], tuple[GpuMs, Micro]]:
-    """Time and money by tenant and month; the sum of a job to each month's end is rounded once."""
-    used: dict[tuple[str, str, Micro], Counter[str]] = defaultdict(Counter)
-    for line in lines:
-        price = price_books()[line.price_version].gpu_hour_micro[line.lane]
-        used[line.tenant, line.job_id, price][month(line.hour_utc)] += line.gpu_ms
-    totals: dict[tuple[str, str], tuple[GpuMs, Micro]] = defaultdict(lambda: (0, 0))
-    for (tenant, _, price), months in used.items():
-        so_far = paid = 0
-        for name, gpu_ms in sorted(months.items()):
-            so_far += gpu_ms
-            due = round(Fraction(so_far * price, HOUR_MS)) - paid
-            time, money = totals[tenant, name]
-            totals[tenant, name] = time + gpu_ms, money + due
-            paid += due
-    return dict(totals)
+def _suspensions(run: ControlPlaneRun, quota: Quota) -> list[str]:
+    """`job` holds tenants for suspended as `account` does."""
+    known: dict[str, bool] = {}
+    for decision in run.context.decisions["account"]:
+        for event in decision.events:
+            if isinstance(event, TenantSuspended | TenantResumed):
+                known[decision.header.key] = isinstance(event, TenantSuspended)
+    return [
+        f"suspended: {tenant} is {suspended}, which `job` does not know"
+        for tenant, suspended in known.items()
+        if quota.tenants[tenant].suspended != suspended
+    ]
 
 
 def _deliveries(run: ControlPlaneRun) -> list[str]:

@@ -11,11 +11,18 @@ from typing import Any, Final
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT, JOB, PARTITIONS, POOL, STREAMS, TOPICS
 from schemas.units import HOUR_MS
+from simulator.control_plane.bills import SimBill, books_on_log, make_bills
 from simulator.control_plane.hosts import hosts
 from simulator.control_plane.nodes import SimMachine
 from simulator.control_plane.plan import ControlPlanePlan, Size
 from simulator.control_plane.sim_context import SimContext, active, tenants
-from simulator.control_plane.tenants import NO_TEXT, PLAYED, AnsweringServices, SimTenant
+from simulator.control_plane.tenants import (
+    CURRENCY,
+    NO_TEXT,
+    PLAYED,
+    AnsweringServices,
+    SimTenant,
+)
 from simulator.engine.broker import EPOCH_MS, Broker
 from simulator.engine.cluster import Action, Cluster
 from simulator.engine.faults import FaultTally
@@ -39,6 +46,7 @@ class ControlPlaneRun:
     cluster: Cluster
     trace: list[str]
     ledger: Sequence[dict[str, Any]] = ()
+    bills: Sequence[SimBill] = ()
     finished: bool = False
 
 
@@ -55,6 +63,10 @@ class ControlPlaneSim:
             "agent frozen": self._machines(SimMachine.freeze),
             "node departed": self._machines(SimMachine.depart),
             "attempt cancelled": self._machines(SimMachine.cancel_attempt),
+            "machine asleep": self._machines(SimMachine.sleep),
+            "node broken": self._machines(SimMachine.break_down),
+            "zone lost": self._lose_zone,
+            "all asleep": self._sleep,
         }
         size = context.size
         # One machine is large enough for every job.
@@ -100,13 +112,15 @@ class ControlPlaneSim:
         for number in range(plan.jobs):
             submit = partial(rng.choice(self.tenants).submit, number)
             acts.append((rng.uniform(0, faulty_s / 2), submit))
-        for count, what in (
-            (plan.changes, SimTenant.change_mind),
-            (plan.new_limits, SimTenant.change_plan),
+        for count, what, until_s in (
+            (plan.changes, SimTenant.change_mind, faulty_s - 3),
+            (plan.new_limits, SimTenant.change_plan, faulty_s - 3),
+            (plan.new_prices, SimTenant.change_prices, faulty_s / 2),  # while jobs are submitted
+            (plan.suspensions, SimTenant.suspend, faulty_s / 2),
         ):
             for _ in range(count):
                 act = partial(what, rng.choice(self.tenants))
-                acts.append((rng.uniform(3, faulty_s - 3), act))
+                acts.append((rng.uniform(3, until_s), act))
         return acts
 
     def _machines(self, fault: Callable[[SimMachine], Coroutine[Any, Any, None]]) -> Action:
@@ -116,6 +130,19 @@ class ControlPlaneSim:
             await fault(rng.choice(self.machines))
 
         return act
+
+    async def _lose_zone(self, rng: Random) -> None:
+        """Most machines lose power at once."""
+        self.context.broker.tally.add("zone lost")
+        for machine in rng.sample(self.machines, len(self.machines) // 2 + 1):
+            await machine.lose_power()
+
+    async def _sleep(self, rng: Random) -> None:
+        """Broker time runs on by hours, and no monotonic clock does: a laptop with all services."""
+        broker, asleep_ms = self.context.broker, rng.randint(HOUR_MS // 6, 3 * HOUR_MS)
+        broker.tally.add("all asleep")
+        broker.trace(f"all sleep for {asleep_ms} ms")
+        broker.clock.epoch_ms += asleep_ms
 
     async def _at(self, second: float, act: Act) -> None:
         await asyncio.sleep(second)
@@ -183,6 +210,9 @@ def play(
         run = ControlPlaneRun(plan, context, simulation.machines, simulation.cluster, lines)
         run.finished = await simulation.live()
         run.ledger = await simulation.cluster.database("billing").rows("ledger")
+        run.bills = make_bills(run.ledger, books_on_log(context.decisions["account"]))
+        if any(bill.key[-1] != CURRENCY for bill in run.bills):
+            broker.tally.add("second currency billed")
         return run
 
     return run_virtual(main())

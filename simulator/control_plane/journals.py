@@ -14,7 +14,7 @@ from schemas.job import JobEnded
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT, JOB, POOL
 from schemas.units import GpuMs, Micro
-from simulator.control_plane.audit import audit_run, bills
+from simulator.control_plane.audit import audit_run
 from simulator.control_plane.control_plane_sim import ControlPlaneRun, play
 from simulator.control_plane.plan import ControlPlanePlan, Size
 from simulator.control_plane.usage_books import LedgerLine
@@ -110,7 +110,7 @@ def _written_down(run: ControlPlaneRun) -> Life:
         },
         leases=len(audit.meter.leases),
         lines=audit.meter.lines,
-        invoices=bills(audit.meter.lines),
+        invoices={bill.key[:2]: (bill.gpu_ms, bill.amount_micro) for bill in run.bills},
     )
 
 

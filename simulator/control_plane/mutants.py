@@ -1,32 +1,30 @@
 """Rules of jobs, leases and money, one broken at a time. Each must be caught by the audit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from immutables import Map
 from msgspec.structs import replace
 
-from schemas.admission import (
-    TENANT_BUDGET,
-    BudgetUse,
-)
+from schemas.account import Lane
+from schemas.admission import TENANT_BUDGET, BudgetUse, SuspensionSet
+from schemas.billing import PriceBook
 from schemas.envelope import Context
-from schemas.job import (
-    JobEnded,
-)
+from schemas.job import JobEnded, SubmitJob
 from schemas.pool import Event, LeaseStarted, ReportExit, UsageCredited
 from schemas.reasons import EndCode, ending
 from schemas.units import GpuMs, Ms, hour_of
 from services.scheduler.domain.job import admission, budgets, decide, evolve, steps
-from services.scheduler.domain.job.quota import month_standing
+from services.scheduler.domain.job.quota import month_standing, terms_at
 from services.scheduler.domain.job.state import OpenJob, TenantJobs
 from services.scheduler.domain.pool import closing, deadlines, placement, reports
 from services.scheduler.domain.pool import evolve as pool_evolve
 from services.scheduler.domain.pool import state as pool_state
 from services.scheduler.domain.pool.closing import LeaseEnd
-from services.scheduler.domain.pool.state import Lease, Pool, lease_key, open_leases
+from services.scheduler.domain.pool.state import Lease, Node, Pool, lease_key, open_leases
 from services.scheduler.domain.pool.usage import Slice, slices
 from simulator.event_core.mutants import Mutant
+from tunery.billing import lines
 from tunery.runtime.hosts.broker_time import BrokerTime
 
 _free_devices = pool_state.free_devices
@@ -152,6 +150,49 @@ def _uncapped(started_at: Ms, from_ms: Ms, to_ms: Ms, slots: int, _: GpuMs) -> t
     return slices(started_at, from_ms, to_ms, slots, slots * to_ms)
 
 
+def _never_suspended(tenant: TenantJobs, event: Any, ctx: Context) -> TenantJobs:
+    """`job` notes a suspension only once somebody resumes the tenant."""
+    if isinstance(event, SuspensionSet) and event.suspended:
+        return tenant
+    return _jobs_without(tenant, event, ctx)
+
+
+def _stays_suspended(tenant: TenantJobs, event: Any, ctx: Context) -> TenantJobs:
+    if isinstance(event, SuspensionSet) and not event.suspended:
+        return tenant
+    return _jobs_without(tenant, event, ctx)
+
+
+_submit = decide._submit
+
+
+def _any_price(tenant: TenantJobs, command: SubmitJob, ctx: Context) -> tuple[Any, ...]:
+    """A submission that was priced by another book or lane is admitted at that price."""
+    terms, spec = terms_at(tenant, ctx.at), command.spec
+    if terms is None:
+        return _submit(tenant, command, ctx)
+    price = replace(spec.price, version=terms.price_version, lane=terms.lane)
+    return _submit(tenant, replace(command, spec=replace(spec, price=price)), ctx)
+
+
+_book = lines._book
+
+
+def _newest_book(books: Mapping[str, PriceBook], version: str, lane: Lane) -> PriceBook:
+    currency = _book(books, version, lane).currency
+    same = (book for book in books.values() if book.currency == currency)
+    return max(same, key=lambda book: book.effective_from)
+
+
+def _one_currency(books: Mapping[str, PriceBook], version: str, lane: Lane) -> PriceBook:
+    return replace(_book(books, version, lane), currency="EUR")
+
+
+def _seen_is_run(_lease: Lease, node: Node) -> Ms:
+    """A lease has run as long as its node was seen, by the broker's time."""
+    return node.last_seen
+
+
 _REPORT = reports, "decide_report"
 MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
@@ -160,10 +201,10 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "free_devices",
         _free_when_closed,
         "slots",
-        seed=9,
+        seed=19,
     ),
-    Mutant("fencing tokens compared by order", *_REPORT, _by_order, "token", seed=20),
-    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=28),
+    Mutant("fencing tokens compared by order", *_REPORT, _by_order, "token", seed=24),
+    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=40),
     Mutant("a placement closed twice", *_REPORT, _closed_again, "closed", seed=2),
     Mutant(
         "cancelled jobs keep their hold",
@@ -174,10 +215,12 @@ MUTANTS: Final[Sequence[Mutant]] = (
         seed=25,
     ),
     Mutant("the hold's rest is not released", steps, "rest_gpu_ms", _nothing_released, "hold"),
-    Mutant("use after the last proof of life", closing, "end_of_lost", _to_the_end, "ledger"),
+    Mutant(
+        "use after the last proof of life", closing, "end_of_lost", _to_the_end, "ledger", seed=3
+    ),
     Mutant("an agent's time as it says", closing, "elapsed_ms", _as_reported, "ledger"),
     Mutant("provisioning billed", pool_evolve, "_evolve_lease", _from_the_grant, "ledger"),
-    Mutant("slices not cut at full hours", closing, "slices", _uncut, "ledger", seed=3),
+    Mutant("slices not cut at full hours", closing, "slices", _uncut, "ledger", seed=4),
     Mutant(
         "passed hours billed again at the end",
         closing,
@@ -187,17 +230,23 @@ MUTANTS: Final[Sequence[Mutant]] = (
         seed=4,
     ),
     Mutant("use above the cap billed", closing, "slices", _uncapped, "ledger", seed=105),
-    Mutant("kept work credited too", closing, "lost_gpu_ms", _all_lost, "ledger"),
+    Mutant("kept work credited too", closing, "lost_gpu_ms", _all_lost, "ledger", seed=6),
     Mutant(
         "limit checked against use alone", admission, "month_standing", _only_used, "limit", seed=15
     ),
     Mutant(
-        "a key's open jobs not counted", admission, "month_standing", _ended_only, "limit", seed=126
+        "a key's open jobs not counted", admission, "month_standing", _ended_only, "limit", seed=165
     ),
     Mutant(
         "a budget's open jobs not counted", budgets, "month_standing", _none_held, "limit", seed=3
     ),
-    Mutant("a stuck process is not ended", deadlines, "is_stuck", _never_stuck, "stuck"),
-    Mutant("broker time believed at once", BrokerTime, "believe", _believed, "time"),
+    Mutant("a stuck process is not ended", deadlines, "is_stuck", _never_stuck, "stuck", seed=4),
+    Mutant("broker time believed at once", BrokerTime, "believe", _believed, "time", seed=3),
+    Mutant("suspension ignored", evolve, "_evolve_tenant", _never_suspended, "suspended"),
+    Mutant("resumption ignored", evolve, "_evolve_tenant", _stays_suspended, "refusal", seed=32),
+    Mutant("prices of a submission not compared", decide, "_submit", _any_price, "price", seed=5),
+    Mutant("billed by the newest price book", lines, "_book", _newest_book, "invoice", seed=5),
+    Mutant("all currencies on one bill", lines, "_book", _one_currency, "invoice", seed=7),
+    Mutant("sleep of a machine billed", pool_evolve, "_proof", _seen_is_run, "ledger", seed=3),
     Mutant("concurrency not counted", decide, "running", _none_running, "limit", seed=4),
 )

@@ -45,6 +45,7 @@ class SimMachine:
         self.diaries: LeaseDiaries = {}
         self.incarnations = 0
         self.agent: AgentTasks | None = None
+        self.is_broken = False
 
     def boot(self) -> None:
         """Start a new agent, which first kills the processes of the one before."""
@@ -98,6 +99,26 @@ class SimMachine:
         self.note("thaws")
         agent.port.resume()
 
+    async def sleep(self) -> None:
+        """Only broker time runs: a closed lid, a paused virtual machine."""
+        agent = self.agent
+        asleep_s = self.rng.choice((self.rng.uniform(2, 15), self.rng.uniform(20, 60)))
+        if agent is None or not agent.port.fall_asleep():
+            return
+        self.context.broker.tally.add("machine asleep")
+        self.note(f"sleeps for {asleep_s:.1f} s")
+        await asyncio.sleep(asleep_s)
+        self.note("wakes up")
+        agent.port.wake_up()
+
+    async def break_down(self) -> None:
+        """A full disk, a dead driver: whatever it runs fails, until somebody repairs it."""
+        self.context.broker.tally.add("node broken")
+        self.note("is broken")
+        self.is_broken = True
+        await asyncio.sleep(self.rng.uniform(5, 40))
+        self.is_broken = False
+
     async def cancel_attempt(self) -> None:
         if self.agent is not None and self.agent.cancel_attempt(self.rng):
             self.context.broker.tally.add("attempt cancelled")
@@ -108,6 +129,8 @@ class SimMachine:
         if agent is None or not agent.agent.state.registered:
             return
         self.context.broker.tally.add("node departed")
+        if self.running:
+            self.context.broker.tally.add("loaded node departed")
         self.note("departs")
         await asyncio.wait((agent.begin_to_leave(),))  # which ends with the agent if that dies
         if self.agent is agent:
@@ -157,6 +180,7 @@ class AgentTasks:
 
     async def _leave(self) -> None:
         self._leaving = True
+        await self.fact(self.agent.leave())
         for target in ("drain", "kill"):
             waiting = [
                 attempt.task for attempt in self._attempts.values() if not attempt.task.done()
@@ -181,6 +205,7 @@ class AgentTasks:
         await self.fact(self.agent.register())
         reader = JournalReader(self.port, POOL, {POOL_PARTITION: START})
         await reader.open()
+        joined = False
         while True:
             try:
                 batches = await reader.read(READ_WAIT_MS)
@@ -192,6 +217,9 @@ class AgentTasks:
                     for event in accepted.events:
                         self.agent.fold(event)
             self._reconcile()
+            if not joined and self.agent.state.registered and reader.caught_up(POOL_PARTITION):
+                joined = True
+                await self.fact(self.agent.join())
 
     def _reconcile(self) -> None:
         for attempt in self.agent.reconcile(takes_new=not self._leaving):
@@ -249,7 +277,11 @@ class AttemptTask:
             self.machine.start(self.name, attempt.grant.slots)
             outcome, cause = await self._work()
             self.machine.stop(self.name)
-        await agent.fact(attempt.exit(agent.port.monotonic_ms(), outcome, cause))
+        ended_ms = agent.port.monotonic_ms()
+        if attempt.diary.began_ms is not None and self.context.happens(self.context.plan.unnoticed):
+            self.context.broker.tally.add("exit noticed late")
+            await agent.port.sleep(self.rng.randint(1_000, 20_000))
+        await agent.fact(attempt.exit(ended_ms, outcome, cause))
         await agent.fact(attempt.free())
         attempt.is_over = True
 
@@ -272,6 +304,9 @@ class AttemptTask:
             if self._target == "kill":
                 await asyncio.sleep(self.rng.uniform(0, 3))  # a process takes its time to die
                 return "preempted", None
+            if self.machine.is_broken:
+                self.context.broker.tally.add("node failed by itself")
+                return "failed", self.context.chance(self.name).choice(("bad_node", "platform"))
             drained = self._target == "drain" and listens
             attempt.step = min(STEPS, attempt.step + (1 if drained else STEPS_PER_CHECKPOINT))
             await self._checkpoint()
@@ -305,11 +340,14 @@ class AttemptTask:
     async def _until(self, until_ms: float) -> None:
         """Wait for a time or for another target state; a frozen agent notices neither."""
         left_ms = until_ms - self.agent.port.monotonic_ms()
-        if self._target == self._noticed and left_ms > 0:
+        while self._target == self._noticed and left_ms > 0:
             self._woken.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_ms / 1_000):
                     await self._woken.wait()
+            await self.agent.port.pass_through(0)
+            slept_ms = until_ms - self.agent.port.monotonic_ms()
+            left_ms = slept_ms if slept_ms >= 1 else 0  # clocks show whole milliseconds
         await self.agent.port.pass_through(0)
         self._noticed = self._target
 

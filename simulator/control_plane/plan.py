@@ -20,7 +20,17 @@ KINDS: Final[Mapping[str, int]] = {
     "stray cancellation": 3,
     "attempt cancelled": 4,  # its task in the agent, by mistake
     "node departed": 1,  # in order, and comes back
+    "machine asleep": 2,  # its monotonic clock stands, the broker's time runs
+    "all asleep": 1,  # for hours, while no process and no machine notices any time
+    "node broken": 2,  # whatever runs on it fails by itself, for some seconds
+    "zone lost": 1,  # most of the machines lose power at once
 }
+#: What follows from the numbers of a plan, and from several things at once.
+CONSEQUENCES: Final = (
+    *("loaded node departed", "node failed by itself", "exit noticed late"),
+    *("prices changed", "second currency billed", "submission crossed a plan change"),
+    *("tenant suspended", "tenant resumed", "submission of a suspended tenant"),
+)
 
 
 class Size(Struct, frozen=True):
@@ -44,6 +54,9 @@ class ControlPlanePlan(Struct, frozen=True):
     whose process makes no progress while its agent lives.
     `narrow`: limits leave room for few holds at once. `long`: some trainings reach their cap.
     `new_month`: the full hour in the middle of the run begins a month.
+    `new_prices`: moves of a plan to another price book, perhaps of another currency;
+    `suspensions`: of tenants, each followed by a resumption; `unnoticed`: per cent of attempts
+    whose agent notices the end of their process late.
     """
 
     seed: int
@@ -58,6 +71,9 @@ class ControlPlanePlan(Struct, frozen=True):
     narrow: bool = False
     long: bool = False
     new_month: bool = False
+    new_prices: int = 0
+    suspensions: int = 0
+    unnoticed: int = 0
 
 
 def draw(seed: int, size: Size) -> ControlPlanePlan:
@@ -70,6 +86,7 @@ def draw(seed: int, size: Size) -> ControlPlanePlan:
         return rng.randint(1, high) if rng.random() < chance else 0
 
     long = rng.random() < 0.04
+    terms = Random(f"{seed}/terms")
     return ControlPlanePlan(
         seed,
         draw_faults(rng, 1_000 * size.faulty_s - 3_000, KINDS),
@@ -83,4 +100,7 @@ def draw(seed: int, size: Size) -> ControlPlanePlan:
         narrow=rng.random() < 0.4,
         long=long,
         new_month=rng.random() < 0.3,
+        new_prices=terms.choice((0, 0, 0, 1, 2)),
+        suspensions=terms.choice((0, 0, 1)),
+        unnoticed=terms.choice((0, 0, 0, 30)),
     )

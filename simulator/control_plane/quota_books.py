@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from schemas import errors
-from schemas.account import Limits
+from schemas.account import Limits, PlanTerms
 from schemas.admission import (
     TENANT_BUDGET,
     BudgetAlert,
@@ -15,6 +15,7 @@ from schemas.admission import (
     BudgetSet,
     BudgetTerms,
     BudgetThresholdReached,
+    SuspensionSet,
 )
 from schemas.dataset import BaseTokens
 from schemas.envelope import Rejected
@@ -36,9 +37,15 @@ from tunery.plan.estimate import estimate
 
 @dataclass
 class Charged:
-    """What a job has used of its tenant's budget, and of its API key's cap."""
+    """What a job has used of its tenant's budget, and of its API key's cap.
+
+    Prices are those of its admission.
+    """
 
     key_id: str | None
+    price_version: str
+    lane: str
+    currency: str
     gpu_hour_micro: Micro
     gpu_ms: GpuMs = 0
 
@@ -48,36 +55,53 @@ class Charged:
 
 @dataclass
 class TenantBook:
-    limits: Limits | None = None
+    terms: PlanTerms | None = None
+    to_come: tuple[Ms, PlanTerms] | None = None  # the plan from then on
+    suspended: bool = False
     specs: dict[str, JobSpec] = field(default_factory=dict)  # of jobs that have not ended
     wants: dict[str, bool] = field(default_factory=dict)  # whether it is to run
     holds: dict[str, GpuMs] = field(default_factory=dict)  # what is left of them
     caps: dict[str, KeyCap] = field(default_factory=dict)
     promised: dict[str, Micro] = field(default_factory=dict)  # what an open hold may still cost
     charges: dict[str, Charged] = field(default_factory=dict)  # of all jobs
-    spent: Counter[tuple[str, str]] = field(default_factory=Counter)  # by scope and month
+    spent: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # scope, currency, month
     budget: BudgetTerms | None = None  # of all jobs
     alerts: set[BudgetAlert] = field(default_factory=set)
     files: dict[str, tuple[BaseTokens, ...]] = field(default_factory=dict)
     used: Counter[str] = field(default_factory=Counter)  # by month
 
+    @property
+    def limits(self) -> Limits | None:
+        return None if self.terms is None else self.terms.limits
+
+    def advance(self, at: Ms) -> None:
+        """Let the plan that is to come be in force, once its time has come."""
+        if self.to_come is not None and self.to_come[0] <= at:
+            self.terms, self.to_come = self.to_come[1], None
+
+    def open_micro(self, currency: str, key_id: str | None = None) -> Micro:
+        """What open jobs in a currency may still cost; those of one key, where it is named."""
+        return sum(
+            most
+            for job_id, most in self.promised.items()
+            if self.charges[job_id].currency == currency
+            and key_id in (None, self.charges[job_id].key_id)
+        )
+
     def window(self, at: Ms) -> GpuMs:
         """A month's use, and all that open holds may still add to it."""
         return self.used[month(at // HOUR_MS)] + sum(max(0, left) for left in self.holds.values())
 
-    def spending(self, cap: KeyCap, at: Ms) -> Micro:
+    def spending(self, cap: KeyCap, currency: str, at: Ms) -> Micro:
         """What a key's jobs have cost in the month, and what its open ones may still cost."""
-        still = sum(
-            most
-            for job_id, most in self.promised.items()
-            if job_id in self.caps and self.caps[job_id].key_id == cap.key_id
-        )
-        return self.spent[cap.key_id, month(at // HOUR_MS)] + still
+        still = self.open_micro(currency, cap.key_id)
+        return self.spent[cap.key_id, currency, month(at // HOUR_MS)] + still
 
     def budget_use(self, at: Ms) -> tuple[Micro, Micro]:
         """What all jobs have cost in the month, and what the open ones may still cost."""
-        held = sum(self.promised.values())
-        return self.spent[TENANT_BUDGET, month(at // HOUR_MS)], held
+        currency = "" if self.budget is None else self.budget.currency
+        spent = self.spent[TENANT_BUDGET, currency, month(at // HOUR_MS)]
+        return spent, self.open_micro(currency)
 
 
 @dataclass
@@ -98,21 +122,18 @@ class Quota:
     def enter(self, tenant: str, command: Any, events: tuple[Any, ...], at: Ms) -> None:
         """One decision of `job`."""
         book = self.tenants[tenant]
+        book.advance(at)
         for event in events:
             match event:
                 case LimitsSet():
-                    book.limits = event.terms.limits
+                    book.to_come = (event.effective_at or 0, event.terms)
+                    book.advance(at)
+                case SuspensionSet():
+                    book.suspended = event.suspended
                 case FileNoted():
                     book.files[event.file_id] = event.tokens
                 case JobSubmitted():
-                    book.specs[event.job_id] = event.spec
-                    key_id = None
-                    if event.cap is not None:
-                        book.caps[event.job_id] = event.cap
-                        key_id = event.cap.key_id
-                    rate = event.spec.price.gpu_hour_micro
-                    book.charges[event.job_id] = Charged(key_id, rate)
-                    self._wanted(book, event.job_id, True)
+                    self._submit(book, event)
                 case WantedSet():
                     self._wanted(book, event.job_id, event.wanted == "run")
                 case HoldTaken():
@@ -137,25 +158,62 @@ class Quota:
     def _say(self, invariant: str, text: str) -> None:
         self.violations.append(f"{invariant}: {text}")
 
+    @property
+    def charges(self) -> dict[str, Charged]:
+        """Of all jobs that were admitted."""
+        return {
+            job_id: charge
+            for book in self.tenants.values()
+            for job_id, charge in book.charges.items()
+        }
+
+    def _submit(self, book: TenantBook, event: JobSubmitted) -> None:
+        """A job is admitted at the lane and the prices of the plan in force, and keeps them."""
+        price, terms = event.spec.price, book.terms
+        book.specs[event.job_id] = event.spec
+        if event.cap is not None:
+            book.caps[event.job_id] = event.cap
+        book.charges[event.job_id] = Charged(
+            key_id=None if event.cap is None else event.cap.key_id,
+            price_version=event.price_version,
+            lane=event.lane,
+            currency=price.currency,
+            gpu_hour_micro=price.gpu_hour_micro,
+        )
+        admitted = {(event.price_version, event.lane), (price.version, price.lane)}
+        if terms is None or admitted != {(terms.price_version, terms.lane)}:
+            self._say("price", f"{event.job_id} is admitted at {admitted}, the plan is {terms}")
+        self._admitted(book, event.job_id)
+        self._wanted(book, event.job_id, True)
+
+    def _admitted(self, book: TenantBook, job_id: str) -> None:
+        if book.suspended:
+            self._say("suspended", f"{job_id} goes on although its tenant is suspended")
+
     def _wanted(self, book: TenantBook, job_id: str, run: bool) -> None:
         began = run and not book.wants.get(job_id, False)
+        if began:
+            self._admitted(book, job_id)
         book.wants[job_id] = run
         running = sum(book.wants.values())
         if began and book.limits is not None and running > book.limits.concurrency:
             self._say("limit", f"{job_id} makes it {running} jobs of {book.limits.concurrency}")
 
     def _hold(self, book: TenantBook, event: HoldTaken, at: Ms) -> None:
-        hold = event.estimate.hold_gpu_ms
+        hold, currency = event.estimate.hold_gpu_ms, event.estimate.currency
+        self._admitted(book, event.job_id)
         book.holds[event.job_id] = self.held[event.job_id] = hold
         if book.limits is None or book.window(at) > book.limits.hard_gpu_ms:
             self._say("limit", f"{event.job_id} makes it {book.window(at)} of {book.limits}")
         book.promised[event.job_id] = event.estimate.price_max_micro
         most = None if book.budget is None else book.budget.max_amount_micro
+        if book.budget is not None and most is not None and currency != book.budget.currency:
+            self._say("limit", f"{event.job_id} is in {currency}, the budget is {book.budget}")
         if most is not None and sum(book.budget_use(at)) > most:
             self._say("limit", f"{event.job_id} makes it {book.budget_use(at)} of {book.budget}")
         cap = book.caps.get(event.job_id)
-        if cap is not None and book.spending(cap, at) > cap.spend_cap_micro:
-            self._say("limit", f"{event.job_id} makes it {book.spending(cap, at)} of {cap}")
+        if cap is not None and (spent := book.spending(cap, currency, at)) > cap.spend_cap_micro:
+            self._say("limit", f"{event.job_id} makes it {spent} of {cap}")
 
     def _check_budget(
         self, book: TenantBook, event: BudgetCounted | BudgetThresholdReached, at: Ms
@@ -177,7 +235,7 @@ class Quota:
         charge.gpu_ms += event.gpu_ms
         difference = charge.cost() - before
         for scope in {TENANT_BUDGET, charge.key_id or TENANT_BUDGET}:
-            book.spent[scope, month(event.hour_utc)] += difference
+            book.spent[scope, charge.currency, month(event.hour_utc)] += difference
         if event.job_id in book.promised:
             book.promised[event.job_id] -= difference
 
@@ -207,6 +265,9 @@ class Quota:
                 running = sum(book.wants.values())
                 if book.limits is None or running < book.limits.concurrency:
                     self._say("refusal", f"{running} jobs are not {book.limits}: {event.reason}")
+            case errors.SUSPENDED, SubmitJob() | ResumeJob():
+                if not book.suspended:
+                    self._say("refusal", f"{type(command).__name__}: {event.reason}")
             case errors.MALFORMED | errors.INTERNAL, _:
                 self._say("refusal", f"{type(command).__name__}: {event.reason}")
             case _:
@@ -230,7 +291,7 @@ class Quota:
             passed = book.window(at) + needs.hold_gpu_ms > hard
         else:
             passed = cap is not None and (
-                book.spending(cap, at) + needs.price_max_micro > cap.spend_cap_micro
+                book.spending(cap, needs.currency, at) + needs.price_max_micro > cap.spend_cap_micro
             )
         if not passed:
             self._say(

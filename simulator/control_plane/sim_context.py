@@ -116,12 +116,19 @@ class SimContext:
         return self._answers[mark]
 
 
-async def insist(port: FaultyPort, sender: Sender, stream: str, key: str, body: Message) -> None:
+async def insist(
+    port: FaultyPort,
+    sender: Sender,
+    stream: str,
+    key: str,
+    body: Message,
+    partition: int | None = None,
+) -> None:
     """Send until the command is in the log, perhaps several times; repeats change nothing."""
     tenant = "" if stream == "pool" else key
     while True:
         try:
-            await sender.send(stream, key, tenant, body)
+            await sender.send(stream, key, tenant, body, partition=partition)
         except (AppendUnknown, Unavailable):
             await port.sleep(RETRY_MS)
         else:

@@ -16,7 +16,9 @@ from schemas.account import (
     EndpointTerms,
     Lane,
     PlanTerms,
+    ResumeTenant,
     SetPlan,
+    SuspendTenant,
 )
 from schemas.account import Limits as PlanLimits
 from schemas.admission import TENANT_BUDGET, BudgetTerms, SetBudget
@@ -37,19 +39,23 @@ from schemas.job import (
     Wanted,
     WantedSet,
 )
-from schemas.model import PinBase, RegisterVersion
+from schemas.model import GLOBAL, PinBase, RegisterVersion
 from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
 from schemas.submission import KeyCap
-from schemas.topics import DATASET, MODEL, PARTITIONS, Stream
+from schemas.topics import ACCOUNT, DATASET, MODEL, PARTITIONS, Stream
 from schemas.units import HOUR_MS
+from simulator.control_plane.bills import LATER_BOOKS, import_of, own_books
 from simulator.control_plane.samples import BASE, PASSED, PREPARED, submit, tokens
 from simulator.control_plane.sim_context import READ_WAIT_MS, SimContext, insist
+from tunery.plan.price import lane_price
 from tunery.runtime.journal.reader import Accepted
 
 NO_TEXT: Final = Sealed(key_id="", nonce=b"", ciphertext=b"")
 LANES: Final[tuple[Lane, ...]] = ("premium", "standard", "free")
 PRICE: Final = "2026-11"
+CURRENCY: Final = "EUR"  # of this book
+CROSSED: Final = ("prices_changed", "plan_changed")  # a submission was priced by another plan
 EVENT_TYPES: Final = tuple(
     f"fine_tuning.job.{outcome}" for outcome in ("succeeded", "failed", "cancelled")
 )
@@ -66,7 +72,7 @@ class SimTenant:
         self.port, self._sender = context.port(f"{name}'s client")
         self._cap = self._draw_cap()
         self._budget = self._draw_budget()
-        self._lane: Lane = "standard"  # of the plan that it asked for last; its jobs are priced so
+        self._plan = self._draw_plan()  # as the gateway knows it, which prices submissions
         self.jobs: dict[str, Wanted] = {}  # those that have not ended
         self._asked = 0
         context.readers.append(self._read)
@@ -85,15 +91,15 @@ class SimTenant:
                 case _:
                     pass
 
-    async def ask(self, stream: str, body: Message) -> bool:
-        """Send a request until it is decided. True when it was not refused."""
+    async def ask(self, stream: str, body: Message) -> Rejected | None:
+        """Send a request until it is decided; why it is refused."""
         self._asked += 1
         mark = f"{self.name}/{self._asked}"
         came = await self.context.ask(self.port, self._sender, stream, self.name, mark, body)
-        return not any(isinstance(event, Rejected) for event in came)
+        return next((event for event in came if isinstance(event, Rejected)), None)
 
     async def move_in(self) -> None:
-        await self.ask("account", CreateTenant(name=NO_TEXT, terms=self._draw_plan()))
+        await self.ask("account", CreateTenant(name=NO_TEXT, terms=self._plan))
         endpoint = EndpointTerms(
             endpoint_id=ENDPOINT, name=NO_TEXT, url=self._url, event_types=EVENT_TYPES
         )
@@ -102,15 +108,14 @@ class SimTenant:
             await self.ask("job", SetBudget(terms=self._budget))
         await self.port.sleep(5_000)  # until `job` knows the limits
 
-    def _draw_plan(self) -> PlanTerms:
+    def _draw_plan(self, price_version: str = PRICE) -> PlanTerms:
         """Limits for one to three of the smallest holds, or for all of them."""
         narrow = self.context.plan.narrow
         hard = self.rng.randint(HOUR_MS // 2, 2 * HOUR_MS) if narrow else 10_000 * HOUR_MS
         concurrency = self.rng.randint(1, 3) if narrow else 10_000
         soft = hard // 2
         limits = PlanLimits(soft_gpu_ms=soft, hard_gpu_ms=hard, concurrency=concurrency)
-        self._lane = self.rng.choice(LANES)
-        return PlanTerms(lane=self._lane, limits=limits, price_version=PRICE)
+        return PlanTerms(lane=self.rng.choice(LANES), limits=limits, price_version=price_version)
 
     def _draw_cap(self) -> KeyCap | None:
         """What the one API key may spend: about as much as one to four holds can cost."""
@@ -126,10 +131,35 @@ class SimTenant:
         if not self.context.plan.narrow or rng.random() < 0.5:
             return None
         most = rng.randint(1_000_000, 5_000_000)
-        return BudgetTerms(budget_id=TENANT_BUDGET, currency="EUR", max_amount_micro=most)
+        return BudgetTerms(budget_id=TENANT_BUDGET, currency=CURRENCY, max_amount_micro=most)
 
     async def change_plan(self) -> None:
-        await self.ask("account", SetPlan(terms=self._draw_plan()))
+        await self._move_to(self._draw_plan(self._plan.price_version))
+
+    async def _move_to(self, plan: PlanTerms) -> None:
+        """Ask for a plan. The gateway knows of it later, perhaps after `job` does."""
+        await self.ask("account", SetPlan(terms=plan))
+        await self.port.sleep(self.rng.randint(0, 10_000))
+        self._plan = plan
+
+    async def change_prices(self) -> None:
+        """An operator imports a price book, and moves the plan to it."""
+        tally, book = self.context.broker.tally, self.rng.choice(LATER_BOOKS)
+        for partition in sorted(self.context.broker.active[ACCOUNT.commands.name]):
+            await insist(
+                *(self.port, self._sender, ACCOUNT.name, GLOBAL, import_of(book)),
+                partition=partition,
+            )
+        tally.add("prices changed")
+        await self._move_to(self._draw_plan(book.version))
+
+    async def suspend(self) -> None:
+        """An operator suspends the tenant for some seconds."""
+        self.context.broker.tally.add("tenant suspended")
+        await self.ask("account", SuspendTenant())
+        await self.port.sleep(self.rng.randint(1_000, 30_000))
+        self.context.broker.tally.add("tenant resumed")
+        await self.ask("account", ResumeTenant())
 
     async def submit(self, number: int) -> None:
         """Submit job `number`; the report on its file may come only after that."""
@@ -137,8 +167,15 @@ class SimTenant:
         job_id = f"ftjob-{number}"
         count = None if late else self.rng.randrange(1_000, 60_000)
         body = submit(job_id, count, slots=self.rng.randint(1, 2), training_file=f"file-{number}")
-        price = replace(body.spec.price, version=PRICE, lane=self._lane)
-        await self.ask("job", replace(body, spec=replace(body.spec, price=price), cap=self._cap))
+        books = {**own_books(), **{book.version: book for book in LATER_BOOKS}}
+        price = lane_price(books[self._plan.price_version], self._plan.lane)
+        refusal = await self.ask(
+            "job", replace(body, spec=replace(body.spec, price=price), cap=self._cap)
+        )
+        if refusal is not None and refusal.code == errors.SUSPENDED:
+            self.context.broker.tally.add("submission of a suspended tenant")
+        if refusal is not None and refusal.reason.code in CROSSED:
+            self.context.broker.tally.add("submission crossed a plan change")
         if late:
             await self.port.sleep(self.rng.randint(0, 10_000))
             accepted = self.rng.random() < 0.8
@@ -158,7 +195,8 @@ class SimTenant:
     async def settle(self) -> None:
         """Resume what is paused, or cancel it."""
         for job_id in sorted(job_id for job_id, wanted in self.jobs.items() if wanted == "paused"):
-            if not await self.ask("job", ResumeJob(job_id=job_id)) and job_id in self.jobs:
+            refusal = await self.ask("job", ResumeJob(job_id=job_id))
+            if refusal is not None and job_id in self.jobs:
                 await self.ask("job", CancelJob(job_id=job_id))
 
 

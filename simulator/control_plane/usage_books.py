@@ -193,22 +193,24 @@ class Meter:
             for lease in self.held.values():
                 here = (lease.grant.node_id, lease.grant.incarnation) == agent
                 if here and lease.started_at is not None:
-                    ran_until = lease.started_at + elapsed.get(lease.grant.token.lease, 0)
-                    lease.alive_at = max(lease.alive_at, min(ran_until, seen.last_seen, at))
+                    # where broker time steps back, it lived when it was seen before all the same
                     lease.seen_at = max(lease.seen_at, min(seen.last_seen, at))
+                    ran_until = lease.started_at + elapsed.get(lease.grant.token.lease, 0)
+                    lease.alive_at = max(lease.alive_at, min(ran_until, lease.seen_at))
 
     def _is_proven(self, agent: Agent, last_seen: Ms, elapsed: Mapping[int, Ms] | None) -> bool:
         """The times are those of one heartbeat, and no heartbeat before it was seen later.
 
         Broker time may step back between two heartbeats; then the first was seen last.
         """
-        seen_at = self._registered.get(agent, set()).copy()
-        if last_seen in seen_at and not elapsed:
+        was_seen = last_seen in self._registered.get(agent, ())
+        if was_seen and not elapsed:
             return True
-        for beat in self.beats.get(agent, ()):
-            seen_at.add(beat.at)
-            has_times = elapsed is None or beat.elapsed_ms == elapsed
-            if has_times and beat.at <= last_seen and last_seen in seen_at:
+        has_times = False
+        for beat in reversed(self.beats.get(agent, ())):  # the newest is the one, nearly always
+            has_times |= (elapsed is None or beat.elapsed_ms == elapsed) and beat.at <= last_seen
+            was_seen |= has_times and beat.at == last_seen
+            if has_times and was_seen:
                 return True
         return False
 

@@ -29,7 +29,10 @@ KINDS: Final[Mapping[str, int]] = {
     "clock ahead": 2,  # the broker's: for some seconds, by up to two hours
 }
 #: Kinds that came later. They are drawn from a copy, so that a seed keeps the rest of its plan.
-LATER_KINDS: Final = ("stray cancellation", "clock ahead", "attempt cancelled")
+LATER_KINDS: Final = (
+    *("stray cancellation", "clock ahead", "attempt cancelled"),
+    *("machine asleep", "all asleep", "node broken", "zone lost"),
+)
 
 
 class FaultStep(Struct, frozen=True):

@@ -11,7 +11,7 @@ from schemas.topics import Topic
 from schemas.units import Ms
 from simulator.engine.broker import Broker
 from simulator.engine.faults import SESSION_MS
-from simulator.engine.virtual_loop import virtual_loop
+from simulator.engine.virtual_loop import Pause, virtual_loop
 from tunery.runtime.bus.abstract import (
     Appended,
     AppendUnknown,
@@ -42,9 +42,14 @@ class FaultyPort:
         self.cancel_after: int | None = None  # awaits from now until a task is cancelled
         self._running = asyncio.Event()
         self._running.set()
+        self._asleep_since: Ms | None = None  # by virtual time
+        self._slept_ms: Ms = 0
 
     def monotonic_ms(self) -> Ms:
-        return self.broker.clock.monotonic_ms()
+        """Of its machine; it stands still while that sleeps."""
+        awake_until = self._asleep_since
+        now_ms = self.broker.clock.monotonic_ms() if awake_until is None else awake_until
+        return now_ms - self._slept_ms
 
     def now_ms(self) -> Ms:
         return self.broker.clock.true_ms()
@@ -57,10 +62,38 @@ class FaultyPort:
         self._running.clear()
 
     def resume(self) -> None:
-        self._running.set()
+        if self._asleep_since is None:
+            self._running.set()
+
+    def fall_asleep(self) -> bool:
+        """Its machine sleeps, and its monotonic clock stands. False: it sleeps already."""
+        if self._asleep_since is not None:
+            return False
+        self.pause()
+        self._asleep_since = self.broker.clock.monotonic_ms()
+        return True
+
+    def wake_up(self) -> None:
+        """Its machine goes on, from the monotonic time at which it fell asleep."""
+        if self._asleep_since is not None:
+            self._slept_ms += self.broker.clock.monotonic_ms() - self._asleep_since
+            self._asleep_since = None
+            self.resume()
 
     async def pass_through(self, latency_ms: float = 4) -> None:
         """Called around every await of a process, before and after its effect."""
+        if self.crash_after is not None or self.cancel_after is not None:
+            self._count_down()
+        if latency_ms:
+            await Pause(self._loop, self.rng.uniform(0.1, latency_ms) / 1_000)
+        while not self.alive or not self._running.is_set():
+            if self.alive:
+                await self._running.wait()
+            else:
+                await self._loop.create_future()  # until it is cancelled
+
+    def _count_down(self) -> None:
+        """A crash or a stray cancellation comes one await nearer."""
         if self.crash_after is not None:
             self.crash_after -= 1
             if self.crash_after <= 0 and self.alive:
@@ -70,13 +103,6 @@ class FaultyPort:
             self.cancel_after -= 1
             if self.cancel_after <= 0:
                 self._cancel_task()
-        if latency_ms:
-            await self._loop.pause(self.rng.uniform(0.1, latency_ms) / 1_000)
-        while not self.alive or not self._running.is_set():
-            if self.alive:
-                await self._running.wait()
-            else:
-                await asyncio.get_running_loop().create_future()  # until it is cancelled
 
     def _cancel_task(self) -> None:
         """Cancel the current task without reason, if it belongs to a watched host."""

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from simulator.control_plane.mutants import MUTANTS
-from simulator.control_plane.plan import KINDS
+from simulator.control_plane.plan import CONSEQUENCES, KINDS
 from simulator.control_plane.scenario import CONTROL_PLANE
 from simulator.event_core.mutants import Mutant
 from tests.simulation.shards import Shards
@@ -42,7 +42,10 @@ def test_no_invariant_is_violated_in_sixty_seeds(
 def idle_kinds(sums: Counter[str]) -> list[str]:
     """Kinds of faults that happened too rarely over all runs."""
     cancelled = (f"stray cancellation of {host}" for host in HOSTS)
-    wanted = dict.fromkeys((*KINDS, *cancelled), 0) | {"jobs": 2 * SEEDS, "leases": 4 * SEEDS}
+    wanted = dict.fromkeys((*KINDS, *CONSEQUENCES, *cancelled), 0) | {
+        "jobs": 2 * SEEDS,
+        "leases": 4 * SEEDS,
+    }
     return [kind for kind, more_than in wanted.items() if sums[kind] <= more_than]
 
 

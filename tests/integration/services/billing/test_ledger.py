@@ -25,8 +25,8 @@ from schemas.billing import (
     InvoiceAdjustment,
 )
 from schemas.envelope import Message
+from schemas.node import NodeSeen
 from schemas.pool import (
-    NodeSeen,
     ObserveNodes,
     PlacementClosed,
     ReportExit,

@@ -30,7 +30,11 @@ from schemas.job import (
     VerdictDue,
 )
 from schemas.model import PinBase, RegisterVersion
-from schemas.pool import LeaseSeen, NodeDescription, NodeSeen, ObserveNodes
+from schemas.node import LeaseSeen, NodeSeen
+from schemas.pool import (
+    NodeDescription,
+    ObserveNodes,
+)
 from schemas.reasons import Failure, failing
 from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import HOUR_MS, month_of
@@ -386,6 +390,7 @@ class World:
         node.agent, node.retired = SimAgent(described, self.diaries, self.journal), False
         self._beat(node, node.agent)
         self._report(node.agent.register())
+        self._report(node.agent.join())
 
     def _beat(self, node: WorldNode, agent: SimAgent) -> None:
         if self.at < self.away_until:
