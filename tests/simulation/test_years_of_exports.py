@@ -85,8 +85,8 @@ def exported(year: Year) -> Iterator[ExportedCharge]:
         month = year.written_in[partition, offset]
         at = (month.first_hour + WRITTEN_AFTER_HOURS) * HOUR_MS
         try:
-            place = header("pool", at, partition, offset)
-            yield charge_of(place, event_of(row), accounts, "Tunery")
+            written = header("pool", at, partition, offset)
+            yield charge_of(written, event_of(row), accounts, "Tunery")
         except MonthOpen:
             assert row.hour_utc < month.first_hour
     for name, adjustments in year.adjustments.items():
