@@ -6,7 +6,7 @@ from typing import Final
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.topics import ACCOUNT, POOL
 from schemas.units import Ms
-from services.exporter.domain.accounts import Accounts
+from services.exporter.domain.accounts import AccountFacts
 from services.exporter.domain.focus import ExportedCharge, charge_of
 from services.exporter.domain.invoices import charges_of_account
 from services.exporter.journal_export import JournalExport
@@ -28,7 +28,7 @@ class ExportHost:
 
     def __init__(self, runtime: Runtime, settings: ExporterSettings) -> None:
         self._runtime, self._settings = runtime, settings
-        self._accounts = Accounts()
+        self._accounts = AccountFacts()
         self._ready = asyncio.Event()
 
     async def ready(self) -> None:
@@ -50,8 +50,8 @@ class ExportHost:
             await account.close()
             await pool.close()
 
-    async def _read_accounts(self) -> Accounts:
-        accounts = Accounts()
+    async def _read_accounts(self) -> AccountFacts:
+        accounts = AccountFacts()
         async for entry in read_history(self._runtime.log, ACCOUNT):
             beat("working")
             for event in entry.events:

@@ -18,7 +18,7 @@ from schemas.envelope import Header
 from schemas.pool import LeaseRef, Token, UsageCredited, UsageSliced
 from schemas.sealed import Sealed
 from schemas.units import HOUR_MS, Ms
-from services.exporter.domain.accounts import Accounts, MonthOpen
+from services.exporter.domain.accounts import AccountFacts, MonthOpen
 from services.exporter.domain.focus import MICRO, ExportedCharge, charge_of
 from services.exporter.domain.invoices import charges_of_account
 from tests.simulation.test_years_of_bills import PRICES, YEARS, Year, random_year
@@ -66,8 +66,8 @@ def event_of(row: LedgerRow) -> UsageSliced | UsageCredited:
     )
 
 
-def accounts_of(year: Year) -> Accounts:
-    accounts = Accounts()
+def accounts_of(year: Year) -> AccountFacts:
+    accounts = AccountFacts()
     for book in PRICES.values():
         accounts.fold(TENANT, PricesImported(book=book, sha256="ab" * 32))
     limits = Limits(soft_gpu_ms=0, hard_gpu_ms=0, concurrency=1)

@@ -14,7 +14,7 @@ class MonthOpen(Exception):
     """It is not known yet on which month's bill a late row is: billing is about to close one."""
 
 
-class Accounts:
+class AccountFacts:
     """A fold of all partitions of `account`; to fold an event again changes nothing."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.topics import STREAMS
 from schemas.units import HOUR_MS, GpuMs, Micro
-from services.exporter.domain.accounts import Accounts
+from services.exporter.domain.accounts import AccountFacts
 from tunery.billing.lines import CREDIT_OF_CAUSE, WORK_OF_ROLE, PriceMissing
 from tunery.billing.periods import Period
 
@@ -68,7 +68,7 @@ class BillingContext(Struct, frozen=True, kw_only=True):
 
 
 def charge_of(
-    header: Header, event: UsageSliced | UsageCredited, accounts: Accounts, provider: str
+    header: Header, event: UsageSliced | UsageCredited, accounts: AccountFacts, provider: str
 ) -> ExportedCharge:
     """The charge of an event of the pool. Raises PriceMissing, MonthOpen."""
     lease = event.lease

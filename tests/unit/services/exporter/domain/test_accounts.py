@@ -7,7 +7,7 @@ from schemas.billing import Statement
 from schemas.envelope import Header
 from schemas.sealed import Sealed
 from schemas.units import Ms
-from services.exporter.domain.accounts import Accounts, MonthOpen
+from services.exporter.domain.accounts import AccountFacts, MonthOpen
 from tunery.billing.periods import CLOSE_AFTER_MS, period
 
 OCTOBER, NOVEMBER = period("2026-10"), period("2026-11")
@@ -29,9 +29,9 @@ def header(at: Ms, offset: int = 0) -> Header:
     )
 
 
-def accounts(*closed: str) -> Accounts:
+def accounts(*closed: str) -> AccountFacts:
     """Of the tenant acme, whose months were closed when the journal had CUT records."""
-    known = Accounts()
+    known = AccountFacts()
     limits = Limits(soft_gpu_ms=0, hard_gpu_ms=0, concurrency=1)
     terms = PlanTerms(lane="standard", limits=limits, price_version="2026-11")
     known.fold("acme", TenantCreated(name=Sealed("k", b"", b""), terms=terms))
@@ -43,7 +43,7 @@ def accounts(*closed: str) -> Accounts:
     return known
 
 
-def billed_month(known: Accounts, at: Ms, offset: int = 0, tenant: str = "acme") -> str:
+def billed_month(known: AccountFacts, at: Ms, offset: int = 0, tenant: str = "acme") -> str:
     return known.billed_month(header(at, offset), tenant, HOUR).name
 
 

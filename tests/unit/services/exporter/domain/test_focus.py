@@ -10,13 +10,13 @@ from schemas.account import PricesImported
 from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.units import HOUR_MS
-from services.exporter.domain.accounts import Accounts
+from services.exporter.domain.accounts import AccountFacts
 from services.exporter.domain.focus import COLUMNS, MICRO, ExportedCharge, charge_of
 from tests.unit.services.exporter.journals import BOOKS, HOUR, credited, lease, sliced
 from tunery.billing.lines import PriceMissing
 from tunery.plan.price import usage_micro
 
-ACCOUNTS = Accounts()
+ACCOUNTS = AccountFacts()
 for book in BOOKS.values():
     ACCOUNTS.fold("", PricesImported(book=book, sha256="ab" * 32))
 HOURLY = BOOKS["2026-11"].gpu_hour_micro["standard"]
