@@ -13,7 +13,8 @@ dataset     stream `dataset`: files, uploads, validation, prepared caches
 job         stream `job`: quota, budget holds, jobs, attempts
 admission   of `job`: suspension and monthly budgets
 submission  nouns of `job`: what is asked for at a submission, and what it is estimated to need
-pool        stream `pool`: nodes, leases, the waiting queue, usage
+pool        stream `pool`: leases, the waiting queue, usage
+node        of `pool`: how nodes join, leave, are seen, and are cordoned
 model       stream `model`: base models, adapter versions, stages
 training    nouns of training and evaluation that `job`, `pool` and `model` share
 telemetry   topics that are not journals: steps, log lines, heartbeats

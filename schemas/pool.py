@@ -7,6 +7,19 @@ from typing import Literal, TypeAlias
 
 from schemas.account import Lane
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
+from schemas.node import (
+    BackOffEnded,
+    CordonNode,
+    JoinNode,
+    LeaveNode,
+    NodeCordoned,
+    NodeJoined,
+    NodeLeaving,
+    NodeSeen,
+    NodeUncordoned,
+    ObservationsDeferred,
+    UncordonNode,
+)
 from schemas.sealed import Sealed
 from schemas.training import (
     AttemptOutcome,
@@ -182,54 +195,16 @@ class NodeDescription(Part):
     memory_bytes: int
 
 
-class IdleLease(Part):
-    """A lease whose process lives, has started, and has said nothing for some time.
-
-    lease: number of the lease.
-    idle_ms: for how long.
-    """
-
-    lease: int
-    idle_ms: Ms
-
-
-class LeaseSeen(Part):
-    """A lease that an agent works on, as its last heartbeat listed it.
-
-    lease: number of the lease.
-    elapsed_ms: the agent's monotonic time since the start; 0 before it.
-    """
-
-    lease: int
-    elapsed_ms: Ms
-
-
-class NodeSeen(Part):
-    """What a watcher of heartbeats knows about a node.
-
-    node_id, incarnation: whose heartbeats.
-    last_seen: broker time of the last one.
-    silent: it is longer ago than the TTL, and the watcher itself could read all the while.
-    idle: leases that have made no progress for longer than an operator's limit.
-    leases: what the last heartbeat listed; None: its agent says nothing of elapsed time.
-    """
-
-    node_id: str
-    incarnation: str
-    last_seen: Ms
-    silent: bool
-    idle: tuple[IdleLease, ...] = ()
-    leases: tuple[LeaseSeen, ...] | None = None
-
-
 # --- commands
 class RegisterNode(Message):
     """An agent starts. Leases of the node's older incarnations end at the last proof of life.
 
     node: the node.
+    joins: it gets leases from `JoinNode` on; otherwise at once.
     """
 
     node: NodeDescription
+    joins: bool = False
 
 
 class RetireNode(Message):
@@ -357,9 +332,11 @@ class NodeRegistered(Message):
     """The node is up in this incarnation.
 
     node: the node.
+    joining: it gets nothing before `NodeJoined`.
     """
 
     node: NodeDescription
+    joining: bool = False
 
 
 class NodeRetired(Message):
@@ -553,7 +530,11 @@ class MemberFreed(Message):
 
 Command: TypeAlias = (
     RegisterNode
+    | JoinNode
+    | LeaveNode
     | RetireNode
+    | CordonNode
+    | UncordonNode
     | ObserveNodes
     | DescribeWork
     | ForgetWork
@@ -567,8 +548,14 @@ Command: TypeAlias = (
 )
 Event: TypeAlias = (
     NodeRegistered
+    | NodeJoined
+    | NodeLeaving
     | NodeRetired
+    | NodeCordoned
+    | NodeUncordoned
+    | BackOffEnded
     | NodesObserved
+    | ObservationsDeferred
     | NodeLost
     | WorkKept
     | WorkForgotten

@@ -49,6 +49,11 @@ EndCode: TypeAlias = Literal[
     "no_progress",  # its process lived and did nothing
     "work_unknown",  # it named a work that was never described
 ]
+# Why a node gets no new leases.
+CordonCode: TypeAlias = Literal[
+    "operator",  # an operator ordered it
+    "jobs_failed",  # jobs: so many different ones failed on it in a row
+]
 # Why a checkpoint could not be used.
 SkipCode: TypeAlias = Literal[
     "blob_missing",  # a file is not in object storage
@@ -153,6 +158,8 @@ RefusalCode: TypeAlias = Literal[
     "work_hash",  # work_id, job_id: described under the hash of another work
     "incarnation_former",  # node_id
     "incarnation_unknown",  # node_id
+    "node_missing",  # node_id
+    "slots_at_most",  # limit
     "lease_not_open",  # lease
     "lease_not_training",  # lease, attempt
     "member_unknown",  # lease, node_id
@@ -240,6 +247,11 @@ def waiting(code: WaitCode, **params: str | int) -> Reason:
 
 def ending(code: EndCode, **params: str | int) -> Reason:
     """Why an attempt was ended."""
+    return Reason(code=code, params=params)
+
+
+def cordoning(code: CordonCode, **params: str | int) -> Reason:
+    """Why a node gets no new leases."""
     return Reason(code=code, params=params)
 
 

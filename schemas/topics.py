@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from schemas import account, dataset, job, model, pool
@@ -43,7 +44,7 @@ class Stream:
     event: Any
     upcasts: tuple[tuple[type[Any], Callable[[Any], Any]], ...] = ()
 
-    @property
+    @cached_property
     def commands(self) -> Topic:
         return Topic(
             f"tunery.{self.name}.commands.v1",
@@ -54,7 +55,7 @@ class Stream:
             trimmed=True,
         )
 
-    @property
+    @cached_property
     def journal(self) -> Topic:
         return Topic(f"tunery.{self.name}.journal.v1", self.key, FOREVER, self.owner, self.readers)
 

@@ -32,7 +32,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=10,  # 10: use priced as on invoices
+    fold_version=11,  # 11: attempts that fail before a checkpoint exclude their node
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,
@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=6,  # 6: what jobs are charged, by hour, and refunds of jobs
+    fold_version=7,  # 7: cordons, failures of nodes
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -26,6 +27,7 @@ from tunery.runtime.bus.abstract import (
     Record,
     Unavailable,
 )
+from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock
 from tunery.runtime.journal import alarm
@@ -40,6 +42,7 @@ RECORDS_MAX: Final = 2_000
 LOOK_MS_MAX: Final = 3_000
 RETRY_MS: Final = 500
 READY_POLL_MS: Final = 20
+ANSWER_MS_MAX: Final = 1_000  # for the leader of one partition; below LOOK_MS_MAX with the poll
 
 
 class WatcherRuntime(Protocol):
@@ -64,6 +67,7 @@ class Watcher:
         self._positions = dict.fromkeys(range(PARTITIONS), START)
         self._sights = INITIAL
         self._reading = False
+        self._unreadable: frozenset[int] = frozenset()
 
     async def run(self) -> None:
         """Watch until it is cancelled; an outage gives every node a fresh TTL."""
@@ -96,14 +100,14 @@ class Watcher:
         beats: Reader | None = None
         try:
             await journal.open()
-            ends = {p: (await self._log.bounds(HEARTBEATS.name, p))[1] for p in range(PARTITIONS)}
+            ends = await self._ask()
             beats = await self._log.reader(HEARTBEATS.name, ends)
             self._sights = reset_silence(self._sights)
             looked_ms = self._clock.monotonic_ms()
             while True:
                 beat("working")
                 await self._fold(journal)
-                looked_ms = await self._look(beats, looked_ms)
+                looked_ms = await self._look(beats, looked_ms, ends)
                 await self._report()
                 self._reading = True
         finally:
@@ -129,20 +133,51 @@ class Watcher:
             if not batches:
                 return
 
-    async def _look(self, beats: Reader, looked_ms: Ms) -> Ms:
-        """One look at the heartbeats; the moment it ended."""
+    async def _look(self, beats: Reader, looked_ms: Ms, begun: Mapping[int, int]) -> Ms:
+        """One look at the heartbeats; the moment it ended. `begun`: partitions that are read."""
         records = await beats.poll(self._poll_ms, RECORDS_MAX)
-        # An empty poll may also mean a broker that is away: this request fails then.
-        await self._log.bounds(HEARTBEATS.name, 0)
+        # An empty poll may also mean brokers that are away: they do not answer these requests.
+        answered = await self._ask()
+        if answered.keys() - begun.keys():
+            raise Unavailable("a partition is back, and is read from its end on")
         now_ms = self._clock.monotonic_ms()
         elapsed_ms = now_ms - looked_ms
         if elapsed_ms > LOOK_MS_MAX or len(records) == RECORDS_MAX:
             self._sights = reset_silence(self._sights)
         else:
-            self._sights = advance_silence(self._sights, elapsed_ms)
+            self._sights = advance_silence(self._sights, elapsed_ms, self._unread(answered))
         for record in records:
             self._record(record)
         return now_ms
+
+    async def _ask(self) -> dict[int, int]:
+        """The end of each partition whose leader answers. Raises Unavailable if none does."""
+        partitions = range(PARTITIONS)
+        ends = await asyncio.gather(*(self._end(partition) for partition in partitions))
+        answered = {p: end for p, end in zip(partitions, ends, strict=True) if end is not None}
+        if not answered:
+            raise Unavailable("no partition of the heartbeats can be read")
+        unreadable = frozenset(partitions) - answered.keys()
+        if unreadable - self._unreadable:
+            say = "%s: partitions %s cannot be read; silence of their nodes does not count"
+            LOG.warning(say, self.name, sorted(unreadable))
+        self._unreadable = unreadable
+        return answered
+
+    async def _end(self, partition: int) -> int | None:
+        try:
+            async with asyncio.timeout(ANSWER_MS_MAX / 1_000):
+                return (await self._log.bounds(HEARTBEATS.name, partition))[1]
+        except (Unavailable, TimeoutError):
+            return None
+
+    def _unread(self, answered: Mapping[int, int]) -> frozenset[tuple[str, str]]:
+        """Nodes whose heartbeats are in partitions that do not answer."""
+        if len(answered) == PARTITIONS:
+            return frozenset()
+        return frozenset(
+            key for key in self._sights if partition_of(key[1].encode()) not in answered
+        )
 
     def _record(self, record: Record) -> None:
         try:

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from schemas.node import JoinNode, LeaveNode
 from schemas.pool import (
     ConfirmFreed,
     Event,
@@ -140,7 +141,15 @@ class SimAgent:
 
     def register(self) -> RegisterNode:
         """What it says first."""
-        return RegisterNode(node=self.node)
+        return RegisterNode(node=self.node, joins=True)
+
+    def join(self) -> JoinNode:
+        """What it says once it has read the journal."""
+        return JoinNode(node_id=self.node.node_id, incarnation=self.node.incarnation)
+
+    def leave(self) -> LeaveNode:
+        """What it says when it is told to end."""
+        return LeaveNode(node_id=self.node.node_id, incarnation=self.node.incarnation)
 
     def retire(self) -> RetireNode:
         """What it says last."""

@@ -180,6 +180,7 @@ class AgentTasks:
 
     async def _leave(self) -> None:
         self._leaving = True
+        await self.fact(self.agent.leave())
         for target in ("drain", "kill"):
             waiting = [
                 attempt.task for attempt in self._attempts.values() if not attempt.task.done()
@@ -204,6 +205,7 @@ class AgentTasks:
         await self.fact(self.agent.register())
         reader = JournalReader(self.port, POOL, {POOL_PARTITION: START})
         await reader.open()
+        joined = False
         while True:
             try:
                 batches = await reader.read(READ_WAIT_MS)
@@ -215,6 +217,9 @@ class AgentTasks:
                     for event in accepted.events:
                         self.agent.fold(event)
             self._reconcile()
+            if not joined and self.agent.state.registered and reader.caught_up(POOL_PARTITION):
+                joined = True
+                await self.fact(self.agent.join())
 
     def _reconcile(self) -> None:
         for attempt in self.agent.reconcile(takes_new=not self._leaving):

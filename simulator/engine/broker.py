@@ -8,6 +8,7 @@ from random import Random
 from schemas.topics import PARTITIONS
 from schemas.units import Ms
 from simulator.engine.faults import APPEND_MS_MAX, SESSION_MS, Faults, FaultTally
+from simulator.engine.virtual_loop import virtual_loop
 from tunery.runtime.bus.abstract import Appended, AppendUnknown, Record, Unavailable
 from tunery.runtime.bus.memory import MemoryLog, Partition
 
@@ -22,6 +23,7 @@ class BrokerClock:
     def __init__(self) -> None:
         self.epoch_ms = EPOCH_MS
         self.skew_ms = 0
+        self._loop = virtual_loop()
 
     def true_ms(self) -> Ms:
         """What every clock would say if it were right."""
@@ -31,7 +33,7 @@ class BrokerClock:
         return self.true_ms() + self.skew_ms
 
     def monotonic_ms(self) -> Ms:
-        return int(asyncio.get_running_loop().time() * 1_000)
+        return int(self._loop.now_s * 1_000)
 
     async def sleep(self, ms: Ms) -> None:
         await asyncio.sleep(ms / 1_000)

@@ -11,7 +11,7 @@ from schemas.topics import Topic
 from schemas.units import Ms
 from simulator.engine.broker import Broker
 from simulator.engine.faults import SESSION_MS
-from simulator.engine.virtual_loop import virtual_loop
+from simulator.engine.virtual_loop import Pause, virtual_loop
 from tunery.runtime.bus.abstract import (
     Appended,
     AppendUnknown,
@@ -82,6 +82,18 @@ class FaultyPort:
 
     async def pass_through(self, latency_ms: float = 4) -> None:
         """Called around every await of a process, before and after its effect."""
+        if self.crash_after is not None or self.cancel_after is not None:
+            self._count_down()
+        if latency_ms:
+            await Pause(self._loop, self.rng.uniform(0.1, latency_ms) / 1_000)
+        while not self.alive or not self._running.is_set():
+            if self.alive:
+                await self._running.wait()
+            else:
+                await self._loop.create_future()  # until it is cancelled
+
+    def _count_down(self) -> None:
+        """A crash or a stray cancellation comes one await nearer."""
         if self.crash_after is not None:
             self.crash_after -= 1
             if self.crash_after <= 0 and self.alive:
@@ -91,13 +103,6 @@ class FaultyPort:
             self.cancel_after -= 1
             if self.cancel_after <= 0:
                 self._cancel_task()
-        if latency_ms:
-            await self._loop.pause(self.rng.uniform(0.1, latency_ms) / 1_000)
-        while not self.alive or not self._running.is_set():
-            if self.alive:
-                await self._running.wait()
-            else:
-                await asyncio.get_running_loop().create_future()  # until it is cancelled
 
     def _cancel_task(self) -> None:
         """Cancel the current task without reason, if it belongs to a watched host."""

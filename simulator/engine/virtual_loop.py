@@ -6,12 +6,14 @@ Most of a run is spent here, so timers are kept as tuples, which compare faster 
 import asyncio
 import gc
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct
 
 T = TypeVar("T")
 RUN_S_MAX: Final = 7_200  # of virtual time; a run takes minutes
@@ -38,19 +40,15 @@ class _Task(asyncio.Task[Any]):
         return self._number
 
 
-class _Handle:
+class _Handle(Struct):
     """A callback that is due: what asyncio asks of a handle, and no more.
 
     Handles of the standard library take a fifth of a run, for what debug mode shows of them.
     """
 
-    __slots__ = ("args", "callback", "context")
-
-    def __init__(
-        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context
-    ) -> None:
-        self.callback: Callable[..., object] | None = callback
-        self.args, self.context = args, context
+    callback: Callable[..., object] | None
+    args: tuple[Any, ...]
+    context: Context
 
     def cancel(self) -> None:
         self.callback, self.args = None, ()
@@ -59,8 +57,48 @@ class _Handle:
         return self.callback is None
 
 
+class Pause:
+    """Virtual time to wait: what a task asks of a future, and no more. One task awaits it, once.
+
+    A timer fires only when nothing else is ready, so it wakes the task itself; with a future
+    between the two, each pause took one round of the loop more.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_cancelled", "_delay_s", "_loop", "_timer")
+
+    def __init__(self, loop: "VirtualLoop", delay_s: float) -> None:
+        self._loop, self._delay_s = loop, delay_s
+        self._cancelled = False
+
+    def __await__(self) -> Generator["Pause", None, None]:
+        self._asyncio_future_blocking = True
+        yield self
+
+    def get_loop(self) -> "VirtualLoop":
+        return self._loop
+
+    def add_done_callback(self, wake: Callable[["Pause"], object], *, context: Context) -> None:
+        self._timer = self._loop.call_later(self._delay_s, wake, self, context=context)
+
+    def cancel(self, msg: object = None) -> bool:
+        """Wake the task with a CancelledError; False if that is under way already."""
+        wake = self._timer.callback
+        if wake is None:
+            return False
+        self._cancelled = True
+        self._timer.cancel()
+        self._loop.call_soon(wake, self, context=self._timer.context)
+        return True
+
+    def result(self) -> None:
+        """Raises CancelledError."""
+        if self._cancelled:
+            raise asyncio.CancelledError
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     _ready: deque["_Handle"]
+    _stopping: bool
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,11 +141,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> "_Handle":
         return self.call_at(self.now_s + delay, callback, *args, context=context)
 
-    async def pause(self, delay_s: float) -> None:
+    def pause(self, delay_s: float) -> Pause:
         """`asyncio.sleep` with less overhead."""
-        over = self.create_future()
-        self.call_at(self.now_s + delay_s, _end, over)
-        await over
+        return Pause(self, delay_s)
 
     def run_in_executor(  # type: ignore[override]  # as above
         self, executor: Any, func: Callable[..., T], *args: Any
@@ -121,38 +157,36 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return done
 
     def _run_once(self) -> None:
-        """Run all ready callbacks; if there are none, move the clock to the next timer."""
+        """Run ready callbacks until `stop`; while there are none, move the clock to a timer."""
         ready, timers = self._ready, self._timers
-        while not ready:
-            if not timers:
-                raise Deadlock
-            when, _, timer = heappop(timers)
-            if timer.callback is not None:
-                if when > self.now_s:
-                    self.now_s = when
-                    if when > self.end_s:
-                        raise TimeLimitExceeded(
-                            f"still running after {self.end_s:g} s of virtual time"
-                        )
-                ready.append(timer)
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle.callback is not None:
-                try:
-                    handle.context.run(handle.callback, *handle.args)
-                except (SystemExit, KeyboardInterrupt):
-                    raise
-                except BaseException as error:
-                    message = f"a callback failed: {handle.callback!r}"
-                    self.call_exception_handler({"message": message, "exception": error})
+        while True:
+            while not ready:
+                if not timers:
+                    raise Deadlock
+                when, _, timer = heappop(timers)
+                if timer.callback is not None:
+                    if when > self.now_s:
+                        self.now_s = when
+                        if when > self.end_s:
+                            raise TimeLimitExceeded(
+                                f"still running after {self.end_s:g} s of virtual time"
+                            )
+                    ready.append(timer)
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if handle.callback is not None:
+                    try:
+                        handle.context.run(handle.callback, *handle.args)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:
+                        message = f"a callback failed: {handle.callback!r}"
+                        self.call_exception_handler({"message": message, "exception": error})
+            if self._stopping:
+                return
 
     def _write_to_self(self) -> None:
         """Nothing to do: no other thread can wake the loop."""
-
-
-def _end(over: asyncio.Future[None]) -> None:
-    if not over.done():
-        over.set_result(None)
 
 
 def virtual_loop() -> VirtualLoop:

@@ -45,5 +45,6 @@ _ALL: Final = (
     Story(MODELS, model.checkpoints_that_others_may_fetch),
     Story(POOLS, pool.drained_and_succeeded, pool.POOL),
     Story(POOLS, pool.lost_and_killed, pool.POOL),
+    Story(POOLS, pool.nodes_that_fail_and_leave, pool.POOL),
 )
 STORIES: Final = {story.name: story for story in _ALL}

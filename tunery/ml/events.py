@@ -7,7 +7,7 @@ from typing import IO, Final
 
 from tunery.work.codec import encode_event
 from tunery.work.events import AnyWorkEvent, Failed
-from tunery.work.exits import EXIT_OF_CAUSE, ExitCode, WorkError
+from tunery.work.exits import EXIT_OF_CAUSE, ExitCode, WorkError, is_machine_fault
 
 OOM_WORDS: Final = (
     "out of memory",
@@ -58,4 +58,6 @@ def classify(error: Exception) -> WorkError:
     if isinstance(error, MemoryError) or any(word in text.lower() for word in OOM_WORDS):
         advice = "Lower batch_size or max_length, or use a node with more memory."
         return WorkError("oom", text, advice)
+    if is_machine_fault(error):
+        return WorkError("bad_node", text, "Repair the node, or take it out of service.")
     return WorkError("platform", text, "Run it again; if it fails again, report the log.")

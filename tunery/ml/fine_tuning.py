@@ -90,10 +90,10 @@ def _check_base(spec: TrainSpec) -> dict[str, Any]:
     try:
         sha256 = hash_base(Path(spec.base_dir))
     except FileNotFoundError as error:
-        raise WorkError("platform", str(error), "Fetch the base model again.") from error
+        raise WorkError("bad_node", str(error), "Fetch the base model again.") from error
     if sha256 != spec.base_sha256:
         message = f"base {spec.base_id}: its files hash to {sha256}, not {spec.base_sha256}"
-        raise WorkError("platform", message, "Fetch the base model again.")
+        raise WorkError("bad_node", message, "Fetch the base model again.")
     config: dict[str, Any] = json.loads((Path(spec.base_dir) / "config.json").read_text("utf-8"))
     return config
 

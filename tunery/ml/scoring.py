@@ -107,7 +107,7 @@ def _load(spec: ScoreSpec) -> tuple[Any, Any]:
     sha256 = hash_base(Path(spec.base_dir))
     if sha256 != spec.base_sha256:
         message = f"the base's files hash to {sha256}, not {spec.base_sha256}"
-        raise WorkError("platform", message, "Fetch the base model again.")
+        raise WorkError("bad_node", message, "Fetch the base model again.")
     torch_device = device.pick_device()
     dtype = device.pick_dtype(spec.precision, torch_device)
     base = AutoModelForCausalLM.from_pretrained(

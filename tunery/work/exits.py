@@ -1,5 +1,6 @@
 """How a training or scoring process ends: exit codes, and failures with a cause and advice."""
 
+import errno
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
@@ -16,6 +17,7 @@ class ExitCode(IntEnum):
     DIVERGENCE = 66
     PLATFORM = 70
     OOM = 71
+    BAD_NODE = 72
     ORPHANED = 74  # the reader of the events is gone
     PREEMPTED = 75  # stopped on request, after a checkpoint: run it again
 
@@ -26,7 +28,25 @@ EXIT_OF_CAUSE: Final[Mapping[FailureCause, ExitCode]] = {
     "divergence": ExitCode.DIVERGENCE,
     "platform": ExitCode.PLATFORM,
     "oom": ExitCode.OOM,
+    "bad_node": ExitCode.BAD_NODE,
 }
+# What a machine says when its storage, its driver or a device is broken, whichever job runs on it.
+MACHINE_ERRNOS: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENODEV, errno.ENXIO}
+)
+MACHINE_WORDS: Final = (
+    *("no space left on device", "disk quota exceeded", "read-only file system"),
+    *("input/output error", "cuda driver", "driver/library version mismatch"),
+    *("no cuda gpus are available", "no cuda-capable device", "nvml", "uncorrectable ecc"),
+    *("ecc error", "fallen off the bus", "device-side hardware", "unspecified launch failure"),
+)
+
+
+def is_machine_fault(error: Exception | str) -> bool:
+    """Whether an error, or the last words of a process, say that its machine is broken."""
+    if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
+        return True
+    return any(word in str(error).lower() for word in MACHINE_WORDS)
 
 
 class WorkError(Exception):

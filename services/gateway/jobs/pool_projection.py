@@ -3,6 +3,14 @@
 from typing import assert_never
 
 from schemas.envelope import Header, Rejected, Repeated
+from schemas.node import (
+    BackOffEnded,
+    NodeCordoned,
+    NodeJoined,
+    NodeLeaving,
+    NodeUncordoned,
+    ObservationsDeferred,
+)
 from schemas.pool import (
     CheckpointAccepted,
     Event,
@@ -50,7 +58,13 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
         case PlacementClosed():
             return (_queued(event.tenant, event.job_id, None),)
         case (
-            WorkKept()
+            NodeJoined()
+            | NodeLeaving()
+            | NodeCordoned()
+            | NodeUncordoned()
+            | BackOffEnded()
+            | ObservationsDeferred()
+            | WorkKept()
             | WorkForgotten()
             | WaitExplained()
             | LeaseStarted()

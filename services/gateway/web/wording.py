@@ -237,6 +237,8 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     # pools
     "work_hash": "Work {work_id} of job {job_id} has another hash.",
     "incarnation_former": "Node {node_id} runs a newer incarnation already.",
+    "slots_at_most": "A node has at most {limit} slots.",
+    "node_missing": "There is no node {node_id}.",
     "incarnation_unknown": "Node {node_id} is not registered in this incarnation.",
     "lease_not_open": (
         "Lease {lease} is not open for this agent. Stop what runs under it and free its slots."

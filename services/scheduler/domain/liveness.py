@@ -4,25 +4,23 @@ Silence counts only while the watcher itself could read; after an outage every n
 TTL. Times of heartbeats are the broker's, silence is the watcher's own elapsed time.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Final, Literal, TypeAlias
 
 from immutables import Map
 from msgspec import Struct
 from msgspec.structs import replace
 
+from schemas.node import IdleLease, LeaseSeen, NodeSeen
 from schemas.pool import (
     Event,
-    IdleLease,
     LeaseDraining,
     LeaseGranted,
     LeaseKilled,
-    LeaseSeen,
     MemberFreed,
     NodeLost,
     NodeRegistered,
     NodeRetired,
-    NodeSeen,
     NodesObserved,
     ObserveNodes,
 )
@@ -31,6 +29,7 @@ from schemas.units import Ms, hour_of
 
 # An observation that changed nothing (its command was lost, or came too early) is sent again.
 REPEAT_MS: Final = 5_000
+OBSERVED_MAX: Final = 50  # nodes in one command, each with up to 256 leases of 30 bytes
 
 
 class Sight(Struct, frozen=True, kw_only=True):
@@ -157,12 +156,17 @@ def record_heartbeat(sights: Sights, beat: Heartbeat, at: Ms) -> Sights:
     return sights.set(key, alive)
 
 
-def advance_silence(sights: Sights, elapsed_ms: Ms) -> Sights:
-    """The watcher could read for so long. Heartbeats it read are recorded after this."""
+def advance_silence(
+    sights: Sights, elapsed_ms: Ms, unread: Set[tuple[str, str]] = frozenset()
+) -> Sights:
+    """The watcher could read for so long. Heartbeats it read are recorded after this.
+
+    `unread`: nodes whose heartbeats it could not read; silence of theirs means nothing so far.
+    """
     for key, sight in sights.items():
         later = replace(
             sight,
-            silent_ms=sight.silent_ms + elapsed_ms,
+            silent_ms=0 if key in unread else sight.silent_ms + elapsed_ms,
             since_report_ms=sight.since_report_ms + elapsed_ms,
         )
         sights = sights.set(key, later)
@@ -203,7 +207,11 @@ def due_observations(
                 leases=sight.leases,
             )
             by_pool.setdefault(sight.pool, []).append(seen)
-    return tuple((pool, ObserveNodes(seen=tuple(seen))) for pool, seen in by_pool.items())
+    return tuple(
+        (pool, ObserveNodes(seen=tuple(seen[first : first + OBSERVED_MAX])))
+        for pool, seen in by_pool.items()
+        for first in range(0, len(seen), OBSERVED_MAX)
+    )
 
 
 def _has_lease_to_end(sight: Sight) -> bool:

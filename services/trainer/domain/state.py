@@ -80,6 +80,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
     """One node as the journal describes it.
 
     registered: the pool has accepted this incarnation
+    leaving: the pool grants this incarnation nothing more
     replaced: another incarnation registered after this one
     assignments: leases whose member here is not free yet, by lease number
     placements: waiting placements of the pool by job id; a grant refers to one
@@ -89,6 +90,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
     node_id: str
     incarnation: str
     registered: bool = False
+    leaving: bool = False
     replaced: bool = False
     assignments: Map[int, Assignment] = Map()
     placements: Map[str, Placement] = Map()

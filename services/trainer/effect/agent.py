@@ -7,15 +7,22 @@ the journal from its start; the old leases end where their proof of life ended.
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 from uuid import uuid4
 
-from schemas.pool import Event, NodeDescription, RegisterNode, RetireNode
+from schemas.node import JoinNode, LeaveNode
+from schemas.pool import (
+    Event,
+    NodeDescription,
+    RegisterNode,
+    RetireNode,
+)
 from schemas.telemetry import Heartbeat
 from schemas.topics import POOL
 from schemas.units import Ms
-from services.trainer.domain.evolve import evolve
+from services.trainer.domain.evolve import HARDNESS, evolve
 from services.trainer.domain.state import Assignment, Grant, NodeState, TargetState
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import Hardware, ProcessLauncher
@@ -31,6 +38,7 @@ from tunery.runtime.watchdog import beat
 
 READ_WAIT_MS: Final = 1_000
 RECONNECT_MS: Final = 500
+LEAVE_MS_MAX: Final = 5_000  # until the pool has answered that it grants nothing more
 LOG: Final = logging.getLogger(__name__)
 
 
@@ -83,6 +91,9 @@ class NodeAgent:
 
     def _begin(self) -> None:
         self._state = NodeState(node_id=self._settings.id, incarnation=uuid4().hex)
+        self._has_joined = self._is_leaving = False
+        self._grants_ended = asyncio.Event()
+        self._mildest: TargetState = "run"  # of all leases; harder once this agent leaves
         self._position = START
         self._leases: dict[int, RunningLease] = {}
         self._tasks: dict[int, KeptTask[None]] = {}
@@ -133,7 +144,7 @@ class NodeAgent:
             device=self._hardware.device,
             memory_bytes=self._hardware.memory_bytes,
         )
-        await self._reports.fact(RegisterNode(node=node))
+        await self._reports.fact(RegisterNode(node=node, joins=True))
 
     async def _follow(self) -> None:
         """Fold the pool's journal, and make the machine agree with it after every batch."""
@@ -150,6 +161,8 @@ class NodeAgent:
                                 self._fold(accepted.events)
                     self._position = reader.positions[partition]
                     self._reconcile()
+                    if reader.caught_up(partition):
+                        await self._join()
             except Unavailable:
                 self._position = reader.positions[partition]
                 beat("waiting")
@@ -157,12 +170,22 @@ class NodeAgent:
             finally:
                 await reader.close()
 
+    async def _join(self) -> None:
+        """Once, when the journal is read to its end: before that a lease would wait for it."""
+        if not self._state.registered or self._has_joined or self._is_leaving:
+            return
+        state = self._state
+        await self._reports.fact(JoinNode(node_id=state.node_id, incarnation=state.incarnation))
+        self._has_joined = True
+
     def _fold(self, events: tuple[Event, ...]) -> None:
         for event in events:
             self._state = evolve(self._state, event)
 
     def _reconcile(self) -> None:
-        if self._state.replaced:
+        if self._state.leaving:
+            self._grants_ended.set()
+        if self._state.replaced and not self._is_leaving:
             raise Replaced(
                 f"another agent registered as {self._state.node_id}; give each its own "
                 "TUNERY_NODE_ID"
@@ -182,7 +205,9 @@ class NodeAgent:
             kept = KeptTask(running.run, f"lease {lease}", is_watched=False)
             kept.ended.add_done_callback(partial(_log_crash, lease))
             self._leases[lease], self._tasks[lease] = running, kept
-        self._leases[lease].set_target(assignment.target)
+        self._leases[lease].set_target(
+            max(assignment.target, self._mildest, key=HARDNESS.__getitem__)
+        )
 
     async def _beat(self) -> None:
         while True:
@@ -204,24 +229,52 @@ class NodeAgent:
             await self._runtime.clock.sleep(self._settings.heartbeat_ms)
 
     async def _leave(self) -> None:
-        """Drain what runs, kill what is left after the grace period, then retire the node."""
+        """Tell the pool, drain what runs, kill what is left after the grace period, then retire."""
+        self._is_leaving = True
+        self._harden("kill" if self._state.replaced else "drain")
+        # What was granted before the pool knew goes back unstarted, so that it is granted again.
+        following = KeptTask(self._follow, "agent journal")
+        try:
+            await self._end_grants()
+            await self._drain()
+        finally:
+            await following.stop()
+        if self._state.registered and not self._state.replaced:
+            state = self._state
+            await self._tell(RetireNode(node_id=state.node_id, incarnation=state.incarnation))
+
+    async def _end_grants(self) -> None:
+        """Return when the pool grants this node nothing more, or after LEAVE_MS_MAX."""
+        state = self._state
+        if not state.registered or state.replaced:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_MS_MAX / 1_000):
+                leave = LeaveNode(node_id=state.node_id, incarnation=state.incarnation)
+                await self._reports.fact(leave)
+                await self._grants_ended.wait()
+
+    def _harden(self, target: TargetState) -> None:
+        """Of what runs, and of what the journal still brings."""
+        self._mildest = target
         for running_lease in self._leases.values():
-            running_lease.set_target("kill" if self._state.replaced else "drain")
+            running_lease.set_target(target)
+
+    async def _drain(self) -> None:
         running = [task.ended for task in self._tasks.values() if not task.ended.done()]
         grace_s = self._settings.drain_grace_ms / 1_000
         if running:
             _, late = await asyncio.wait(running, timeout=grace_s)
-            for running_lease in self._leases.values():
-                running_lease.set_target("kill")
+            self._harden("kill")
             if late:
                 await asyncio.wait(late, timeout=grace_s)
-        if self._state.registered and not self._state.replaced:
-            node_id = self._state.node_id
-            retire = RetireNode(node_id=node_id, incarnation=self._state.incarnation)
-            try:
-                await asyncio.wait_for(self._reports.fact(retire), timeout=grace_s)
-            except TimeoutError:
-                log_event(LOG, logging.WARNING, "node.unreachable_on_shutdown", node=node_id)
+
+    async def _tell(self, retire: RetireNode) -> None:
+        grace_s = self._settings.drain_grace_ms / 1_000
+        try:
+            await asyncio.wait_for(self._reports.fact(retire), timeout=grace_s)
+        except TimeoutError:
+            log_event(LOG, logging.WARNING, "node.unreachable_on_shutdown", node=retire.node_id)
 
 
 def _log_crash(lease: int, ended: "asyncio.Future[None]") -> None:

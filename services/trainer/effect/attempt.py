@@ -26,7 +26,7 @@ from tunery.runtime.tasks import run_again, run_apart
 from tunery.runtime.telemetry.logs import log_context, log_event
 from tunery.work.codec import decode_event
 from tunery.work.events import Failed
-from tunery.work.exits import ExitCode
+from tunery.work.exits import ExitCode, is_machine_fault
 
 MESSAGE_CHARACTERS_MAX: Final = 4_000  # of a failure: it goes on the log
 LOG: Final = logging.getLogger(__name__)
@@ -108,9 +108,12 @@ class LeaseAttempt:
             return await run_apart(self._run(), f"work of lease {lease}")
         except Exception as error:  # any error: see above
             log_event(LOG, logging.ERROR, "lease.failed", error)
-            return ProcessEnd("failed", "platform", str(error) or type(error).__name__)
+            cause: FailureCause = "bad_node" if is_machine_fault(error) else "platform"
+            return ProcessEnd("failed", cause, str(error) or type(error).__name__)
 
     async def _run(self) -> ProcessEnd:
+        if self._stopping():  # granted to a node that is leaving
+            return ProcessEnd("not_started")
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
         arguments = await self._program.prepare(self._folder)
@@ -164,7 +167,7 @@ class LeaseAttempt:
             return ProcessEnd("failed", self._failed.cause, text)
         last = errors.strip().splitlines()[-1:] or ["its standard error is empty"]
         text = f"the process ended with status {status}: {last[0]}"
-        return ProcessEnd("failed", "platform", text)
+        return ProcessEnd("failed", "bad_node" if is_machine_fault(errors) else "platform", text)
 
     async def _report(self, end: ProcessEnd) -> None:
         grant, seal = self._grant, self._tools.runtime.seal

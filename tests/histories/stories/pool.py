@@ -3,6 +3,7 @@
 from typing import Any
 
 from schemas.envelope import Source, Tick
+from schemas.node import CordonNode, JoinNode, LeaseSeen, LeaveNode, NodeSeen, UncordonNode
 from schemas.pool import (
     CloseMode,
     ClosePlacement,
@@ -13,7 +14,6 @@ from schemas.pool import (
     ForgetWork,
     LeaseGranted,
     NodeDescription,
-    NodeSeen,
     ObserveNodes,
     Placement,
     RegisterNode,
@@ -204,3 +204,43 @@ def lost_and_killed(story: Recorder) -> None:
     story.when(node("n2", 2))
     for number in (1, 3, 4):
         story.when(ForgetWork(job_id=f"ftjob-{number}"))
+
+
+def nodes_that_fail_and_leave(story: Recorder) -> None:
+    """A node joins, fails three jobs and is cordoned; observations take two records; it leaves."""
+    story.when(node("n2", 1))
+    story.when(RegisterNode(node=node("n1", 1, 3).node, joins=True))
+    for number in (1, 3, 4, 5):
+        story.when(describe(number))
+    story.when(request(5))
+    for number in (1, 3, 4):
+        story.when(request(number))
+    granted = story.when(JoinNode(node_id="n1", incarnation="n1-1"))
+    tokens = [event.lease.token for event in granted if isinstance(event, LeaseGranted)]
+    for token in tokens:
+        story.when(
+            ReportExit(
+                token=token, incarnation="n1-1", outcome="failed", elapsed_ms=0, cause="platform"
+            )
+        )
+    for token in tokens:
+        story.when(freed(token, "n1"))
+    story.when(Tick(), after_ms=2 * MINUTE_MS)  # the back-offs have ended
+    story.when(CordonNode(node_id="n2"))
+    for node_id in ("n1", "n2"):
+        story.when(UncordonNode(node_id=node_id))
+    listed = tuple(LeaseSeen(lease=number, elapsed_ms=0) for number in range(100, 1_500))
+    sights = [
+        NodeSeen(
+            node_id=node_id,
+            incarnation=f"{node_id}-1",
+            last_seen=story.at,
+            silent=False,
+            leases=listed if node_id == "n1" else (),
+        )
+        for node_id in ("n1", "n2")
+    ]
+    story.when(ObserveNodes(seen=tuple(sights)))
+    story.when(Tick())
+    story.when(LeaveNode(node_id="n1", incarnation="n1-1"))
+    story.when(RetireNode(node_id="n1", incarnation="n1-1"))

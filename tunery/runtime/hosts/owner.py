@@ -128,6 +128,7 @@ class PartitionOwner(Generic[S]):
         self._owner, self._fresh_id = owner, fresh_id
         self._futile_claims = 0
         self._ticked_ms: Ms | None = None
+        self._looked_ms = self._clock.monotonic_ms()
         self._trimmed_ms = self._clock.monotonic_ms()
         self._untrimmed = 0
         self._snapshots = Snapshots(parts, aggregate, partition)
@@ -265,7 +266,12 @@ class PartitionOwner(Generic[S]):
         """Decide ahead while up to a window of records is in flight, settle them in order."""
         limits = self._limits
         while True:
-            beat("working" if term.queue or term.flights else "waiting")
+            is_busy = bool(term.queue or term.flights)
+            beat("working" if is_busy else "waiting")
+            # Deadlines are a matter of time: commands that never stop must not keep them waiting.
+            looked_ms_ago = self._clock.monotonic_ms() - self._looked_ms
+            if is_busy and looked_ms_ago >= limits.tick_every_ms:
+                await self._tick(term)
             if not term.queue:
                 await self._refill(term)
             while term.queue and len(term.flights) < limits.window:
@@ -342,10 +348,10 @@ class PartitionOwner(Generic[S]):
 
     async def _tick(self, term: _Term[S]) -> Ms:
         """Send a tick when a deadline is due; how long to wait for commands then."""
+        now_ms = self._looked_ms = self._clock.monotonic_ms()
         deadline = self._aggregate.deadline(term.fold.state)
         if deadline is None:
             return self._limits.idle_wait_ms
-        now_ms = self._clock.monotonic_ms()
         left_ms = deadline.at - max(term.fold.at, term.time.now())
         if self._ticked_ms is not None:
             left_ms = max(left_ms, self._ticked_ms + self._limits.tick_every_ms - now_ms)

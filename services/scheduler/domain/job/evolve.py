@@ -53,6 +53,7 @@ from services.scheduler.domain.job.state import (
     TenantJobs,
     Tenants,
 )
+from services.scheduler.domain.pool.faults import is_node_fault
 from tunery.plan.price import price_micro
 
 BudgetEvent: TypeAlias = BudgetSet | BudgetRemoved | BudgetThresholdReached
@@ -285,7 +286,8 @@ def _evolve_attempt(job: OpenJob, event: AttemptEvent) -> OpenJob:
 def _end_attempt(job: OpenJob, event: AttemptEnded) -> OpenJob:
     end = event.end
     excluded = job.excluded_nodes
-    if end.cause == "bad_node":
+    has_checkpoint = any(kept.attempt == event.attempt for kept in job.checkpoints)
+    if is_node_fault(end.outcome, end.cause, has_checkpoint):
         excluded = (*excluded, *(name for name in end.node_ids if name not in excluded))
     stopped = end.outcome != "succeeded" and job.open is not None and job.open.asked is not None
     preempted = end.outcome == "preempted" and end.ended_by != "tenant"

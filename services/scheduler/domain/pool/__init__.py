@@ -3,6 +3,7 @@
 state       what is remembered of a pool
 decide      facts first, then grants, then explanations
 nodes       facts about nodes: registered, retired, observed
+faults      nodes that fail under jobs: back-off, and cordons
 reports     what agents report about their leases
 deadlines   what is due when: notices before the cap, kills, silence of agents
 closing     the end of a lease for money

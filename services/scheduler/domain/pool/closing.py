@@ -23,7 +23,7 @@ from schemas.pool import (
 from schemas.reasons import EndCode, ending
 from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome, FailureCause, Result
-from schemas.units import GpuMs, Ms
+from schemas.units import HOUR_MS, GpuMs, Ms
 from services.scheduler.domain.pool.state import Lease, Pool
 from services.scheduler.domain.pool.usage import (
     ChargedHour,
@@ -38,6 +38,10 @@ from tunery.plan.refunds import attempt_refund
 
 # Exits that a kill or a drain notice by itself leads to; other causes stay what they are.
 CAUSES_OF_ENDING: Final[frozenset[FailureCause | None]] = frozenset({None, "platform"})
+# Facts of one record, by estimate; grants, explanations and the envelope need room as well.
+FACTS_BYTES_MAX: Final = 400_000
+END_BYTES: Final = 2_000  # of the notice, the kill and the end of a lease, at most
+LINE_BYTES: Final = 400  # of a slice or a credit
 REFUNDS_MAX: Final = 1_000  # credits in one record, at about 300 bytes each; ticks go on
 # Who ended a process that failed by itself; what is not here is its own doing.
 AUTHORS: Final[Mapping[FailureCause, EndAuthor]] = {"bad_node": "node", "platform": "platform"}
@@ -129,6 +133,12 @@ def elapsed_ms(lease: Lease, reported_ms: Ms, at: Ms) -> Ms:
     if lease.started_at is None:
         return 0
     return clamp(reported_ms, lease.captured_ms, at - lease.started_at)
+
+
+def facts_bytes(lease: Lease) -> int:
+    """What the end of a lease and its last slices may take in a record, at most."""
+    unsliced_hours = 2 + max(0, lease.proven_ms - sliced_ms(lease)) // HOUR_MS
+    return END_BYTES + LINE_BYTES * (len(lease.charged) + 2 * unsliced_hours)
 
 
 def sliced_ms(lease: Lease) -> Ms:

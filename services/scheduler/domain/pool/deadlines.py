@@ -8,6 +8,7 @@ from schemas.pool import Event
 from schemas.reasons import ending
 from schemas.units import Ms
 from services.scheduler.domain.pool import closing
+from services.scheduler.domain.pool.faults import end_back_offs, next_back_off_end
 from services.scheduler.domain.pool.state import Lease, Pool, Pools, open_leases
 from services.scheduler.domain.pool.usage import cap_ms, notice_ms
 
@@ -50,19 +51,28 @@ def earliest(state: Pools) -> tuple[Ms, str] | None:
         for lease in pool.leases.values()
         if not lease.closed and (lease_due_at := due_at(lease)) is not None
     )
-    refunds = ((0, key) for key, pool in state.items() if pool.refunds)
-    return min(chain(due, refunds), default=None)
+    refunds = ((0, key) for key, pool in state.items() if pool.refunds or pool.deferred)
+    back_offs = (
+        (end, key) for key, pool in state.items() if (end := next_back_off_end(pool)) is not None
+    )
+    return min(chain(due, refunds, back_offs), default=None)
 
 
 def tick(pool: Pool, ctx: Context) -> tuple[Event, ...]:
-    """What has become due by now, lease by lease, oldest first."""
+    """What has become due by now, lease by lease, oldest first; the next tick goes on."""
     events: list[Event] = []
+    bytes_left = closing.FACTS_BYTES_MAX
     for lease in open_leases(pool):
         lease_due_at = due_at(lease)
-        if lease_due_at is not None and lease_due_at <= ctx.at:
+        if lease_due_at is not None and lease_due_at <= ctx.at and bytes_left > 0:
             events += _due(lease, ctx)
+            bytes_left -= closing.facts_bytes(lease)
     for job_id, cause in sorted(pool.refunds.items()):
-        events += closing.settle(pool, job_id, cause)
+        if bytes_left > 0:
+            credits_given = closing.settle(pool, job_id, cause)
+            events += credits_given
+            bytes_left -= closing.LINE_BYTES * len(credits_given)
+    events += end_back_offs(pool, ctx.at)
     return tuple(events)
 
 

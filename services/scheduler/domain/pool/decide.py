@@ -4,6 +4,7 @@ from typing import assert_never
 
 from schemas import errors
 from schemas.envelope import Context, Rejected, Tick
+from schemas.node import CordonNode, JoinNode, LeaveNode, UncordonNode
 from schemas.pool import (
     AttemptEnd,
     ClosePlacement,
@@ -30,6 +31,7 @@ from schemas.pool import (
 from schemas.reasons import ending, refusing
 from schemas.training import work_id_of
 from services.scheduler.domain.pool import closing, deadlines, nodes, reports
+from services.scheduler.domain.pool.faults import cordon_failing
 from services.scheduler.domain.pool.nodes import fold
 from services.scheduler.domain.pool.placement import plan_explanations, plan_grants
 from services.scheduler.domain.pool.state import (
@@ -49,21 +51,30 @@ def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
     facts = _decide_fact(pool, command, ctx)
     if not facts or isinstance(facts[0], Rejected):
         return facts
-    # 2. Grants, on the pool as it is after the fact: a freed slot is given away in the same
-    #    record, so that no reader ever sees it idle beside a job that fits.
+    # 2. Nodes that have failed too often are cordoned before their slots can be granted again.
     pool = fold(pool, facts, ctx)
+    cordons = cordon_failing(pool, facts)
+    # 3. Grants, on the pool as it is after the fact: a freed slot is given away in the same
+    #    record, so that no reader ever sees it idle beside a job that fits.
+    pool = fold(pool, cordons, ctx)
     grants = _grant(pool, ctx)
-    # 3. Explanations for what still waits, last: only now is it known who got nothing.
+    # 4. Explanations for what still waits, last: only now is it known who got nothing.
     explanations = _explain(fold(pool, grants, ctx))
-    return (*facts, *grants, *explanations)
+    return (*facts, *cordons, *grants, *explanations)
 
 
 def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...]:
     match command:
         case RegisterNode():
             return nodes.decide_registered(pool, command, ctx)
+        case JoinNode():
+            return nodes.decide_joined(pool, command)
+        case LeaveNode():
+            return nodes.decide_leaving(pool, command)
         case RetireNode():
             return nodes.decide_retired(pool, command, ctx)
+        case CordonNode() | UncordonNode():
+            return nodes.decide_cordon(pool, command)
         case ObserveNodes():
             return nodes.decide_observed(pool, command, ctx)
         case DescribeWork():
@@ -83,7 +94,7 @@ def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...
         case ConfirmFreed():
             return reports.decide_freed(pool, command, ctx)
         case Tick():
-            return deadlines.tick(pool, ctx)
+            return deadlines.tick(pool, ctx) or nodes.decide_deferred(pool, ctx)
         case _:
             assert_never(command)
 

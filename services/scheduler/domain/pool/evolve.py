@@ -5,20 +5,28 @@ from typing import TypeAlias, TypeVar, assert_never
 from immutables import Map
 from msgspec.structs import replace
 
-from schemas.envelope import Context, Rejected, Repeated
+from schemas.envelope import Context, Reason, Rejected, Repeated
+from schemas.node import (
+    BackOffEnded,
+    LeaseSeen,
+    NodeCordoned,
+    NodeJoined,
+    NodeLeaving,
+    NodeSeen,
+    NodeUncordoned,
+    ObservationsDeferred,
+)
 from schemas.pool import (
     CheckpointAccepted,
     Event,
     LeaseDraining,
     LeaseGranted,
     LeaseKilled,
-    LeaseSeen,
     LeaseStarted,
     MemberFreed,
     NodeLost,
     NodeRegistered,
     NodeRetired,
-    NodeSeen,
     NodesObserved,
     PlacementClosed,
     PlacementQueued,
@@ -29,6 +37,11 @@ from schemas.pool import (
     WorkKept,
 )
 from schemas.units import Ms
+from services.scheduler.domain.pool.faults import (
+    with_attempt_end,
+    with_back_off_ended,
+    with_progress,
+)
 from services.scheduler.domain.pool.state import (
     INCARNATIONS_REMEMBERED_MAX,
     Ending,
@@ -64,12 +77,27 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
             return pool
         case NodeRegistered():
             return _with_node(pool, event, ctx)
+        case NodeJoined():
+            return _with_node_change(pool, event.node_id, joining=False)
+        case NodeLeaving():
+            return _with_node_change(pool, event.node_id, leaving=True)
         case NodeRetired():
-            return _with_standing(pool, event.node_id, "retired")
+            retired = _with_standing(pool, event.node_id, "retired")
+            return _without_deferred(retired, (event.node_id,))
         case NodesObserved():
             return _with_proof_of_life(pool, event, ctx)
+        case ObservationsDeferred():
+            later = {seen.node_id for seen in event.seen}
+            kept = tuple(seen for seen in pool.deferred if seen.node_id not in later)
+            return replace(pool, deferred=(*kept, *event.seen))
         case NodeLost():
             return _with_standing(pool, event.node_id, "lost")
+        case NodeCordoned():
+            return _with_cordon(pool, event.node_id, event.reason)
+        case NodeUncordoned():
+            return _with_cordon(pool, event.node_id, None)
+        case BackOffEnded():
+            return with_back_off_ended(pool, event)
         case WorkKept():
             return _with_work(pool, event)
         case WorkForgotten():
@@ -78,6 +106,7 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
                 works=_without(pool.works, event.job_id),
                 attempts=_without(pool.attempts, event.job_id),
                 charged=_without(pool.charged, event.job_id),
+                failures=_without(pool.failures, event.job_id),
                 refunds=_without(pool.refunds, event.job_id),
             )
         case PlacementQueued():
@@ -87,7 +116,7 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
         case LeaseGranted():
             return _with_lease(pool, event, ctx)
         case PlacementClosed():
-            return _with_closed(pool, event)
+            return _with_closed(pool, event, ctx)
         case MemberFreed():
             return _with_freed(pool, event)
         case (
@@ -101,7 +130,11 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
             lease = pool.leases.get(lease_key(event.lease.token.lease))
             if isinstance(event, UsageCredited) and (lease is None or lease.closed):
                 return _with_refund(pool, event)
-            return pool if lease is None else _put(pool, _evolve_lease(lease, event, ctx))
+            if lease is None:
+                return pool
+            if isinstance(event, CheckpointAccepted):
+                pool = with_progress(pool, lease)
+            return _put(pool, _evolve_lease(lease, event, ctx))
         case _:
             assert_never(event)
 
@@ -111,20 +144,35 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
 
 def _with_node(pool: Pool, event: NodeRegistered, ctx: Context) -> Pool:
     before = pool.nodes.get(event.node.node_id)
-    former = () if before is None else (before.description.incarnation, *before.former)
-    node = Node(
-        description=event.node,
-        last_seen=ctx.at,
-        former=former[:INCARNATIONS_REMEMBERED_MAX],
-    )
-    return replace(pool, nodes=pool.nodes.set(event.node.node_id, node))
+    node = Node(description=event.node, last_seen=ctx.at, joining=event.joining)
+    if before is not None:
+        former = (before.description.incarnation, *before.former)
+        node = replace(
+            node,
+            former=former[:INCARNATIONS_REMEMBERED_MAX],
+            cordon=before.cordon,
+            failed_jobs=before.failed_jobs,
+        )
+    pool = replace(pool, nodes=pool.nodes.set(event.node.node_id, node))
+    return _without_deferred(pool, (event.node.node_id,))
 
 
 def _with_standing(pool: Pool, node_id: str, standing: Standing) -> Pool:
+    return _with_node_change(pool, node_id, standing=standing)
+
+
+def _with_node_change(pool: Pool, node_id: str, **changes: object) -> Pool:
     node = pool.nodes.get(node_id)
     if node is None:
         return pool
-    return replace(pool, nodes=pool.nodes.set(node_id, replace(node, standing=standing)))
+    return replace(pool, nodes=pool.nodes.set(node_id, replace(node, **changes)))
+
+
+def _with_cordon(pool: Pool, node_id: str, reason: Reason | None) -> Pool:
+    """A node that is uncordoned has a clean record."""
+    if reason is None:
+        return _with_node_change(pool, node_id, cordon=None, failed_jobs=())
+    return _with_node_change(pool, node_id, cordon=reason)
 
 
 def _with_proof_of_life(pool: Pool, event: NodesObserved, ctx: Context) -> Pool:
@@ -140,11 +188,22 @@ def _with_proof_of_life(pool: Pool, event: NodesObserved, ctx: Context) -> Pool:
         leases_seen = _leases_seen(node, seen)
         observed = replace(node, last_seen=last_seen, leases=leases_seen, standing=standing)
         nodes = nodes.set(seen.node_id, observed)
+    node_ids = {seen.node_id for seen in event.seen}
     for key, lease in pool.leases.items():
+        if node_ids.isdisjoint(lease.node_ids):
+            continue
         alive_at = _last_proof_of_all(lease, nodes)
         if lease.started_at is not None and alive_at > lease.alive_at:
             leases = leases.set(key, replace(lease, alive_at=alive_at))
-    return replace(pool, nodes=nodes, leases=leases)
+    seen_now = tuple(seen.node_id for seen in event.seen)
+    return _without_deferred(replace(pool, nodes=nodes, leases=leases), seen_now)
+
+
+def _without_deferred(pool: Pool, node_ids: tuple[str, ...]) -> Pool:
+    if not pool.deferred:
+        return pool
+    kept = tuple(seen for seen in pool.deferred if seen.node_id not in node_ids)
+    return replace(pool, deferred=kept)
 
 
 def _leases_seen(node: Node, seen: NodeSeen) -> tuple[LeaseSeen, ...] | None:
@@ -221,13 +280,14 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
     )
 
 
-def _with_closed(pool: Pool, event: PlacementClosed) -> Pool:
+def _with_closed(pool: Pool, event: PlacementClosed, ctx: Context) -> Pool:
     waiting = pool.waiting.get(event.job_id)
     if waiting is not None and waiting.placement.attempt == event.attempt:
         return replace(pool, waiting=pool.waiting.delete(event.job_id))
     lease = lease_of(pool, event.job_id, event.attempt)
     if lease is None:
         return pool
+    pool = with_attempt_end(pool, lease, event, ctx)
     if lease.charged:
         pool = replace(pool, charged=pool.charged.set(event.job_id, lease.charged))
     closed = replace(lease, closed=True, named=(), charged=())

@@ -1,38 +1,54 @@
 """Facts about nodes: an agent starts, leaves in order, or is observed by a watcher."""
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from schemas import errors
 from schemas.envelope import Context, Rejected
+from schemas.node import (
+    CordonNode,
+    JoinNode,
+    LeaveNode,
+    NodeCordoned,
+    NodeJoined,
+    NodeLeaving,
+    NodeSeen,
+    NodeUncordoned,
+    ObservationsDeferred,
+    UncordonNode,
+)
 from schemas.pool import (
     Event,
     MemberFreed,
     NodeLost,
     NodeRegistered,
     NodeRetired,
-    NodeSeen,
     NodesObserved,
     ObserveNodes,
     RegisterNode,
     RetireNode,
 )
-from schemas.reasons import EndCode, refusing
+from schemas.reasons import EndCode, cordoning, refusing
 from schemas.units import Ms
 from services.scheduler.domain.pool import closing, deadlines
+from services.scheduler.domain.pool.closing import FACTS_BYTES_MAX
 from services.scheduler.domain.pool.evolve import evolve_pool
 from services.scheduler.domain.pool.state import (
     Lease,
-    Node,
     Pool,
+    held_members,
     is_run_by,
     lease_key,
     leases_on,
+    open_leases,
 )
 from services.scheduler.domain.pool.usage import whole_hours_ms
 
 # A lease is missing only from heartbeats of so long after its start: older ones could not list it.
 UNLISTED_MS_MIN: Final[Ms] = 30_000
+NODE_SLOTS_MAX: Final = 256  # what a node says it has; all its leases end in one record
+SIGHT_BYTES: Final = 300  # of a node, a lease or an idle lease in an observation, at most
+LeasesByNode: TypeAlias = Mapping[str, Sequence[Lease]]
 
 
 def decide_registered(pool: Pool, command: RegisterNode, ctx: Context) -> tuple[Event, ...]:
@@ -47,37 +63,120 @@ def decide_registered(pool: Pool, command: RegisterNode, ctx: Context) -> tuple[
     if described.slots < 1:
         below = refusing("slots_below_one")
         return (Rejected(code=errors.MALFORMED, reason=below, param="slots"),)
+    if described.slots > NODE_SLOTS_MAX:
+        above = refusing("slots_at_most", limit=NODE_SLOTS_MAX)
+        return (Rejected(code=errors.MALFORMED, reason=above, param="slots"),)
     ended = _end_leases(pool, described.node_id, ctx, "node_replaced")
-    return (*ended, NodeRegistered(node=described))
+    return (*ended, NodeRegistered(node=described, joining=command.joins))
+
+
+def decide_joined(pool: Pool, command: JoinNode) -> tuple[Event, ...]:
+    """The agent has caught up, so that a lease is taken up as soon as it is granted."""
+    node = pool.nodes.get(command.node_id)
+    if node is None or command.incarnation != node.description.incarnation:
+        return (_incarnation_unknown(command.node_id),)
+    return (NodeJoined(node_id=command.node_id),) if node.joining else ()
+
+
+def decide_leaving(pool: Pool, command: LeaveNode) -> tuple[Event, ...]:
+    """From here on the slots that its agent frees stay free."""
+    node = pool.nodes.get(command.node_id)
+    if node is None or command.incarnation != node.description.incarnation:
+        return (_incarnation_unknown(command.node_id),)
+    if node.leaving or node.standing == "retired":
+        return ()
+    return (NodeLeaving(node_id=command.node_id),)
 
 
 def decide_retired(pool: Pool, command: RetireNode, ctx: Context) -> tuple[Event, ...]:
     """The node leaves; what it did not report has ended all the same."""
     node = pool.nodes.get(command.node_id)
     if node is None or command.incarnation != node.description.incarnation:
-        unknown = refusing("incarnation_unknown", node_id=command.node_id)
-        return (Rejected(code=errors.STALE_TOKEN, reason=unknown),)
+        return (_incarnation_unknown(command.node_id),)
     if node.standing == "retired":
         return ()
     ended = _end_leases(pool, command.node_id, ctx, "node_left")
     return (*ended, NodeRetired(node_id=command.node_id))
 
 
+def decide_cordon(pool: Pool, command: CordonNode | UncordonNode) -> tuple[Event, ...]:
+    """An operator's order; what was ordered already changes nothing."""
+    node = pool.nodes.get(command.node_id)
+    if node is None:
+        missing = refusing("node_missing", node_id=command.node_id)
+        return (Rejected(code=errors.NOT_FOUND, reason=missing, param="node_id"),)
+    reason = cordoning("operator") if isinstance(command, CordonNode) else None
+    if node.cordon == reason:
+        return ()
+    if reason is None:
+        return (NodeUncordoned(node_id=command.node_id),)
+    return (NodeCordoned(node_id=command.node_id, reason=reason),)
+
+
 def decide_observed(pool: Pool, command: ObserveNodes, ctx: Context) -> tuple[Event, ...]:
-    """Proof of life writes the slices of the hours it has passed; silence ends leases."""
-    known = [(node, seen) for seen in command.seen if (node := _node(pool, seen)) is not None]
+    """Proof of life writes the slices of the hours it has passed; silence ends leases.
+
+    What one record cannot hold is deferred.
+    """
+    known = tuple(seen for seen in command.seen if _is_known(pool, seen))
     if not known:
         return ()
-    observed = NodesObserved(seen=tuple(seen for _, seen in known))
+    leases = _leases_by_node(pool)
+    first = _first_of(known, leases)
+    rest = known[len(first) :]
+    deferred = (ObservationsDeferred(seen=rest),) if rest else ()
+    return (*_observe(pool, first, leases, ctx), *deferred)
+
+
+def decide_deferred(pool: Pool, ctx: Context) -> tuple[Event, ...]:
+    """The next of the observations that were deferred."""
+    if not pool.deferred:
+        return ()
+    leases = _leases_by_node(pool)
+    return _observe(pool, _first_of(pool.deferred, leases), leases, ctx)
+
+
+def _first_of(seen: Sequence[NodeSeen], leases: LeasesByNode) -> tuple[NodeSeen, ...]:
+    """As many as one record holds with all that may follow from them; at least one."""
+    bytes_left, count = FACTS_BYTES_MAX, 0
+    for sight in seen:
+        bytes_left -= SIGHT_BYTES * (1 + len(sight.leases or ()) + len(sight.idle))
+        bytes_left -= sum(closing.facts_bytes(lease) for lease in leases.get(sight.node_id, ()))
+        if count and bytes_left < 0:
+            break
+        count += 1
+    return tuple(seen[:count])
+
+
+def _observe(
+    pool: Pool, seen: tuple[NodeSeen, ...], leases: LeasesByNode, ctx: Context
+) -> tuple[Event, ...]:
+    observed = NodesObserved(seen=seen)
     events: list[Event] = [observed]
     current = evolve_pool(pool, observed, ctx)
-    for node, seen in known:
-        judges = (_silence,) if seen.silent else (_passed_hours, _unlisted, _capped, _idle_leases)
+    for sight in seen:
+        judges = (_silence,) if sight.silent else (_passed_hours, _unlisted, _capped, _idle_leases)
+        numbers = [lease.number for lease in leases.get(sight.node_id, ())]
         for judge in judges:
-            facts = judge(current, node, seen, ctx)
+            facts = judge(current, sight, _open_of(current, numbers), ctx)
             events += facts
             current = fold(current, facts, ctx)
     return tuple(events)
+
+
+def _leases_by_node(pool: Pool) -> LeasesByNode:
+    """Open leases with a member that holds slots of a node, oldest first."""
+    by_node: dict[str, list[Lease]] = {}
+    for lease in open_leases(pool):
+        for member in held_members(lease):
+            by_node.setdefault(member.node_id, []).append(lease)
+    return by_node
+
+
+def _open_of(pool: Pool, numbers: Iterable[int]) -> tuple[Lease, ...]:
+    """Those of these leases that are still open, as they are now."""
+    leases = (pool.leases.get(lease_key(number)) for number in numbers)
+    return tuple(lease for lease in leases if lease is not None and not lease.closed)
 
 
 def fold(pool: Pool, events: Iterable[Event], ctx: Context) -> Pool:
@@ -85,6 +184,11 @@ def fold(pool: Pool, events: Iterable[Event], ctx: Context) -> Pool:
     for event in events:
         pool = evolve_pool(pool, event, ctx)
     return pool
+
+
+def _incarnation_unknown(node_id: str) -> Rejected:
+    unknown = refusing("incarnation_unknown", node_id=node_id)
+    return Rejected(code=errors.STALE_TOKEN, reason=unknown)
 
 
 def _end_leases(pool: Pool, node_id: str, ctx: Context, code: EndCode) -> tuple[Event, ...]:
@@ -96,26 +200,22 @@ def _end_leases(pool: Pool, node_id: str, ctx: Context, code: EndCode) -> tuple[
     return tuple(events)
 
 
-def _node(pool: Pool, seen: NodeSeen) -> Node | None:
+def _is_known(pool: Pool, seen: NodeSeen) -> bool:
     node = pool.nodes.get(seen.node_id)
     if node is None or node.description.incarnation != seen.incarnation:
-        return None
-    return None if node.standing == "retired" else node
+        return False
+    return node.standing != "retired"
 
 
-def _open_leases_on(pool: Pool, node_id: str) -> tuple[Lease, ...]:
-    return tuple(lease for lease in leases_on(pool, node_id) if not lease.closed)
-
-
-def _silence(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[Event]:
+def _silence(pool: Pool, seen: NodeSeen, leases: tuple[Lease, ...], ctx: Context) -> list[Event]:
     """Should the node still live somewhere out of reach, the kill is what it must do."""
-    if node.standing != "up":
+    if pool.nodes[seen.node_id].standing != "up":
         return []
     last_seen = pool.nodes[seen.node_id].last_seen
     events: list[Event] = [
         NodeLost(node_id=seen.node_id, incarnation=seen.incarnation, last_seen=last_seen)
     ]
-    for lease in _open_leases_on(pool, seen.node_id):
+    for lease in leases:
         end = closing.end_of_lost(lease, last_seen, ctx.at, "node_lost")
         if lease.killed_at is None:
             events.append(closing.kill(lease, end.ended_by, end.reason))
@@ -123,23 +223,25 @@ def _silence(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[Event
     return events
 
 
-def _passed_hours(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[Event]:
+def _passed_hours(
+    pool: Pool, seen: NodeSeen, leases: tuple[Lease, ...], ctx: Context
+) -> list[Event]:
     """Slices of the UTC hours that each lease has lived through."""
     events: list[Event] = []
-    for lease in _open_leases_on(pool, seen.node_id):
+    for lease in leases:
         if lease.started_at is not None:
             until_ms = whole_hours_ms(lease.started_at, lease.alive_at)
             events += closing.slice_usage(lease, until_ms)
     return events
 
 
-def _unlisted(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[Event]:
+def _unlisted(pool: Pool, seen: NodeSeen, leases: tuple[Lease, ...], ctx: Context) -> list[Event]:
     """What its agent does not list is not alive. A heartbeat may be older than a new lease."""
     if seen.leases is None:
         return []
     listed = {lease.lease for lease in seen.leases}
     events: list[Event] = []
-    for lease in _open_leases_on(pool, seen.node_id):
+    for lease in leases:
         if lease.started_at is None or lease.number in listed:
             continue
         if seen.last_seen - lease.started_at >= UNLISTED_MS_MIN:
@@ -150,13 +252,14 @@ def _unlisted(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[Even
     return events
 
 
-def _capped(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[Event]:
+def _capped(pool: Pool, seen: NodeSeen, leases: tuple[Lease, ...], ctx: Context) -> list[Event]:
     """Notices for leases that are near their caps."""
-    leases = _open_leases_on(pool, seen.node_id)
     return [event for lease in leases for event in deadlines.enforce_cap(lease, ctx)]
 
 
-def _idle_leases(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[Event]:
+def _idle_leases(
+    pool: Pool, seen: NodeSeen, leases: tuple[Lease, ...], ctx: Context
+) -> list[Event]:
     """What lives and makes no progress is killed, so that its job goes on elsewhere."""
     events: list[Event] = []
     for idle in seen.idle:

@@ -11,6 +11,7 @@ from typing import Final
 from schemas.envelope import Reason
 from schemas.pool import LeaseMember, Placement
 from schemas.reasons import waiting as waiting_reason
+from services.scheduler.domain.pool.faults import failed_reason, without_failed
 from services.scheduler.domain.pool.state import Pool, Waiting, free_devices, queue
 
 # Explanations are for people. One decision explains this many changes, from the head of the queue;
@@ -79,23 +80,22 @@ def _member(pool: Pool, node_id: str, devices: tuple[int, ...]) -> LeaseMember:
 
 
 def _allowed(pool: Pool, placement: Placement) -> Set[str]:
-    """Nodes that are up and large enough, without those that failed under this job.
-
-    Where no other is left they are tried again: a job would wait for ever, and retries are counted.
-    """
+    """Nodes that are up and large enough, without those that failed under this job."""
     large = {
         node_id
         for node_id, node in pool.nodes.items()
-        if node.standing == "up" and node.description.slots >= placement.slots
+        if node.is_grantable and node.description.slots >= placement.slots
     }
-    return large - set(placement.excluded_nodes) or large
+    return without_failed(pool, placement, large)
 
 
 def _reason(pool: Pool, waiting: Waiting) -> Reason:
     """Coarse on purpose: it changes only when the situation does."""
     slots = waiting.placement.slots
-    if all(node.standing != "up" for node in pool.nodes.values()):
+    if not any(node.is_grantable for node in pool.nodes.values()):
         return waiting_reason("no_node_up")
     if not _allowed(pool, waiting.placement):
-        return waiting_reason("gang_too_large", slots=slots)
+        return failed_reason(pool, waiting.placement) or waiting_reason(
+            "gang_too_large", slots=slots
+        )
     return waiting_reason("no_capacity", slots=slots)

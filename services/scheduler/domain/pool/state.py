@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from schemas.account import Lane
 from schemas.envelope import Reason
+from schemas.node import LeaseSeen, NodeSeen
 from schemas.pool import (
     CreditCause,
     EndAuthor,
     LeaseMember,
     LeaseRef,
-    LeaseSeen,
     NodeDescription,
     Placement,
 )
@@ -34,15 +34,42 @@ class Node(Struct, frozen=True, kw_only=True):
     description: as its agent registered it.
     last_seen: its last proof of life.
     leases: what its agent listed then; None: it says nothing of elapsed time.
-    standing: whether it may get leases.
+    standing: whether it lives.
+    joining: its agent is reading the journal still.
+    leaving: its agent is about to end.
     former: its older incarnations, newest first.
+    cordon: why an operator, or the failures of jobs, keep new leases away from it.
+    failed_jobs: different jobs that failed on it in a row, oldest first.
     """
 
     description: NodeDescription
     last_seen: Ms
     leases: tuple[LeaseSeen, ...] | None = None
     standing: Standing = "up"
+    joining: bool = False
+    leaving: bool = False
     former: tuple[str, ...] = ()
+    cordon: Reason | None = None
+    failed_jobs: tuple[str, ...] = ()
+
+    @property
+    def is_grantable(self) -> bool:
+        """Whether it may get new leases."""
+        in_service = self.standing == "up" and self.cordon is None
+        return in_service and not self.joining and not self.leaving
+
+
+class NodeFailure(Struct, frozen=True, kw_only=True):
+    """A node on which attempts of a job failed, by no fault of the job.
+
+    node_id: the node.
+    times: how many attempts.
+    back_off_until: until then the job keeps away from it; None: that is over.
+    """
+
+    node_id: str
+    times: int
+    back_off_until: Ms | None
 
 
 class Ending(Struct, frozen=True, kw_only=True):
@@ -146,6 +173,8 @@ class Pool(Struct, frozen=True, kw_only=True):
     works: by job id, in the order of their description.
     attempts: highest attempt seen of each job, so that none is placed twice.
     charged: hours of jobs that have no open lease, by job id, oldest first.
+    deferred: observations that no record has held yet, in the order of their arrival.
+    failures: nodes that failed under jobs, by job id.
     refunds: why ended jobs are given back all, by job id; here while one record cannot hold it.
     next_lease: number of the next lease.
     arrivals: placements queued so far.
@@ -157,6 +186,8 @@ class Pool(Struct, frozen=True, kw_only=True):
     works: Map[str, tuple[WorkDescription, ...]] = Map()
     attempts: Map[str, int] = Map()
     charged: Map[str, tuple[ChargedHour, ...]] = Map()
+    deferred: tuple[NodeSeen, ...] = ()
+    failures: Map[str, tuple[NodeFailure, ...]] = Map()
     refunds: Map[str, CreditCause] = Map()
     next_lease: int = 1
     arrivals: int = 0
@@ -222,7 +253,7 @@ def free_devices(pool: Pool) -> dict[str, list[int]]:
     free = {
         node_id: set(range(node.description.slots))
         for node_id, node in pool.nodes.items()
-        if node.standing == "up"
+        if node.is_grantable
     }
     for lease in pool.leases.values():
         for member in held_members(lease):

@@ -8,10 +8,9 @@ from schemas.dataset import PinDataset
 from schemas.envelope import Header, Message
 from schemas.job import JobEnded, RecordBase, RecordDataset
 from schemas.model import PinBase
+from schemas.node import LeaseSeen, NodeSeen
 from schemas.pool import (
     ConfirmFreed,
-    LeaseSeen,
-    NodeSeen,
     ObserveNodes,
     ReportCheckpoint,
     ReportExit,

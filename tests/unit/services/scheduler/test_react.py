@@ -27,6 +27,7 @@ from schemas.training import FailureCause
 from schemas.units import HOUR_MS
 from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.deadlines import earliest
+from services.scheduler.domain.pool.faults import BACK_OFF_MS
 from services.scheduler.react import react_job, react_pool
 from simulator.control_plane.samples import MINUTE, PASSED, POOL, T0
 from tests.unit.services.scheduler.fold import open_gpu_ms
@@ -251,7 +252,9 @@ def test_money_a2_a_job_whose_attempts_are_exhausted_costs_nothing() -> None:
     """Finding A2: four platform errors in a row were billed 90 minutes."""
     story = trained()
     story.exit("failed", 90 * MINUTE, "platform")
-    for _ in range(3):
+    for back_off_ms in BACK_OFF_MS:
+        story.wait(back_off_ms)
+        story.to_pool(Tick())
         story.start()
         story.wait(MINUTE)
         story.exit("failed", MINUTE, "platform")

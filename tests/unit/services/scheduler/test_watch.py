@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from schemas.envelope import Entry
-from schemas.pool import NodeSeen, NodesObserved, ObserveNodes, RegisterNode
+from schemas.node import NodeSeen
+from schemas.pool import (
+    NodesObserved,
+    ObserveNodes,
+    RegisterNode,
+)
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, PARTITIONS, POOL, SNAPSHOTS
 from services.scheduler.app import POOLS
@@ -33,12 +38,14 @@ WAIT_S = 10
 
 
 class FlakyLog(MemoryLog):
-    """A log whose bounds cannot be read while it is `away`."""
+    """A log whose bounds cannot be read while it is `away`, or the partition is."""
 
     away = False
+    away_partition: int | None = None
 
     async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        if self.away and topic == HEARTBEATS.name:
+        is_away = self.away or partition == self.away_partition
+        if is_away and topic == HEARTBEATS.name:
             raise Unavailable("the broker does not answer")
         return await super().bounds(topic, partition)
 
@@ -133,6 +140,22 @@ async def test_no_node_is_lost_while_the_watcher_cannot_read() -> None:
         fixture.log.away = False
         await fixture.beats(2 * TTL_MS / 1_000)
         assert fixture.said() == []
+
+
+async def test_sched_a11_nodes_of_a_partition_without_leader_are_not_lost() -> None:
+    """Finding A11: the watcher asked partition 0 whether it could read all eight."""
+    other = next(f"n{i}" for i in range(99) if partition_of(f"n{i}".encode()) != partition_of(b"a"))
+    async with watching(node(), node(other, "n-1")) as fixture:
+        await fixture.beats(0.1)
+        fixture.log.away_partition = partition_of(b"a")
+        lost = await until_silent(fixture, True)
+        assert lost.node_id == other, "whose partition can be read, and which is silent"
+        await asyncio.sleep(2 * TTL_MS / 1_000)
+        assert {seen.node_id for seen in fixture.observed()} == {other}
+        fixture.log.away_partition = None
+        async with asyncio.timeout(WAIT_S):
+            while "a" not in {seen.node_id for seen in fixture.observed()}:  # noqa: ASYNC110  # as above
+                await asyncio.sleep(0.01)
 
 
 async def test_unreadable_heartbeats_are_passed_over() -> None:

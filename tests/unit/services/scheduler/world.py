@@ -29,7 +29,11 @@ from schemas.job import (
     VerdictDue,
 )
 from schemas.model import PinBase, RegisterVersion
-from schemas.pool import LeaseSeen, NodeDescription, NodeSeen, ObserveNodes
+from schemas.node import LeaseSeen, NodeSeen
+from schemas.pool import (
+    NodeDescription,
+    ObserveNodes,
+)
 from schemas.reasons import Failure, failing
 from schemas.submission import Price
 from schemas.training import AttemptOutcome, FailureCause
@@ -410,6 +414,7 @@ class World:
         node.agent, node.retired = SimAgent(described, self.diaries, self.journal), False
         self._beat(node, node.agent)
         self._report(node.agent.register())
+        self._report(node.agent.join())
 
     def _beat(self, node: WorldNode, agent: SimAgent) -> None:
         if self.at < self.away_until:

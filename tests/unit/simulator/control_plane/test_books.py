@@ -4,7 +4,12 @@ import pytest
 
 from schemas.envelope import Tick
 from schemas.job import HoldTaken, JobSubmitted
-from schemas.pool import LeaseSeen, NodeSeen, NodesObserved, UsageCredited, UsageSliced
+from schemas.node import LeaseSeen, NodeSeen
+from schemas.pool import (
+    NodesObserved,
+    UsageCredited,
+    UsageSliced,
+)
 from schemas.units import HOUR_MS, month_of
 from simulator.control_plane.books import SecondBooks
 from simulator.control_plane.samples import T0

@@ -39,6 +39,46 @@ def test_a_timeout_cuts_off_what_waits() -> None:
     assert run_virtual(wait()) == pytest.approx(3)
 
 
+def test_a_pause_that_is_cancelled_twice_ends_once_and_moves_no_clock() -> None:
+    woken: list[str] = []
+
+    async def pause() -> None:
+        try:
+            await virtual_loop().pause(60)
+        except asyncio.CancelledError:
+            woken.append("cancelled")
+            raise
+
+    async def cancel() -> float:
+        early = asyncio.create_task(pause())  # cancelled before it has begun
+        early.cancel()
+        task = asyncio.create_task(pause())
+        await asyncio.sleep(1)
+        task.cancel()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert early.cancelled()
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(cancel()) == pytest.approx(1)
+    assert woken == ["cancelled"]
+
+
+def test_pauses_and_sleeps_of_one_length_end_as_they_were_begun() -> None:
+    ended: list[int] = []
+
+    async def wait(number: int) -> None:
+        await (virtual_loop().pause(2) if number % 2 else asyncio.sleep(2))
+        ended.append(number)
+
+    async def race() -> None:
+        await asyncio.gather(*map(wait, range(6)))
+
+    run_virtual(race())
+    assert ended == [*range(6)]
+
+
 def test_waiting_for_an_event_that_cannot_come_is_an_error() -> None:
     async def wait() -> None:
         await asyncio.Event().wait()

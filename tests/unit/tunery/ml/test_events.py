@@ -31,6 +31,8 @@ def test_every_event_is_one_line_with_type_and_time() -> None:
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "oom"),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "oom"),
         (RuntimeError("shapes do not match"), "platform"),
+        (OSError(28, "No space left on device"), "bad_node"),
+        (RuntimeError("CUDA error: uncorrectable ECC error encountered"), "bad_node"),
         (WorkError("bad_data", "row 3", "mend it"), "bad_data"),
     ],
 )

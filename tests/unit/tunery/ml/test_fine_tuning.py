@@ -240,8 +240,8 @@ def test_a_loss_that_is_not_a_number_stops_the_run(
 @pytest.mark.parametrize(
     ("changes", "cause", "what"),
     [
-        ({"base_sha256": "0" * 64}, "platform", "hash to"),
-        ({"base_dir": "/nowhere"}, "platform", "no config.json"),
+        ({"base_sha256": "0" * 64}, "bad_node", "hash to"),
+        ({"base_dir": "/nowhere"}, "bad_node", "no config.json"),
         (
             {"hyper": msgspec.structs.replace(HYPER, max_length=16)},
             "bad_data",

@@ -149,7 +149,7 @@ def test_asked_to_stop_it_leaves_and_writes_nothing(spec: ScoreSpec) -> None:
 @pytest.mark.parametrize(
     ("changes", "cause", "what"),
     [
-        ({"base_sha256": "0" * 64}, "platform", "hash to"),
+        ({"base_sha256": "0" * 64}, "bad_node", "hash to"),
         ({"adapter_dir": "/nowhere"}, "user", "does not load"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from schemas.node import NodeSeen
 from schemas.pool import (
     AttemptEnd,
     LeaseGranted,
@@ -9,7 +10,6 @@ from schemas.pool import (
     NodeDescription,
     NodeLost,
     NodeRegistered,
-    NodeSeen,
     NodesObserved,
     PlacementClosed,
     PlacementQueued,

@@ -4,18 +4,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from schemas.node import LeaseSeen, NodeSeen
 from schemas.pool import (
     LeaseDraining,
     LeaseGranted,
     LeaseMember,
     LeaseRef,
-    LeaseSeen,
     MemberFreed,
     NodeDescription,
     NodeLost,
     NodeRegistered,
     NodeRetired,
-    NodeSeen,
     NodesObserved,
     Token,
 )

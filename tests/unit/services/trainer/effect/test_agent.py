@@ -1,6 +1,7 @@
 """The agent against the real pool decider: leases become processes, processes become facts."""
 
 import asyncio
+import errno
 import os
 import signal
 from contextlib import suppress
@@ -12,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas import pool, training
+from schemas.node import NodeJoined, NodeLeaving
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, PARTITIONS
 from services.trainer.adapters.processes import ProcessGroups
@@ -214,6 +216,37 @@ async def test_an_orderly_stop_drains_leases_and_retires_the_node(tmp_path: Path
         isinstance(event, pool.PlacementClosed) and event.end.outcome == "preempted"
         for event in events
     )
+
+
+async def test_sched_a16_an_agent_that_leaves_says_so_before_it_frees_a_slot(
+    tmp_path: Path,
+) -> None:
+    """Finding A16: freed slots were granted to an agent that was about to end."""
+    there = await memory_servers()
+    async with node(there, tmp_path, lambda _: Script(then=DRAINS)) as here:
+        for job_id in ("job1", "job2", "job3"):
+            await here.request(job_id)
+        await here.until(pool.LeaseStarted, count=2)
+    async with node(there, tmp_path, lambda _: Script()) as again:
+        events = await again.until(pool.LeaseGranted, count=3)
+    kinds = [type(event) for event in events]
+    left, retired = kinds.index(NodeLeaving), kinds.index(pool.NodeRetired)
+    assert left < kinds.index(pool.MemberFreed) < retired
+    assert pool.LeaseGranted not in kinds[left:retired]
+    assert kinds.count(NodeJoined) == 2
+
+
+async def test_sched_a9_a_broken_machine_is_reported_as_a_bad_node(tmp_path: Path) -> None:
+    scripts = {
+        "job1": Script(failure=OSError(errno.ENOSPC, "No space left on device")),
+        "job2": Script(then="sys.stderr.write('CUDA error: uncorrectable ECC error'); sys.exit(1)"),
+    }
+    async with node(await memory_servers(), tmp_path, lambda grant: scripts[grant.job_id]) as here:
+        for job_id in scripts:
+            await here.request(job_id)
+        events = await here.until(pool.PlacementClosed, count=2)
+    ends = [event.end for event in events if isinstance(event, pool.PlacementClosed)]
+    assert [(end.cause, end.ended_by) for end in ends] == [("bad_node", "node")] * 2
 
 
 async def test_two_leases_run_beside_each_other(tmp_path: Path) -> None:

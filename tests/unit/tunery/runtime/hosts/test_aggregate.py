@@ -1,5 +1,6 @@
 import asyncio
 import time
+from collections.abc import Awaitable
 from typing import Any
 from uuid import uuid4
 
@@ -16,7 +17,9 @@ from examples.first_stream import (
 from schemas import errors
 from schemas.envelope import Claim, Entry, Idempotency, Reason, Rejected, Repeated, Source, Tick
 from simulator.event_core.streams import CountSeats
-from tests.unit.tunery.runtime.journal.memory_fixture import World, envelope, running, until
+from tests.unit.tunery.runtime.journal.memory_fixture import WAIT_S, World, envelope, running, until
+from tunery.runtime.bus.abstract import Appended
+from tunery.runtime.bus.memory import MemoryLog, MemoryWriter
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import Divergence, Poison
 from tunery.runtime.journal.codec import encode
@@ -153,19 +156,20 @@ async def test_entry_times_never_decrease(world: World) -> None:
     assert first == second
 
 
+class Fast:
+    """Time that passes a hundred times as fast, so that holds expire soon."""
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + self.monotonic_ms()
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 10_000
+
+    async def sleep(self, ms: int) -> None:
+        await asyncio.sleep(ms / 1_000)
+
+
 async def test_a_tick_is_sent_when_a_deadline_is_due(world: World) -> None:
-    class Fast:
-        """Time that passes a hundred times as fast, so that holds expire soon."""
-
-        def now_ms(self) -> int:
-            return 1_700_000_000_000 + self.monotonic_ms()
-
-        def monotonic_ms(self) -> int:
-            return time.monotonic_ns() // 10_000
-
-        async def sleep(self, ms: int) -> None:
-            await asyncio.sleep(ms / 1_000)
-
     world.log.clock = world.clock = Fast()
     async with running(world.host()):
         await take(world, SEATS_MAX)
@@ -174,6 +178,37 @@ async def test_a_tick_is_sent_when_a_deadline_is_due(world: World) -> None:
         await until(lambda: any(isinstance(e, SeatsHeld) for e in world.events(KEY)[1:]))
     commands = world.log.topics[SEATS.commands.name][PARTITION].records
     assert any(encode_tick() in record.value for record in commands)
+
+
+class SlowLog(MemoryLog):
+    """Appends are acknowledged a millisecond later, as by a real broker."""
+
+    async def writer(self, topic: str, partition: int) -> MemoryWriter:
+        return SlowWriter(self, topic, partition)
+
+
+class SlowWriter(MemoryWriter):
+    async def submit(self, key: bytes, value: bytes) -> Awaitable[Appended]:
+        acknowledged: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        appended = await (await super().submit(key, value))
+        asyncio.get_running_loop().call_later(0.001, acknowledged.set_result, appended)
+        return acknowledged
+
+
+async def test_sched_b12_a_tick_is_sent_while_commands_never_stop_coming() -> None:
+    """Finding B12: ticks waited for a moment without a command in the queue or in flight."""
+    world = await World(log=SlowLog(session_timeout_ms=50)).create()
+    world.log.clock = world.clock = Fast()
+    topic = world.log.topics[SEATS.commands.name][PARTITION]
+    journal = world.log.topics[SEATS.journal.name][PARTITION]
+    async with running(world.host()), asyncio.timeout(WAIT_S):
+        await take(world)
+        await until(lambda: len(world.events(KEY)) > 0)
+        while not any(encode_tick() in record.value for record in topic.records):
+            for _ in range(96 - topic.end + journal.end):
+                await take(world)
+            await asyncio.sleep(0)
+        assert topic.end - journal.end > 0, "commands still wait"
 
 
 def encode_tick() -> bytes:

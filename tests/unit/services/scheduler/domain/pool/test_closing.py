@@ -1,11 +1,11 @@
 """A lease with two members: the fold and the closing of leases that today's plan does not make."""
 
+from schemas.node import NodeSeen
 from schemas.pool import (
     ConfirmFreed,
     LeaseGranted,
     LeaseMember,
     LeaseRef,
-    NodeSeen,
     ObserveNodes,
     ReportCheckpoint,
     WaitExplained,

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
+from schemas.node import IdleLease, NodeSeen
 from schemas.pool import (
-    IdleLease,
     LeaseKilled,
-    NodeSeen,
     NodesObserved,
     ObserveNodes,
     PlacementClosed,

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Rejected, Tick
+from schemas.node import NodeSeen
 from schemas.pool import (
     AttemptEnd,
     CheckpointAccepted,
@@ -21,7 +22,6 @@ from schemas.pool import (
     LeaseKilled,
     LeaseMember,
     MemberFreed,
-    NodeSeen,
     ObserveNodes,
     PlacementClosed,
     ReportCheckpoint,

@@ -7,6 +7,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from schemas.envelope import Context, Repeated
+from schemas.node import NodeSeen
 from schemas.pool import (
     Event,
     LeaseDraining,
@@ -16,7 +17,6 @@ from schemas.pool import (
     NodeLost,
     NodeRegistered,
     NodeRetired,
-    NodeSeen,
     NodesObserved,
     PlacementQueued,
     UsageCredited,

@@ -1,23 +1,36 @@
 """What is seen of a node: leases are billed by the elapsed time that its agent says."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
 import pytest
+from immutables import Map
 from msgspec.structs import replace
 
 from schemas import errors
-from schemas.envelope import Rejected
+from schemas.envelope import Message, Rejected, Tick
+from schemas.node import JoinNode, LeaseSeen, LeaveNode, NodeSeen
 from schemas.pool import (
+    LeaseGranted,
     LeaseKilled,
-    LeaseSeen,
+    LeaseMember,
+    NodeDescription,
     NodeLost,
-    NodeSeen,
     ObserveNodes,
+    PlacementClosed,
     ReportCheckpoint,
     RetireNode,
+    Token,
     UsageSliced,
 )
+from schemas.topics import MESSAGE_BYTES_MAX
 from schemas.units import HOUR_MS
+from services.scheduler.app import POOLS
+from services.scheduler.domain.liveness import OBSERVED_MAX
 from services.scheduler.domain.pool.deadlines import earliest
-from services.scheduler.domain.pool.nodes import UNLISTED_MS_MIN
+from services.scheduler.domain.pool.nodes import NODE_SLOTS_MAX, UNLISTED_MS_MIN
+from services.scheduler.domain.pool.state import Lease, Node, Pool, lease_key
 from simulator.control_plane.samples import MINUTE, POOL, T0, TRAINED, checkpoint, node, request
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     ALIVE,
@@ -213,3 +226,129 @@ def test_one_command_may_observe_several_nodes() -> None:
     events = decider.when(both)
     assert [event.node_id for event in events if isinstance(event, NodeLost)] == ["a", "b"]
     assert decider.refolded() == decider.state
+
+
+def test_sched_a16_a_leaving_node_gets_nothing_and_nobody_loses_his_place() -> None:
+    """Finding A16: slots that a leaving agent freed were granted, and their jobs thrown back."""
+    decider = pool().accept(node(slots=1), request(), begun(), request("ftjob-2"))
+    decider.accept(LeaveNode(node_id="a", incarnation=ALIVE))
+    assert names(decider.when(LeaveNode(node_id="a", incarnation=ALIVE))) == []
+    decider.accept(exited(), freed())
+    assert not [lease for lease in decider.state[POOL].leases.values() if not lease.closed]
+    decider.accept(RetireNode(node_id="a", incarnation=ALIVE))
+    (waiting,) = decider.state[POOL].waiting.values()
+    assert (waiting.placement.job_id, waiting.placement.attempt) == ("ftjob-2", 1)
+    assert of(decider.when(node("a", "a-2", 1)), LeaseGranted).lease.job_id == "ftjob-2"
+
+
+def test_a_node_that_joins_gets_leases_once_its_agent_has_caught_up() -> None:
+    decider = pool().accept(replace(node(slots=1), joins=True))
+    assert names(decider.when(request())) == ["PlacementQueued", "WaitExplained"]
+    joined = decider.when(JoinNode(node_id="a", incarnation=ALIVE))
+    assert names(joined) == ["NodeJoined", "LeaseGranted"]
+    assert decider.when(JoinNode(node_id="a", incarnation=ALIVE)) == ()
+
+
+@pytest.mark.parametrize("kind", [JoinNode, LeaveNode])
+def test_only_the_agent_of_a_node_joins_and_leaves(kind: type[JoinNode | LeaveNode]) -> None:
+    (refused,) = pool().accept(node()).when(kind(node_id="a", incarnation="a-9"))
+    assert (refused.code, refused.reason.code) == (errors.STALE_TOKEN, "incarnation_unknown")
+
+
+def test_a_node_has_no_more_slots_than_one_record_can_end() -> None:
+    (refused,) = pool().when(node(slots=NODE_SLOTS_MAX + 1))
+    assert (refused.code, refused.reason.code) == (errors.MALFORMED, "slots_at_most")
+
+
+NODES, SLOTS, STARTED_AT = 300, 8, T0 - 30 * MINUTE
+
+
+def full_pool() -> Pool:
+    """Every slot of hundreds of nodes trains since half an hour before the hour."""
+    nodes: dict[str, Node] = {}
+    leases: dict[str, Lease] = {}
+    ref = running().state[POOL].leases["1"].ref
+    for number in range(NODES * SLOTS):
+        name = f"gpu-node-{number // SLOTS:04}"
+        incarnation = f"{number // SLOTS:032x}"
+        described = NodeDescription(
+            node_id=name, incarnation=incarnation, slots=SLOTS, device="cuda", memory_bytes=1
+        )
+        nodes[name] = Node(description=described, last_seen=STARTED_AT)
+        member = LeaseMember(
+            node_id=name, incarnation=incarnation, slots=1, devices=(number % SLOTS,)
+        )
+        token = Token(pool=POOL, lease=number + 1)
+        leases[lease_key(number + 1)] = Lease(
+            ref=replace(ref, token=token, job_id=f"ftjob-{number:024x}"),
+            members=(member,),
+            max_gpu_ms=10**9,
+            granted_at=STARTED_AT,
+            started_at=STARTED_AT,
+            alive_at=STARTED_AT,
+        )
+    return Pool(nodes=Map(nodes), leases=Map(leases), next_lease=len(leases) + 1)
+
+
+def decide_all(at: int, commands: Sequence[Message]) -> tuple[Pool, list[tuple[Any, ...]]]:
+    """What the full pool makes of these commands and of the ticks that follow, by record."""
+    decider = Decider(POOLS, POOL, at)
+    decider.state = Map({POOL: full_pool()})
+    records = [decider.when(command) for command in commands]
+    while (due := earliest(decider.state)) is not None and due[0] <= at:
+        records.append(decider.when(Tick()))
+    assert max(len(msgspec.json.encode(events)) for events in records) < MESSAGE_BYTES_MAX * 3 // 4
+    assert not any(isinstance(event, Rejected) for events in records for event in events)
+    pool_after: Pool = decider.state[POOL]
+    return pool_after, records
+
+
+def observations(at: int, silent: bool) -> list[ObserveNodes]:
+    """As the watcher sends them."""
+    nodes = full_pool().nodes.values()
+    seen = [
+        NodeSeen(
+            node_id=each.description.node_id,
+            incarnation=each.description.incarnation,
+            last_seen=at,
+            silent=silent,
+        )
+        for each in nodes
+    ]
+    return [
+        ObserveNodes(seen=tuple(seen[first : first + OBSERVED_MAX]))
+        for first in range(0, len(seen), OBSERVED_MAX)
+    ]
+
+
+def test_sched_a10_all_nodes_silent_at_once_are_lost_and_all_leases_closed() -> None:
+    """Finding A10: one record could not hold it, so that no node was ever lost."""
+    after, records = decide_all(T0 + MINUTE, observations(T0, silent=True))
+    assert {each.standing for each in after.nodes.values()} == {"lost"}
+    closed = [event for events in records for event in events if isinstance(event, PlacementClosed)]
+    assert len(closed) == NODES * SLOTS
+    assert not [lease for lease in after.leases.values() if not lease.closed]
+    assert len(records) > NODES // OBSERVED_MAX, "it took ticks"
+    assert after.deferred == ()
+
+
+def test_sched_a10_the_hourly_proof_of_life_of_all_nodes_is_sliced() -> None:
+    after, records = decide_all(T0 + MINUTE, observations(T0 + MINUTE, silent=False))
+    sliced = [event for events in records for event in events if isinstance(event, UsageSliced)]
+    assert len(sliced) == NODES * SLOTS
+    assert {lease.used_gpu_ms for lease in after.leases.values()} == {30 * MINUTE}
+
+
+def test_sched_a10_a_tick_that_finds_all_leases_due_ends_them_over_several_ticks() -> None:
+    decider = Decider(POOLS, POOL, T0 + MINUTE)
+    state = full_pool()
+    killed = {
+        key: replace(lease, killed_at=STARTED_AT + MINUTE) for key, lease in state.leases.items()
+    }
+    decider.state = Map({POOL: replace(state, leases=Map(killed))})
+    ticks = 0
+    while (due := earliest(decider.state)) is not None and due[0] <= decider.at:
+        assert len(msgspec.json.encode(decider.when(Tick()))) < MESSAGE_BYTES_MAX
+        ticks += 1
+    assert ticks > 1
+    assert all(lease.closed for lease in decider.state[POOL].leases.values())

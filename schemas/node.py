@@ -1,0 +1,142 @@
+"""Nodes of a pool, in the stream `pool`: how they join, leave, are seen, and are cordoned."""
+
+from schemas.envelope import Message, Part, Reason
+from schemas.units import Ms
+
+
+class IdleLease(Part):
+    """A lease whose process lives, has started, and has said nothing for some time.
+
+    lease: number of the lease.
+    idle_ms: for how long.
+    """
+
+    lease: int
+    idle_ms: Ms
+
+
+class LeaseSeen(Part):
+    """A lease that an agent works on, as its last heartbeat listed it.
+
+    lease: number of the lease.
+    elapsed_ms: the agent's monotonic time since the start; 0 before it.
+    """
+
+    lease: int
+    elapsed_ms: Ms
+
+
+class NodeSeen(Part):
+    """What a watcher of heartbeats knows about a node.
+
+    node_id, incarnation: whose heartbeats.
+    last_seen: broker time of the last one.
+    silent: it is longer ago than the TTL, and the watcher itself could read all the while.
+    idle: leases that have made no progress for longer than an operator's limit.
+    leases: what the last heartbeat listed; None: its agent says nothing of elapsed time.
+    """
+
+    node_id: str
+    incarnation: str
+    last_seen: Ms
+    silent: bool
+    idle: tuple[IdleLease, ...] = ()
+    leases: tuple[LeaseSeen, ...] | None = None
+
+
+# --- commands
+class JoinNode(Message):
+    """The agent has read the pool's journal, and can take leases.
+
+    node_id, incarnation: who joins.
+    """
+
+    node_id: str
+    incarnation: str
+
+
+class LeaveNode(Message):
+    """The agent is about to leave: what it runs ends in order, and it takes nothing new.
+
+    node_id, incarnation: who leaves.
+    """
+
+    node_id: str
+    incarnation: str
+
+
+class CordonNode(Message):
+    """An operator takes a node out of service: what runs there goes on, and nothing new comes.
+
+    node_id: the node.
+    """
+
+    node_id: str
+
+
+class UncordonNode(Message):
+    """An operator puts a cordoned node back into service; failures before count no more.
+
+    node_id: the node.
+    """
+
+    node_id: str
+
+
+# --- events
+class NodeJoined(Message):
+    """The node may get leases.
+
+    node_id: the node.
+    """
+
+    node_id: str
+
+
+class NodeLeaving(Message):
+    """The node gets nothing new; what runs on it ends in order.
+
+    node_id: the node.
+    """
+
+    node_id: str
+
+
+class NodeCordoned(Message):
+    """The node gets no new leases until it is uncordoned; also not after a restart of its agent.
+
+    node_id: the node.
+    reason: why.
+    """
+
+    node_id: str
+    reason: Reason
+
+
+class NodeUncordoned(Message):
+    """The node may get leases again.
+
+    node_id: the node.
+    """
+
+    node_id: str
+
+
+class BackOffEnded(Message):
+    """The job may be placed again on nodes that failed under it, where no other node is left.
+
+    job_id: the job.
+    node_ids: the nodes.
+    """
+
+    job_id: str
+    node_ids: tuple[str, ...]
+
+
+class ObservationsDeferred(Message):
+    """What one record could not hold: ticks go on with it.
+
+    seen: as observed.
+    """
+
+    seen: tuple[NodeSeen, ...]

@@ -1,0 +1,149 @@
+"""Nodes that fail under jobs: which ones a job keeps away from, and which ones are cordoned.
+
+A node is at fault when an attempt on it ends as `bad_node`, or as `platform` before any checkpoint.
+"""
+
+from collections.abc import Iterable, Set
+from typing import Final
+
+from msgspec.structs import replace
+
+from schemas.envelope import Context, Reason
+from schemas.node import BackOffEnded, NodeCordoned
+from schemas.pool import (
+    Event,
+    Placement,
+    PlacementClosed,
+)
+from schemas.reasons import cordoning
+from schemas.reasons import waiting as waiting_reason
+from schemas.training import FailureCause
+from schemas.units import Ms
+from services.scheduler.domain.pool.state import Lease, Node, NodeFailure, Pool
+
+FAILED_JOBS_MAX: Final = 3  # different jobs that fail on a node in a row; then it is cordoned
+# Of the nodes that are up, failures cordon at most one in so many: where more fail, it is not them.
+CORDONED_SHARE: Final = 2
+# From a failure until the same job may meet the same node, by the number of its failures there.
+BACK_OFF_MS: Final[tuple[Ms, ...]] = (60_000, 300_000, 900_000)
+FAULTS_OF_NODES: Final[frozenset[FailureCause | None]] = frozenset({"bad_node", "platform", None})
+
+
+def is_node_fault(outcome: str, cause: FailureCause | None, has_checkpoint: bool) -> bool:
+    """Whether the end of an attempt speaks against its node."""
+    if outcome != "failed" or cause not in FAULTS_OF_NODES:
+        return False
+    return cause == "bad_node" or not has_checkpoint
+
+
+def without_failed(pool: Pool, placement: Placement, node_ids: Set[str]) -> Set[str]:
+    """The nodes on which the job has not failed; where there is none, those after their back-off.
+
+    Without the second a job would wait for ever for another node; its retries are counted.
+    """
+    kept = node_ids - set(placement.excluded_nodes)
+    if kept:
+        return kept
+    return node_ids - {
+        failure.node_id
+        for failure in pool.failures.get(placement.job_id, ())
+        if failure.back_off_until is not None
+    }
+
+
+def failed_reason(pool: Pool, placement: Placement) -> Reason | None:
+    """That a placement waits for nodes which failed under its job; None if it does not."""
+    backing_off = [
+        failure.node_id
+        for failure in pool.failures.get(placement.job_id, ())
+        if failure.back_off_until is not None
+    ]
+    return waiting_reason("excluded_nodes", nodes=len(backing_off)) if backing_off else None
+
+
+def with_attempt_end(pool: Pool, lease: Lease, event: PlacementClosed, ctx: Context) -> Pool:
+    """The pool after an attempt: what its end says about the job, and about its nodes."""
+    end = event.end
+    if not is_node_fault(end.outcome, end.cause, lease.last_manifest is not None):
+        return with_progress(pool, lease) if end.outcome == "succeeded" else pool
+    failures = pool.failures.get(event.job_id, ())
+    for node_id in lease.node_ids:
+        failures = _count(failures, node_id, ctx.at)
+        node = pool.nodes.get(node_id)
+        if node is not None and event.job_id not in node.failed_jobs:
+            failed_jobs = (*node.failed_jobs, event.job_id)[-FAILED_JOBS_MAX:]
+            failed = replace(node, failed_jobs=failed_jobs)
+            pool = replace(pool, nodes=pool.nodes.set(node_id, failed))
+    return replace(pool, failures=pool.failures.set(event.job_id, failures))
+
+
+def with_progress(pool: Pool, lease: Lease) -> Pool:
+    """The pool after a checkpoint or a success: the nodes of the lease work."""
+    for node_id in lease.node_ids:
+        node = pool.nodes.get(node_id)
+        if node is not None and node.failed_jobs:
+            pool = replace(pool, nodes=pool.nodes.set(node_id, replace(node, failed_jobs=())))
+    return pool
+
+
+def with_back_off_ended(pool: Pool, event: BackOffEnded) -> Pool:
+    """The pool in which the job may meet these nodes again."""
+    failures = tuple(
+        replace(failure, back_off_until=None) if failure.node_id in event.node_ids else failure
+        for failure in pool.failures.get(event.job_id, ())
+    )
+    return replace(pool, failures=pool.failures.set(event.job_id, failures)) if failures else pool
+
+
+def cordon_failing(pool: Pool, facts: Iterable[Event]) -> tuple[NodeCordoned, ...]:
+    """Nodes of attempts that these facts end, on which too many different jobs failed in a row."""
+    ended = {node_id for fact in facts for node_id in _ended_on(fact)}
+    failing = [node_id for node_id in sorted(ended) if _is_failing(pool.nodes.get(node_id))]
+    if not failing:
+        return ()
+    up = [node for node in pool.nodes.values() if node.standing == "up"]
+    cordoned = sum(node.cordon is not None for node in up)
+    left = max(0, len(up) // CORDONED_SHARE - cordoned)
+    reason = cordoning("jobs_failed", jobs=FAILED_JOBS_MAX)
+    return tuple(NodeCordoned(node_id=node_id, reason=reason) for node_id in failing[:left])
+
+
+def end_back_offs(pool: Pool, at: Ms) -> tuple[BackOffEnded, ...]:
+    """Back-offs that are over by now."""
+    events: list[BackOffEnded] = []
+    for job_id, failures in sorted(pool.failures.items()):
+        over = tuple(
+            failure.node_id
+            for failure in failures
+            if failure.back_off_until is not None and failure.back_off_until <= at
+        )
+        if over:
+            events.append(BackOffEnded(job_id=job_id, node_ids=over))
+    return tuple(events)
+
+
+def next_back_off_end(pool: Pool) -> Ms | None:
+    """When the first back-off is over."""
+    ends = (
+        failure.back_off_until
+        for failures in pool.failures.values()
+        for failure in failures
+        if failure.back_off_until is not None
+    )
+    return min(ends, default=None)
+
+
+def _count(failures: tuple[NodeFailure, ...], node_id: str, at: Ms) -> tuple[NodeFailure, ...]:
+    before = next((failure.times for failure in failures if failure.node_id == node_id), 0)
+    back_off_ms = BACK_OFF_MS[min(before, len(BACK_OFF_MS) - 1)]
+    others = tuple(failure for failure in failures if failure.node_id != node_id)
+    failure = NodeFailure(node_id=node_id, times=before + 1, back_off_until=at + back_off_ms)
+    return (*others, failure)
+
+
+def _ended_on(fact: Event) -> tuple[str, ...]:
+    return fact.end.node_ids if isinstance(fact, PlacementClosed) else ()
+
+
+def _is_failing(node: Node | None) -> bool:
+    return node is not None and node.is_grantable and len(node.failed_jobs) >= FAILED_JOBS_MAX

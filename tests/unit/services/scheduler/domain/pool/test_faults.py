@@ -1,0 +1,173 @@
+"""Nodes that fail under jobs (finding A9): back-off, exclusion, cordons."""
+
+from schemas.envelope import Tick
+from schemas.job import JobEnded, PlacementWanted
+from schemas.node import BackOffEnded, CordonNode, NodeCordoned, NodeUncordoned, UncordonNode
+from schemas.pool import (
+    ConfirmFreed,
+    RegisterNode,
+    ReportExit,
+    ReportStarted,
+)
+from schemas.reasons import cordoning, waiting
+from schemas.training import AttemptStart, FailureCause
+from services.scheduler.domain.pool.deadlines import earliest
+from services.scheduler.domain.pool.faults import BACK_OFF_MS, FAILED_JOBS_MAX
+from services.scheduler.domain.pool.state import Lease, Pool, open_leases
+from simulator.control_plane.samples import POOL, T0, node, submit
+from tests.unit.services.scheduler.fold import of
+from tests.unit.services.scheduler.joined import TENANT, Joined
+
+NODES = {"good": node("good", "good-1", 4), "broken": node("broken", "broken-1", 4)}
+
+
+def pool_of(joined: Joined) -> Pool:
+    pool: Pool = joined.pool.state[POOL]
+    return pool
+
+
+def leases_on(joined: Joined, node_id: str) -> list[Lease]:
+    return [lease for lease in open_leases(pool_of(joined)) if lease.node_ids == (node_id,)]
+
+
+def start(joined: Joined, lease: Lease) -> None:
+    begun = AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=40)
+    incarnation = lease.members[0].incarnation
+    joined.to_pool(ReportStarted(token=lease.ref.token, incarnation=incarnation, start=begun))
+
+
+def fail(joined: Joined, lease: Lease, cause: FailureCause = "platform") -> None:
+    """The attempt ends ten seconds later, and its slot is free."""
+    joined.wait(10_000)
+    member = lease.members[0]
+    exited = ReportExit(
+        token=lease.ref.token,
+        incarnation=member.incarnation,
+        outcome="failed",
+        elapsed_ms=0,
+        cause=cause,
+    )
+    freed = ConfirmFreed(
+        token=lease.ref.token, node_id=member.node_id, incarnation=member.incarnation
+    )
+    joined.to_pool(exited)
+    joined.to_pool(freed)
+
+
+def one_job(*nodes: RegisterNode) -> Joined:
+    """One job on node `a`, which fails before its start; these nodes are there as well."""
+    joined = Joined(T0)
+    for other in nodes:
+        joined.to_pool(other)
+    return joined
+
+
+def test_sched_a9_one_broken_node_fails_none_of_forty_jobs() -> None:
+    joined = Joined(T0)
+    start(joined, joined.lease)
+    for registered in NODES.values():
+        joined.to_pool(registered)
+    for number in range(4):
+        joined.send("job", TENANT, submit(f"ftjob-long-{number}", 100_000))
+    (full,) = {lease.node_ids for lease in open_leases(pool_of(joined))} - {("a",)}
+    for lease in leases_on(joined, full[0]):
+        start(joined, lease)
+    (broken,) = NODES.keys() - set(full)
+    for number in range(40):
+        joined.send("job", TENANT, submit(f"ftjob-{number:02}", 20_000))
+    failed = 0
+    while leases := leases_on(joined, broken):
+        for lease in leases:
+            fail(joined, lease)
+            failed += 1
+    assert not [event for event in joined.events if isinstance(event, JobEnded)]
+    assert failed == FAILED_JOBS_MAX + 3, "those that ran when it was cordoned fail as well"
+    cordoned = of(tuple(joined.events), NodeCordoned)
+    assert (cordoned.node_id, cordoned.reason) == (
+        broken,
+        cordoning("jobs_failed", jobs=FAILED_JOBS_MAX),
+    )
+    assert len(pool_of(joined).waiting) == 40
+
+
+def test_sched_a9_an_attempt_that_fails_before_a_checkpoint_excludes_its_node() -> None:
+    joined = one_job(node("b", "b-1", 1))
+    fail(joined, joined.lease)
+    wanted = [event for event in joined.events if isinstance(event, PlacementWanted)]
+    assert wanted[-1].placement.excluded_nodes == ("a",)
+    assert joined.lease.node_ids == ("b",)
+
+
+def test_sched_a9_after_a_checkpoint_only_bad_node_excludes() -> None:
+    joined = one_job(node("b", "b-1", 1))
+    joined.start()
+    joined.wait(60_000)
+    joined.save(10, 30_000)
+    fail(joined, joined.lease)
+    wanted = [event for event in joined.events if isinstance(event, PlacementWanted)]
+    assert wanted[-1].placement.excluded_nodes == ()
+
+
+def test_sched_a9_the_only_node_is_met_again_after_a_back_off_that_grows() -> None:
+    joined = one_job()
+    for back_off_ms in BACK_OFF_MS:
+        fail(joined, joined.lease)
+        assert not open_leases(pool_of(joined))
+        (waiter,) = pool_of(joined).waiting.values()
+        assert waiter.reason == waiting("excluded_nodes", nodes=1)
+        due = earliest(joined.pool.state)
+        assert due is not None
+        failed_at = joined.pool.at
+        assert due[0] == failed_at + back_off_ms
+        joined.wait(back_off_ms)
+        joined.to_pool(Tick())
+        assert joined.lease.node_ids == ("a",)
+    assert sum(isinstance(event, BackOffEnded) for event in joined.events) == len(BACK_OFF_MS)
+    fail(joined, joined.lease)
+    assert joined.end.outcome == "failed"
+    assert joined.pool.refolded() == joined.pool.state
+
+
+def test_sched_a9_failures_cordon_at_most_half_of_the_nodes() -> None:
+    """Where all nodes fail it is not the nodes: an outage of storage must not stop the pool."""
+    joined = Joined(T0)
+    for number in range(12):
+        joined.send("job", TENANT, submit(f"ftjob-{number:02}x", 20_000))
+    for name in ("b", "c", "d"):
+        joined.to_pool(node(name, f"{name}-1", 1))
+    while leases := open_leases(pool_of(joined)):
+        fail(joined, leases[0])
+    cordoned = [event for event in joined.events if isinstance(event, NodeCordoned)]
+    assert len(cordoned) == 2
+
+
+def test_a_checkpoint_clears_the_record_of_a_node() -> None:
+    joined = one_job()
+    fail(joined, joined.lease)
+    assert pool_of(joined).nodes["a"].failed_jobs == ("ftjob-1",)
+    joined.wait(BACK_OFF_MS[0])
+    joined.to_pool(Tick())
+    joined.start()
+    joined.wait(60_000)
+    joined.save(10, 30_000)
+    assert pool_of(joined).nodes["a"].failed_jobs == ()
+
+
+def test_an_operator_cordons_a_node_and_a_restart_does_not_uncordon_it() -> None:
+    joined = one_job()
+    joined.exit("preempted", 0)
+    joined.to_pool(CordonNode(node_id="a"))
+    joined.to_pool(CordonNode(node_id="a"))
+    joined.to_pool(node("a", "a-2", 1))
+    assert of(tuple(joined.events), NodeCordoned).reason == cordoning("operator")
+    assert not pool_of(joined).nodes["a"].is_grantable
+    assert not open_leases(pool_of(joined))[1:]
+    joined.to_pool(UncordonNode(node_id="a"))
+    assert of(tuple(joined.events), NodeUncordoned).node_id == "a"
+    assert pool_of(joined).nodes["a"].is_grantable
+
+
+def test_an_unknown_node_is_not_cordoned() -> None:
+    joined = one_job()
+    (refused,) = joined.pool.when(CordonNode(node_id="z"))
+    assert refused.reason.code == "node_missing"
