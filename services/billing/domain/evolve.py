@@ -36,7 +36,6 @@ from schemas.prepaid import PrepaidExpired, PrepaidGranted
 from schemas.units import GpuMs
 from services.billing.domain.prepaid import use_up
 from services.billing.domain.state import (
-    CLOSE_AFTER_MS,
     Accounts,
     AccountState,
     ApiKey,
@@ -44,7 +43,7 @@ from services.billing.domain.state import (
     PrepaidBalance,
     WebhookEndpoint,
 )
-from tunery.billing.periods import period, period_of
+from tunery.billing.periods import CLOSE_AFTER_MS, period, period_of
 
 
 def evolve(state: Accounts, event: Event, ctx: Context) -> Accounts:
