@@ -26,7 +26,6 @@ from schemas.envelope import Tick
 from schemas.prepaid import GrantPrepaid, PrepaidExpired, PrepaidGranted
 from schemas.units import HOUR_MS, PPM
 from services.billing.app import ACCOUNTS
-from services.billing.domain.state import CLOSE_AFTER_MS
 from tests.unit.services.billing.domain.test_decide import create_tenant
 from tests.unit.services.scheduler.fold import Decider, of
 from tests.unit.tunery.billing.test_invoice import BOOKS, DOLLARS, row
@@ -39,7 +38,7 @@ from tunery.billing.invoice import (
     make_invoices,
 )
 from tunery.billing.lines import LedgerRow, select_usage
-from tunery.billing.periods import BillShare, Cut, Period, cut_of, period, share_of
+from tunery.billing.periods import CLOSE_AFTER_MS, BillShare, Cut, Period, cut_of, period, share_of
 from tunery.plan.price import usage_micro
 
 YEARS = 400

@@ -15,11 +15,11 @@ from schemas.model import GLOBAL
 from schemas.prepaid import GrantPrepaid, PrepaidExpired, PrepaidGranted
 from schemas.units import Micro
 from services.billing.domain import prepaid
-from services.billing.domain.state import CLOSE_AFTER_MS, PrepaidBalance
+from services.billing.domain.state import PrepaidBalance
 from tests.unit.services.billing.domain.test_statements import NOVEMBER, bill, statement, tenant
 from tests.unit.services.scheduler.fold import Decider, of
 from tests.unit.tunery.billing.test_invoice import BOOKS
-from tunery.billing.periods import period
+from tunery.billing.periods import CLOSE_AFTER_MS, period
 
 CREDIT = PrepaidCredit(reference="P-1", amount_micro=10_000_000, currency="EUR")
 
