@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 15  # 15: price books
+VERSION: Final = 16  # 16: the life of nodes
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
