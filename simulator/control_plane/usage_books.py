@@ -203,13 +203,14 @@ class Meter:
 
         Broker time may step back between two heartbeats; then the first was seen last.
         """
-        seen_at = self._registered.get(agent, set()).copy()
-        if last_seen in seen_at and not elapsed:
+        was_seen = last_seen in self._registered.get(agent, ())
+        if was_seen and not elapsed:
             return True
-        for beat in self.beats.get(agent, ()):
-            seen_at.add(beat.at)
-            has_times = elapsed is None or beat.elapsed_ms == elapsed
-            if has_times and beat.at <= last_seen and last_seen in seen_at:
+        has_times = False
+        for beat in reversed(self.beats.get(agent, ())):  # the newest is the one, nearly always
+            has_times |= (elapsed is None or beat.elapsed_ms == elapsed) and beat.at <= last_seen
+            was_seen |= has_times and beat.at == last_seen
+            if has_times and was_seen:
                 return True
         return False
 

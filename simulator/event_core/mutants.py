@@ -96,7 +96,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("hash chain tested first", *_RULE, broken.chain_first, "false stop"),
     Mutant("hash chain tested before the cause", *_RULE, broken.chain_before_cause, "false stop"),
     Mutant(
-        "broken chain voided", *_RULE, broken.chain_voided, "agreement", 15, faults=_once(TAIL_LOST)
+        "broken chain voided", *_RULE, broken.chain_voided, "agreement", 22, faults=_once(TAIL_LOST)
     ),
     Mutant(
         "operator's base ignored",
@@ -114,7 +114,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "claims",
         broken.later_claims_overlooked,
         "agreement",
-        6,
+        11,
         faults=Faults(
             slow=50,
             steps=(
@@ -147,7 +147,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "_send_until_acknowledged",
         broken.send_once,
         "reactions",
-        2,
+        6,
     ),
     Mutant(
         "position saved before reactions are sent",
@@ -155,7 +155,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "_send_all",
         broken.send_later,
         "reactions",
-        2,
+        4,
     ),
     Mutant(
         "snapshot without what was seen",
@@ -177,10 +177,10 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "commit",
         broken.position_before_rows,
         "rows",
-        2,
+        13,
     ),
     Mutant(
-        "projector without a fence", stores.Database, "commit", broken.commit_unfenced, "rows", 181
+        "projector without a fence", stores.Database, "commit", broken.commit_unfenced, "rows", 196
     ),
     Mutant(
         "effects before the rows are rebuilt",

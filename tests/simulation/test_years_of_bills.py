@@ -38,6 +38,7 @@ class Year:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.rows: dict[tuple[int, int], LedgerRow] = {}
+        self.written_in: dict[tuple[int, int], Period] = {}
         self.charged: dict[tuple[str, int], int] = {}
         self.adjustments: dict[str, list[InvoiceAdjustment]] = {}
         self.closed: list[Statement] = []
@@ -58,6 +59,7 @@ class Year:
         partition = self.random.randrange(PARTITIONS)
         offset = sum(at[0] == partition for at in self.rows)
         written = replace(used_row, journal_partition=partition, journal_offset=offset)
+        self.written_in[partition, offset] = MONTHS[now]
         for _ in range(self.random.choice((1, 1, 2))):
             self.rows[partition, offset] = written
 
