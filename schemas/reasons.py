@@ -120,6 +120,11 @@ RefusalCode: TypeAlias = Literal[
     "overage_out_of_range",  # limit: of the surcharge, in millionths
     "commitment_out_of_range",  # limit
     "currency_of_another",  # currency, own: the tenant's
+    "prepaid_exists",  # reference: with another amount, currency or month
+    "prepaid_at_most",  # limit
+    "prepaid_reserved",  # reference: it begins like those of invoices below zero
+    "prepaid_out_of_range",  # limit, unit_micro: the smallest amount that can be paid
+    "prepaid_expired",  # period: its last month
     # files
     "file_exists",  # file_id
     "file_missing",  # file_id

@@ -15,6 +15,7 @@ from services.gateway.accounts import webhook_routes as webhooks
 from services.gateway.accounts.auth import authenticate
 from services.gateway.billing import contract_routes as contracts
 from services.gateway.billing import invoice_routes as invoices
+from services.gateway.billing import prepaid_routes as prepaid
 from services.gateway.billing import statement_routes as statements
 from services.gateway.billing import usage_routes as usage
 from services.gateway.files import dataset_routes as datasets
@@ -81,6 +82,7 @@ def routes() -> FastAPI:
         budgets,
         tenants,
         contracts,
+        prepaid,
         prices,
         nodes,
         usage,

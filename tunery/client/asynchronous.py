@@ -435,6 +435,14 @@ class AsyncApi:
         path = f"/invoices/{part(invoice_id)}/lines"
         return self._all(path, query=_of_tenant(tenant), page_max=LINES)
 
+    def prepaid(self, tenant: str | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Prepaid credits, newest first, with what is used, expired and left."""
+        return self._all("/billing/prepaid", query=_of_tenant(tenant))
+
+    async def grant_prepaid(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Record money that the tenant has paid in advance (admin key)."""
+        return await self._call("POST", f"/tenants/{part(tenant)}/prepaid", json=body)
+
     async def billing_terms(self, tenant: str | None = None) -> dict[str, Any]:
         """What the tenant's invoices say, and its contract's terms."""
         return await self._call("GET", "/billing/terms", params=_of_tenant(tenant))

@@ -164,6 +164,17 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "of 0 or more."
     ),
     "commitment_out_of_range": "A commitment must be between 1 and {limit} millionths.",
+    "prepaid_exists": (
+        "The reference {reference!r} was used for another prepaid credit. Each payment needs a "
+        "reference of its own."
+    ),
+    "prepaid_at_most": "A tenant has at most {limit} prepaid credits. Some must expire first.",
+    "prepaid_reserved": "The reference {reference!r} begins like those of invoices below zero.",
+    "prepaid_out_of_range": (
+        "A prepaid credit must be above 0, at most {limit} millionths, and whole minor units of "
+        "its currency ({unit_micro} millionths)."
+    ),
+    "prepaid_expired": "{period} is over: a credit that expires then can pay no invoice.",
     "currency_of_another": "The currency {currency!r} is not that of the tenant's prices, {own!r}.",
     # files
     "file_exists": "File {file_id!r} exists already.",
