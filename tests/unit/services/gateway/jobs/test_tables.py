@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from schemas.reasons import cordoning
 from services.gateway.jobs.tables import NodeRow
@@ -22,9 +23,5 @@ from services.gateway.jobs.tables import NodeRow
 def test_the_status_of_a_node_is_what_keeps_jobs_away_most(
     columns: dict[str, Any], status: str
 ) -> None:
-    row = NodeRow(
-        id="a",
-        **{"pool": "default", "device": "cpu", "slots": 1, "memory_bytes": 1, "state": "alive"}
-        | columns,
-    )
-    assert row.status == status
+    row = NodeRow(id="a", pool="default", device="cpu", slots=1, memory_bytes=1, state="alive")
+    assert replace(row, **columns).status == status
