@@ -23,6 +23,7 @@ from services.gateway.files import routes as files
 from services.gateway.files import upload_routes as uploads
 from services.gateway.jobs import checkpoint_routes as checkpoints
 from services.gateway.jobs import event_routes as events
+from services.gateway.jobs import node_routes as nodes
 from services.gateway.jobs import plain_routes as plain
 from services.gateway.jobs import preview_routes as preview
 from services.gateway.jobs import routes as jobs
@@ -83,6 +84,7 @@ def routes() -> FastAPI:
         contracts,
         prepaid,
         prices,
+        nodes,
         usage,
         statements,
         invoices,

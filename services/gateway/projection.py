@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 16  # 16: prepaid credits
+VERSION: Final = 17  # 17: the life of nodes
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

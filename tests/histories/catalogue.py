@@ -47,5 +47,6 @@ _ALL: Final = (
     Story(POOLS, pool.drained_and_succeeded, pool.POOL),
     Story(POOLS, pool.lost_and_killed, pool.POOL),
     Story(POOLS, pool.nodes_that_fail_and_leave, pool.POOL),
+    Story(POOLS, pool.nodes_that_are_forgotten, pool.POOL),
 )
 STORIES: Final = {story.name: story for story in _ALL}

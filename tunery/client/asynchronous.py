@@ -339,6 +339,16 @@ class AsyncApi:
     async def price_book(self, version: str) -> dict[str, Any]:
         return await self._call("GET", f"/prices/{part(version)}")
 
+    def nodes(self) -> AsyncIterator[dict[str, Any]]:
+        return self._all("/nodes")
+
+    async def order_node(self, node_id: str, order: str) -> dict[str, Any]:
+        """Give an order: `cordon`, `uncordon` or `drain`; repeating it changes nothing."""
+        return await self._call("POST", f"/nodes/{part(node_id)}/{part(order)}")
+
+    async def forget_node(self, node_id: str) -> dict[str, Any]:
+        return await self._once("DELETE", f"/nodes/{part(node_id)}")
+
     async def adjust_invoice(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Credit a tenant (`amount_micro` below zero) or charge it; a `reference` counts once."""
         return await self._once("POST", f"/tenants/{part(tenant)}/adjustments", json=body)
