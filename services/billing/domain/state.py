@@ -12,19 +12,19 @@ from schemas.account import (
 )
 from schemas.billing import (
     BillingTerms,
+    PrepaidCredit,
     PriceBook,
     Statement,
     TaxRate,
 )
 from schemas.envelope import Sha256
-from schemas.units import HOUR_MS, GpuMs, Micro, Ms
+from schemas.units import GpuMs, Micro, Ms
 
 KEYS_MAX: Final = 100  # usable keys of one tenant
 ENDPOINTS_MAX: Final = 20
 DELIVERIES_OPEN_MAX: Final = 10_000  # a tenant whose endpoints are all dead for 72 h
 
 ADJUSTMENTS_MAX: Final = 10_000  # of one tenant in one month
-CLOSE_AFTER_MS: Final[Ms] = 2 * HOUR_MS  # from a month's end: its last slices are written by then
 
 
 class ApiKey(Struct, frozen=True, kw_only=True):
@@ -49,6 +49,19 @@ class IssuedInvoice(Struct, frozen=True, kw_only=True):
     credited_micro: Micro = 0
 
 
+class PrepaidBalance(Struct, frozen=True, kw_only=True):
+    """A prepaid credit: `first_month`: the first that it may pay; what was used and has expired."""
+
+    credit: PrepaidCredit
+    first_month: str
+    used_micro: Micro = 0
+    expired_micro: Micro = 0
+
+    @property
+    def left_micro(self) -> Micro:
+        return self.credit.amount_micro - self.used_micro - self.expired_micro
+
+
 class AccountState(Struct, frozen=True, kw_only=True):
     """`deliveries` are the open ones: delivery id → endpoint id.
 
@@ -56,7 +69,8 @@ class AccountState(Struct, frozen=True, kw_only=True):
     being closed. `closed`: the month before. `scheduled`: a plan that is to come.
     `soft_gpu_ms`: month → limit at its end, where it changed, from that which binds `period` on.
     `adjustments`: reference → month, of `closed` and later. `issued`: month → currency →
-    invoice. `invoices`, `credit_notes`: how many there are.
+    invoice. `adjusted`: month → how many of `adjustments`. `invoices`, `credit_notes`: how many
+    there are. `prepaid`: by reference.
     """
 
     terms: PlanTerms
@@ -66,6 +80,7 @@ class AccountState(Struct, frozen=True, kw_only=True):
     endpoints: Map[str, WebhookEndpoint] = Map()
     deliveries: Map[str, str] = Map()
     adjustments: Map[str, str] = Map()
+    adjusted: Map[str, int] = Map()
     period: str
     closes_at: Ms | None
     closed: Statement | None = None
@@ -74,6 +89,7 @@ class AccountState(Struct, frozen=True, kw_only=True):
     issued: Map[str, Map[str, IssuedInvoice]] = Map()
     invoices: int = 0
     credit_notes: int = 0
+    prepaid: Map[str, PrepaidBalance] = Map()
 
 
 class Accounts(Struct, frozen=True, kw_only=True):
