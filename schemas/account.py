@@ -87,6 +87,19 @@ class EndpointChange(Part):
     event_types: tuple[str, ...] | None = None
 
 
+class HourlyUse(Part):
+    """GPU time of a job in one hour, as far as an export has it: an hour may be in several.
+
+    hour_utc: hours since the epoch.
+    kind: use, or what is given back of it.
+    gpu_ms: billable; below zero where it is given back.
+    """
+
+    hour_utc: int
+    kind: Literal["usage", "credit"]
+    gpu_ms: GpuMs
+
+
 class WebhookEvent(Part):
     """An event for endpoints. The payload is {id, object, created_at, type, data: {id}}.
 
@@ -95,6 +108,7 @@ class WebhookEvent(Part):
     object_id: what it happened to.
     created_at: when it happened.
     alert: of a budget; its month and percent are in the payload's data.
+    usage: of a job; its hour, kind and GPU time are in the payload's data.
     """
 
     event_id: str
@@ -102,6 +116,7 @@ class WebhookEvent(Part):
     object_id: str
     created_at: Ms
     alert: BudgetAlert | None = None
+    usage: HourlyUse | None = None
 
 
 class DeliveryReport(Part):
@@ -126,11 +141,13 @@ STANDARD_EVENT_TYPES: Final = (
     "fine_tuning.job.failed",
     "fine_tuning.job.cancelled",
 )
+USAGE_RECORDED: Final = "usage.recorded"
 RICH_EVENT_TYPES: Final = (
     "fine_tuning.job.running",
     "fine_tuning.job.paused",
     "fine_tuning.job.gated",
     "budget.threshold_reached",
+    USAGE_RECORDED,
 )
 EVENT_TYPES: Final = STANDARD_EVENT_TYPES + RICH_EVENT_TYPES
 
