@@ -39,6 +39,7 @@ CALLS: Final = [
 CHOSEN: Final[dict[tuple[str, ...], list[str]]] = {  # options without which there is nothing to do
     ("budget", "set"): ["--amount", "1"],
     ("tenant", "plan"): ["--plan", "free"],
+    ("tenant", "prepaid"): ["--amount", "1"],
     ("webhook", "change"): ["--name", "n"],
     ("webhook", "redeliver"): ["del_1"],
 }
@@ -74,7 +75,7 @@ def server() -> Iterator[Answering]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_POST = do_DELETE = _answer  # noqa: N815  # names of http.server
+        do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815  # names of http.server
 
         def log_message(self, *_: object) -> None:
             """Nothing."""
