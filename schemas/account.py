@@ -10,6 +10,7 @@ from schemas.admission import BudgetAlert
 from schemas.billing import (
     BillingTerms,
     CreditNote,
+    HourlyUse,
     InvoiceAdjustment,
     PriceBook,
     Statement,
@@ -92,19 +93,6 @@ class EndpointChange(Part):
     name: Sealed | None = None
     url: Sealed | None = None
     event_types: tuple[str, ...] | None = None
-
-
-class HourlyUse(Part):
-    """GPU time of a job in one hour, as far as an export has it: an hour may be in several.
-
-    hour_utc: hours since the epoch.
-    kind: use, or what is given back of it.
-    gpu_ms: billable; below zero where it is given back.
-    """
-
-    hour_utc: int
-    kind: Literal["usage", "credit"]
-    gpu_ms: GpuMs
 
 
 class WebhookEvent(Part):

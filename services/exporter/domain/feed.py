@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from schemas.account import USAGE_RECORDED, HourlyUse, WebhookEvent
+from schemas.account import USAGE_RECORDED, WebhookEvent
+from schemas.billing import HourlyUse
 from schemas.ids import EVENT, derived_id, reaction_id
 from schemas.units import HOUR_MS
 from services.exporter.domain.focus import ExportedCharge

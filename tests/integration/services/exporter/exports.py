@@ -21,10 +21,10 @@ from schemas.account import (
     DeliveryDue,
     EndpointCreated,
     EndpointTerms,
-    HourlyUse,
     Limits,
     PlanTerms,
 )
+from schemas.billing import HourlyUse
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT, POOL
 from schemas.units import HOUR_MS

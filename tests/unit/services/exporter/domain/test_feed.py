@@ -1,6 +1,6 @@
 """Events of use: one for each job, hour and kind, and the same at each repetition."""
 
-from schemas.account import HourlyUse
+from schemas.billing import HourlyUse
 from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
 from services.exporter.domain.feed import usage_events

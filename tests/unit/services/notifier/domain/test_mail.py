@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from schemas.account import HourlyUse
 from schemas.admission import BudgetAlert
+from schemas.billing import HourlyUse
 from services.notifier.domain.mail import is_mail, mail_of, recipient_of
 from services.notifier.domain.target import Forbidden
 from tests.unit.services.notifier.domain.test_message import DUE

@@ -4,12 +4,12 @@ from msgspec.structs import replace
 
 from schemas.account import (
     DeliveryDue,
-    HourlyUse,
     WebhookEvent,
 )
 from schemas.admission import (
     BudgetAlert,
 )
+from schemas.billing import HourlyUse
 from schemas.sealed import Sealed
 from services.notifier.domain.message import body
 
