@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=7,  # 7: cordons, failures of nodes
+    fold_version=8,  # 8: nodes are forgotten
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,
