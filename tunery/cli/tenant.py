@@ -12,6 +12,9 @@ from tunery.cli.invoice import micro_of
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tunery.client import Api
     from tunery.client.shapes import TenantObject
 
 HOUR_MS = 3_600_000
@@ -191,26 +194,27 @@ def grant_prepaid(
     _api.show_one(credit, as_json, fields)
 
 
-@command.command("suspend")
-@click.argument("tenant")
-@_options.data_dir
-@_options.as_json
-def suspend(tenant: str, folders: DataDir, as_json: bool) -> None:
-    """Refuse submissions and resumptions of TENANT. Jobs that it has submitted go on."""
-    with _api.connect(folders) as api:
-        suspended = api.suspend_tenant(tenant)
-    _api.show_one(suspended, as_json, _fields(suspended))
+def _change(name: str, doc: str, change: "Callable[[Api, str], TenantObject]") -> None:
+    @command.command(name, help=doc)
+    @click.argument("tenant")
+    @_options.data_dir
+    @_options.as_json
+    def changed(tenant: str, folders: DataDir, as_json: bool) -> None:
+        with _api.connect(folders) as api:
+            now = change(api, tenant)
+        _api.show_one(now, as_json, _fields(now))
 
 
-@command.command("resume")
-@click.argument("tenant")
-@_options.data_dir
-@_options.as_json
-def resume(tenant: str, folders: DataDir, as_json: bool) -> None:
-    """Accept submissions and resumptions of TENANT again."""
-    with _api.connect(folders) as api:
-        resumed = api.resume_tenant(tenant)
-    _api.show_one(resumed, as_json, _fields(resumed))
+_change(
+    "suspend",
+    "Refuse submissions and resumptions of TENANT. Jobs that it has submitted go on.",
+    lambda api, tenant: api.suspend_tenant(tenant),
+)
+_change(
+    "resume",
+    "Accept submissions and resumptions of TENANT again.",
+    lambda api, tenant: api.resume_tenant(tenant),
+)
 
 
 @command.command("list")

@@ -95,7 +95,7 @@ def called(words: tuple[str, ...], url: str, folder: Path) -> Result:
     rows.write_text("{}\n")
     arguments: list[str] = []
     for parameter in ALL[words].params:
-        is_path = isinstance(parameter.type, click.Path)
+        is_path = isinstance(parameter.type, click.Path | click.File)
         value = str(folder if is_path and not getattr(parameter.type, "file_okay", True) else rows)
         if isinstance(parameter, click.Argument) and parameter.required:
             arguments.append(value if is_path else _choice(parameter))
