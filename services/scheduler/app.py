@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=9,  # 9: what is expected of leases, and slots bound to placements
+    fold_version=10,  # 10: what is expected of leases, and slots bound to placements
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

@@ -291,6 +291,7 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
             preemptions=placement.preemptions,
         ),
         granted_at=ctx.at,
+        start_ms_max=placement.start_ms_max,
         named=placement.checkpoints,
         charged=pool.charged.get(event.lease.job_id, ()),
     )
