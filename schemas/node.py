@@ -4,6 +4,17 @@ from schemas.envelope import Message, Part, Reason
 from schemas.units import Ms
 
 
+class Seat(Part):
+    """Slots of one node.
+
+    node_id: the node.
+    slots: how many.
+    """
+
+    node_id: str
+    slots: int
+
+
 class IdleLease(Part):
     """A lease whose process lives, has started, and has said nothing for some time.
 

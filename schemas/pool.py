@@ -21,6 +21,7 @@ from schemas.node import (
     NodeSeen,
     NodeUncordoned,
     ObservationsDeferred,
+    Seat,
     UncordonNode,
 )
 from schemas.sealed import Sealed
@@ -139,17 +140,6 @@ class LeaseMember(Part):
     incarnation: str
     slots: int
     devices: tuple[int, ...]
-
-
-class Seat(Part):
-    """Slots of one node.
-
-    node_id: the node.
-    slots: how many.
-    """
-
-    node_id: str
-    slots: int
 
 
 class Beneficiary(Part):

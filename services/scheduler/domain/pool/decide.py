@@ -4,7 +4,7 @@ from typing import assert_never
 
 from schemas import errors
 from schemas.envelope import Context, Rejected, Tick
-from schemas.node import CordonNode, DrainNode, ForgetNode, JoinNode, LeaveNode, UncordonNode
+from schemas.node import CordonNode, DrainNode, ForgetNode, JoinNode, LeaveNode, Seat, UncordonNode
 from schemas.pool import (
     AttemptEnd,
     Beneficiary,
@@ -26,7 +26,6 @@ from schemas.pool import (
     ReportStarted,
     RequestPlacement,
     RetireNode,
-    Seat,
     Token,
     WaitExplained,
     WorkKept,

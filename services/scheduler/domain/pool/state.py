@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from schemas.account import Lane
 from schemas.envelope import Reason
-from schemas.node import LeaseSeen, NodeSeen
+from schemas.node import LeaseSeen, NodeSeen, Seat
 from schemas.pool import (
     CreditCause,
     EndAuthor,
@@ -16,7 +16,6 @@ from schemas.pool import (
     LeaseRef,
     NodeDescription,
     Placement,
-    Seat,
 )
 from schemas.training import Checkpoint, WorkDescription
 from schemas.units import GpuMs, Ms

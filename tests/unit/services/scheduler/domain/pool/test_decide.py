@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Rejected, Tick
-from schemas.node import NodeSeen
+from schemas.node import NodeSeen, Seat
 from schemas.pool import (
     AttemptEnd,
     Beneficiary,
@@ -29,7 +29,6 @@ from schemas.pool import (
     ReportExit,
     ReportStarted,
     RetireNode,
-    Seat,
     Token,
     UsageCredited,
     UsageSliced,
