@@ -133,16 +133,7 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
             | UsageSliced()
             | UsageCredited()
         ):
-            if isinstance(event, LeaseDraining) and event.beneficiary is not None:
-                pool = _with_bound(pool, event.beneficiary)
-            lease = pool.leases.get(lease_key(event.lease.token.lease))
-            if isinstance(event, UsageCredited) and (lease is None or lease.closed):
-                return _with_refund(pool, event)
-            if lease is None:
-                return pool
-            if isinstance(event, CheckpointAccepted):
-                pool = with_progress(pool, lease)
-            return _put(pool, _evolve_lease(lease, event, ctx))
+            return _with_lease_event(pool, event, ctx)
         case _:
             assert_never(event)
 
@@ -346,6 +337,19 @@ def _with_refund(pool: Pool, event: UsageCredited) -> Pool:
 
 
 # --- leases ---------------------------------------------------------------------------------------
+
+
+def _with_lease_event(pool: Pool, event: LeaseEvent, ctx: Context) -> Pool:
+    if isinstance(event, LeaseDraining) and event.beneficiary is not None:
+        pool = _with_bound(pool, event.beneficiary)
+    lease = pool.leases.get(lease_key(event.lease.token.lease))
+    if isinstance(event, UsageCredited) and (lease is None or lease.closed):
+        return _with_refund(pool, event)
+    if lease is None:
+        return pool
+    if isinstance(event, CheckpointAccepted):
+        pool = with_progress(pool, lease)
+    return _put(pool, _evolve_lease(lease, event, ctx))
 
 
 def _put(pool: Pool, lease: Lease) -> Pool:

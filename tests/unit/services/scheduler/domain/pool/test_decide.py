@@ -7,10 +7,9 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Rejected, Tick
-from schemas.node import NodeSeen, Seat
+from schemas.node import NodeSeen
 from schemas.pool import (
     AttemptEnd,
-    Beneficiary,
     CheckpointAccepted,
     CloseMode,
     ClosePlacement,
@@ -587,24 +586,3 @@ def test_observations_of_unknown_nodes_change_nothing() -> None:
     assert decider.when(seen(T0, incarnation="a-9")) == ()
     assert decider.when(ObserveNodes(seen=())) == ()
     assert of(running().when(seen(T0 + 1, silent=True)), LeaseKilled).ended_by == "node"
-
-
-def test_a_premium_placement_stops_a_free_lease_and_gets_its_slots() -> None:
-    day = 24 * HOUR_MS
-    decider = pool().accept(node("a", "a-1", 1), request("f", lane="free", p50_ms=day, p90_ms=day))
-    decider.accept(begun())
-    decider.at += 11 * MINUTE
-    written = replace(checkpoint(10), captured_ms=11 * MINUTE)
-    decider.accept(ReportCheckpoint(token=token(), incarnation=ALIVE, checkpoint=written))
-    notice = of(decider.when(request("p", lane="premium")), LeaseDraining)
-    assert (notice.ended_by, notice.reason) == ("scheduler", ending("preempted"))
-    assert notice.beneficiary == Beneficiary(
-        job_id="p", attempt=1, seats=(Seat(node_id="a", slots=1),)
-    )
-    ended = end_of(decider.when(exited(elapsed_ms=12 * MINUTE)))
-    assert (ended.outcome, ended.ended_by) == ("preempted", "scheduler")
-    # What else has come meanwhile does not get what was freed for another.
-    decider.accept(request("s1", lane="free"))
-    granted = of(decider.when(freed()), LeaseGranted)
-    assert granted.lease.job_id == "p"
-    assert decider.refolded() == decider.state

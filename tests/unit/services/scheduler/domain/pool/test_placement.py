@@ -7,8 +7,11 @@ from msgspec.structs import replace
 
 from schemas.account import Lane
 from schemas.envelope import Reason
-from schemas.pool import Placement
+from schemas.node import Seat
+from schemas.pool import Beneficiary, LeaseDraining, LeaseGranted, Placement, ReportCheckpoint
+from schemas.reasons import ending
 from schemas.reasons import waiting as waiting_reason
+from schemas.units import HOUR_MS
 from services.scheduler.domain.pool.placement import (
     EXPLAINED_MAX,
     plan_explanations,
@@ -16,7 +19,19 @@ from services.scheduler.domain.pool.placement import (
 )
 from services.scheduler.domain.pool.planning.policy import PRODUCT
 from services.scheduler.domain.pool.state import Node, Pool, Waiting
+from simulator.control_plane.samples import MINUTE, checkpoint, request
+from simulator.control_plane.samples import node as register
+from tests.unit.services.scheduler.domain.pool.test_decide import (
+    ALIVE,
+    begun,
+    end_of,
+    exited,
+    freed,
+    token,
+)
+from tests.unit.services.scheduler.domain.pool.test_decide import pool as empty
 from tests.unit.services.scheduler.domain.pool.test_state import GANG, PLACEMENT, node, pool
+from tests.unit.services.scheduler.fold import of
 
 AT = 1_000
 GB = 1_000_000_000
@@ -152,3 +167,26 @@ def test_only_changed_reasons_are_explained_and_new_arrivals_first() -> None:
 def test_one_decision_explains_so_many() -> None:
     state = queued((), *(wanted(number) for number in range(EXPLAINED_MAX + 1)))
     assert len(plan_explanations(state)) == EXPLAINED_MAX
+
+
+def test_a_premium_placement_stops_a_free_lease_and_gets_its_slots() -> None:
+    day = 24 * HOUR_MS
+    decider = empty().accept(
+        register("a", "a-1", 1), request("f", lane="free", p50_ms=day, p90_ms=day)
+    )
+    decider.accept(begun())
+    decider.at += 11 * MINUTE
+    written = replace(checkpoint(10), captured_ms=11 * MINUTE)
+    decider.accept(ReportCheckpoint(token=token(), incarnation=ALIVE, checkpoint=written))
+    notice = of(decider.when(request("p", lane="premium")), LeaseDraining)
+    assert (notice.ended_by, notice.reason) == ("scheduler", ending("preempted"))
+    assert notice.beneficiary == Beneficiary(
+        job_id="p", attempt=1, seats=(Seat(node_id="a", slots=1),)
+    )
+    ended = end_of(decider.when(exited(elapsed_ms=12 * MINUTE)))
+    assert (ended.outcome, ended.ended_by) == ("preempted", "scheduler")
+    # What else has come meanwhile does not get what was freed for another.
+    decider.accept(request("s1", lane="free"))
+    granted = of(decider.when(freed()), LeaseGranted)
+    assert granted.lease.job_id == "p"
+    assert decider.refolded() == decider.state
