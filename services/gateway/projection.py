@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 15  # 15: price books
+VERSION: Final = 16  # 16: hardware of use
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
