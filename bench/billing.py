@@ -38,6 +38,7 @@ from services.billing.adapters.prices import read_imports
 from services.billing.app import LEDGER, TENANTS
 from services.billing.project import project_ledger, project_tenants
 from services.exporter.adapters.files import FORMATS
+from services.exporter.domain.accounts import AccountFacts
 from services.exporter.domain.focus import charge_of
 from tunery.billing.invoice import Altered
 from tunery.billing.periods import BillShare, Cut, Period, cut_of, period
@@ -217,10 +218,12 @@ def _cut(end: int) -> Cut:
 def _export_rate() -> float:
     """Events a second that become charges and then files of every format."""
     events = list(_month(Random(13), MONTHS[0], EXPORTED_ROWS, 0))  # noqa: S311  # always the same
-    books = {imported.book.version: imported.book for imported in read_imports()}
+    accounts = AccountFacts()
+    for imported in read_imports():
+        accounts.fold(TENANT, PricesImported(book=imported.book, sha256=imported.sha256))
     began = time.perf_counter()
     charges = [
-        charge_of(_header("pool", number), event, books, "bench")
+        charge_of(_header("pool", number), event, accounts, "bench")
         for number, event in enumerate(events)
     ]
     sizes = [len(kind.encode(charges)) for kind in FORMATS]

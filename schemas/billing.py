@@ -164,6 +164,7 @@ class Bill(Part):
     due_at: until when it is to be paid.
     prepaid: what of the total was paid in advance.
     carried_micro: a total below zero that became a prepaid credit, as a positive amount.
+    contract_micro: what of `amount_micro` contract terms add.
     """
 
     currency: str
@@ -178,6 +179,7 @@ class Bill(Part):
     due_at: Ms = 0
     prepaid: tuple[PrepaidUse, ...] = ()
     carried_micro: Micro = 0
+    contract_micro: Micro = 0
 
 
 class CreditNote(Part):

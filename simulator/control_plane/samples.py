@@ -101,11 +101,12 @@ def limits(
     soft: int | None = None,
     concurrency: int = 100,
     lane: Lane = "standard",
+    price_version: str = "2026-11",
 ) -> SetLimits:
     month = Limits(
         soft_gpu_ms=hard if soft is None else soft, hard_gpu_ms=hard, concurrency=concurrency
     )
-    return SetLimits(terms=PlanTerms(lane=lane, limits=month, price_version="2026-11"))
+    return SetLimits(terms=PlanTerms(lane=lane, limits=month, price_version=price_version))
 
 
 def spec(**changes: Any) -> JobSpec:

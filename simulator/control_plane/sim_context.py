@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
+from schemas.account import PRICES_PARTITION
 from schemas.envelope import Idempotency, Message
 from schemas.topics import ACCOUNT, JOB, POOL, STREAMS, Stream
 from simulator.control_plane.plan import ControlPlanePlan, Size
@@ -33,7 +34,8 @@ def tenants(count: int) -> tuple[str, ...]:
 def active(size: Size) -> dict[str, frozenset[int]]:
     """Partitions in use, by topic."""
     by_tenant = frozenset(partition_of(name.encode()) for name in tenants(size.tenants))
-    partitions_in_use = {ACCOUNT: by_tenant, JOB: by_tenant, POOL: frozenset((POOL_PARTITION,))}
+    of_accounts = by_tenant | {PRICES_PARTITION}
+    partitions_in_use = {ACCOUNT: of_accounts, JOB: by_tenant, POOL: frozenset((POOL_PARTITION,))}
     return {
         topic.name: partitions
         for stream, partitions in partitions_in_use.items()

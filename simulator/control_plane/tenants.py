@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.account import (
+    PRICES_PARTITION,
     CreateEndpoint,
     CreateTenant,
     DeliveryDue,
@@ -145,11 +146,10 @@ class SimTenant:
     async def change_prices(self) -> None:
         """An operator imports a price book, and moves the plan to it."""
         tally, book = self.context.broker.tally, self.rng.choice(LATER_BOOKS)
-        for partition in sorted(self.context.broker.active[ACCOUNT.commands.name]):
-            await insist(
-                *(self.port, self._sender, ACCOUNT.name, GLOBAL, import_of(book)),
-                partition=partition,
-            )
+        await insist(
+            *(self.port, self._sender, ACCOUNT.name, GLOBAL, import_of(book)),
+            partition=PRICES_PARTITION,
+        )
         tally.add("prices changed")
         await self._move_to(self._draw_plan(book.version))
 

@@ -57,6 +57,7 @@ class Year:
         self.random = Random(seed)
         self.rows: dict[tuple[int, int], LedgerRow] = {}
         self.charged: dict[tuple[str, int, Role, str, bool], int] = {}
+        self.written_in: dict[tuple[int, int], Period] = {}
         self.adjustments: dict[str, list[InvoiceAdjustment]] = {}
         self.closed: list[Statement] = []
         self.issued: dict[str, tuple[Invoice, ...]] = {}
@@ -85,6 +86,7 @@ class Year:
         partition = self.random.randrange(PARTITIONS)
         offset = sum(at[0] == partition for at in self.rows)
         written = replace(used_row, journal_partition=partition, journal_offset=offset)
+        self.written_in[partition, offset] = MONTHS[now]
         for _ in range(self.random.choice((1, 1, 2))):
             self.rows[partition, offset] = written
 

@@ -144,6 +144,7 @@ def close_invoice(invoice: Invoice) -> Bill:
         taxes=invoice.taxes,
         total_micro=invoice.total_micro,
         seller=invoice.seller,
+        contract_micro=sum(line.amount_micro for line in invoice.contract),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 from msgspec import Struct
 
@@ -9,6 +10,8 @@ from schemas.billing import (
     Statement,
 )
 from schemas.units import HOUR_MS, Ms
+
+CLOSE_AFTER_MS: Final[Ms] = 2 * HOUR_MS  # from a month's end: its last slices are written by then
 
 
 class Period(Struct, frozen=True, kw_only=True):

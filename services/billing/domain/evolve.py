@@ -34,14 +34,13 @@ from schemas.billing import (
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.units import GpuMs
 from services.billing.domain.state import (
-    CLOSE_AFTER_MS,
     Accounts,
     AccountState,
     ApiKey,
     IssuedInvoice,
     WebhookEndpoint,
 )
-from tunery.billing.periods import period, period_of
+from tunery.billing.periods import CLOSE_AFTER_MS, period, period_of
 
 
 def evolve(state: Accounts, event: Event, ctx: Context) -> Accounts:

@@ -17,14 +17,13 @@ from schemas.billing import (
     TaxRate,
 )
 from schemas.envelope import Sha256
-from schemas.units import HOUR_MS, GpuMs, Micro, Ms
+from schemas.units import GpuMs, Micro, Ms
 
 KEYS_MAX: Final = 100  # usable keys of one tenant
 ENDPOINTS_MAX: Final = 20
 DELIVERIES_OPEN_MAX: Final = 10_000  # a tenant whose endpoints are all dead for 72 h
 
 ADJUSTMENTS_MAX: Final = 10_000  # of one tenant in one month
-CLOSE_AFTER_MS: Final[Ms] = 2 * HOUR_MS  # from a month's end: its last slices are written by then
 
 
 class ApiKey(Struct, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ PLAIN: Final[Mapping[str, str]] = {
     "gpu_ms": "x_GpuMilliseconds",
     "amount": "BilledCost",
     "currency": "BillingCurrency",
+    "description": "ChargeDescription",
     "topic": "x_Topic",
     "partition": "x_JournalPartition",
     "incarnation": "x_Incarnation",

@@ -1,12 +1,12 @@
 """Ranges of a journal that are exported together, and the names of their objects."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from tunery.runtime.journal.reader import Position
 
-FOLDER: Final = "exports/pool"
+FOLDER: Final = "exports"
 
 
 class ExportRange(Struct, frozen=True, kw_only=True):
@@ -16,20 +16,30 @@ class ExportRange(Struct, frozen=True, kw_only=True):
     end: Position
 
 
-def range_key(partition: int, first: Position) -> str:
+def range_key(stream: str, partition: int, first: Position) -> str:
     """Name of the object that says where the range that begins at `first` ends."""
-    return f"{FOLDER}/{partition}/{first.offset:015d}.json"
+    return f"{FOLDER}/{stream}/{partition}/{first.offset:015d}.json"
 
 
-def newest_key(partition: int) -> str:
+def newest_key(stream: str, partition: int) -> str:
     """Name of the object that says where the newest range begins."""
-    return f"{FOLDER}/{partition}/newest.json"
+    return f"{FOLDER}/{stream}/{partition}/newest.json"
 
 
-def file_key(
-    tenant: str, kind: str, month: str, partition: int, written: ExportRange, suffix: str
-) -> str:
+class RangeFile(NamedTuple):
+    """A file of a range: of which tenant and month, and of which kind.
+
+    suffix: the end of its name.
+    """
+
+    tenant: str
+    kind: str
+    month: str
+    suffix: str
+
+
+def file_key(file: RangeFile, stream: str, partition: int, written: ExportRange) -> str:
     """Name of a file: one tenant's rows of one month in one range."""
-    incarnation = written.end.acceptance.incarnation
-    name = f"pool-{partition}-{incarnation}-{written.first.offset:015d}-{written.end.offset:015d}"
-    return f"t/{tenant}/exports/{kind}/{month}/{name}{suffix}"
+    number = f"{partition}-{written.end.acceptance.incarnation}"
+    name = f"{stream}-{number}-{written.first.offset:015d}-{written.end.offset:015d}"
+    return f"t/{file.tenant}/exports/{file.kind}/{file.month}/{name}{file.suffix}"

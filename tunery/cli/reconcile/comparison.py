@@ -13,7 +13,7 @@ from msgspec import Struct, to_builtins
 
 from schemas.account import InvoiceClosed
 from schemas.envelope import Header
-from schemas.topics import ACCOUNT, PARTITIONS, POOL, Stream
+from schemas.topics import ACCOUNT, POOL, Stream
 from schemas.units import HOUR_MS
 from services.billing.adapters.ledger import read_invoices, read_prices
 from services.billing.app import LEDGER
@@ -28,10 +28,9 @@ from tunery.cli._verification import VerifiedPart, open_servers
 from tunery.local.paths import DataDir
 from tunery.plan.price import usage_micro
 from tunery.runtime.bus.abstract import Log
-from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.journal.history import read_history
 from tunery.runtime.verbs import Change, Upsert
 
-READ_WAIT_MS: Final = 1_000
 POSITIONS: Final = """
 SELECT partition, next_offset FROM {schema}.positions WHERE projection = $1 AND stream = $2
 """
@@ -83,17 +82,11 @@ async def reconcile(log: Log, dsn: str) -> Reconciliation:
 
 async def _read(log: Log, stream: Stream) -> list[LoggedEvent]:
     """All events of a stream up to where its journal ends now."""
-    reader = JournalReader(log, stream, dict.fromkeys(range(PARTITIONS), START))
-    events: list[LoggedEvent] = []
-    try:
-        await reader.open()
-        while not all(map(reader.caught_up, range(PARTITIONS))):
-            for batch in (await reader.read(READ_WAIT_MS)).values():
-                for entry in batch.accepted:
-                    events += (LoggedEvent(entry.header, event) for event in entry.events)
-    finally:
-        await reader.close()
-    return events
+    return [
+        LoggedEvent(entry.header, event)
+        async for entry in read_history(log, stream)
+        for event in entry.events
+    ]
 
 
 async def _until(

@@ -2,6 +2,7 @@
 
 acceptance    the rule by which records count; the only implementation
 reader        reads a journal through the rule
+history       the entries that journals have now, for who does not follow them
 codec         bytes of commands, records and states
 fold          what an owner knows: the fold of its journal
 dedupe        commands sent twice are decided once

@@ -42,14 +42,13 @@ from services.billing.adapters.ledger import NoTenant, PostgresBooks, read_invoi
 from services.billing.adapters.prices import PriceImport, read_books, read_imports
 from services.billing.adapters.usage import read_usage
 from services.billing.app import ACCOUNTS, LEDGER, TENANTS
-from services.billing.domain.state import CLOSE_AFTER_MS
 from services.billing.effect import close
 from services.gateway.app import VIEWS_PROJECTION as VIEWS
 from services.scheduler.app import POOLS
 from simulator.control_plane.samples import describe, node, request
 from tunery.billing.invoice import Invoice
 from tunery.billing.lines import bill_lines, select_usage
-from tunery.billing.periods import BillShare, Cut, period, period_of
+from tunery.billing.periods import CLOSE_AFTER_MS, BillShare, Cut, period, period_of
 from tunery.cli.reconcile.comparison import reconcile
 from tunery.local import Stack
 from tunery.runtime.blobs.memory import MemoryBlobs

@@ -95,9 +95,11 @@ class Exports:
 
     async def chain(self, partition: int, *, newest: bool = False) -> list[Position]:
         """Where ranges begin and end, from the first or the newest one on."""
-        first = await self._stored(newest_key(partition), Position) if newest else None
+        first = await self._stored(newest_key(POOL.name, partition), Position) if newest else None
         positions = [first or START]
-        while written := await self._stored(range_key(partition, positions[-1]), ExportRange):
+        while written := await self._stored(
+            range_key(POOL.name, partition, positions[-1]), ExportRange
+        ):
             assert written.first == positions[-1]
             positions.append(written.end)
         return positions

@@ -8,8 +8,10 @@ from typing import Final
 
 import pytest
 
+from services.exporter.adapters.files import focus_parquet
 from tests.focus import validator_programs
 from tests.integration.services.exporter.exports import exports_of_a_stack
+from tests.unit.services.exporter.domain.test_invoices import invoice_charges
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -27,6 +29,7 @@ NOT_VISIBLE: Final = "InvoiceId-C-004-C"
 
 
 async def test_exported_files_pass_the_official_validator(tmp_path: Path) -> None:
+    """Files of a real process; and all that an invoice has besides use, as it would write it."""
     programs = await asyncio.to_thread(validator_programs)
     async with exports_of_a_stack() as exports:
         for _ in range(WAVES):
@@ -34,15 +37,19 @@ async def test_exported_files_pass_the_official_validator(tmp_path: Path) -> Non
         async with exports.process(EVERY_MS, ROWS_MAX):
             await exports.await_exported()
         files = await exports.files()
-    for kind, suffix in (("focus-parquet", ".parquet"), ("focus-csv", ".csv")):
-        largest = max((body for name, body in files.items() if f"/{kind}/" in name), key=len)
-        file = tmp_path / f"charges{suffix}"
-        file.write_bytes(largest)
+    bodies = {
+        "use.parquet": max((files[name] for name in files if "/focus-parquet/" in name), key=len),
+        "use.csv": max((files[name] for name in files if "/focus-csv/" in name), key=len),
+        "invoice.parquet": focus_parquet(invoice_charges()),
+    }
+    for name, body in bodies.items():
+        file = tmp_path / name
+        file.write_bytes(body)
         results = await asyncio.to_thread(validate, programs, file)
         failed = {rule for rule, result in results.items() if result == "FAIL"}
-        assert failed == {NOT_VISIBLE}, kind
+        assert failed == {NOT_VISIBLE}, name
         assert results["InvoiceId-C-003-C"] == "PASS"
-        assert len(results) - len(failed) >= PASSED_MIN, kind
+        assert len(results) - len(failed) >= PASSED_MIN, name
 
 
 def validate(programs: Path, file: Path) -> dict[str, str]:

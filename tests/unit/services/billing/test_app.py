@@ -5,12 +5,11 @@ from contextlib import suppress
 
 from schemas.topics import ACCOUNT, PARTITIONS
 from services.billing.app import ACCOUNTS, TENANTS
-from services.billing.domain.state import CLOSE_AFTER_MS
 from services.billing.effect import close
 from tests.unit.services.billing.domain.test_decide import create_tenant
 from tests.unit.services.billing.domain.test_statements import goodwill
 from tests.unit.services.billing.test_effect import FakeBooks
-from tunery.billing.periods import period_of
+from tunery.billing.periods import CLOSE_AFTER_MS, period_of
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.effects import EffectHost

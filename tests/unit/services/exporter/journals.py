@@ -36,9 +36,13 @@ def credited(ref: LeaseRef, gpu_ms: int, hour: int = HOUR) -> UsageCredited:
 
 
 class JournalRecords:
-    """The records of one partition that is owned by one process, in their order."""
+    """The records of one partition that is owned by one process, in their order.
 
-    def __init__(self) -> None:
+    hour: in which all are written. key: of all.
+    """
+
+    def __init__(self, hour: int = HOUR, key: str = "default") -> None:
+        self._at, self._key = hour * HOUR_MS, key
         self.claim = encode(Claim(owner="o", nonce="n"))
         self._previous, self._cause = GENESIS, -1
 
@@ -49,9 +53,9 @@ class JournalRecords:
             epoch=0,
             cause=self._cause,
             prev=self._previous,
-            at=HOUR * HOUR_MS,
+            at=self._at,
             command_id=f"c{self._cause}",
-            key="default",
+            key=self._key,
             tenant="",
             seq=self._cause,
             events=raw_events(events),
@@ -64,9 +68,17 @@ class JournalRecords:
 class JournalWriter:
     """One partition of a journal in memory."""
 
-    def __init__(self, log: MemoryLog, partition: int, stream: Stream = POOL) -> None:
+    def __init__(
+        self,
+        log: MemoryLog,
+        partition: int,
+        stream: Stream = POOL,
+        *,
+        hour: int = HOUR,
+        key: str = "default",
+    ) -> None:
         self._log, self._partition, self._name = log, partition, stream.journal.name
-        self._records = JournalRecords()
+        self._records = JournalRecords(hour, key)
         self._put(self._records.claim)
 
     def append(self, *events: Message) -> int:

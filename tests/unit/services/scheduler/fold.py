@@ -5,12 +5,27 @@ from typing import Any
 
 import msgspec
 
-from schemas.envelope import Context, Message, Rejected
+from schemas.envelope import Context, Header, Message, Rejected
 from schemas.topics import Stream
-from schemas.units import GpuMs
+from schemas.units import GpuMs, Ms
 from services.scheduler.domain.job.quota import rest_gpu_ms
 from services.scheduler.domain.job.state import TenantJobs
 from tunery.runtime.verbs import Aggregate
+
+
+def header_of(stream: str, key: str, at: Ms, offset: int = 0) -> Header:
+    """Of an entry of a journal, as reactions and projections get it."""
+    return Header(
+        stream=stream,
+        partition=0,
+        offset=offset,
+        at=at,
+        key=key,
+        tenant=key,
+        seq=0,
+        command_id="0" * 32,
+        incarnation=0,
+    )
 
 
 class Decider:

@@ -33,7 +33,7 @@ from simulator.control_plane.samples import (
     node,
     submit,
 )
-from tests.unit.services.scheduler.fold import Decider, of
+from tests.unit.services.scheduler.fold import Decider, header_of, of
 from tunery.runtime.verbs import Upsert
 
 TENANT: Final = "acme"
@@ -63,17 +63,7 @@ class Joined:
         decider = self.job if stream == "job" else self.pool
         events = decider.when(body, key)
         self._offset += 1
-        header = Header(
-            stream=stream,
-            partition=0,
-            offset=self._offset,
-            at=decider.at,
-            key=key,
-            tenant=key,
-            seq=0,
-            command_id="0" * 32,
-            incarnation=0,
-        )
+        header = header_of(stream, key, decider.at, self._offset)
         self.events += events
         for event in events:
             if stream == "pool":

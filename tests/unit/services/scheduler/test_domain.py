@@ -8,16 +8,20 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.account import STANDARD_EVENT_TYPES
-from schemas.job import ResumeJob
+from schemas.envelope import Context
+from schemas.job import Event, ResumeJob, SubmitJob
 from schemas.pool import PlacementClosed
 from schemas.units import month_of
-from services.scheduler.domain.job import steps
+from services.scheduler.domain.job import decide, steps
+from services.scheduler.domain.job.quota import terms_at
+from services.scheduler.domain.job.state import TenantJobs
 from services.scheduler.domain.pool import closing, evolve, nodes
 from services.scheduler.domain.pool.usage import ChargedHour
+from simulator.control_plane.bills import SimBill, compare_bills, make_bills
 from simulator.control_plane.samples import POOL
 from simulator.control_plane.usage_books import WHOLE
 from tests.unit.services.scheduler.fold import open_gpu_ms
-from tests.unit.services.scheduler.world import STEPS_MAX, TENANTS, World
+from tests.unit.services.scheduler.world import BOOKS, STEPS_MAX, TENANTS, World
 from tunery.runtime.journal.codec import canonical
 from tunery.runtime.journal.snapshots import revive
 
@@ -39,6 +43,12 @@ def settled(world: World) -> World:
     left = [job for tenant in TENANTS for job in world.job.state[tenant].jobs.values()]
     unfinished = [(job.job_id, job.wanted, job.phase, job.open) for job in left]
     raise AssertionError(f"not done after {STEPS_MAX} steps: {unfinished}; {world.held}")
+
+
+def bills_of(world: World) -> tuple[SimBill, ...]:
+    """What production bills for the lines of the ledger."""
+    lines = world.books.meter.lines.elements()
+    return make_bills([msgspec.to_builtins(line) for line in lines], BOOKS)
 
 
 def chaotic(seed: int) -> World:
@@ -64,6 +74,8 @@ def test_every_job_ends_and_the_books_agree_under_faults(seed: int) -> None:
     world = settled(chaotic(seed))
     books = world.books
     assert books.violations_at_the_end() == []
+    lines, charges = books.meter.lines, books.quota.charges
+    assert compare_bills(bills_of(world), lines, charges, BOOKS) == []
     for tenant in TENANTS:
         state = world.job.state[tenant]
         assert open_gpu_ms(state) == 0
@@ -130,6 +142,28 @@ def test_money_a2_without_refunds_a_platform_error_is_billed(
     assert violated(range(SEEDS)).startswith("refund: ")
 
 
+def test_money_b6_without_the_comparison_of_prices_an_admission_has_another_price(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Finding B6: a submission that crosses a change of the plan."""
+    admit = decide._submit
+
+    def at_any_price(tenant: TenantJobs, command: SubmitJob, ctx: Context) -> tuple[Event, ...]:
+        terms, spec = terms_at(tenant, ctx.at), command.spec
+        if terms is None:
+            return admit(tenant, command, ctx)
+        price = replace(spec.price, version=terms.price_version, lane=terms.lane)
+        return admit(tenant, replace(command, spec=replace(spec, price=price)), ctx)
+
+    monkeypatch.setattr(decide, "_submit", at_any_price)
+    worlds = (settled(chaotic(seed)) for seed in range(SEEDS))
+    violations = (
+        compare_bills(bills_of(w), w.books.meter.lines, w.books.quota.charges, BOOKS)
+        for w in worlds
+    )
+    assert next(filter(None, violations))[0].startswith("price: ")
+
+
 def test_the_same_seed_gives_the_same_journals() -> None:
     first, second = chaotic(7), chaotic(7)
     assert first.job.journal == second.job.journal
@@ -158,11 +192,15 @@ def test_every_kind_of_fault_occurs_over_the_seeds() -> None:
     )
     kinds = set().union(*(world.faults for world in worlds))
     assert {"zone lost", "outage", "plan changed", "attempt task died"} <= kinds
-    assert "node failed by itself" in kinds
+    assert {"node failed by itself", "loaded node left"} <= kinds
+    assert {"prices changed", "tenant suspended"} <= kinds
+    billed = {bill.key[-1] for world in worlds for bill in bills_of(world)}
+    assert billed == {"EUR", "USD"}
     months = {month for w in worlds for t in TENANTS for month in w.job.state[t].used_gpu_ms}
     assert months == {"2025-11", "2025-12", "2026-01"}
     refused = sum((world.rejected for world in worlds), Counter())
     assert {"stale_token", "hard_limit_exceeded", "illegal_state"} <= set(refused)
+    assert "tenant_suspended" in set(refused)
 
 
 def test_without_faults_every_job_succeeds() -> None:

@@ -12,12 +12,11 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from schemas import errors
 from schemas.account import Announce, Lane, WebhookEvent
+from schemas.admission import SetSuspension
 from schemas.dataset import PinDataset, UnpinDataset
-from schemas.envelope import Header, Message, Rejected, Tick
+from schemas.envelope import Message, Rejected, Tick
 from schemas.job import (
     CancelJob,
     PauseJob,
@@ -36,6 +35,7 @@ from schemas.pool import (
     ObserveNodes,
 )
 from schemas.reasons import Failure, failing
+from schemas.submission import Price
 from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import HOUR_MS, month_of
 from services.scheduler.app import JOBS, POOLS
@@ -51,6 +51,7 @@ from simulator.control_plane.agent import (
     SimAgent,
     SimAttempt,
 )
+from simulator.control_plane.bills import LATER_BOOKS, own_books
 from simulator.control_plane.books import SecondBooks
 from simulator.control_plane.samples import (
     BASE,
@@ -60,15 +61,17 @@ from simulator.control_plane.samples import (
     PREPARED,
     T0,
     limits,
-    spec,
     submit,
     tokens,
 )
 from simulator.control_plane.usage_books import Agent, Beat
-from tests.unit.services.scheduler.fold import Decider, open_gpu_ms
+from tests.unit.services.scheduler.fold import Decider, header_of, open_gpu_ms
+from tunery.plan.price import lane_price
 
 TENANTS: Final = ("acme", "globex")
 LANES: Final[tuple[Lane, ...]] = ("premium", "standard", "free")
+PRICE: Final = "2026-11"
+BOOKS: Final = {**own_books(), **{book.version: book for book in LATER_BOOKS}}
 HARD_GPU_MS: Final = 5 * HOUR_MS
 MONTH_END: Final = int(datetime(2025, 12, 1, tzinfo=UTC).timestamp()) * 1_000
 YEAR_END: Final = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000
@@ -98,19 +101,23 @@ class WorldNode:
     leases: tuple[LeaseSeen, ...] | None = ()
     slept_ms: int = 0  # its monotonic clock stood while the broker's ran
     broken: bool = False  # whatever runs on it fails
+    leaving: bool = False  # it retires once what it runs has ended
 
 
 class World:
     def __init__(self, seed: int, nodes: int = 2, chaos: bool = True) -> None:
         self.seed, self.random, self.chaos = seed, Random(seed), chaos
         self.weather = Random(f"{seed}/weather")  # of faults that hit everybody, or are rare
+        self.operators = Random(f"{seed}/operators")  # of what they do to plans and nodes
         self.faults: Counter[str] = Counter()
         begun = self.weather.choice(BEGINNINGS) if chaos else T0
         self.at = begun + self.random.randrange(HOUR_MS)
         self.away_until = self.at  # until then no agent reaches the log
         self.held_back: list[Message] = []  # what agents have to say since
-        self.lanes = dict(zip(TENANTS, LANES, strict=False))  # as the gateway knows them
-        self.new_lanes: dict[str, Lane] = {}
+        #: of the plans, as the gateway knows them
+        self.prices = {t: lane_price(BOOKS[PRICE], LANES[n]) for n, t in enumerate(TENANTS)}
+        self.new_prices: dict[str, Price] = {}
+        self.suspended: set[str] = set()
         self.job = Decider(JOBS, "", self.at)
         self.pool = Decider(POOLS, POOL, self.at)
         self.queues: dict[str, deque[tuple[str, Message]]] = {"job": deque(), "pool": deque()}
@@ -161,17 +168,7 @@ class World:
         assert not self.books.violations, self.books.violations[0]
 
     def _follow(self, stream: str, key: str, events: tuple[Any, ...]) -> None:
-        header = Header(
-            stream=stream,
-            partition=0,
-            offset=0,
-            at=self.at,
-            key=key,
-            tenant=key,
-            seq=0,
-            command_id="0" * 32,
-            incarnation=0,
-        )
+        header = header_of(stream, key, self.at)
         react = react_job if stream == "job" else react_pool
         for event in events:
             if isinstance(event, Rejected):
@@ -226,6 +223,8 @@ class World:
     def calm(self) -> None:
         """Stop all faults; dead nodes stay dead, and one node has never failed under any job."""
         self.chaos, self.away_until = False, self.at
+        for tenant in sorted(self.suspended):
+            self._suspend(tenant)
         self.gone = [node for node in self.nodes if not node.alive]
         self.nodes = [node for node in self.nodes if node.alive]
         self.nodes.append(WorldNode("fresh", 3))
@@ -251,7 +250,7 @@ class World:
         file_id = f"file-{job_id}"
         if late:
             self.files.append((tenant, file_id))
-        price = replace(spec().price, lane=self.lanes[tenant])
+        price = self.prices[tenant]
         asked = submit(job_id, count, slots=slots, training_file=file_id, price=price)
         self.send("job", tenant, asked)
         return job_id
@@ -290,7 +289,7 @@ class World:
 
     def _fail_together(self) -> None:
         """A zone is lost, the log is away, or a plan changes while submissions are in flight."""
-        self.lanes |= self.new_lanes
+        self.prices |= self.new_prices
         if self.weather.random() < 0.01:
             self.faults["zone lost"] += 1
             for node in self.nodes:
@@ -301,8 +300,24 @@ class World:
         if self.weather.random() < 0.02:
             self.faults["plan changed"] += 1
             tenant, lane = self.weather.choice(TENANTS), self.weather.choice(LANES)
-            self.new_lanes[tenant] = lane
-            self.send("job", tenant, limits(HARD_GPU_MS, lane=lane))
+            self._change_plan(tenant, lane)
+        tenant = self.operators.choice(TENANTS)
+        if self.operators.random() < (0.2 if tenant in self.suspended else 0.01):
+            self._suspend(tenant)
+
+    def _change_plan(self, tenant: str, lane: Lane) -> None:
+        """Another lane, perhaps another price book; the gateway knows of it one step later."""
+        book = BOOKS[self.operators.choice(sorted(BOOKS))]
+        if book.version != self.prices[tenant].version:
+            self.faults["prices changed"] += 1
+        self.new_prices[tenant] = lane_price(book, lane)
+        self.send("job", tenant, limits(HARD_GPU_MS, lane=lane, price_version=book.version))
+
+    def _suspend(self, tenant: str) -> None:
+        """Suspend the tenant, or let it submit again."""
+        self.suspended ^= {tenant}
+        self.faults["tenant suspended"] += 1
+        self.send("job", tenant, SetSuspension(suspended=tenant in self.suspended))
 
     def _come_back(self) -> None:
         """After an outage agents say what they kept; their heartbeats may be faster."""
@@ -369,13 +384,22 @@ class World:
                 node.retired = True
             return
         self._beat(node, agent)
-        for attempt in agent.reconcile():
+        running = agent.reconcile(takes_new=not node.leaving)
+        if running and self.chaos and self.operators.random() < 0.01:
+            self.faults["loaded node left"] += not node.leaving
+            node.leaving = True
+        for attempt in running:
             attempt.harden(agent.target_of(attempt))
+            if node.leaving:
+                attempt.harden("drain")
             self._work(node, attempt)
+        if node.leaving and not running:
+            self._report(agent.retire())
+            node.alive, node.retired = False, True
 
     def _boot(self, node: WorldNode) -> None:
         """A new incarnation; or, where it had only been silent, the same one again."""
-        node.alive, agent = True, node.agent
+        node.alive, node.leaving, agent = True, False, node.agent
         if self.chaos and agent and not node.retired and self.random.random() < 0.3:
             self._beat(node, agent)
             return

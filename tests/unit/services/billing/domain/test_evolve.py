@@ -26,10 +26,10 @@ from schemas.keys import (
     KeyTerms,
 )
 from services.billing.domain.evolve import evolve
-from services.billing.domain.state import CLOSE_AFTER_MS, INITIAL, Accounts, AccountState
+from services.billing.domain.state import INITIAL, Accounts, AccountState
 from tests.unit.services.account_samples import DUE, ENDPOINT, OTHER, SEALED
 from tests.unit.services.billing.domain.test_decide import LIMITS
-from tunery.billing.periods import period
+from tunery.billing.periods import CLOSE_AFTER_MS, period
 
 NOVEMBER = period("2026-11")
 TENANT = TenantCreated(

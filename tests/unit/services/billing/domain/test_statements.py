@@ -29,10 +29,9 @@ from schemas.envelope import Rejected, Tick
 from schemas.units import DAY_MS, HOUR_MS
 from services.billing.app import ACCOUNTS
 from services.billing.domain import statements
-from services.billing.domain.state import CLOSE_AFTER_MS
 from tests.unit.services.billing.domain.test_decide import create_tenant
 from tests.unit.services.scheduler.fold import Decider, of
-from tunery.billing.periods import period
+from tunery.billing.periods import CLOSE_AFTER_MS, period
 
 NOVEMBER = period("2026-11")
 DUE = NOVEMBER.end_ms + CLOSE_AFTER_MS

@@ -6,14 +6,19 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from schemas.account import PricesImported
 from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.units import HOUR_MS
+from services.exporter.domain.accounts import AccountFacts
 from services.exporter.domain.focus import COLUMNS, MICRO, ExportedCharge, charge_of
 from tests.unit.services.exporter.journals import BOOKS, HOUR, credited, lease, sliced
 from tunery.billing.lines import PriceMissing
 from tunery.plan.price import usage_micro
 
+ACCOUNTS = AccountFacts()
+for book in BOOKS.values():
+    ACCOUNTS.fold("", PricesImported(book=book, sha256="ab" * 32))
 HOURLY = BOOKS["2026-11"].gpu_hour_micro["standard"]
 
 
@@ -29,7 +34,7 @@ def charge(event: UsageSliced | UsageCredited) -> ExportedCharge:
         command_id="c",
         incarnation=0,
     )
-    return charge_of(header, event, BOOKS, "Tunery")
+    return charge_of(header, event, ACCOUNTS, "Tunery")
 
 
 def test_use_is_a_charge_of_its_hour_and_month_with_its_place() -> None:

@@ -1,0 +1,59 @@
+"""What the journal of `account` says that charges need: price books, and the ends of months."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from schemas.account import InvoiceClosed, PricesImported, TenantCreated
+from schemas.billing import PriceBook
+from schemas.envelope import Header
+from schemas.units import HOUR_MS
+from tunery.billing.periods import CLOSE_AFTER_MS, Cut, Period, cut_of, period_of
+
+
+class MonthOpen(Exception):
+    """It is not known yet on which month's bill a late row is: billing is about to close one."""
+
+
+class AccountFacts:
+    """A fold of all partitions of `account`; to fold an event again changes nothing."""
+
+    def __init__(self) -> None:
+        self._books: dict[str, PriceBook] = {}
+        self._closed: dict[str, dict[str, Cut]] = {}  # of each tenant, by month
+
+    @property
+    def books(self) -> Mapping[str, PriceBook]:
+        """The price books by version."""
+        return self._books
+
+    def fold(self, tenant: str, event: Any) -> None:
+        """Take one event."""
+        match event:
+            case PricesImported():  # every partition has all of them
+                self._books[event.book.version] = event.book
+            case TenantCreated():
+                self._closed.setdefault(tenant, {})
+            case InvoiceClosed():
+                closed = self._closed.setdefault(tenant, {})
+                closed[event.statement.period] = cut_of(event.statement)
+            case _:
+                pass
+
+    def billed_month(self, header: Header, tenant: str, hour_utc: int) -> Period:
+        """The month whose invoice a row of the pool's journal is on: its own, or a later one when
+        that was closed before the row was written. Raises MonthOpen.
+
+        What is decided from does not depend on when it is asked, so a file can be written again.
+        """
+        month = period_of(hour_utc * HOUR_MS)
+        closed = self._closed.get(tenant)
+        while closed is not None and header.at >= month.end_ms + CLOSE_AFTER_MS:
+            cut = closed.get(month.name)
+            if cut is None:
+                raise MonthOpen(f"{month.name} of {tenant} is being closed")
+            if not cut.offsets or cut.is_before(
+                header.partition, header.incarnation, header.offset
+            ):
+                break
+            month = month.following()
+        return month

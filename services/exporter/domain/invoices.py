@@ -1,0 +1,104 @@
+"""What is on invoices besides use: adjustments, contract terms, rounding, taxes, credit notes.
+
+With the charges of use they add up to an invoice's total, once rounded to what can be paid: a
+charge of use has twelve places, and each job's line on the invoice six.
+"""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any, Final
+
+from schemas.account import CreditNoteIssued, InvoiceAdjusted, InvoiceClosed
+from schemas.billing import Bill, CreditNote, TaxAmount
+from schemas.envelope import Header
+from schemas.units import Micro
+from services.exporter.domain.focus import (
+    CORRECTION,
+    MICRO,
+    TWELFTH_DECIMAL,
+    BillingContext,
+    ExportedCharge,
+    make_charge,
+    time_of,
+)
+from tunery.billing.periods import Period, period, period_of
+
+PPM_OF_PERCENT: Final = 10_000
+
+
+def charges_of_account(header: Header, event: Any, provider: str) -> Iterator[ExportedCharge]:
+    """The charges of an event of `account`; most have none."""
+    match event:
+        case InvoiceAdjusted(adjustment=adjustment):
+            month = period(event.period)
+            context = _context(header, month, adjustment.currency, provider)
+            words = f"{adjustment.reason}, {adjustment.reference}"
+            yield _charge(header, context, "Adjustment", words, adjustment.amount_micro)
+        case InvoiceClosed(statement=statement):
+            month = period(statement.period)
+            for bill in statement.bills:
+                context = _context(header, month, bill.currency, provider)
+                yield from _charges_of_bill(header, context, bill)
+        case CreditNoteIssued():
+            yield from _charges_of_note(header, event.note, period(event.period), provider)
+        case _:
+            pass
+
+
+def _charges_of_bill(
+    header: Header, context: BillingContext, bill: Bill
+) -> Iterator[ExportedCharge]:
+    """What is known when the month is closed. `InvoiceId` stays the invoice's id in the API."""
+    if bill.contract_micro:
+        yield _charge(header, context, "Adjustment", "contract terms", bill.contract_micro)
+    if rounding := bill.net_micro - bill.amount_micro:
+        yield _charge(header, context, "Adjustment", "rounding to what can be paid", rounding)
+    for tax in bill.taxes:
+        yield _charge(header, context, "Tax", _tax_words(tax), tax.amount_micro)
+
+
+def _charges_of_note(
+    header: Header, note: CreditNote, of: Period, provider: str
+) -> Iterator[ExportedCharge]:
+    """In the month in which it was issued, under its own number; the use was in another."""
+    context = _context(header, period_of(note.issued_at), note.adjustment.currency, provider)
+    own = {"ChargeClass": CORRECTION, "InvoiceId": note.number, **_charge_period(of)}
+    words = f"credit note for {note.invoice}: {note.adjustment.reason}, {note.adjustment.reference}"
+    yield _charge(header, context, "Credit", words, note.net_micro, own)
+    for tax in note.taxes:
+        text = f"{_tax_words(tax)} of a credit note for {note.invoice}"
+        yield _charge(header, context, "Tax", text, tax.amount_micro, own)
+
+
+def _context(header: Header, month: Period, currency: str, provider: str) -> BillingContext:
+    return BillingContext(tenant=header.key, month=month, currency=currency, provider=provider)
+
+
+def _charge(
+    header: Header,
+    context: BillingContext,
+    category: str,
+    description: str,
+    amount_micro: Micro,
+    other: dict[str, Any] | None = None,
+) -> ExportedCharge:
+    values = {
+        "ChargeCategory": category,
+        "ChargeDescription": description,
+        "ChargeFrequency": "One-Time",
+        **_charge_period(context.month),
+        **(other or {}),
+    }
+    cost = (Decimal(amount_micro) / MICRO).quantize(TWELFTH_DECIMAL)
+    return make_charge(header, context, cost, values)
+
+
+def _charge_period(month: Period) -> dict[str, Any]:
+    return {
+        "ChargePeriodStart": time_of(month.first_hour),
+        "ChargePeriodEnd": time_of(month.end_hour),
+    }
+
+
+def _tax_words(tax: TaxAmount) -> str:
+    return f"{tax.rate.name} {Decimal(tax.rate.rate_ppm) / PPM_OF_PERCENT:f} %"

@@ -1,0 +1,185 @@
+"""Writes one stream's journal to object storage, range after range, each row exactly once.
+
+1. The object of a range says where it ends. It is created only once, whoever tries.
+2. Then the files of the range are written from the log. Their names and bytes depend on nothing
+   else, so a process that was killed in between writes the same files again.
+3. The end of a range is the beginning of the next one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final, TypeVar
+
+import msgspec
+
+from schemas.topics import PARTITIONS, Stream
+from schemas.units import Ms
+from services.exporter.adapters.files import FORMATS
+from services.exporter.domain.focus import ExportedCharge
+from services.exporter.domain.ranges import (
+    ExportRange,
+    RangeFile,
+    file_key,
+    newest_key,
+    range_key,
+)
+from services.exporter.settings import ExporterSettings
+from tunery.runtime.blobs.abstract import BlobExists, BlobMissing
+from tunery.runtime.journal.reader import START, Accepted, JournalBatch, JournalReader, Position
+from tunery.runtime.ports import Runtime
+from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.watchdog import beat
+
+LOG: Final = logging.getLogger("tunery.work")
+RECOVERY_POLL_MS: Final[Ms] = 500
+ENTRIES_MAX: Final = 500
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class AnotherWriter(Exception):
+    """Another process has ended this range elsewhere: begin again from what is stored."""
+
+
+@dataclass
+class OpenRange:
+    """What was read of a partition since the end of its newest range.
+
+    since: when the first charge came; None: there is none.
+    """
+
+    first: Position
+    end: Position
+    charges: list[ExportedCharge] = field(default_factory=list)
+    since: Ms | None = None
+
+
+class JournalExport:
+    """Follows all partitions of a stream. charges_of: the rows that an entry of it becomes."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        settings: ExporterSettings,
+        stream: Stream,
+        charges_of: Callable[[Accepted], list[ExportedCharge]],
+    ) -> None:
+        self._runtime, self._settings, self._stream = runtime, settings, stream
+        self._charges_of = charges_of
+        self._opened: dict[int, OpenRange] = {}
+        self._reader: JournalReader | None = None
+
+    async def open(self) -> None:
+        """Write the files of the newest ranges again, and begin at their ends."""
+        starts = {partition: await self._recover(partition) for partition in range(PARTITIONS)}
+        self._opened = {at: OpenRange(position, position) for at, position in starts.items()}
+        self._reader = JournalReader(self._runtime.log, self._stream, starts)
+        await self._reader.open()
+
+    async def close(self) -> None:
+        if self._reader is not None:
+            await self._reader.close()
+
+    async def step(self, wait_ms: Ms) -> None:
+        """Read what there is, and write the ranges that are due.
+
+        Raises AnotherWriter, BlobsUnavailable, Unavailable, and what `charges_of` raises.
+        """
+        if self._reader is None:
+            raise RuntimeError("open it first")
+        beat("waiting")
+        batches = await self._reader.read(wait_ms, ENTRIES_MAX)
+        beat("working")
+        for partition, batch in batches.items():
+            self._add(self._opened[partition], batch)
+        for partition, current in self._opened.items():
+            if self._is_due(current):
+                self._opened[partition] = await self._close_range(partition, current)
+
+    def _add(self, opened: OpenRange, batch: JournalBatch) -> None:
+        opened.charges += self._charges(batch)
+        opened.end = batch.position
+        if opened.charges and opened.since is None:
+            opened.since = self._runtime.clock.now_ms()
+
+    def _is_due(self, opened: OpenRange) -> bool:
+        if opened.since is None:
+            return False
+        elapsed_ms = self._runtime.clock.now_ms() - opened.since
+        return (
+            len(opened.charges) >= self._settings.rows_max or elapsed_ms >= self._settings.every_ms
+        )
+
+    def _charges(self, batch: JournalBatch) -> list[ExportedCharge]:
+        return [charge for entry in batch.accepted for charge in self._charges_of(entry)]
+
+    async def _close_range(self, partition: int, opened: OpenRange) -> OpenRange:
+        """Fix the range, write its files. Raises AnotherWriter."""
+        written = ExportRange(first=opened.first, end=opened.end)
+        key = range_key(self._stream.name, partition, opened.first)
+        try:
+            await self._runtime.blobs.put(key, msgspec.json.encode(written), if_absent=True)
+        except BlobExists as error:
+            raise AnotherWriter(f"{key} is of another process") from error
+        await self._write(partition, written, opened.charges)
+        return OpenRange(opened.end, opened.end)
+
+    async def _recover(self, partition: int) -> Position:
+        """The end of the newest range, whose files are written again: they may be missing."""
+        name = self._stream.name
+        first = await self._stored(newest_key(name, partition), Position) or START
+        while written := await self._stored(range_key(name, partition, first), ExportRange):
+            await self._write(partition, written, await self._read(partition, written))
+            first = written.end
+        return first
+
+    async def _stored(self, key: str, kind: type[S]) -> S | None:
+        try:
+            return msgspec.json.decode(await self._runtime.blobs.get(key), type=kind)
+        except BlobMissing:
+            return None
+
+    async def _read(self, partition: int, written: ExportRange) -> list[ExportedCharge]:
+        """The charges of a range, from the log."""
+        reader = JournalReader(self._runtime.log, self._stream, {partition: written.first})
+        charges: list[ExportedCharge] = []
+        try:
+            await reader.open()
+            offset = written.first.offset
+            while offset < written.end.offset:
+                beat("working")
+                left = min(ENTRIES_MAX, written.end.offset - offset)
+                batch = (await reader.read(RECOVERY_POLL_MS, left)).get(partition)
+                if batch is not None:
+                    charges += self._charges(batch)
+                    offset = batch.position.offset
+        finally:
+            await reader.close()
+        return charges
+
+    async def _write(
+        self, partition: int, written: ExportRange, charges: Sequence[ExportedCharge]
+    ) -> None:
+        """All files of a range, then where the newest range begins."""
+        name, blobs = self._stream.name, self._runtime.blobs
+        ordered = sorted(charges, key=_owner)  # stable: in the order of the journal
+        for (tenant, month), together in groupby(ordered, _owner):
+            rows = list(together)
+            for kind, suffix, encode in FORMATS:
+                key = file_key(RangeFile(tenant, kind, month, suffix), name, partition, written)
+                await blobs.put(key, await asyncio.to_thread(encode, rows))
+        await blobs.put(newest_key(name, partition), msgspec.json.encode(written.first))
+        log_event(
+            LOG,
+            logging.INFO,
+            "export.written",
+            stream=name,
+            partition=partition,
+            rows=len(charges),
+        )
+
+
+def _owner(charge: ExportedCharge) -> tuple[str, str]:
+    return charge.tenant, charge.month

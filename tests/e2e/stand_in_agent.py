@@ -1,0 +1,17 @@
+"""The node agent of production, whose training and scoring processes are stand-ins without torch.
+
+    python -m tests.e2e.stand_in_agent
+
+Everything else is real: leases, processes, signals, checkpoints and blobs.
+"""
+
+from services.trainer.app import build
+from services.trainer.effect.evaluation import Evaluation
+from services.trainer.effect.training import Training
+from services.trainer.settings import STOP_MS_MAX
+from tests.e2e import stand_in_process
+from tunery.runtime.hosts.process import main
+
+if __name__ == "__main__":
+    Training.module = Evaluation.module = stand_in_process.__name__
+    main("trainer", build, stop_ms_max=STOP_MS_MAX)

@@ -1,0 +1,77 @@
+"""On which month's invoice a row is: that of its own, or of a later one when it came late."""
+
+import pytest
+
+from schemas.account import InvoiceClosed, Limits, PlanTerms, TenantCreated
+from schemas.billing import Statement
+from schemas.envelope import Header
+from schemas.sealed import Sealed
+from schemas.units import Ms
+from services.exporter.domain.accounts import AccountFacts, MonthOpen
+from tunery.billing.periods import CLOSE_AFTER_MS, period
+
+OCTOBER, NOVEMBER = period("2026-10"), period("2026-11")
+HOUR = OCTOBER.end_hour - 1
+CUT = 100
+
+
+def header(at: Ms, offset: int = 0) -> Header:
+    return Header(
+        stream="pool",
+        partition=0,
+        offset=offset,
+        at=at,
+        key="default",
+        tenant="",
+        seq=offset,
+        command_id="c",
+        incarnation=0,
+    )
+
+
+def accounts(*closed: str) -> AccountFacts:
+    """Of the tenant acme, whose months were closed when the journal had CUT records."""
+    known = AccountFacts()
+    limits = Limits(soft_gpu_ms=0, hard_gpu_ms=0, concurrency=1)
+    terms = PlanTerms(lane="standard", limits=limits, price_version="2026-11")
+    known.fold("acme", TenantCreated(name=Sealed("k", b"", b""), terms=terms))
+    for name in closed:
+        statement = Statement(
+            period=name, cut=(CUT,), currency="EUR", soft_gpu_ms=0, gpu_ms=0, amount_micro=0
+        )
+        known.fold("acme", InvoiceClosed(statement=statement))
+    return known
+
+
+def billed_month(known: AccountFacts, at: Ms, offset: int = 0, tenant: str = "acme") -> str:
+    return known.billed_month(header(at, offset), tenant, HOUR).name
+
+
+def test_a_row_that_comes_before_its_month_can_be_closed_is_on_its_own_bill() -> None:
+    last = OCTOBER.end_ms + CLOSE_AFTER_MS - 1
+    assert billed_month(accounts(), last) == "2026-10"
+    assert billed_month(accounts("2026-10"), last, CUT + 1) == "2026-10"
+
+
+def test_a_late_row_waits_until_its_month_is_closed_and_then_says_where_it_is() -> None:
+    late = OCTOBER.end_ms + CLOSE_AFTER_MS
+    with pytest.raises(MonthOpen, match="2026-10 of acme"):
+        billed_month(accounts(), late)
+    assert billed_month(accounts("2026-10"), late, CUT - 1) == "2026-10"
+    assert billed_month(accounts("2026-10"), late, CUT) == "2026-11"
+
+
+def test_a_row_that_is_later_than_two_months_is_on_the_third() -> None:
+    late = NOVEMBER.end_ms + CLOSE_AFTER_MS
+    with pytest.raises(MonthOpen, match="2026-11 of acme"):
+        billed_month(accounts("2026-10"), late, CUT)
+    assert billed_month(accounts("2026-10", "2026-11"), late, CUT) == "2026-12"
+
+
+def test_use_of_nobody_known_is_of_its_own_month() -> None:
+    assert billed_month(accounts(), NOVEMBER.end_ms, tenant="unknown") == "2026-10"
+
+
+def test_events_may_be_folded_twice() -> None:
+    known = accounts("2026-10", "2026-10")
+    assert billed_month(known, OCTOBER.end_ms + CLOSE_AFTER_MS, CUT) == "2026-11"

@@ -1,0 +1,113 @@
+"""Rows of an invoice that are no use: what they are called, of which month, and of which number."""
+
+from decimal import Decimal
+
+from schemas.account import CreditNoteIssued, InvoiceAdjusted, InvoiceClosed
+from schemas.billing import (
+    Bill,
+    CreditNote,
+    InvoiceAdjustment,
+    Statement,
+    TaxAmount,
+    TaxRate,
+)
+from schemas.envelope import Header
+from schemas.units import HOUR_MS
+from services.exporter.domain.focus import ExportedCharge
+from services.exporter.domain.invoices import charges_of_account
+from tests.unit.services.exporter.journals import HOUR
+
+VAT = TaxRate(name="VAT", rate_ppm=190_000)
+ADJUSTMENT = InvoiceAdjustment(
+    reference="T-1", amount_micro=-5_000_000, currency="EUR", reason="goodwill"
+)
+BILL = Bill(
+    currency="EUR",
+    gpu_ms=0,
+    amount_micro=10_004_000,
+    net_micro=10_000_000,
+    taxes=(TaxAmount(rate=VAT, amount_micro=1_900_000),),
+    total_micro=11_900_000,
+    number="acme-0001",
+    contract_micro=-250_000,
+)
+NOTE = CreditNote(
+    number="acme-C0001",
+    invoice="acme-0001",
+    adjustment=ADJUSTMENT,
+    net_micro=-5_000_000,
+    taxes=(TaxAmount(rate=VAT, amount_micro=-950_000),),
+    total_micro=-5_950_000,
+    issued_at=(HOUR + 31 * 24) * HOUR_MS,
+)
+CLOSED = InvoiceClosed(
+    statement=Statement(
+        period="2026-11",
+        cut=(),
+        currency="EUR",
+        soft_gpu_ms=0,
+        gpu_ms=0,
+        amount_micro=0,
+        bills=(BILL,),
+    )
+)
+EVENTS = (
+    InvoiceAdjusted(period="2026-11", adjustment=ADJUSTMENT),
+    CLOSED,
+    CreditNoteIssued(period="2026-11", note=NOTE),
+)
+
+
+def invoice_charges() -> list[ExportedCharge]:
+    """An adjustment, a closed month with contract terms, rounding and a tax, and a credit note."""
+    return [
+        charge
+        for offset, event in enumerate(EVENTS)
+        for charge in charges_of_account(header(offset), event, "Tunery")
+    ]
+
+
+def header(offset: int) -> Header:
+    return Header(
+        stream="account",
+        partition=4,
+        offset=offset,
+        at=HOUR * HOUR_MS,
+        key="acme",
+        tenant="acme",
+        seq=offset,
+        command_id="c",
+        incarnation=0,
+    )
+
+
+def test_money_each_part_of_an_invoice_is_a_row_of_its_category() -> None:
+    rows = [charge.columns for charge in invoice_charges()]
+    assert [(row["ChargeCategory"], row["ChargeClass"], row["BilledCost"]) for row in rows] == [
+        ("Adjustment", None, Decimal(-5)),
+        ("Adjustment", None, Decimal("-0.25")),
+        ("Adjustment", None, Decimal("-0.004")),
+        ("Tax", None, Decimal("1.9")),
+        ("Credit", "Correction", Decimal(-5)),
+        ("Tax", "Correction", Decimal("-0.95")),
+    ]
+    assert [row["ChargeDescription"] for row in rows][:4] == [
+        "goodwill, T-1",
+        "contract terms",
+        "rounding to what can be paid",
+        "VAT 19 %",
+    ]
+
+
+def test_rows_of_a_closed_month_are_of_its_invoice_and_notes_of_their_own_number() -> None:
+    charges = invoice_charges()
+    assert [charge.month for charge in charges] == ["2026-11"] * 4 + ["2026-12"] * 2
+    rows = [charge.columns for charge in charges]
+    assert [row["InvoiceId"] for row in rows] == ["2026-11-EUR"] * 4 + ["acme-C0001"] * 2
+    assert {f"{row['ChargePeriodStart']:%Y-%m-%d}" for row in rows} == {"2026-11-01"}
+    assert {row["x_Topic"] for row in rows} == {"tunery.account.journal.v1"}
+    assert [row["x_JournalOffset"] for row in rows] == [0, 1, 1, 1, 2, 2]
+
+
+def test_other_events_have_no_rows() -> None:
+    assert list(charges_of_account(header(0), object(), "Tunery")) == []
