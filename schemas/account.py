@@ -7,9 +7,16 @@ judges a book; billing sends on to the other partitions what was imported there.
 from typing import Final, Literal, TypeAlias, get_args
 
 from schemas.admission import BudgetAlert
-from schemas.billing import BillingTerms, CreditNote, InvoiceAdjustment, PriceBook, Statement
+from schemas.billing import (
+    BillingTerms,
+    CreditNote,
+    InvoiceAdjustment,
+    PriceBook,
+    Statement,
+)
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.keys import KeyRotation, KeyTerms
+from schemas.prepaid import GrantPrepaid, PrepaidExpired, PrepaidGranted
 from schemas.sealed import Sealed
 from schemas.units import GpuMs, Ms
 
@@ -545,6 +552,7 @@ Command: TypeAlias = (
     | ImportPrices
     | SetBillingTerms
     | AdjustInvoice
+    | GrantPrepaid
     | CloseInvoice
     | Tick
 )
@@ -569,6 +577,8 @@ Event: TypeAlias = (
     | PricesImported
     | BillingTermsSet
     | CreditNoteIssued
+    | PrepaidGranted
+    | PrepaidExpired
     | Rejected
     | Repeated
 )

@@ -83,6 +83,24 @@ class UncordonNode(Message):
     node_id: str
 
 
+class DrainNode(Message):
+    """An operator empties a node: it is cordoned, and what runs there writes a checkpoint and ends.
+
+    node_id: the node.
+    """
+
+    node_id: str
+
+
+class ForgetNode(Message):
+    """An operator says that a node is gone for good: whatever it still held is free.
+
+    node_id: the node.
+    """
+
+    node_id: str
+
+
 # --- events
 class NodeJoined(Message):
     """The node may get leases.
@@ -140,3 +158,12 @@ class ObservationsDeferred(Message):
     """
 
     seen: tuple[NodeSeen, ...]
+
+
+class NodeForgotten(Message):
+    """The node is no longer known. Its agent, if it lives after all, registers again.
+
+    node_id: the node.
+    """
+
+    node_id: str

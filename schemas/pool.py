@@ -10,9 +10,12 @@ from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, 
 from schemas.node import (
     BackOffEnded,
     CordonNode,
+    DrainNode,
+    ForgetNode,
     JoinNode,
     LeaveNode,
     NodeCordoned,
+    NodeForgotten,
     NodeJoined,
     NodeLeaving,
     NodeSeen,
@@ -545,6 +548,8 @@ Command: TypeAlias = (
     | RetireNode
     | CordonNode
     | UncordonNode
+    | DrainNode
+    | ForgetNode
     | ObserveNodes
     | DescribeWork
     | ForgetWork
@@ -563,6 +568,7 @@ Event: TypeAlias = (
     | NodeRetired
     | NodeCordoned
     | NodeUncordoned
+    | NodeForgotten
     | BackOffEnded
     | NodesObserved
     | ObservationsDeferred

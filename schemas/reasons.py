@@ -43,6 +43,7 @@ EndCode: TypeAlias = Literal[
     "node_lost",  # its node was silent for longer than the TTL
     "node_replaced",  # an agent with a new incarnation registered for its node
     "node_left",  # its node left in order
+    "node_drained",  # an operator emptied its node
     "start_timeout",  # it did not start in time
     "exit_unreported",  # it was killed, and its agent did not report the exit in time
     "exit_missing",  # its agent freed the slots without reporting an exit
@@ -123,6 +124,11 @@ RefusalCode: TypeAlias = Literal[
     "overage_out_of_range",  # limit: of the surcharge, in millionths
     "commitment_out_of_range",  # limit
     "currency_of_another",  # currency, own: the tenant's
+    "prepaid_exists",  # reference: with another amount, currency or month
+    "prepaid_at_most",  # limit
+    "prepaid_reserved",  # reference: it begins like those of invoices below zero
+    "prepaid_out_of_range",  # limit, unit_micro: the smallest amount that can be paid
+    "prepaid_expired",  # period: its last month
     # files
     "file_exists",  # file_id
     "file_missing",  # file_id
@@ -163,6 +169,7 @@ RefusalCode: TypeAlias = Literal[
     "incarnation_former",  # node_id
     "incarnation_unknown",  # node_id
     "node_missing",  # node_id
+    "node_in_service",  # node_id
     "slots_at_most",  # limit
     "lease_not_open",  # lease
     "lease_not_training",  # lease, attempt

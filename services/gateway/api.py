@@ -15,6 +15,7 @@ from services.gateway.accounts import webhook_routes as webhooks
 from services.gateway.accounts.auth import authenticate
 from services.gateway.billing import contract_routes as contracts
 from services.gateway.billing import invoice_routes as invoices
+from services.gateway.billing import prepaid_routes as prepaid
 from services.gateway.billing import statement_routes as statements
 from services.gateway.billing import usage_routes as usage
 from services.gateway.files import dataset_routes as datasets
@@ -22,6 +23,7 @@ from services.gateway.files import routes as files
 from services.gateway.files import upload_routes as uploads
 from services.gateway.jobs import checkpoint_routes as checkpoints
 from services.gateway.jobs import event_routes as events
+from services.gateway.jobs import node_routes as nodes
 from services.gateway.jobs import plain_routes as plain
 from services.gateway.jobs import preview_routes as preview
 from services.gateway.jobs import routes as jobs
@@ -80,7 +82,9 @@ def routes() -> FastAPI:
         budgets,
         tenants,
         contracts,
+        prepaid,
         prices,
+        nodes,
         usage,
         statements,
         invoices,

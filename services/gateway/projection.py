@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 16  # 16: hardware of use
+VERSION: Final = 18  # 18: hardware of use
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -31,7 +31,13 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     ),
     *(files.FILES, files.DATASETS, files.UPLOADS, files.UPLOAD_PARTS),
     *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.NODES, jobs.USAGE),
-    *(billing.MONTHS, billing.ADJUSTMENTS, billing.CREDIT_NOTES, billing.BILLING_TERMS),
+    *(
+        billing.MONTHS,
+        billing.ADJUSTMENTS,
+        billing.CREDIT_NOTES,
+        billing.BILLING_TERMS,
+        billing.PREPAID,
+    ),
     *(models.PERMISSIONS, models.MODELS, models.BASES),
 )
 DDL: Final = "\n".join(table.ddl() for table in TABLES)

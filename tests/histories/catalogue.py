@@ -34,6 +34,7 @@ _ALL: Final = (
     Story(ACCOUNTS, account.an_invoice_that_is_corrected),
     Story(ACCOUNTS, account.plans_and_suspension),
     Story(ACCOUNTS, account.price_books, GLOBAL),
+    Story(ACCOUNTS, account.a_contract_with_prepaid_credits),
     Story(DATASETS, dataset.files_and_preparations),
     Story(DATASETS, dataset.uploads_that_end),
     Story(DATASETS, dataset.versions_and_what_models_keep),
@@ -46,5 +47,6 @@ _ALL: Final = (
     Story(POOLS, pool.drained_and_succeeded, pool.POOL),
     Story(POOLS, pool.lost_and_killed, pool.POOL),
     Story(POOLS, pool.nodes_that_fail_and_leave, pool.POOL),
+    Story(POOLS, pool.nodes_that_are_forgotten, pool.POOL),
 )
 STORIES: Final = {story.name: story for story in _ALL}

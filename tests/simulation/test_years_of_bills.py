@@ -7,6 +7,10 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from schemas.account import (
+    CloseInvoice,
+    InvoiceClosed,
+)
 from schemas.billing import (
     BillingTerms,
     Commitment,
@@ -14,17 +18,29 @@ from schemas.billing import (
     InvoiceAdjustment,
     Months,
     OveragePrice,
+    PrepaidCredit,
     Rate,
     Statement,
     TaxRate,
 )
+from schemas.envelope import Tick
 from schemas.pool import Role
+from schemas.prepaid import GrantPrepaid, PrepaidExpired, PrepaidGranted
 from schemas.units import HOUR_MS, PPM
+from services.billing.app import ACCOUNTS
+from tests.unit.services.billing.domain.test_decide import create_tenant
+from tests.unit.services.scheduler.fold import Decider, of
 from tests.unit.tunery.billing.test_invoice import BOOKS, DOLLARS, row
 from tunery.billing.currency import minor_unit_micro
-from tunery.billing.invoice import BilledMonth, Invoice, close_invoice, make_invoices
+from tunery.billing.invoice import (
+    BilledMonth,
+    Invoice,
+    close_invoice,
+    is_billable,
+    make_invoices,
+)
 from tunery.billing.lines import LedgerRow, select_usage
-from tunery.billing.periods import BillShare, Cut, Period, cut_of, period, share_of
+from tunery.billing.periods import CLOSE_AFTER_MS, BillShare, Cut, Period, cut_of, period, share_of
 from tunery.plan.price import usage_micro
 
 YEARS = 400
@@ -61,6 +77,8 @@ class Year:
         self.adjustments: dict[str, list[InvoiceAdjustment]] = {}
         self.closed: list[Statement] = []
         self.issued: dict[str, tuple[Invoice, ...]] = {}
+        self.account = Decider(ACCOUNTS, "acme", MONTHS[0].first_hour * HOUR_MS)
+        self.account.accept(create_tenant())
 
     def write(self, now: int) -> None:
         """Use or a credit of this month or an earlier one; a repeat has the same position."""
@@ -100,6 +118,19 @@ class Year:
                 reason="contract",
             )
         )
+
+    def prepay(self, month: Period) -> None:
+        """A credit, or one that was sent before; some have expired when they come."""
+        self.account.at = max(self.account.at, month.first_hour * HOUR_MS)
+        number = self.random.randrange(6)
+        credit = PrepaidCredit(
+            reference=f"P-{number}",
+            amount_micro=self.random.randrange(1, 2_000) * 10_000,
+            currency=self.random.choice(("EUR", "USD")),
+            last_month=self.random.choice((None, MONTHS[number].name, MONTHS[-number - 1].name)),
+        )
+        for _ in range(self.random.choice((1, 2))):
+            self.account.when(GrantPrepaid(credit=credit))
 
     def contract(self) -> BillingTerms:
         """Other terms at each closing: closed months keep theirs."""
@@ -149,10 +180,13 @@ class Year:
             soft_gpu_ms=billed.soft_gpu_ms or 0,
             gpu_ms=0,
             amount_micro=0,
-            bills=tuple(map(close_invoice, drafts)),
+            bills=tuple(close_invoice(draft) for draft in drafts if is_billable(draft)),
             terms=billed.terms,
         )
-        self.closed.append(statement)
+        self.account.at = max(self.account.at, month.end_ms + CLOSE_AFTER_MS)
+        self.account.accept(Tick())
+        event, *_ = self.account.when(CloseInvoice(statement=statement))
+        self.closed.append(of((event,), InvoiceClosed).statement)
         self.issued[month.name] = self.invoices(month)
 
     def invoices(self, month: Period) -> tuple[Invoice, ...]:
@@ -176,6 +210,8 @@ def random_year(seed: int) -> Year:
             year.write(now)
         if year.random.random() < 0.5:
             year.adjust(month)
+        if year.random.random() < 0.5:
+            year.prepay(month)
         if now and year.random.random() < 0.8:
             for open_month in MONTHS[len(year.closed) : now]:
                 year.close(open_month)
@@ -192,6 +228,7 @@ def test_money_conserved_in_random_years(first: int) -> None:
         for invoice in invoices:
             expect_sums(invoice)
             expect_terms(invoice, year)
+        expect_prepaid(year)
         lines = [line for invoice in invoices for line in invoice.lines]
         assert sum(line.gpu_ms for line in lines) == sum(row.gpu_ms for row in year.rows.values())
         costs = Counter[str]()
@@ -220,6 +257,10 @@ def expect_sums(invoice: Invoice) -> None:
     exact += sum(entry.amount_micro for entry in invoice.adjustments)
     taxes = sum(tax.amount_micro for tax in invoice.taxes)
     assert exact + invoice.rounding_micro + taxes == invoice.total_micro
+    prepaid = sum(use.amount_micro for use in invoice.prepaid)
+    assert invoice.due_micro == invoice.total_micro - prepaid + invoice.carried_micro
+    if invoice.number is not None:
+        assert invoice.due_micro == max(invoice.total_micro, 0) - prepaid >= 0
     unit = minor_unit_micro(invoice.currency)
     assert invoice.net_micro % unit == taxes % unit == 0
     assert abs(invoice.rounding_micro) * 2 <= unit
@@ -257,3 +298,38 @@ def expect_terms(invoice: Invoice, year: Year) -> None:
     )
     missing = 0 if least is None or invoice.currency != "EUR" else least.amount_micro - own
     assert of_kind["commitment"] == max(missing, 0)
+
+
+def expect_prepaid(year: Year) -> None:
+    """After each event of the log, every credit is what was used, has expired and is left."""
+    balances: dict[str, Counter[str]] = {}
+    state, granted = ACCOUNTS.initial, dict[str, PrepaidGranted]()
+    for ctx, events in year.account.journal:
+        for event in events:
+            state = ACCOUNTS.evolve(state, event, ctx)
+            if isinstance(event, PrepaidGranted):
+                assert event.credit.reference not in balances
+                granted[event.credit.reference] = event
+                balances[event.credit.reference] = Counter(left=event.credit.amount_micro)
+            elif isinstance(event, PrepaidExpired):
+                balances[event.reference]["left"] -= event.amount_micro
+                balances[event.reference]["expired"] += event.amount_micro
+            elif isinstance(event, InvoiceClosed):
+                for bill in event.statement.bills:
+                    for use in bill.prepaid:
+                        of_use = granted[use.reference]
+                        last = of_use.credit.last_month or event.statement.period
+                        assert of_use.first_month <= event.statement.period <= last
+                        assert of_use.credit.currency == bill.currency
+                        balances[use.reference]["left"] -= use.amount_micro
+                        balances[use.reference]["used"] += use.amount_micro
+                        assert balances[use.reference]["left"] == use.left_micro
+            for reference, micro in balances.items():
+                assert min(micro["left"], micro["used"], micro["expired"]) >= 0
+                assert micro.total() == granted[reference].credit.amount_micro
+        kept = state.tenants["acme"].prepaid
+        assert set(kept) == set(balances)
+        for reference, micro in balances.items():
+            balance = kept[reference]
+            now = (balance.left_micro, balance.used_micro, balance.expired_micro)
+            assert now == (micro["left"], micro["used"], micro["expired"])

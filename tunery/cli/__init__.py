@@ -5,6 +5,7 @@ data, benchmarks                 checks of training files, without a server
 file, job, model, base           over the API: training
 tenant, key, webhook             over the API: accounts
 budget, usage, invoice, prices   over the API: money
+node                             over the API: machines
 journal, replay, reconcile       the log: inspect it, rebuild all state from it, compare bills
 demo                             the whole loop, with a killed node
 completion                       completion for shells

@@ -48,6 +48,7 @@ Examples:
   tunery invoice show local --period 2026-11 --csv > november.csv
   tunery invoice lines local --period 2026-11 --json
   tunery invoice terms local
+  tunery invoice prepaid local
   tunery invoice adjust local --amount -5.00 --reason goodwill --reference T-17
 """
 MICRO = 1_000_000
@@ -77,7 +78,7 @@ def list_invoices(tenant: str | None, as_json: bool, folders: DataDir) -> None:
                 invoice["status"],
                 _api.moment(invoice["due_at"])[:10],
                 _api.gpu_time(invoice["gpu_ms"]),
-                _amount(invoice["total_micro"]),
+                _amount(invoice["due_micro"]),
                 invoice["currency"],
             ),
         )
@@ -111,6 +112,8 @@ def show(tenant: str, period: str, as_csv: bool, as_json: bool, folders: DataDir
 
         for invoice in invoices:
             Console().print(table(tenant, invoice))
+            for name, micro in _payments(invoice):
+                Console().print(f"{name}: {_amount(micro)} {invoice['currency']}", markup=False)
             for rule in invoice["refund_rules"]:
                 words = f"{rule['cause']}: {rule['meaning']}; given back: {rule['given_back']}"
                 Console().print(words, markup=False, highlight=False)
@@ -155,6 +158,37 @@ def terms(tenant: str | None, as_json: bool, folders: DataDir) -> None:
     _api.show_one(shown, as_json, billing_fields(shown))
 
 
+def _payments(invoice: Invoice) -> list[tuple[str, int]]:
+    """What was prepaid of an invoice or is carried forward, and what is to be paid."""
+    rows = [(f"prepaid, {use['reference']}", -use["amount_micro"]) for use in invoice["prepaid"]]
+    if invoice["carried_micro"]:
+        rows.append(("carried forward", invoice["carried_micro"]))
+    return [*rows, ("to pay", invoice["due_micro"])] if rows else []
+
+
+@command.command("prepaid")
+@click.argument("tenant", required=False)
+@_options.as_json
+@_options.data_dir
+def list_prepaid(tenant: str | None, as_json: bool, folders: DataDir) -> None:
+    """List the prepaid credits of TENANT, newest first. [the key's own tenant]"""
+    with _api.connect(folders) as api:
+        _api.show(
+            api.prepaid(tenant),
+            as_json,
+            ("reference", "amount", "used", "expired", "left", "", "last month"),
+            lambda credit: (
+                credit["id"],
+                *(
+                    _amount(credit[f"{part}_micro"])
+                    for part in ("amount", "used", "expired", "left")
+                ),
+                credit["currency"],
+                credit["last_month"],
+            ),
+        )
+
+
 def _invoices_of(api: "Api", tenant: str, period: str) -> list[dict[str, Any]]:
     invoices = list(api.invoices(tenant, period))
     if not invoices:
@@ -177,7 +211,7 @@ def adjust(
     tenant: str, amount: str, reason: str, reference: str, folders: DataDir, as_json: bool
 ) -> None:
     """Credit TENANT, or charge it, on the invoice of this month (admin key)."""
-    body = {"reference": reference, "amount_micro": _micro(amount), "reason": reason}
+    body = {"reference": reference, "amount_micro": micro_of(amount), "reason": reason}
     with _api.connect(folders) as api:
         adjustment = api.adjust_invoice(tenant, body)
     fields = [
@@ -189,7 +223,8 @@ def adjust(
     _api.show_one(adjustment, as_json, fields)
 
 
-def _micro(amount: str) -> int:
+def micro_of(amount: str) -> int:
+    """An amount as typed, in millionths. Raises BadParameter for more than six decimals."""
     from decimal import InvalidOperation
 
     try:

@@ -1,6 +1,8 @@
 """`tunery model`: fine-tuned versions, their stages, their files."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -103,11 +105,15 @@ def download(model_id: str, folder: Path, folders: DataDir, as_json: bool) -> No
         adapter = api.adapter(model_id)
         folder.mkdir(parents=True, exist_ok=True)
         for file in adapter["files"]:
-            target = folder / Path(file["name"]).name
-            api.fetch(file, target)
+            api.fetch(file, _target(folder, file))
     _api.show(
         adapter["files"],
         as_json,
         ("file", "size", "sha256"),
-        lambda file: (str(folder / file["name"]), _api.size(file["bytes"]), file["sha256"]),
+        lambda file: (str(_target(folder, file)), _api.size(file["bytes"]), file["sha256"]),
     )
+
+
+def _target(folder: Path, file: Mapping[str, Any]) -> Path:
+    """Where a file of an adapter is written: in the folder itself, whatever its name says."""
+    return folder / Path(file["name"]).name

@@ -1,15 +1,20 @@
 """`tunery tenant`: tenants, their plans and billing terms, suspension; for operators."""
 
 import json
-from typing import TYPE_CHECKING, Any, BinaryIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tunery.cli import _api, _options
 from tunery.cli._billing_terms import billing_fields
+from tunery.cli.invoice import micro_of
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tunery.client import Api
     from tunery.client.shapes import TenantObject
 
 HOUR_MS = 3_600_000
@@ -21,6 +26,7 @@ Examples:
   tunery tenant plan acme --plan premium
   tunery tenant plan acme --soft-hours 100 --hard-hours 200 --concurrency 4 --next-month
   tunery tenant billing acme terms.json
+  tunery tenant prepaid acme --amount 500.00 --reference P-17 --last-month 2027-10
   tunery tenant suspend acme
   tunery tenant resume acme
   tunery tenant list
@@ -141,46 +147,74 @@ def change_plan(
 
 @command.command("billing")
 @click.argument("tenant")
-@click.argument("terms", type=click.File("rb"))
+@click.argument("terms", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @_options.data_dir
 @_options.as_json
-def set_billing(tenant: str, terms: BinaryIO, folders: DataDir, as_json: bool) -> None:
-    """Set the billing terms of TENANT from the JSON file TERMS, `-` for standard input.
+def set_billing(tenant: str, terms: Path, folders: DataDir, as_json: bool) -> None:
+    """Set the billing terms of TENANT from the JSON file TERMS.
 
     Buyer, seller, taxes, days to pay, discounts, overage and commitment; what the file leaves out
     is empty. Closed invoices stay. docs/reference/billing.md has an example.
     """
     try:
-        body = json.load(terms)
+        body = json.loads(terms.read_bytes())
     except ValueError as error:
-        raise click.BadParameter(f"{terms.name} is not JSON: {error}") from None
+        raise click.BadParameter(f"{terms} is not JSON: {error}") from None
     if not isinstance(body, dict):
-        raise click.BadParameter(f"{terms.name} is not a JSON object.")
+        raise click.BadParameter(f"{terms} is not a JSON object.")
     with _api.connect(folders) as api:
         shown = api.set_billing_terms(tenant, body)
     _api.show_one(shown, as_json, billing_fields(shown))
 
 
-@command.command("suspend")
+@command.command("prepaid")
 @click.argument("tenant")
+@click.option("--amount", required=True, help="In the tenant's currency, like 500.00.")
+@click.option("--reference", required=True, help="Of the payment; used once per tenant.")
+@click.option("--last-month", help="The last month whose invoice it may pay, like 2027-10.")
 @_options.data_dir
 @_options.as_json
-def suspend(tenant: str, folders: DataDir, as_json: bool) -> None:
-    """Refuse submissions and resumptions of TENANT. Jobs that it has submitted go on."""
+def grant_prepaid(
+    tenant: str,
+    amount: str,
+    reference: str,
+    last_month: str | None,
+    folders: DataDir,
+    as_json: bool,
+) -> None:
+    """Record money that TENANT has paid in advance. Closed months use it up."""
+    body = {"reference": reference, "amount_micro": micro_of(amount), "last_month": last_month}
     with _api.connect(folders) as api:
-        suspended = api.suspend_tenant(tenant)
-    _api.show_one(suspended, as_json, _fields(suspended))
+        credit = api.grant_prepaid(tenant, body)
+    fields = [
+        ("reference", credit["id"]),
+        ("amount", f"{credit['amount_micro'] / 1_000_000:.2f} {credit['currency']}"),
+        ("months", f"{credit['first_month']} to {credit['last_month'] or 'any'}"),
+    ]
+    _api.show_one(credit, as_json, fields)
 
 
-@command.command("resume")
-@click.argument("tenant")
-@_options.data_dir
-@_options.as_json
-def resume(tenant: str, folders: DataDir, as_json: bool) -> None:
-    """Accept submissions and resumptions of TENANT again."""
-    with _api.connect(folders) as api:
-        resumed = api.resume_tenant(tenant)
-    _api.show_one(resumed, as_json, _fields(resumed))
+def _change(name: str, doc: str, change: "Callable[[Api, str], TenantObject]") -> None:
+    @command.command(name, help=doc)
+    @click.argument("tenant")
+    @_options.data_dir
+    @_options.as_json
+    def changed(tenant: str, folders: DataDir, as_json: bool) -> None:
+        with _api.connect(folders) as api:
+            now = change(api, tenant)
+        _api.show_one(now, as_json, _fields(now))
+
+
+_change(
+    "suspend",
+    "Refuse submissions and resumptions of TENANT. Jobs that it has submitted go on.",
+    lambda api, tenant: api.suspend_tenant(tenant),
+)
+_change(
+    "resume",
+    "Accept submissions and resumptions of TENANT again.",
+    lambda api, tenant: api.resume_tenant(tenant),
+)
 
 
 @command.command("list")

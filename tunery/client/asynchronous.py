@@ -339,6 +339,16 @@ class AsyncApi:
     async def price_book(self, version: str) -> dict[str, Any]:
         return await self._call("GET", f"/prices/{part(version)}")
 
+    def nodes(self) -> AsyncIterator[dict[str, Any]]:
+        return self._all("/nodes")
+
+    async def order_node(self, node_id: str, order: str) -> dict[str, Any]:
+        """Give an order: `cordon`, `uncordon` or `drain`; repeating it changes nothing."""
+        return await self._call("POST", f"/nodes/{part(node_id)}/{part(order)}")
+
+    async def forget_node(self, node_id: str) -> dict[str, Any]:
+        return await self._once("DELETE", f"/nodes/{part(node_id)}")
+
     async def adjust_invoice(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Credit a tenant (`amount_micro` below zero) or charge it; a `reference` counts once."""
         return await self._once("POST", f"/tenants/{part(tenant)}/adjustments", json=body)
@@ -424,6 +434,14 @@ class AsyncApi:
         """The lines of an invoice; their amounts add up to its total."""
         path = f"/invoices/{part(invoice_id)}/lines"
         return self._all(path, query=_of_tenant(tenant), page_max=LINES)
+
+    def prepaid(self, tenant: str | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Prepaid credits, newest first, with what is used, expired and left."""
+        return self._all("/billing/prepaid", query=_of_tenant(tenant))
+
+    async def grant_prepaid(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Record money that the tenant has paid in advance (admin key)."""
+        return await self._call("POST", f"/tenants/{part(tenant)}/prepaid", json=body)
 
     async def billing_terms(self, tenant: str | None = None) -> dict[str, Any]:
         """What the tenant's invoices say, and its contract's terms."""

@@ -121,7 +121,8 @@ def detach(data_dir: Path, services: Sequence[str], watch: Callable[[StackState]
     if is_held(folders):
         raise already_running(folders)
     state.path(folders).unlink(missing_ok=True)
-    wanted = [word for name in services for word in ("--service", name)] or ["--no-services"]
+    named = [word for name in services if name != EXPORTER for word in ("--service", name)]
+    wanted = [*(named or ["--no-services"]), *(["--exports"] if EXPORTER in services else ())]
     with folders.log("supervisor").open("ab") as log:
         process = subprocess.Popen(
             [
@@ -147,8 +148,9 @@ def detach(data_dir: Path, services: Sequence[str], watch: Callable[[StackState]
         if current.phase is StackPhase.READY:
             return
         if process.poll() is not None:
+            failure = state.read(folders).failure  # written since the state was read above
             raise LocalError(
-                current.failure.split("\n  fix:")[0] or "the stack ended before it was ready",
+                failure.split("\n  fix:")[0] or "the stack ended before it was ready",
                 f"read {folders.log('supervisor')}; `tunery doctor` names what is missing",
             )
         time.sleep(POLL_MS / 1000)

@@ -5,4 +5,5 @@ decide        commands to events
 evolve        events to state
 plans         plans over time, and suspension
 statements    months that are closed
+prepaid       credits that were bought in advance
 """

@@ -45,6 +45,7 @@ from schemas.account import (
 from schemas.envelope import Context, Reason, Rejected, Sha256, Tick
 from schemas.ids import DELIVERY, derived_id
 from schemas.model import GLOBAL
+from schemas.prepaid import GrantPrepaid
 from schemas.reasons import refusing
 from services.billing.domain import plans, statements
 from services.billing.domain.state import (
@@ -85,7 +86,7 @@ def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]
             return _announce(tenant, command)
         case EndDelivery():
             return _end_delivery(tenant, command)
-        case AdjustInvoice() | CloseInvoice() | SetBillingTerms():
+        case AdjustInvoice() | CloseInvoice() | GrantPrepaid() | SetBillingTerms():
             return statements.decide(tenant, command, ctx, _currency(state, tenant))
         case Tick():
             return (*plans.due_plan(tenant, ctx), *statements.decide(tenant, command, ctx))

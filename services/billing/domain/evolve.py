@@ -32,12 +32,15 @@ from schemas.billing import (
     Statement,
 )
 from schemas.envelope import Context, Rejected, Repeated
+from schemas.prepaid import PrepaidExpired, PrepaidGranted
 from schemas.units import GpuMs
+from services.billing.domain.prepaid import use_up
 from services.billing.domain.state import (
     Accounts,
     AccountState,
     ApiKey,
     IssuedInvoice,
+    PrepaidBalance,
     WebhookEndpoint,
 )
 from tunery.billing.periods import CLOSE_AFTER_MS, period, period_of
@@ -81,6 +84,8 @@ Changed: TypeAlias = (
     | InvoiceAdjusted
     | BillingTermsSet
     | CreditNoteIssued
+    | PrepaidGranted
+    | PrepaidExpired
 )
 
 
@@ -108,12 +113,13 @@ def _evolved(tenant: AccountState, event: Changed, ctx: Context) -> AccountState
         case InvoiceClosed():
             return _close_month(tenant, event.statement)
         case InvoiceAdjusted():
-            known = tenant.adjustments.set(event.adjustment.reference, event.period)
-            return replace(tenant, adjustments=known)
+            return _with_adjustment(tenant, event.adjustment.reference, event.period)
         case BillingTermsSet():
             return replace(tenant, billing=event.terms)
         case CreditNoteIssued():
             return _credit_invoice(tenant, event)
+        case PrepaidGranted() | PrepaidExpired():
+            return replace(tenant, prepaid=_prepaid(tenant.prepaid, event))
         case DeliveryDue():
             opened = tenant.deliveries.set(event.delivery_id, event.endpoint_id)
             return replace(tenant, deliveries=opened)
@@ -129,7 +135,7 @@ def _evolved(tenant: AccountState, event: Changed, ctx: Context) -> AccountState
 def _close_month(tenant: AccountState, statement: Statement) -> AccountState:
     """The next month is the oldest that is not closed; what only older ones needed is forgotten."""
     following = period(statement.period).following()
-    known = tenant.adjustments.items()
+    known, counts = tenant.adjustments.items(), tenant.adjusted.items()
     rates = statement.terms.taxes if statement.terms else ()
     issued = {
         bill.currency: IssuedInvoice(number=bill.number, net_micro=bill.net_micro, rates=rates)
@@ -142,8 +148,10 @@ def _close_month(tenant: AccountState, statement: Statement) -> AccountState:
         closed=statement,
         soft_gpu_ms=_later(tenant.soft_gpu_ms, following.name),
         adjustments=Map({name: month for name, month in known if month >= statement.period}),
+        adjusted=Map({month: n for month, n in counts if month >= statement.period}),
         issued=tenant.issued.set(statement.period, Map(issued)) if issued else tenant.issued,
         invoices=tenant.invoices + len(issued),
+        prepaid=use_up(tenant.prepaid, statement.bills),
     )
 
 
@@ -160,14 +168,34 @@ def _credit_invoice(tenant: AccountState, event: CreditNoteIssued) -> AccountSta
     if invoice is not None:
         credited = replace(invoice, credited_micro=invoice.credited_micro - note.net_micro)
         of_month = of_month.set(note.adjustment.currency, credited)
+    adjusted = _with_adjustment(tenant, note.adjustment.reference, period_of(note.issued_at).name)
     return replace(
-        tenant,
-        adjustments=tenant.adjustments.set(
-            note.adjustment.reference, period_of(note.issued_at).name
-        ),
+        adjusted,
         issued=tenant.issued.set(event.period, of_month),
         credit_notes=tenant.credit_notes + 1,
     )
+
+
+def _with_adjustment(tenant: AccountState, reference: str, month: str) -> AccountState:
+    count = tenant.adjusted.get(month, 0)
+    return replace(
+        tenant,
+        adjustments=tenant.adjustments.set(reference, month),
+        adjusted=tenant.adjusted.set(month, count + 1),
+    )
+
+
+def _prepaid(
+    balances: Map[str, PrepaidBalance], event: PrepaidGranted | PrepaidExpired
+) -> Map[str, PrepaidBalance]:
+    if isinstance(event, PrepaidGranted):
+        granted = PrepaidBalance(credit=event.credit, first_month=event.first_month)
+        return balances.set(event.credit.reference, granted)
+    balance = balances.get(event.reference)
+    if balance is None:
+        return balances
+    expired = balance.expired_micro + event.amount_micro
+    return balances.set(event.reference, replace(balance, expired_micro=expired))
 
 
 def _endpoints(

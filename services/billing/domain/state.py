@@ -12,6 +12,7 @@ from schemas.account import (
 )
 from schemas.billing import (
     BillingTerms,
+    PrepaidCredit,
     PriceBook,
     Statement,
     TaxRate,
@@ -48,6 +49,19 @@ class IssuedInvoice(Struct, frozen=True, kw_only=True):
     credited_micro: Micro = 0
 
 
+class PrepaidBalance(Struct, frozen=True, kw_only=True):
+    """A prepaid credit: `first_month`: the first that it may pay; what was used and has expired."""
+
+    credit: PrepaidCredit
+    first_month: str
+    used_micro: Micro = 0
+    expired_micro: Micro = 0
+
+    @property
+    def left_micro(self) -> Micro:
+        return self.credit.amount_micro - self.used_micro - self.expired_micro
+
+
 class AccountState(Struct, frozen=True, kw_only=True):
     """`deliveries` are the open ones: delivery id → endpoint id.
 
@@ -55,7 +69,8 @@ class AccountState(Struct, frozen=True, kw_only=True):
     being closed. `closed`: the month before. `scheduled`: a plan that is to come.
     `soft_gpu_ms`: month → limit at its end, where it changed, from that which binds `period` on.
     `adjustments`: reference → month, of `closed` and later. `issued`: month → currency →
-    invoice. `invoices`, `credit_notes`: how many there are.
+    invoice. `adjusted`: month → how many of `adjustments`. `invoices`, `credit_notes`: how many
+    there are. `prepaid`: by reference.
     """
 
     terms: PlanTerms
@@ -65,6 +80,7 @@ class AccountState(Struct, frozen=True, kw_only=True):
     endpoints: Map[str, WebhookEndpoint] = Map()
     deliveries: Map[str, str] = Map()
     adjustments: Map[str, str] = Map()
+    adjusted: Map[str, int] = Map()
     period: str
     closes_at: Ms | None
     closed: Statement | None = None
@@ -73,6 +89,7 @@ class AccountState(Struct, frozen=True, kw_only=True):
     issued: Map[str, Map[str, IssuedInvoice]] = Map()
     invoices: int = 0
     credit_notes: int = 0
+    prepaid: Map[str, PrepaidBalance] = Map()
 
 
 class Accounts(Struct, frozen=True, kw_only=True):

@@ -25,8 +25,10 @@ from schemas.billing import (
     InvoiceAdjustment,
 )
 from schemas.envelope import Context, Reason, Rejected, Tick
+from schemas.prepaid import GrantPrepaid
 from schemas.reasons import refusing
 from schemas.units import DAY_MS, PPM, GpuMs, Micro, Ms
+from services.billing.domain import prepaid
 from services.billing.domain.state import ADJUSTMENTS_MAX, AccountState, IssuedInvoice
 from tunery.billing.contract import refuse_contract
 from tunery.billing.currency import is_currency, round_to_minor
@@ -53,7 +55,7 @@ def _moments(tenant: AccountState) -> Iterator[Ms]:
 
 def decide(
     tenant: AccountState,
-    command: AdjustInvoice | CloseInvoice | SetBillingTerms | Tick,
+    command: AdjustInvoice | CloseInvoice | GrantPrepaid | SetBillingTerms | Tick,
     ctx: Context,
     currency: str | None = None,
 ) -> tuple[Event, ...]:
@@ -64,6 +66,8 @@ def decide(
     match command:
         case AdjustInvoice():
             return _adjust(tenant, command, ctx)
+        case GrantPrepaid():
+            return prepaid.grant(tenant.prepaid, command, ctx, currency)
         case CloseInvoice():
             return _close(tenant, command, ctx)
         case SetBillingTerms():
@@ -108,16 +112,21 @@ def _set_terms(
 
 
 def _close(tenant: AccountState, command: CloseInvoice, ctx: Context) -> tuple[Event, ...]:
-    """The first outcome counts. Bills get the tenant's next numbers."""
+    """The first outcome counts. Bills get the tenant's next numbers, and what was prepaid."""
     statement = command.statement
     if tenant.closes_at is not None or statement.period != tenant.period:
         return ()
     due_at = ctx.at + (statement.terms or BillingTerms()).due_days * DAY_MS
-    bills = [
-        _numbered(bill, f"{ctx.key}-{tenant.invoices + count:04}", ctx.at, due_at)
+    bills = tuple(
+        prepaid.pay_bill(
+            _numbered(bill, f"{ctx.key}-{tenant.invoices + count:04}", ctx.at, due_at),
+            tenant.prepaid,
+            statement.period,
+        )
         for count, bill in enumerate(statement.bills, 1)
-    ]
-    return (InvoiceClosed(statement=replace(statement, bills=tuple(bills))),)
+    )
+    following = prepaid.follow_closing(bills, tenant.prepaid, statement.period)
+    return (InvoiceClosed(statement=replace(statement, bills=bills)), *following)
 
 
 def _numbered(bill: Bill, number: str, issued_at: Ms, due_at: Ms) -> Bill:
@@ -127,8 +136,7 @@ def _numbered(bill: Bill, number: str, issued_at: Ms, due_at: Ms) -> Bill:
 def _adjust(tenant: AccountState, command: AdjustInvoice, ctx: Context) -> tuple[Event, ...]:
     """On the bill of its month while that is not being closed; a credit note after that."""
     adjustment, current = command.adjustment, period_of(ctx.at).name
-    wrong = _wrong_adjustment(tenant, adjustment, current)
-    if wrong:
+    if wrong := _wrong_adjustment(tenant, adjustment):
         return wrong
     month = current if command.period is None else command.period
     try:
@@ -137,6 +145,9 @@ def _adjust(tenant: AccountState, command: AdjustInvoice, ctx: Context) -> tuple
         return _reject(errors.MALFORMED, refusing("month_malformed"), "period")
     if month > current:
         return _reject(errors.MALFORMED, refusing("month_not_begun", period=month), "period")
+    counted = current if month < tenant.period else month
+    if tenant.adjusted.get(counted, 0) >= ADJUSTMENTS_MAX:
+        return _reject(errors.ILLEGAL_STATE, refusing("adjustments_at_most", limit=ADJUSTMENTS_MAX))
     if month < tenant.period:
         return _credit(tenant, adjustment, month, ctx)
     if month == tenant.period and tenant.closes_at is None and month != current:
@@ -144,9 +155,7 @@ def _adjust(tenant: AccountState, command: AdjustInvoice, ctx: Context) -> tuple
     return (InvoiceAdjusted(period=month, adjustment=adjustment),)
 
 
-def _wrong_adjustment(
-    tenant: AccountState, adjustment: InvoiceAdjustment, current: str
-) -> tuple[Rejected, ...]:
+def _wrong_adjustment(tenant: AccountState, adjustment: InvoiceAdjustment) -> tuple[Rejected, ...]:
     if (known := tenant.adjustments.get(adjustment.reference)) is not None:
         exists = refusing("adjustment_exists", reference=adjustment.reference, period=known)
         return _reject(errors.ALREADY_EXISTS, exists, "reference")
@@ -155,8 +164,6 @@ def _wrong_adjustment(
         return _reject(errors.MALFORMED, wrong, "amount_micro")
     if not is_currency(adjustment.currency):
         return _reject(errors.MALFORMED, refusing("currency_malformed"), "currency")
-    if sum(month == current for month in tenant.adjustments.values()) >= ADJUSTMENTS_MAX:
-        return _reject(errors.ILLEGAL_STATE, refusing("adjustments_at_most", limit=ADJUSTMENTS_MAX))
     return ()
 
 

@@ -32,6 +32,7 @@ from schemas.envelope import Header, Rejected, Repeated
 from schemas.keys import (
     KeyTerms,
 )
+from schemas.prepaid import PrepaidExpired, PrepaidGranted
 from services.gateway.accounts.tables import (
     DELIVERIES,
     ENDPOINTS,
@@ -100,6 +101,8 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
             | InvoiceAdjusted()
             | BillingTermsSet()
             | CreditNoteIssued()
+            | PrepaidGranted()
+            | PrepaidExpired()
             | Rejected()
             | Repeated()
         ):

@@ -18,6 +18,7 @@ from schemas.account import (
     SuspendTenant,
 )
 from schemas.billing import InvoiceAdjustment
+from schemas.envelope import Message
 from schemas.ids import KEY
 from schemas.keys import (
     KeyTerms,
@@ -65,18 +66,12 @@ router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
 async def create_tenant(body: TenantRequest, deps: WithDeps, admin: Admin) -> TenantResponse:
     """Create a tenant. The response comes when the tenant can submit jobs."""
     version = await _price_version(deps, body.price_version or await _newest_version(deps))
-    await deps.commands.decide(
-        ACCOUNT,
-        body.id,
-        CreateTenant(
-            name=deps.seal.seal(body.id, body.name or body.id),
-            terms=PlanTerms(
-                lane=body.plan, limits=_limits(body.plan, body.limits), price_version=version
-            ),
-        ),
-        actor=_actor(deps, admin, body.id),
+    limits = _limits(body.plan, body.limits)
+    command = CreateTenant(
+        name=deps.seal.seal(body.id, body.name or body.id),
+        terms=PlanTerms(lane=body.plan, limits=limits, price_version=version),
     )
-    return await _in_force(deps, body.id)
+    return await _decided(deps, admin, body.id, command)
 
 
 @router.post("/{tenant}/plan")
@@ -94,26 +89,26 @@ async def change_plan(
         limits=row.limits if keeps_limits else _limits(plan, body.limits),
         price_version=await _price_version(deps, body.price_version or row.price_version),
     )
-    command = SetPlan(terms=terms, start=body.effective)
-    await deps.commands.decide(ACCOUNT, tenant, command, actor=_actor(deps, admin, tenant))
-    return await _in_force(deps, tenant)
+    return await _decided(deps, admin, tenant, SetPlan(terms=terms, start=body.effective))
 
 
 @router.post("/{tenant}/suspend")
 async def suspend_tenant(tenant: str, deps: WithDeps, admin: Admin) -> TenantResponse:
     """Refuse the tenant's submissions and resumptions. What it has submitted goes on."""
     await _tenant(deps, tenant)
-    actor = _actor(deps, admin, tenant)
-    await deps.commands.decide(ACCOUNT, tenant, SuspendTenant(), actor=actor)
-    return await _in_force(deps, tenant)
+    return await _decided(deps, admin, tenant, SuspendTenant())
 
 
 @router.post("/{tenant}/resume")
 async def resume_tenant(tenant: str, deps: WithDeps, admin: Admin) -> TenantResponse:
     """Accept the tenant's submissions and resumptions again."""
     await _tenant(deps, tenant)
-    actor = _actor(deps, admin, tenant)
-    await deps.commands.decide(ACCOUNT, tenant, ResumeTenant(), actor=actor)
+    return await _decided(deps, admin, tenant, ResumeTenant())
+
+
+async def _decided(deps: Deps, admin: Principal, tenant: str, command: Message) -> TenantResponse:
+    """The tenant with what the command changed. Raises ApiError when it is refused."""
+    await deps.commands.decide(ACCOUNT, tenant, command, actor=_actor(deps, admin, tenant))
     return await _in_force(deps, tenant)
 
 

@@ -4,6 +4,7 @@
 * `invoice_routes`, `invoice_reads`, `invoice_responses`: invoices and their lines
 * `invoice_page`: an invoice as HTML
 * `contract_routes`, `contract_terms`: what invoices say, and a contract's terms
+* `prepaid_routes`: credits that were bought in advance
 * `statement_routes`: each slice and credit of a job with the event it comes from
 * `tables`, `projection`: the journal `account` as rows of bills
 * `deps`: whose bills a request is about

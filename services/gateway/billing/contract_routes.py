@@ -25,7 +25,7 @@ async def set_billing_terms(
     tenant: str, body: BillingTermsRequest, deps: WithDeps, admin: Admin
 ) -> BillingTermsResponse:
     """Set what the tenant's invoices say, and its contract's terms. Closed invoices stay."""
-    currency = await _currency(deps, tenant)
+    currency = await currency_of(deps, tenant)
     buyer = None if body.buyer is None else deps.seal.seal(tenant, body.buyer)
     terms = billing_terms(body, buyer, currency)
     actor = deps.seal.seal(tenant, admin.key_id)
@@ -41,7 +41,7 @@ async def retrieve_billing_terms(deps: WithDeps, tenant: Billed) -> BillingTerms
     return billing_terms_response(tenant, terms, deps.unseal(terms.buyer))
 
 
-async def _currency(deps: Deps, tenant: str) -> str:
+async def currency_of(deps: Deps, tenant: str) -> str:
     """That of the tenant's prices. Raises ApiError 404 and 400."""
     row = await deps.views.first(TENANTS, {"id": tenant})
     if row is None:

@@ -39,8 +39,9 @@ def invoice_page(invoice: InvoiceResponse, lines: Sequence[InvoiceLineResponse])
             '<th class="n">GPU-hours</th><th class="n">GPU-hour</th>',
             f'<th class="n">{escape(invoice.currency)}</th></tr></thead><tbody>',
             *map(_row, lines),
-            '</tbody><tfoot><tr><td colspan="4">to pay</td>',
-            f'<td class="n">{_amount(invoice.total_micro)}</td></tr></tfoot></table>',
+            "</tbody><tfoot>",
+            *_totals(invoice),
+            "</tfoot></table>",
             *_monthly(lines),
             *_notes(invoice),
             *_refunds(invoice),
@@ -76,6 +77,18 @@ def _notes(invoice: InvoiceResponse) -> Iterator[str]:
             f"Credit note {note.number}, {_day(note.issued_at)}: {note.reason}, {note.reference}"
         )
         yield f"<p>{escape(words)}: {_amount(note.total_micro)} {escape(invoice.currency)}</p>"
+
+
+def _totals(invoice: InvoiceResponse) -> Iterator[str]:
+    """The total, what was prepaid or is carried forward of it, and what is to be paid."""
+    rows = [("total", invoice.total_micro)]
+    rows += [(f"prepaid, {use.reference}", -use.amount_micro) for use in invoice.prepaid]
+    if invoice.carried_micro:
+        rows.append(("carried forward", invoice.carried_micro))
+    rows.append(("to pay", invoice.due_micro))
+    for name, micro in rows if len(rows) > 2 else rows[-1:]:
+        cell = f'<td class="n">{_amount(micro)}</td>'
+        yield f'<tr><td colspan="4">{escape(name)}</td>{cell}</tr>'
 
 
 def _monthly(lines: Sequence[InvoiceLineResponse]) -> Iterator[str]:

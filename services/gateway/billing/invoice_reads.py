@@ -6,9 +6,9 @@ with: services meet only through Kafka, and a closed invoice is compared with it
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from schemas.billing import BillingTerms, PriceBook
+from schemas.billing import BillingTerms, PriceBook, Statement
 from schemas.units import HOUR_MS
 from services.gateway.accounts.tables import TENANTS, TenantRow
 from services.gateway.billing.tables import (
@@ -24,7 +24,7 @@ from services.gateway.views.table import R, Table
 from services.gateway.web.deps import Deps
 from services.gateway.web.errors import ApiError, invalid, not_found
 from tunery.billing.invoice import Altered, BilledMonth, Invoice, make_invoices
-from tunery.billing.lines import LedgerRow, PriceMissing, select_usage
+from tunery.billing.lines import WHERE_BOOKS_ARE, LedgerRow, PriceMissing, select_usage
 from tunery.billing.periods import BillShare, Period, period, period_of, share_of
 
 PAGE: Final = 10_000
@@ -32,6 +32,39 @@ MONTHS_MAX: Final = 1_200  # a hundred years
 JOBS_MAX: Final = 1_000  # of one query
 INVOICE_ID: Final = re.compile(r"(\d{4}-\d{2})-([A-Z]{3})")
 OFFSET_MAX: Final = 2**62
+NOT_REPRODUCED: Final = "invoice_not_reproduced"
+
+
+class BilledTenant(NamedTuple):
+    """What all invoices of a tenant are made of: its plan, terms, price book, and months."""
+
+    plan: TenantRow
+    terms: BillingTerms
+    book: PriceBook
+    months: Mapping[str, MonthRow]
+
+    @property
+    def closed(self) -> list[Statement]:
+        return [row.statement for row in self.months.values() if row.statement is not None]
+
+
+async def find_tenant(deps: Deps, tenant: str) -> BilledTenant | None:
+    """The tenant, None: there is none. Raises ApiError 500 when its price book is missing."""
+    plan = await deps.views.first(TENANTS, {"id": tenant})
+    if plan is None:
+        return None
+    terms = await deps.views.first(BILLING_TERMS, {"id": tenant})
+    book = await deps.prices.book(plan.price_version)
+    if book is None:
+        missing = f"no price book {plan.price_version!r} on the log; {WHERE_BOOKS_ARE}"
+        raise ApiError(500, NOT_REPRODUCED, missing)
+    rows = await deps.views.page(MONTHS, {"tenant": tenant}, limit=MONTHS_MAX, descending=False)
+    return BilledTenant(
+        plan=plan,
+        terms=BillingTerms() if terms is None else terms.terms,
+        book=book,
+        months={row.id: row for row in rows},
+    )
 
 
 async def find_invoice(deps: Deps, tenant: str, name: str) -> Invoice:
@@ -40,24 +73,20 @@ async def find_invoice(deps: Deps, tenant: str, name: str) -> Invoice:
     if matched is None:
         raise not_found("invoice", name, "invoice_id")
     month = _begun(deps, matched[1], "invoice_id")
-    for invoice in await read_invoices(deps, tenant, month):
+    for invoice in await read_invoices(deps, await find_tenant(deps, tenant), month):
         if invoice.currency == matched[2]:
             return invoice
     raise not_found("invoice", name, "invoice_id")
 
 
-async def read_months(deps: Deps, tenant: str) -> Sequence[MonthRow]:
-    """The tenant's months that are over, oldest first."""
-    return await deps.views.page(MONTHS, {"tenant": tenant}, limit=MONTHS_MAX, descending=False)
-
-
-async def begun_months(deps: Deps, tenant: str, only: str | None = None) -> Sequence[Period]:
+def begun_months(
+    deps: Deps, tenant: BilledTenant | None, only: str | None = None
+) -> Sequence[Period]:
     """The tenant's months, the running one first; or `only` this one. Raises ApiError 400."""
     if only is not None:
         return (_begun(deps, only, "period"),)
-    plan = await deps.views.first(TENANTS, {"id": tenant})
     months: list[Period] = []
-    month = period_of(deps.clock.now_ms() if plan is None else plan.created_at)
+    month = period_of(deps.clock.now_ms() if tenant is None else tenant.plan.created_at)
     while month.first_hour <= deps.clock.now_ms() // HOUR_MS:
         months.append(month)
         month = month.following()
@@ -75,38 +104,34 @@ def _begun(deps: Deps, name: str, param: str) -> Period:
     return month
 
 
-async def read_invoices(deps: Deps, tenant: str, month: Period) -> tuple[Invoice, ...]:
+async def read_invoices(
+    deps: Deps, tenant: BilledTenant | None, month: Period
+) -> tuple[Invoice, ...]:
     """The invoices of a month, one for each currency; none for one before the tenant's first.
 
     Raises ApiError 500 when one is not what was closed, or a price book is missing.
     """
-    plan = await deps.views.first(TENANTS, {"id": tenant})
-    months = {row.id: row for row in await read_months(deps, tenant)}
-    if plan is None or month.name < period_of(plan.created_at).name:
+    if tenant is None or month.name < period_of(tenant.plan.created_at).name:
         return ()
-    closed = [row.statement for row in months.values() if row.statement is not None]
-    rows = await _read_usage(deps, tenant, share_of(month, closed))
-    billed = await _billed_month(deps, plan, month, months.get(month.name))
-    books = await _books(deps, {row.price_version for row in rows} | {plan.price_version})
+    share = share_of(month, tenant.closed)
+    rows = await _read_usage(deps, tenant.plan.id, share)
+    billed = await _billed_month(deps, tenant, month)
+    books = await _books(deps, {row.price_version for row in rows})
     try:
-        return make_invoices(billed, select_usage(rows, share_of(month, closed)), books)
+        return make_invoices(billed, select_usage(rows, share), books)
     except (Altered, PriceMissing) as error:
-        raise ApiError(500, "invoice_not_reproduced", str(error)) from error
+        raise ApiError(500, NOT_REPRODUCED, str(error)) from error
 
 
-async def _billed_month(
-    deps: Deps, plan: TenantRow, month: Period, row: MonthRow | None
-) -> BilledMonth:
+async def _billed_month(deps: Deps, tenant: BilledTenant, month: Period) -> BilledMonth:
+    plan, row = tenant.plan, tenant.months.get(month.name)
     where = {"tenant": plan.id, "period": month.name}
-    own_terms = await deps.views.first(BILLING_TERMS, {"id": plan.id})
-    terms = BillingTerms() if own_terms is None else own_terms.terms
-    book = await deps.prices.book(plan.price_version)
     return BilledMonth(
         tenant=plan.id,
         month=month,
         soft_gpu_ms=plan.limits.soft_gpu_ms if row is None else row.ended.soft_gpu_ms,
-        currency="EUR" if book is None else book.currency,
-        terms=terms if row is None or row.ended.terms is None else row.ended.terms,
+        currency=tenant.book.currency,
+        terms=tenant.terms if row is None or row.ended.terms is None else row.ended.terms,
         adjustments=tuple(entry.adjustment for entry in await _all(deps, ADJUSTMENTS, where)),
         notes=tuple(row.note for row in await _all(deps, CREDIT_NOTES, where)),
         ended=row is not None,

@@ -37,6 +37,14 @@ class CreditNoteResponse(Response):
     total_micro: int
 
 
+class PrepaidUseResponse(Response):
+    """What a prepaid credit pays of an invoice, and what is left of it after that."""
+
+    reference: str
+    amount_micro: int
+    left_micro: int
+
+
 class RefundRuleResponse(Response):
     """Why lines with this `cause` are credited, and how much."""
 
@@ -52,7 +60,8 @@ class InvoiceResponse(ListItem):
     corrected (it has credit notes). `number` and dates are null until it is closed.
     `amount_micro` is the exact sum of use, what contract terms add, and adjustments; with
     `rounding_micro` it is `net_micro`; with the taxes, `total_micro`. `refund_rules` are those of
-    its credited lines.
+    its credited lines. `due_micro` is what is to be paid: the total less `prepaid`; a total below
+    zero is carried forward as a prepaid credit, `carried_micro`. Both are known once it is closed.
     """
 
     id: str
@@ -74,6 +83,9 @@ class InvoiceResponse(ListItem):
     net_micro: int
     taxes: list[TaxResponse]
     total_micro: int
+    prepaid: list[PrepaidUseResponse]
+    carried_micro: int
+    due_micro: int
     credit_notes: list[CreditNoteResponse]
     refund_rules: list[RefundRuleResponse]
 
@@ -132,6 +144,14 @@ def invoice_response(invoice: Invoice, unseal: Unseal) -> InvoiceResponse:
         net_micro=invoice.net_micro,
         taxes=_taxes(invoice.taxes),
         total_micro=invoice.total_micro,
+        prepaid=[
+            PrepaidUseResponse(
+                reference=use.reference, amount_micro=use.amount_micro, left_micro=use.left_micro
+            )
+            for use in invoice.prepaid
+        ],
+        carried_micro=invoice.carried_micro,
+        due_micro=invoice.due_micro,
         credit_notes=[_note(note) for note in invoice.notes],
         refund_rules=[
             RefundRuleResponse(cause=rule.cause, meaning=rule.meaning, given_back=rule.given_back)

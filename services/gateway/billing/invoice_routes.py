@@ -8,7 +8,12 @@ from starlette.responses import HTMLResponse
 
 from services.gateway.billing.deps import Billed
 from services.gateway.billing.invoice_page import SECURITY, invoice_page
-from services.gateway.billing.invoice_reads import begun_months, find_invoice, read_invoices
+from services.gateway.billing.invoice_reads import (
+    begun_months,
+    find_invoice,
+    find_tenant,
+    read_invoices,
+)
 from services.gateway.billing.invoice_responses import (
     InvoiceLineResponse,
     InvoiceResponse,
@@ -38,10 +43,11 @@ async def list_invoices(
     """List invoices, newest first: one for each month and currency; this month is a draft."""
     invoices: list[InvoiceResponse] = []
     passed = after is None
-    for month in await begun_months(deps, tenant, period):
+    billed = await find_tenant(deps, tenant)
+    for month in begun_months(deps, billed, period):
         if not passed and not (after or "").startswith(month.name):
             continue
-        for invoice in await read_invoices(deps, tenant, month):
+        for invoice in await read_invoices(deps, billed, month):
             response = invoice_response(invoice, deps.unseal)
             if passed:
                 invoices.append(response)

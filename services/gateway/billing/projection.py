@@ -1,4 +1,4 @@
-"""`account` → months, adjustments, credit notes and terms of bills."""
+"""`account` → months, adjustments, credit notes, terms and prepaid credits of bills."""
 
 from schemas.account import (
     BillingTermsSet,
@@ -9,15 +9,18 @@ from schemas.account import (
     PeriodEnded,
 )
 from schemas.envelope import Header
+from schemas.prepaid import PrepaidExpired, PrepaidGranted
 from services.gateway.billing.tables import (
     ADJUSTMENTS,
     BILLING_TERMS,
     CREDIT_NOTES,
     MONTHS,
+    PREPAID,
     AdjustmentRow,
     BillingTermsRow,
     CreditNoteRow,
     MonthRow,
+    PrepaidRow,
 )
 from tunery.runtime.verbs import Change
 
@@ -30,7 +33,29 @@ def project_bills(header: Header, event: Event) -> tuple[Change, ...]:
             return (MONTHS.insert(MonthRow(tenant=tenant, id=event.period, ended=event)),)
         case InvoiceClosed(statement=statement):
             key = {"tenant": tenant, "id": statement.period}
-            return (MONTHS.update(key, statement=statement),)
+            uses = [use for bill in statement.bills for use in bill.prepaid]
+            return (
+                MONTHS.update(key, statement=statement),
+                *(
+                    PREPAID.update(
+                        {"tenant": tenant, "id": use.reference}, left_micro=use.left_micro
+                    )
+                    for use in uses
+                ),
+            )
+        case PrepaidGranted(credit=credit, first_month=first_month):
+            granted = PrepaidRow(
+                tenant=tenant,
+                id=credit.reference,
+                at=header.at,
+                credit=credit,
+                first_month=first_month,
+                left_micro=credit.amount_micro,
+            )
+            return (PREPAID.insert(granted),)
+        case PrepaidExpired(reference=reference, amount_micro=amount_micro):
+            key = {"tenant": tenant, "id": reference}
+            return (PREPAID.update(key, left_micro=0, expired_micro=amount_micro),)
         case InvoiceAdjusted(period=period, adjustment=adjustment):
             row = AdjustmentRow(
                 tenant=tenant,

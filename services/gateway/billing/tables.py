@@ -1,10 +1,10 @@
-"""Read models of bills: months, adjustments, credit notes, terms."""
+"""Read models of bills: months, adjustments, credit notes, terms, prepaid credits."""
 
 from typing import Final
 
 from schemas.account import PeriodEnded
-from schemas.billing import BillingTerms, CreditNote, InvoiceAdjustment, Statement
-from schemas.units import Ms
+from schemas.billing import BillingTerms, CreditNote, InvoiceAdjustment, PrepaidCredit, Statement
+from schemas.units import Micro, Ms
 from services.gateway.views.table import Table, TableRow
 
 
@@ -39,7 +39,19 @@ class BillingTermsRow(TableRow):
     terms: BillingTerms
 
 
+class PrepaidRow(TableRow):
+    """A prepaid credit; `id` is its reference. What is neither left nor expired was used."""
+
+    tenant: str
+    at: Ms
+    credit: PrepaidCredit
+    first_month: str
+    left_micro: Micro
+    expired_micro: Micro | None = None
+
+
 MONTHS: Final = Table("months", MonthRow, key=("tenant", "id"), order="id")
 ADJUSTMENTS: Final = Table("adjustments", AdjustmentRow, key=("tenant", "period", "id"), order="id")
 CREDIT_NOTES: Final = Table("credit_notes", CreditNoteRow, key=("tenant", "id"), order="id")
+PREPAID: Final = Table("prepaid", PrepaidRow, key=("tenant", "id"), order="at")
 BILLING_TERMS: Final = Table("billing_terms", BillingTermsRow, key=("id",), order="id")

@@ -4,6 +4,7 @@
 * `requested`, `resolve`: pure; from a request and the facts to a job
 * `routes`, `event_routes`, `checkpoint_routes`, `preview_routes`: OpenAI's URLs
 * `plain_routes`, `plain_bodies`, `plain_responses`: the plain URLs
+* `node_routes`: the machines that run jobs, for operators
 * `deps`: dependencies of these routes
 * `bodies`: bodies of requests
 * `responses`, `cost_responses`, `event_responses`, `checkpoint_responses`, `statuses`: responses

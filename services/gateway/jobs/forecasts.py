@@ -55,7 +55,7 @@ class Forecasts:
 
     async def _read(self, now: Ms) -> None:
         nodes = await self._views.page(NODES, {"state": "alive"}, limit=NODES_MAX)
-        self._slots = sum(node.slots for node in nodes)
+        self._slots = sum(node.slots for node in nodes if node.status == "up")
         self._running = [
             RunningJob(row.spec.slots, left_ms(_expected_ms(row), now - _began_at(row, now)))
             for phase in ON_MACHINES

@@ -6,6 +6,7 @@ from schemas.envelope import Header, Rejected, Repeated
 from schemas.node import (
     BackOffEnded,
     NodeCordoned,
+    NodeForgotten,
     NodeJoined,
     NodeLeaving,
     NodeUncordoned,
@@ -33,7 +34,7 @@ from schemas.pool import (
 )
 from schemas.training import LeaseHardware
 from services.gateway.jobs.event_ids import usage_id
-from services.gateway.jobs.tables import JOBS, NODES, USAGE, NodeRow, UsageRow
+from services.gateway.jobs.tables import JOBS, NODES, USAGE, UsageRow
 from tunery.plan.price import billed_lease
 from tunery.runtime.verbs import Change
 
@@ -43,6 +44,16 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
     match event:
         case NodeRegistered():
             return (_node(header, event),)
+        case NodeJoined():
+            return (NODES.update({"id": event.node_id}, joining=False),)
+        case NodeLeaving():
+            return (NODES.update({"id": event.node_id}, leaving=True),)
+        case NodeCordoned():
+            return (NODES.update({"id": event.node_id}, cordon=event.reason),)
+        case NodeUncordoned():
+            return (NODES.update({"id": event.node_id}, cordon=None),)
+        case NodeForgotten():
+            return (NODES.delete({"id": event.node_id}),)
         case NodeRetired():
             return (NODES.update({"id": event.node_id}, state="retired"),)
         case NodeLost():
@@ -50,7 +61,10 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
         case NodesObserved():
             # a lost node that reports again is alive; silence is projected from NodeLost
             alive = (node for node in event.seen if not node.silent)
-            return tuple(NODES.update({"id": node.node_id}, state="alive") for node in alive)
+            return tuple(
+                NODES.update({"id": node.node_id}, state="alive", seen_at=node.last_seen)
+                for node in alive
+            )
         case UsageSliced() | UsageCredited():
             return (_line(header, event),)
         case PlacementQueued():
@@ -60,11 +74,7 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
         case PlacementClosed():
             return (_queued(event.tenant, event.job_id, None),)
         case (
-            NodeJoined()
-            | NodeLeaving()
-            | NodeCordoned()
-            | NodeUncordoned()
-            | BackOffEnded()
+            BackOffEnded()
             | ObservationsDeferred()
             | WorkKept()
             | WorkForgotten()
@@ -88,15 +98,18 @@ def _queued(tenant: str, job_id: str, queue_sequence: int | None) -> Change:
 
 
 def _node(header: Header, event: NodeRegistered) -> Change:
-    return NODES.insert(
-        NodeRow(
-            id=event.node.node_id,
-            pool=header.key,
-            device=event.node.device,
-            slots=event.node.slots,
-            memory_bytes=event.node.memory_bytes,
-            state="alive",
-        )
+    """All but its cordon: an event that follows says whether it has one."""
+    return NODES.update(
+        {"id": event.node.node_id},
+        pool=header.key,
+        device=event.node.device,
+        slots=event.node.slots,
+        memory_bytes=event.node.memory_bytes,
+        state="alive",
+        joining=event.joining,
+        leaving=False,
+        registered_at=header.at,
+        seen_at=header.at,
     )
 
 

@@ -16,6 +16,7 @@ from schemas.units import GpuMs, MicroGpuMs, Ms, Tokens
 from services.gateway.views.table import Table, TableIndex, TableRow
 
 EventLevel: TypeAlias = Literal["info", "warn", "error"]
+NodeStatus: TypeAlias = Literal["joining", "up", "cordoned", "leaving", "lost", "retired"]
 JOB_ENTRY: Final = ("tenant", "job_id", "id")
 
 
@@ -110,13 +111,35 @@ class CheckpointRow(TableRow):
 
 
 class NodeRow(TableRow):
-    """`state`: alive, lost or retired."""
+    """A node as its newest events leave it.
+
+    state: alive, lost or retired. joining: its agent reads the journal still. leaving: its agent
+    is about to end. cordon: why it gets no new leases. seen_at: its last proof of life on the log.
+    """
 
     pool: str
     device: Device
     slots: int
     memory_bytes: int
     state: str
+    joining: bool | None = None
+    leaving: bool | None = None
+    cordon: Reason | None = None
+    registered_at: Ms | None = None
+    seen_at: Ms | None = None
+
+    @property
+    def status(self) -> NodeStatus:
+        """Where it is in its life."""
+        if self.state == "lost":
+            return "lost"
+        if self.state == "retired":
+            return "retired"
+        if self.leaving:
+            return "leaving"
+        if self.cordon is not None:
+            return "cordoned"
+        return "joining" if self.joining else "up"
 
 
 class UsageRow(TableRow):

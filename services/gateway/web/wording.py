@@ -12,6 +12,7 @@ from schemas.envelope import Reason
 from schemas.model import GLOBAL, ScoreSummary, Verdict
 from schemas.pool import ROLES
 from schemas.reasons import (
+    CordonCode,
     Failure,
     FailureCode,
     FileCode,
@@ -50,6 +51,13 @@ SKIPS: Final[Mapping[SkipCode, str]] = {
     "blob_missing": "a file of it is not in object storage",
     "blob_corrupt": "a file of it has another hash than its name says",
     "unusable": "the training process could not load it",
+}
+CORDONS: Final[Mapping[CordonCode, str]] = {
+    "operator": "An operator took it out of service.",
+    "jobs_failed": (
+        "{jobs} different jobs in a row failed on it. Look at its agent's log, repair it, and "
+        "uncordon it."
+    ),
 }
 ALLOWED: Final = ("limit_", "left_", "budget_")  # names of what there is; the rest is needed
 REFUSALS: Final[Mapping[RefusalCode, str]] = {
@@ -172,6 +180,17 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "of 0 or more."
     ),
     "commitment_out_of_range": "A commitment must be between 1 and {limit} millionths.",
+    "prepaid_exists": (
+        "The reference {reference!r} was used for another prepaid credit. Each payment needs a "
+        "reference of its own."
+    ),
+    "prepaid_at_most": "A tenant has at most {limit} prepaid credits. Some must expire first.",
+    "prepaid_reserved": "The reference {reference!r} begins like those of invoices below zero.",
+    "prepaid_out_of_range": (
+        "A prepaid credit must be above 0, at most {limit} millionths, and whole minor units of "
+        "its currency ({unit_micro} millionths)."
+    ),
+    "prepaid_expired": "{period} is over: a credit that expires then can pay no invoice.",
     "currency_of_another": "The currency {currency!r} is not that of the tenant's prices, {own!r}.",
     # files
     "file_exists": "File {file_id!r} exists already.",
@@ -254,6 +273,7 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "work_hash": "Work {work_id} of job {job_id} has another hash.",
     "incarnation_former": "Node {node_id} runs a newer incarnation already.",
     "slots_at_most": "A node has at most {limit} slots.",
+    "node_in_service": "Node {node_id} is in service. Drain it and stop its agent first.",
     "node_missing": "There is no node {node_id}.",
     "incarnation_unknown": "Node {node_id} is not registered in this incarnation.",
     "lease_not_open": (
@@ -425,6 +445,11 @@ def wait_words(reason: Reason | None) -> str | None:
 def skip_words(reason: Reason) -> str:
     """Why a checkpoint was passed over, as a clause."""
     return _fill(SKIPS, reason)
+
+
+def cordon_words(reason: Reason) -> str:
+    """Why a node gets no new jobs, and what to do."""
+    return _fill(CORDONS, reason)
 
 
 def refusal_words(reason: Reason) -> str:

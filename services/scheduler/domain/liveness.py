@@ -11,7 +11,7 @@ from immutables import Map
 from msgspec import Struct
 from msgspec.structs import replace
 
-from schemas.node import IdleLease, LeaseSeen, NodeSeen
+from schemas.node import IdleLease, LeaseSeen, NodeForgotten, NodeSeen
 from schemas.pool import (
     Event,
     LeaseDraining,
@@ -81,7 +81,7 @@ def fold_event(sights: Sights, pool: str, event: Event, at: Ms) -> Sights:
                 reported_hour=hour_of(at),
             )
             return sights.set((pool, event.node.node_id), sight)
-        case NodeRetired():
+        case NodeRetired() | NodeForgotten():
             key = (pool, event.node_id)
             return sights.delete(key) if key in sights else sights
         case NodeLost():

@@ -6,7 +6,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from schemas import pool
-from schemas.node import NodeLeaving
+from schemas.node import NodeForgotten, NodeLeaving
 from services.trainer.domain.state import Assignment, Grant, NodeState, TargetState
 
 V = TypeVar("V")
@@ -24,6 +24,8 @@ def evolve(state: NodeState, event: pool.Event) -> NodeState:
                 registered=state.registered or mine,
                 replaced=state.replaced or (state.registered and not mine),
             )
+        case NodeForgotten() if event.node_id == state.node_id:
+            return replace(state, forgotten=state.registered)
         case NodeLeaving() if event.node_id == state.node_id:
             return replace(state, leaving=state.registered)
         case pool.WorkKept():

@@ -81,6 +81,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
 
     registered: the pool has accepted this incarnation
     leaving: the pool grants this incarnation nothing more
+    forgotten: the pool knows this incarnation no longer
     replaced: another incarnation registered after this one
     assignments: leases whose member here is not free yet, by lease number
     placements: waiting placements of the pool by job id; a grant refers to one
@@ -91,6 +92,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
     incarnation: str
     registered: bool = False
     leaving: bool = False
+    forgotten: bool = False
     replaced: bool = False
     assignments: Map[int, Assignment] = Map()
     placements: Map[str, Placement] = Map()

@@ -46,6 +46,10 @@ class Replaced(HostStopped):
     """Another agent registered under this node's name; two would fight over the machine."""
 
 
+class Forgotten(Exception):
+    """An operator said that this node is gone for good, and it is not."""
+
+
 class RunningLease(Protocol):
     """What runs under one lease, from its grant to the report that its slots are free."""
 
@@ -103,6 +107,14 @@ class NodeAgent:
 
         Raises Replaced when another agent registers under this name.
         """
+        while True:
+            try:
+                await self._live()
+            except Forgotten:
+                log_event(LOG, logging.WARNING, "node.forgotten", node=self._settings.id)
+
+    async def _live(self) -> None:
+        """The life of one incarnation."""
         self._begin()
         killed = await self._launcher.sweep()
         if killed:
@@ -192,6 +204,8 @@ class NodeAgent:
                 f"another agent registered as {self._state.node_id}; give each its own "
                 "TUNERY_NODE_ID"
             )
+        if self._state.forgotten and not self._is_leaving:
+            raise Forgotten
         if self._state.registered:
             self._registered.set()
         for lease in sorted(self._state.assignments):
@@ -233,7 +247,7 @@ class NodeAgent:
     async def _leave(self) -> None:
         """Tell the pool, drain what runs, kill what is left after the grace period, then retire."""
         self._is_leaving = True
-        self._harden("kill" if self._state.replaced else "drain")
+        self._harden("kill" if self._is_unknown else "drain")
         # What was granted before the pool knew goes back unstarted, so that it is granted again.
         following = KeptTask(self._follow, "agent journal")
         try:
@@ -241,14 +255,19 @@ class NodeAgent:
             await self._drain()
         finally:
             await following.stop()
-        if self._state.registered and not self._state.replaced:
+        if self._state.registered and not self._is_unknown:
             state = self._state
             await self._tell(RetireNode(node_id=state.node_id, incarnation=state.incarnation))
+
+    @property
+    def _is_unknown(self) -> bool:
+        """The pool has no node of this incarnation any more."""
+        return self._state.replaced or self._state.forgotten
 
     async def _end_grants(self) -> None:
         """Return when the pool grants this node nothing more, or after LEAVE_MS_MAX."""
         state = self._state
-        if not state.registered or state.replaced:
+        if not state.registered or self._is_unknown:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_MS_MAX / 1_000):

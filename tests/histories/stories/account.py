@@ -36,7 +36,12 @@ from schemas.account import (
 from schemas.billing import (
     Bill,
     BillingTerms,
+    Commitment,
+    Discount,
     InvoiceAdjustment,
+    Months,
+    OveragePrice,
+    PrepaidCredit,
     PriceBook,
     Statement,
     TaxAmount,
@@ -47,8 +52,10 @@ from schemas.keys import (
     KeyRotation,
     KeyTerms,
 )
+from schemas.prepaid import GrantPrepaid
 from schemas.units import DAY_MS, HOUR_MS
 from tests.histories.recorder import BEGAN, Recorder
+from tunery.billing.periods import period_of
 
 LIMITS = Limits(soft_gpu_ms=HOUR_MS, hard_gpu_ms=2 * HOUR_MS, concurrency=2)
 ID = str(UUID(int=1))
@@ -213,6 +220,54 @@ def an_invoice_that_is_corrected(story: Recorder) -> None:
     )
     story.when(AdjustInvoice(adjustment=credit, period=ended.period))
     story.when(AdjustInvoice(adjustment=credit, period=ended.period))
+
+
+def a_contract_with_prepaid_credits(story: Recorder) -> None:
+    """Discounts, overage, a commitment; credits pay a bill, one expires, a bill is below zero."""
+    tenant(story)
+    months = Months(first="2026-01", last="2030-12")
+    discount = Discount(reference="K-1", rate_ppm=100_000, lane="standard", months=months)
+    least = Commitment(reference="K-2", amount_micro=5_000_000, currency="EUR", months=months)
+    dearer = OveragePrice(gpu_hour_micro=3_000_000, currency="EUR")
+    terms = BillingTerms(
+        seller="Tunery Ltd.", discounts=(discount,), overage=dearer, commitment=least
+    )
+    story.when(SetBillingTerms(terms=terms))
+    surcharge = replace(terms, overage=OveragePrice(surcharge_ppm=250_000))
+    story.when(SetBillingTerms(terms=surcharge))
+    story.when(SetBillingTerms(terms=replace(terms, discounts=(discount, discount))))
+    first = PrepaidCredit(reference="P-1", amount_micro=4_000_000, currency="EUR")
+    story.when(GrantPrepaid(credit=first))
+    story.when(GrantPrepaid(credit=first))
+    story.when(GrantPrepaid(credit=replace(first, amount_micro=1)))
+    month = period_of(BEGAN).name
+    short = PrepaidCredit(reference="P-2", amount_micro=1_000_000, currency="EUR", last_month=month)
+    story.when(GrantPrepaid(credit=short))
+    other = replace(short, reference="P-3", currency="USD", last_month=month)
+    story.when(GrantPrepaid(credit=other))
+    (ended,) = story.when(Tick(), after_ms=35 * DAY_MS)
+    assert isinstance(ended, PeriodEnded)
+    bill = Bill(
+        currency="EUR",
+        gpu_ms=7_440_000,
+        amount_micro=3_000_000,
+        net_micro=3_000_000,
+        taxes=(),
+        total_micro=3_000_000,
+    )
+    below = replace(bill, currency="GBP", net_micro=-500_000, total_micro=-500_000)
+    statement = Statement(
+        period=ended.period,
+        cut=(7, 0, 0, 3, 0, 0, 12, 0),
+        currency="EUR",
+        soft_gpu_ms=ended.soft_gpu_ms,
+        gpu_ms=7_440_000,
+        amount_micro=3_000_000,
+        incarnations=(0,) * 8,
+        bills=(bill, below),
+        terms=ended.terms,
+    )
+    story.when(CloseInvoice(statement=statement))
 
 
 def plans_and_suspension(story: Recorder) -> None:

@@ -3,7 +3,16 @@
 from typing import Any
 
 from schemas.envelope import Source, Tick
-from schemas.node import CordonNode, JoinNode, LeaseSeen, LeaveNode, NodeSeen, UncordonNode
+from schemas.node import (
+    CordonNode,
+    DrainNode,
+    ForgetNode,
+    JoinNode,
+    LeaseSeen,
+    LeaveNode,
+    NodeSeen,
+    UncordonNode,
+)
 from schemas.pool import (
     CloseMode,
     ClosePlacement,
@@ -244,3 +253,20 @@ def nodes_that_fail_and_leave(story: Recorder) -> None:
     story.when(Tick())
     story.when(LeaveNode(node_id="n1", incarnation="n1-1"))
     story.when(RetireNode(node_id="n1", incarnation="n1-1"))
+
+
+def nodes_that_are_forgotten(story: Recorder) -> None:
+    """A lost node is forgotten by order; another one is drained, retires, and is so in time."""
+    story.when(node("n1", 1))
+    story.when(node("n2", 1))
+    story.when(describe(1))
+    story.when(describe(3))
+    story.when(request(1))
+    story.when(request(3))
+    seen(story, "n2", silent=True, after_ms=MINUTE_MS)
+    story.when(ForgetNode(node_id="n2"))
+    story.when(DrainNode(node_id="n1"))
+    story.when(RetireNode(node_id="n1", incarnation="n1-1"))
+    story.when(node("n1", 2))
+    story.when(RetireNode(node_id="n1", incarnation="n1-2"))
+    story.when(Tick(), after_ms=25 * HOUR_MS)

@@ -1,19 +1,21 @@
 """What is due when: drain notices before the cap, kills at their deadlines, silence of agents."""
 
 from itertools import chain
-from typing import Final
+from typing import Final, assert_never
 
 from schemas.envelope import Context
 from schemas.pool import Event
 from schemas.reasons import ending
-from schemas.units import Ms
+from schemas.units import DAY_MS, Ms
 from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.faults import end_back_offs, next_back_off_end
-from services.scheduler.domain.pool.state import Lease, Pool, Pools, open_leases
+from services.scheduler.domain.pool.state import Lease, Node, Pool, Pools, open_leases
 from services.scheduler.domain.pool.usage import cap_ms, notice_ms
 
 DRAIN_MS: Final = 120_000  # from the notice to the kill: a step, a checkpoint, its upload
 START_MS_MAX: Final = 600_000  # from the grant to the start: a base model has to be read
+RETIRED_KEPT_MS: Final = DAY_MS
+LOST_KEPT_MS: Final = 7 * DAY_MS  # a machine under repair keeps its slots, and its name
 UNREPORTED_MS_MAX: Final = 600_000  # from the kill to the agent's report that it is done
 
 
@@ -29,6 +31,19 @@ def due_at(lease: Lease) -> Ms | None:
     if lease.ending is not None and lease.ending.deadline is not None:
         return lease.ending.deadline
     return None
+
+
+def forgotten_at(node: Node) -> Ms | None:
+    """When a node that is gone is forgotten; None: it is not gone."""
+    match node.standing:
+        case "up":
+            return None
+        case "retired":
+            return node.last_seen + RETIRED_KEPT_MS
+        case "lost":
+            return node.last_seen + LOST_KEPT_MS
+        case _:
+            assert_never(node.standing)
 
 
 def is_stuck(lease: Lease, idle_ms: Ms) -> bool:
@@ -55,7 +70,13 @@ def earliest(state: Pools) -> tuple[Ms, str] | None:
     back_offs = (
         (end, key) for key, pool in state.items() if (end := next_back_off_end(pool)) is not None
     )
-    return min(chain(due, refunds, back_offs), default=None)
+    gone = (
+        (forget_at, key)
+        for key, pool in state.items()
+        for node in pool.nodes.values()
+        if (forget_at := forgotten_at(node)) is not None
+    )
+    return min(chain(due, refunds, back_offs, gone), default=None)
 
 
 def tick(pool: Pool, ctx: Context) -> tuple[Event, ...]:

@@ -4,7 +4,7 @@ from typing import assert_never
 
 from schemas import errors
 from schemas.envelope import Context, Rejected, Tick
-from schemas.node import CordonNode, JoinNode, LeaveNode, UncordonNode
+from schemas.node import CordonNode, DrainNode, ForgetNode, JoinNode, LeaveNode, UncordonNode
 from schemas.pool import (
     AttemptEnd,
     ClosePlacement,
@@ -73,8 +73,8 @@ def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...
             return nodes.decide_leaving(pool, command)
         case RetireNode():
             return nodes.decide_retired(pool, command, ctx)
-        case CordonNode() | UncordonNode():
-            return nodes.decide_cordon(pool, command)
+        case CordonNode() | UncordonNode() | DrainNode() | ForgetNode():
+            return nodes.decide_order(pool, command, ctx)
         case ObserveNodes():
             return nodes.decide_observed(pool, command, ctx)
         case DescribeWork():
@@ -94,7 +94,8 @@ def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...
         case ConfirmFreed():
             return reports.decide_freed(pool, command, ctx)
         case Tick():
-            return deadlines.tick(pool, ctx) or nodes.decide_deferred(pool, ctx)
+            due = deadlines.tick(pool, ctx) or nodes.decide_deferred(pool, ctx)
+            return due or nodes.forget_old(pool, ctx)
         case _:
             assert_never(command)
 

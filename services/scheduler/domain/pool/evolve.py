@@ -10,6 +10,7 @@ from schemas.node import (
     BackOffEnded,
     LeaseSeen,
     NodeCordoned,
+    NodeForgotten,
     NodeJoined,
     NodeLeaving,
     NodeSeen,
@@ -96,6 +97,9 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
             return _with_cordon(pool, event.node_id, event.reason)
         case NodeUncordoned():
             return _with_cordon(pool, event.node_id, None)
+        case NodeForgotten():
+            forgotten = replace(pool, nodes=_without(pool.nodes, event.node_id))
+            return _without_deferred(forgotten, (event.node_id,))
         case BackOffEnded():
             return with_back_off_ended(pool, event)
         case WorkKept():

@@ -1,15 +1,18 @@
 """Facts about nodes: an agent starts, leaves in order, or is observed by a watcher."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, assert_never
 
 from schemas import errors
 from schemas.envelope import Context, Rejected
 from schemas.node import (
     CordonNode,
+    DrainNode,
+    ForgetNode,
     JoinNode,
     LeaveNode,
     NodeCordoned,
+    NodeForgotten,
     NodeJoined,
     NodeLeaving,
     NodeSeen,
@@ -28,13 +31,14 @@ from schemas.pool import (
     RegisterNode,
     RetireNode,
 )
-from schemas.reasons import EndCode, cordoning, refusing
+from schemas.reasons import EndCode, cordoning, ending, refusing
 from schemas.units import Ms
 from services.scheduler.domain.pool import closing, deadlines
 from services.scheduler.domain.pool.closing import FACTS_BYTES_MAX
 from services.scheduler.domain.pool.evolve import evolve_pool
 from services.scheduler.domain.pool.state import (
     Lease,
+    Node,
     Pool,
     held_members,
     is_run_by,
@@ -47,6 +51,7 @@ from services.scheduler.domain.pool.usage import whole_hours_ms
 # A lease is missing only from heartbeats of so long after its start: older ones could not list it.
 UNLISTED_MS_MIN: Final[Ms] = 30_000
 NODE_SLOTS_MAX: Final = 256  # what a node says it has; all its leases end in one record
+FORGOTTEN_MAX: Final = 500  # events of one record
 SIGHT_BYTES: Final = 300  # of a node, a lease or an idle lease in an observation, at most
 LeasesByNode: TypeAlias = Mapping[str, Sequence[Lease]]
 
@@ -67,7 +72,12 @@ def decide_registered(pool: Pool, command: RegisterNode, ctx: Context) -> tuple[
         above = refusing("slots_at_most", limit=NODE_SLOTS_MAX)
         return (Rejected(code=errors.MALFORMED, reason=above, param="slots"),)
     ended = _end_leases(pool, described.node_id, ctx, "node_replaced")
-    return (*ended, NodeRegistered(node=described, joining=command.joins))
+    registered = NodeRegistered(node=described, joining=command.joins)
+    if node is None or node.cordon is None:
+        return (*ended, registered)
+    # Said again, so that readers of the log need not know what a restart leaves as it is.
+    still = NodeCordoned(node_id=described.node_id, reason=node.cordon)
+    return (*ended, registered, still)
 
 
 def decide_joined(pool: Pool, command: JoinNode) -> tuple[Event, ...]:
@@ -99,18 +109,66 @@ def decide_retired(pool: Pool, command: RetireNode, ctx: Context) -> tuple[Event
     return (*ended, NodeRetired(node_id=command.node_id))
 
 
-def decide_cordon(pool: Pool, command: CordonNode | UncordonNode) -> tuple[Event, ...]:
+def decide_order(
+    pool: Pool, command: CordonNode | UncordonNode | DrainNode | ForgetNode, ctx: Context
+) -> tuple[Event, ...]:
     """An operator's order; what was ordered already changes nothing."""
-    node = pool.nodes.get(command.node_id)
+    node_id, node = command.node_id, pool.nodes.get(command.node_id)
     if node is None:
-        missing = refusing("node_missing", node_id=command.node_id)
+        missing = refusing("node_missing", node_id=node_id)
         return (Rejected(code=errors.NOT_FOUND, reason=missing, param="node_id"),)
-    reason = cordoning("operator") if isinstance(command, CordonNode) else None
-    if node.cordon == reason:
+    match command:
+        case CordonNode():
+            return _cordon(node)
+        case UncordonNode():
+            return () if node.cordon is None else (NodeUncordoned(node_id=node_id),)
+        case DrainNode():
+            return (*_cordon(node), *_drain(pool, node_id, ctx))
+        case ForgetNode():
+            if node.standing == "up":
+                in_service = refusing("node_in_service", node_id=node_id)
+                return (Rejected(code=errors.ILLEGAL_STATE, reason=in_service),)
+            return forget(pool, node_id, ctx)
+        case _:
+            assert_never(command)
+
+
+def forget(pool: Pool, node_id: str, ctx: Context) -> tuple[Event, ...]:
+    """The node, and what is left of its leases, is gone."""
+    return (*_end_leases(pool, node_id, ctx, "node_lost"), NodeForgotten(node_id=node_id))
+
+
+def forget_old(pool: Pool, ctx: Context) -> tuple[Event, ...]:
+    """Nodes that have been gone for long, such as pods, each of which had a name of its own."""
+    events: list[Event] = []
+    for node_id in sorted(pool.nodes):
+        forget_at = deadlines.forgotten_at(pool.nodes[node_id])
+        if forget_at is not None and forget_at <= ctx.at and len(events) < FORGOTTEN_MAX:
+            events += forget(pool, node_id, ctx)
+    return tuple(events)
+
+
+def _cordon(node: Node) -> tuple[Event, ...]:
+    ordered = cordoning("operator")
+    if node.cordon == ordered:
         return ()
-    if reason is None:
-        return (NodeUncordoned(node_id=command.node_id),)
-    return (NodeCordoned(node_id=command.node_id, reason=reason),)
+    return (NodeCordoned(node_id=node.description.node_id, reason=ordered),)
+
+
+def _drain(pool: Pool, node_id: str, ctx: Context) -> tuple[Event, ...]:
+    """What runs gets its notice; what has not started goes back to the queue."""
+    reason, events = ending("node_drained"), list[Event]()
+    for lease in leases_on(pool, node_id):
+        if lease.closed or lease.killed_at is not None or lease.draining:
+            continue
+        if lease.started_at is None:
+            unstarted = closing.LeaseEnd(0, "not_started", "platform", reason)
+            events.append(closing.kill(lease, "platform", reason))
+            events += closing.close(lease, unstarted)
+        else:
+            deadline = deadlines.drain_deadline(lease, ctx.at)
+            events.append(closing.drain(lease, deadline, "platform", reason))
+    return tuple(events)
 
 
 def decide_observed(pool: Pool, command: ObserveNodes, ctx: Context) -> tuple[Event, ...]:

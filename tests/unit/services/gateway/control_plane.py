@@ -33,7 +33,7 @@ from services.ingest.app import DATASETS
 from services.ingest.react import react_dataset
 from services.registry.app import MODELS
 from services.registry.react import react_model
-from services.scheduler.app import JOBS
+from services.scheduler.app import JOBS, POOLS
 from services.scheduler.react import react_job
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
@@ -208,6 +208,7 @@ def _hosts(
         AggregateHost(others["ingest"], DATASETS),
         Reactor(others["ingest"], DATASET, react_dataset),
         AggregateHost(others["scheduler"], JOBS),
+        AggregateHost(others["scheduler"], POOLS),
         Reactor(others["scheduler"], JOB, react_job),
         AggregateHost(others["registry"], MODELS),
         Reactor(others["registry"], MODEL, react_model),

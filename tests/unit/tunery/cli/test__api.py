@@ -39,6 +39,7 @@ CALLS: Final = [
 CHOSEN: Final[dict[tuple[str, ...], list[str]]] = {  # options without which there is nothing to do
     ("budget", "set"): ["--amount", "1"],
     ("tenant", "plan"): ["--plan", "free"],
+    ("tenant", "prepaid"): ["--amount", "1"],
     ("webhook", "change"): ["--name", "n"],
     ("webhook", "redeliver"): ["del_1"],
 }
@@ -74,7 +75,7 @@ def server() -> Iterator[Answering]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_POST = do_DELETE = _answer  # noqa: N815  # names of http.server
+        do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815  # names of http.server
 
         def log_message(self, *_: object) -> None:
             """Nothing."""
@@ -94,7 +95,7 @@ def called(words: tuple[str, ...], url: str, folder: Path) -> Result:
     rows.write_text("{}\n")
     arguments: list[str] = []
     for parameter in ALL[words].params:
-        is_path = isinstance(parameter.type, click.Path)
+        is_path = isinstance(parameter.type, click.Path | click.File)
         value = str(folder if is_path and not getattr(parameter.type, "file_okay", True) else rows)
         if isinstance(parameter, click.Argument) and parameter.required:
             arguments.append(value if is_path else _choice(parameter))

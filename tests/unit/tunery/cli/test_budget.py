@@ -1,14 +1,10 @@
 """`tunery budget`: what each command asks the API for, with exact amounts."""
 
-import json
 from typing import Any
 
-import httpx
 import pytest
-from click.testing import CliRunner, Result
 
-from tunery.cli.main import main
-from tunery.client import Api
+from tests.unit.tunery.cli.scripted_api import ScriptedApi, page
 
 BUDGET = {
     "id": "key_1",
@@ -28,34 +24,18 @@ BUDGET = {
 }
 
 
-def run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Result, list[httpx.Request]]:
-    seen: list[httpx.Request] = []
-
-    def handle(request: httpx.Request) -> httpx.Response:
-        seen.append(request)
-        listed = {"data": [BUDGET], "has_more": False, "last_id": "key_1"}
-        return httpx.Response(200, json=listed if request.method == "GET" else BUDGET)
-
-    def connected(url: str, key: str) -> Api:
-        return Api(url, key, transport=httpx.MockTransport(handle))
-
-    monkeypatch.setattr("tunery.client.Api", connected)
-    environ = {"OPENAI_BASE_URL": "http://api/v1", "OPENAI_API_KEY": "k"}
-    return CliRunner().invoke(main, ["budget", *words], env=environ), seen
-
-
 @pytest.mark.parametrize(
     ("words", "request_line", "body"),
     [
-        (["set", "--amount", "0.1"], "POST /v1/budgets", {"max_amount_micro": 100_000}),
+        (["set", "--amount", "0.1"], "POST /budgets", {"max_amount_micro": 100_000}),
         (
             ["set", "key_1", "--amount", "40.50", "--gpu-hours", "1.5"],
-            "POST /v1/budgets",
+            "POST /budgets",
             {"key_id": "key_1", "max_amount_micro": 40_500_000, "max_gpu_hours": 1.5},
         ),
-        (["list"], "GET /v1/budgets", None),
-        (["remove"], "DELETE /v1/budgets/tenant", None),
-        (["remove", "key_1", "--json"], "DELETE /v1/budgets/key_1", None),
+        (["list"], "GET /budgets", None),
+        (["remove"], "DELETE /budgets/tenant", None),
+        (["remove", "key_1", "--json"], "DELETE /budgets/key_1", None),
     ],
 )
 def test_commands_ask_for_budgets(
@@ -64,18 +44,19 @@ def test_commands_ask_for_budgets(
     body: dict[str, Any] | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    done, seen = run(words, monkeypatch)
+    api = ScriptedApi(monkeypatch, {request_line: page(BUDGET) if words[0] == "list" else BUDGET})
+    done = api.run("budget", *words)
     assert done.exit_code == 0, done.output
-    assert [f"{request.method} {request.url.path}" for request in seen] == [request_line]
-    assert (json.loads(seen[0].content) if seen[0].content else None) == body
+    assert (api.asked, api.bodies) == ([request_line], [body])
 
 
 @pytest.mark.parametrize("amount", ["0", "-1", "ten", "0.0000001", "NaN", "Infinity"])
 def test_amounts_that_cannot_be_are_refused(amount: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    done, seen = run(["set", "--amount", amount], monkeypatch)
-    assert (done.exit_code, seen) == (2, [])
+    api = ScriptedApi(monkeypatch, {})
+    done = api.run("budget", "set", "--amount", amount)
+    assert (done.exit_code, api.asked) == (2, [])
 
 
 def test_a_budget_needs_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    done, _ = run(["set"], monkeypatch)
+    done = ScriptedApi(monkeypatch, {}).run("budget", "set")
     assert "--amount, --gpu-hours" in done.output

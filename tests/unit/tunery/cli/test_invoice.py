@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from services.gateway.billing.invoice_responses import invoice_response, line_responses
 from tests.unit.services.gateway.billing.test_invoice_responses import sample
-from tunery.cli.invoice import _micro
+from tunery.cli.invoice import micro_of
 from tunery.cli.main import main
 from tunery.client import Api
 
@@ -43,13 +43,13 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str, soft: int | None = None) -
     [("-5.00", -5_000_000), ("0.000001", 1), ("12", 12_000_000), ("1e1", 10_000_000)],
 )
 def test_amounts_are_exact(typed: str, micro: int) -> None:
-    assert _micro(typed) == micro
+    assert micro_of(typed) == micro
 
 
 @pytest.mark.parametrize("typed", ["", "five", "0.0000001", "NaN", "Infinity", "5,00"])
 def test_other_amounts_are_refused(typed: str) -> None:
     with pytest.raises(click.BadParameter, match="at most six decimals"):
-        _micro(typed)
+        micro_of(typed)
 
 
 @pytest.mark.parametrize("soft", [None, 1])

@@ -1,14 +1,12 @@
 """`tunery tenant`: what each command asks the API for."""
 
-import json
 from typing import Any
 
-import httpx
 import pytest
 from click.testing import CliRunner
 
+from tests.unit.tunery.cli.scripted_api import ScriptedApi
 from tunery.cli.main import main
-from tunery.client import Api
 
 TENANT = {
     "id": "acme",
@@ -38,21 +36,11 @@ TENANT = {
 def test_commands_ask_for_changes(
     words: list[str], path: str, body: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[httpx.Request] = []
-
-    def handle(request: httpx.Request) -> httpx.Response:
-        seen.append(request)
-        return httpx.Response(200, json=TENANT)
-
-    def connected(url: str, key: str) -> Api:
-        return Api(url, key, transport=httpx.MockTransport(handle))
-
-    monkeypatch.setattr("tunery.client.Api", connected)
-    environ = {"OPENAI_BASE_URL": "http://api/v1", "OPENAI_API_KEY": "k"}
-    done = CliRunner().invoke(main, ["tenant", *words], env=environ)
+    asked = f"POST /tenants/acme/{path}"
+    api = ScriptedApi(monkeypatch, {asked: TENANT})
+    done = api.run("tenant", *words)
     assert done.exit_code == 0, done.output
-    assert [request.url.path for request in seen] == [f"/v1/tenants/acme/{path}"]
-    assert (json.loads(seen[0].content) if seen[0].content else None) == body
+    assert (api.asked, api.bodies) == ([asked], [body])
     assert "then" in done.output
 
 

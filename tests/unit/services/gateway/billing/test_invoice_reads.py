@@ -20,7 +20,7 @@ from schemas.sealed import Sealed
 from schemas.topics import PARTITIONS
 from schemas.units import HOUR_MS
 from services.gateway.accounts.prices import ViewedPrices
-from services.gateway.billing.invoice_reads import _ledger_row, read_invoices
+from services.gateway.billing.invoice_reads import _ledger_row, find_tenant, read_invoices
 from services.gateway.jobs.tables import USAGE
 from services.gateway.web.deps import Deps
 from services.gateway.web.errors import ApiError
@@ -130,7 +130,7 @@ async def test_each_months_invoice_is_that_of_the_whole_ledger(seed: int) -> Non
     deps = deps_over(with_account(records, closed))
     total = 0
     for month in MONTHS:
-        invoices = await read_invoices(deps, "acme", month)
+        invoices = await read_invoices(deps, await find_tenant(deps, "acme"), month)
         assert invoices == ledger_invoices(month, ledger, closed)
         total += sum(invoice.gpu_ms for invoice in invoices)
     assert total == sum(row.gpu_ms for row in ledger)
@@ -147,12 +147,31 @@ async def test_an_invoice_that_is_not_what_was_closed_is_an_error() -> None:
     )
     row["billable_gpu_ms"] += 1
     with pytest.raises(ApiError) as refused:
-        await read_invoices(deps, "acme", MONTHS[0])
+        await read_invoices(deps, await find_tenant(deps, "acme"), MONTHS[0])
     assert refused.value.code == "invoice_not_reproduced"
 
 
 async def test_there_is_nothing_before_the_tenant_or_without_one() -> None:
     records, closed = history(Random(1))
     deps = deps_over(with_account(records, closed))
-    assert await read_invoices(deps, "acme", period("2026-08")) == ()
-    assert await read_invoices(deps, "nobody", MONTHS[0]) == ()
+    assert await read_invoices(deps, await find_tenant(deps, "acme"), period("2026-08")) == ()
+    assert await read_invoices(deps, await find_tenant(deps, "nobody"), MONTHS[0]) == ()
+
+
+async def test_a_tenant_without_its_price_book_has_no_invoice_in_a_guessed_currency() -> None:
+    records, closed = history(Random(1))
+    records = with_account(records, closed)
+    records["prices"].clear()
+    with pytest.raises(ApiError, match="no price book '2026-11'") as refused:
+        await find_tenant(deps_over(records), "acme")
+    assert refused.value.code == "invoice_not_reproduced"
+
+
+async def test_a_list_of_invoices_reads_what_they_share_once() -> None:
+    records, closed = history(Random(1))
+    deps = deps_over(with_account(records, closed))
+    tenant = await find_tenant(deps, "acme")
+    for table in ("tenants", "months", "billing_terms"):
+        records.pop(table, None)
+    for month in MONTHS:
+        assert await read_invoices(deps, tenant, month)

@@ -1,5 +1,7 @@
 """Given events of `account`, then rows of bills."""
 
+from msgspec.structs import replace
+
 from schemas.account import (
     BillingTermsSet,
     CreditNoteIssued,
@@ -7,8 +9,24 @@ from schemas.account import (
     InvoiceClosed,
     PeriodEnded,
 )
-from schemas.billing import BillingTerms, CreditNote, InvoiceAdjustment, Statement
-from services.gateway.billing.tables import ADJUSTMENTS, BILLING_TERMS, CREDIT_NOTES, MONTHS
+from schemas.billing import (
+    Bill,
+    BillingTerms,
+    CreditNote,
+    InvoiceAdjustment,
+    PrepaidCredit,
+    PrepaidUse,
+    Statement,
+)
+from schemas.prepaid import PrepaidExpired, PrepaidGranted
+from services.gateway.billing.prepaid_routes import prepaid_response
+from services.gateway.billing.tables import (
+    ADJUSTMENTS,
+    BILLING_TERMS,
+    CREDIT_NOTES,
+    MONTHS,
+    PREPAID,
+)
 from tests.unit.services.gateway.view_rows import folded, only
 
 ENDED = PeriodEnded(period="2026-11", soft_gpu_ms=9, before=None)
@@ -33,6 +51,29 @@ def test_a_month_is_over_and_then_closed() -> None:
     assert (
         only(folded("account", ENDED, InvoiceClosed(statement=CLOSED)), MONTHS).statement == CLOSED
     )
+
+
+def test_a_prepaid_credit_is_used_and_expires() -> None:
+    credit = PrepaidCredit(reference="P-1", amount_micro=10, currency="EUR", last_month="2026-11")
+    use = PrepaidUse(reference="P-1", amount_micro=4, left_micro=6)
+    bill = Bill(
+        currency="EUR",
+        gpu_ms=1,
+        amount_micro=4,
+        net_micro=4,
+        taxes=(),
+        total_micro=4,
+        prepaid=(use,),
+    )
+    records = folded(
+        "account",
+        PrepaidGranted(credit=credit, first_month="2026-11"),
+        InvoiceClosed(statement=replace(CLOSED, bills=(bill,))),
+    )
+    assert prepaid_response(only(records, PREPAID)).used_micro == 4
+    folded("account", PrepaidExpired(reference="P-1", amount_micro=6), records=records)
+    shown = prepaid_response(only(records, PREPAID))
+    assert (shown.used_micro, shown.expired_micro, shown.left_micro) == (4, 6, 0)
 
 
 def test_what_is_on_bills_besides_use_has_rows() -> None:

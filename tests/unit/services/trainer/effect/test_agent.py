@@ -13,11 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from schemas import pool, training
-from schemas.node import NodeJoined, NodeLeaving
+from schemas.node import ForgetNode, NodeForgotten, NodeJoined, NodeLeaving
 from schemas.telemetry import Heartbeat
-from schemas.topics import HEARTBEATS, PARTITIONS
+from schemas.topics import HEARTBEATS, PARTITIONS, POOL
 from services.trainer.adapters.processes import ProcessGroups
-from tests.unit.services.trainer.effect.machines import Script, node
+from tests.unit.services.trainer.effect.machines import POOL_NAME, Script, node
 from tests.unit.tunery.runtime.strays import tasks_called
 from tests.unit.tunery.work.samples import STARTED
 from tunery.runtime.blobs.abstract import BlobMissing
@@ -234,6 +234,20 @@ async def test_sched_a16_an_agent_that_leaves_says_so_before_it_frees_a_slot(
     assert left < kinds.index(pool.MemberFreed) < retired
     assert pool.LeaseGranted not in kinds[left:retired]
     assert kinds.count(NodeJoined) == 2
+
+
+async def test_a_node_that_was_forgotten_and_lives_registers_again(tmp_path: Path) -> None:
+    async with node(await memory_servers(), tmp_path, lambda _: Script()) as here:
+        registered = only(await here.until(pool.NodeRegistered), pool.NodeRegistered)
+        assert isinstance(registered, pool.NodeRegistered)
+        incarnation = registered.node.incarnation
+        retire = pool.RetireNode(node_id="a", incarnation=incarnation)
+        for command in (retire, ForgetNode(node_id="a")):
+            await here.runtime.sender.send(POOL, POOL_NAME, "", command)
+        events = await here.until(NodeJoined, count=2)
+        assert NodeForgotten in {type(event) for event in events}
+        await here.request("job1")
+        await here.until(pool.MemberFreed)
 
 
 async def test_sched_a9_a_broken_machine_is_reported_as_a_bad_node(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Message, Rejected, Tick
-from schemas.node import JoinNode, LeaseSeen, LeaveNode, NodeSeen
+from schemas.node import DrainNode, ForgetNode, JoinNode, LeaseSeen, LeaveNode, NodeSeen
 from schemas.pool import (
+    LeaseDraining,
     LeaseGranted,
     LeaseKilled,
     LeaseMember,
@@ -28,7 +29,7 @@ from schemas.topics import MESSAGE_BYTES_MAX
 from schemas.units import HOUR_MS
 from services.scheduler.app import POOLS
 from services.scheduler.domain.liveness import OBSERVED_MAX
-from services.scheduler.domain.pool.deadlines import earliest
+from services.scheduler.domain.pool.deadlines import RETIRED_KEPT_MS, earliest
 from services.scheduler.domain.pool.nodes import NODE_SLOTS_MAX, UNLISTED_MS_MIN
 from services.scheduler.domain.pool.state import Lease, Node, Pool, lease_key
 from simulator.control_plane.samples import MINUTE, POOL, T0, TRAINED, checkpoint, node, request
@@ -258,6 +259,45 @@ def test_only_the_agent_of_a_node_joins_and_leaves(kind: type[JoinNode | LeaveNo
 def test_a_node_has_no_more_slots_than_one_record_can_end() -> None:
     (refused,) = pool().when(node(slots=NODE_SLOTS_MAX + 1))
     assert (refused.code, refused.reason.code) == (errors.MALFORMED, "slots_at_most")
+
+
+def test_a_drained_node_gives_its_work_back_with_a_credit_and_gets_nothing_new() -> None:
+    decider = pool().accept(node(slots=2), request(), begun(), request("ftjob-2"))
+    decider.at += 5 * MINUTE
+    events = decider.when(DrainNode(node_id="a"))
+    assert names(events) == ["NodeCordoned", "LeaseDraining", "LeaseKilled", "PlacementClosed"]
+    assert (of(events, LeaseDraining).ended_by, end_of(events).outcome) == (
+        "platform",
+        "not_started",
+    )
+    assert decider.when(DrainNode(node_id="a")) == ()
+    ended = decider.when(exited(elapsed_ms=6 * MINUTE))
+    assert (end_of(ended).outcome, end_of(ended).ended_by) == ("preempted", "platform")
+    assert end_of(ended).lost_gpu_ms == end_of(ended).billable_gpu_ms > 0, "it had no checkpoint"
+    assert names(decider.when(request("ftjob-3"))) == ["PlacementQueued", "WaitExplained"]
+
+
+def test_a_node_in_service_is_not_forgotten_and_a_lost_one_with_all_that_it_held() -> None:
+    decider = running()
+    (refused,) = decider.when(ForgetNode(node_id="a"))
+    assert (refused.code, refused.reason.code) == (errors.ILLEGAL_STATE, "node_in_service")
+    decider.at += MINUTE
+    decider.accept(listed(T0, 0, silent=True))
+    assert names(decider.when(ForgetNode(node_id="a"))) == ["MemberFreed", "NodeForgotten"]
+    state = decider.state[POOL]
+    assert (len(state.nodes), len(state.leases)) == (0, 0)
+    assert decider.refolded() == decider.state
+
+
+def test_nodes_that_are_gone_are_forgotten_in_time() -> None:
+    decider = pool().accept(node("a"), node("b", "b-1"))
+    decider.accept(RetireNode(node_id="a", incarnation=ALIVE))
+    due = earliest(decider.state)
+    assert due == (T0 + RETIRED_KEPT_MS, POOL)
+    decider.at = T0 + RETIRED_KEPT_MS
+    assert names(decider.when(Tick())) == ["NodeForgotten"]
+    assert list(decider.state[POOL].nodes) == ["b"]
+    assert earliest(decider.state) is None
 
 
 NODES, SLOTS, STARTED_AT = 300, 8, T0 - 30 * MINUTE

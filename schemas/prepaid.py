@@ -1,0 +1,38 @@
+"""Messages of `account` about prepaid credits."""
+
+from schemas.billing import PrepaidCredit
+from schemas.envelope import Message
+from schemas.units import Micro
+
+
+# --- commands
+class GrantPrepaid(Message):
+    """The tenant has paid in advance.
+
+    credit: what; its reference is used once.
+    """
+
+    credit: PrepaidCredit
+
+
+# --- events
+class PrepaidGranted(Message):
+    """The tenant has a prepaid credit.
+
+    credit: what was paid in advance.
+    first_month: the first month whose invoice it may pay.
+    """
+
+    credit: PrepaidCredit
+    first_month: str
+
+
+class PrepaidExpired(Message):
+    """Nothing is left of a prepaid credit: its last month is closed.
+
+    reference: the credit.
+    amount_micro: that was left.
+    """
+
+    reference: str
+    amount_micro: Micro

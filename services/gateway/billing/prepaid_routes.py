@@ -1,0 +1,97 @@
+"""Prepaid credits: `/v1/tenants/{id}/prepaid`, for operators, and `/v1/billing/prepaid`."""
+
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from schemas.billing import PrepaidCredit
+from schemas.prepaid import GrantPrepaid
+from schemas.topics import ACCOUNT
+from services.gateway.accounts.bodies import Reference
+from services.gateway.billing.contract_routes import currency_of
+from services.gateway.billing.contract_terms import Amount, Currency, Month
+from services.gateway.billing.deps import Billed
+from services.gateway.billing.tables import PREPAID, PrepaidRow
+from services.gateway.web.bodies import Body
+from services.gateway.web.deps import Admin, WithDeps
+from services.gateway.web.errors import not_found
+from services.gateway.web.pages import After, page
+from services.gateway.web.responses import ListItem, Page, listing, seconds
+
+LIMIT: Final = 100
+LIMIT_MAX: Final = 1_000
+router = APIRouter(tags=["billing"])
+
+
+class PrepaidRequest(Body):
+    """Money that was paid in advance; `amount_micro` in whole minor units of the currency."""
+
+    reference: Reference
+    amount_micro: Amount
+    currency: Currency | None = Field(default=None, description="by default the tenant's")
+    last_month: Month | None = Field(
+        default=None, description="the last month whose invoice it may pay, like 2027-10"
+    )
+
+
+class PrepaidResponse(ListItem):
+    """`id`: its reference. `amount_micro` is `used_micro`, `expired_micro` and `left_micro`."""
+
+    id: str
+    object: Literal["prepaid_credit"] = "prepaid_credit"
+    created_at: int
+    amount_micro: int
+    currency: str
+    first_month: str
+    last_month: str | None
+    used_micro: int
+    expired_micro: int
+    left_micro: int
+
+
+@router.post("/v1/tenants/{tenant}/prepaid", status_code=201)
+async def grant_prepaid(
+    tenant: str, body: PrepaidRequest, deps: WithDeps, admin: Admin
+) -> PrepaidResponse:
+    """Record money that the tenant has paid in advance; the same once more changes nothing."""
+    credit = PrepaidCredit(
+        reference=body.reference,
+        amount_micro=body.amount_micro,
+        currency=body.currency or await currency_of(deps, tenant),
+        last_month=body.last_month,
+    )
+    actor = deps.seal.seal(tenant, admin.key_id)
+    await deps.commands.decide(ACCOUNT, tenant, GrantPrepaid(credit=credit), actor=actor)
+    row = await deps.views.first(PREPAID, {"tenant": tenant, "id": body.reference})
+    if row is None:
+        raise not_found("prepaid credit", body.reference, "reference")
+    return prepaid_response(row)
+
+
+@router.get("/v1/billing/prepaid")
+async def list_prepaid(
+    deps: WithDeps,
+    tenant: Billed,
+    after: After = None,
+    limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT,
+) -> Page[PrepaidResponse]:
+    """List prepaid credits, the newest first, with what is used, expired and left of each."""
+    rows, more = await page(deps.views, PREPAID, {"tenant": tenant}, limit=limit, after=after)
+    return listing(Page[PrepaidResponse], [prepaid_response(row) for row in rows], more)
+
+
+def prepaid_response(row: PrepaidRow) -> PrepaidResponse:
+    """A prepaid credit as it is now."""
+    credit, expired = row.credit, row.expired_micro or 0
+    return PrepaidResponse(
+        id=row.id,
+        created_at=seconds(row.at),
+        amount_micro=credit.amount_micro,
+        currency=credit.currency,
+        first_month=row.first_month,
+        last_month=credit.last_month,
+        used_micro=credit.amount_micro - expired - row.left_micro,
+        expired_micro=expired,
+        left_micro=row.left_micro,
+    )

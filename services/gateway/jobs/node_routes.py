@@ -1,0 +1,109 @@
+"""`/v1/nodes`, for operators: the machines that run jobs, and orders that concern them."""
+
+from typing import Final, Literal
+
+from fastapi import APIRouter
+
+from schemas.envelope import Message
+from schemas.node import CordonNode, DrainNode, ForgetNode, UncordonNode
+from schemas.topics import POOL
+from schemas.training import Device
+from services.gateway.jobs.tables import NODES, NodeRow, NodeStatus
+from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
+from services.gateway.web.errors import not_found
+from services.gateway.web.responses import Deleted, ListItem, Page, listing
+from services.gateway.web.wording import cordon_words
+
+NODES_MAX: Final = 10_000
+router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
+
+
+class NodeResponse(ListItem):
+    """A machine with an agent. Only a node that is `up` gets new jobs.
+
+    `code` and `reason`: why it is cordoned. `memory_bytes`: of the machine (cpu) or of one device
+    (cuda). `seen_at`: its last proof of life on the log, which is written every hour and when
+    something changes.
+    """
+
+    id: str
+    object: Literal["node"] = "node"
+    pool: str
+    status: NodeStatus
+    code: str | None
+    reason: str | None
+    device: Device
+    slots: int
+    memory_bytes: int
+    registered_at: int | None
+    seen_at: int | None
+
+
+@router.get("")
+async def list_nodes(deps: WithDeps, admin: Admin) -> Page[NodeResponse]:
+    """List all nodes by name. There are no pages."""
+    rows = await deps.views.page(NODES, {}, limit=NODES_MAX, descending=False)
+    return listing(Page[NodeResponse], [_response(row) for row in rows], False)
+
+
+@router.get("/{node_id}")
+async def retrieve_node(node_id: str, deps: WithDeps, admin: Admin) -> NodeResponse:
+    return _response(await _row(deps, node_id))
+
+
+@router.post("/{node_id}/cordon")
+async def cordon_node(node_id: str, deps: WithDeps, admin: Admin) -> NodeResponse:
+    """Give the node no new jobs, also not after a restart of its agent. What runs goes on."""
+    return await _order(deps, admin, node_id, CordonNode(node_id=node_id))
+
+
+@router.post("/{node_id}/uncordon")
+async def uncordon_node(node_id: str, deps: WithDeps, admin: Admin) -> NodeResponse:
+    """Give the node new jobs again. Jobs that failed on it before count no more."""
+    return await _order(deps, admin, node_id, UncordonNode(node_id=node_id))
+
+
+@router.post("/{node_id}/drain")
+async def drain_node(node_id: str, deps: WithDeps, admin: Admin) -> NodeResponse:
+    """Cordon the node, and let what runs there write a checkpoint and go on elsewhere."""
+    return await _order(deps, admin, node_id, DrainNode(node_id=node_id))
+
+
+@router.delete("/{node_id}")
+async def forget_node(node_id: str, deps: WithDeps, admin: Admin) -> Deleted:
+    """Remove a node that is lost or retired, and will not come back. Its slots are gone."""
+    row = await _row(deps, node_id)
+    await _decide(deps, admin, row, ForgetNode(node_id=node_id))
+    return Deleted(id=node_id, object="node")
+
+
+async def _order(deps: Deps, admin: Principal, node_id: str, order: Message) -> NodeResponse:
+    await _decide(deps, admin, await _row(deps, node_id), order)
+    return _response(await _row(deps, node_id))
+
+
+async def _decide(deps: Deps, admin: Principal, row: NodeRow, order: Message) -> None:
+    actor = deps.seal.seal(admin.tenant, admin.key_id)
+    await deps.commands.decide(POOL, row.pool, order, actor=actor)
+
+
+async def _row(deps: Deps, node_id: str) -> NodeRow:
+    row = await deps.views.first(NODES, {"id": node_id})
+    if row is None:
+        raise not_found("node", node_id, "node_id")
+    return row
+
+
+def _response(row: NodeRow) -> NodeResponse:
+    return NodeResponse(
+        id=row.id,
+        pool=row.pool,
+        status=row.status,
+        code=None if row.cordon is None else row.cordon.code,
+        reason=None if row.cordon is None else cordon_words(row.cordon),
+        device=row.device,
+        slots=row.slots,
+        memory_bytes=row.memory_bytes,
+        registered_at=row.registered_at,
+        seen_at=row.seen_at,
+    )

@@ -1,0 +1,65 @@
+"""Nodes, as operators see them and take them out of service."""
+
+import asyncio
+from typing import Any
+
+from schemas.node import JoinNode
+from schemas.pool import RetireNode
+from schemas.topics import POOL
+from simulator.control_plane.samples import node
+from tests.unit.services.gateway.control_plane import ControlPlane
+
+
+async def known(api: ControlPlane, status: str, node_id: str = "a") -> dict[str, Any]:
+    """The node once it has this status."""
+    async with asyncio.timeout(5):
+        while True:
+            shown: dict[str, Any] = (await api.api.get(f"/v1/nodes/{node_id}")).json()
+            if shown.get("status") == status:
+                return shown
+            await asyncio.sleep(0.01)
+
+
+async def send(api: ControlPlane, body: Any) -> None:
+    await api.runtime.sender.send(POOL, "default", "", body)
+
+
+async def test_a_node_is_listed_from_its_registration_to_its_end(api: ControlPlane) -> None:
+    registered = node("a", "a-1", 8)
+    await send(api, type(registered)(node=registered.node, joins=True))
+    shown = await known(api, "joining")
+    assert (shown["slots"], shown["device"], shown["pool"]) == (8, "cpu", "default")
+    await send(api, JoinNode(node_id="a", incarnation="a-1"))
+    await known(api, "up")
+    assert [entry["id"] for entry in (await api.api.get("/v1/nodes")).json()["data"]] == ["a"]
+    refused = await api.api.delete("/v1/nodes/a")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "illegal_state")
+    await send(api, RetireNode(node_id="a", incarnation="a-1"))
+    await known(api, "retired")
+    gone = await api.api.delete("/v1/nodes/a")
+    assert gone.json() == {"id": "a", "object": "node", "deleted": True}
+    assert (await api.api.get("/v1/nodes/a")).status_code == 404
+
+
+async def test_orders_are_shown_at_once_and_survive_a_restart_of_the_agent(
+    api: ControlPlane,
+) -> None:
+    await send(api, node("a", "a-1", 8))
+    await known(api, "up")
+    for order in ("cordon", "drain", "drain"):
+        answer = await api.api.post(f"/v1/nodes/a/{order}")
+        assert (answer.status_code, answer.json()["status"]) == (200, "cordoned")
+        assert answer.json()["code"] == "operator"
+    await send(api, node("a", "a-2", 4))
+    async with asyncio.timeout(5):
+        while (await known(api, "cordoned"))["slots"] != 4:  # noqa: ASYNC110  # as above
+            await asyncio.sleep(0.01)
+    answer = await api.api.post("/v1/nodes/a/uncordon")
+    assert (answer.json()["status"], answer.json()["reason"]) == ("up", None)
+
+
+async def test_nodes_are_for_operators_and_unknown_ones_are_missing(api: ControlPlane) -> None:
+    client = await api.tenant()
+    assert (await client.get("/v1/nodes")).status_code == 403
+    assert (await client.post("/v1/nodes/a/drain")).status_code == 403
+    assert (await api.api.post("/v1/nodes/z/drain")).status_code == 404

@@ -1,0 +1,38 @@
+"""`tunery doctor`: fixes are printed as they are, and decide the exit code."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tunery.cli import doctor
+from tunery.cli.main import main
+from tunery.local.doctor import Diagnosis
+from tunery.local.paths import DataDir
+
+WELL = Diagnosis("python", "3.11.7 [/usr/bin]")
+ILL = Diagnosis("kafka", "missing at /x", "run `make setup` [again], and read " + "x" * 200)
+
+
+@pytest.mark.parametrize(("findings", "exit_code"), [((WELL,), 0), ((WELL, ILL), 1), ((ILL,), 1)])
+def test_one_thing_that_is_missing_fails(
+    findings: tuple[Diagnosis, ...],
+    exit_code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def examine(folders: DataDir) -> Iterator[Diagnosis]:
+        assert folders.root == tmp_path
+        yield from findings
+
+    monkeypatch.setattr(doctor, "examine", examine)
+    done = CliRunner().invoke(main, ["doctor", "--data-dir", str(tmp_path)])
+    assert done.exit_code == exit_code
+    for finding in findings:
+        assert finding.detail in done.output, "details are no markup"
+        assert f"    fix: {finding.fix}\n" in done.output or not finding.fix, "and can be copied"
+    done = CliRunner().invoke(main, ["doctor", "--data-dir", str(tmp_path), "--json"])
+    assert done.exit_code == exit_code
+    assert [each["fix"] for each in json.loads(done.output)] == [each.fix for each in findings]

@@ -1,0 +1,68 @@
+"""`tunery node`: what each command asks the API for, and what it prints."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner, Result
+
+from tunery.cli.main import main
+from tunery.client import Api
+
+NODE: dict[str, Any] = {
+    "id": "gpu-07",
+    "object": "node",
+    "pool": "default",
+    "status": "cordoned",
+    "code": "jobs_failed",
+    "reason": "3 different jobs in a row failed on it.",
+    "device": "cuda",
+    "slots": 8,
+    "memory_bytes": 80_000_000_000,
+    "registered_at": 1_762_700_400_000,
+    "seen_at": 1_762_700_400_000,
+}
+
+
+def run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Result, list[httpx.Request]]:
+    seen: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        listed = {"data": [NODE], "has_more": False, "last_id": "gpu-07"}
+        return httpx.Response(200, json=listed if request.method == "GET" else NODE)
+
+    def connected(url: str, key: str) -> Api:
+        return Api(url, key, transport=httpx.MockTransport(handle))
+
+    monkeypatch.setattr("tunery.client.Api", connected)
+    environ = {"OPENAI_BASE_URL": "http://api/v1", "OPENAI_API_KEY": "k"}
+    return CliRunner().invoke(main, ["node", *words], env=environ), seen
+
+
+def test_nodes_are_listed_with_status_and_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, (request,) = run(["list"], monkeypatch)
+    assert (done.exit_code, request.url.path) == (0, "/v1/nodes")
+    assert "cordoned" in done.output
+    assert "80 GB" in done.output
+    assert "2025-11-09 15:00:00" in done.output
+    assert "jobs in a row failed" in done.output
+    done, _ = run(["list", "--json"], monkeypatch)
+    assert json.loads(done.output) == [NODE]
+
+
+@pytest.mark.parametrize("order", ["cordon", "uncordon", "drain"])
+def test_an_order_is_sent_and_its_outcome_shown(
+    order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, (request,) = run([order, "gpu-07"], monkeypatch)
+    path = f"/v1/nodes/gpu-07/{order}"
+    assert (done.exit_code, request.method, request.url.path) == (0, "POST", path)
+    assert "cordoned" in done.output
+
+
+def test_a_node_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, (request,) = run(["forget", "gpu-07"], monkeypatch)
+    assert (done.exit_code, request.method, request.url.path) == (0, "DELETE", "/v1/nodes/gpu-07")
+    assert "forgotten" in done.output

@@ -1,0 +1,92 @@
+"""`tunery up`: which services start, and where the key is printed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tunery.cli.main import main
+from tunery.local import lifecycle, ports, secrets
+from tunery.local.paths import DataDir
+from tunery.local.stack import AGENT, EXPORTER, SERVICES
+from tunery.local.state import StackState
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The services of each stack that was started in the background; it is ready at once."""
+    folders, started = DataDir(tmp_path), list[tuple[str, ...]]()
+    folders.create()
+    ports.assign(folders.ports, lambda _: None, ports.ANY)
+    secrets.load_or_create(folders.secrets)
+
+    def detach(root: Path, services: tuple[str, ...], watch: Callable[[StackState], None]) -> None:
+        assert root == tmp_path
+        watch(StackState())
+        started.append(services)
+
+    monkeypatch.setattr(lifecycle, "detach", detach)
+    return started
+
+
+@pytest.mark.parametrize(
+    ("words", "services"),
+    [
+        ([], SERVICES),
+        (["--no-agent"], tuple(name for name in SERVICES if name != AGENT)),
+        (["--service", "gateway", "--service", "eval"], ("gateway", "eval")),
+        (["--exports"], (*SERVICES, EXPORTER)),
+        (["--service", "gateway", "--exports"], ("gateway", EXPORTER)),
+        (["--no-services"], ()),
+        (["--no-services", "--exports"], (EXPORTER,)),
+        (["--service", AGENT, "--no-agent"], ()),
+    ],
+)
+def test_options_select_the_services(
+    words: list[str],
+    services: tuple[str, ...],
+    tmp_path: Path,
+    started: list[tuple[str, ...]],
+) -> None:
+    done = CliRunner().invoke(main, ["up", "--detach", "--data-dir", str(tmp_path), *words])
+    assert done.exit_code == 0, done.output
+    assert started == [services]
+    has_api = "gateway" in services
+    assert ("OPENAI_BASE_URL" in done.output, "there is no HTTP API" in done.output) == (
+        has_api,
+        not has_api,
+    )
+
+
+def test_stdout_is_one_json_object(tmp_path: Path, started: list[tuple[str, ...]]) -> None:
+    words = ["up", "--detach", "--json", "--data-dir", str(tmp_path)]
+    answer = json.loads(CliRunner().invoke(main, words).stdout)
+    folders = DataDir(tmp_path)
+    url = f"http://127.0.0.1:{ports.read(folders.ports)['gateway']}"
+    assert (answer["api_url"], answer["openai_base_url"]) == (url, f"{url}/v1")
+    assert answer["admin_key"] == secrets.load(folders.secrets).admin_key
+    answer = json.loads(CliRunner().invoke(main, [*words, "--no-services"]).stdout)
+    assert (answer["api_url"], answer["openai_base_url"]) == (None, None)
+    assert started == [SERVICES, ()]
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+def test_a_key_is_never_written_to_a_log(
+    in_background: bool, tmp_path: Path, started: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Output of a stack in the background goes to the supervisor's log."""
+
+    async def ready_at_once(
+        _root: Path, _services: object, _print: object, on_ready: Callable[[object], None]
+    ) -> None:
+        on_ready(None)
+
+    monkeypatch.setattr(lifecycle, "run_until_stopped", ready_at_once)
+    words = ["up", "--data-dir", str(tmp_path), *(["--in-background"] if in_background else [])]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    key = secrets.load(DataDir(tmp_path).secrets).admin_key
+    assert (key in done.output) is not in_background
+    assert started == []

@@ -1,0 +1,101 @@
+"""`tunery node`: shows the machines that run jobs, and takes them out of service."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from tunery.cli import _api, _options
+from tunery.local.paths import DataDir
+
+EPILOG = """\
+\b
+Examples:
+  tunery node list
+  tunery node drain gpu-07
+  tunery node uncordon gpu-07
+  tunery node forget gpu-07
+"""
+
+
+@click.group("node", cls=_options.Noun, epilog=EPILOG)
+def command() -> None:
+    """Show nodes, and take them out of service (admin key)."""
+
+
+@command.command("list")
+@_options.data_dir
+@_options.as_json
+def list_nodes(folders: DataDir, as_json: bool) -> None:
+    """List nodes with their status and, where they get no jobs, why."""
+    with _api.connect(folders) as api:
+        _api.show(
+            api.nodes(),
+            as_json,
+            ("node", "pool", "status", "slots", "device", "memory", "seen", "reason"),
+            lambda node: (
+                node["id"],
+                node["pool"],
+                node["status"],
+                node["slots"],
+                node["device"],
+                f"{node['memory_bytes'] / 1e9:.0f} GB",
+                _moment(node["seen_at"]),
+                node["reason"] or "",
+            ),
+        )
+
+
+@command.command()
+@click.argument("node")
+@_options.data_dir
+@_options.as_json
+def cordon(node: str, folders: DataDir, as_json: bool) -> None:
+    """Give NODE no new jobs; what runs there goes on."""
+    _order(folders, node, "cordon", as_json)
+
+
+@command.command()
+@click.argument("node")
+@_options.data_dir
+@_options.as_json
+def uncordon(node: str, folders: DataDir, as_json: bool) -> None:
+    """Give NODE new jobs again."""
+    _order(folders, node, "uncordon", as_json)
+
+
+@command.command()
+@click.argument("node")
+@_options.data_dir
+@_options.as_json
+def drain(node: str, folders: DataDir, as_json: bool) -> None:
+    """Cordon NODE, and let its jobs write a checkpoint and go on elsewhere."""
+    _order(folders, node, "drain", as_json)
+
+
+@command.command()
+@click.argument("node")
+@_options.data_dir
+@_options.as_json
+def forget(node: str, folders: DataDir, as_json: bool) -> None:
+    """Remove NODE, which is lost or retired and will not come back."""
+    with _api.connect(folders) as api:
+        forgotten = api.forget_node(node)
+    _api.show_one(forgotten, as_json, [("node", node), ("status", "forgotten")])
+
+
+def _order(folders: DataDir, node: str, order: str, as_json: bool) -> None:
+    with _api.connect(folders) as api:
+        shown = api.order_node(node, order)
+    _api.show_one(shown, as_json, _fields(shown))
+
+
+def _fields(node: dict[str, Any]) -> list[tuple[str, object]]:
+    fields: list[tuple[str, object]] = [("node", node["id"]), ("status", node["status"])]
+    return [*fields, ("reason", node["reason"])] if node["reason"] else fields
+
+
+def _moment(at_ms: int | None) -> str:
+    if at_ms is None:
+        return ""
+    return datetime.fromtimestamp(at_ms // 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
