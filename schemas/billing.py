@@ -246,6 +246,19 @@ class Rate(Part):
     spot: bool | None = None
 
 
+class HourlyUse(Part):
+    """GPU time of a job in one hour, as far as an export has it: an hour may be in several.
+
+    hour_utc: hours since the epoch.
+    kind: use, or what is given back of it.
+    gpu_ms: billable; below zero where it is given back.
+    """
+
+    hour_utc: int
+    kind: Literal["usage", "credit"]
+    gpu_ms: GpuMs
+
+
 class PriceBook(Part):
     """What a GPU-hour costs per lane, and a million trained tokens. Jobs refer to it by version.
 

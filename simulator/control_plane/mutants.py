@@ -204,7 +204,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         seed=19,
     ),
     Mutant("fencing tokens compared by order", *_REPORT, _by_order, "token", seed=24),
-    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=40),
+    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=42),
     Mutant("a placement closed twice", *_REPORT, _closed_again, "closed", seed=2),
     Mutant(
         "cancelled jobs keep their hold",
@@ -220,7 +220,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant("an agent's time as it says", closing, "elapsed_ms", _as_reported, "ledger"),
     Mutant("provisioning billed", pool_evolve, "_evolve_lease", _from_the_grant, "ledger"),
-    Mutant("slices not cut at full hours", closing, "slices", _uncut, "ledger", seed=4),
+    Mutant("slices not cut at full hours", closing, "slices", _uncut, "ledger", seed=5),
     Mutant(
         "passed hours billed again at the end",
         closing,
@@ -229,7 +229,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "ledger",
         seed=4,
     ),
-    Mutant("use above the cap billed", closing, "slices", _uncapped, "ledger", seed=105),
+    Mutant("use above the cap billed", closing, "slices", _uncapped, "ledger", seed=798),
     Mutant("kept work credited too", closing, "lost_gpu_ms", _all_lost, "ledger", seed=6),
     Mutant(
         "limit checked against use alone", admission, "month_standing", _only_used, "limit", seed=15
@@ -240,13 +240,13 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a budget's open jobs not counted", budgets, "month_standing", _none_held, "limit", seed=3
     ),
-    Mutant("a stuck process is not ended", deadlines, "is_stuck", _never_stuck, "stuck", seed=4),
+    Mutant("a stuck process is not ended", deadlines, "is_stuck", _never_stuck, "stuck", seed=9),
     Mutant("broker time believed at once", BrokerTime, "believe", _believed, "time", seed=3),
     Mutant("suspension ignored", evolve, "_evolve_tenant", _never_suspended, "suspended"),
     Mutant("resumption ignored", evolve, "_evolve_tenant", _stays_suspended, "refusal", seed=32),
     Mutant("prices of a submission not compared", decide, "_submit", _any_price, "price", seed=5),
     Mutant("billed by the newest price book", lines, "_book", _newest_book, "invoice", seed=5),
     Mutant("all currencies on one bill", lines, "_book", _one_currency, "invoice", seed=7),
-    Mutant("sleep of a machine billed", pool_evolve, "_proof", _seen_is_run, "ledger", seed=3),
+    Mutant("sleep of a machine billed", pool_evolve, "_proof", _seen_is_run, "ledger", seed=9),
     Mutant("concurrency not counted", decide, "running", _none_running, "limit", seed=4),
 )

@@ -28,7 +28,12 @@ KINDS: Final[Mapping[str, int]] = {
 #: What follows from the numbers of a plan, and from several things at once.
 CONSEQUENCES: Final = (
     *("loaded node departed", "node failed by itself", "exit noticed late"),
-    *("prices changed", "second currency billed", "submission crossed a plan change"),
+    *(
+        "plan to come",
+        "prices changed",
+        "second currency billed",
+        "submission crossed a plan change",
+    ),
     *("tenant suspended", "tenant resumed", "submission of a suspended tenant"),
 )
 

@@ -16,6 +16,7 @@ from schemas.account import (
     EndDelivery,
     EndpointTerms,
     Lane,
+    PlanStart,
     PlanTerms,
     ResumeTenant,
     SetPlan,
@@ -49,6 +50,7 @@ from schemas.units import HOUR_MS
 from simulator.control_plane.bills import LATER_BOOKS, import_of, own_books
 from simulator.control_plane.samples import BASE, PASSED, PREPARED, submit, tokens
 from simulator.control_plane.sim_context import READ_WAIT_MS, SimContext, insist
+from tunery.billing.periods import period_of
 from tunery.plan.price import lane_price
 from tunery.runtime.journal.reader import Accepted
 
@@ -73,7 +75,7 @@ class SimTenant:
         self.port, self._sender = context.port(f"{name}'s client")
         self._cap = self._draw_cap()
         self._budget = self._draw_budget()
-        self._plan = self._draw_plan()  # as the gateway knows it, which prices submissions
+        self._plans = {0: self._draw_plan()}  # as the gateway knows them, by their beginning
         self.jobs: dict[str, Wanted] = {}  # those that have not ended
         self._asked = 0
         context.readers.append(self._read)
@@ -135,13 +137,23 @@ class SimTenant:
         return BudgetTerms(budget_id=TENANT_BUDGET, currency=CURRENCY, max_amount_micro=most)
 
     async def change_plan(self) -> None:
-        await self._move_to(self._draw_plan(self._plan.price_version))
+        plan = self._draw_plan(self._plan.price_version)
+        await self._move_to(plan, self.rng.choice(("now", "now", "next_month")))
 
-    async def _move_to(self, plan: PlanTerms) -> None:
+    async def _move_to(self, plan: PlanTerms, start: PlanStart = "now") -> None:
         """Ask for a plan. The gateway knows of it later, perhaps after `job` does."""
-        await self.ask("account", SetPlan(terms=plan))
+        begins = self.port.now_ms() if start == "now" else period_of(self.port.now_ms()).end_ms
+        await self.ask("account", SetPlan(terms=plan, start=start))
         await self.port.sleep(self.rng.randint(0, 10_000))
-        self._plan = plan
+        self._plans[begins] = plan
+        if start == "next_month":
+            self.context.broker.tally.add("plan to come")
+
+    @property
+    def _plan(self) -> PlanTerms:
+        """The plan in force, as the gateway knows it: it prices submissions."""
+        begun = (begins for begins in self._plans if begins <= self.port.now_ms())
+        return self._plans[max(begun)]
 
     async def change_prices(self) -> None:
         """An operator imports a price book, and moves the plan to it."""

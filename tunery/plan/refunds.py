@@ -2,6 +2,9 @@
 
 Credits are of GPU time, and take back the newest of what the job is charged, each in the hour of
 its use. `table` is a section of docs/reference/billing.md.
+
+Memory that runs out is always our error: `tunery.plan.memory` estimates it from the base model and
+the hyper-parameters alone, and no request can say that a job fits although the estimate denies it.
 """
 
 from collections.abc import Iterable, Mapping

@@ -16,7 +16,7 @@ from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.topics import STREAMS
 from schemas.training import LeaseHardware
-from schemas.units import HOUR_MS, GpuMs, Micro
+from schemas.units import HOUR_MS, GpuMs, Micro, Ms
 from services.exporter.domain.accounts import AccountFacts
 from tunery.billing.lines import CREDIT_OF_CAUSE, WORK_OF_ROLE, PriceMissing, words_of
 from tunery.billing.periods import Period
@@ -54,11 +54,12 @@ COLUMNS: Final[Mapping[str, type]] = {
 
 
 class ExportedCharge(Struct, frozen=True):
-    """One row of the files: whose it is, of which month, and its columns."""
+    """One row of the files: whose it is, of which month, its columns, and when it was written."""
 
     tenant: str
     month: str
     columns: Mapping[str, Any]
+    at: Ms
 
 
 class BillingContext(Struct, frozen=True, kw_only=True):
@@ -149,7 +150,9 @@ def make_charge(
         "x_Topic": STREAMS[header.stream].journal.name,
     }
     columns = common | dict(values)
-    return ExportedCharge(context.tenant, month.name, {name: columns.get(name) for name in COLUMNS})
+    return ExportedCharge(
+        context.tenant, month.name, {name: columns.get(name) for name in COLUMNS}, header.at
+    )
 
 
 def cost_of(gpu_ms: GpuMs, gpu_hour_micro: Micro) -> Decimal:

@@ -385,8 +385,9 @@ class World:
             return
         self._beat(node, agent)
         running = agent.reconcile(takes_new=not node.leaving)
-        if running and self.chaos and self.operators.random() < 0.01:
-            self.faults["loaded node left"] += not node.leaving
+        if running and self.chaos and not node.leaving and self.operators.random() < 0.01:
+            self.faults["loaded node left"] += 1
+            self._report(agent.leave())
             node.leaving = True
         for attempt in running:
             attempt.harden(agent.target_of(attempt))

@@ -1,5 +1,6 @@
 """Refunds: every class of failure has its row, and the documentation shows the same table."""
 
+from inspect import signature
 from pathlib import Path
 from typing import get_args
 
@@ -7,7 +8,11 @@ import pytest
 
 from schemas import errors
 from schemas.pool import CreditCause, EndAuthor
-from schemas.training import AttemptOutcome, FailureCause
+from schemas.submission import JobSpec
+from schemas.training import AttemptOutcome, FailureCause, HyperParameters
+from services.gateway.jobs.bodies import FineTuningRequest, JobRequest, SimpleJobRequest
+from services.gateway.web.bodies import Body
+from tunery.plan.memory import memory_bytes
 from tunery.plan.refunds import (
     ATTEMPTS,
     CORRECTIONS,
@@ -61,6 +66,16 @@ def test_known_ends(
     credited: CreditCause | None,
 ) -> None:
     assert attempt_refund(outcome, ended_by, cause).cause == credited
+
+
+def test_money_a2_no_request_overrides_the_estimate_of_memory() -> None:
+    """So an attempt that ran out of memory is the platform's error, whatever was asked for."""
+    requests: tuple[type[Body], ...] = (JobRequest, SimpleJobRequest, FineTuningRequest)
+    fields = {name for request in requests for name in request.model_fields}
+    resolved = {*JobSpec.__struct_fields__, *HyperParameters.__struct_fields__}
+    assert [name for name in fields | resolved if "memory" in name or "force" in name] == []
+    assert set(signature(memory_bytes).parameters) == {"base", "hyper", "device"}
+    assert ATTEMPTS["oom"].scope == "attempt"
 
 
 def test_whole_jobs_are_given_back_for_the_platforms_reasons_alone() -> None:
