@@ -15,6 +15,18 @@ class Seat(Part):
     slots: int
 
 
+class Beneficiary(Part):
+    """The waiting placement that a lease is ended for.
+
+    job_id, attempt: which placement.
+    seats: slots that it will have; nobody else may.
+    """
+
+    job_id: str
+    attempt: int
+    seats: tuple[Seat, ...]
+
+
 class IdleLease(Part):
     """A lease whose process lives, has started, and has said nothing for some time.
 

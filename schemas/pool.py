@@ -9,6 +9,7 @@ from schemas.account import Lane
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
 from schemas.node import (
     BackOffEnded,
+    Beneficiary,
     CordonNode,
     DrainNode,
     ForgetNode,
@@ -21,7 +22,6 @@ from schemas.node import (
     NodeSeen,
     NodeUncordoned,
     ObservationsDeferred,
-    Seat,
     UncordonNode,
 )
 from schemas.sealed import Sealed
@@ -144,18 +144,6 @@ class LeaseMember(Part):
     incarnation: str
     slots: int
     devices: tuple[int, ...]
-
-
-class Beneficiary(Part):
-    """The waiting placement that a lease is ended for.
-
-    job_id, attempt: which placement.
-    seats: slots that it will have; nobody else may.
-    """
-
-    job_id: str
-    attempt: int
-    seats: tuple[Seat, ...]
 
 
 class AttemptEnd(Part):

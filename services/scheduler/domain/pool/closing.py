@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.envelope import Reason
+from schemas.node import Beneficiary
 from schemas.pool import (
     AttemptEnd,
-    Beneficiary,
     CreditCause,
     EndAuthor,
     Event,

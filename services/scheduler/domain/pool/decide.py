@@ -4,10 +4,18 @@ from typing import assert_never
 
 from schemas import errors
 from schemas.envelope import Context, Rejected, Tick
-from schemas.node import CordonNode, DrainNode, ForgetNode, JoinNode, LeaveNode, Seat, UncordonNode
+from schemas.node import (
+    Beneficiary,
+    CordonNode,
+    DrainNode,
+    ForgetNode,
+    JoinNode,
+    LeaveNode,
+    Seat,
+    UncordonNode,
+)
 from schemas.pool import (
     AttemptEnd,
-    Beneficiary,
     ClosePlacement,
     Command,
     ConfirmFreed,

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from schemas.envelope import Context, Reason, Rejected, Repeated
 from schemas.node import (
     BackOffEnded,
+    Beneficiary,
     LeaseSeen,
     NodeCordoned,
     NodeForgotten,
@@ -18,7 +19,6 @@ from schemas.node import (
     ObservationsDeferred,
 )
 from schemas.pool import (
-    Beneficiary,
     CheckpointAccepted,
     Event,
     LeaseDraining,

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from schemas.account import Lane
 from schemas.envelope import Reason
-from schemas.node import Seat
-from schemas.pool import Beneficiary, LeaseDraining, LeaseGranted, Placement, ReportCheckpoint
+from schemas.node import Beneficiary, Seat
+from schemas.pool import LeaseDraining, LeaseGranted, Placement, ReportCheckpoint
 from schemas.reasons import ending
 from schemas.reasons import waiting as waiting_reason
 from schemas.units import HOUR_MS
