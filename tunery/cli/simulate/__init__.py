@@ -1,7 +1,7 @@
 """`tunery simulate`: plays a trace of jobs through the scheduler's planner.
 
-`traces` reads job traces; `policies` names the ways to serve the queue; `trace_player` plays them on
-virtual time; `outcome` is what came of it. It plans with the package of the scheduler, not a copy.
+`traces` reads job traces; `policies` names the ways to serve the queue; `trace_player` plays them
+on virtual time; `outcome` is what came of it. The planner is the scheduler's own, not a copy.
 """
 
 from pathlib import Path

@@ -7,7 +7,7 @@ from time import perf_counter_ns
 from typing import Final
 
 from schemas.units import Ms
-from services.scheduler.domain.pool.planning.plan import Plan, plan
+from services.scheduler.domain.pool.planning.plan import Plan, Preemption, Start, plan
 from services.scheduler.domain.pool.planning.planning_state import PlanningState
 from services.scheduler.domain.pool.planning.policy import Policy
 from services.scheduler.domain.pool.planning.requests import (
@@ -136,7 +136,8 @@ class _TracePlayer:
             for job_id in preemption.keys:
                 self._stop(self._jobs[job_id], at)
         self._state.queue.age(at)
-        for start in (*planned.starts, *planned.preemptions):
+        decided: list[Start | Preemption] = [*planned.starts, *planned.preemptions]
+        for start in decided:
             self._start(self._jobs[start.request.job_id], start.request, start.seats, at)
 
     def _start(self, played: PlayedJob, request: Request, seats: Seats, at: Ms) -> None:

@@ -64,5 +64,5 @@ def test_a_victim_that_would_lose_too_much_is_not_stopped() -> None:
 
 def test_a_played_trace_is_the_same_every_time() -> None:
     jobs = [job(n, 1 + n % 7, (1, 2, 8)[n % 3], at=n * MINUTE, lane=n % 3) for n in range(60)]
-    one, other = (play(jobs, POLICIES["tunery"], 2, 8) for _ in range(2))
-    assert one.jobs == other.jobs
+    first, second = (play(jobs, POLICIES["tunery"], 2, 8) for _ in range(2))
+    assert first.jobs == second.jobs
