@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=9,  # 9: limits of starts
+    fold_version=10,  # 10: open leases by job
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,
