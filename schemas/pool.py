@@ -86,6 +86,7 @@ class Placement(Part):
     memory_bytes: what one slot needs, by estimate.
     weight: the tenant's share beside others in its lane.
     preemptions: how many attempts of the job were stopped by anyone but its tenant.
+    start_ms_max: how long it may take from its grant to its start: its base model has to be read.
     """
 
     tenant: str
@@ -106,6 +107,7 @@ class Placement(Part):
     memory_bytes: int
     weight: int = 1
     preemptions: int = 0
+    start_ms_max: Ms = 600_000
 
 
 class LeaseRef(Part):

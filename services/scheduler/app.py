@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=8,  # 8: nodes are forgotten
+    fold_version=9,  # 9: limits of starts
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

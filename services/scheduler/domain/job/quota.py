@@ -22,9 +22,16 @@ def terms_at(tenant: TenantJobs, at: Ms) -> PlanTerms | None:
     return scheduled.terms if scheduled is not None and due else tenant.terms
 
 
-def running(tenant: TenantJobs) -> int:
-    """Jobs that count against the concurrency limit: wanted to run and not done."""
-    return sum(job.wanted == "run" for job in tenant.jobs.values())
+def running(tenant: TenantJobs, besides: str | None = None) -> int:
+    """Jobs that count against the concurrency limit: wanted to run, or not stopped yet.
+
+    `besides`: a job that does not count.
+    """
+    return sum(
+        job.wanted == "run" or (job.open is not None and bool(job.open.node_ids))
+        for job in tenant.jobs.values()
+        if job.job_id != besides
+    )
 
 
 def rest_gpu_ms(job: OpenJob) -> GpuMs:

@@ -272,6 +272,7 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
         members=event.members,
         max_gpu_ms=waiting.placement.max_gpu_ms,
         granted_at=ctx.at,
+        start_ms_max=waiting.placement.start_ms_max,
         named=waiting.placement.checkpoints,
         charged=pool.charged.get(event.lease.job_id, ()),
     )

@@ -92,6 +92,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     freed: nodes whose member is free again.
     max_gpu_ms: cap of its billable use.
     granted_at, started_at: by the pool's clock.
+    start_ms_max: from the one to the other.
     alive_at: until when all members are proven to have run, if they ran without a break since
         the start. A machine that slept has less elapsed time than that, and it counts.
     named: checkpoints in its placement; empty once it has started.
@@ -112,6 +113,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     max_gpu_ms: GpuMs
     granted_at: Ms
     started_at: Ms | None = None
+    start_ms_max: Ms = 600_000
     alive_at: Ms = 0
     named: tuple[Checkpoint, ...] = ()
     last_manifest: str | None = None

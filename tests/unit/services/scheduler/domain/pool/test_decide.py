@@ -39,7 +39,6 @@ from schemas.units import HOUR_MS
 from services.scheduler.app import POOLS
 from services.scheduler.domain.pool.deadlines import (
     DRAIN_MS,
-    START_MS_MAX,
     UNREPORTED_MS_MAX,
     earliest,
 )
@@ -540,7 +539,7 @@ def test_a_late_observation_gives_notice_and_kills_at_once() -> None:
 
 def test_an_agent_that_never_starts_or_never_reports_does_not_hold_a_job() -> None:
     decider = pool().accept(node(), request())
-    decider.at += START_MS_MAX
+    decider.at += request().placement.start_ms_max
     closed = end_of(decider.when(Tick()))
     assert (closed.outcome, closed.cause) == ("failed", "platform")
     decider = running().accept(close("kill"))
