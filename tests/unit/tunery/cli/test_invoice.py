@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from services.gateway.billing.invoice_responses import invoice_response, line_responses
-from tests.unit.services.gateway.billing.test_invoice_responses import sample
+from tests.unit.services.gateway.billing.test_invoice_responses import credited, prepaid, sample
 from tunery.cli.invoice import micro_of
 from tunery.cli.main import main
 from tunery.client import Api
@@ -104,3 +104,13 @@ def test_an_invoice_is_written_as_pdf(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert "cannot be written: No such file or directory" in missing.output
     both = run(monkeypatch, *words, str(target), "--json")
     assert "exclude each other" in both.output
+
+
+def test_payments_and_refund_rules_are_below_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(INVOICES, None, prepaid())
+    done = run(monkeypatch, "show", "acme", "--period", "2026-11")
+    assert "prepaid, P-1: -100.000000 EUR\nto pay: 19.000000 EUR" in done.output, done.output
+    monkeypatch.setitem(INVOICES, None, credited())
+    done = run(monkeypatch, "show", "acme", "--period", "2026-11")
+    assert "given back: work since the last checkpoint" in done.output.replace("\n", " ")
+    assert "to pay" not in done.output
