@@ -37,6 +37,7 @@ from schemas.training import Checkpoint
 from schemas.units import GpuMs, Ms
 from simulator.control_plane.agent import Diary
 from simulator.control_plane.true_usage import hours, lost_by_hour, newest_first, unusable_ms
+from tunery.plan.price import billed_lease
 
 AttemptKey: TypeAlias = tuple[str, int]  # job, attempt
 Agent: TypeAlias = tuple[str, str]  # node, incarnation
@@ -314,14 +315,15 @@ class Meter:
     def _line(
         self, event: UsageSliced | UsageCredited, kind: str, cause: str, used: GpuMs, net: GpuMs
     ) -> None:
+        lease = billed_lease(event)
         line = LedgerLine(
-            tenant=event.lease.tenant,
-            job_id=event.lease.job_id,
-            attempt=event.lease.attempt,
-            role=event.lease.role,
-            lane=event.lease.lane,
-            price_version=event.lease.price_version,
-            lease=event.lease.token.lease,
+            tenant=lease.tenant,
+            job_id=lease.job_id,
+            attempt=lease.attempt,
+            role=lease.role,
+            lane=lease.lane,
+            price_version=lease.price_version,
+            lease=lease.token.lease,
             hour_utc=event.hour_utc,
             kind=kind,
             cause=cause,

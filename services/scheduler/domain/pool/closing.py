@@ -204,8 +204,14 @@ def credit(
 ) -> tuple[UsageCredited, ...]:
     """Gives back the newest of what the job of a lease is charged, each part in its own hour."""
     return tuple(
-        UsageCredited(lease=lease, hour_utc=hour_utc, lost_gpu_ms=part, cause=cause)
-        for hour_utc, part in newest_hours(charged, gpu_ms)
+        UsageCredited(
+            lease=lease,
+            hour_utc=hour.hour_utc,
+            lost_gpu_ms=hour.gpu_ms,
+            cause=cause,
+            used_by=None if hour.lease.token == lease.token else hour.lease,
+        )
+        for hour in newest_hours(charged, gpu_ms)
     )
 
 
@@ -253,7 +259,7 @@ def _credit_end(
     billable = min(sliced, lease.slots * end.elapsed_ms)
     corrections = credit(lease.ref, charged, sliced - billable, "correction")
     for correction in corrections:
-        charged = take_back(charged, correction.hour_utc, correction.lost_gpu_ms)
+        charged = take_back(charged, correction)
     refund = attempt_refund(end.outcome, end.ended_by, end.cause)
     if refund.cause is None:
         return corrections

@@ -318,7 +318,7 @@ def _with_refund(pool: Pool, event: UsageCredited) -> Pool:
     job_id = event.lease.job_id
     if job_id not in pool.charged:
         return pool
-    charged = take_back(pool.charged[job_id], event.hour_utc, event.lost_gpu_ms)
+    charged = take_back(pool.charged[job_id], event)
     return replace(
         pool,
         charged=pool.charged.set(job_id, charged),
@@ -368,7 +368,7 @@ def _evolve_lease(lease: Lease, event: LeaseEvent, ctx: Context) -> Lease:
             return replace(
                 lease,
                 lost_gpu_ms=lease.lost_gpu_ms + event.lost_gpu_ms,
-                charged=take_back(lease.charged, event.hour_utc, event.lost_gpu_ms),
+                charged=take_back(lease.charged, event),
             )
         case _:
             assert_never(event)
