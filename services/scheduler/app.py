@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=10,  # 10: credits of what each lease is charged
+    fold_version=11,  # 11: open leases by job
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

@@ -39,7 +39,7 @@ from tunery.plan.refunds import attempt_refund
 # Exits that a kill or a drain notice by itself leads to; other causes stay what they are.
 CAUSES_OF_ENDING: Final[frozenset[FailureCause | None]] = frozenset({None, "platform"})
 # Facts of one record, by estimate; grants, explanations and the envelope need room as well.
-FACTS_BYTES_MAX: Final = 400_000
+FACTS_BYTES_MAX: Final = 700_000
 END_BYTES: Final = 2_000  # of the notice, the kill and the end of a lease, at most
 LINE_BYTES: Final = 400  # of a slice or a credit
 REFUNDS_MAX: Final = 1_000  # credits in one record, at about 300 bytes each; ticks go on

@@ -281,6 +281,7 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
         charged=_without(pool.charged, event.lease.job_id),
         waiting=pool.waiting.delete(event.lease.job_id),
         leases=pool.leases.set(lease_key(number), lease),
+        open=pool.open.set(event.lease.job_id, lease_key(number)),
         next_lease=max(pool.next_lease, number + 1),
     )
 
@@ -293,6 +294,7 @@ def _with_closed(pool: Pool, event: PlacementClosed, ctx: Context) -> Pool:
     if lease is None:
         return pool
     pool = with_attempt_end(pool, lease, event, ctx)
+    pool = replace(pool, open=_without(pool.open, event.job_id))
     if lease.charged:
         pool = replace(pool, charged=pool.charged.set(event.job_id, lease.charged))
     closed = replace(lease, closed=True, named=(), charged=())
