@@ -54,6 +54,8 @@ class _Page(HTMLParser):
                 self._rows.append([])
             case "h1" | "h2" | "p" | "td" | "th":
                 self._text = []
+            case _:
+                pass
 
     def handle_data(self, data: str) -> None:
         if self._text is not None:
@@ -67,6 +69,8 @@ class _Page(HTMLParser):
                 self._rows[-1].append(self._take())
             case "h1" | "h2" | "p":
                 self.blocks.append((tag, self._take()))
+            case _:
+                pass
 
     def _take(self) -> str:
         text, self._text = "".join(self._text or ()), None

@@ -26,7 +26,7 @@ def page(buyer: str = "acme", copies: int = 1) -> str:
 
 def text_of(pdf: bytes) -> str:
     """All text that is shown in fonts of one byte a letter."""
-    streams = (base64.a85decode(found, adobe=False) for found in bodies(pdf))
+    streams = (base64.a85decode(body, adobe=False) for body in bodies(pdf))
     contents = "\n".join(zlib.decompress(stream).decode("latin-1") for stream in streams)
     return " ".join(" ".join(SHOWN.findall(contents)).split())
 
