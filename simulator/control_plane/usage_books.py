@@ -33,7 +33,7 @@ from schemas.pool import (
     UsageCredited,
     UsageSliced,
 )
-from schemas.training import Checkpoint
+from schemas.training import Checkpoint, LeaseHardware
 from schemas.units import GpuMs, Ms
 from simulator.control_plane.agent import Diary
 from simulator.control_plane.true_usage import hours, lost_by_hour, newest_first, unusable_ms
@@ -67,6 +67,9 @@ class LedgerLine(Struct, frozen=True, kw_only=True):
     cause: str
     used_gpu_ms: GpuMs
     gpu_ms: GpuMs
+    device: str
+    accelerator: str
+    spot: bool
 
 
 @dataclass(frozen=True)
@@ -316,6 +319,7 @@ class Meter:
         self, event: UsageSliced | UsageCredited, kind: str, cause: str, used: GpuMs, net: GpuMs
     ) -> None:
         lease = billed_lease(event)
+        hardware = lease.hardware or LeaseHardware()
         line = LedgerLine(
             tenant=lease.tenant,
             job_id=lease.job_id,
@@ -329,6 +333,9 @@ class Meter:
             cause=cause,
             used_gpu_ms=used,
             gpu_ms=net,
+            device=hardware.device,
+            accelerator=hardware.accelerator,
+            spot=hardware.spot,
         )
         self.lines[line] += 1
 
