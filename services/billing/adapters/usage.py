@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from tunery.billing.lines import BilledUsage, LedgerRow, PricedJob
+from tunery.billing.lines import BilledUsage, LedgerRow, PricedJob, PricedUse
 from tunery.billing.periods import BillShare, Cut
 
 # Rows of the month, and rows of earlier months that came after those were closed. Each part is
 # bound by an index: `{in_cut}` and `{late}` compare the row's position in the journal.
 BILLED = """
-SELECT hour_utc, kind, role, cause, job_id, lane, price_version,
+SELECT hour_utc, kind, role, cause, job_id, lane, price_version, device, accelerator, spot,
     sum(used_gpu_ms)::bigint AS used_gpu_ms, sum(gpu_ms)::bigint AS gpu_ms
 FROM (
     SELECT * FROM ledger WHERE tenant = $1 AND hour_utc >= $2 AND hour_utc < $3 AND {in_cut}
     {late}
 ) AS billed
-GROUP BY hour_utc, kind, role, cause, job_id, lane, price_version
+GROUP BY hour_utc, kind, role, cause, job_id, lane, price_version, device, accelerator, spot
 """
 LATE = """
 UNION ALL
@@ -23,9 +23,9 @@ SELECT * FROM ledger
 WHERE tenant = $1 AND journal_partition = {partition} AND hour_utc < $2 AND {late} AND {in_cut}
 """
 BEFORE = """
-SELECT job_id, lane, price_version, sum(gpu_ms)::bigint
+SELECT job_id, lane, price_version, role, device, accelerator, spot, sum(gpu_ms)::bigint
 FROM ledger WHERE tenant = $1 AND job_id = ANY($2) AND hour_utc < $3 AND {earlier}
-GROUP BY job_id, lane, price_version
+GROUP BY job_id, lane, price_version, role, device, accelerator, spot
 """
 
 
@@ -59,12 +59,12 @@ async def read_usage(connection: QueryConnection, tenant: str, share: BillShare)
     if share.late is not None:
         earlier = _compare(share.late, "<", arguments)
     before = await connection.fetch(BEFORE.format(earlier=earlier), *arguments.values)
-    return BilledUsage(
-        rows=tuple(rows),
-        before={
-            PricedJob(job_id, lane, version): gpu_ms for job_id, lane, version, gpu_ms in before
-        },
+    uses = (
+        (PricedUse(PricedJob(*job), *rest), gpu_ms)
+        for *use, gpu_ms in before
+        for job, rest in ((use[:3], use[3:]),)
     )
+    return BilledUsage(rows=tuple(rows), before=dict(uses))
 
 
 class _Arguments:

@@ -243,7 +243,13 @@ def _no_open_job(tenant: TenantJobs, job_id: str, change: Change) -> tuple[Event
 def _usage(command: RecordUsage) -> tuple[Event, ...]:
     if command.gpu_ms == 0:
         return ()
-    return (UsageCounted(job_id=command.job_id, hour_utc=command.hour_utc, gpu_ms=command.gpu_ms),)
+    counted = UsageCounted(
+        job_id=command.job_id,
+        hour_utc=command.hour_utc,
+        gpu_ms=command.gpu_ms,
+        source=command.source,
+    )
+    return (counted,)
 
 
 def _decide_job_fact(job: OpenJob, command: JobFact) -> tuple[Event, ...]:

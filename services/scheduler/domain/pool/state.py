@@ -171,6 +171,7 @@ class Pool(Struct, frozen=True, kw_only=True):
 
     nodes: by node id.
     leases: by `lease_key`.
+    open: key of the open lease of each job that has one, by job id.
     waiting: by job id; a job has at most one open placement.
     works: by job id, in the order of their description.
     attempts: highest attempt seen of each job, so that none is placed twice.
@@ -184,6 +185,7 @@ class Pool(Struct, frozen=True, kw_only=True):
 
     nodes: Map[str, Node] = Map()
     leases: Map[str, Lease] = Map()
+    open: Map[str, str] = Map()
     waiting: Map[str, Waiting] = Map()
     works: Map[str, tuple[WorkDescription, ...]] = Map()
     attempts: Map[str, int] = Map()
@@ -233,10 +235,8 @@ def open_leases(pool: Pool) -> tuple[Lease, ...]:
 
 def lease_of(pool: Pool, job_id: str, attempt: int) -> Lease | None:
     """The open lease of a placement."""
-    for lease in pool.leases.values():
-        if not lease.closed and (lease.ref.job_id, lease.ref.attempt) == (job_id, attempt):
-            return lease
-    return None
+    lease = pool.leases.get(pool.open.get(job_id, ""))
+    return lease if lease is not None and lease.ref.attempt == attempt else None
 
 
 def is_described(pool: Pool, job_id: str, work_id: str) -> bool:

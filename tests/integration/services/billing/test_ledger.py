@@ -14,10 +14,12 @@ import asyncpg
 import msgspec
 import pytest
 import pytest_asyncio
+from msgspec import structs
 
 from schemas.account import (
     AdjustInvoice,
     CreateTenant,
+    ImportPrices,
     Limits,
     PeriodEnded,
     PlanTerms,
@@ -28,6 +30,7 @@ from schemas.billing import (
     InvoiceAdjustment,
     Months,
     OveragePrice,
+    Rate,
 )
 from schemas.envelope import Message
 from schemas.node import NodeSeen
@@ -190,7 +193,9 @@ async def use_gpu_time(world: World) -> None:
     silent = NodeSeen(node_id="a", incarnation="a-1", last_seen=seen, silent=True)
     await world.pool(ObserveNodes(seen=(silent,)))
     await world.await_closed_placements(1)
-    await world.pool(node("b", "b-1", 2))
+    spot = node("b", "b-1", 2)
+    described = structs.replace(spot.node, accelerator="h1", spot=True)
+    await world.pool(structs.replace(spot, node=described))
     await world.pool(request(tenant=TENANT, job_id="ftjob-1", attempt=2, slots=2))
     token = Token(pool="default", lease=2)
     await world.pool(
@@ -209,6 +214,15 @@ async def use_gpu_time(world: World) -> None:
             elapsed_ms=90,
             cause="user",
         )
+    )
+
+
+def rated_books() -> tuple[ImportPrices, ...]:
+    """Our books, with another price on spot nodes of one accelerator."""
+    rate = Rate(lane="standard", gpu_hour_micro=900_000, device="h1", spot=True)
+    return tuple(
+        structs.replace(command, book=structs.replace(command.book, rates=(rate,)))
+        for command in read_imports()
     )
 
 
@@ -233,7 +247,7 @@ async def test_ledger_and_invoice_equal_the_usage_decided_by_the_pool(
         Projector(world.runtime, LEDGER),
         Projector(world.runtime, LEDGER),  # a second process of billing
         (tenants := Projector(world.runtime, TENANTS)),
-        PriceImport(world.runtime, tenants, read_imports()),
+        PriceImport(world.runtime, tenants, rated_books()),
     )
     async with running(*hosts):
         await world.runtime.sender.send(
@@ -296,6 +310,9 @@ async def check_invoice(world: World, billable: int, lost: int) -> None:
     assert sum(line.gpu_ms for line in bill.lines) == billable - lost
     (credit,) = [line for line in bill.lines if line.kind == "credit"]
     assert "machine lost" in credit.description
+    on_spot = {line.gpu_hour_micro for line in bill.lines if line.spot}
+    assert (on_spot, credit.gpu_hour_micro) == ({900_000}, 2_400_000)
+    assert {line.description for line in bill.lines if line.spot} == {"training on h1, spot"}
 
 
 async def test_a_closed_invoice_never_changes_and_late_usage_is_on_the_next(world: World) -> None:

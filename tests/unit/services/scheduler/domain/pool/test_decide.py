@@ -34,7 +34,7 @@ from schemas.pool import (
     WaitExplained,
 )
 from schemas.reasons import ending, waiting
-from schemas.training import AttemptStart
+from schemas.training import AttemptStart, LeaseHardware
 from schemas.units import HOUR_MS
 from services.scheduler.app import POOLS
 from services.scheduler.domain.pool.deadlines import (
@@ -586,3 +586,12 @@ def test_observations_of_unknown_nodes_change_nothing() -> None:
     assert decider.when(seen(T0, incarnation="a-9")) == ()
     assert decider.when(ObserveNodes(seen=())) == ()
     assert of(running().when(seen(T0 + 1, silent=True)), LeaseKilled).ended_by == "node"
+
+
+def test_money_b3_a_lease_says_on_what_its_price_may_depend() -> None:
+    plain = node()
+    spot = replace(plain, node=replace(plain.node, accelerator="h1", spot=True))
+    granted = pool().accept(spot).when(request())
+    hardware = LeaseHardware(device="cpu", accelerator="h1", spot=True)
+    assert of(granted, LeaseGranted).lease.hardware == hardware
+    assert of(pool().accept(plain).when(request()), LeaseGranted).lease.hardware is None
