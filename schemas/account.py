@@ -10,6 +10,7 @@ from schemas.admission import BudgetAlert
 from schemas.billing import (
     BillingTerms,
     CreditNote,
+    HourlyUse,
     InvoiceAdjustment,
     PriceBook,
     Statement,
@@ -102,6 +103,7 @@ class WebhookEvent(Part):
     object_id: what it happened to.
     created_at: when it happened.
     alert: of a budget; its month and percent are in the payload's data.
+    usage: of a job; its hour, kind and GPU time are in the payload's data.
     """
 
     event_id: str
@@ -109,6 +111,7 @@ class WebhookEvent(Part):
     object_id: str
     created_at: Ms
     alert: BudgetAlert | None = None
+    usage: HourlyUse | None = None
 
 
 class DeliveryReport(Part):
@@ -133,11 +136,13 @@ STANDARD_EVENT_TYPES: Final = (
     "fine_tuning.job.failed",
     "fine_tuning.job.cancelled",
 )
+USAGE_RECORDED: Final = "usage.recorded"
 RICH_EVENT_TYPES: Final = (
     "fine_tuning.job.running",
     "fine_tuning.job.paused",
     "fine_tuning.job.gated",
     "budget.threshold_reached",
+    USAGE_RECORDED,
 )
 EVENT_TYPES: Final = STANDARD_EVENT_TYPES + RICH_EVENT_TYPES
 

@@ -229,6 +229,36 @@ class Statement(Part):
     terms: BillingTerms | None = None
 
 
+class Rate(Part):
+    """A price of some GPU time of a lane that differs from the lane's. What is None is any.
+
+    lane: service class of the job.
+    gpu_hour_micro: one GPU-hour.
+    role: what it is used for: "train" or "eval".
+    device: what it runs on: "cpu", "cuda", or an accelerator as its nodes call it: "h200".
+    spot: whether its nodes may be taken away at short notice.
+    """
+
+    lane: str
+    gpu_hour_micro: Micro
+    role: str | None = None
+    device: str | None = None
+    spot: bool | None = None
+
+
+class HourlyUse(Part):
+    """GPU time of a job in one hour, as far as an export has it: an hour may be in several.
+
+    hour_utc: hours since the epoch.
+    kind: use, or what is given back of it.
+    gpu_ms: billable; below zero where it is given back.
+    """
+
+    hour_utc: int
+    kind: Literal["usage", "credit"]
+    gpu_ms: GpuMs
+
+
 class PriceBook(Part):
     """What a GPU-hour costs per lane, and a million trained tokens. Jobs refer to it by version.
 
@@ -237,6 +267,8 @@ class PriceBook(Part):
     gpu_hour_micro: lane → one GPU-hour.
     token_micro_per_million: a million tokens.
     effective_from: first day (UTC), "2026-11-01"; new tenants get the newest book that is in force.
+    rates: exceptions, by what is done and where. The one that counts is found in
+      `tunery.plan.price`.
     """
 
     version: str
@@ -244,3 +276,4 @@ class PriceBook(Part):
     gpu_hour_micro: dict[str, Micro]
     token_micro_per_million: Micro
     effective_from: str = ""
+    rates: tuple[Rate, ...] = ()

@@ -12,14 +12,14 @@ from schemas.envelope import Message, Reason, Rejected, Repeated
 from schemas.model import Base, ScoreSummary, VersionTerms
 from schemas.pool import AttemptEnd, CreditCause, EndRequest, Placement, Role
 from schemas.reasons import Failure
-from schemas.submission import Estimate, JobSpec, KeyCap
+from schemas.submission import Estimate, JobSpec, KeyCap, UsageSource
 from schemas.training import (
     AttemptStart,
     BlobFile,
     Checkpoint,
     WorkDescription,
 )
-from schemas.units import GpuMs, Ms, Tokens
+from schemas.units import GpuMs, MicroGpuMs, Ms, Tokens
 
 Wanted: TypeAlias = Literal["run", "paused", "cancelled"]
 Phase: TypeAlias = Literal[
@@ -195,12 +195,14 @@ class RecordUsage(Message):
     job_id, attempt: what used it.
     hour_utc: hours since the epoch.
     gpu_ms: billable use; below zero: a credit.
+    source: what its price may depend on, None: as the default of all its fields.
     """
 
     job_id: str
     attempt: int
     hour_utc: int
     gpu_ms: GpuMs
+    source: UsageSource | None = None
 
 
 class RecordClosed(Message):
@@ -448,11 +450,13 @@ class UsageCounted(Message):
     job_id: what used it.
     hour_utc: hours since the epoch.
     gpu_ms: billable use; below zero: a credit.
+    source: as in `RecordUsage`.
     """
 
     job_id: str
     hour_utc: int
     gpu_ms: GpuMs
+    source: UsageSource | None = None
 
 
 class AttemptEnded(Message):
@@ -461,6 +465,8 @@ class AttemptEnded(Message):
     job_id, attempt, role: which attempt.
     end: how it ended; a success without its result counts as a failure.
     job_billable_gpu_ms, job_lost_gpu_ms: billed and credited so far, over all its attempts.
+    job_micro_gpu_ms: what is billed less what is credited at its rates, not rounded; None: its
+      price has no rates.
     """
 
     job_id: str
@@ -469,6 +475,7 @@ class AttemptEnded(Message):
     end: AttemptEnd
     job_billable_gpu_ms: GpuMs
     job_lost_gpu_ms: GpuMs
+    job_micro_gpu_ms: MicroGpuMs | None = None
 
 
 class VerdictDue(Message):

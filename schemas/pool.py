@@ -3,7 +3,7 @@
 Everything about an attempt goes to `pool` with its fencing token; only reactions tell `job`.
 """
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from schemas.account import Lane
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
@@ -30,12 +30,14 @@ from schemas.training import (
     Checkpoint,
     Device,
     FailureCause,
+    LeaseHardware,
     Result,
     WorkDescription,
 )
 from schemas.units import GpuMs, Ms
 
 Role: TypeAlias = Literal["train", "eval"]
+ROLES: Final[tuple[str, ...]] = get_args(Role)
 CloseMode: TypeAlias = Literal["drain", "kill"]
 # Who ended an attempt. `training`: its own process; `budget`: its cap; `scheduler`: the pool, for
 # another job's sake; `node`: its machine or agent; `platform`: another part of Tunery.
@@ -86,6 +88,7 @@ class Placement(Part):
     memory_bytes: what one slot needs, by estimate.
     weight: the tenant's share beside others in its lane.
     preemptions: how many attempts of the job were stopped by anyone but its tenant.
+    start_ms_max: how long it may take from its grant to its start: its base model has to be read.
     """
 
     tenant: str
@@ -106,6 +109,7 @@ class Placement(Part):
     memory_bytes: int
     weight: int = 1
     preemptions: int = 0
+    start_ms_max: Ms = 600_000
 
 
 class LeaseRef(Part):
@@ -113,6 +117,7 @@ class LeaseRef(Part):
 
     token: its fencing token.
     tenant, job_id, attempt, role, lane, price_version: as in its `Placement`.
+    hardware: of its nodes when it was granted; None: CPUs of which nothing else is known.
     """
 
     token: Token
@@ -122,6 +127,7 @@ class LeaseRef(Part):
     role: Role
     lane: Lane
     price_version: str
+    hardware: LeaseHardware | None = None
 
 
 class LeaseMember(Part):
@@ -189,6 +195,8 @@ class NodeDescription(Part):
     slots: how many leases of one slot it can run at the same time.
     device: what each slot is.
     memory_bytes: memory of the node (cpu) or of one device (cuda).
+    accelerator: model of its devices as its operator calls it: "h200"; empty: not told.
+    spot: it may be taken away at short notice, and its time may have another price.
     """
 
     node_id: str
@@ -196,6 +204,8 @@ class NodeDescription(Part):
     slots: int
     device: Device
     memory_bytes: int
+    accelerator: str = ""
+    spot: bool = False
 
 
 # --- commands
@@ -498,12 +508,14 @@ class UsageCredited(Message):
       November 22nd, 2026, the hour in which the lease ended.
     lost_gpu_ms: how much.
     cause: why it is given.
+    used_by: the lease that it was used by, None: it is `lease`. Its price is given back.
     """
 
     lease: LeaseRef
     hour_utc: int
     lost_gpu_ms: GpuMs
     cause: CreditCause
+    used_by: LeaseRef | None = None
 
 
 class PlacementClosed(Message):

@@ -109,6 +109,10 @@ RefusalCode: TypeAlias = Literal[
     "prices_lanes",  # version: unknown lane, or none
     "prices_out_of_range",  # version, limit
     "prices_of_tokens",  # version: tokens are not billed
+    "prices_rate_lane",  # version: a rate of a lane that has no price
+    "prices_rate_role",  # version
+    "prices_rate_device",  # version
+    "prices_rate_twice",  # version: two rates of the same use
     "prices_overlap",  # version, other: same currency and first day
     "tax_out_of_range",
     "due_days_out_of_range",  # limit

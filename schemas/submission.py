@@ -1,11 +1,13 @@
 """What a tenant asks for when it submits a job, and what it is estimated to need and to cost."""
 
 from schemas.account import Lane
+from schemas.billing import Rate
 from schemas.dataset import LengthPolicy
 from schemas.envelope import Part
 from schemas.model import Base
+from schemas.pool import Role
 from schemas.sealed import Sealed
-from schemas.training import Device, HyperParameters
+from schemas.training import Device, HyperParameters, LeaseHardware
 from schemas.units import GpuMs, Micro, Tokens
 
 
@@ -17,6 +19,7 @@ class Price(Part):
     gpu_hour_micro: one GPU-hour.
     token_micro_per_million: a million tokens, as a comparison.
     lane: service class that the prices are of, None: the writer did not say.
+    rates: exceptions of the lane.
     """
 
     version: str
@@ -24,6 +27,18 @@ class Price(Part):
     gpu_hour_micro: Micro
     token_micro_per_million: Micro = 0
     lane: Lane | None = None
+    rates: tuple[Rate, ...] = ()
+
+
+class UsageSource(Part):
+    """What the price of some use may depend on.
+
+    role: what it was used for.
+    hardware: what it was used on.
+    """
+
+    role: Role = "train"
+    hardware: LeaseHardware | None = None
 
 
 class Estimate(Part):

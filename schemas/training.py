@@ -1,7 +1,7 @@
 """Nouns of training and evaluation: what a process is given, what it keeps, what it hands back."""
 
 import hashlib
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -10,12 +10,26 @@ from schemas.envelope import Part, Reason, Sha256
 from schemas.units import Ms, Tokens
 
 Device: TypeAlias = Literal["cpu", "cuda"]
+DEVICES: Final[tuple[str, ...]] = get_args(Device)
 # How an attempt ended. Preempted and lost are never failures.
 AttemptOutcome: TypeAlias = Literal["succeeded", "preempted", "lost", "failed", "not_started"]
 # Why an attempt failed; each cause has one policy in `job`. `budget`: its cap was reached.
 FailureCause: TypeAlias = Literal[
     "oom", "divergence", "bad_data", "bad_node", "user", "platform", "budget"
 ]
+
+
+class LeaseHardware(Part):
+    """What a lease runs on, as far as its price may depend on it.
+
+    device: what each slot is.
+    accelerator: model of the device as operators call it: "h200"; empty: its nodes do not say.
+    spot: all its nodes may be taken away at short notice.
+    """
+
+    device: Device = "cpu"
+    accelerator: str = ""
+    spot: bool = False
 
 
 class BlobFile(Part):

@@ -7,6 +7,7 @@ Ms: TypeAlias = int  # milliseconds; as a moment: since the Unix epoch, UTC
 GpuMs: TypeAlias = int  # GPU-milliseconds = slots × elapsed milliseconds
 Tokens: TypeAlias = int
 Micro: TypeAlias = int  # millionths of one currency unit
+MicroGpuMs: TypeAlias = int  # GPU-milliseconds × price of a GPU-hour: a cost before its rounding
 
 PPM = 1_000_000  # parts per million
 PPB = 1_000_000_000  # parts per billion

@@ -7,6 +7,8 @@ in one transaction that compares the position first: nothing is counted twice, n
 
 from typing import Any, Final
 
+from msgspec import to_builtins
+
 from schemas.account import (
     BillingTermsSet,
     CreditNoteIssued,
@@ -20,6 +22,8 @@ from schemas.account import (
 )
 from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
+from schemas.training import LeaseHardware
+from tunery.plan.price import billed_lease
 from tunery.runtime.verbs import Change, Done, Todo, Upsert
 
 LEDGER_DDL: Final = """
@@ -43,6 +47,10 @@ CREATE TABLE IF NOT EXISTS ledger (
     at bigint NOT NULL,
     PRIMARY KEY (journal_partition, incarnation, journal_offset, pool, lease, hour_utc, kind, cause)
 );
+ALTER TABLE ledger
+    ADD COLUMN IF NOT EXISTS device text NOT NULL DEFAULT 'cpu',
+    ADD COLUMN IF NOT EXISTS accelerator text NOT NULL DEFAULT '',
+    ADD COLUMN IF NOT EXISTS spot boolean NOT NULL DEFAULT false;
 CREATE INDEX IF NOT EXISTS ledger_tenant_hour ON ledger (tenant, hour_utc);
 CREATE INDEX IF NOT EXISTS ledger_tenant_job ON ledger (tenant, job_id);
 CREATE INDEX IF NOT EXISTS ledger_tenant_position
@@ -115,25 +123,27 @@ def _row(
     cause: str,
     values: dict[str, int],
 ) -> Upsert:
+    lease = billed_lease(event)
     return Upsert(
         table="ledger",
         key={
             "journal_partition": header.partition,
             "incarnation": header.incarnation,
             "journal_offset": header.offset,
-            "pool": event.lease.token.pool,
-            "lease": event.lease.token.lease,
+            "pool": lease.token.pool,
+            "lease": lease.token.lease,
             "hour_utc": event.hour_utc,
             "kind": kind,
             "cause": cause,
         },
         values={
-            "tenant": event.lease.tenant,
-            "job_id": event.lease.job_id,
-            "attempt": event.lease.attempt,
-            "role": event.lease.role,
-            "lane": event.lease.lane,
-            "price_version": event.lease.price_version,
+            "tenant": lease.tenant,
+            "job_id": lease.job_id,
+            "attempt": lease.attempt,
+            "role": lease.role,
+            "lane": lease.lane,
+            "price_version": lease.price_version,
+            **to_builtins(lease.hardware or LeaseHardware()),
             "at": header.at,
             **values,
         },

@@ -1,14 +1,18 @@
 """Exports the journals of `pool` and `account`; the latter also has prices and closed months."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
+from schemas.account import Announce
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.topics import ACCOUNT, POOL
 from schemas.units import Ms
 from services.exporter.domain.accounts import AccountFacts
+from services.exporter.domain.feed import usage_events
 from services.exporter.domain.focus import ExportedCharge, charge_of
 from services.exporter.domain.invoices import charges_of_account
+from services.exporter.domain.ranges import ExportRange
 from services.exporter.journal_export import JournalExport
 from services.exporter.settings import ExporterSettings
 from tunery.runtime.journal.history import read_history
@@ -38,7 +42,9 @@ class ExportHost:
         """Follow all partitions. Raises BlobsUnavailable, Unavailable, PriceMissing, MonthOpen."""
         self._accounts = await self._read_accounts()
         account = JournalExport(self._runtime, self._settings, ACCOUNT, self._charges_of_account)
-        pool = JournalExport(self._runtime, self._settings, POOL, self._charges_of_pool)
+        pool = JournalExport(
+            self._runtime, self._settings, POOL, self._charges_of_pool, self._announce
+        )
         try:
             await account.open()
             await pool.open()
@@ -72,3 +78,16 @@ class ExportHost:
             for event in entry.events
             if isinstance(event, UsageSliced | UsageCredited)
         ]
+
+    async def _announce(
+        self, partition: int, written: ExportRange, charges: Sequence[ExportedCharge]
+    ) -> None:
+        """Send the use of a range to the endpoints of tenants that subscribe to it.
+
+        A command that is sent again has the same id. Raises Unavailable, AppendUnknown.
+        """
+        for tenant, command_id, event in usage_events(partition, written, charges):
+            beat("working")
+            if self._accounts.is_fed(tenant):
+                body, sender = Announce(event=event), self._runtime.sender
+                await sender.send(ACCOUNT, tenant, tenant, body, command_id=command_id)

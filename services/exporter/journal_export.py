@@ -3,15 +3,15 @@
 1. The object of a range says where it ends. It is created only once, whoever tries.
 2. Then the files of the range are written from the log. Their names and bytes depend on nothing
    else, so a process that was killed in between writes the same files again.
-3. The end of a range is the beginning of the next one.
+3. Then the object `newest` names the range: it is complete. Its end is the beginning of the next.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -37,6 +37,7 @@ LOG: Final = logging.getLogger("tunery.work")
 RECOVERY_POLL_MS: Final[Ms] = 500
 ENTRIES_MAX: Final = 500
 S = TypeVar("S", bound=msgspec.Struct)
+Announcer: TypeAlias = Callable[[int, ExportRange, Sequence[ExportedCharge]], Awaitable[None]]
 
 
 class AnotherWriter(Exception):
@@ -57,7 +58,11 @@ class OpenRange:
 
 
 class JournalExport:
-    """Follows all partitions of a stream. charges_of: the rows that an entry of it becomes."""
+    """Follows all partitions of a stream.
+
+    charges_of: the rows that an entry of it becomes.
+    announce: tells others of a range that was written; called again after a kill.
+    """
 
     def __init__(
         self,
@@ -65,14 +70,15 @@ class JournalExport:
         settings: ExporterSettings,
         stream: Stream,
         charges_of: Callable[[Accepted], list[ExportedCharge]],
+        announce: Announcer | None = None,
     ) -> None:
         self._runtime, self._settings, self._stream = runtime, settings, stream
-        self._charges_of = charges_of
+        self._charges_of, self._announce = charges_of, announce
         self._opened: dict[int, OpenRange] = {}
         self._reader: JournalReader | None = None
 
     async def open(self) -> None:
-        """Write the files of the newest ranges again, and begin at their ends."""
+        """Write what a killed process did not write of its range, and begin at the ends."""
         starts = {partition: await self._recover(partition) for partition in range(PARTITIONS)}
         self._opened = {at: OpenRange(position, position) for at, position in starts.items()}
         self._reader = JournalReader(self._runtime.log, self._stream, starts)
@@ -127,12 +133,14 @@ class JournalExport:
         return OpenRange(opened.end, opened.end)
 
     async def _recover(self, partition: int) -> Position:
-        """The end of the newest range, whose files are written again: they may be missing."""
+        """The end of the newest range. Files of one that is not complete are written again."""
         name = self._stream.name
-        first = await self._stored(newest_key(name, partition), Position) or START
+        newest = await self._stored(newest_key(name, partition), Position)
+        first, complete = newest or START, newest is not None
         while written := await self._stored(range_key(name, partition, first), ExportRange):
-            await self._write(partition, written, await self._read(partition, written))
-            first = written.end
+            if not complete:
+                await self._write(partition, written, await self._read(partition, written))
+            first, complete = written.end, False
         return first
 
     async def _stored(self, key: str, kind: type[S]) -> S | None:
@@ -162,7 +170,7 @@ class JournalExport:
     async def _write(
         self, partition: int, written: ExportRange, charges: Sequence[ExportedCharge]
     ) -> None:
-        """All files of a range, then where the newest range begins."""
+        """All files of a range, then where the newest complete range begins."""
         name, blobs = self._stream.name, self._runtime.blobs
         ordered = sorted(charges, key=_owner)  # stable: in the order of the journal
         for (tenant, month), together in groupby(ordered, _owner):
@@ -170,6 +178,8 @@ class JournalExport:
             for kind, suffix, encode in FORMATS:
                 key = file_key(RangeFile(tenant, kind, month, suffix), name, partition, written)
                 await blobs.put(key, await asyncio.to_thread(encode, rows))
+        if self._announce is not None:
+            await self._announce(partition, written, charges)
         await blobs.put(newest_key(name, partition), msgspec.json.encode(written.first))
         log_event(
             LOG,

@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 17  # 17: the life of nodes
+VERSION: Final = 18  # 18: hardware of use
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

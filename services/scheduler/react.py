@@ -44,6 +44,8 @@ from schemas.pool import (
     WaitExplained,
 )
 from schemas.pool import Event as PoolEvent
+from schemas.submission import UsageSource
+from tunery.plan.price import billed_lease
 from tunery.runtime.verbs import Send
 
 
@@ -116,11 +118,14 @@ def _record_of_lease(
 
 
 def _record_of_usage(event: UsageSliced | UsageCredited) -> RecordUsage:
+    used_by = billed_lease(event)
+    source = UsageSource(role=used_by.role, hardware=used_by.hardware)
     return RecordUsage(
-        job_id=event.lease.job_id,
-        attempt=event.lease.attempt,
+        job_id=used_by.job_id,
+        attempt=used_by.attempt,
         hour_utc=event.hour_utc,
         gpu_ms=event.billable_gpu_ms if isinstance(event, UsageSliced) else -event.lost_gpu_ms,
+        source=None if source == UsageSource() else source,
     )
 
 

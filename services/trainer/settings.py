@@ -19,6 +19,8 @@ class TrainerSettings(BaseSettings):
     id: str = Field(default_factory=lambda: f"node-{socket.gethostname()}")
     pool: str = "default"
     slots: int = Field(default=1, ge=1, le=64)
+    accelerator: str = Field(default="", pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$|^$")
+    spot: bool = False
     work_dir: Path | None = None
     threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
     heartbeat_ms: int = Field(default=1_000, ge=100, le=10_000)

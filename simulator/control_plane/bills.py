@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from schemas.account import ImportPrices, PricesImported
-from schemas.billing import PriceBook
+from schemas.billing import PriceBook, Rate
 from schemas.units import HOUR_MS, GpuMs, Micro
 from services.billing.adapters.prices import read_books
 from simulator.control_plane.quota_books import Charged, month
@@ -33,6 +33,13 @@ LATER_BOOKS: Final = (
         gpu_hour_micro={"premium": 4_100_000, "standard": 2_900_001, "free": 350_000},
         token_micro_per_million=0,
         effective_from="2023-12-01",
+        rates=(
+            Rate(lane="standard", gpu_hour_micro=1_200_007, role="eval"),
+            Rate(lane="standard", gpu_hour_micro=7_000_003, device="h1"),
+            Rate(lane="standard", gpu_hour_micro=1_500_001, device="h1", spot=True),
+            Rate(lane="premium", gpu_hour_micro=3_000_007, spot=True),
+            Rate(lane="free", gpu_hour_micro=0, device="cpu", spot=True),
+        ),
     ),
     PriceBook(
         version="2023-12-usd",
@@ -62,12 +69,17 @@ def books_on_log(decisions: Iterable[Accepted]) -> Mapping[str, PriceBook]:
 
 @dataclass(frozen=True)
 class SimBill:
-    """One invoice of production code. jobs: the sum of the lines of each job."""
+    """One invoice of production code.
+
+    jobs: the sum of the lines of each job.
+    has_rates: a line has another price than that of its lane.
+    """
 
     key: BillKey
     gpu_ms: GpuMs
     amount_micro: Micro
     jobs: Mapping[str, Micro]
+    has_rates: bool
 
 
 def make_bills(
@@ -85,16 +97,20 @@ def make_bills(
             )
             usage = select_usage(mine, BillShare(month=billed.month))
             invoices = make_invoices(billed, usage, books)
-            bills += [_bill(invoice) for invoice in invoices if is_billable(invoice)]
+            bills += [_bill(invoice, books) for invoice in invoices if is_billable(invoice)]
     return tuple(bills)
 
 
-def _bill(invoice: Invoice) -> SimBill:
+def _bill(invoice: Invoice, books: Mapping[str, PriceBook]) -> SimBill:
     jobs = Counter[str]()
     for line in invoice.lines:
         jobs[line.job_id] += line.amount_micro
     key = (invoice.tenant, invoice.period, invoice.currency)
-    return SimBill(key, invoice.gpu_ms, invoice.amount_micro, jobs)
+    has_rates = any(
+        line.gpu_hour_micro != books[line.price_version].gpu_hour_micro[line.lane]
+        for line in invoice.lines
+    )
+    return SimBill(key, invoice.gpu_ms, invoice.amount_micro, jobs, has_rates)
 
 
 def true_bills(
@@ -105,15 +121,18 @@ def true_bills(
     charges: of each job, by the price that it was admitted at.
     """
     used: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    prices: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for line in lines:
         used[line.tenant, line.job_id][month(line.hour_utc)] += line.gpu_ms
+        hourly = charges[line.job_id].hourly(line.role, line.accelerator, spot=line.spot)
+        prices[line.tenant, line.job_id][month(line.hour_utc)] += line.gpu_ms * hourly
     totals: dict[BillKey, tuple[GpuMs, Micro]] = defaultdict(lambda: (0, 0))
     for (tenant, job_id), months in used.items():
         so_far = paid = 0
         charge = charges[job_id]
         for name, gpu_ms in sorted(months.items()):
-            so_far += gpu_ms
-            due = round(Fraction(so_far * charge.gpu_hour_micro, HOUR_MS)) - paid
+            so_far += prices[tenant, job_id][name]
+            due = round(Fraction(so_far, HOUR_MS)) - paid
             time, money = totals[tenant, name, charge.currency]
             totals[tenant, name, charge.currency] = time + gpu_ms, money + due
             paid += due

@@ -213,6 +213,8 @@ def play(
         run.bills = make_bills(run.ledger, books_on_log(context.decisions["account"]))
         if any(bill.key[-1] != CURRENCY for bill in run.bills):
             broker.tally.add("second currency billed")
+        if any(bill.has_rates for bill in run.bills):
+            broker.tally.add("rate billed")
         return run
 
     return run_virtual(main())

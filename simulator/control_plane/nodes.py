@@ -4,6 +4,7 @@ A machine outlives its agents and knows which attempts really run on it.
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from random import Random
 from typing import Final
@@ -35,6 +36,14 @@ CAUSES: Final[tuple[FailureCause, ...]] = (
     *("oom", "divergence", "bad_data", "user"),
     *("bad_node", "bad_node", "platform", "platform"),
 )
+
+
+# node → accelerator, and whether it is spot; others say nothing
+HARDWARE: Final[Mapping[str, tuple[str, bool]]] = {
+    "n0": ("h1", False),
+    "n1": ("", True),
+    "n2": ("h1", True),
+}
 
 
 class SimMachine:
@@ -146,12 +155,15 @@ class AgentTasks:
         self.machine, self.incarnation = machine, incarnation
         self.rng = machine.context.chance(incarnation)
         self.port, self._sender = machine.context.port(incarnation)
+        accelerator, spot = HARDWARE.get(machine.node_id, ("", False))
         node = NodeDescription(
             node_id=machine.node_id,
             incarnation=incarnation,
             slots=machine.slots,
             device="cpu",
             memory_bytes=8_000_000_000,
+            accelerator=accelerator,
+            spot=spot,
         )
         self.agent = SimAgent(node, machine.diaries)
         self._attempts: dict[int, AttemptTask] = {}

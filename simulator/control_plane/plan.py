@@ -32,6 +32,7 @@ CONSEQUENCES: Final = (
         "plan to come",
         "prices changed",
         "second currency billed",
+        "rate billed",
         "submission crossed a plan change",
     ),
     *("tenant suspended", "tenant resumed", "submission of a suspended tenant"),

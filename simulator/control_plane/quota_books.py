@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 from schemas import errors
@@ -17,6 +18,7 @@ from schemas.admission import (
     BudgetThresholdReached,
     SuspensionSet,
 )
+from schemas.billing import Rate
 from schemas.dataset import BaseTokens
 from schemas.envelope import Rejected
 from schemas.job import (
@@ -30,7 +32,8 @@ from schemas.job import (
     UsageCounted,
     WantedSet,
 )
-from schemas.submission import JobSpec, KeyCap
+from schemas.submission import JobSpec, KeyCap, UsageSource
+from schemas.training import LeaseHardware
 from schemas.units import HOUR_MS, GpuMs, Micro, Ms
 from tunery.plan.estimate import estimate
 
@@ -47,10 +50,19 @@ class Charged:
     lane: str
     currency: str
     gpu_hour_micro: Micro
-    gpu_ms: GpuMs = 0
+    rates: tuple[Rate, ...] = ()
+    time: int = 0  # GPU-milliseconds at their prices
 
     def cost(self) -> Micro:
-        return round(Fraction(max(0, self.gpu_ms) * self.gpu_hour_micro, HOUR_MS))  # half to even
+        return round(Fraction(max(0, self.time), HOUR_MS))  # half to even
+
+    def hourly(self, role: str, accelerator: str, *, spot: bool) -> Micro:
+        """The price of some time on CPUs: its own rate, else one that says less, in this order."""
+        prices = {(rate.role, rate.device, rate.spot): rate.gpu_hour_micro for rate in self.rates}
+        for asked in product((role, None), (accelerator, "cpu", None), (spot, None)):
+            if asked in prices:
+                return prices[asked]
+        return self.gpu_hour_micro
 
 
 @dataclass
@@ -179,6 +191,7 @@ class Quota:
             lane=event.lane,
             currency=price.currency,
             gpu_hour_micro=price.gpu_hour_micro,
+            rates=price.rates,
         )
         admitted = {(event.price_version, event.lane), (price.version, price.lane)}
         if terms is None or admitted != {(terms.price_version, terms.lane)}:
@@ -232,7 +245,10 @@ class Quota:
         if charge is None:
             return
         before = charge.cost()
-        charge.gpu_ms += event.gpu_ms
+        source = event.source or UsageSource()
+        where = source.hardware or LeaseHardware()
+        hourly = charge.hourly(source.role, where.accelerator, spot=where.spot)
+        charge.time += event.gpu_ms * hourly
         difference = charge.cost() - before
         for scope in {TENANT_BUDGET, charge.key_id or TENANT_BUDGET}:
             book.spent[scope, charge.currency, month(event.hour_utc)] += difference

@@ -33,10 +33,11 @@ from schemas.pool import (
     UsageCredited,
     UsageSliced,
 )
-from schemas.training import Checkpoint
+from schemas.training import Checkpoint, LeaseHardware
 from schemas.units import GpuMs, Ms
 from simulator.control_plane.agent import Diary
 from simulator.control_plane.true_usage import hours, lost_by_hour, newest_first, unusable_ms
+from tunery.plan.price import billed_lease
 
 AttemptKey: TypeAlias = tuple[str, int]  # job, attempt
 Agent: TypeAlias = tuple[str, str]  # node, incarnation
@@ -66,6 +67,9 @@ class LedgerLine(Struct, frozen=True, kw_only=True):
     cause: str
     used_gpu_ms: GpuMs
     gpu_ms: GpuMs
+    device: str
+    accelerator: str
+    spot: bool
 
 
 @dataclass(frozen=True)
@@ -314,19 +318,24 @@ class Meter:
     def _line(
         self, event: UsageSliced | UsageCredited, kind: str, cause: str, used: GpuMs, net: GpuMs
     ) -> None:
+        lease = billed_lease(event)
+        hardware = lease.hardware or LeaseHardware()
         line = LedgerLine(
-            tenant=event.lease.tenant,
-            job_id=event.lease.job_id,
-            attempt=event.lease.attempt,
-            role=event.lease.role,
-            lane=event.lease.lane,
-            price_version=event.lease.price_version,
-            lease=event.lease.token.lease,
+            tenant=lease.tenant,
+            job_id=lease.job_id,
+            attempt=lease.attempt,
+            role=lease.role,
+            lane=lease.lane,
+            price_version=lease.price_version,
+            lease=lease.token.lease,
             hour_utc=event.hour_utc,
             kind=kind,
             cause=cause,
             used_gpu_ms=used,
             gpu_ms=net,
+            device=hardware.device,
+            accelerator=hardware.accelerator,
+            spot=hardware.spot,
         )
         self.lines[line] += 1
 

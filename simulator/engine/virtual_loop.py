@@ -78,7 +78,8 @@ class Pause:
         return self._loop
 
     def add_done_callback(self, wake: Callable[["Pause"], object], *, context: Context) -> None:
-        self._timer = self._loop.call_later(self._delay_s, wake, self, context=context)
+        loop = self._loop
+        self._timer = loop.call_at(loop.now_s + self._delay_s, wake, self, context=context)
 
     def cancel(self, msg: object = None) -> bool:
         """Wake the task with a CancelledError; False if that is under way already."""

@@ -33,7 +33,7 @@ SOURCES_WITHOUT_TESTS: Final[dict[str, int]] = {
     "services/gateway": 4,
     "services/registry": 1,
     "services/scheduler": 2,
-    "services/trainer": 3,
+    "services/trainer": 2,
     "simulator/control_plane": 11,
     "simulator/engine": 4,
     "simulator/event_core": 9,

@@ -19,10 +19,12 @@ from schemas.billing import (
     Months,
     OveragePrice,
     PrepaidCredit,
+    Rate,
     Statement,
     TaxRate,
 )
 from schemas.envelope import Tick
+from schemas.pool import Role
 from schemas.prepaid import GrantPrepaid, PrepaidExpired, PrepaidGranted
 from schemas.units import HOUR_MS, PPM
 from services.billing.app import ACCOUNTS
@@ -42,8 +44,24 @@ from tunery.billing.periods import CLOSE_AFTER_MS, BillShare, Cut, Period, cut_o
 from tunery.plan.price import usage_micro
 
 YEARS = 400
+ROLES: tuple[Role, ...] = ("train", "eval")
 MONTHS = tuple(period(f"2026-{number:02}") for number in range(1, 13))
-PRICES = {**BOOKS, "usd": DOLLARS}
+# The second book has rates by work and hardware; of each use the one that says most counts.
+RATES = {
+    ("train", "h1", False): 7_654_321,
+    ("train", "h1", True): 2_345_678,
+    ("eval", "", False): 1_111_111,
+    ("eval", "h1", False): 3_333_333,
+}
+EXCEPTIONS = tuple(
+    Rate(lane="standard", gpu_hour_micro=micro, role=role, device=accelerator or None, spot=spot)
+    for (role, accelerator, spot), micro in RATES.items()
+)
+PRICES = {
+    **BOOKS,
+    "2026-12": replace(BOOKS["2026-12"], rates=EXCEPTIONS),
+    "usd": DOLLARS,
+}
 VERSIONS = ("2026-11", "2026-12", "usd")
 PARTITIONS = 2
 
@@ -54,8 +72,8 @@ class Year:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.rows: dict[tuple[int, int], LedgerRow] = {}
+        self.charged: dict[tuple[str, int, Role, str, bool], int] = {}
         self.written_in: dict[tuple[int, int], Period] = {}
-        self.charged: dict[tuple[str, int], int] = {}
         self.adjustments: dict[str, list[InvoiceAdjustment]] = {}
         self.closed: list[Statement] = []
         self.issued: dict[str, tuple[Invoice, ...]] = {}
@@ -68,12 +86,21 @@ class Year:
         number = self.random.randrange(8)
         job, hour = f"ftjob-{number}", month.first_hour + self.random.randrange(720)
         gpu_ms = self.random.randrange(1, HOUR_MS)
-        used = self.charged.get((job, hour), 0)
-        used_row = replace(row(hour, gpu_ms, job), price_version=VERSIONS[number % len(VERSIONS)])
+        role: Role = self.random.choice(ROLES)
+        accelerator, spot = self.random.choice(("", "h1")), self.random.random() < 0.5
+        use = (job, hour, role, accelerator, spot)
+        used = self.charged.get(use, 0)
+        used_row = replace(
+            row(hour, gpu_ms, job),
+            price_version=VERSIONS[number % len(VERSIONS)],
+            role=role,
+            accelerator=accelerator,
+            spot=spot,
+        )
         if used and self.random.random() < 0.5:  # a credit takes back use of its own hour
             gpu_ms = -self.random.randrange(1, used + 1)
             used_row = replace(used_row, kind="credit", used_gpu_ms=0, gpu_ms=gpu_ms, cause="lost")
-        self.charged[job, hour] = used + gpu_ms
+        self.charged[use] = used + gpu_ms
         partition = self.random.randrange(PARTITIONS)
         offset = sum(at[0] == partition for at in self.rows)
         written = replace(used_row, journal_partition=partition, journal_offset=offset)
@@ -207,12 +234,20 @@ def test_money_conserved_in_random_years(first: int) -> None:
         costs = Counter[str]()
         for line in lines:
             costs[line.job_id] += line.amount_micro
-        net = Counter[tuple[str, str]]()
+        times = Counter[str]()
         for written in year.rows.values():
-            net[written.job_id, written.price_version] += written.gpu_ms
-        for (job, version), gpu_ms in net.items():
-            price = PRICES[version].gpu_hour_micro["standard"]
-            assert costs[job] == usage_micro(gpu_ms, price), seed
+            times[written.job_id] += written.gpu_ms * hourly(written)
+        for job, time in times.items():
+            assert costs[job] == usage_micro(time), seed
+
+
+def hourly(written: LedgerRow) -> int:
+    """The price of a row, looked up as a person would."""
+    own, general = written.accelerator, PRICES[written.price_version].gpu_hour_micro["standard"]
+    if written.price_version != "2026-12":
+        return general
+    elsewhere = RATES.get((written.role, "", written.spot), general)
+    return RATES.get((written.role, own, written.spot), elsewhere)
 
 
 def expect_sums(invoice: Invoice) -> None:

@@ -1,17 +1,22 @@
 """Price books on the log: which may be imported, and which is the newest."""
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from schemas.account import LANES
-from schemas.billing import PriceBook
+from schemas.billing import PriceBook, Rate
 from schemas.envelope import Reason
+from schemas.pool import ROLES
 from schemas.reasons import refusing
 from schemas.units import Micro
 from tunery.billing.currency import is_currency
 
 PRICE_MICRO_MAX: Final[Micro] = 10**12
+DEVICE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")  # as nodes are allowed to say
 
 
 class BookRefusal(NamedTuple):
@@ -35,12 +40,31 @@ def refuse_book(book: PriceBook, known: Mapping[str, PriceBook]) -> BookRefusal 
     for lane, micro in sorted(prices.items()):
         if not 0 <= micro <= PRICE_MICRO_MAX:
             return _out_of_range(version, f"gpu_hour_micro.{lane}")
+    for number, rate in enumerate(book.rates):
+        if refusal := _refuse_rate(book, rate, f"rates.{number}"):
+            return refusal
     if book.token_micro_per_million != 0:
         return BookRefusal(refusing("prices_of_tokens", version=version), "token_micro_per_million")
     for other in known.values():
         if other.version != version and _begin_together(other, book):
             overlap = refusing("prices_overlap", version=version, other=other.version)
             return BookRefusal(overlap, "effective_from")
+    return None
+
+
+def _refuse_rate(book: PriceBook, rate: Rate, field: str) -> BookRefusal | None:
+    version = book.version
+    if rate.lane not in book.gpu_hour_micro:
+        return BookRefusal(refusing("prices_rate_lane", version=version), f"{field}.lane")
+    if rate.role not in (None, *ROLES):
+        return BookRefusal(refusing("prices_rate_role", version=version), f"{field}.role")
+    if rate.device is not None and DEVICE_NAME.fullmatch(rate.device) is None:
+        return BookRefusal(refusing("prices_rate_device", version=version), f"{field}.device")
+    if not 0 <= rate.gpu_hour_micro <= PRICE_MICRO_MAX:
+        return _out_of_range(version, f"{field}.gpu_hour_micro")
+    same = [replace(other, gpu_hour_micro=0) for other in book.rates]
+    if same.count(replace(rate, gpu_hour_micro=0)) > 1:
+        return BookRefusal(refusing("prices_rate_twice", version=version), field)
     return None
 
 

@@ -15,9 +15,11 @@ from msgspec import Struct
 from schemas.account import Lane
 from schemas.billing import PriceBook
 from schemas.pool import Role
+from schemas.submission import Price
+from schemas.training import Device, LeaseHardware
 from schemas.units import HOUR_MS, GpuMs, Micro
 from tunery.billing.periods import BillShare, Period, period_of
-from tunery.plan.price import line_micro
+from tunery.plan.price import hourly_micro, lane_price, line_micro
 
 Kind: TypeAlias = Literal["usage", "credit"]
 WORK_OF_ROLE: Final[Mapping[Role, str]] = {"train": "training", "eval": "evaluation"}
@@ -56,6 +58,9 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
     used_gpu_ms: GpuMs
     gpu_ms: GpuMs
     cause: str = ""
+    device: Device = "cpu"
+    accelerator: str = ""
+    spot: bool = False
     journal_partition: int = 0
     incarnation: int = 0
     journal_offset: int = 0
@@ -80,6 +85,10 @@ class Line(Struct, frozen=True, kw_only=True):
     gpu_hour_micro: Micro
     amount_micro: Micro
     overage_gpu_ms: GpuMs
+    role: Role
+    device: Device
+    accelerator: str
+    spot: bool
     cause: str = ""
 
 
@@ -91,6 +100,20 @@ class PricedJob(NamedTuple):
     price_version: str
 
 
+class PricedUse(NamedTuple):
+    """What of a job has one price."""
+
+    job: PricedJob
+    role: Role
+    device: Device
+    accelerator: str
+    spot: bool
+
+    @property
+    def hardware(self) -> LeaseHardware:
+        return LeaseHardware(device=self.device, accelerator=self.accelerator, spot=self.spot)
+
+
 class BilledUsage(Struct, frozen=True, kw_only=True):
     """What is on one bill.
 
@@ -99,7 +122,7 @@ class BilledUsage(Struct, frozen=True, kw_only=True):
     """
 
     rows: tuple[LedgerRow, ...]
-    before: Mapping[PricedJob, GpuMs]
+    before: Mapping[PricedUse, GpuMs]
 
 
 class LineKey(NamedTuple):
@@ -117,17 +140,20 @@ class LineKey(NamedTuple):
     lane: Lane
     price_version: str
     cause: str
+    device: Device
+    accelerator: str
+    spot: bool
 
 
 def select_usage(rows: Iterable[LedgerRow], share: BillShare) -> BilledUsage:
     """What of the ledger's rows is on the bill that `share` is of."""
-    billed, before = [], Counter[PricedJob]()
+    billed, before = [], Counter[PricedUse]()
     for row in rows:
         position = row.hour_utc, row.journal_partition, row.incarnation, row.journal_offset
         if share.has(*position):
             billed.append(row)
         elif share.is_earlier(*position):
-            before[_priced_job(row)] += row.gpu_ms
+            before[priced_use(row)] += row.gpu_ms
     return BilledUsage(rows=tuple(billed), before=before)
 
 
@@ -138,12 +164,14 @@ def bill_lines(
     together: dict[LineKey, list[LedgerRow]] = {}
     for row in usage.rows:
         together.setdefault(_line_key(row), []).append(row)
-    billed, lines, net = Counter(usage.before), [], 0
+    prices, billed, lines, net = HourlyPrices(books), Counter[PricedJob](), [], 0
+    for use, gpu_ms in usage.before.items():
+        billed[use.job] += gpu_ms * prices.hourly_micro(use)
     for key in sorted(together):
         gpu_ms = sum(row.gpu_ms for row in together[key])
         late = key.hour_utc < month.first_hour
-        book = _book(books, key.price_version, key.lane)
-        price, job = book.gpu_hour_micro[key.lane], _priced_job(key)
+        use = priced_use(key)
+        hourly = prices.hourly_micro(use)
         lines.append(
             Line(
                 job_id=key.job_id,
@@ -153,16 +181,20 @@ def bill_lines(
                 description=_description(key, late=late),
                 lane=key.lane,
                 price_version=key.price_version,
-                currency=book.currency,
+                currency=books[key.price_version].currency,
                 used_gpu_ms=sum(row.used_gpu_ms for row in together[key]),
                 gpu_ms=gpu_ms,
-                gpu_hour_micro=price,
-                amount_micro=line_micro(billed[job], gpu_ms, price),
+                gpu_hour_micro=hourly,
+                amount_micro=line_micro(billed[use.job], gpu_ms * hourly),
                 overage_gpu_ms=0 if late else _overage(net, gpu_ms, soft_gpu_ms),
+                role=key.role,
+                device=key.device,
+                accelerator=key.accelerator,
+                spot=key.spot,
                 cause=key.cause,
             )
         )
-        billed[job] += gpu_ms
+        billed[use.job] += gpu_ms * hourly
         net += 0 if late else gpu_ms
     return tuple(lines)
 
@@ -176,11 +208,37 @@ def _line_key(row: LedgerRow) -> LineKey:
         lane=row.lane,
         price_version=row.price_version,
         cause=row.cause,
+        device=row.device,
+        accelerator=row.accelerator,
+        spot=row.spot,
     )
 
 
-def _priced_job(row: LedgerRow | LineKey) -> PricedJob:
-    return PricedJob(job_id=row.job_id, lane=row.lane, price_version=row.price_version)
+def priced_use(row: LedgerRow | LineKey | Line) -> PricedUse:
+    """What the price of a row or a line depends on."""
+    job = PricedJob(job_id=row.job_id, lane=row.lane, price_version=row.price_version)
+    return PricedUse(job, row.role, row.device, row.accelerator, row.spot)
+
+
+class HourlyPrices:
+    """Prices of a GPU-hour out of books, each looked for once."""
+
+    def __init__(self, books: Mapping[str, PriceBook]) -> None:
+        self._books = books
+        self._known: dict[tuple[object, ...], Micro] = {}
+
+    def hourly_micro(self, use: PricedUse) -> Micro:
+        """Raises PriceMissing."""
+        key = (use.job.price_version, use.job.lane, *use[1:])
+        known = self._known.get(key)
+        if known is None:
+            known = hourly_micro(self.price(use.job), use.role, use.hardware)
+            self._known[key] = known
+        return known
+
+    def price(self, job: PricedJob) -> Price:
+        """The prices of a job. Raises PriceMissing."""
+        return lane_price(_book(self._books, job.price_version, job.lane), job.lane)
 
 
 @lru_cache(maxsize=1_000)
@@ -189,10 +247,15 @@ def _starts_at(hour_utc: int) -> str:
 
 
 def _description(key: LineKey, *, late: bool) -> str:
-    work = WORK_OF_ROLE[key.role]
+    work = f"{WORK_OF_ROLE[key.role]}{words_of(key.accelerator, spot=key.spot)}"
     if key.is_credit:
         work = f"credit for {work}: {CREDIT_OF_CAUSE.get(key.cause, key.cause)}"
     return f"{work}, late for {period_of(key.hour_utc * HOUR_MS).name}" if late else work
+
+
+def words_of(accelerator: str, *, spot: bool) -> str:
+    """What a line says of its hardware: " on h200, spot"; nothing where nothing was told."""
+    return (f" on {accelerator}" if accelerator else "") + (", spot" if spot else "")
 
 
 def _overage(before: GpuMs, gpu_ms: GpuMs, soft: GpuMs | None) -> GpuMs:

@@ -12,6 +12,7 @@ EPILOG = """\
 \b
 Examples:
   tunery node list
+  tunery node cordon gpu-07
   tunery node drain gpu-07
   tunery node uncordon gpu-07
   tunery node forget gpu-07

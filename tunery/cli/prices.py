@@ -86,6 +86,7 @@ def _fields(entry: dict[str, Any]) -> list[tuple[str, object]]:
         ("from", book["effective_from"]),
         ("currency", book["currency"]),
         ("GPU-hour", _lanes(book["gpu_hour_micro"])),
+        *((f"  {_use(rate)}", price(rate["gpu_hour_micro"])) for rate in book["rates"]),
         ("in force", "yes" if entry["in_force"] else "no"),
         ("new tenants", "get it" if entry["is_default"] else "get another"),
     ]
@@ -93,3 +94,10 @@ def _fields(entry: dict[str, Any]) -> list[tuple[str, object]]:
 
 def _lanes(prices: dict[str, int]) -> str:
     return ", ".join(f"{lane} {price(micro)}" for lane, micro in sorted(prices.items()))
+
+
+def _use(rate: dict[str, Any]) -> str:
+    """What a rate is of: `standard, eval, h200, spot`."""
+    spot = {True: "spot", False: "not spot", None: None}[rate["spot"]]
+    said = (rate["lane"], rate["role"], rate["device"], spot)
+    return ", ".join(word for word in said if word is not None)

@@ -1,4 +1,4 @@
-"""`tunery usage`: the GPU time of a tenant, by day, job, model, key or lane."""
+"""`tunery usage`: the GPU time of a tenant, by day, job, model, key, lane, role or hardware."""
 
 from collections.abc import Iterable, Iterator
 from datetime import MAXYEAR, UTC, datetime
@@ -17,6 +17,7 @@ Examples:
   tunery usage --by model,key --json
   tunery usage --tenant acme --by job
 """
+GROUPS = ("day", "job", "model", "key", "lane", "role", "device", "spot")
 FIELD_OF = {"job": "job_id", "model": "model", "key": "api_key_id", "lane": "lane"}
 SUMS = ("used_gpu_ms", "billable_gpu_ms", "credited_gpu_ms", "net_gpu_ms")
 LIMIT = 31  # days of one request
@@ -24,7 +25,7 @@ LIMIT = 31  # days of one request
 
 @click.command("usage", epilog=EPILOG)
 @click.option("--period", help="Calendar month (UTC), like 2026-11. [this month]")
-@click.option("--by", "groups", help="Any of day, job, model, key, lane, with commas.", default="")
+@click.option("--by", "groups", help=f"Any of {', '.join(GROUPS)}, with commas.", default="")
 @click.option("--tenant", help="Another tenant, for operators. [the key's]")
 @_options.data_dir
 @_options.as_json

@@ -9,9 +9,10 @@ from schemas.dataset import BaseTokens
 from schemas.envelope import Reason
 from schemas.reasons import refusing
 from schemas.submission import Budget, Estimate, JobSpec
+from schemas.training import LeaseHardware
 from tunery.plan.memory import memory_bytes
 from tunery.plan.packing import packed, steps_of_epoch
-from tunery.plan.price import price_micro
+from tunery.plan.price import dearest_micro, hourly_micro, price_micro
 from tunery.plan.time import eval_ms, hold_of, train_ms
 
 
@@ -31,6 +32,9 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     train = slots * train_ms(base, tokens.tokens * hyper.n_epochs, slots, device)
     evaluate = slots * eval_ms(base, slots, device)
     hold = hold_of(train, slots) + hold_of(evaluate, slots)
+    price, expected_on = spec.price, LeaseHardware(device=device)
+    expected = train * hourly_micro(price, "train", expected_on)
+    expected += evaluate * hourly_micro(price, "eval", expected_on)
     return Estimate(
         tokens=trained,
         steps=steps_of_epoch(plan.packed_rows, hyper.batch_size) * hyper.n_epochs,
@@ -38,9 +42,9 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
         eval_gpu_ms=evaluate,
         hold_gpu_ms=hold,
         memory_bytes=memory_bytes(base, hyper, device),
-        price_micro=price_micro(spec.price, train + evaluate, trained),
-        price_max_micro=price_micro(spec.price, hold, trained),
-        currency=spec.price.currency,
+        price_micro=price_micro(price, expected, trained),
+        price_max_micro=price_micro(price, hold * dearest_micro(price, device), trained),
+        currency=price.currency,
     )
 
 

@@ -12,12 +12,15 @@ from typing import Final
 import msgspec
 
 from schemas.account import Lane
-from schemas.billing import PriceBook
+from schemas.billing import PriceBook, Rate
+from schemas.pool import LeaseRef, Role, UsageCredited, UsageSliced
 from schemas.submission import Price
-from schemas.units import HOUR_MS, PPM, GpuMs, Micro, divide_half_even, divide_up
+from schemas.training import DEVICES, Device, LeaseHardware
+from schemas.units import HOUR_MS, PPM, Micro, MicroGpuMs, divide_half_even, divide_up
 
 PRICES_DIR: Final = Path(str(files("tunery.plan"))) / "prices"
 SUFFIX: Final = ".json"
+UNKNOWN: Final = LeaseHardware()
 
 
 def lane_price(book: PriceBook, lane: Lane) -> Price:
@@ -28,7 +31,50 @@ def lane_price(book: PriceBook, lane: Lane) -> Price:
         gpu_hour_micro=book.gpu_hour_micro[lane],
         token_micro_per_million=book.token_micro_per_million,
         lane=lane,
+        rates=tuple(rate for rate in book.rates if rate.lane == lane),
     )
+
+
+def billed_lease(event: UsageSliced | UsageCredited) -> LeaseRef:
+    """The lease whose use an event bills or gives back: its price counts."""
+    if isinstance(event, UsageCredited):
+        return event.used_by or event.lease
+    return event.lease
+
+
+def hourly_micro(price: Price, role: Role, hardware: LeaseHardware | None) -> Micro:
+    """A GPU-hour of some work on some hardware: by the rate that says most of it, else the lane's.
+
+    A rate that names the work counts before one that names an accelerator, that before one that
+    names a kind of device, and that before one that only says whether it is spot.
+    """
+    where = hardware or UNKNOWN
+    rates = [rate for rate in price.rates if _is_of(rate, role, where)]
+    return max(rates, key=_detail).gpu_hour_micro if rates else price.gpu_hour_micro
+
+
+def dearest_micro(price: Price, device: Device) -> Micro:
+    """The dearest GPU-hour that a job may be billed, whichever nodes of that device run it."""
+    possible = (
+        rate.gpu_hour_micro
+        for rate in price.rates
+        if rate.device in (None, device) or rate.device not in DEVICES
+    )
+    return max((price.gpu_hour_micro, *possible))
+
+
+def _is_of(rate: Rate, role: Role, hardware: LeaseHardware) -> bool:
+    return (
+        rate.role in (None, role)
+        and rate.device in (None, hardware.device, hardware.accelerator)
+        and rate.spot in (None, hardware.spot)
+    )
+
+
+def _detail(rate: Rate) -> tuple[bool, bool, bool, bool]:
+    """Orders the rates of one use; two of the same detail would be one rate twice."""
+    named = rate.device is not None
+    return rate.role is not None, named and rate.device not in DEVICES, named, rate.spot is not None
 
 
 class PriceBookError(ValueError):
@@ -58,29 +104,28 @@ def load_price_books(contents: Mapping[str, bytes]) -> Mapping[str, PriceBook]:
     return books
 
 
-def price_micro(price: Price, gpu_ms: GpuMs, tokens: int) -> Micro:
+def price_micro(price: Price, time: MicroGpuMs, tokens: int) -> Micro:
     """Expected cost, rounded up: an estimate never promises less than the invoice will say."""
-    time = divide_up(gpu_ms * price.gpu_hour_micro, HOUR_MS)
-    return time + divide_up(tokens * price.token_micro_per_million, PPM)
+    return divide_up(time, HOUR_MS) + divide_up(tokens * price.token_micro_per_million, PPM)
 
 
 # --- what was used ------------------------------------------------------------------------------
 
 
-def usage_micro(gpu_ms: GpuMs, gpu_hour_micro: Micro) -> Micro:
+def usage_micro(time: MicroGpuMs) -> Micro:
     """What all of a job's time costs, rounded half to even: never more than `price_micro`."""
-    return divide_half_even(gpu_ms * gpu_hour_micro, HOUR_MS)
+    return divide_half_even(time, HOUR_MS)
 
 
-def line_micro(before: GpuMs, gpu_ms: GpuMs, gpu_hour_micro: Micro) -> Micro:
+def line_micro(before: MicroGpuMs, time: MicroGpuMs) -> Micro:
     """What one line of an invoice costs (credits: negative), after `before` of the same job.
 
     The line is the difference of two rounded sums. So the lines of a job add up to `usage_micro` of
-    their time, whatever they are: all of it credited is exactly 0.
+    their time, at whatever rates they are: all of it credited is exactly 0.
     """
-    return usage_micro(before + gpu_ms, gpu_hour_micro) - usage_micro(before, gpu_hour_micro)
+    return usage_micro(before + time) - usage_micro(before)
 
 
-def job_cost(gpu_ms: GpuMs, tokens: int, price: Price) -> Micro:
-    """What a job costs that was billed `gpu_ms` (use less credits): the sum of its lines."""
-    return usage_micro(gpu_ms, price.gpu_hour_micro) + price_micro(price, 0, tokens)
+def job_cost(time: MicroGpuMs, tokens: int, price: Price) -> Micro:
+    """What a job costs that was billed this time (use less credits): the sum of its lines."""
+    return usage_micro(time) + price_micro(price, 0, tokens)

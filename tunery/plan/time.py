@@ -28,6 +28,8 @@ LOAD_PARAMETERS_PER_MS: Final = 250_000  # bf16 weights at 0.5 GB/s, a slow disk
 EVAL_FLOPS_PER_PARAMETER: Final = 150_000 * FLOPS_PER_MS["cpu"] // 135_000_000
 # Use must never exceed a hold, so it is generous: what is not used is released at the end.
 HOLD_FACTOR: Final = 3
+START_FACTOR: Final = 3
+START_MS_MIN: Final = 10 * MINUTE_MS
 HOLD_MS_MIN: Final = 15 * MINUTE_MS  # per slot, for training and for evaluation each
 
 
@@ -46,6 +48,14 @@ def eval_ms(base: Base, slots: int, device: Device) -> Ms:
 def hold_of(gpu_ms: GpuMs, slots: int) -> GpuMs:
     """GPU time that is held for work that is expected to take `gpu_ms`: an upper bound."""
     return max(HOLD_FACTOR * gpu_ms, HOLD_MS_MIN * slots)
+
+
+def start_ms_max(base: Base) -> Ms:
+    """How long an attempt may take to start: files are hashed and loaded, by several times slower
+    disks than the estimate's.
+    """
+    read_ms = base.parameters // LOAD_PARAMETERS_PER_MS
+    return max(START_MS_MIN, START_FACTOR * (START_UP_MS + 2 * read_ms))
 
 
 def _start_ms(base: Base) -> Ms:

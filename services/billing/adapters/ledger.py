@@ -25,6 +25,7 @@ from tunery.runtime.store.abstract import Store
 LEDGER: Final = "ledger"  # the projection
 ROWS = """
 SELECT kind, job_id, role, lane, price_version, hour_utc, used_gpu_ms, gpu_ms, cause,
+    device, accelerator, spot,
     journal_partition, incarnation, journal_offset
 FROM ledger WHERE tenant = $1 AND hour_utc < $2
 ORDER BY hour_utc, job_id, journal_partition, incarnation, journal_offset, lease, kind, cause
@@ -82,7 +83,7 @@ async def read_invoices(
         ended=ended is not None,
         statement={entry.period: entry for entry in closed}.get(month.name),
     )
-    usage = await read_usage(connection, tenant, share_of(month, closed), by_hour=True)
+    usage = await read_usage(connection, tenant, share_of(month, closed))
     return make_invoices(billed, usage, books)
 
 
@@ -115,7 +116,7 @@ class PostgresBooks:
             seller=self._seller,
             adjustments=await _adjustments(self._connection, tenant, month),
         )
-        usage = await read_usage(self._connection, tenant, share, by_hour=False)
+        usage = await read_usage(self._connection, tenant, share)
         invoices = make_invoices(billed, usage, books)
         own = {invoice.currency: invoice for invoice in invoices}.get(currency)
         return Statement(

@@ -3,31 +3,29 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from tunery.billing.lines import BilledUsage, LedgerRow, PricedJob
+from tunery.billing.lines import BilledUsage, LedgerRow, PricedJob, PricedUse
 from tunery.billing.periods import BillShare, Cut
 
 # Rows of the month, and rows of earlier months that came after those were closed. Each part is
 # bound by an index: `{in_cut}` and `{late}` compare the row's position in the journal.
 BILLED = """
-SELECT {line}, job_id, lane, price_version,
+SELECT hour_utc, kind, role, cause, job_id, lane, price_version, device, accelerator, spot,
     sum(used_gpu_ms)::bigint AS used_gpu_ms, sum(gpu_ms)::bigint AS gpu_ms
 FROM (
     SELECT * FROM ledger WHERE tenant = $1 AND hour_utc >= $2 AND hour_utc < $3 AND {in_cut}
     {late}
 ) AS billed
-GROUP BY {group}, job_id, lane, price_version
+GROUP BY hour_utc, kind, role, cause, job_id, lane, price_version, device, accelerator, spot
 """
 LATE = """
 UNION ALL
 SELECT * FROM ledger
 WHERE tenant = $1 AND journal_partition = {partition} AND hour_utc < $2 AND {late} AND {in_cut}
 """
-HOURS = ("hour_utc, kind, role, cause", "hour_utc, kind, role, cause")
-JOBS = ("min(hour_utc) AS hour_utc, 'usage' AS kind, 'train' AS role, '' AS cause", "hour_utc < $2")
 BEFORE = """
-SELECT job_id, lane, price_version, sum(gpu_ms)::bigint
+SELECT job_id, lane, price_version, role, device, accelerator, spot, sum(gpu_ms)::bigint
 FROM ledger WHERE tenant = $1 AND job_id = ANY($2) AND hour_utc < $3 AND {earlier}
-GROUP BY job_id, lane, price_version
+GROUP BY job_id, lane, price_version, role, device, accelerator, spot
 """
 
 
@@ -38,13 +36,10 @@ class QueryConnection(Protocol):
         """All rows of the query."""
 
 
-async def read_usage(
-    connection: QueryConnection, tenant: str, share: BillShare, *, by_hour: bool
-) -> BilledUsage:
+async def read_usage(connection: QueryConnection, tenant: str, share: BillShare) -> BilledUsage:
     """What of the ledger is on a bill, summed by line.
 
-    by_hour: as on the invoice; else the hours of a job are one line: sums stay the same, because
-    the lines of a job add up to its cost.
+    A month is closed by its lines too, not by sums of jobs: overage and discounts depend on hours.
     """
     month, arguments = share.month, _Arguments()
     for value in (tenant, share.month.first_hour, share.month.end_hour):
@@ -54,8 +49,7 @@ async def read_usage(
         in_cut = _compare(share.cut, "<", arguments)
     if share.late is not None:
         late = _late_parts(share.late, share.cut, arguments)
-    line, group = HOURS if by_hour else JOBS
-    query = BILLED.format(in_cut=in_cut, late=late, line=line, group=group)
+    query = BILLED.format(in_cut=in_cut, late=late)
     rows = [LedgerRow(**row) for row in await connection.fetch(query, *arguments.values)]
     arguments = _Arguments()
     arguments.add(tenant)
@@ -65,12 +59,12 @@ async def read_usage(
     if share.late is not None:
         earlier = _compare(share.late, "<", arguments)
     before = await connection.fetch(BEFORE.format(earlier=earlier), *arguments.values)
-    return BilledUsage(
-        rows=tuple(rows),
-        before={
-            PricedJob(job_id, lane, version): gpu_ms for job_id, lane, version, gpu_ms in before
-        },
+    uses = (
+        (PricedUse(PricedJob(*job), *rest), gpu_ms)
+        for *use, gpu_ms in before
+        for job, rest in ((use[:3], use[3:]),)
     )
+    return BilledUsage(rows=tuple(rows), before=dict(uses))
 
 
 class _Arguments:

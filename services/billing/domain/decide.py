@@ -73,7 +73,7 @@ def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]
         case SetPlan() | SuspendTenant() | ResumeTenant():
             return plans.decide(tenant, command, ctx)
         case CreateKey():
-            return _create_key(tenant, command)
+            return _create_key(tenant, command, ctx)
         case RotateKey():
             return _rotate_key(tenant, command)
         case RevokeKey():
@@ -126,12 +126,12 @@ def _import_prices(
     return (PricesImported(book=book, sha256=command.sha256),)
 
 
-def _create_key(tenant: AccountState, command: CreateKey) -> tuple[Event, ...]:
+def _create_key(tenant: AccountState, command: CreateKey, ctx: Context) -> tuple[Event, ...]:
     terms = command.terms
     if terms.key_id in tenant.keys:
         exists = refusing("key_exists", key_id=terms.key_id)
         return _reject(errors.ALREADY_EXISTS, exists, "id")
-    if sum(not key.revoked for key in tenant.keys.values()) >= KEYS_MAX:
+    if sum(key.works_at(ctx.at) for key in tenant.keys.values()) >= KEYS_MAX:
         return _reject(errors.ILLEGAL_STATE, refusing("keys_at_most", limit=KEYS_MAX))
     if not terms.scopes:
         return _reject(errors.MALFORMED, refusing("scopes_missing"), "scopes")

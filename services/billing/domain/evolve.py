@@ -100,7 +100,7 @@ def _evolved(tenant: AccountState, event: Changed, ctx: Context) -> AccountState
         case TenantSuspended() | TenantResumed():
             return replace(tenant, suspended=isinstance(event, TenantSuspended))
         case KeyCreated(terms=terms):
-            created = ApiKey(sha256=terms.sha256, scopes=terms.scopes)
+            created = ApiKey(sha256=terms.sha256, scopes=terms.scopes, expires_at=terms.expires_at)
             return replace(tenant, keys=tenant.keys.set(terms.key_id, created))
         case KeyRotated() | KeyRevoked():
             revoked = isinstance(event, KeyRevoked)

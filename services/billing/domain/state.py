@@ -31,6 +31,11 @@ class ApiKey(Struct, frozen=True, kw_only=True):
     sha256: Sha256
     scopes: tuple[str, ...] = ()
     revoked: bool = False
+    expires_at: Ms | None = None
+
+    def works_at(self, at: Ms) -> bool:
+        """Whether it is neither revoked nor expired."""
+        return not self.revoked and (self.expires_at is None or at < self.expires_at)
 
 
 class WebhookEndpoint(Struct, frozen=True, kw_only=True):

@@ -1,9 +1,17 @@
-"""What the journal of `account` says that charges need: price books, and the ends of months."""
+"""What the journal of `account` says that charges need: prices, ends of months, endpoints."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.account import InvoiceClosed, PricesImported, TenantCreated
+from schemas.account import (
+    USAGE_RECORDED,
+    EndpointChanged,
+    EndpointCreated,
+    EndpointDeleted,
+    InvoiceClosed,
+    PricesImported,
+    TenantCreated,
+)
 from schemas.billing import PriceBook
 from schemas.envelope import Header
 from schemas.units import HOUR_MS
@@ -20,6 +28,7 @@ class AccountFacts:
     def __init__(self) -> None:
         self._books: dict[str, PriceBook] = {}
         self._closed: dict[str, dict[str, Cut]] = {}  # of each tenant, by month
+        self._subscribed: dict[str, set[str]] = {}  # endpoints of each tenant that get its use
 
     @property
     def books(self) -> Mapping[str, PriceBook]:
@@ -36,8 +45,25 @@ class AccountFacts:
             case InvoiceClosed():
                 closed = self._closed.setdefault(tenant, {})
                 closed[event.statement.period] = cut_of(event.statement)
+            case EndpointCreated(terms=terms):
+                self._subscribe(tenant, terms.endpoint_id, terms.event_types)
+            case EndpointChanged() if event.change.event_types is not None:
+                self._subscribe(tenant, event.endpoint_id, event.change.event_types)
+            case EndpointDeleted():
+                self._subscribe(tenant, event.endpoint_id, ())
             case _:
                 pass
+
+    def _subscribe(self, tenant: str, endpoint_id: str, event_types: tuple[str, ...]) -> None:
+        endpoints = self._subscribed.setdefault(tenant, set())
+        if USAGE_RECORDED in event_types:
+            endpoints.add(endpoint_id)
+        else:
+            endpoints.discard(endpoint_id)
+
+    def is_fed(self, tenant: str) -> bool:
+        """Whether an endpoint of the tenant subscribes to its use."""
+        return bool(self._subscribed.get(tenant))
 
     def billed_month(self, header: Header, tenant: str, hour_utc: int) -> Period:
         """The month whose invoice a row of the pool's journal is on: its own, or a later one when

@@ -15,10 +15,12 @@ from schemas.billing import PriceBook
 from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.topics import STREAMS
-from schemas.units import HOUR_MS, GpuMs, Micro
+from schemas.training import LeaseHardware
+from schemas.units import HOUR_MS, GpuMs, Micro, Ms
 from services.exporter.domain.accounts import AccountFacts
-from tunery.billing.lines import CREDIT_OF_CAUSE, WORK_OF_ROLE, PriceMissing
+from tunery.billing.lines import CREDIT_OF_CAUSE, WORK_OF_ROLE, PriceMissing, words_of
 from tunery.billing.periods import Period
+from tunery.plan.price import billed_lease, hourly_micro, lane_price
 
 EXACT: Final = Context(prec=60, rounding=ROUND_HALF_EVEN)
 TWELFTH_DECIMAL: Final = Decimal("0.000000000001")
@@ -47,15 +49,17 @@ COLUMNS: Final[Mapping[str, type]] = {
     **dict.fromkeys(("x_GpuMilliseconds", "x_UsedGpuMilliseconds", "x_GpuHourMicro"), int),
     **dict.fromkeys(("x_Attempt", "x_JournalPartition", "x_Incarnation", "x_JournalOffset"), int),
     **dict.fromkeys(("x_Role", "x_Lane", "x_Cause", "x_Topic"), str),
+    **dict.fromkeys(("x_Device", "x_Accelerator", "x_Spot"), str),
 }
 
 
 class ExportedCharge(Struct, frozen=True):
-    """One row of the files: whose it is, of which month, and its columns."""
+    """One row of the files: whose it is, of which month, its columns, and when it was written."""
 
     tenant: str
     month: str
     columns: Mapping[str, Any]
+    at: Ms
 
 
 class BillingContext(Struct, frozen=True, kw_only=True):
@@ -71,16 +75,19 @@ def charge_of(
     header: Header, event: UsageSliced | UsageCredited, accounts: AccountFacts, provider: str
 ) -> ExportedCharge:
     """The charge of an event of the pool. Raises PriceMissing, MonthOpen."""
-    lease = event.lease
+    lease = billed_lease(event)
+    hardware = lease.hardware or LeaseHardware()
     credit = event if isinstance(event, UsageCredited) else None
     gpu_ms = event.billable_gpu_ms if isinstance(event, UsageSliced) else -event.lost_gpu_ms
     book = _book(accounts.books, lease.price_version, lease.lane)
-    hourly = book.gpu_hour_micro[lease.lane]
+    hourly = hourly_micro(lane_price(book, lease.lane), lease.role, hardware)
     month = accounts.billed_month(header, lease.tenant, event.hour_utc)
     is_late = event.hour_utc < month.first_hour
     cost, unit_price = cost_of(gpu_ms, hourly), Decimal(hourly) / MICRO
     hours = EXACT.divide(Decimal(gpu_ms), HOUR_MS).quantize(TWELFTH_DECIMAL, context=EXACT)
-    work = WORK_OF_ROLE[lease.role]
+    work = WORK_OF_ROLE[lease.role] + words_of(hardware.accelerator, spot=hardware.spot)
+    sku = f"{lease.lane}/{lease.role}/{hardware.accelerator or hardware.device}"
+    sku += "/spot" if hardware.spot else ""
     context = BillingContext(
         tenant=lease.tenant, month=month, currency=book.currency, provider=provider
     )
@@ -101,9 +108,9 @@ def charge_of(
         "PricingUnit": UNIT,
         "ResourceId": lease.job_id,
         "ResourceType": "Fine-tuning job",
-        "SkuId": f"gpu-hour/{lease.lane}",
+        "SkuId": f"gpu-hour/{sku}",
         "SkuMeter": "GPU time",
-        "SkuPriceId": f"{lease.price_version}/{lease.lane}",
+        "SkuPriceId": f"{lease.price_version}/{sku}",
         "x_GpuMilliseconds": gpu_ms,
         "x_UsedGpuMilliseconds": event.used_gpu_ms if isinstance(event, UsageSliced) else 0,
         "x_GpuHourMicro": hourly,
@@ -111,6 +118,9 @@ def charge_of(
         "x_Role": lease.role,
         "x_Lane": lease.lane,
         "x_Cause": None if credit is None else credit.cause,
+        "x_Device": hardware.device,
+        "x_Accelerator": hardware.accelerator or None,
+        "x_Spot": "true" if hardware.spot else "false",
     }
     return make_charge(header, context, cost, values)
 
@@ -140,7 +150,9 @@ def make_charge(
         "x_Topic": STREAMS[header.stream].journal.name,
     }
     columns = common | dict(values)
-    return ExportedCharge(context.tenant, month.name, {name: columns.get(name) for name in COLUMNS})
+    return ExportedCharge(
+        context.tenant, month.name, {name: columns.get(name) for name in COLUMNS}, header.at
+    )
 
 
 def cost_of(gpu_ms: GpuMs, gpu_hour_micro: Micro) -> Decimal:

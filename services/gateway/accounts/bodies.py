@@ -8,6 +8,7 @@ import msgspec
 from pydantic import (
     AfterValidator,
     Field,
+    StrictBool,
     StrictInt,
     StringConstraints,
 )
@@ -40,6 +41,7 @@ DAY_S: Final = 86_400
 OVERLAP_S_MAX: Final = 30 * DAY_S
 AMOUNT_MICRO_MAX: Final = 10**15
 LANES_MAX: Final = 16
+RATES_MAX: Final = 100
 
 
 def receiver_url(url: str) -> str:
@@ -139,6 +141,20 @@ class AdjustmentRequest(Body):
 PriceMicro = Annotated[StrictInt, Field(ge=-AMOUNT_MICRO_MAX, le=AMOUNT_MICRO_MAX)]
 
 
+class RateBody(Body):
+    """A price of some GPU time of a lane that differs from the lane's; what is null is any."""
+
+    lane: Name
+    gpu_hour_micro: PriceMicro
+    role: Name | None = Field(default=None, description="train or eval")
+    device: Name | None = Field(
+        default=None, description="cpu, cuda, or an accelerator as its nodes name it, like h200"
+    )
+    spot: StrictBool | None = Field(
+        default=None, description="whether the nodes may be taken away at short notice"
+    )
+
+
 class PriceBookRequest(Body):
     """The file of a price book. Amounts in millionths of the currency, for an hour of one GPU.
 
@@ -152,6 +168,9 @@ class PriceBookRequest(Body):
     )
     token_micro_per_million: PriceMicro = 0
     effective_from: Name = Field(description="first day (UTC), like 2026-12-01")
+    rates: Annotated[list[RateBody], Field(max_length=RATES_MAX)] = Field(
+        default_factory=list, description="exceptions; the one that says most counts"
+    )
 
     def book(self) -> PriceBook:
         return msgspec.convert(self.model_dump(), PriceBook)

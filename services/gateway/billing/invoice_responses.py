@@ -111,6 +111,10 @@ class InvoiceLineResponse(ListItem):
     used_gpu_ms: int = 0
     gpu_ms: int = 0
     overage_gpu_ms: int = 0
+    role: str | None = None
+    device: str | None = None
+    accelerator: str | None = None
+    spot: bool | None = None
     cause: str | None = None
 
 
@@ -208,6 +212,10 @@ def _usage_line(invoice: Invoice, line: Line) -> InvoiceLineResponse:
         used_gpu_ms=line.used_gpu_ms,
         gpu_ms=line.gpu_ms,
         overage_gpu_ms=line.overage_gpu_ms,
+        role=line.role,
+        device=line.device,
+        accelerator=line.accelerator or None,
+        spot=line.spot,
         cause=line.cause or None,
     )
 

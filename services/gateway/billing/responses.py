@@ -7,7 +7,7 @@ from schemas.account import Lane
 from schemas.pool import Role
 from schemas.topics import POOL
 from schemas.units import HOUR_MS
-from services.gateway.billing.usage import Group, UsageSum
+from services.gateway.billing.usage import SPOT, Group, UsageSum
 from services.gateway.jobs.tables import UsageRow
 from services.gateway.ports import Buckets
 from services.gateway.web.responses import ListItem, Response, seconds
@@ -28,6 +28,9 @@ class UsageResultResponse(Response):
     model: str | None
     job_id: str | None
     lane: str | None
+    role: str | None
+    device: str | None
+    spot: bool | None
 
 
 class UsageBucketResponse(Response):
@@ -70,6 +73,9 @@ class StatementLineResponse(ListItem):
     hour_start: int
     used_gpu_ms: int
     billable_gpu_ms: int
+    device: str
+    accelerator: str | None
+    spot: bool
     event: JournalPlaceResponse
 
 
@@ -98,6 +104,9 @@ def _result(group: Group, usage: UsageSum) -> UsageResultResponse:
         model=group.model,
         job_id=group.job,
         lane=group.lane,
+        role=group.role,
+        device=group.device,
+        spot=None if group.spot is None else group.spot == SPOT,
     )
 
 
@@ -121,5 +130,8 @@ def statement_line_response(row: UsageRow) -> StatementLineResponse:
         hour_start=row.hour_utc * HOUR_MS // 1_000,
         used_gpu_ms=row.used_gpu_ms,
         billable_gpu_ms=row.billable_gpu_ms,
+        device=row.device,
+        accelerator=row.accelerator or None,
+        spot=row.spot,
         event=event,
     )

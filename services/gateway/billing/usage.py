@@ -13,18 +13,26 @@ BucketWidth: TypeAlias = Literal["1h", "1d"]
 HOURS_OF: Final[Mapping[BucketWidth, int]] = {"1h": 1, "1d": 24}
 LIMIT_OF: Final[Mapping[BucketWidth, int]] = {"1h": 24, "1d": 7}  # as OpenAI's organization usage
 LIMIT_MAX_OF: Final[Mapping[BucketWidth, int]] = {"1h": 168, "1d": 31}
-GROUPS: Final = ("day", "job", "model", "key", "lane")
+GROUPS: Final = ("day", "job", "model", "key", "lane", "role", "device", "spot")
+SPOT: Final = "spot"
+BY: Final = ("job_id", "lane", "kind", "role", "device", "accelerator", "spot")
 PAGE_PREFIX: Final = "page_"
 HOUR_S: Final = HOUR_MS // 1_000
 
 
 class Group(NamedTuple):
-    """What the use of one result has in common. None: it is not grouped by that."""
+    """What the use of one result has in common. None: it is not grouped by that.
+
+    device: the accelerator where its nodes say it, else the kind of device.
+    """
 
     job: str | None = None
     model: str | None = None
     key: str | None = None
     lane: str | None = None
+    role: str | None = None
+    device: str | None = None
+    spot: str | None = None
 
 
 class UsageSum(NamedTuple):
@@ -111,7 +119,7 @@ def unknown_page(page: str) -> ApiError:
 def summed(
     records: Iterable[Mapping[str, Any]], grouped: frozenset[str], jobs: Mapping[str, JobFacts]
 ) -> Mapping[int, Mapping[Group, UsageSum]]:
-    """Bucket → group → sums, from sums by job, lane and kind. Groups are sorted."""
+    """Bucket → group → sums, from sums by what `BY` names. Groups are sorted."""
     sums: dict[int, dict[Group, UsageSum]] = {}
     for record in records:
         facts = jobs.get(record["job_id"], JobFacts())
@@ -120,6 +128,9 @@ def summed(
             model=facts.model if "model" in grouped else None,
             key=facts.key if "key" in grouped else None,
             lane=record["lane"] if "lane" in grouped else None,
+            role=record["role"] if "role" in grouped else None,
+            device=(record["accelerator"] or record["device"]) if "device" in grouped else None,
+            spot=(SPOT if record["spot"] else "") if "spot" in grouped else None,
         )
         net = record["billable_gpu_ms"]
         credit = record["kind"] == "credit"

@@ -1,4 +1,4 @@
-"""`/v1/usage`: GPU time by day or hour, job, model, key and lane."""
+"""`/v1/usage`: GPU time by day or hour, job, model, key, lane, role and hardware."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from services.gateway.billing.deps import Billed
 from services.gateway.billing.responses import UsagePageResponse, bucket_responses
 from services.gateway.billing.usage import (
+    BY,
     GROUPS,
     BucketWidth,
     JobFacts,
@@ -53,7 +54,7 @@ async def usage(
         USAGE,
         {"tenant": tenant},
         buckets,
-        by=("job_id", "lane", "kind"),
+        by=BY,
         of=("used_gpu_ms", "billable_gpu_ms"),
         limit=SUMS_MAX + 1,
     )

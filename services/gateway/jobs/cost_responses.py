@@ -6,8 +6,8 @@ from typing import Any, Literal
 import msgspec
 
 from schemas.submission import Estimate, JobSpec, Price
-from schemas.training import Device
-from schemas.units import Ms
+from schemas.training import Device, LeaseHardware
+from schemas.units import Micro, Ms
 from services.gateway.jobs.responses import TrainingParametersResponse, training_parameters
 from services.gateway.jobs.tables import (
     JobRow,
@@ -16,7 +16,16 @@ from services.gateway.jobs.tables import (
 from services.gateway.web.responses import Response, seconds, seconds_or_none
 from services.gateway.web.wording import refusal_words
 from tunery.plan.estimate import over_budget
-from tunery.plan.price import job_cost
+from tunery.plan.price import hourly_micro, job_cost
+
+
+class RateResponse(Response):
+    """A price that differs from the lane's; what is null is any."""
+
+    gpu_hour_micro: int
+    role: str | None
+    device: str | None
+    spot: bool | None
 
 
 class PriceResponse(Response):
@@ -24,6 +33,7 @@ class PriceResponse(Response):
     currency: str
     gpu_hour_micro: int
     token_micro_per_million: int
+    rates: list[RateResponse]
 
 
 class EstimateParametersResponse(TrainingParametersResponse):
@@ -71,6 +81,10 @@ class CostLineResponse(Response):
     used_gpu_ms: int
     billable_gpu_ms: int
     cause: str | None
+    device: str
+    accelerator: str | None
+    spot: bool
+    gpu_hour_micro: int
 
 
 class JobCostResponse(Response):
@@ -100,6 +114,15 @@ def _price(price: Price) -> PriceResponse:
         currency=price.currency,
         gpu_hour_micro=price.gpu_hour_micro,
         token_micro_per_million=price.token_micro_per_million,
+        rates=[
+            RateResponse(
+                gpu_hour_micro=rate.gpu_hour_micro,
+                role=rate.role,
+                device=rate.device,
+                spot=rate.spot,
+            )
+            for rate in price.rates
+        ],
     )
 
 
@@ -160,18 +183,25 @@ def cost_response(row: JobRow, lines: Sequence[UsageRow]) -> JobCostResponse:
         final=row.phase == "done",
         currency=price.currency,
         price=_price(price),
-        lines=[_cost_line(line) for line in lines],
+        lines=[_cost_line(line, price) for line in lines],
         used_gpu_ms=sum(line.used_gpu_ms for line in lines),
         billable_gpu_ms=billable,
         credited_gpu_ms=credited,
         net_gpu_ms=billable - credited,
         trained_tokens=tokens,
-        amount_micro=job_cost(billable - credited, tokens, price),
+        amount_micro=job_cost(
+            sum(line.billable_gpu_ms * _hourly(line, price) for line in lines), tokens, price
+        ),
         estimate=None if row.hold is None else msgspec.to_builtins(row.hold.estimate),
     )
 
 
-def _cost_line(line: UsageRow) -> CostLineResponse:
+def _hourly(line: UsageRow, price: Price) -> Micro:
+    hardware = LeaseHardware(device=line.device, accelerator=line.accelerator, spot=line.spot)
+    return hourly_micro(price, line.role, hardware)
+
+
+def _cost_line(line: UsageRow, price: Price) -> CostLineResponse:
     return CostLineResponse(
         kind=line.kind,
         attempt=line.attempt,
@@ -180,4 +210,8 @@ def _cost_line(line: UsageRow) -> CostLineResponse:
         used_gpu_ms=line.used_gpu_ms,
         billable_gpu_ms=line.billable_gpu_ms,
         cause=line.cause,
+        device=line.device,
+        accelerator=line.accelerator or None,
+        spot=line.spot,
+        gpu_hour_micro=_hourly(line, price),
     )

@@ -32,8 +32,10 @@ from schemas.pool import (
     WorkForgotten,
     WorkKept,
 )
+from schemas.training import LeaseHardware
 from services.gateway.jobs.event_ids import usage_id
 from services.gateway.jobs.tables import JOBS, NODES, USAGE, UsageRow
+from tunery.plan.price import billed_lease
 from tunery.runtime.verbs import Change
 
 
@@ -113,7 +115,8 @@ def _node(header: Header, event: NodeRegistered) -> Change:
 
 def _line(header: Header, event: UsageSliced | UsageCredited) -> Change:
     """One line of a job's cost. Its id begins with where its event is, so lines sort by that."""
-    lease = event.lease
+    lease = billed_lease(event)
+    hardware = lease.hardware or LeaseHardware()
     credit = event if isinstance(event, UsageCredited) else None
     kind = "usage" if credit is None else f"credit/{credit.cause}"
     return USAGE.insert(
@@ -136,5 +139,8 @@ def _line(header: Header, event: UsageSliced | UsageCredited) -> Change:
             journal_partition=header.partition,
             incarnation=header.incarnation,
             journal_offset=header.offset,
+            device=hardware.device,
+            accelerator=hardware.accelerator,
+            spot=hardware.spot,
         )
     )

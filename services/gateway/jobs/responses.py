@@ -350,12 +350,15 @@ def _cost(row: JobRow) -> CostSummaryResponse:
     """Summary of the job's cost; `GET …/cost` returns every line."""
     price, estimate = row.spec.price, None if row.hold is None else row.hold.estimate
     billable, lost = row.billable_gpu_ms or 0, row.lost_gpu_ms or 0
+    time = row.micro_gpu_ms
+    if time is None:
+        time = max(0, billable - lost) * price.gpu_hour_micro
     return CostSummaryResponse(
         currency=price.currency,
         price_version=price.version,
         billable_gpu_ms=billable,
         credited_gpu_ms=lost,
-        amount_micro=job_cost(max(0, billable - lost), row.trained_tokens or 0, price),
+        amount_micro=job_cost(max(0, time), row.trained_tokens or 0, price),
         estimated_amount_micro=None if estimate is None else estimate.price_micro,
         amount_max_micro=None if estimate is None else estimate.price_max_micro,
         hold_gpu_ms=None if estimate is None or row.phase == "done" else estimate.hold_gpu_ms,

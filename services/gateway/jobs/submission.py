@@ -1,6 +1,7 @@
 """Submits jobs: gathers facts, resolves the request, sends the command, awaits the decision."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -20,7 +21,7 @@ from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import SEED_MAX, JobRequest
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.resolve import POOL, Facts, Resolved, canonical, resolve
-from services.gateway.jobs.tables import JOBS, NODES, JobRow
+from services.gateway.jobs.tables import JOBS, NODES, JobRow, NodeRow
 from services.gateway.models.names import slug
 from services.gateway.models.routes import find_base
 from services.gateway.web.deps import Principal
@@ -99,12 +100,12 @@ class Submissions:
 
     async def _gather(self, caller: Principal, body: JobRequest, job_id: str) -> Facts:
         deps, tenant_id = self._deps, caller.tenant
-        tenant, base, training, held_out, device = await asyncio.gather(
+        tenant, base, training, held_out, nodes = await asyncio.gather(
             deps.views.first(TENANTS, {"id": tenant_id}),
             find_base(deps, body.model),
             find_file(deps, caller, body.training_file),
             self._held_out(caller, body),
-            self._device(),
+            self._nodes(),
         )
         metadata = body.metadata
         suffix_hmac = deps.seal.hmac(tenant_id, f"line:{slug(body.suffix or '')}")
@@ -115,7 +116,8 @@ class Submissions:
             base=base,
             training=training,
             held_out=held_out,
-            device=device,
+            device=_device(nodes),
+            slots_max=max((row.slots for row in nodes), default=None),
             book=None if tenant is None else await deps.prices.book(tenant.price_version),
             job_id=job_id,
             seed=int.from_bytes(deps.draw(4), "big") % (SEED_MAX + 1),
@@ -134,11 +136,8 @@ class Submissions:
             return None
         return await find_file(self._deps, caller, body.validation_file)
 
-    async def _device(self) -> Device:
-        """`cuda` if any live node has an accelerator; without live nodes, if any known node has."""
-        nodes = await self._deps.views.page(NODES, {"pool": POOL}, limit=NODES_MAX)
-        nodes = [node for node in nodes if node.state == "alive"] or nodes
-        return "cuda" if any(node.device == "cuda" for node in nodes) else "cpu"
+    async def _nodes(self) -> Sequence[NodeRow]:
+        return await self._deps.views.page(NODES, {"pool": POOL}, limit=NODES_MAX)
 
     def _seal(self, caller: Principal, text: str | None) -> Sealed | None:
         return None if text is None else self._deps.seal.seal(caller.tenant, text)
@@ -162,3 +161,9 @@ class Submissions:
             )
             raise ApiError(409, errors.IDEMPOTENCY_CONFLICT, message, "Idempotency-Key")
         return row
+
+
+def _device(nodes: Sequence[NodeRow]) -> Device:
+    """`cuda` if any live node has an accelerator; without live nodes, if any known node has."""
+    nodes = [node for node in nodes if node.state == "alive"] or nodes
+    return "cuda" if any(node.device == "cuda" for node in nodes) else "cpu"

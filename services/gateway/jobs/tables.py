@@ -12,7 +12,7 @@ from schemas.reasons import Failure
 from schemas.sealed import Sealed
 from schemas.submission import Estimate, JobSpec
 from schemas.training import BlobFile, Device
-from schemas.units import GpuMs, Ms, Tokens
+from schemas.units import GpuMs, MicroGpuMs, Ms, Tokens
 from services.gateway.views.table import Table, TableIndex, TableRow
 
 EventLevel: TypeAlias = Literal["info", "warn", "error"]
@@ -67,6 +67,7 @@ class JobRow(TableRow):
     finished_at: Ms | None = None
     billable_gpu_ms: GpuMs | None = None
     lost_gpu_ms: GpuMs | None = None
+    micro_gpu_ms: MicroGpuMs | None = None
     released_gpu_ms: GpuMs | None = None
     result_file: str | None = None
     submitted_by: Sealed | None = None
@@ -162,6 +163,9 @@ class UsageRow(TableRow):
     journal_partition: int
     incarnation: int
     journal_offset: int
+    device: Device
+    accelerator: str
+    spot: bool
 
 
 class StepRow(TableRow):

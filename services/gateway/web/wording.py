@@ -10,6 +10,7 @@ from typing import Any, Final
 from schemas.account import EVENT_TYPES, KEYS_SCOPE, LANES
 from schemas.envelope import Reason
 from schemas.model import GLOBAL, ScoreSummary, Verdict
+from schemas.pool import ROLES
 from schemas.reasons import (
     CordonCode,
     Failure,
@@ -139,6 +140,21 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     ),
     "prices_of_tokens": (
         "The price book {version!r} has a price of tokens, which are not billed. Set it to 0."
+    ),
+    "prices_rate_lane": (
+        "A rate of the price book {version!r} is of a lane that has no price in gpu_hour_micro."
+    ),
+    "prices_rate_role": (
+        f"The role of a rate of the price book {{version!r}} must be one of {', '.join(ROLES)}, or "
+        "left out for both."
+    ),
+    "prices_rate_device": (
+        "The device of a rate of the price book {version!r} must be cpu, cuda, or an accelerator "
+        "as nodes name it, like h200: small letters, digits, dots and hyphens."
+    ),
+    "prices_rate_twice": (
+        "Two rates of the price book {version!r} are of the same lane, role, device and spot. "
+        "Remove one."
     ),
     "prices_overlap": (
         "The price book {version!r} begins on the day on which {other!r} of the same currency "

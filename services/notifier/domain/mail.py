@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from schemas.account import DeliveryDue
+from schemas.units import HOUR_MS
 from services.notifier.domain.target import Forbidden
 
 SCHEME: Final = "mailto:"  # of an endpoint that gets e-mail
@@ -53,6 +54,11 @@ def mail_of(due: DeliveryDue, tenant: str, recipient: str) -> Mail:
     if alert is not None:
         whose = "all jobs" if alert.budget_id == "tenant" else f"API key {alert.budget_id}"
         what = f"{alert.percent} % of the budget of {whose} is used or held in {alert.month}"
+    if event.usage is not None:
+        hour = datetime.fromtimestamp(event.usage.hour_utc * HOUR_MS // 1_000, UTC)
+        what += (
+            f", {event.usage.gpu_ms} GPU-milliseconds in the hour from {hour:%Y-%m-%d %H:%M} UTC"
+        )
     lines = (
         f"Tenant {tenant}: {what}.",
         "",

@@ -3,6 +3,7 @@
 import json
 
 from schemas.account import DeliveryDue
+from schemas.units import HOUR_MS
 
 
 def body(due: DeliveryDue) -> bytes:
@@ -11,6 +12,9 @@ def body(due: DeliveryDue) -> bytes:
     data: dict[str, str | int] = {"id": event.object_id}
     if event.alert is not None:
         data |= {"month": event.alert.month, "percent": event.alert.percent}
+    if event.usage is not None:
+        hour_start = event.usage.hour_utc * HOUR_MS // 1_000
+        data |= {"hour_start": hour_start, "kind": event.usage.kind, "gpu_ms": event.usage.gpu_ms}
     payload = {
         "id": event.event_id,
         "object": "event",

@@ -155,6 +155,8 @@ class NodeAgent:
             slots=self._settings.slots,
             device=self._hardware.device,
             memory_bytes=self._hardware.memory_bytes,
+            accelerator=self._settings.accelerator,
+            spot=self._settings.spot,
         )
         await self._reports.fact(RegisterNode(node=node, joins=True))
 

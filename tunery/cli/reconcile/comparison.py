@@ -14,7 +14,7 @@ from msgspec import Struct, to_builtins
 from schemas.account import InvoiceClosed
 from schemas.envelope import Header
 from schemas.topics import ACCOUNT, POOL, Stream
-from schemas.units import HOUR_MS, GpuMs
+from schemas.units import HOUR_MS
 from services.billing.adapters.ledger import read_invoices, read_prices
 from services.billing.app import LEDGER
 from services.billing.project import project_ledger
@@ -22,7 +22,7 @@ from services.gateway.app import VIEWS_PROJECTION
 from services.gateway.jobs.pool_projection import project_pool
 from services.gateway.jobs.tables import USAGE
 from tunery.billing.invoice import Altered, Invoice
-from tunery.billing.lines import PricedJob, PriceMissing
+from tunery.billing.lines import HourlyPrices, PricedJob, PricedUse, PriceMissing
 from tunery.billing.periods import period_of
 from tunery.cli._verification import VerifiedPart, open_servers
 from tunery.local.paths import DataDir
@@ -152,7 +152,7 @@ async def _compare_invoices(
     connection: Any, pool: Sequence[LoggedEvent], facts: Sequence[LoggedEvent]
 ) -> tuple[VerifiedPart, VerifiedPart]:
     """Each closed invoice with its fact; and what all invoices have of a job with its cost."""
-    used: Counter[tuple[str, PricedJob]] = Counter()
+    used: Counter[tuple[str, PricedUse]] = Counter()
     first_events: dict[tuple[str, PricedJob], str] = {}
     hours: dict[str, list[int]] = {}
     for logged in pool:
@@ -161,7 +161,8 @@ async def _compare_invoices(
                 continue
             row = change.values
             job = PricedJob(row["job_id"], row["lane"], row["price_version"])
-            used[row["tenant"], job] += row["gpu_ms"]
+            hardware = (row["device"], row["accelerator"], row["spot"])
+            used[row["tenant"], PricedUse(job, row["role"], *hardware)] += row["gpu_ms"]
             first_events.setdefault((row["tenant"], job), event_name(logged.header))
             hours.setdefault(row["tenant"], []).append(change.key["hour_utc"])
     closed = {
@@ -185,8 +186,10 @@ async def _compare_invoices(
             month = month.following()
         for invoice in await read_invoices(connection, tenant, month):
             _add(billed, tenant, (invoice,))  # what came late is on the first that is not closed
-    prices = await read_prices(connection)
-    costs = {key: _cost(gpu_ms, key[1], prices) for key, gpu_ms in used.items()}
+    prices, times = HourlyPrices(await read_prices(connection)), Counter[tuple[str, PricedJob]]()
+    for (tenant, use), gpu_ms in used.items():
+        times[tenant, use.job] += gpu_ms * prices.hourly_micro(use)
+    costs = {key: usage_micro(time) for key, time in times.items()}
     wrong = next((key for key in costs if costs[key] != billed[key]), None)
     text = None
     if wrong is not None and difference is None:
@@ -205,7 +208,3 @@ def _add(billed: Counter[tuple[str, PricedJob]], tenant: str, invoices: Iterable
         for line in invoice.lines:
             job = PricedJob(line.job_id, line.lane, line.price_version)
             billed[tenant, job] += line.amount_micro
-
-
-def _cost(gpu_ms: GpuMs, job: PricedJob, prices: Mapping[str, Any]) -> int:
-    return usage_micro(gpu_ms, prices[job.price_version].gpu_hour_micro[job.lane])

@@ -212,18 +212,18 @@ def _change(
             return _rejected(errors.ILLEGAL_STATE, reason)
         case "accept":
             pass
-    if change == "resume" and (refusal := _no_resumption(tenant, ctx.at)) is not None:
+    if change == "resume" and (refusal := _no_resumption(tenant, job, ctx.at)) is not None:
         return (refusal,)
     wanted = WantedSet(job_id=job.job_id, wanted=WANTS[change])
     return (wanted, *steps.after_change(evolve_job(job, wanted)))
 
 
-def _no_resumption(tenant: TenantJobs, at: Ms) -> Rejected | None:
-    """Why the tenant can resume no job now; None when it can."""
+def _no_resumption(tenant: TenantJobs, job: OpenJob, at: Ms) -> Rejected | None:
+    """Why the tenant cannot resume this job now; None when it can."""
     if tenant.suspended:
         return Rejected(code=errors.SUSPENDED, reason=refusing("tenant_suspended"))
     terms = terms_at(tenant, at)
-    if terms is None or terms.limits.concurrency > running(tenant):
+    if terms is None or terms.limits.concurrency > running(tenant, besides=job.job_id):
         return None
     full = refusing("jobs_at_most", limit=terms.limits.concurrency)
     return Rejected(code=errors.CONCURRENCY_LIMIT, reason=full)
@@ -243,7 +243,13 @@ def _no_open_job(tenant: TenantJobs, job_id: str, change: Change) -> tuple[Event
 def _usage(command: RecordUsage) -> tuple[Event, ...]:
     if command.gpu_ms == 0:
         return ()
-    return (UsageCounted(job_id=command.job_id, hour_utc=command.hour_utc, gpu_ms=command.gpu_ms),)
+    counted = UsageCounted(
+        job_id=command.job_id,
+        hour_utc=command.hour_utc,
+        gpu_ms=command.gpu_ms,
+        source=command.source,
+    )
+    return (counted,)
 
 
 def _decide_job_fact(job: OpenJob, command: JobFact) -> tuple[Event, ...]:

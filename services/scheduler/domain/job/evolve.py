@@ -39,8 +39,9 @@ from schemas.job import (
     WorkDescribed,
 )
 from schemas.pool import AttemptEnd
+from schemas.submission import Price, UsageSource
 from schemas.training import EvalResult, TrainResult, TrainWork
-from schemas.units import Ms, hour_of
+from schemas.units import MicroGpuMs, Ms, hour_of
 from services.scheduler.domain.job.quota import terms_at, time_micro, with_use
 from services.scheduler.domain.job.state import (
     FILES_REMEMBERED_MAX,
@@ -54,7 +55,7 @@ from services.scheduler.domain.job.state import (
     Tenants,
 )
 from services.scheduler.domain.pool.faults import is_node_fault
-from tunery.plan.price import price_micro
+from tunery.plan.price import hourly_micro, price_micro
 
 BudgetEvent: TypeAlias = BudgetSet | BudgetRemoved | BudgetThresholdReached
 TenantEvent: TypeAlias = (
@@ -187,7 +188,7 @@ def _end_job(tenant: TenantJobs, event: JobEnded, at: Ms) -> TenantJobs:
 
 
 def _charge(job: OpenJob) -> Charge:
-    return Charge(key_id=job.key_id, price=job.spec.price, gpu_ms=job.counted_gpu_ms)
+    return Charge(key_id=job.key_id, price=job.spec.price, time=job.counted_micro_gpu_ms)
 
 
 def _count_usage(tenant: TenantJobs, event: UsageCounted) -> TenantJobs:
@@ -195,18 +196,27 @@ def _count_usage(tenant: TenantJobs, event: UsageCounted) -> TenantJobs:
     job, ended = tenant.jobs.get(event.job_id), tenant.ended.get(event.job_id)
     if job is not None:
         charge: Charge | None = _charge(job)
-        counted = replace(job, counted_gpu_ms=job.counted_gpu_ms + event.gpu_ms)
+        counted = replace(
+            job,
+            counted_gpu_ms=job.counted_gpu_ms + event.gpu_ms,
+            counted_micro_gpu_ms=job.counted_micro_gpu_ms + _time(job.spec.price, event),
+        )
         tenant = replace(tenant, jobs=tenant.jobs.set(event.job_id, counted))
     else:
         charge = None if ended is None else ended.charge
     if charge is None:
         return replace(tenant, use=with_use(tenant, None, event.hour_utc, event.gpu_ms, 0))
-    total = replace(charge, gpu_ms=charge.gpu_ms + event.gpu_ms)
+    total = replace(charge, time=charge.time + _time(charge.price, event))
     if ended is not None:
         kept = replace(ended, charge=total)
         tenant = replace(tenant, ended=tenant.ended.set(event.job_id, kept))
-    micro = time_micro(total.price, total.gpu_ms) - time_micro(charge.price, charge.gpu_ms)
+    micro = time_micro(total.time) - time_micro(charge.time)
     return replace(tenant, use=with_use(tenant, total, event.hour_utc, event.gpu_ms, micro))
+
+
+def _time(price: Price, event: UsageCounted) -> MicroGpuMs:
+    source = event.source or UsageSource()
+    return event.gpu_ms * hourly_micro(price, source.role, source.hardware)
 
 
 def evolve_job(job: OpenJob, event: JobEvent) -> OpenJob:

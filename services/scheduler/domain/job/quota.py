@@ -8,8 +8,7 @@ from schemas.admission import (
     BudgetUse,
 )
 from schemas.pool import Role
-from schemas.submission import Price
-from schemas.units import GpuMs, Micro, Ms, hour_of, month_of
+from schemas.units import GpuMs, Micro, MicroGpuMs, Ms, hour_of, month_of
 from services.scheduler.domain.job.state import Charge, MonthUse, OpenJob, TenantJobs
 from tunery.plan.price import usage_micro
 from tunery.plan.time import hold_of
@@ -22,9 +21,16 @@ def terms_at(tenant: TenantJobs, at: Ms) -> PlanTerms | None:
     return scheduled.terms if scheduled is not None and due else tenant.terms
 
 
-def running(tenant: TenantJobs) -> int:
-    """Jobs that count against the concurrency limit: wanted to run and not done."""
-    return sum(job.wanted == "run" for job in tenant.jobs.values())
+def running(tenant: TenantJobs, besides: str | None = None) -> int:
+    """Jobs that count against the concurrency limit: wanted to run, or not stopped yet.
+
+    `besides`: a job that does not count.
+    """
+    return sum(
+        job.wanted == "run" or (job.open is not None and bool(job.open.node_ids))
+        for job in tenant.jobs.values()
+        if job.job_id != besides
+    )
 
 
 def rest_gpu_ms(job: OpenJob) -> GpuMs:
@@ -36,12 +42,12 @@ def rest_micro(job: OpenJob) -> Micro:
     """What the unused rest of the job's hold may cost."""
     if job.hold is None:
         return 0
-    return max(0, job.hold.price_max_micro - time_micro(job.spec.price, job.counted_gpu_ms))
+    return max(0, job.hold.price_max_micro - time_micro(job.counted_micro_gpu_ms))
 
 
-def time_micro(price: Price, gpu_ms: GpuMs) -> Micro:
+def time_micro(time: MicroGpuMs) -> Micro:
     """Price of a job's GPU time so far, rounded once as on invoices: never above its hold's."""
-    return usage_micro(max(0, gpu_ms), price.gpu_hour_micro)
+    return usage_micro(max(0, time))
 
 
 def window_of(scope: str, hour_utc: int) -> str:

@@ -24,7 +24,7 @@ from schemas.job import (
 from schemas.pool import CloseMode, Role
 from schemas.submission import Estimate, JobSpec, KeyCap, Price
 from schemas.training import BlobFile, Checkpoint, HyperParameters, TrainResult
-from schemas.units import GpuMs, Micro, Ms, Tokens
+from schemas.units import GpuMs, Micro, MicroGpuMs, Ms, Tokens
 
 # A job may name a file whose validation ended a moment ago, before the gateway knew: this many of
 # the tenant's latest validations are remembered for it.
@@ -97,6 +97,7 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     preemptions: attempts stopped by anyone but its tenant.
     trained_tokens: high-water mark of cumulative tokens at accepted checkpoints.
     counted_gpu_ms: use minus credits, as counted in the quota so far.
+    counted_micro_gpu_ms: the same at its prices, not rounded.
     billable_gpu_ms, lost_gpu_ms: totals of its closed attempts.
     result: of its training, once it has succeeded.
     scores: that wait for a verdict.
@@ -125,6 +126,7 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     preemptions: int = 0
     trained_tokens: Tokens = 0
     counted_gpu_ms: GpuMs = 0
+    counted_micro_gpu_ms: MicroGpuMs = 0
     billable_gpu_ms: GpuMs = 0
     lost_gpu_ms: GpuMs = 0
     result: TrainResult | None = None
@@ -136,12 +138,12 @@ class Charge(Struct, frozen=True, kw_only=True):
 
     key_id: the API key that submitted it, where it is known.
     price: of its admission.
-    gpu_ms: use minus credits, as counted so far.
+    time: use minus credits at its prices, as counted so far, not rounded.
     """
 
     key_id: str | None
     price: Price
-    gpu_ms: GpuMs
+    time: MicroGpuMs
 
 
 class EndedJob(Struct, frozen=True, kw_only=True):

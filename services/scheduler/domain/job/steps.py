@@ -42,6 +42,7 @@ from services.scheduler.domain.job.policy import Again, GiveUp, budget_exhausted
 from services.scheduler.domain.job.quota import attempt_gpu_ms_max, rest_gpu_ms
 from services.scheduler.domain.job.state import OpenJob
 from tunery.plan.refunds import job_refund
+from tunery.plan.time import start_ms_max
 
 HARDNESS: Final[dict[CloseMode | None, int]] = {None: 0, "drain": 1, "kill": 2}
 
@@ -111,6 +112,7 @@ def _placement(
         device=job.spec.device,
         memory_bytes=hold.memory_bytes,
         preemptions=job.preemptions,
+        start_ms_max=start_ms_max(job.spec.base),
     )
 
 

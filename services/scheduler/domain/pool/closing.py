@@ -39,7 +39,7 @@ from tunery.plan.refunds import attempt_refund
 # Exits that a kill or a drain notice by itself leads to; other causes stay what they are.
 CAUSES_OF_ENDING: Final[frozenset[FailureCause | None]] = frozenset({None, "platform"})
 # Facts of one record, by estimate; grants, explanations and the envelope need room as well.
-FACTS_BYTES_MAX: Final = 400_000
+FACTS_BYTES_MAX: Final = 700_000
 END_BYTES: Final = 2_000  # of the notice, the kill and the end of a lease, at most
 LINE_BYTES: Final = 400  # of a slice or a credit
 REFUNDS_MAX: Final = 1_000  # credits in one record, at about 300 bytes each; ticks go on
@@ -204,8 +204,14 @@ def credit(
 ) -> tuple[UsageCredited, ...]:
     """Gives back the newest of what the job of a lease is charged, each part in its own hour."""
     return tuple(
-        UsageCredited(lease=lease, hour_utc=hour_utc, lost_gpu_ms=part, cause=cause)
-        for hour_utc, part in newest_hours(charged, gpu_ms)
+        UsageCredited(
+            lease=lease,
+            hour_utc=hour.hour_utc,
+            lost_gpu_ms=hour.gpu_ms,
+            cause=cause,
+            used_by=None if hour.lease.token == lease.token else hour.lease,
+        )
+        for hour in newest_hours(charged, gpu_ms)
     )
 
 
@@ -253,7 +259,7 @@ def _credit_end(
     billable = min(sliced, lease.slots * end.elapsed_ms)
     corrections = credit(lease.ref, charged, sliced - billable, "correction")
     for correction in corrections:
-        charged = take_back(charged, correction.hour_utc, correction.lost_gpu_ms)
+        charged = take_back(charged, correction)
     refund = attempt_refund(end.outcome, end.ended_by, end.cause)
     if refund.cause is None:
         return corrections

@@ -13,7 +13,6 @@ from services.scheduler.domain.pool.state import Lease, Node, Pool, Pools, open_
 from services.scheduler.domain.pool.usage import cap_ms, notice_ms
 
 DRAIN_MS: Final = 120_000  # from the notice to the kill: a step, a checkpoint, its upload
-START_MS_MAX: Final = 600_000  # from the grant to the start: a base model has to be read
 RETIRED_KEPT_MS: Final = DAY_MS
 LOST_KEPT_MS: Final = 7 * DAY_MS  # a machine under repair keeps its slots, and its name
 UNREPORTED_MS_MAX: Final = 600_000  # from the kill to the agent's report that it is done
@@ -27,7 +26,7 @@ def due_at(lease: Lease) -> Ms | None:
     if lease.killed_at is not None:
         return lease.killed_at + UNREPORTED_MS_MAX
     if lease.started_at is None:
-        return lease.granted_at + START_MS_MAX
+        return lease.granted_at + lease.start_ms_max
     if lease.ending is not None and lease.ending.deadline is not None:
         return lease.ending.deadline
     return None

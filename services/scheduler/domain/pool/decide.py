@@ -29,11 +29,11 @@ from schemas.pool import (
     WorkKept,
 )
 from schemas.reasons import ending, refusing
-from schemas.training import work_id_of
+from schemas.training import LeaseHardware, work_id_of
 from services.scheduler.domain.pool import closing, deadlines, nodes, reports
 from services.scheduler.domain.pool.faults import cordon_failing
 from services.scheduler.domain.pool.nodes import fold
-from services.scheduler.domain.pool.placement import plan_explanations, plan_grants
+from services.scheduler.domain.pool.placement import PlannedGrant, plan_explanations, plan_grants
 from services.scheduler.domain.pool.state import (
     Lease,
     Pool,
@@ -174,12 +174,25 @@ def _grant(pool: Pool, ctx: Context) -> tuple[LeaseGranted, ...]:
                 role=grant.placement.role,
                 lane=grant.placement.lane,
                 price_version=grant.placement.price_version,
+                hardware=_hardware(pool, grant),
             ),
             members=grant.members,
             notice_ms=notice_ms(grant.placement.max_gpu_ms, grant.placement.slots),
         )
         for number, grant in enumerate(plan_grants(pool), start=pool.next_lease)
     )
+
+
+def _hardware(pool: Pool, grant: PlannedGrant) -> LeaseHardware | None:
+    """What a lease's price may depend on. Nodes of several models are of none, for the price."""
+    nodes = [pool.nodes[member.node_id].description for member in grant.members]
+    models = {node.accelerator for node in nodes}
+    hardware = LeaseHardware(
+        device=grant.placement.device,
+        accelerator=models.pop() if len(models) == 1 else "",
+        spot=all(node.spot for node in nodes),
+    )
+    return None if hardware == LeaseHardware() else hardware
 
 
 def _explain(pool: Pool) -> tuple[WaitExplained, ...]:

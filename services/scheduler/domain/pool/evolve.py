@@ -272,6 +272,7 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
         members=event.members,
         max_gpu_ms=waiting.placement.max_gpu_ms,
         granted_at=ctx.at,
+        start_ms_max=waiting.placement.start_ms_max,
         named=waiting.placement.checkpoints,
         charged=pool.charged.get(event.lease.job_id, ()),
     )
@@ -280,6 +281,7 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
         charged=_without(pool.charged, event.lease.job_id),
         waiting=pool.waiting.delete(event.lease.job_id),
         leases=pool.leases.set(lease_key(number), lease),
+        open=pool.open.set(event.lease.job_id, lease_key(number)),
         next_lease=max(pool.next_lease, number + 1),
     )
 
@@ -292,6 +294,7 @@ def _with_closed(pool: Pool, event: PlacementClosed, ctx: Context) -> Pool:
     if lease is None:
         return pool
     pool = with_attempt_end(pool, lease, event, ctx)
+    pool = replace(pool, open=_without(pool.open, event.job_id))
     if lease.charged:
         pool = replace(pool, charged=pool.charged.set(event.job_id, lease.charged))
     closed = replace(lease, closed=True, named=(), charged=())
@@ -317,7 +320,7 @@ def _with_refund(pool: Pool, event: UsageCredited) -> Pool:
     job_id = event.lease.job_id
     if job_id not in pool.charged:
         return pool
-    charged = take_back(pool.charged[job_id], event.hour_utc, event.lost_gpu_ms)
+    charged = take_back(pool.charged[job_id], event)
     return replace(
         pool,
         charged=pool.charged.set(job_id, charged),
@@ -367,7 +370,7 @@ def _evolve_lease(lease: Lease, event: LeaseEvent, ctx: Context) -> Lease:
             return replace(
                 lease,
                 lost_gpu_ms=lease.lost_gpu_ms + event.lost_gpu_ms,
-                charged=take_back(lease.charged, event.hour_utc, event.lost_gpu_ms),
+                charged=take_back(lease.charged, event),
             )
         case _:
             assert_never(event)

@@ -92,6 +92,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     freed: nodes whose member is free again.
     max_gpu_ms: cap of its billable use.
     granted_at, started_at: by the pool's clock.
+    start_ms_max: from the one to the other.
     alive_at: until when all members are proven to have run, if they ran without a break since
         the start. A machine that slept has less elapsed time than that, and it counts.
     named: checkpoints in its placement; empty once it has started.
@@ -112,6 +113,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     max_gpu_ms: GpuMs
     granted_at: Ms
     started_at: Ms | None = None
+    start_ms_max: Ms = 600_000
     alive_at: Ms = 0
     named: tuple[Checkpoint, ...] = ()
     last_manifest: str | None = None
@@ -169,6 +171,7 @@ class Pool(Struct, frozen=True, kw_only=True):
 
     nodes: by node id.
     leases: by `lease_key`.
+    open: key of the open lease of each job that has one, by job id.
     waiting: by job id; a job has at most one open placement.
     works: by job id, in the order of their description.
     attempts: highest attempt seen of each job, so that none is placed twice.
@@ -182,6 +185,7 @@ class Pool(Struct, frozen=True, kw_only=True):
 
     nodes: Map[str, Node] = Map()
     leases: Map[str, Lease] = Map()
+    open: Map[str, str] = Map()
     waiting: Map[str, Waiting] = Map()
     works: Map[str, tuple[WorkDescription, ...]] = Map()
     attempts: Map[str, int] = Map()
@@ -231,10 +235,8 @@ def open_leases(pool: Pool) -> tuple[Lease, ...]:
 
 def lease_of(pool: Pool, job_id: str, attempt: int) -> Lease | None:
     """The open lease of a placement."""
-    for lease in pool.leases.values():
-        if not lease.closed and (lease.ref.job_id, lease.ref.attempt) == (job_id, attempt):
-            return lease
-    return None
+    lease = pool.leases.get(pool.open.get(job_id, ""))
+    return lease if lease is not None and lease.ref.attempt == attempt else None
 
 
 def is_described(pool: Pool, job_id: str, work_id: str) -> bool:

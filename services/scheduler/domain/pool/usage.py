@@ -11,9 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from schemas.envelope import Sha256
-from schemas.pool import LeaseRef, UsageSliced
+from schemas.pool import LeaseRef, Token, UsageCredited, UsageSliced
 from schemas.training import Checkpoint
 from schemas.units import HOUR_MS, GpuMs, Ms, hour_of
+from tunery.plan.price import billed_lease
 
 BUDGET_NOTICE_MS: Final = 120_000  # the drain notice precedes the cap by this, or by half the lease
 
@@ -77,33 +78,40 @@ def charge(charged: tuple[ChargedHour, ...], sliced: UsageSliced) -> tuple[Charg
     return (*charged, hour)
 
 
-def newest_hours(charged: Sequence[ChargedHour], gpu_ms: GpuMs) -> tuple[tuple[int, GpuMs], ...]:
-    """A credit by the UTC hours that it takes back, oldest first.
+def newest_hours(charged: Sequence[ChargedHour], gpu_ms: GpuMs) -> tuple[ChargedHour, ...]:
+    """A credit by the leases and UTC hours that it takes back, oldest first.
 
     The newest of what is charged goes first. No hour gives back more than is charged for it, so a
     credit is at most the sum of all.
     """
-    parts: dict[int, GpuMs] = {}
+    parts: dict[tuple[Token, int], ChargedHour] = {}
     for hour in reversed(charged):
         part = min(hour.gpu_ms, gpu_ms)
         if part > 0:
-            parts[hour.hour_utc] = parts.get(hour.hour_utc, 0) + part
+            key = hour.lease.token, hour.hour_utc
+            before = parts[key].gpu_ms if key in parts else 0
+            parts[key] = replace(hour, gpu_ms=before + part)
         gpu_ms -= part
-    return tuple(sorted(parts.items()))
+    return tuple(reversed(parts.values()))
 
 
-def take_back(
-    charged: tuple[ChargedHour, ...], hour_utc: int, gpu_ms: GpuMs
-) -> tuple[ChargedHour, ...]:
-    """What is charged after a credit for this UTC hour.
+def take_back(charged: tuple[ChargedHour, ...], credit: UsageCredited) -> tuple[ChargedHour, ...]:
+    """What is charged after a credit: less of its lease in its UTC hour.
 
-    Journals from before credits were split have credits above what their hour is charged; the rest
-    of those is taken from the newest of the other hours.
+    Journals from before credits were split have credits above what their hour is charged, or name
+    another lease; the rest of those is taken from the newest of that hour, then of the others.
     """
-    left = dict(enumerate(charged))
-    of_hour = [at for at, hour in left.items() if hour.hour_utc == hour_utc]
-    others = [at for at, hour in left.items() if hour.hour_utc != hour_utc]
-    for at in (*reversed(of_hour), *reversed(others)):
+    left, gpu_ms = dict(enumerate(charged)), credit.lost_gpu_ms
+    token = billed_lease(credit).token
+    for at in sorted(
+        left,
+        key=lambda at: (
+            left[at].hour_utc == credit.hour_utc,
+            left[at].lease.token == token,
+            at,
+        ),
+        reverse=True,
+    ):
         part = min(left[at].gpu_ms, gpu_ms)
         left[at] = replace(left[at], gpu_ms=left[at].gpu_ms - part)
         gpu_ms -= part

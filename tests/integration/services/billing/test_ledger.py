@@ -14,15 +14,23 @@ import asyncpg
 import msgspec
 import pytest
 import pytest_asyncio
+from msgspec import structs
 
 from schemas.account import (
     AdjustInvoice,
     CreateTenant,
+    ImportPrices,
     Limits,
+    PeriodEnded,
     PlanTerms,
 )
 from schemas.billing import (
+    BillingTerms,
+    Discount,
     InvoiceAdjustment,
+    Months,
+    OveragePrice,
+    Rate,
 )
 from schemas.envelope import Message
 from schemas.node import NodeSeen
@@ -35,6 +43,7 @@ from schemas.pool import (
 )
 from schemas.topics import ACCOUNT, PARTITIONS, POOL, TOPICS
 from schemas.training import AttemptStart
+from schemas.units import HOUR_MS
 from services.billing.adapters.ledger import NoTenant, PostgresBooks, read_invoices, read_rows
 from services.billing.adapters.prices import PriceImport, read_books, read_imports
 from services.billing.adapters.usage import read_usage
@@ -184,7 +193,9 @@ async def use_gpu_time(world: World) -> None:
     silent = NodeSeen(node_id="a", incarnation="a-1", last_seen=seen, silent=True)
     await world.pool(ObserveNodes(seen=(silent,)))
     await world.await_closed_placements(1)
-    await world.pool(node("b", "b-1", 2))
+    spot = node("b", "b-1", 2)
+    described = structs.replace(spot.node, accelerator="h1", spot=True)
+    await world.pool(structs.replace(spot, node=described))
     await world.pool(request(tenant=TENANT, job_id="ftjob-1", attempt=2, slots=2))
     token = Token(pool="default", lease=2)
     await world.pool(
@@ -203,6 +214,15 @@ async def use_gpu_time(world: World) -> None:
             elapsed_ms=90,
             cause="user",
         )
+    )
+
+
+def rated_books() -> tuple[ImportPrices, ...]:
+    """Our books, with another price on spot nodes of one accelerator."""
+    rate = Rate(lane="standard", gpu_hour_micro=900_000, device="h1", spot=True)
+    return tuple(
+        structs.replace(command, book=structs.replace(command.book, rates=(rate,)))
+        for command in read_imports()
     )
 
 
@@ -227,7 +247,7 @@ async def test_ledger_and_invoice_equal_the_usage_decided_by_the_pool(
         Projector(world.runtime, LEDGER),
         Projector(world.runtime, LEDGER),  # a second process of billing
         (tenants := Projector(world.runtime, TENANTS)),
-        PriceImport(world.runtime, tenants, read_imports()),
+        PriceImport(world.runtime, tenants, rated_books()),
     )
     async with running(*hosts):
         await world.runtime.sender.send(
@@ -290,6 +310,9 @@ async def check_invoice(world: World, billable: int, lost: int) -> None:
     assert sum(line.gpu_ms for line in bill.lines) == billable - lost
     (credit,) = [line for line in bill.lines if line.kind == "credit"]
     assert "machine lost" in credit.description
+    on_spot = {line.gpu_hour_micro for line in bill.lines if line.spot}
+    assert (on_spot, credit.gpu_hour_micro) == ({900_000}, 2_400_000)
+    assert {line.description for line in bill.lines if line.spot} == {"training on h1, spot"}
 
 
 async def test_a_closed_invoice_never_changes_and_late_usage_is_on_the_next(world: World) -> None:
@@ -395,10 +418,50 @@ async def test_the_database_selects_the_rows_of_a_bill_as_the_rule_says(world: W
     books = read_books()
     for share in shares:
         expected = bill_lines(select_usage(rows, share), books, 1, september)
-        usage_read = await read_usage(connection, TENANT, share, by_hour=True)
+        usage_read = await read_usage(connection, TENANT, share)
         assert bill_lines(usage_read, books, 1, september) == expected
-        of_jobs = await read_usage(connection, TENANT, share, by_hour=False)
-        lines = bill_lines(of_jobs, books, 1, september)
-        assert sum(line.amount_micro for line in lines) == sum(
-            line.amount_micro for line in expected
+
+
+async def test_a_month_with_contract_terms_is_shown_as_it_was_closed(world: World) -> None:
+    """Late use of two months, one of them discounted, and overage of jobs at two prices."""
+    july, august, september = (period(f"2026-{number:02}") for number in (7, 8, 9))
+    connection = pool_of(world.runtime.store)
+    premium, standard = "premium", "standard"
+    used = (
+        (0, july.first_hour, "ftjob-1", standard),
+        (1, august.first_hour, "ftjob-1", standard),
+        (2, september.first_hour, "ftjob-2", premium),
+        (3, september.first_hour + 1, "ftjob-3", standard),
+        (4, september.first_hour + 2, "ftjob-2", premium),
+    )
+    terms = BillingTerms(
+        discounts=(Discount(reference="K-1", rate_ppm=500_000, months=Months(last="2026-07")),),
+        overage=OveragePrice(surcharge_ppm=500_000),
+    )
+    ended = PeriodEnded(period=september.name, soft_gpu_ms=2 * HOUR_MS, before=None, terms=terms)
+    cut = Cut(offsets=(9,) * PARTITIONS, incarnations=(0,) * PARTITIONS)
+    first = Cut(offsets=(0,) * PARTITIONS, incarnations=(0,) * PARTITIONS)
+    async with running(Projector(world.runtime, LEDGER), Projector(world.runtime, TENANTS)):
+        await connection.execute(
+            "INSERT INTO tenants VALUES ($1, 'standard', 1, 1, 1, '2026-11')", TENANT
         )
+        book = msgspec.to_builtins(read_books()["2026-11"])
+        await connection.execute("INSERT INTO prices VALUES ('2026-11', $1, '')", book)
+        for offset, hour, job, lane in used:
+            await connection.execute(
+                "INSERT INTO ledger VALUES (0, 0, $1, 'p', 1, $2, 'usage', '', $3, $4, 1, 'train',"
+                " $5, '2026-11', $6, $6, 0)",
+                *(offset, hour, TENANT, job, lane, HOUR_MS),
+            )
+        books = PostgresBooks(world.runtime.store, connection)
+        share = BillShare(month=september, late=first, cut=cut)
+        statement = await books.statement(TENANT, ended, share)
+        await connection.execute(
+            "INSERT INTO statements VALUES ($1, $2, $3, $4, 0)",
+            *(TENANT, september.name, msgspec.to_builtins(ended), msgspec.to_builtins(statement)),
+        )
+    shown = await world.show_invoice(september.name)
+    assert [(line.kind, line.amount_micro) for line in shown.contract] == [
+        ("discount", -1_200_000),
+        ("overage", 1_600_000),
+    ]

@@ -14,7 +14,19 @@ import asyncpg
 import msgspec
 from pyarrow import parquet
 
-from schemas.topics import POOL
+from schemas.account import (
+    USAGE_RECORDED,
+    CreateEndpoint,
+    CreateTenant,
+    DeliveryDue,
+    EndpointCreated,
+    EndpointTerms,
+    Limits,
+    PlanTerms,
+)
+from schemas.billing import HourlyUse
+from schemas.sealed import Sealed
+from schemas.topics import ACCOUNT, POOL
 from schemas.units import HOUR_MS
 from services.exporter.domain.ranges import ExportRange, newest_key, range_key
 from tests.integration.services.exporter.s3_gate import S3Gate
@@ -25,6 +37,8 @@ from tunery.local import Stack, stack
 from tunery.runtime.blobs.abstract import BlobMissing
 from tunery.runtime.blobs.s3 import S3Blobs, S3Settings, connect
 from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.journal.history import read_history
 from tunery.runtime.journal.reader import START, Position
 
 PARTITIONS: Final = (2, 5)
@@ -32,6 +46,8 @@ KINDS: Final = ("focus-parquet", "focus-csv", "csv")
 EVERY_MS: Final = 100
 ROWS_MAX: Final = 4
 EXPORT_S_MAX: Final = 60
+FED: Final = "acme"
+UNREADABLE: Final = Sealed("k", b"", b"")
 POLL_S: Final = 0.1
 #: tenant, job, hour, credit or use, partition, offset, GPU-milliseconds
 LedgerEntry: TypeAlias = tuple[str, str, str, str, int, int, int]
@@ -65,6 +81,34 @@ class Exports:
             "TUNERY_EXPORTER_ROWS_MAX": str(rows_max),
         }
         return python_process(environment, "-m", "services.exporter")
+
+    async def subscribe(self) -> None:
+        """The tenant acme has an endpoint for its use, as billing has decided."""
+        terms = PlanTerms(
+            lane="standard",
+            limits=Limits(soft_gpu_ms=0, hard_gpu_ms=0, concurrency=1),
+            price_version="2026-11",
+        )
+        endpoint = EndpointTerms(
+            endpoint_id="we_1", name=UNREADABLE, url=UNREADABLE, event_types=(USAGE_RECORDED,)
+        )
+        sender = Sender(self._log)
+        for body in (CreateTenant(name=UNREADABLE, terms=terms), CreateEndpoint(terms=endpoint)):
+            await sender.send(ACCOUNT, FED, FED, body)
+
+        async def complete() -> bool:
+            return bool(await self._decided(EndpointCreated))
+
+        await _until(complete)
+
+    async def announced(self) -> Mapping[str, HourlyUse]:
+        """What the endpoint was to get, by the id of the event."""
+        due = [event for event in await self._decided(DeliveryDue) if event.event.usage]
+        return {delivery.event.event_id: delivery.event.usage for delivery in due}
+
+    async def _decided(self, kind: type[Any]) -> list[Any]:
+        history = read_history(self._log, ACCOUNT)
+        return [e async for entry in history for e in entry.events if isinstance(e, kind)]
 
     async def write(self) -> None:
         """Two records in each partition, of two tenants, in two months, with two credits."""

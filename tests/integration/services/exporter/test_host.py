@@ -5,6 +5,7 @@ Kafka, S3 and PostgreSQL are real, and billing's process writes the ledger that 
 
 import asyncio
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -12,9 +13,11 @@ import pytest
 import pytest_asyncio
 
 from tests.integration.services.exporter.exports import (
+    FED,
     KINDS,
     PARTITIONS,
     Exports,
+    LedgerEntry,
     entries_of,
     exports_of_a_stack,
 )
@@ -38,6 +41,7 @@ async def exports() -> AsyncIterator[Exports]:
 
 
 async def test_exports_equal_the_ledger_wherever_the_process_is_killed(exports: Exports) -> None:
+    await exports.subscribe()
     await exports.write()
     seen = dict[str, bytes]()
     for moment in MOMENTS:
@@ -53,6 +57,7 @@ async def test_exports_equal_the_ledger_wherever_the_process_is_killed(exports: 
     assert set(ledger.values()) == {1}
     for kind in KINDS:
         assert entries_of(kind, files) == ledger, kind
+    await check_feed(exports, ledger)
     for partition in PARTITIONS:
         assert (await exports.chain(partition))[-1].offset == exports.ends[partition]
 
@@ -109,3 +114,12 @@ async def live_through_a_lost_bucket(exports: Exports) -> None:
 async def ready_to_export(exports: Exports, process: Process) -> None:
     await process.await_log_line("process.ready", READY_S_MAX)
     await exports.await_exported()
+
+
+async def check_feed(exports: Exports, ledger: Counter[LedgerEntry]) -> None:
+    """What webhooks say of a tenant, each event counted once, is what its ledger has."""
+    due = await exports.announced()
+    assert sum(usage.gpu_ms for usage in due.values()) == sum(
+        gpu_ms * count for (tenant, *_, gpu_ms), count in ledger.items() if tenant == FED
+    )
+    assert {usage.kind for usage in due.values()} == {"usage", "credit"}

@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import io
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -11,6 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.account import (
+    USAGE_RECORDED,
+    EndpointCreated,
+    EndpointTerms,
     InvoiceAdjusted,
     InvoiceClosed,
     Limits,
@@ -91,6 +95,42 @@ async def test_adjustments_and_taxes_are_exported_with_their_place() -> None:
     assert [row["description"] for row in rows][:1] == ["goodwill, T-1"]
     assert {(row["tenant"], row["partition"]) for row in rows} == {("acme", "1")}
     assert [int(row["offset"]) for row in rows][1:] == [offset] * 3
+
+
+async def test_use_is_announced_to_tenants_that_subscribe_with_ids_that_stay() -> None:
+    servers = await memory_servers()
+    account = JournalWriter(servers.log, 1, ACCOUNT, key="acme")
+    terms = EndpointTerms(
+        endpoint_id="we_1", name=CREATED.name, url=CREATED.name, event_types=(USAGE_RECORDED,)
+    )
+    account.append(
+        PricesImported(book=BOOKS["2026-11"], sha256="ab" * 32), EndpointCreated(terms=terms)
+    )
+    pool = JournalWriter(servers.log, 2)
+    pool.append(sliced(lease(1), 10), sliced(lease(1), 20), sliced(lease(2, "other"), 30))
+    await run_until(servers, lambda: newest(servers))
+    (first,) = announced(servers)
+    assert first["body"]["event"]["usage"]["gpu_ms"] == 30
+    await run_until(servers, lambda: True)
+    assert len(announced(servers)) == 1  # a complete range is not announced again
+    del servers.blobs.bodies[newest(servers)]
+    await run_until(servers, lambda: newest(servers))
+    assert announced(servers) == [first, first]  # one that was not complete is
+
+
+def newest(servers: MemoryServers) -> str:
+    """Name of the object that says that a range of the pool is complete; empty: there is none."""
+    names = [name for name in servers.blobs.bodies if name.startswith("exports/pool/2/new")]
+    return names[0] if names else ""
+
+
+def announced(servers: MemoryServers) -> list[dict[str, Any]]:
+    """The commands to `account`, without what differs from one sending to the next."""
+    partitions = servers.log.topics[ACCOUNT.commands.name]
+    commands = [
+        json.loads(record.value or b"") for partition in partitions for record in partition.records
+    ]
+    return [{key: command[key] for key in ("id", "tenant", "body")} for command in commands]
 
 
 async def test_a_late_row_waits_for_the_closing_of_its_month() -> None:

@@ -181,7 +181,7 @@ async def test_a_response_that_differs_from_the_document_is_detected(
 
 
 METHODS = ("get", "post", "delete", "put", "patch")
-OPERATORS = "/v1/tenants"  # refused whatever tenant they name
+OPERATORS = ("/v1/tenants", "/v1/prices", "/v1/nodes")  # refused whatever they name
 BODIES: Mapping[tuple[str, str], Any] = {
     ("post", "/v1/models/{model_id}/promote"): {"stage": "staging"},
     ("post", "/v1/models/{model_id}/deploy"): {"stage": "staging"},
@@ -338,7 +338,8 @@ async def test_admin_routes_answer_403_for_every_tenant(api: ControlPlane) -> No
     for path, item in document["paths"].items():
         for method in METHODS:
             if path.startswith(OPERATORS) and method in item:
-                shown = [path.format(tenant=name, key_id="key_x") for name in tenants]
+                ids = {"key_id": "key_x", "version": "2026-01", "node_id": "gpu-07"}
+                shown = [path.format(tenant=name, **ids) for name in tenants]
                 answers = [await other.request(method, url, json={}) for url in shown]
                 assert {url.status_code for url in answers} == {403}, (method, path)
                 assert answers[0].json() == answers[1].json()

@@ -119,7 +119,7 @@ def test_money_a1_without_unlisted_leases_ending_a_dead_task_holds_its_slot_for_
 ) -> None:
     """Finding A1: the task of an attempt is dead, and its agent lives."""
     monkeypatch.setattr(nodes, "_unlisted", lambda *_: [])
-    assert violated(range(SEEDS)).startswith("not done after")
+    assert violated(range(127, 300)).startswith("not done after")
 
 
 def test_money_b4_a_credit_in_the_hour_of_the_end_leaves_less_than_nothing(
@@ -127,8 +127,8 @@ def test_money_b4_a_credit_in_the_hour_of_the_end_leaves_less_than_nothing(
 ) -> None:
     """Finding B4: one line for work of several hours takes back more than its hour has."""
 
-    def in_one_hour(charged: Sequence[ChargedHour], gpu_ms: int) -> tuple[tuple[int, int], ...]:
-        return ((charged[-1].hour_utc, gpu_ms),) if charged and gpu_ms else ()
+    def in_one_hour(charged: Sequence[ChargedHour], gpu_ms: int) -> tuple[ChargedHour, ...]:
+        return (replace(charged[-1], gpu_ms=gpu_ms),) if charged and gpu_ms else ()
 
     monkeypatch.setattr(closing, "newest_hours", in_one_hour)
     assert violated(range(14, SEEDS)).endswith("leaves less than nothing in its hour")

@@ -35,6 +35,9 @@ def line(job_id: str, version: str, hour_utc: int, gpu_ms: int) -> LedgerLine:
         cause="",
         used_gpu_ms=gpu_ms,
         gpu_ms=gpu_ms,
+        device="cpu",
+        accelerator="",
+        spot=False,
     )
 
 
@@ -46,7 +49,7 @@ def charged(version: str, gpu_ms: int) -> Charged:
         lane="standard",
         currency=book.currency,
         gpu_hour_micro=book.gpu_hour_micro["standard"],
-        gpu_ms=gpu_ms,
+        time=gpu_ms * book.gpu_hour_micro["standard"],
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from schemas.billing import PriceBook
+from schemas.billing import PriceBook, Rate
 from tunery.billing.books import newest_book, refuse_book
 from tunery.billing.currency import is_currency
 
@@ -23,6 +23,13 @@ def changed(**changes: Any) -> PriceBook:
     return replace(BOOK, **{"version": "next", "effective_from": "2027-01-01", **changes})
 
 
+RATE = Rate(lane="standard", gpu_hour_micro=1_000_000, role="eval")
+
+
+def rated(**changes: Any) -> PriceBook:
+    return changed(rates=(replace(RATE, **changes),))
+
+
 @pytest.mark.parametrize(
     ("book", "code", "field"),
     [
@@ -36,6 +43,11 @@ def changed(**changes: Any) -> PriceBook:
         (changed(gpu_hour_micro={"free": 10**13}), "prices_out_of_range", "gpu_hour_micro.free"),
         (changed(token_micro_per_million=1), "prices_of_tokens", "token_micro_per_million"),
         (changed(effective_from="2026-11-01"), "prices_overlap", "effective_from"),
+        (rated(lane="premium"), "prices_rate_lane", "rates.0.lane"),
+        (rated(role="publish"), "prices_rate_role", "rates.0.role"),
+        (rated(device="H200"), "prices_rate_device", "rates.0.device"),
+        (rated(gpu_hour_micro=-1), "prices_out_of_range", "rates.0.gpu_hour_micro"),
+        (changed(rates=(RATE, replace(RATE, gpu_hour_micro=7))), "prices_rate_twice", "rates.0"),
     ],
 )
 def test_money_b3_books_that_make_no_sense_are_refused(
@@ -50,6 +62,7 @@ def test_money_b3_good_books_and_repeats_are_taken() -> None:
     known = {BOOK.version: BOOK}
     assert refuse_book(BOOK, known) is None
     assert refuse_book(changed(), known) is None
+    assert refuse_book(changed(rates=(RATE, replace(RATE, role="train"))), known) is None
     assert refuse_book(changed(effective_from="2026-11-01", currency="USD"), known) is None
     assert is_currency(BOOK.currency)
 

@@ -90,20 +90,20 @@ def test_slices_of_one_job_and_hour_are_one_line_and_one_rounding() -> None:
     invoiced = bill(row(gpu_ms=1), row(gpu_ms=1), row(gpu_ms=1))
     (line,) = invoiced.lines
     assert line.gpu_ms == 3
-    assert line.amount_micro == usage_micro(3, 2_400_000) == 2
+    assert line.amount_micro == usage_micro(3 * 2_400_000) == 2
 
 
 def test_half_units_are_rounded_to_even() -> None:
     half_hour = HOUR_MS // 2
-    assert [usage_micro(half_hour, price) for price in (1, 3, 5)] == [0, 2, 2]
-    assert line_micro(0, -half_hour, 3) == -2
+    assert [usage_micro(half_hour * price) for price in (1, 3, 5)] == [0, 2, 2]
+    assert line_micro(0, -half_hour * 3) == -2
 
 
 @given(st.integers(-(10**15), 10**15), st.integers(0, 10**9))
 def test_time_is_rounded_as_decimals_are(gpu_ms: int, price: int) -> None:
     exact = Context(prec=60, rounding=ROUND_HALF_EVEN)
     amount = exact.divide(Decimal(gpu_ms * price), Decimal(HOUR_MS))
-    assert usage_micro(gpu_ms, price) == amount.quantize(Decimal(1), context=exact)
+    assert usage_micro(gpu_ms * price) == amount.quantize(Decimal(1), context=exact)
 
 
 def test_only_hours_of_the_month_count() -> None:

@@ -13,7 +13,7 @@ def test_money_c8_a_job_that_is_credited_entirely_costs_nothing() -> None:
     rows = [row(HOUR + hour, 1_234_567) for hour in range(7)]
     given_back = [credit(1_234_567, HOUR + hour) for hour in range(7)]
     assert bill(*rows, *given_back).amount_micro == 0
-    assert bill(*rows).amount_micro == usage_micro(7 * 1_234_567, 2_400_000)
+    assert bill(*rows).amount_micro == usage_micro(7 * 1_234_567 * 2_400_000)
 
 
 def test_money_c8_the_bills_of_a_job_over_a_month_end_add_up_to_its_cost() -> None:
@@ -21,4 +21,4 @@ def test_money_c8_the_bills_of_a_job_over_a_month_end_add_up_to_its_cost() -> No
     second = replace(month(), month=MONTH.following())
     usage = select_usage([november, december], BillShare(month=second.month))
     (invoice,) = make_invoices(second, usage, BOOKS)
-    assert bill(november).amount_micro + invoice.amount_micro == usage_micro(2, 2_400_000)
+    assert bill(november).amount_micro + invoice.amount_micro == usage_micro(2 * 2_400_000)

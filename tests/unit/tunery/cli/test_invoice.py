@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from services.gateway.billing.invoice_responses import invoice_response, line_responses
-from tests.unit.services.gateway.billing.test_invoice_responses import sample
+from tests.unit.services.gateway.billing.test_invoice_responses import credited, prepaid, sample
 from tunery.cli.invoice import micro_of
 from tunery.cli.main import main
 from tunery.client import Api
@@ -22,6 +23,8 @@ INVOICES = {soft: sample(soft) for soft in (None, 1)}
 def run(monkeypatch: pytest.MonkeyPatch, *words: str, soft: int | None = None) -> Result:
     def handle(request: httpx.Request) -> httpx.Response:
         invoice = invoice_response(INVOICES[soft], lambda _: None).model_dump()
+        if request.url.path == "/v1/invoices/2026-11-EUR/pdf":
+            return httpx.Response(200, content=b"%PDF-1")
         if request.url.path.endswith("/lines"):
             assert request.url.path == "/v1/invoices/2026-11-EUR/lines"
             data: list[Any] = [line.model_dump() for line in line_responses(INVOICES[soft])]
@@ -89,3 +92,25 @@ def test_invoices_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_month_without_an_invoice_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     done = run(monkeypatch, "show", "acme", "--period", "2026-10")
     assert (done.exit_code, "has no invoice of 2026-10" in done.output) == (1, True)
+
+
+def test_an_invoice_is_written_as_pdf(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    words = ("show", "acme", "--period", "2026-11", "--pdf")
+    target = tmp_path / "november.pdf"
+    done = run(monkeypatch, *words, str(target))
+    assert (done.exit_code, done.output.strip()) == (0, str(target))
+    assert target.read_bytes() == b"%PDF-1"
+    missing = run(monkeypatch, *words, str(tmp_path / "none" / "x.pdf"))
+    assert "cannot be written: No such file or directory" in missing.output
+    both = run(monkeypatch, *words, str(target), "--json")
+    assert "exclude each other" in both.output
+
+
+def test_payments_and_refund_rules_are_below_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(INVOICES, None, prepaid())
+    done = run(monkeypatch, "show", "acme", "--period", "2026-11")
+    assert "prepaid, P-1: -100.000000 EUR\nto pay: 19.000000 EUR" in done.output, done.output
+    monkeypatch.setitem(INVOICES, None, credited())
+    done = run(monkeypatch, "show", "acme", "--period", "2026-11")
+    assert "given back: work since the last checkpoint" in done.output.replace("\n", " ")
+    assert "to pay" not in done.output

@@ -16,6 +16,15 @@ BOOK = {
     "effective_from": "2026-12-01",
     "gpu_hour_micro": {"standard": 2_600_000, "free": 0},
     "token_micro_per_million": 0,
+    "rates": [
+        {
+            "lane": "standard",
+            "gpu_hour_micro": 900_000,
+            "role": "eval",
+            "device": None,
+            "spot": True,
+        }
+    ],
 }
 ENTRY = {"id": "2026-12", "in_force": False, "is_default": False, "book": BOOK}
 
@@ -47,6 +56,7 @@ def test_money_b3_the_bytes_of_the_file_are_sent(
     done, (request,) = run(["import", str(file)], monkeypatch)
     assert (done.exit_code, request.method, request.content) == (0, "POST", file.read_bytes())
     assert "free 0.00, standard 2.60" in done.output
+    assert "standard, eval, spot" in done.output
     assert "tunery tenant plan TENANT --prices 2026-12" in done.output
 
 

@@ -7,6 +7,7 @@ from services.billing.adapters.usage import read_usage
 from tunery.billing.periods import BillShare, Cut, period
 
 NOVEMBER = period("2026-11")
+TRAINED = ("train", "cpu", "h1", True)
 
 
 class StubConnection:
@@ -18,17 +19,18 @@ class StubConnection:
     async def fetch(self, query: str, *args: Any) -> Sequence[Any]:
         self.asked.append((query, args))
         if len(self.asked) == 2:
-            return [("ftjob-1", "standard", "v", 7)]
-        row = {"kind": "usage", "job_id": "ftjob-1", "role": "train", "lane": "standard"}
+            return [("ftjob-1", "standard", "v", *TRAINED, 7)]
+        row: dict[str, Any] = {"kind": "usage", "job_id": "ftjob-1", "lane": "standard"}
+        row |= {"role": "train", "device": "cpu", "accelerator": "h1", "spot": True}
         sums = {"hour_utc": NOVEMBER.first_hour, "used_gpu_ms": 5, "gpu_ms": 4}
         return [{**row, "price_version": "v", "cause": "", **sums}]
 
 
 async def test_a_draft_asks_for_its_own_hours_alone() -> None:
     connection = StubConnection()
-    usage = await read_usage(connection, "acme", BillShare(month=NOVEMBER), by_hour=True)
+    usage = await read_usage(connection, "acme", BillShare(month=NOVEMBER))
     assert [row.gpu_ms for row in usage.rows] == [4]
-    assert list(usage.before.items()) == [(("ftjob-1", "standard", "v"), 7)]
+    assert list(usage.before.items()) == [((("ftjob-1", "standard", "v"), *TRAINED), 7)]
     (query, args), (_, jobs) = connection.asked
     assert args == ("acme", NOVEMBER.first_hour, NOVEMBER.end_hour)
     assert "UNION" not in query
@@ -39,7 +41,7 @@ async def test_late_rows_begin_where_the_journal_was_cut() -> None:
     connection = StubConnection()
     late = Cut(offsets=(1, 2), incarnations=(3, 4))
     share = BillShare(month=NOVEMBER, late=late, cut=Cut(offsets=(5, 6)))
-    await read_usage(connection, "acme", share, by_hour=False)
+    await read_usage(connection, "acme", share)
     query, args = connection.asked[0]
     assert args[3:] == ([5, 6], 1, 3, 5, 2, 4, 6)
     assert "journal_offset < ($4::bigint[])[journal_partition + 1]" in query

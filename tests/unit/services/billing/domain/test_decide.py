@@ -48,7 +48,7 @@ from schemas.reasons import refusing
 from schemas.sealed import Sealed
 from services.billing.domain.decide import decide
 from services.billing.domain.evolve import evolve
-from services.billing.domain.state import ENDPOINTS_MAX, INITIAL, Accounts
+from services.billing.domain.state import ENDPOINTS_MAX, INITIAL, KEYS_MAX, Accounts
 from services.gateway.web.wording import REFUSALS
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
@@ -189,6 +189,21 @@ def test_a_revoked_key_cannot_revoke_keys() -> None:
     state = after(create_tenant(), keeper, other, RevokeKey(key_id="key_1"))
     late = RevokeKey(key_id="key_2", secret="a" * 64)
     assert refusal(decide(state, late, context())) == errors.FORBIDDEN
+
+
+def test_sched_c15_keys_that_have_expired_or_are_revoked_do_not_count() -> None:
+    """Finding C15: a hundred expired keys blocked every new one."""
+    keys = [create_key(f"key_{number}") for number in range(KEYS_MAX)]
+    expiring = [replace(key, terms=replace(key.terms, expires_at=1)) for key in keys]
+    newest = create_key("key_newest")
+    assert refusal(decide(after(create_tenant(), *keys), newest, context())) == (
+        errors.ILLEGAL_STATE
+    )
+    assert names_of(decide(after(create_tenant(), *expiring), newest, context())) == ["KeyCreated"]
+
+
+def names_of(events: tuple[Event, ...]) -> list[str]:
+    return [type(event).__name__ for event in events]
 
 
 def test_unknown_event_types_are_refused_and_the_known_ones_listed() -> None:

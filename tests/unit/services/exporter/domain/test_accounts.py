@@ -2,7 +2,17 @@
 
 import pytest
 
-from schemas.account import InvoiceClosed, Limits, PlanTerms, TenantCreated
+from schemas.account import (
+    EndpointChange,
+    EndpointChanged,
+    EndpointCreated,
+    EndpointDeleted,
+    EndpointTerms,
+    InvoiceClosed,
+    Limits,
+    PlanTerms,
+    TenantCreated,
+)
 from schemas.billing import Statement
 from schemas.envelope import Header
 from schemas.sealed import Sealed
@@ -13,6 +23,7 @@ from tunery.billing.periods import CLOSE_AFTER_MS, period
 OCTOBER, NOVEMBER = period("2026-10"), period("2026-11")
 HOUR = OCTOBER.end_hour - 1
 CUT = 100
+SEALED = Sealed("k", b"", b"")
 
 
 def header(at: Ms, offset: int = 0) -> Header:
@@ -34,7 +45,7 @@ def accounts(*closed: str) -> AccountFacts:
     known = AccountFacts()
     limits = Limits(soft_gpu_ms=0, hard_gpu_ms=0, concurrency=1)
     terms = PlanTerms(lane="standard", limits=limits, price_version="2026-11")
-    known.fold("acme", TenantCreated(name=Sealed("k", b"", b""), terms=terms))
+    known.fold("acme", TenantCreated(name=SEALED, terms=terms))
     for name in closed:
         statement = Statement(
             period=name, cut=(CUT,), currency="EUR", soft_gpu_ms=0, gpu_ms=0, amount_micro=0
@@ -70,6 +81,23 @@ def test_a_row_that_is_later_than_two_months_is_on_the_third() -> None:
 
 def test_use_of_nobody_known_is_of_its_own_month() -> None:
     assert billed_month(accounts(), NOVEMBER.end_ms, tenant="unknown") == "2026-10"
+
+
+def test_a_tenant_is_fed_while_an_endpoint_subscribes_to_use() -> None:
+    known = accounts()
+    terms = EndpointTerms(
+        endpoint_id="we_1", name=SEALED, url=SEALED, event_types=("usage.recorded",)
+    )
+    assert not known.is_fed("acme")
+    known.fold("acme", EndpointCreated(terms=terms))
+    known.fold("acme", EndpointChanged(endpoint_id="we_1", change=EndpointChange(url=SEALED)))
+    assert (known.is_fed("acme"), known.is_fed("other")) == (True, False)
+    only_ends = EndpointChange(event_types=("fine_tuning.job.failed",))
+    known.fold("acme", EndpointChanged(endpoint_id="we_1", change=only_ends))
+    assert not known.is_fed("acme")
+    known.fold("acme", EndpointCreated(terms=terms))
+    known.fold("acme", EndpointDeleted(endpoint_id="we_1"))
+    assert not known.is_fed("acme")
 
 
 def test_events_may_be_folded_twice() -> None:

@@ -65,7 +65,7 @@ def test_money_sums_of_exported_charges_are_the_jobs_cost_and_time() -> None:
         charges = [charge(event).columns for event in events]
         gpu_ms = sum(columns["x_GpuMilliseconds"] for columns in charges)
         cost = sum(columns["BilledCost"] for columns in charges)
-        assert round(cost * MICRO) == usage_micro(gpu_ms, HOURLY)
+        assert round(cost * MICRO) == usage_micro(gpu_ms * HOURLY)
 
 
 def test_a_price_that_is_missing_is_named() -> None:

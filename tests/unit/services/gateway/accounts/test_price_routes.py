@@ -12,6 +12,7 @@ BOOK: dict[str, Any] = {
     "effective_from": "2027-01-01",
     "gpu_hour_micro": {"premium": 3_500_000, "standard": 2_600_000, "free": 0},
     "token_micro_per_million": 0,
+    "rates": [{"lane": "standard", "gpu_hour_micro": 900_000, "role": "eval", "spot": True}],
 }
 
 
@@ -25,6 +26,7 @@ async def test_money_b3_a_book_is_imported_listed_and_binds_a_new_tenant(api: Co
     assert (shown["id"], shown["in_force"], shown["is_default"]) == ("2027-01", False, False)
     again = await api.api.post("/v1/prices", json=BOOK)
     assert (again.status_code, again.json()) == (201, shown)
+    assert shown["book"]["rates"][0]["gpu_hour_micro"] == 900_000
     listed = (await api.api.get("/v1/prices")).json()["data"]
     assert [entry["id"] for entry in listed] == ["2026-11", "2027-01"]
     assert listed[0]["is_default"]
@@ -43,6 +45,8 @@ async def test_money_b3_a_book_is_imported_listed_and_binds_a_new_tenant(api: Co
         ({"effective_from": "2026-11-01"}, "effective_from", "another first day"),
         ({"version": "2026-11"}, "version", "new version"),
         ({"gpu_hours_micro": {}}, "gpu_hours_micro", "not a known field"),
+        ({"rates": [{"lane": "fast", "gpu_hour_micro": 1}]}, "rates.0.lane", "gpu_hour_micro"),
+        ({"rates": [{"lane": "free", "gpu_hour": 1}]}, "rates.0.gpu_hour_micro", "is required"),
         ({"token_micro_per_million": 1}, "token_micro_per_million", "Set it to 0"),
     ],
 )

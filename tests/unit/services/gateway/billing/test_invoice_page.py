@@ -2,9 +2,11 @@
 
 from html.parser import HTMLParser
 
+from msgspec.structs import replace
+
 from services.gateway.billing.invoice_page import invoice_page
 from services.gateway.billing.invoice_responses import invoice_response, line_responses
-from tests.unit.services.gateway.billing.test_invoice_responses import credited, sample
+from tests.unit.services.gateway.billing.test_invoice_responses import credited, prepaid, sample
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 
@@ -51,3 +53,15 @@ def test_refund_rules_are_on_the_page_where_something_is_credited() -> None:
         for invoice in (sample(), credited())
     ]
     assert ["work since the last checkpoint" in page for page in pages] == [False, True]
+
+
+def test_what_was_prepaid_and_carried_forward_are_on_the_page() -> None:
+    below = replace(sample(), carried_micro=5_950_000, due_micro=0)
+    for invoice, texts in (
+        (prepaid(), ("119.000000", "prepaid, P-1", "-100.000000", "19.000000")),
+        (below, ("carried forward", "5.950000", "0.000000")),
+    ):
+        tags = Tags()
+        lines = list(line_responses(invoice))
+        tags.feed(invoice_page(invoice_response(invoice, lambda _: None), lines))
+        assert [text for text in texts if text not in tags.text] == []

@@ -2,7 +2,13 @@
 
 from msgspec.structs import replace
 
-from schemas.billing import BillingTerms, InvoiceAdjustment, PriceBook, TaxRate
+from schemas.billing import (
+    BillingTerms,
+    InvoiceAdjustment,
+    PrepaidUse,
+    PriceBook,
+    TaxRate,
+)
 from services.gateway.billing.invoice_responses import invoice_response, line_responses
 from tunery.billing.invoice import BilledMonth, Invoice, make_invoices
 from tunery.billing.lines import LedgerRow, select_usage
@@ -47,6 +53,20 @@ def sample(soft: int | None = None, *rows: LedgerRow) -> Invoice:
 def credited() -> Invoice:
     """The draft of `sample` with a credit for a machine that was lost."""
     return sample(None, replace(USED, kind="credit", used_gpu_ms=0, gpu_ms=-1_000, cause="lost"))
+
+
+def prepaid() -> Invoice:
+    """A closed invoice of 119.00 of which 100.00 were prepaid."""
+    use = PrepaidUse(reference="P-1", amount_micro=100_000_000, left_micro=5_000_000)
+    amounts = {"total_micro": 119_000_000, "due_micro": 19_000_000}
+    return replace(sample(), number="acme-0001", status="closed", prepaid=(use,), **amounts)
+
+
+def test_what_was_prepaid_is_shown_and_what_is_to_be_paid() -> None:
+    shown = invoice_response(prepaid(), lambda _: None)
+    (use,) = shown.prepaid
+    assert (use.reference, use.amount_micro, use.left_micro) == ("P-1", 100_000_000, 5_000_000)
+    assert (shown.total_micro, shown.due_micro, shown.carried_micro) == (119_000_000, 19_000_000, 0)
 
 
 def test_lines_add_up_to_the_total_and_have_ids_of_their_own() -> None:

@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from schemas.billing import Rate
 from schemas.submission import Budget
 from services.gateway.jobs.cost_responses import (
     cost_response,
@@ -34,6 +35,9 @@ def test_cost_sums_lines_and_keeps_credits_apart() -> None:
         journal_partition=0,
         incarnation=0,
         journal_offset=1,
+        device="cpu",
+        accelerator="",
+        spot=False,
     )
     credit = replace(usage, kind="credit", used_gpu_ms=0, billable_gpu_ms=-30_000)
     lines = [usage, credit]
@@ -41,6 +45,12 @@ def test_cost_sums_lines_and_keeps_credits_apart() -> None:
     assert (cost.billable_gpu_ms, cost.credited_gpu_ms) == (90_000, 30_000)
     assert cost.net_gpu_ms == 60_000
     assert cost.amount_micro == 53_333  # of 60,000 GPU-ms, rounded once: the sum of the lines
+    rates = (Rate(lane="premium", gpu_hour_micro=1_000_000, spot=True),)
+    rated = replace(row, spec=replace(row.spec, price=replace(row.spec.price, rates=rates)))
+    spot = replace(usage, spot=True)
+    cost = cost_response(rated, [spot, replace(credit, spot=True), usage])
+    assert [line.gpu_hour_micro for line in cost.lines] == [1_000_000, 1_000_000, 3_200_000]
+    assert cost.amount_micro == 96_667  # 60,000 GPU-ms at the rate and 90,000 at the lane's price
 
 
 def test_a_job_that_has_not_run_has_cost_nothing() -> None:

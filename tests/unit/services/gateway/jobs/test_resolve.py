@@ -269,3 +269,13 @@ def test_every_form_of_a_hyper_parameter_is_the_same_request() -> None:
     assert auto == spec_of(request())
     twice = refusal_of(request(method=method, hyperparameters={"n_epochs": 4}))
     assert twice.param == "hyperparameters.n_epochs"
+
+
+def test_sched_c15_more_slots_than_any_node_has_are_refused_with_the_most_that_fit() -> None:
+    """Finding C15: such a job waited for ever, with its hold."""
+    gang = request(training={"slots": 16})
+    with pytest.raises(ApiError, match="at most 8") as refused:
+        resolve(gang, facts(slots_max=8))
+    assert refused.value.param == "training.slots"
+    assert spec_of(gang, slots_max=16).slots == 16
+    assert spec_of(gang, slots_max=None).slots == 16, "nodes may register later"

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.admission import BudgetAlert
+from schemas.billing import HourlyUse
 from services.notifier.domain.mail import is_mail, mail_of, recipient_of
 from services.notifier.domain.target import Forbidden
 from tests.unit.services.notifier.domain.test_message import DUE
@@ -27,6 +28,16 @@ def test_the_end_of_a_job_names_the_job() -> None:
     mail = mail_of(DUE, "acme", "ops@acme.example")
     assert mail.subject == "[Tunery] acme: fine_tuning.job.succeeded: ftjob-1"
     assert "tunery job show ftjob-1" in mail.text
+
+
+def test_use_says_how_much_and_in_which_hour() -> None:
+    usage = HourlyUse(hour_utc=498_611, kind="usage", gpu_ms=1_500)
+    event = replace(DUE.event, event_type="usage.recorded", usage=usage)
+    mail = mail_of(replace(DUE, event=event), "acme", "ops@acme.example")
+    assert mail.subject == (
+        "[Tunery] acme: usage.recorded: ftjob-1, "
+        "1500 GPU-milliseconds in the hour from 2026-11-18 11:00 UTC"
+    )
 
 
 def test_e_mail_goes_to_the_domains_that_are_allowed() -> None:

@@ -9,6 +9,7 @@ from schemas.account import (
 from schemas.admission import (
     BudgetAlert,
 )
+from schemas.billing import HourlyUse
 from schemas.sealed import Sealed
 from services.notifier.domain.message import body
 
@@ -43,6 +44,18 @@ def test_an_alert_of_a_budget_names_its_month_and_percent() -> None:
     )
     sent = json.loads(body(replace(DUE, event=event)))
     assert sent["data"] == {"id": "tenant", "month": "2026-11", "percent": 80}
+
+
+def test_use_names_its_hour_and_what_was_used_or_given_back() -> None:
+    usage = HourlyUse(hour_utc=498_611, kind="credit", gpu_ms=-1_500)
+    event = replace(DUE.event, event_type="usage.recorded", usage=usage)
+    sent = json.loads(body(replace(DUE, event=event)))
+    assert sent["data"] == {
+        "id": "ftjob-1",
+        "hour_start": 1_794_999_600,
+        "kind": "credit",
+        "gpu_ms": -1_500,
+    }
 
 
 def test_the_bytes_are_the_same_at_every_try() -> None:

@@ -122,7 +122,7 @@ def test_what_ended_jobs_cost_counts_until_the_month_is_over() -> None:
         event for _, events in decider.journal for event in events if isinstance(event, JobEnded)
     )
     rate = submit().spec.price.gpu_hour_micro
-    cost = usage_micro(ended.billable_gpu_ms - ended.lost_gpu_ms, rate)
+    cost = usage_micro((ended.billable_gpu_ms - ended.lost_gpu_ms) * rate)
     assert 0 < cost < PRICE_MAX
     refused = decider.when(capped("ftjob-2", PRICE_MAX + cost - 1))
     assert of(refused, Rejected).code == errors.SPEND_CAP

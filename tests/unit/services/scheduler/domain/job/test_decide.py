@@ -155,6 +155,16 @@ def test_concurrency_counts_jobs_that_are_wanted_to_run() -> None:
     decider.accept(CancelJob(job_id="ftjob-2"), ResumeJob(job_id="ftjob-1"))
 
 
+def test_sched_c15_a_stopping_job_counts_until_it_has_stopped() -> None:
+    """Finding C15: pause and submit ran eight jobs at once under a limit of one."""
+    decider = lived("running").accept(limits(concurrency=1), PauseJob(job_id=JOB_ID))
+    (refused,) = decider.when(submit("ftjob-2"))
+    assert refused.reason == refusing("jobs_at_most", limit=1)
+    assert names(decider.when(ResumeJob(job_id=JOB_ID))) == ["WantedSet"], "it counts for others"
+    decider.accept(PauseJob(job_id=JOB_ID), closed(outcome="preempted", ended_by="tenant"))
+    decider.accept(submit("ftjob-2"))
+
+
 def test_the_hard_limit_may_be_reached_but_not_exceeded() -> None:
     decider = new_tenant().accept(limits(hard=2 * hold()), submit("ftjob-1"), submit("ftjob-2"))
     events = decider.when(submit("ftjob-3"))

@@ -3,7 +3,10 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from schemas.envelope import Tick
+from schemas.job import PlacementWanted
 from schemas.node import IdleLease, NodeSeen
 from schemas.pool import (
     LeaseKilled,
@@ -14,7 +17,8 @@ from schemas.pool import (
     UsageCredited,
     UsageSliced,
 )
-from simulator.control_plane.samples import MINUTE, T0, checkpoint, node, request
+from services.scheduler.domain.pool.deadlines import earliest
+from simulator.control_plane.samples import BASE, MINUTE, POOL, T0, checkpoint, node, request
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     ALIVE,
     begun,
@@ -27,6 +31,8 @@ from tests.unit.services.scheduler.domain.pool.test_decide import (
     token,
 )
 from tests.unit.services.scheduler.fold import Decider, names, of
+from tests.unit.services.scheduler.joined import Joined
+from tunery.plan.time import start_ms_max
 
 SHARE_MS = 60 * MINUTE // 40  # of one of 40 steps, of an hour on one slot
 
@@ -109,3 +115,24 @@ def test_unstarted_and_ending_leases_have_other_deadlines() -> None:
 def test_a_restart_folds_to_the_same_state() -> None:
     decider = running().accept(idle(15 * MINUTE), freed())
     assert decider.refolded() == decider.state
+
+
+def test_sched_b13_a_large_base_model_has_time_to_be_read() -> None:
+    """Finding B13: 70 billion parameters need 620 seconds, and the limit was 600 for all."""
+    large = replace(BASE, parameters=70_000_000_000)
+    limit_ms = start_ms_max(large)
+    assert limit_ms > 3 * 600_000
+    decider = pool().accept(node(), request(start_ms_max=limit_ms))
+    assert earliest(decider.state) == (T0 + limit_ms, POOL)
+    decider.at += 20 * MINUTE
+    assert names(decider.when(Tick())) == []
+    assert names(decider.when(begun())) == ["LeaseStarted"]
+
+
+def test_sched_b13_the_limit_of_a_job_follows_from_its_base() -> None:
+    for parameters, minutes in ((135_000_000, 10), (8_000_000_000, 10), (70_000_000_000, 31)):
+        limit_ms = start_ms_max(replace(BASE, parameters=parameters))
+        assert limit_ms // MINUTE == minutes
+    submitted = Joined(T0)
+    wanted = of(tuple(submitted.events), PlacementWanted)
+    assert wanted.placement.start_ms_max == start_ms_max(BASE) == 10 * MINUTE

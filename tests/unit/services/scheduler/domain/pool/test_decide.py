@@ -34,12 +34,11 @@ from schemas.pool import (
     WaitExplained,
 )
 from schemas.reasons import ending, waiting
-from schemas.training import AttemptStart
+from schemas.training import AttemptStart, LeaseHardware
 from schemas.units import HOUR_MS
 from services.scheduler.app import POOLS
 from services.scheduler.domain.pool.deadlines import (
     DRAIN_MS,
-    START_MS_MAX,
     UNREPORTED_MS_MAX,
     earliest,
 )
@@ -540,7 +539,7 @@ def test_a_late_observation_gives_notice_and_kills_at_once() -> None:
 
 def test_an_agent_that_never_starts_or_never_reports_does_not_hold_a_job() -> None:
     decider = pool().accept(node(), request())
-    decider.at += START_MS_MAX
+    decider.at += request().placement.start_ms_max
     closed = end_of(decider.when(Tick()))
     assert (closed.outcome, closed.cause) == ("failed", "platform")
     decider = running().accept(close("kill"))
@@ -587,3 +586,12 @@ def test_observations_of_unknown_nodes_change_nothing() -> None:
     assert decider.when(seen(T0, incarnation="a-9")) == ()
     assert decider.when(ObserveNodes(seen=())) == ()
     assert of(running().when(seen(T0 + 1, silent=True)), LeaseKilled).ended_by == "node"
+
+
+def test_money_b3_a_lease_says_on_what_its_price_may_depend() -> None:
+    plain = node()
+    spot = replace(plain, node=replace(plain.node, accelerator="h1", spot=True))
+    granted = pool().accept(spot).when(request())
+    hardware = LeaseHardware(device="cpu", accelerator="h1", spot=True)
+    assert of(granted, LeaseGranted).lease.hardware == hardware
+    assert of(pool().accept(plain).when(request()), LeaseGranted).lease.hardware is None

@@ -327,7 +327,12 @@ def full_pool() -> Pool:
             started_at=STARTED_AT,
             alive_at=STARTED_AT,
         )
-    return Pool(nodes=Map(nodes), leases=Map(leases), next_lease=len(leases) + 1)
+    return Pool(
+        nodes=Map(nodes),
+        leases=Map(leases),
+        open=Map({lease.ref.job_id: key for key, lease in leases.items()}),
+        next_lease=len(leases) + 1,
+    )
 
 
 def decide_all(at: int, commands: Sequence[Message]) -> tuple[Pool, list[tuple[Any, ...]]]:

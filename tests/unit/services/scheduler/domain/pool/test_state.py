@@ -54,6 +54,7 @@ def pool(*leases: Lease) -> Pool:
     return Pool(
         nodes=Map({"a": node("a", 4), "b": node("b", 2)}),
         leases=Map({lease_key(held.number): held for held in leases}),
+        open=Map({held.ref.job_id: lease_key(held.number) for held in leases if not held.closed}),
     )
 
 

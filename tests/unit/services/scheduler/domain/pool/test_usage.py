@@ -1,12 +1,14 @@
 """The money of a lease, with the worked example of the architecture."""
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from schemas.pool import LeaseRef, Token
+from schemas.pool import LeaseRef, Token, UsageCredited
 from schemas.units import HOUR_MS
 from services.scheduler.domain.pool.usage import (
     BUDGET_NOTICE_MS,
@@ -51,21 +53,40 @@ def test_the_example_of_the_architecture() -> None:
         ChargedHour(lease=LEASE, hour_utc=part.hour_utc, gpu_ms=part.billable_gpu_ms)
         for part in parts
     )
-    assert newest_hours(job, 560_000) == ((HOUR + 1, 560_000),)
-    assert newest_hours(job, 3_300_000) == ((HOUR, 100_000), (HOUR + 1, 3_200_000))
-    assert newest_hours(job, 10**9) == ((HOUR, 4_800_000), (HOUR + 1, 3_200_000))
+    assert of_hours(newest_hours(job, 560_000)) == [(HOUR + 1, 560_000)]
+    assert of_hours(newest_hours(job, 3_300_000)) == [(HOUR, 100_000), (HOUR + 1, 3_200_000)]
+    assert of_hours(newest_hours(job, 10**9)) == [(HOUR, 4_800_000), (HOUR + 1, 3_200_000)]
+
+
+def of_hours(charged: Iterable[ChargedHour]) -> list[tuple[int, int]]:
+    return [(hour.hour_utc, hour.gpu_ms) for hour in charged]
+
+
+def credited(hour_utc: int, gpu_ms: int, used_by: LeaseRef | None = None) -> UsageCredited:
+    return UsageCredited(
+        lease=LEASE, hour_utc=hour_utc, lost_gpu_ms=gpu_ms, cause="lost", used_by=used_by
+    )
 
 
 def test_a_credit_takes_back_what_its_hour_is_charged_and_then_the_newest_of_the_rest() -> None:
     job = tuple(ChargedHour(lease=LEASE, hour_utc=hour, gpu_ms=10) for hour in (1, 2, 2, 3))
-    assert [(hour.hour_utc, hour.gpu_ms) for hour in take_back(job, 2, 15)] == [
-        (1, 10),
-        (2, 5),
-        (3, 10),
-    ]
-    legacy = take_back(job, 3, 25)  # as credits were before they were split
-    assert [(hour.hour_utc, hour.gpu_ms) for hour in legacy] == [(1, 10), (2, 5)]
-    assert take_back(job, 3, 1_000) == ()
+    assert of_hours(take_back(job, credited(2, 15))) == [(1, 10), (2, 5), (3, 10)]
+    legacy = take_back(job, credited(3, 25))  # as credits were before they were split
+    assert of_hours(legacy) == [(1, 10), (2, 5)]
+    assert take_back(job, credited(3, 1_000)) == ()
+
+
+def test_a_credit_gives_back_what_each_lease_was_charged_in_the_hour() -> None:
+    """Two attempts of one hour may have run on hardware of two prices."""
+    other = replace(LEASE, token=replace(LEASE.token, lease=99))
+    job = (
+        ChargedHour(lease=other, hour_utc=1, gpu_ms=10),
+        ChargedHour(lease=LEASE, hour_utc=1, gpu_ms=10),
+    )
+    parts = newest_hours(job, 15)
+    assert [(part.lease, part.gpu_ms) for part in parts] == [(other, 5), (LEASE, 10)]
+    (left,) = take_back(take_back(job, credited(1, 5, other)), credited(1, 10))
+    assert (left.lease, left.gpu_ms) == (other, 5)
 
 
 @given(
@@ -77,11 +98,11 @@ def test_a_split_credit_is_at_most_what_is_charged_in_any_hour(
 ) -> None:
     job = tuple(ChargedHour(lease=LEASE, hour_utc=h, gpu_ms=n) for h, n in sorted(paid))
     parts = newest_hours(job, lost)
-    assert sum(part for _, part in parts) == min(lost, sum(n for _, n in paid))
+    assert sum(part.gpu_ms for part in parts) == min(lost, sum(n for _, n in paid))
     left = job
-    for hour_utc, part in parts:
+    for hour_utc, part in of_hours(parts):
         assert 0 < part <= sum(hour.gpu_ms for hour in left if hour.hour_utc == hour_utc)
-        left = take_back(left, hour_utc, part)
+        left = take_back(left, credited(hour_utc, part))
     assert sum(hour.gpu_ms for hour in left) == max(0, sum(n for _, n in paid) - lost)
 
 

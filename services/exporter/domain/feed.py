@@ -1,0 +1,64 @@
+"""What is exported as webhook events: one for each job, hour and kind of a range.
+
+A range's end is fixed before anything of it is written, so a repetition has the same events under
+the same ids.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from schemas.account import USAGE_RECORDED, WebhookEvent
+from schemas.billing import HourlyUse
+from schemas.ids import EVENT, derived_id, reaction_id
+from schemas.units import HOUR_MS
+from services.exporter.domain.focus import ExportedCharge
+from services.exporter.domain.ranges import ExportRange
+
+SOURCE: Final = "exports/pool"
+
+
+class UsageAnnouncement(NamedTuple):
+    """An event for a tenant's endpoints, and the id of the command that announces it."""
+
+    tenant: str
+    command_id: str
+    event: WebhookEvent
+
+
+class _Batch(NamedTuple):
+    """What the rows of one event have in common."""
+
+    tenant: str
+    job_id: str
+    hour_utc: int
+    kind: str
+
+
+def usage_events(
+    partition: int, written: ExportRange, charges: Iterable[ExportedCharge]
+) -> Iterator[UsageAnnouncement]:
+    """The events of a range of the pool's journal."""
+    source = (partition, written.end.acceptance.incarnation, written.first.offset)
+    ordered = sorted(charges, key=_batch)
+    for number, (batch, together) in enumerate(groupby(ordered, _batch)):
+        rows = list(together)
+        usage = HourlyUse(
+            hour_utc=batch.hour_utc,
+            kind="credit" if batch.kind == "credit" else "usage",
+            gpu_ms=sum(row.columns["x_GpuMilliseconds"] for row in rows),
+        )
+        event = WebhookEvent(
+            event_id=EVENT + derived_id(SOURCE, *map(str, source), *map(str, batch)),
+            event_type=USAGE_RECORDED,
+            object_id=batch.job_id,
+            created_at=max(row.at for row in rows),
+            usage=usage,
+        )
+        yield UsageAnnouncement(batch.tenant, reaction_id(SOURCE, *source, number), event)
+
+
+def _batch(charge: ExportedCharge) -> _Batch:
+    columns = charge.columns
+    hour = int(columns["ChargePeriodStart"].timestamp()) * 1_000 // HOUR_MS
+    return _Batch(charge.tenant, columns["ResourceId"], hour, columns["ChargeCategory"].lower())

@@ -1,0 +1,66 @@
+"""Events of use: one for each job, hour and kind, and the same at each repetition."""
+
+from schemas.billing import HourlyUse
+from schemas.envelope import Header
+from schemas.pool import UsageCredited, UsageSliced
+from services.exporter.domain.feed import usage_events
+from services.exporter.domain.focus import ExportedCharge, charge_of
+from services.exporter.domain.ranges import ExportRange
+from tests.unit.services.exporter.domain.test_focus import ACCOUNTS
+from tests.unit.services.exporter.journals import HOUR, credited, lease, sliced
+from tunery.runtime.journal.reader import Position
+
+WRITTEN = ExportRange(first=Position(7), end=Position(12))
+EVENTS: tuple[UsageSliced | UsageCredited, ...] = (
+    sliced(lease(1), 10),
+    sliced(lease(1), 20, HOUR + 1),
+    sliced(lease(2, "other"), 30),
+    sliced(lease(1), 5),
+    credited(lease(1), 4),
+)
+
+
+def charge_at(offset: int, event: UsageSliced | UsageCredited) -> ExportedCharge:
+    header = Header(
+        stream="pool",
+        partition=3,
+        offset=offset,
+        at=1_000 * offset,
+        key="default",
+        tenant="",
+        seq=offset,
+        command_id="c",
+        incarnation=0,
+    )
+    return charge_of(header, event, ACCOUNTS, "Tunery")
+
+
+CHARGES = [charge_at(offset, event) for offset, event in enumerate(EVENTS, 7)]
+
+
+def test_slices_of_a_job_in_an_hour_are_one_event_and_credits_another() -> None:
+    events = [feed.event for feed in usage_events(3, WRITTEN, CHARGES)]
+    assert [(event.object_id, event.usage) for event in events] == [
+        ("ftjob-1", HourlyUse(hour_utc=HOUR, kind="credit", gpu_ms=-4)),
+        ("ftjob-1", HourlyUse(hour_utc=HOUR, kind="usage", gpu_ms=15)),
+        ("ftjob-1", HourlyUse(hour_utc=HOUR + 1, kind="usage", gpu_ms=20)),
+        ("ftjob-2", HourlyUse(hour_utc=HOUR, kind="usage", gpu_ms=30)),
+    ]
+    assert [event.created_at for event in events] == [11_000, 10_000, 8_000, 9_000]
+    assert {event.event_type for event in events} == {"usage.recorded"}
+
+
+def test_a_repetition_has_the_same_events_under_the_same_ids() -> None:
+    again = [charge_at(offset, event) for offset, event in enumerate(EVENTS, 7)]
+    assert list(usage_events(3, WRITTEN, again)) == list(usage_events(3, WRITTEN, CHARGES))
+
+
+def test_ids_are_of_the_range_and_of_the_partition() -> None:
+    following = ExportRange(first=Position(12), end=Position(13))
+    feeds = [
+        *usage_events(3, WRITTEN, CHARGES),
+        *usage_events(4, WRITTEN, CHARGES),
+        *usage_events(3, following, CHARGES),
+    ]
+    assert len({feed.event.event_id for feed in feeds}) == len(feeds)
+    assert len({feed.command_id for feed in feeds}) == len(feeds)

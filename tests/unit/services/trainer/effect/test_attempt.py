@@ -1,0 +1,283 @@
+"""One lease, with a process that does what a test says: what is reported, in which order."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.envelope import Message
+from schemas.pool import ConfirmFreed, ReportExit, ReportStarted
+from schemas.training import AttemptStart, EvalResult
+from services.trainer.effect import attempt as leases
+from services.trainer.effect.attempt import LeaseAttempt
+from services.trainer.effect.program import Tools
+from services.trainer.effect.reports import Reports
+from tests.unit.services.trainer.domain.test_evolve import grant
+from tests.unit.services.trainer.effect.machines import Script, ScriptProgram, settings
+from tests.unit.services.trainer.effect.outages import SleepClock
+from tests.unit.tunery.work.samples import STARTED
+from tunery.runtime.memory_servers import memory_servers
+from tunery.work.codec import encode_event
+from tunery.work.events import Failed
+from tunery.work.exits import ExitCode
+
+STARTED_LINE = encode_event(STARTED, 0)
+KILLED = -int(signal.SIGKILL)
+
+
+class FakeProcess:
+    """Prints lines, then ends with a status, or waits until it is signalled."""
+
+    def __init__(
+        self, lines: Sequence[bytes], status: int | None, errors: str, drained: int
+    ) -> None:
+        self.pid = 7
+        self.signals: list[int] = []
+        self.is_idle = asyncio.Event()  # it has printed all that it prints
+        self._lines, self._errors, self._drained = lines, errors, drained
+        self._status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if status is not None:
+            self._status.set_result(status)
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        for line in self._lines:
+            yield line
+        self.is_idle.set()
+        await asyncio.wait((self._status,))
+
+    def signal(self, number: int) -> None:
+        self.signals.append(number)
+        if not self._status.done():
+            self._status.set_result(KILLED if number == signal.SIGKILL else self._drained)
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._status)
+
+    def error_tail(self) -> str:
+        return self._errors
+
+
+class Launcher:
+    """Starts one FakeProcess. `on_start` is called while it starts."""
+
+    def __init__(self) -> None:
+        self.lines: Sequence[bytes] = (STARTED_LINE,)
+        self.status: int | None = 0
+        self.errors = ""
+        self.drained = int(ExitCode.PREEMPTED)
+        self.on_start: Callable[[], None] = lambda: None
+        self.processes: list[FakeProcess] = []
+        self.is_idle = asyncio.Event()
+        self.environment: Mapping[str, str] = {}
+
+    async def start(
+        self, argv: Sequence[str], environment: Mapping[str, str], folder: Path
+    ) -> FakeProcess:
+        self.environment = environment
+        self.on_start()
+        process = FakeProcess(self.lines, self.status, self.errors, self.drained)
+        process.is_idle = self.is_idle
+        self.processes.append(process)
+        return process
+
+    async def sweep(self) -> int:
+        return 0
+
+
+class KeptReports(Reports):
+    """Keeps the facts. The first of a kind in `lost` does not arrive: its sender is cancelled."""
+
+    facts: list[Message]
+    lost: type[Message] | None = None
+
+    async def fact(self, body: Message, tenant: str = "") -> None:
+        await asyncio.sleep(0)
+        if self.lost is not None and isinstance(body, self.lost):
+            self.lost = None
+            raise asyncio.CancelledError
+        self.facts.append(body)
+
+
+class Lease:
+    """A lease on a node of which only the process is made up."""
+
+    def __init__(
+        self, folder: Path, launcher: Launcher, reports: KeptReports, tools: Tools
+    ) -> None:
+        self.launcher, self.reports, self.clock = launcher, reports, tools.runtime.clock
+        self.folder, self.tools = folder / "1", tools
+        self.script = Script()
+        program = ScriptProgram(grant(), tools, settings(folder), self.script)
+        self.attempt = LeaseAttempt(grant(), tools, program, self.folder)
+
+    @property
+    def exit(self) -> ReportExit:
+        """The report of its end, which comes before that its slots are free."""
+        *_, reported, freed = self.reports.facts
+        assert isinstance(reported, ReportExit)
+        assert isinstance(freed, ConfirmFreed)
+        assert reported.token == freed.token == grant().token
+        return reported
+
+    def detail(self) -> str:
+        assert self.exit.detail is not None
+        return self.tools.runtime.seal.open(self.exit.detail)
+
+
+@pytest.fixture
+async def lease(tmp_path: Path) -> Lease:
+    runtime = (await memory_servers(SleepClock())).runtime("trainer")
+    launcher, reports = Launcher(), KeptReports(runtime, "default")
+    reports.facts = []
+    return Lease(tmp_path, launcher, reports, Tools(runtime, launcher, reports, "a1"))
+
+
+async def test_a_lease_is_started_ended_and_freed_in_this_order(lease: Lease) -> None:
+    await lease.attempt.run()
+    assert [type(fact) for fact in lease.reports.facts] == [ReportStarted, ReportExit, ConfirmFreed]
+    assert (lease.exit.outcome, lease.exit.cause) == ("succeeded", None)
+    assert isinstance(lease.exit.result, EvalResult)
+    assert not lease.folder.exists(), "data of a tenant stays no longer than its lease"
+
+
+async def test_rests_of_an_earlier_run_are_no_input(lease: Lease) -> None:
+    lease.folder.mkdir(parents=True)
+    (lease.folder / "spec.json").write_text("{}")
+    seen: list[Path] = []
+    lease.launcher.on_start = lambda: seen.extend(lease.folder.iterdir())
+    await lease.attempt.run()
+    assert (seen, lease.exit.outcome) == ([], "succeeded")
+
+
+async def test_a_lease_that_ended_before_its_process_was_there_is_not_started(lease: Lease) -> None:
+    lease.attempt.set_target("kill")
+    await lease.attempt.run()
+    assert (lease.exit.outcome, lease.launcher.processes) == ("not_started", [])
+    assert lease.exit.elapsed_ms == 0
+
+
+@pytest.mark.parametrize(("target", "sent"), [("drain", signal.SIGTERM), ("kill", signal.SIGKILL)])
+async def test_an_order_that_comes_while_the_process_starts_reaches_it(
+    target: Any, sent: signal.Signals, lease: Lease
+) -> None:
+    lease.launcher.status = None
+    lease.launcher.on_start = lambda: lease.attempt.set_target(target)
+    await lease.attempt.run()
+    assert lease.launcher.processes[0].signals == [sent]
+    assert lease.exit.outcome == "preempted"
+
+
+async def test_the_same_order_is_sent_once_and_a_harder_one_after_it(lease: Lease) -> None:
+    lease.launcher.status = None
+    running = asyncio.create_task(lease.attempt.run())
+    await lease.launcher.is_idle.wait()
+    for target in ("drain", "drain", "kill", "kill"):
+        lease.attempt.set_target(target)
+    await running
+    assert lease.launcher.processes[0].signals == [signal.SIGTERM, signal.SIGKILL]
+
+
+@pytest.mark.parametrize(
+    ("status", "errors", "lines", "cause", "detail"),
+    [
+        (1, "Traceback\nKeyError: 'x'\n\n", (), "platform", "status 1: KeyError: 'x'"),
+        (-9, "", (), "platform", "status -9: its standard error is empty"),
+        (
+            int(ExitCode.OOM),
+            "noise",
+            (Failed(cause="oom", message="out of memory", advice="Lower batch_size."),),
+            "oom",
+            "out of memory Lower batch_size.",
+        ),
+        (1, "", (Failed(cause="bad_data", message="no rows", advice=""),), "bad_data", "no rows"),
+    ],
+)
+async def test_a_failure_says_what_the_process_said_last(
+    status: int,
+    errors: str,
+    lines: tuple[Failed, ...],
+    cause: str,
+    detail: str,
+    lease: Lease,
+) -> None:
+    lease.launcher.status, lease.launcher.errors = status, errors
+    lease.launcher.lines = (STARTED_LINE, *(encode_event(line, 0) for line in lines))
+    await lease.attempt.run()
+    assert (lease.exit.outcome, lease.exit.cause) == ("failed", cause)
+    assert lease.detail().endswith(detail)
+
+
+async def test_a_process_that_says_it_finished_and_was_stopped_has_finished(lease: Lease) -> None:
+    """Its result was paid for: an order that came too late takes nothing away."""
+    lease.launcher.drained, lease.launcher.status = int(ExitCode.FINISHED), None
+    lease.launcher.on_start = lambda: lease.attempt.set_target("drain")
+    await lease.attempt.run()
+    assert lease.exit.outcome == "succeeded"
+
+
+async def test_a_long_message_is_cut_before_it_goes_on_the_log(lease: Lease) -> None:
+    lease.launcher.status, lease.launcher.errors = 1, "x" * 1_000_000
+    await lease.attempt.run()
+    assert len(lease.detail()) == leases.MESSAGE_CHARACTERS_MAX
+
+
+async def test_a_lost_report_is_sent_again_and_the_work_is_not(lease: Lease) -> None:
+    lease.reports.lost = ReportExit
+    await lease.attempt.run()
+    assert (lease.exit.outcome, len(lease.launcher.processes)) == ("succeeded", 1)
+
+
+async def test_work_that_was_cut_off_is_reported_and_not_done_again(lease: Lease) -> None:
+    """The agent runs a lease again after a stray cancellation, which has ended its process."""
+    lease.launcher.status = None
+    running = asyncio.create_task(lease.attempt.run())
+    await lease.launcher.is_idle.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert lease.launcher.processes[0].signals == [signal.SIGKILL], "its slots are not free before"
+    await lease.attempt.run()
+    assert (lease.exit.outcome, lease.exit.cause) == ("failed", "platform")
+    assert "was cut off" in lease.detail()
+    assert len(lease.launcher.processes) == 1
+
+
+async def test_money_a1_elapsed_time_counts_from_the_start_and_stands_still_after_the_end(
+    lease: Lease,
+) -> None:
+    """Finding A1: a lease is billed by it, so neither loading nor the report's delay is in it."""
+    lease.launcher.status = None
+    await lease.clock.sleep(5_000)  # the inputs are fetched
+    assert lease.attempt.elapsed_ms == lease.attempt.idle_ms == 0
+    running = asyncio.create_task(lease.attempt.run())
+    await lease.launcher.is_idle.wait()
+    await lease.clock.sleep(3_000)
+    assert (lease.attempt.elapsed_ms, lease.attempt.idle_ms) == (3_000, 3_000)
+    lease.attempt.set_target("kill")
+    await running
+    await lease.clock.sleep(60_000)
+    assert (lease.attempt.elapsed_ms, lease.attempt.idle_ms) == (3_000, 0)
+    assert lease.exit.elapsed_ms == 3_000
+
+
+async def test_a_process_knows_no_secret_of_the_agent(
+    lease: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNERY_S3_SECRET_KEY", "secret")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    await lease.attempt.run()
+    environment = lease.launcher.environment
+    assert not any(name.startswith("TUNERY_") for name in environment)
+    assert (environment["CUDA_VISIBLE_DEVICES"], environment["HF_HUB_OFFLINE"]) == ("1", "1")
+
+
+async def test_an_event_that_is_none_ends_the_process(lease: Lease) -> None:
+    lease.launcher.lines, lease.launcher.status = (b"not JSON",), None
+    await lease.attempt.run()
+    assert lease.launcher.processes[0].signals == [signal.SIGKILL]
+    assert (lease.exit.outcome, lease.exit.cause) == ("failed", "platform")
+    assert AttemptStart not in map(type, lease.reports.facts)
