@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, FilePath
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.account import Lane
@@ -21,7 +21,8 @@ class GatewaySettings(BaseSettings):
     """Environment `TUNERY_GATEWAY_*`; the bootstrap key is `TUNERY_ADMIN_KEY_SHA256`.
 
     The bootstrap key has every scope and acts for the tenant `admin_tenant`. `requests_per_minute`:
-    of one API key that has no limit of its own. `rows_max`: of one file, by plan.
+    of one API key that has no limit of its own. `rows_max`: of one file, by plan. `pdf_font`: a
+    TrueType font for letters that invoices as PDF could not show.
     """
 
     model_config = SettingsConfigDict(env_prefix="TUNERY_GATEWAY_", extra="ignore")
@@ -38,4 +39,5 @@ class GatewaySettings(BaseSettings):
     requests_per_minute: int = Field(default=3_000, ge=1, le=PER_MINUTE_MAX)
     file_bytes_max: int = Field(default=FILE_BYTES_MAX, ge=1)
     upload_bytes_max: int = Field(default=UPLOAD_BYTES_MAX, ge=1)
+    pdf_font: FilePath | None = None
     rows_max: dict[Lane, Annotated[int, Field(ge=1)]] = ROWS_MAX

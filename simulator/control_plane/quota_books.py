@@ -22,11 +22,13 @@ from schemas.billing import Rate
 from schemas.dataset import BaseTokens
 from schemas.envelope import Rejected
 from schemas.job import (
+    AttemptEnded,
     FileNoted,
     HoldTaken,
     JobEnded,
     JobSubmitted,
     LimitsSet,
+    PhaseSet,
     ResumeJob,
     SubmitJob,
     UsageCounted,
@@ -72,6 +74,7 @@ class TenantBook:
     suspended: bool = False
     specs: dict[str, JobSpec] = field(default_factory=dict)  # of jobs that have not ended
     wants: dict[str, bool] = field(default_factory=dict)  # whether it is to run
+    on_nodes: set[str] = field(default_factory=set)  # jobs whose attempt was granted and runs
     holds: dict[str, GpuMs] = field(default_factory=dict)  # what is left of them
     caps: dict[str, KeyCap] = field(default_factory=dict)
     promised: dict[str, Micro] = field(default_factory=dict)  # what an open hold may still cost
@@ -85,6 +88,11 @@ class TenantBook:
     @property
     def limits(self) -> Limits | None:
         return None if self.terms is None else self.terms.limits
+
+    @property
+    def running(self) -> int:
+        """Jobs that count against the concurrency limit: a stopping one until it has stopped."""
+        return sum(wanted or job_id in self.on_nodes for job_id, wanted in self.wants.items())
 
     def advance(self, at: Ms) -> None:
         """Let the plan that is to come be in force, once its time has come."""
@@ -148,6 +156,10 @@ class Quota:
                     self._submit(book, event)
                 case WantedSet():
                     self._wanted(book, event.job_id, event.wanted == "run")
+                case PhaseSet() if event.node_ids:
+                    book.on_nodes.add(event.job_id)
+                case AttemptEnded():
+                    book.on_nodes.discard(event.job_id)
                 case HoldTaken():
                     self._hold(book, event, at)
                 case UsageCounted():
@@ -208,7 +220,7 @@ class Quota:
         if began:
             self._admitted(book, job_id)
         book.wants[job_id] = run
-        running = sum(book.wants.values())
+        running = book.running
         if began and book.limits is not None and running > book.limits.concurrency:
             self._say("limit", f"{job_id} makes it {running} jobs of {book.limits.concurrency}")
 
@@ -278,7 +290,7 @@ class Quota:
                 counts = known if command.tokens is None else (command.tokens,)
                 self._justify(book, command.spec, counts, command.cap, event.code, at)
             case errors.CONCURRENCY_LIMIT, SubmitJob() | ResumeJob():
-                running = sum(book.wants.values())
+                running = book.running
                 if book.limits is None or running < book.limits.concurrency:
                     self._say("refusal", f"{running} jobs are not {book.limits}: {event.reason}")
             case errors.SUSPENDED, SubmitJob() | ResumeJob():

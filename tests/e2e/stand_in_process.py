@@ -3,7 +3,7 @@
     python -m tests.e2e.stand_in_process SPEC.json
 
 It starts in a fraction of a second, because it imports no torch. Checkpoints are files with their
-step; after `FAILING_STEP` a training fails, ends well, or goes on, whatever the attempt.
+step; at `FAILING_STEP` a training fails, ends well, or goes on, whatever the attempt.
 """
 
 import json

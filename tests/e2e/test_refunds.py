@@ -31,6 +31,12 @@ STAND_IN: Final = ServiceSpec(
 #: some heartbeats after the checkpoint: a lost attempt has run as long as they say
 PROVEN_STEP: Final = FIRST_CHECKPOINT + round(4 / STEP_S)
 
+#: a job keeps away from nodes that failed under it, so its attempts need several to be used up soon
+SPARES: Final = tuple(
+    ServiceSpec(f"spare-{name}", module=STAND_IN.module, env={"TUNERY_NODE_ID": name})
+    for name in "bcd"
+)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -63,7 +69,7 @@ FAILING: Final = (
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def home() -> AsyncIterator[RunningStack]:
-    async with running_stack((STAND_IN,)) as running:
+    async with running_stack((STAND_IN, *SPARES)) as running:
         yield running
 
 
@@ -71,6 +77,14 @@ async def home() -> AsyncIterator[RunningStack]:
 async def failing(home: RunningStack) -> Mapping[Story, str]:
     """The job of each failing row; all run at the same time."""
     return {row.story: await submit(home, row.story) for row in FAILING}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def alone(home: RunningStack) -> RunningStack:
+    """The stack with one node, so that it is known which one runs a job."""
+    for spare in SPARES:
+        await home.stack.stop(spare.name)
+    return home
 
 
 async def submit(home: RunningStack, story: Story) -> str:
@@ -144,26 +158,26 @@ async def test_money_a2_a_cancelled_job_is_billed(home: RunningStack) -> None:
 
 
 async def test_money_a2_work_since_the_checkpoint_of_a_lost_attempt_is_credited(
-    home: RunningStack,
+    alone: RunningStack,
 ) -> None:
     """kill -9 of the agent and all that it runs; it comes back when its silence was noticed."""
-    job_id = await submit(home, "endless")
-    await with_checkpoint(home, job_id)
-    home.stack.kill(AGENT, tree=True, restart=False)
-    await home.api.job(job_id, lambda job: job["phase"] == "queued")
-    await home.stack.start(AGENT)
-    await assert_credited_since_checkpoint(home, job_id, "lost")
+    job_id = await submit(alone, "endless")
+    await with_checkpoint(alone, job_id)
+    alone.stack.kill(AGENT, tree=True, restart=False)
+    await alone.api.job(job_id, lambda job: job["phase"] == "queued")
+    await alone.stack.start(AGENT)
+    await assert_credited_since_checkpoint(alone, job_id, "lost")
 
 
 async def test_money_a2_work_since_the_checkpoint_of_a_preempted_attempt_is_credited(
-    home: RunningStack,
+    alone: RunningStack,
 ) -> None:
     """The agent leaves in order, and the process ends without another checkpoint."""
-    job_id = await submit(home, "stubborn")
-    await with_checkpoint(home, job_id)
-    await home.stack.stop(AGENT)
-    await home.stack.start(AGENT)
-    await assert_credited_since_checkpoint(home, job_id, "preempted")
+    job_id = await submit(alone, "stubborn")
+    await with_checkpoint(alone, job_id)
+    await alone.stack.stop(AGENT)
+    await alone.stack.start(AGENT)
+    await assert_credited_since_checkpoint(alone, job_id, "preempted")
 
 
 async def assert_credited_since_checkpoint(home: RunningStack, job_id: str, cause: str) -> None:

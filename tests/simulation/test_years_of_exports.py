@@ -17,6 +17,7 @@ from schemas.account import (
 from schemas.envelope import Header
 from schemas.pool import LeaseRef, Token, UsageCredited, UsageSliced
 from schemas.sealed import Sealed
+from schemas.training import LeaseHardware
 from schemas.units import HOUR_MS, Ms
 from services.exporter.domain.accounts import AccountFacts, MonthOpen
 from services.exporter.domain.focus import MICRO, ExportedCharge, charge_of
@@ -53,6 +54,7 @@ def event_of(row: LedgerRow) -> UsageSliced | UsageCredited:
         role=row.role,
         lane=row.lane,
         price_version=row.price_version,
+        hardware=LeaseHardware(accelerator=row.accelerator, spot=row.spot),
     )
     if row.kind == "credit":
         return UsageCredited(

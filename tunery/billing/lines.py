@@ -181,7 +181,7 @@ def bill_lines(
                 description=_description(key, late=late),
                 lane=key.lane,
                 price_version=key.price_version,
-                currency=books[key.price_version].currency,
+                currency=_book(books, key.price_version, key.lane).currency,
                 used_gpu_ms=sum(row.used_gpu_ms for row in together[key]),
                 gpu_ms=gpu_ms,
                 gpu_hour_micro=hourly,

@@ -3,8 +3,9 @@
 import csv
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -46,6 +47,7 @@ Examples:
   tunery invoice show local --period 2026-11
   tunery invoice show local --period 2026-11 --json | jq .total_micro
   tunery invoice show local --period 2026-11 --csv > november.csv
+  tunery invoice show local --period 2026-11 --pdf november.pdf
   tunery invoice lines local --period 2026-11 --json
   tunery invoice terms local
   tunery invoice prepaid local
@@ -88,16 +90,22 @@ def list_invoices(tenant: str | None, as_json: bool, folders: DataDir) -> None:
 @click.argument("tenant")
 @click.option("--period", required=True, help="Calendar month (UTC), like 2026-11.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print one CSV line per invoice line.")
+@click.option("--pdf", type=click.Path(dir_okay=False, path_type=Path), help="Write it as PDF.")
 @_options.as_json
 @_options.data_dir
-def show(tenant: str, period: str, as_csv: bool, as_json: bool, folders: DataDir) -> None:
+def show(
+    tenant: str, period: str, as_csv: bool, pdf: Path | None, as_json: bool, folders: DataDir
+) -> None:
     """Show the invoices of TENANT for one month, one for each currency.
 
     A month is closed two hours after its end; usage that comes later is on the next invoice.
     """
-    if as_csv and as_json:
-        raise click.UsageError("--csv and --json exclude each other; choose one.")
+    if as_csv + as_json + (pdf is not None) > 1:
+        raise click.UsageError("--csv, --pdf and --json exclude each other; choose one.")
     with _api.connect(folders) as api:
+        if pdf is not None:
+            _write_pdf(api, tenant, _invoices_of(api, tenant, period), pdf)
+            return
         invoices = [
             {**invoice, "lines": list(api.invoice_lines(invoice["id"], tenant))}
             for invoice in _invoices_of(api, tenant, period)
@@ -283,6 +291,18 @@ def price(micro: int) -> str:
 
 def _amount(micro: int) -> str:
     return f"{Decimal(micro) / MICRO:.6f}"
+
+
+def _write_pdf(api: "Api", tenant: str, invoices: Sequence[Invoice], target: Path) -> None:
+    """One file; with the currency in its name where there are several invoices."""
+    for invoice in invoices:
+        several = len(invoices) > 1
+        path = target.with_stem(f"{target.stem}-{invoice['currency']}") if several else target
+        try:
+            path.write_bytes(api.invoice_pdf(invoice["id"], tenant))
+        except OSError as error:
+            raise click.ClickException(f"{path} cannot be written: {error.strerror}") from error
+        click.echo(f"{path}")
 
 
 def _write_csv(tenant: str, invoices: Iterable[Invoice]) -> None:

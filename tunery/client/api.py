@@ -425,6 +425,14 @@ class Api:
         path = f"/invoices/{part(invoice_id)}/lines"
         return self._all(path, query=_of_tenant(tenant), page_max=LINES)
 
+    def invoice_pdf(self, invoice_id: str, tenant: str | None = None) -> bytes:
+        """An invoice with all its lines as PDF. Raises ApiRefusal when no font has its letters."""
+        path = f"/invoices/{part(invoice_id)}/pdf"
+        answer = self._request("GET", path, params=_of_tenant(tenant))
+        if answer.is_error:
+            object_of(answer)  # raises what it says
+        return answer.content
+
     def prepaid(self, tenant: str | None = None) -> Iterator[dict[str, Any]]:
         """Prepaid credits, newest first, with what is used, expired and left."""
         return self._all("/billing/prepaid", query=_of_tenant(tenant))
@@ -494,11 +502,13 @@ class Api:
         raise AssertionError("the last attempt raises or returns")
 
     def _once(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        return object_of(self._request(method, path, **arguments))
+
+    def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
-            answer = self._http.request(method, self.base_url + path, **arguments)
+            return self._http.request(method, self.base_url + path, **arguments)
         except httpx.HTTPError as error:
             raise Unreachable(f"{self.base_url} does not answer: {error}") from error
-        return object_of(answer)
 
 
 def _of_tenant(tenant: str | None) -> Mapping[str, str]:

@@ -2,7 +2,7 @@
 
 * `usage_routes`, `usage`: use of a tenant in buckets of time, grouped
 * `invoice_routes`, `invoice_reads`, `invoice_responses`: invoices and their lines
-* `invoice_page`: an invoice as HTML
+* `invoice_page`, `page_pdf`: an invoice as HTML, and the page as PDF
 * `contract_routes`, `contract_terms`: what invoices say, and a contract's terms
 * `prepaid_routes`: credits that were bought in advance
 * `statement_routes`: each slice and credit of a job with the event it comes from

@@ -1,10 +1,11 @@
 """`/v1/invoices`: the bills of a tenant, and their lines."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
 from services.gateway.billing.deps import Billed
 from services.gateway.billing.invoice_page import SECURITY, invoice_page
@@ -20,11 +21,14 @@ from services.gateway.billing.invoice_responses import (
     invoice_response,
     line_responses,
 )
+from services.gateway.billing.page_pdf import NotPrintable, pdf_of_page
 from services.gateway.web.deps import WithDeps
-from services.gateway.web.errors import not_found
+from services.gateway.web.errors import ApiError, not_found
 from services.gateway.web.pages import After
 from services.gateway.web.responses import Page, listing
 
+PDF: Final = "application/pdf"
+NOT_PRINTABLE: Final = "invoice_not_printable"
 LIMIT: Final = 12  # months of a year
 LIMIT_MAX: Final = 24  # a draft is computed from its usage
 LINES_LIMIT: Final = 100
@@ -73,6 +77,25 @@ async def print_invoice(invoice_id: str, deps: WithDeps, tenant: Billed) -> HTML
     return HTMLResponse(
         invoice_page(invoice_response(invoice, deps.unseal), lines), headers=SECURITY
     )
+
+
+@router.get(
+    "/{invoice_id}/pdf",
+    response_class=Response,
+    responses={200: {"content": {PDF: {}}}},
+)
+async def print_invoice_as_pdf(invoice_id: str, deps: WithDeps, tenant: Billed) -> Response:
+    """An invoice with all its lines as PDF."""
+    invoice = await find_invoice(deps, tenant, invoice_id)
+    response = invoice_response(invoice, deps.unseal)
+    page = invoice_page(response, list(line_responses(invoice)))
+    try:
+        pdf = await asyncio.to_thread(pdf_of_page, page, deps.settings.pdf_font)
+    except NotPrintable as error:
+        text = f"No font has all letters of {error}: print /v1/invoices/{response.id}/page instead."
+        raise ApiError(422, NOT_PRINTABLE, text) from error
+    name = {"content-disposition": f'inline; filename="{response.id}.pdf"'}
+    return Response(pdf, media_type=PDF, headers=name)
 
 
 @router.get("/{invoice_id}/lines")

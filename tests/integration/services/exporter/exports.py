@@ -132,15 +132,23 @@ class Exports:
         """Wait until the newest files of each partition end where its journal does."""
 
         async def complete() -> bool:
-            ends = {at: (await self.chain(at, newest=True))[-1].offset for at in PARTITIONS}
-            return ends == self.ends
+            return {at: await self._complete_end(at) for at in PARTITIONS} == self.ends
 
         await _until(complete)
 
-    async def chain(self, partition: int, *, newest: bool = False) -> list[Position]:
-        """Where ranges begin and end, from the first or the newest one on."""
-        first = await self._stored(newest_key(POOL.name, partition), Position) if newest else None
-        positions = [first or START]
+    async def _complete_end(self, partition: int) -> int:
+        """Where the newest range ends whose files are all there; the next one may be begun."""
+        newest = await self._stored(newest_key(POOL.name, partition), Position)
+        if newest is None:
+            return 0
+        written: ExportRange = await self._stored(
+            range_key(POOL.name, partition, newest), ExportRange
+        )
+        return written.end.offset
+
+    async def chain(self, partition: int) -> list[Position]:
+        """Where ranges begin and end, from the first one on."""
+        positions = [START]
         while written := await self._stored(
             range_key(POOL.name, partition, positions[-1]), ExportRange
         ):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,32 @@ async def test_money_b3_a_price_book_is_imported_while_everything_runs(
     refused = await tunery(running, "prices", "import", str(file), code=1)
     assert "between 0 and" in refused
     assert "(gpu_hour_micro.standard)" in refused
+
+
+async def test_an_operator_sets_a_contract_and_the_tenant_sees_it(
+    running: Stack, tmp_path: Path
+) -> None:
+    tenant = "contract-tenant"
+    await tunery(running, "tenant", "create", tenant)
+    file = tmp_path / "terms.json"
+    terms = {
+        "taxes": [{"name": "VAT", "rate_ppm": 190_000}],
+        "discounts": [{"reference": "K-1", "rate_ppm": 125_000, "first_month": "2026-11"}],
+        "commitment": {"reference": "K-2", "amount_micro": 5_000_000},
+    }
+    file.write_text(json.dumps(terms))
+    shown = await as_json(running, "tenant", "billing", tenant, str(file))
+    assert await as_json(running, "invoice", "terms", tenant) == shown
+    assert "12.5 % from 2026-11" in await tunery(running, "invoice", "terms", tenant)
+    prepay = ("tenant", "prepaid", tenant, "--reference", "P-1", "--amount")
+    credit = await as_json(running, *prepay, "500.00", "--last-month", "2999-12")
+    assert await as_json(running, *prepay, "500.00", "--last-month", "2999-12") == credit
+    assert credit in await as_json(running, "invoice", "prepaid", tenant)
+    refused = await tunery(running, *prepay, "400.00", code=1)
+    assert "used for another prepaid credit" in " ".join(refused.split())
+    month = f"{datetime.now(UTC):%Y-%m}"
+    page = await tunery(running, "invoice", "show", tenant, "--period", month)
+    assert "commitment: K-2" in page
+    assert "5.950000" in page
+    file.write_text(json.dumps({"discounts": [{"reference": "K-1", "rate_ppm": -1}]}))
+    assert "discounts" in await tunery(running, "tenant", "billing", tenant, str(file), code=1)

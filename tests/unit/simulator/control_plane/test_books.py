@@ -1,19 +1,22 @@
 """The second books find bills that are wrong at some prefix, or do not agree at the end."""
 
 import pytest
+from msgspec.structs import replace
 
+from schemas.admission import SuspensionSet
 from schemas.envelope import Tick
-from schemas.job import HoldTaken, JobSubmitted
+from schemas.job import HoldTaken, JobSubmitted, LimitsSet
 from schemas.node import LeaseSeen, NodeSeen
 from schemas.pool import (
     NodesObserved,
+    Token,
     UsageCredited,
     UsageSliced,
 )
 from schemas.units import HOUR_MS, month_of
 from simulator.control_plane.books import SecondBooks
-from simulator.control_plane.samples import T0
-from simulator.control_plane.usage_books import Beat
+from simulator.control_plane.samples import POOL, T0, limits
+from simulator.control_plane.usage_books import Beat, Granted, LeaseBook
 from tests.unit.services.scheduler.world import World
 
 HOUR_UTC = T0 // HOUR_MS
@@ -93,3 +96,47 @@ def test_broker_time_may_step_back_between_two_heartbeats(last_seen: int, violat
     )
     books.enter_pool(Tick(), (observed,), T0)
     assert len(books.violations) == violations
+
+
+def test_a_node_lived_when_it_was_seen_before_broker_time_stepped_back() -> None:
+    """Seed 2019 of the control plane: agents run on, whatever the broker's clock says."""
+    beats = (Beat(T0 + 20, {2: 10}), Beat(T0 + 5, {2: 15}))
+    books = SecondBooks({("n1", "n1.1"): beats}, {})
+    grant = Granted(
+        token=Token(pool=POOL, lease=2),
+        job_id="ftjob-1",
+        attempt=1,
+        node_id="n1",
+        incarnation="n1.1",
+        slots=1,
+        max_gpu_ms=HOUR_MS,
+        checkpoints=(),
+    )
+    lease = books.meter.held[2] = LeaseBook(grant, started_at=T0, alive_at=T0)
+    for beat in beats:
+        leases = (LeaseSeen(lease=2, elapsed_ms=beat.elapsed_ms[2]),)
+        seen = NodeSeen(
+            node_id="n1", incarnation="n1.1", last_seen=beat.at, silent=False, leases=leases
+        )
+        books.enter_pool(Tick(), (NodesObserved(seen=(seen,)),), T0 + 20)
+    assert books.violations == []
+    assert lease.alive_at == T0 + 15
+
+
+def test_an_admission_of_a_suspended_tenant_is_found() -> None:
+    (submitted, *_) = events_of(run_one_job(), JobSubmitted)
+    books = SecondBooks({}, {})
+    set_limits = LimitsSet(terms=replace(limits().terms, lane="premium"))
+    books.enter_job("acme", Tick(), (set_limits, SuspensionSet(suspended=True), submitted), T0)
+    assert {text.partition(":")[0] for text in books.violations} == {"suspended"}
+
+
+def test_an_admission_at_another_price_than_the_plans_is_found() -> None:
+    (submitted, *_) = events_of(run_one_job(), JobSubmitted)
+    books = SecondBooks({}, {})
+    terms = replace(limits().terms, lane="premium")
+    to_come = replace(terms, price_version="2026-12")
+    changes = (LimitsSet(terms=terms), LimitsSet(terms=to_come, effective_at=T0 + 1))
+    books.enter_job("acme", Tick(), changes, T0)
+    books.enter_job("acme", Tick(), (submitted,), T0 + 1)
+    assert {text.partition(":")[0] for text in books.violations} == {"price"}

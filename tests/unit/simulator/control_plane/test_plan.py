@@ -36,6 +36,9 @@ def test_machines_fail_in_ways_that_services_do_not() -> None:
         ("stuck processes", lambda plan: plan.stuck > 0, range(30, 100)),
         ("narrow limits", lambda plan: plan.narrow, range(80, 170)),
         ("a new month", lambda plan: plan.new_month, range(50, 140)),
+        ("new prices", lambda plan: plan.new_prices > 0, range(80, 160)),
+        ("suspensions", lambda plan: plan.suspensions > 0, range(60, 140)),
+        ("exits that are noticed late", lambda plan: plan.unnoticed > 0, range(40, 115)),
         ("long trainings", lambda plan: plan.long, range(3, 30)),
     ],
 )
@@ -48,6 +51,6 @@ def test_each_difficulty_comes_in_some_runs_and_not_in_all(
 def test_numbers_stay_within_what_they_mean() -> None:
     for plan in PLANS:
         assert 2 <= plan.jobs <= 5
-        for share in (plan.failures, plan.rotten, plan.stubborn, plan.stuck):
+        for share in (plan.failures, plan.rotten, plan.stubborn, plan.stuck, plan.unnoticed):
             assert 0 <= share <= 100
         assert not plan.long or plan.stubborn in (0, 100)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,6 +23,8 @@ INVOICES = {soft: sample(soft) for soft in (None, 1)}
 def run(monkeypatch: pytest.MonkeyPatch, *words: str, soft: int | None = None) -> Result:
     def handle(request: httpx.Request) -> httpx.Response:
         invoice = invoice_response(INVOICES[soft], lambda _: None).model_dump()
+        if request.url.path == "/v1/invoices/2026-11-EUR/pdf":
+            return httpx.Response(200, content=b"%PDF-1")
         if request.url.path.endswith("/lines"):
             assert request.url.path == "/v1/invoices/2026-11-EUR/lines"
             data: list[Any] = [line.model_dump() for line in line_responses(INVOICES[soft])]
@@ -89,6 +92,18 @@ def test_invoices_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_month_without_an_invoice_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     done = run(monkeypatch, "show", "acme", "--period", "2026-10")
     assert (done.exit_code, "has no invoice of 2026-10" in done.output) == (1, True)
+
+
+def test_an_invoice_is_written_as_pdf(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    words = ("show", "acme", "--period", "2026-11", "--pdf")
+    target = tmp_path / "november.pdf"
+    done = run(monkeypatch, *words, str(target))
+    assert (done.exit_code, done.output.strip()) == (0, str(target))
+    assert target.read_bytes() == b"%PDF-1"
+    missing = run(monkeypatch, *words, str(tmp_path / "none" / "x.pdf"))
+    assert "cannot be written: No such file or directory" in missing.output
+    both = run(monkeypatch, *words, str(target), "--json")
+    assert "exclude each other" in both.output
 
 
 def test_payments_and_refund_rules_are_below_the_table(monkeypatch: pytest.MonkeyPatch) -> None:

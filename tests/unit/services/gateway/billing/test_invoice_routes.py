@@ -63,6 +63,22 @@ async def test_an_invoice_is_a_page_without_scripts(api: ControlPlane) -> None:
     assert (await client.get("/v1/invoices/1999-01-EUR/page")).status_code == 404
 
 
+async def test_an_invoice_is_a_pdf_unless_no_font_has_its_letters(api: ControlPlane) -> None:
+    client = await billed(api)
+    pdf = await client.get(f"{DRAFT}/pdf")
+    assert (pdf.headers["content-type"], pdf.content[:5]) == ("application/pdf", b"%PDF-")
+    assert pdf.headers["content-disposition"] == f'inline; filename="{MONTH}-EUR.pdf"'
+    assert (await client.get("/v1/invoices/1999-01-EUR/pdf")).status_code == 404
+    adjustment = InvoiceAdjustment(
+        reference="שלום", amount_micro=-5, currency="EUR", reason="goodwill"
+    )
+    await api.send(ACCOUNT, client.headers["x-tenant"], AdjustInvoice(adjustment=adjustment))
+    await api.until(client, f"{DRAFT}/lines", lambda lines: "שלום" in str(lines))
+    refused = await client.get(f"{DRAFT}/pdf")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invoice_not_printable")
+    assert f"{DRAFT}/page" in refused.json()["error"]["message"]
+
+
 async def test_lines_are_paged(api: ControlPlane) -> None:
     client = await billed(api)
     whole = (await client.get(f"{DRAFT}/lines")).json()["data"]
