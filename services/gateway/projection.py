@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 18  # 18: hardware of use
+VERSION: Final = 19  # 19: placements and seats
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -30,7 +30,8 @@ TABLES: Final[tuple[Table[Any], ...]] = (
         accounts.DELIVERIES,
     ),
     *(files.FILES, files.DATASETS, files.UPLOADS, files.UPLOAD_PARTS),
-    *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.NODES, jobs.USAGE),
+    *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.USAGE),
+    *(jobs.NODES, jobs.PLACEMENTS, jobs.SEATS),
     *(
         billing.MONTHS,
         billing.ADJUSTMENTS,

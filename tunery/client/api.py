@@ -335,6 +335,14 @@ class Api:
     def price_book(self, version: str) -> dict[str, Any]:
         return self._call("GET", f"/prices/{part(version)}")
 
+    def explain(self, job_id: str) -> dict[str, Any]:
+        """Why a job waits, what lets it go on, and when it is expected to begin."""
+        return self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/queue")
+
+    def queue(self, pool: str = "default") -> dict[str, Any]:
+        """A pool's nodes, leases, waiting jobs, and what is decided next (admin key)."""
+        return self._call("GET", "/queue", params={"pool": pool})
+
     def nodes(self) -> Iterator[dict[str, Any]]:
         return self._all("/nodes")
 

@@ -339,6 +339,14 @@ class AsyncApi:
     async def price_book(self, version: str) -> dict[str, Any]:
         return await self._call("GET", f"/prices/{part(version)}")
 
+    async def explain(self, job_id: str) -> dict[str, Any]:
+        """Why a job waits, what lets it go on, and when it is expected to begin."""
+        return await self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/queue")
+
+    async def queue(self, pool: str = "default") -> dict[str, Any]:
+        """A pool's nodes, leases, waiting jobs, and what is decided next (admin key)."""
+        return await self._call("GET", "/queue", params={"pool": pool})
+
     def nodes(self) -> AsyncIterator[dict[str, Any]]:
         return self._all("/nodes")
 

@@ -8,24 +8,24 @@ from schemas.pool import LeaseMember, Placement
 from schemas.reasons import waiting as waiting_reason
 from schemas.units import Ms
 from services.scheduler.domain.pool.faults import barred_nodes
-from services.scheduler.domain.pool.planning.capacity import suits
-from services.scheduler.domain.pool.planning.plan import Plan, plan
-from services.scheduler.domain.pool.planning.planning_state import PlanningState
-from services.scheduler.domain.pool.planning.policy import PRODUCT
-from services.scheduler.domain.pool.planning.requests import (
-    LANES,
-    PlanNode,
-    Request,
-    RequestClass,
-    Running,
-    Seats,
-)
 from services.scheduler.domain.pool.state import (
     Lease,
     Pool,
     free_devices,
     held_members,
     queue,
+)
+from tunery.plan.scheduling.capacity import suits
+from tunery.plan.scheduling.plan import Plan, plan
+from tunery.plan.scheduling.planning_state import PlanningState
+from tunery.plan.scheduling.policy import PRODUCT
+from tunery.plan.scheduling.requests import (
+    LANES,
+    PlanNode,
+    Request,
+    RequestClass,
+    Running,
+    Seats,
 )
 
 # Explanations are for people. One decision explains this many changes, from the head of the queue;

@@ -10,20 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.training import Device
-from services.scheduler.domain.pool.planning import plan as plan_module
-from services.scheduler.domain.pool.planning import victims as victims_module
-from services.scheduler.domain.pool.planning.capacity import Capacity, suits
-from services.scheduler.domain.pool.planning.plan import Plan
-from services.scheduler.domain.pool.planning.planning_state import PlanningState
-from services.scheduler.domain.pool.planning.policy import PRODUCT
-from services.scheduler.domain.pool.planning.requests import (
+from tests.unit.tunery.plan.scheduling.clusters import GB, HOUR, MINUTE, plan_at
+from tunery.plan.scheduling import plan as plan_module
+from tunery.plan.scheduling import victims as victims_module
+from tunery.plan.scheduling.capacity import Capacity, suits
+from tunery.plan.scheduling.plan import Plan
+from tunery.plan.scheduling.planning_state import PlanningState
+from tunery.plan.scheduling.policy import PRODUCT
+from tunery.plan.scheduling.requests import (
     LANES,
     PlanNode,
     Request,
     RequestClass,
     granted,
 )
-from tests.unit.services.scheduler.domain.pool.planning.clusters import GB, HOUR, MINUTE, plan_at
 
 STEPS = 60
 

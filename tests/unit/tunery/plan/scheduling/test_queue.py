@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from services.scheduler.domain.pool.planning.policy import PRODUCT
-from services.scheduler.domain.pool.planning.queue import Queue, in_order, shortest_first
-from services.scheduler.domain.pool.planning.requests import RequestClass
-from tests.unit.services.scheduler.domain.pool.planning.clusters import HOUR, needs, request
+from tests.unit.tunery.plan.scheduling.clusters import HOUR, needs, request
+from tunery.plan.scheduling.policy import PRODUCT
+from tunery.plan.scheduling.queue import Queue, in_order, shortest_first
+from tunery.plan.scheduling.requests import RequestClass
 
 STANDARD, FREE = 1, 2
 

@@ -5,9 +5,9 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.domain.pool.planning.capacity import Capacity
-from services.scheduler.domain.pool.planning.victims import Victim, find_eviction
-from tests.unit.services.scheduler.domain.pool.planning.clusters import nodes, request
+from tests.unit.tunery.plan.scheduling.clusters import nodes, request
+from tunery.plan.scheduling.capacity import Capacity
+from tunery.plan.scheduling.victims import Victim, find_eviction
 
 LEASES = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9)), min_size=1, max_size=6)
 

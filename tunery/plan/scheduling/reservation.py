@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from schemas.units import Ms
-from services.scheduler.domain.pool.planning.capacity import Capacity
-from services.scheduler.domain.pool.planning.requests import Request, Running, Seats
+from tunery.plan.scheduling.capacity import Capacity
+from tunery.plan.scheduling.requests import Request, Running, Seats
 
 OVERRUN_MS_MIN = 60_000  # what has passed its expected end is expected to go on so long at least
 OVERRUN_SHARE = 10  # and for this part of the time that it has run already

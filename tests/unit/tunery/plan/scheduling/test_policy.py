@@ -1,7 +1,7 @@
 """The product's policy keeps what is published."""
 
-from services.scheduler.domain.pool.planning.policy import PRODUCT
-from tests.unit.services.scheduler.domain.pool.planning.clusters import MINUTE
+from tests.unit.tunery.plan.scheduling.clusters import MINUTE
+from tunery.plan.scheduling.policy import PRODUCT
 
 
 def test_the_bound_of_preemptions_is_the_published_one() -> None:

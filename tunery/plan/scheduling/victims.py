@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from schemas.units import Ms
-from services.scheduler.domain.pool.planning.capacity import Capacity
-from services.scheduler.domain.pool.planning.policy import Policy
-from services.scheduler.domain.pool.planning.requests import (
+from tunery.plan.scheduling.capacity import Capacity
+from tunery.plan.scheduling.policy import Policy
+from tunery.plan.scheduling.requests import (
     PlanNode,
     Request,
     Running,
     Seats,
 )
-from services.scheduler.domain.pool.planning.reservation import expected_end
+from tunery.plan.scheduling.reservation import expected_end
 
 PPM = 1_000_000
 

@@ -1,8 +1,8 @@
 """Where a request fits: best fit, gangs over whole nodes, device and memory."""
 
-from services.scheduler.domain.pool.planning.capacity import Capacity
-from services.scheduler.domain.pool.planning.requests import PlanNode
-from tests.unit.services.scheduler.domain.pool.planning.clusters import GB, needs, nodes
+from tests.unit.tunery.plan.scheduling.clusters import GB, needs, nodes
+from tunery.plan.scheduling.capacity import Capacity
+from tunery.plan.scheduling.requests import PlanNode
 
 
 def test_the_node_that_is_left_fullest_is_taken_and_ties_go_to_the_first_name() -> None:

@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from services.scheduler.domain.pool.planning.capacity import Capacity
-from services.scheduler.domain.pool.planning.requests import Running
-from services.scheduler.domain.pool.planning.reservation import expected_end, reserve
-from tests.unit.services.scheduler.domain.pool.planning.clusters import (
+from tests.unit.tunery.plan.scheduling.clusters import (
     HOUR,
     MINUTE,
     nodes,
     ran,
     request,
 )
+from tunery.plan.scheduling.capacity import Capacity
+from tunery.plan.scheduling.requests import Running
+from tunery.plan.scheduling.reservation import expected_end, reserve
 
 AT = 10 * HOUR
 

@@ -6,8 +6,8 @@ from heapq import heapify, heappop, heappush, heapreplace, merge
 from typing import TypeAlias
 
 from schemas.units import Ms
-from services.scheduler.domain.pool.planning.policy import Policy
-from services.scheduler.domain.pool.planning.requests import LANES, Request, RequestClass
+from tunery.plan.scheduling.policy import Policy
+from tunery.plan.scheduling.requests import LANES, Request, RequestClass
 
 # Order of service among requests of a tenant: smaller goes first.
 Rank: TypeAlias = tuple[int, Ms, str]

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from services.scheduler.domain.pool.planning.policy import PRODUCT
-from tests.unit.services.scheduler.domain.pool.planning.clusters import (
+from tests.unit.tunery.plan.scheduling.clusters import (
     HOUR,
     MINUTE,
     apply,
@@ -14,6 +13,7 @@ from tests.unit.services.scheduler.domain.pool.planning.clusters import (
     request,
     started,
 )
+from tunery.plan.scheduling.policy import PRODUCT
 
 AT = 10 * HOUR
 ALONE = replace(PRODUCT, preempting=0)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Set
 from typing import TypeAlias
 
 from schemas.training import Device
-from services.scheduler.domain.pool.planning.requests import PlanNode, RequestClass, Seats
+from tunery.plan.scheduling.requests import PlanNode, RequestClass, Seats
 
 Kind: TypeAlias = tuple[Device, int]  # device and its memory
 Domains: TypeAlias = dict[str, list[str]]

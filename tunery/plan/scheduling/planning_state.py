@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from schemas.units import Ms
-from services.scheduler.domain.pool.planning.capacity import Capacity
-from services.scheduler.domain.pool.planning.policy import Policy
-from services.scheduler.domain.pool.planning.queue import Queue
-from services.scheduler.domain.pool.planning.requests import PlanNode, Request, Running, Seats
+from tunery.plan.scheduling.capacity import Capacity
+from tunery.plan.scheduling.policy import Policy
+from tunery.plan.scheduling.queue import Queue
+from tunery.plan.scheduling.requests import PlanNode, Request, Running, Seats
 
 
 class PlanningState:

@@ -1,7 +1,7 @@
 """The lease of a request has what the planner needs to know of it."""
 
-from services.scheduler.domain.pool.planning.requests import granted
-from tests.unit.services.scheduler.domain.pool.planning.clusters import GB, HOUR, request
+from tests.unit.tunery.plan.scheduling.clusters import GB, HOUR, request
+from tunery.plan.scheduling.requests import granted
 
 
 def test_a_lease_holds_what_its_request_was_given() -> None:

@@ -1,7 +1,8 @@
 """The planner: which placements start, who is stopped for whom, and what is held for the first.
 
-It is pure and knows no journal: production fills it from the pool's state, `tunery simulate` from
-a trace. Times are integers that come from its caller, and every order ends in an identifier.
+It is pure and knows no journal: the scheduler fills it from the pool's state, the gateway from its
+rows, `tunery simulate` from a trace. Times are integers that come from its caller, and every order
+ends in an identifier.
 
 requests     what waits, what runs, and where
 policy       parameters: lanes, order, backfill, the bound of preemptions
@@ -11,4 +12,6 @@ planning_state  the state that is planned on, changed by one fact at a time
 reservation  when and where the first blocked request will fit, and what may start before it
 victims      leases whose end makes room for a request with the least loss
 plan         one pass over the queue: starts, preemptions, the reservation
+forecast     when what waits is expected to start: the queue played through
+explanation  position, reason and expected start of everything that waits
 """

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from schemas.training import Device
-from services.scheduler.domain.pool.planning.plan import Plan, plan
-from services.scheduler.domain.pool.planning.planning_state import PlanningState
-from services.scheduler.domain.pool.planning.policy import PRODUCT, Policy
-from services.scheduler.domain.pool.planning.requests import (
+from tunery.plan.scheduling.plan import Plan, plan
+from tunery.plan.scheduling.planning_state import PlanningState
+from tunery.plan.scheduling.policy import PRODUCT, Policy
+from tunery.plan.scheduling.requests import (
     LANES,
     PlanNode,
     Request,

@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 
 from schemas.units import Ms
-from services.scheduler.domain.pool.planning.capacity import Capacity
-from services.scheduler.domain.pool.planning.planning_state import PlanningState
-from services.scheduler.domain.pool.planning.queue import in_order, shortest_first
-from services.scheduler.domain.pool.planning.requests import (
+from tunery.plan.scheduling.capacity import Capacity
+from tunery.plan.scheduling.planning_state import PlanningState
+from tunery.plan.scheduling.queue import in_order, shortest_first
+from tunery.plan.scheduling.requests import (
     Request,
     RequestClass,
     Running,
     Seats,
     granted,
 )
-from services.scheduler.domain.pool.planning.reservation import Reservation, reserve
-from services.scheduler.domain.pool.planning.victims import Victim, eligible, find_eviction
+from tunery.plan.scheduling.reservation import Reservation, reserve
+from tunery.plan.scheduling.victims import Victim, eligible, find_eviction
 
 
 @dataclass(frozen=True, slots=True)
