@@ -116,9 +116,9 @@ def test_slots_that_are_being_freed_for_a_job_are_its_reason() -> None:
     waits = why(queue, "j")
     assert waits.reason.code == "slots_being_freed"
     assert (waits.earliest, waits.latest) == (NOW, NOW + FREED_MS_MAX)
-    told = replace(running, ends_by=NOW + MINUTE)
+    notified = replace(running, ends_by=NOW + MINUTE)
     state = PlanningState(nodes(8), PRODUCT)
-    state.start(told)
+    state.start(notified)
     state.bind("j", (("a", 8),))
     again = why(explain(state, [request("j", slots=8, lane="premium")], NOW), "j")
     assert (again.reason.code, again.latest) == ("slots_being_freed", NOW + MINUTE)
