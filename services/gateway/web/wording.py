@@ -42,9 +42,9 @@ WAITS: Final[Mapping[WaitCode, str]] = {
     "no_device": "No node of the pool has slots of kind {device} with {memory_bytes} of memory.",
     "memory_short": "No node of the pool has memory for {slots} of {memory_bytes} each.",
     "excluded_nodes": "Every node that fits has failed under this job.",
-    "lane_order": "{ahead} before it in its lane, or in a higher one.",
+    "lane_order": "Waiting behind {ahead} in its lane or in a higher one.",
     "reservation": "Free slots are reserved for a job before it.",
-    "topology": "{slots} are free, but not on one node.",
+    "topology": "There are {slots} free, but not on one node.",
     "memory_taken": "Slots are free, but what runs beside them leaves less than {memory_bytes}.",
     "slots_being_freed": "Other jobs write a checkpoint and free {slots} for it.",
     "next_decision": "It fits now, and starts with the pool's next decision.",
@@ -458,7 +458,7 @@ PARAMETERS: Final[Mapping[ParameterCode, str]] = {
 #: parameters that are shown in a form of their own
 FORMS: Final[Mapping[str, Callable[[int], str]]] = {
     "slots": lambda slots: f"{slots} slot" + ("" if slots == 1 else "s"),
-    "ahead": lambda jobs: "1 job is" if jobs == 1 else f"{jobs} jobs are",
+    "ahead": lambda jobs: "1 job" if jobs == 1 else f"{jobs} jobs",
     "others": lambda others: f" and {others} more" if others else "",
     "memory_bytes": lambda size: f"{size / 1e9:.1f} GB",
     "errors": lambda errors: f" {errors} errors in all." if errors > 1 else "",

@@ -13,7 +13,7 @@ from tunery.client import Api
 FIRST, SECOND = "ftjob-" + "1" * 24, "ftjob-" + "2" * 24
 WHY: dict[str, Any] = {
     "position": 2,
-    "reason": "1 job is before it in its lane, or in a higher one.",
+    "reason": "Waiting behind 1 job in its lane or in a higher one.",
     "code": "lane_order",
     "eta": 1_762_704_000,
     "lane": "standard",
@@ -79,7 +79,7 @@ def run(words: list[str], monkeypatch: pytest.MonkeyPatch, answer: Any) -> tuple
 def test_why_says_what_for_and_until_when(monkeypatch: pytest.MonkeyPatch) -> None:
     done, asked = run(["job", "why", SECOND], monkeypatch, EXPLAINED)
     assert (done.exit_code, asked) == (0, f"/v1/fine_tuning/jobs/{SECOND}/queue")
-    for shown in ("1 job is before it", "slots become free", "2 in the lane standard", "16:00"):
+    for shown in ("Waiting behind 1 job", "slots become free", "2 in the lane standard", "16:00"):
         assert shown in done.output
     done, _ = run(["job", "why", SECOND, "--json"], monkeypatch, EXPLAINED)
     assert json.loads(done.output) == EXPLAINED

@@ -4,7 +4,14 @@ from msgspec.structs import replace
 
 from services.gateway.jobs.queue_responses import PoolQueueResponse, pool_queue_response
 from services.gateway.jobs.queue_view import QueueRows, view_queue
-from tests.unit.services.gateway.jobs.test_queue_reading import HOUR, NOW, job, node, placement, runs
+from tests.unit.services.gateway.jobs.test_queue_reading import (
+    HOUR,
+    NOW,
+    job,
+    node,
+    placement,
+    runs,
+)
 
 
 def shown(rows: QueueRows, now: int = NOW) -> PoolQueueResponse:
@@ -16,7 +23,11 @@ def test_slots_leases_and_expected_ends_are_those_of_the_planner() -> None:
     queue = shown(QueueRows([node(slots=2)], [row, placement("big", slots=2)], [seat]))
     (machine,), (lease,), (waits,) = queue.nodes, queue.leases, queue.waiting
     assert (machine.id, machine.slots, machine.free) == ("a", 2, 1)
-    assert (lease.job_id, lease.ends, lease.ends_by) == ("runs", (NOW + 3 * HOUR // 2) // 1_000, None)
+    assert (lease.job_id, lease.ends, lease.ends_by) == (
+        "runs",
+        (NOW + 3 * HOUR // 2) // 1_000,
+        None,
+    )
     assert (waits.job_id, waits.code, waits.slots) == ("big", "no_capacity", 2)
     assert queue.next.reservation is not None
     assert queue.next.reservation.job_id == "big"

@@ -1,18 +1,27 @@
 """Why a job waits, over the API: for its tenant, and for operators."""
 
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import pytest_asyncio
 from msgspec.structs import replace
 
 from schemas.pool import DescribeWork, RequestPlacement
 from schemas.topics import POOL
 from schemas.training import WorkDescription, work_id_of
 from simulator.control_plane.samples import node
-from tests.unit.services.gateway.control_plane import ControlPlane
+from tests.unit.services.gateway.control_plane import ControlPlane, control_plane
 from tests.unit.services.gateway.jobs.job_events import TRAIN, placed
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def alone() -> AsyncIterator[ControlPlane]:
+    """A pool in which no other test has nodes or jobs."""
+    async with control_plane() as plane:
+        yield plane
 
 
 async def ask_pool(api: ControlPlane, tenant: str, job_id: str, **changed: Any) -> None:
@@ -33,7 +42,8 @@ async def submitted(api: ControlPlane) -> tuple[httpx.AsyncClient, str]:
     return client, answer.json()["id"]
 
 
-async def test_a_job_behind_another_says_so_and_names_nobody(api: ControlPlane) -> None:
+async def test_a_job_behind_another_says_so_and_names_nobody(alone: ControlPlane) -> None:
+    api = alone
     first, first_id = await submitted(api)
     second, second_id = await submitted(api)
     await api.runtime.sender.send(POOL, "default", "", node("a", "a-1", 1))
