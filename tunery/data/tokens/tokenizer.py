@@ -283,8 +283,8 @@ def _stop_ids(base_dir: Path) -> list[int]:
     """The ids of the tokens that end an answer, from `generation_config.json` or `config.json`."""
     for name in ("generation_config.json", "config.json"):
         match _read_json(base_dir / name).get("eos_token_id"):
-            case int(one):
-                return [one]
+            case int(number):
+                return [number]
             case list(several):
                 return [number for number in several if isinstance(number, int)]
             case _:
