@@ -65,7 +65,7 @@ def test_training_m10_other_instructions_are_another_environment() -> None:
         "import json, torch; from tunery.ml import device;"
         "print(json.dumps(device.environment(torch.device('cpu'), 1, 1)))"
     )
-    found = [
+    environments = [
         json.loads(
             subprocess.run(
                 [sys.executable, "-c", code],
@@ -76,7 +76,7 @@ def test_training_m10_other_instructions_are_another_environment() -> None:
         )
         for limits in ({"ATEN_CPU_CAPABILITY": "default"}, {}, {"ONEDNN_MAX_CPU_ISA": "AVX2"})
     ]
-    held_back, here, limited = found
+    held_back, here, limited = environments
     assert (held_back["instructions"], here["instructions_max"]) == ("DEFAULT", "")
     assert held_back["instructions"] != here["instructions"]
     assert limited["instructions_max"] == "AVX2"
