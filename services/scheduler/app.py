@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=11,  # 11: open leases by job
+    fold_version=12,  # 12: open leases by job, what is expected of them, slots bound to placements
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,
