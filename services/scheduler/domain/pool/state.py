@@ -18,7 +18,7 @@ from schemas.pool import (
     Placement,
 )
 from schemas.training import Checkpoint, WorkDescription
-from schemas.units import GpuMs, Ms
+from schemas.units import GpuMs, Ms, Tokens
 from services.scheduler.domain.pool.usage import ChargedHour
 
 # Incarnations of a node remembered so that a late command of a dead agent is recognised.
@@ -91,6 +91,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     members: all that it was granted.
     freed: nodes whose member is free again.
     max_gpu_ms: cap of its billable use.
+    max_tokens: cap of the trained tokens that its job is billed; 0: they have no price.
     granted_at, started_at: by the pool's clock.
     start_ms_max: from the one to the other.
     alive_at: until when all members are proven to have run, if they ran without a break since
@@ -99,6 +100,8 @@ class Lease(Struct, frozen=True, kw_only=True):
     last_manifest: of its last accepted checkpoint.
     captured_ms: elapsed at the capture of that checkpoint.
     steps: how many it began with still to do.
+    trained_tokens: of the whole job, as of that checkpoint or the one that it began with.
+    sliced_tokens: what of them slices have; those before its start count.
     used_gpu_ms, billable_gpu_ms: sliced so far.
     lost_gpu_ms: credited so far.
     charged: hours of the whole job so far, oldest first; they are here until the lease has ended.
@@ -111,6 +114,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     members: tuple[LeaseMember, ...]
     freed: tuple[str, ...] = ()
     max_gpu_ms: GpuMs
+    max_tokens: Tokens = 0
     granted_at: Ms
     started_at: Ms | None = None
     start_ms_max: Ms = 600_000
@@ -119,6 +123,8 @@ class Lease(Struct, frozen=True, kw_only=True):
     last_manifest: str | None = None
     captured_ms: Ms = 0
     steps: int = 0
+    trained_tokens: Tokens = 0
+    sliced_tokens: Tokens = 0
     used_gpu_ms: GpuMs = 0
     billable_gpu_ms: GpuMs = 0
     lost_gpu_ms: GpuMs = 0

@@ -127,7 +127,9 @@ def test_money_b4_a_credit_in_the_hour_of_the_end_leaves_less_than_nothing(
 ) -> None:
     """Finding B4: one line for work of several hours takes back more than its hour has."""
 
-    def in_one_hour(charged: Sequence[ChargedHour], gpu_ms: int) -> tuple[ChargedHour, ...]:
+    def in_one_hour(
+        charged: Sequence[ChargedHour], gpu_ms: int, _tokens: int
+    ) -> tuple[ChargedHour, ...]:
         return (replace(charged[-1], gpu_ms=gpu_ms),) if charged and gpu_ms else ()
 
     monkeypatch.setattr(closing, "newest_hours", in_one_hour)
