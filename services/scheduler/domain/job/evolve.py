@@ -42,6 +42,7 @@ from schemas.pool import AttemptEnd
 from schemas.submission import Price, UsageSource
 from schemas.training import EvalResult, TrainResult, TrainWork
 from schemas.units import MicroGpuMs, Ms, Tokens
+from services.scheduler.domain.job.ended import correct_charge, ended_job, remember_end
 from services.scheduler.domain.job.quota import charged_micro, terms_at, with_use
 from services.scheduler.domain.job.state import (
     FILES_REMEMBERED_MAX,
@@ -176,10 +177,10 @@ def _end_job(tenant: TenantJobs, event: JobEnded, at: Ms) -> TenantJobs:
     job = tenant.jobs.get(event.job_id)
     charge = None if job is None else _charge(job)
     ended = EndedJob(outcome=event.outcome, ended_at=at, charge=charge)
+    tenant = remember_end(tenant, event.job_id, ended, at)
     return replace(
         tenant,
         jobs=_without(tenant.jobs, event.job_id),
-        ended=tenant.ended.set(event.job_id, ended),
     )
 
 
@@ -194,7 +195,7 @@ def _charge(job: OpenJob) -> Charge:
 
 def _count_usage(tenant: TenantJobs, event: UsageCounted) -> TenantJobs:
     """The window moves from the hold's rest to the month's use; its sum stays."""
-    job, ended = tenant.jobs.get(event.job_id), tenant.ended.get(event.job_id)
+    job, ended = tenant.jobs.get(event.job_id), ended_job(tenant, event.job_id)
     if job is not None:
         charge: Charge | None = _charge(job)
         counted = replace(
@@ -211,8 +212,7 @@ def _count_usage(tenant: TenantJobs, event: UsageCounted) -> TenantJobs:
     time = charge.time + _time(charge.price, event)
     total = replace(charge, time=time, tokens=charge.tokens + _tokens(event))
     if ended is not None:
-        kept = replace(ended, charge=total)
-        tenant = replace(tenant, ended=tenant.ended.set(event.job_id, kept))
+        tenant = correct_charge(tenant, event.job_id, replace(ended, charge=total))
     micro = charged_micro(total) - charged_micro(charge)
     return replace(tenant, use=with_use(tenant, total, event.hour_utc, event.gpu_ms, micro))
 
