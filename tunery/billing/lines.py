@@ -24,9 +24,7 @@ from tunery.plan.price import hourly_micro, job_cost, lane_price, line_micro, to
 Kind: TypeAlias = Literal["usage", "credit"]
 Meter: TypeAlias = Literal["time", "tokens"]
 WORK_OF_ROLE: Final[Mapping[Role, str]] = {"train": "training", "eval": "evaluation"}
-WHERE_BOOKS_ARE: Final = (
-    "add its file to the folder that TUNERY_BILLING_PRICES_DIR names, and start billing again"
-)
+WHERE_BOOKS_ARE: Final = "import it with `tunery prices import <version>.json`"
 TRAINED_TOKENS: Final = "trained tokens"
 CREDIT_OF_CAUSE: Final[Mapping[str, str]] = {
     "lost": "machine lost",
