@@ -24,6 +24,7 @@ WaitCode: TypeAlias = Literal[
     "no_node_up",  # no node of the pool is up
     "no_capacity",  # slots: every node that fits is busy
     "gang_too_large",  # slots: more than the pool can ever give
+    "no_device",  # device, memory_bytes: no node has slots of this kind with so much memory
     "excluded_nodes",  # nodes: all that fit have failed under this job
     "lane_order",  # others are before it in its lane or in a higher one
     "reservation",  # free slots are reserved for a job before it

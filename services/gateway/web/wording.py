@@ -39,6 +39,7 @@ WAITS: Final[Mapping[WaitCode, str]] = {
     "no_node_up": "No node of the pool is up.",
     "no_capacity": "Waiting for {slots}: every node that fits is busy.",
     "gang_too_large": "No node of the pool has {slots}. The job waits until one is added.",
+    "no_device": "No node of the pool has slots of kind {device} with {memory_bytes} of memory.",
     "excluded_nodes": "Every node that fits has failed under this job.",
     "lane_order": "Jobs before it in its lane, or in a higher one, come first.",
     "reservation": "Free slots are reserved for a job before it.",
@@ -427,6 +428,7 @@ PARAMETERS: Final[Mapping[ParameterCode, str]] = {
 FORMS: Final[Mapping[str, Callable[[int], str]]] = {
     "slots": lambda slots: f"{slots} slot" + ("" if slots == 1 else "s"),
     "others": lambda others: f" and {others} more" if others else "",
+    "memory_bytes": lambda size: f"{size / 1e9:.1f} GB",
     "errors": lambda errors: f" {errors} errors in all." if errors > 1 else "",
     "change_ppm": lambda ppm: f"{100 * ppm / PPM:+.1f}",
     "drop_max_ppm": lambda ppm: f"{100 * ppm / PPM:g}",

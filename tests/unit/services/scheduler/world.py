@@ -410,7 +410,7 @@ class World:
             incarnation=f"i{self.incarnations}",
             slots=node.slots,
             device="cpu",
-            memory_bytes=1,
+            memory_bytes=64_000_000_000,
         )
         node.agent, node.retired = SimAgent(described, self.diaries, self.journal), False
         self._beat(node, node.agent)
