@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from schemas.envelope import Context, Reason, Rejected, Repeated
 from schemas.node import (
     BackOffEnded,
+    Beneficiary,
     LeaseSeen,
     NodeCordoned,
     NodeForgotten,
@@ -46,6 +47,7 @@ from services.scheduler.domain.pool.faults import (
 from services.scheduler.domain.pool.state import (
     INCARNATIONS_REMEMBERED_MAX,
     Ending,
+    Forecast,
     Lease,
     Node,
     Pool,
@@ -56,7 +58,7 @@ from services.scheduler.domain.pool.state import (
     lease_key,
     lease_of,
 )
-from services.scheduler.domain.pool.usage import charge, take_back
+from services.scheduler.domain.pool.usage import charge, take_back, tokens_at
 
 V = TypeVar("V")
 LeaseEvent: TypeAlias = (
@@ -131,14 +133,7 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
             | UsageSliced()
             | UsageCredited()
         ):
-            lease = pool.leases.get(lease_key(event.lease.token.lease))
-            if isinstance(event, UsageCredited) and (lease is None or lease.closed):
-                return _with_refund(pool, event)
-            if lease is None:
-                return pool
-            if isinstance(event, CheckpointAccepted):
-                pool = with_progress(pool, lease)
-            return _put(pool, _evolve_lease(lease, event, ctx))
+            return _with_lease_event(pool, event, ctx)
         case _:
             assert_never(event)
 
@@ -261,19 +256,35 @@ def _with_reason(pool: Pool, event: WaitExplained) -> Pool:
     return replace(pool, waiting=pool.waiting.set(event.job_id, explained))
 
 
+def _with_bound(pool: Pool, beneficiary: Beneficiary) -> Pool:
+    """Slots that are being freed for a placement wait for it."""
+    waiting = pool.waiting.get(beneficiary.job_id)
+    if waiting is None or waiting.placement.attempt != beneficiary.attempt:
+        return pool
+    bound = replace(waiting, bound=beneficiary.seats)
+    return replace(pool, waiting=pool.waiting.set(beneficiary.job_id, bound))
+
+
 def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
     """The placement that the grant refers to leaves the queue."""
     waiting = pool.waiting.get(event.lease.job_id)
     if waiting is None or waiting.placement.attempt != event.lease.attempt:
         return pool
-    number = event.lease.token.lease
+    number, placement = event.lease.token.lease, waiting.placement
     lease = Lease(
         ref=event.lease,
         members=event.members,
-        max_gpu_ms=waiting.placement.max_gpu_ms,
+        max_gpu_ms=placement.max_gpu_ms,
+        max_tokens=placement.max_tokens,
+        forecast=Forecast(
+            memory_bytes=placement.memory_bytes,
+            p50_ms=placement.p50_ms,
+            p90_ms=placement.p90_ms,
+            preemptions=placement.preemptions,
+        ),
         granted_at=ctx.at,
-        start_ms_max=waiting.placement.start_ms_max,
-        named=waiting.placement.checkpoints,
+        start_ms_max=placement.start_ms_max,
+        named=placement.checkpoints,
         charged=pool.charged.get(event.lease.job_id, ()),
     )
     return replace(
@@ -331,6 +342,19 @@ def _with_refund(pool: Pool, event: UsageCredited) -> Pool:
 # --- leases ---------------------------------------------------------------------------------------
 
 
+def _with_lease_event(pool: Pool, event: LeaseEvent, ctx: Context) -> Pool:
+    if isinstance(event, LeaseDraining) and event.beneficiary is not None:
+        pool = _with_bound(pool, event.beneficiary)
+    lease = pool.leases.get(lease_key(event.lease.token.lease))
+    if isinstance(event, UsageCredited) and (lease is None or lease.closed):
+        return _with_refund(pool, event)
+    if lease is None:
+        return pool
+    if isinstance(event, CheckpointAccepted):
+        pool = with_progress(pool, lease)
+    return _put(pool, _evolve_lease(lease, event, ctx))
+
+
 def _put(pool: Pool, lease: Lease) -> Pool:
     return replace(pool, leases=pool.leases.set(lease_key(lease.number), lease))
 
@@ -343,7 +367,16 @@ def _evolve_lease(lease: Lease, event: LeaseEvent, ctx: Context) -> Lease:
     match event:
         case LeaseStarted():
             steps = max(0, event.start.total_steps - event.start.loaded_step)
-            return replace(lease, started_at=ctx.at, alive_at=ctx.at, named=(), steps=steps)
+            tokens = tokens_at(lease.named, event.start.loaded)
+            return replace(
+                lease,
+                started_at=ctx.at,
+                alive_at=ctx.at,
+                named=(),
+                steps=steps,
+                trained_tokens=tokens,
+                sliced_tokens=tokens,
+            )
         case CheckpointAccepted():
             captured_ms = event.checkpoint.captured_ms
             captured_at = ctx.at if lease.started_at is None else lease.started_at + captured_ms
@@ -352,6 +385,7 @@ def _evolve_lease(lease: Lease, event: LeaseEvent, ctx: Context) -> Lease:
                 alive_at=max(lease.alive_at, captured_at),
                 captured_ms=captured_ms,
                 last_manifest=event.checkpoint.manifest_sha256,
+                trained_tokens=max(lease.trained_tokens, event.checkpoint.tokens),
             )
         case LeaseDraining():
             ending = Ending(ended_by=event.ended_by, reason=event.reason, deadline=event.deadline)
@@ -365,6 +399,7 @@ def _evolve_lease(lease: Lease, event: LeaseEvent, ctx: Context) -> Lease:
                 charged=charge(lease.charged, event),
                 used_gpu_ms=lease.used_gpu_ms + event.used_gpu_ms,
                 billable_gpu_ms=lease.billable_gpu_ms + event.billable_gpu_ms,
+                sliced_tokens=lease.sliced_tokens + event.tokens,
             )
         case UsageCredited():
             return replace(
