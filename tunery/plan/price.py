@@ -110,7 +110,7 @@ def load_price_books(contents: Mapping[str, bytes]) -> Mapping[str, PriceBook]:
 
 
 def _unknown_fields(content: bytes) -> list[str]:
-    """Fields that no book has, such as prices of storage: to ignore one would bill nothing for it."""
+    """Fields that no book has, such as prices of storage; to ignore one would bill nothing."""
     book = msgspec.json.decode(content)
     known = set(PriceBook.__struct_fields__)
     unknown = sorted(set(book) - known)
