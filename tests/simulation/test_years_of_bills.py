@@ -28,6 +28,7 @@ from schemas.pool import Role
 from schemas.prepaid import GrantPrepaid, PrepaidExpired, PrepaidGranted
 from schemas.units import HOUR_MS, PPM, divide_half_even
 from services.billing.app import ACCOUNTS
+from tests.searches import YEARS
 from tests.unit.services.billing.domain.test_decide import create_tenant
 from tests.unit.services.scheduler.fold import Decider, of
 from tests.unit.tunery.billing.test_invoice import BOOKS, DOLLARS, row
@@ -43,7 +44,6 @@ from tunery.billing.lines import LedgerRow, select_usage
 from tunery.billing.periods import CLOSE_AFTER_MS, BillShare, Cut, Period, cut_of, period, share_of
 from tunery.plan.price import usage_micro
 
-YEARS = 400
 ROLES: tuple[Role, ...] = ("train", "eval")
 MONTHS = tuple(period(f"2026-{number:02}") for number in range(1, 13))
 # The second book has rates by work and hardware; of each use the one that says most counts.
@@ -227,7 +227,7 @@ def random_year(seed: int) -> Year:
     return year
 
 
-@pytest.mark.parametrize("first", range(0, YEARS, 100))
+@pytest.mark.parametrize("first", YEARS.beginnings(step=100))
 def test_money_conserved_in_random_years(first: int) -> None:
     for seed in range(first, first + 100):
         year = random_year(seed)

@@ -22,7 +22,8 @@ from schemas.units import HOUR_MS, Ms
 from services.exporter.domain.accounts import AccountFacts, MonthOpen
 from services.exporter.domain.focus import MICRO, ExportedCharge, charges_of_use
 from services.exporter.domain.invoices import charges_of_account
-from tests.simulation.test_years_of_bills import PRICES, YEARS, Year, random_year
+from tests.searches import YEARS
+from tests.simulation.test_years_of_bills import PRICES, Year, random_year
 from tunery.billing.currency import minor_unit_micro
 from tunery.billing.lines import LedgerRow
 
@@ -105,7 +106,7 @@ def exported(year: Year) -> Iterator[ExportedCharge]:
         yield from charges_of_account(header("account", 0), closed, "Tunery")
 
 
-@pytest.mark.parametrize("first", range(0, YEARS, 100))
+@pytest.mark.parametrize("first", YEARS.beginnings(step=100))
 def test_money_exported_rows_of_an_invoice_are_its_total(first: int) -> None:
     late = 0
     for seed in range(first, first + 100):
