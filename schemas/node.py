@@ -4,6 +4,29 @@ from schemas.envelope import Message, Part, Reason
 from schemas.units import Ms
 
 
+class Seat(Part):
+    """Slots of one node.
+
+    node_id: the node.
+    slots: how many.
+    """
+
+    node_id: str
+    slots: int
+
+
+class Beneficiary(Part):
+    """The waiting placement that a lease is ended for.
+
+    job_id, attempt: which placement.
+    seats: slots that it will have; nobody else may.
+    """
+
+    job_id: str
+    attempt: int
+    seats: tuple[Seat, ...]
+
+
 class IdleLease(Part):
     """A lease whose process lives, has started, and has said nothing for some time.
 

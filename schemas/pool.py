@@ -9,6 +9,7 @@ from schemas.account import Lane
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
 from schemas.node import (
     BackOffEnded,
+    Beneficiary,
     CordonNode,
     DrainNode,
     ForgetNode,
@@ -465,12 +466,14 @@ class LeaseDraining(Message):
     lease: the lease.
     deadline: when it is killed.
     ended_by, reason: who ended it, and why.
+    beneficiary: the placement that needs its slots, where the scheduler ended it for one.
     """
 
     lease: LeaseRef
     deadline: Ms
     ended_by: EndAuthor
     reason: Reason
+    beneficiary: Beneficiary | None = None
 
 
 class LeaseKilled(Message):

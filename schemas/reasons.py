@@ -24,6 +24,7 @@ WaitCode: TypeAlias = Literal[
     "no_node_up",  # no node of the pool is up
     "no_capacity",  # slots: every node that fits is busy
     "gang_too_large",  # slots: more than the pool can ever give
+    "no_device",  # device, memory_bytes: no node has slots of this kind with so much memory
     "excluded_nodes",  # nodes: all that fit have failed under this job
     "lane_order",  # others are before it in its lane or in a higher one
     "reservation",  # free slots are reserved for a job before it
@@ -219,6 +220,7 @@ FailureCode: TypeAlias = Literal[
     "attempts_lost",  # attempts
     "nodes_failed",  # attempts
     "platform_errors",  # attempts
+    "attempts_failed",  # attempts: over the whole training, some with checkpoints
     "loss_diverged",
     "row_untrainable",
     "request_wrong",
@@ -233,6 +235,7 @@ VerdictCode: TypeAlias = Literal[
     "drop_shown",  # change_ppm, items, p_ppm, drop_max_ppm
     "drop_undecided",  # change_ppm, items, p_ppm
     "validation_loss_rose",  # above the base model's
+    "scores_not_finite",  # sides: "base", "adapter" or both
 ]
 
 

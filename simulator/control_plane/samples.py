@@ -141,7 +141,7 @@ def node(node_id: str = "a", incarnation: str = "a-1", slots: int = 2) -> Regist
         incarnation=incarnation,
         slots=slots,
         device="cpu",
-        memory_bytes=8_000_000_000,
+        memory_bytes=64_000_000_000,
     )
     return RegisterNode(node=described)
 

@@ -8,6 +8,7 @@ budget, usage, invoice, prices   over the API: money
 node                             over the API: machines
 journal, replay, reconcile       the log: inspect it, rebuild all state from it, compare bills
 demo                             the whole loop, with a killed node
+simulate                         a trace of jobs, played through the planner
 completion                       completion for shells
 _api, _options                   what the commands share
 _billing_terms                   billing terms as names and values

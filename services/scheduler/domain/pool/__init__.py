@@ -7,7 +7,8 @@ faults      nodes that fail under jobs: back-off, and cordons
 reports     what agents report about their leases
 deadlines   what is due when: notices before the cap, kills, silence of agents
 closing     the end of a lease for money
-placement   which placements get slots, and why the others wait
+placement   from the pool's state to the planner and back, and why placements wait
+planning    the planner: what starts, who is stopped for whom; a folder
 usage       the money of a lease as arithmetic
 evolve      the fold of the journal
 """

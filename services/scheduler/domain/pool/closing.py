@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.envelope import Reason
+from schemas.node import Beneficiary
 from schemas.pool import (
     AttemptEnd,
     CreditCause,
@@ -240,9 +241,21 @@ def kill(lease: Lease, ended_by: EndAuthor, reason: Reason) -> LeaseKilled:
     )
 
 
-def drain(lease: Lease, deadline: Ms, ended_by: EndAuthor, reason: Reason) -> LeaseDraining:
+def drain(
+    lease: Lease,
+    deadline: Ms,
+    ended_by: EndAuthor,
+    reason: Reason,
+    beneficiary: Beneficiary | None = None,
+) -> LeaseDraining:
     """The notice: checkpoint and exit before the deadline."""
-    return LeaseDraining(lease=lease.ref, deadline=deadline, ended_by=ended_by, reason=reason)
+    return LeaseDraining(
+        lease=lease.ref,
+        deadline=deadline,
+        ended_by=ended_by,
+        reason=reason,
+        beneficiary=beneficiary,
+    )
 
 
 def _started_at(lease: Lease, at: Ms) -> Ms:

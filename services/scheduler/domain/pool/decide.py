@@ -4,7 +4,16 @@ from typing import assert_never
 
 from schemas import errors
 from schemas.envelope import Context, Rejected, Tick
-from schemas.node import CordonNode, DrainNode, ForgetNode, JoinNode, LeaveNode, UncordonNode
+from schemas.node import (
+    Beneficiary,
+    CordonNode,
+    DrainNode,
+    ForgetNode,
+    JoinNode,
+    LeaveNode,
+    Seat,
+    UncordonNode,
+)
 from schemas.pool import (
     AttemptEnd,
     ClosePlacement,
@@ -14,6 +23,7 @@ from schemas.pool import (
     EndRequest,
     Event,
     ForgetWork,
+    LeaseDraining,
     LeaseGranted,
     LeaseRef,
     ObserveNodes,
@@ -33,7 +43,12 @@ from schemas.training import LeaseHardware, work_id_of
 from services.scheduler.domain.pool import closing, deadlines, nodes, reports
 from services.scheduler.domain.pool.faults import cordon_failing
 from services.scheduler.domain.pool.nodes import fold
-from services.scheduler.domain.pool.placement import PlannedGrant, plan_explanations, plan_grants
+from services.scheduler.domain.pool.placement import (
+    PlannedGrant,
+    PlannedPreemption,
+    plan_explanations,
+    plan_pool,
+)
 from services.scheduler.domain.pool.state import (
     Lease,
     Pool,
@@ -55,12 +70,15 @@ def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
     pool = fold(pool, facts, ctx)
     cordons = cordon_failing(pool, facts)
     # 3. Grants, on the pool as it is after the fact: a freed slot is given away in the same
-    #    record, so that no reader ever sees it idle beside a job that fits.
+    #    record, so that no reader ever sees it idle beside a job that fits. Then notices to
+    #    leases that have to make room.
     pool = fold(pool, cordons, ctx)
-    grants = _grant(pool, ctx)
+    planned = plan_pool(pool, ctx.at)
+    grants = _grant(pool, planned.grants, ctx)
+    notices = _preempt(planned.preemptions, ctx)
     # 4. Explanations for what still waits, last: only now is it known who got nothing.
-    explanations = _explain(fold(pool, grants, ctx))
-    return (*facts, *cordons, *grants, *explanations)
+    explanations = _explain(fold(pool, (*grants, *notices), ctx))
+    return (*facts, *cordons, *grants, *notices, *explanations)
 
 
 def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...]:
@@ -162,7 +180,7 @@ def _drain(lease: Lease, request: EndRequest, ctx: Context) -> Event:
     return closing.drain(lease, deadline, request.ended_by, request.reason)
 
 
-def _grant(pool: Pool, ctx: Context) -> tuple[LeaseGranted, ...]:
+def _grant(pool: Pool, grants: tuple[PlannedGrant, ...], ctx: Context) -> tuple[LeaseGranted, ...]:
     """Each grant is a lease with a fencing token of its own: (pool, sequence)."""
     return tuple(
         LeaseGranted(
@@ -179,7 +197,26 @@ def _grant(pool: Pool, ctx: Context) -> tuple[LeaseGranted, ...]:
             members=grant.members,
             notice_ms=notice_ms(grant.placement.max_gpu_ms, grant.placement.slots),
         )
-        for number, grant in enumerate(plan_grants(pool), start=pool.next_lease)
+        for number, grant in enumerate(grants, start=pool.next_lease)
+    )
+
+
+def _preempt(preemptions: tuple[PlannedPreemption, ...], ctx: Context) -> tuple[LeaseDraining, ...]:
+    """Notices to leases of later lanes, in favour of placements of earlier ones."""
+    return tuple(
+        closing.drain(
+            lease,
+            deadlines.drain_deadline(lease, ctx.at),
+            "scheduler",
+            ending("preempted"),
+            Beneficiary(
+                job_id=preemption.placement.job_id,
+                attempt=preemption.placement.attempt,
+                seats=tuple(Seat(node_id=node, slots=slots) for node, slots in preemption.seats),
+            ),
+        )
+        for preemption in preemptions
+        for lease in preemption.leases
     )
 
 

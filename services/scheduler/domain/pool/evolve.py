@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from schemas.envelope import Context, Reason, Rejected, Repeated
 from schemas.node import (
     BackOffEnded,
+    Beneficiary,
     LeaseSeen,
     NodeCordoned,
     NodeForgotten,
@@ -46,6 +47,7 @@ from services.scheduler.domain.pool.faults import (
 from services.scheduler.domain.pool.state import (
     INCARNATIONS_REMEMBERED_MAX,
     Ending,
+    Forecast,
     Lease,
     Node,
     Pool,
@@ -131,14 +133,7 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
             | UsageSliced()
             | UsageCredited()
         ):
-            lease = pool.leases.get(lease_key(event.lease.token.lease))
-            if isinstance(event, UsageCredited) and (lease is None or lease.closed):
-                return _with_refund(pool, event)
-            if lease is None:
-                return pool
-            if isinstance(event, CheckpointAccepted):
-                pool = with_progress(pool, lease)
-            return _put(pool, _evolve_lease(lease, event, ctx))
+            return _with_lease_event(pool, event, ctx)
         case _:
             assert_never(event)
 
@@ -261,19 +256,34 @@ def _with_reason(pool: Pool, event: WaitExplained) -> Pool:
     return replace(pool, waiting=pool.waiting.set(event.job_id, explained))
 
 
+def _with_bound(pool: Pool, beneficiary: Beneficiary) -> Pool:
+    """Slots that are being freed for a placement wait for it."""
+    waiting = pool.waiting.get(beneficiary.job_id)
+    if waiting is None or waiting.placement.attempt != beneficiary.attempt:
+        return pool
+    bound = replace(waiting, bound=beneficiary.seats)
+    return replace(pool, waiting=pool.waiting.set(beneficiary.job_id, bound))
+
+
 def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
     """The placement that the grant refers to leaves the queue."""
     waiting = pool.waiting.get(event.lease.job_id)
     if waiting is None or waiting.placement.attempt != event.lease.attempt:
         return pool
-    number = event.lease.token.lease
+    number, placement = event.lease.token.lease, waiting.placement
     lease = Lease(
         ref=event.lease,
         members=event.members,
-        max_gpu_ms=waiting.placement.max_gpu_ms,
+        max_gpu_ms=placement.max_gpu_ms,
+        forecast=Forecast(
+            memory_bytes=placement.memory_bytes,
+            p50_ms=placement.p50_ms,
+            p90_ms=placement.p90_ms,
+            preemptions=placement.preemptions,
+        ),
         granted_at=ctx.at,
-        start_ms_max=waiting.placement.start_ms_max,
-        named=waiting.placement.checkpoints,
+        start_ms_max=placement.start_ms_max,
+        named=placement.checkpoints,
         charged=pool.charged.get(event.lease.job_id, ()),
     )
     return replace(
@@ -329,6 +339,19 @@ def _with_refund(pool: Pool, event: UsageCredited) -> Pool:
 
 
 # --- leases ---------------------------------------------------------------------------------------
+
+
+def _with_lease_event(pool: Pool, event: LeaseEvent, ctx: Context) -> Pool:
+    if isinstance(event, LeaseDraining) and event.beneficiary is not None:
+        pool = _with_bound(pool, event.beneficiary)
+    lease = pool.leases.get(lease_key(event.lease.token.lease))
+    if isinstance(event, UsageCredited) and (lease is None or lease.closed):
+        return _with_refund(pool, event)
+    if lease is None:
+        return pool
+    if isinstance(event, CheckpointAccepted):
+        pool = with_progress(pool, lease)
+    return _put(pool, _evolve_lease(lease, event, ctx))
 
 
 def _put(pool: Pool, lease: Lease) -> Pool:

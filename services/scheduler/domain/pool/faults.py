@@ -3,20 +3,18 @@
 A node is at fault when an attempt on it ends as `bad_node`, or as `platform` before any checkpoint.
 """
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec.structs import replace
 
-from schemas.envelope import Context, Reason
+from schemas.envelope import Context
 from schemas.node import BackOffEnded, NodeCordoned
 from schemas.pool import (
     Event,
-    Placement,
     PlacementClosed,
 )
 from schemas.reasons import cordoning
-from schemas.reasons import waiting as waiting_reason
 from schemas.training import FailureCause
 from schemas.units import Ms
 from services.scheduler.domain.pool.state import Lease, Node, NodeFailure, Pool
@@ -36,29 +34,15 @@ def is_node_fault(outcome: str, cause: FailureCause | None, has_checkpoint: bool
     return cause == "bad_node" or not has_checkpoint
 
 
-def without_failed(pool: Pool, placement: Placement, node_ids: Set[str]) -> Set[str]:
-    """The nodes on which the job has not failed; where there is none, those after their back-off.
-
-    Without the second a job would wait for ever for another node; its retries are counted.
-    """
-    kept = node_ids - set(placement.excluded_nodes)
-    if kept:
-        return kept
-    return node_ids - {
-        failure.node_id
-        for failure in pool.failures.get(placement.job_id, ())
-        if failure.back_off_until is not None
-    }
-
-
-def failed_reason(pool: Pool, placement: Placement) -> Reason | None:
-    """That a placement waits for nodes which failed under its job; None if it does not."""
-    backing_off = [
-        failure.node_id
-        for failure in pool.failures.get(placement.job_id, ())
-        if failure.back_off_until is not None
-    ]
-    return waiting_reason("excluded_nodes", nodes=len(backing_off)) if backing_off else None
+def barred_nodes(pool: Pool, job_id: str) -> tuple[str, ...]:
+    """Nodes that the job may not meet before its back-off, whatever else there is."""
+    return tuple(
+        sorted(
+            failure.node_id
+            for failure in pool.failures.get(job_id, ())
+            if failure.back_off_until is not None
+        )
+    )
 
 
 def with_attempt_end(pool: Pool, lease: Lease, event: PlacementClosed, ctx: Context) -> Pool:

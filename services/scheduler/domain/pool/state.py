@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from schemas.account import Lane
 from schemas.envelope import Reason
-from schemas.node import LeaseSeen, NodeSeen
+from schemas.node import LeaseSeen, NodeSeen, Seat
 from schemas.pool import (
     CreditCause,
     EndAuthor,
@@ -84,6 +84,18 @@ class Ending(Struct, frozen=True, kw_only=True):
     deadline: Ms | None = None
 
 
+class Forecast(Struct, frozen=True, kw_only=True):
+    """What the planner needs to know of a placement after its grant.
+
+    memory_bytes, p50_ms, p90_ms, preemptions: as in its `Placement`.
+    """
+
+    memory_bytes: int = 0
+    p50_ms: Ms = 0
+    p90_ms: Ms = 0
+    preemptions: int = 0
+
+
 class Lease(Struct, frozen=True, kw_only=True):
     """A lease whose money is open, or whose slots are not all free.
 
@@ -91,6 +103,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     members: all that it was granted.
     freed: nodes whose member is free again.
     max_gpu_ms: cap of its billable use.
+    forecast: what the planner expects of it.
     granted_at, started_at: by the pool's clock.
     start_ms_max: from the one to the other.
     alive_at: until when all members are proven to have run, if they ran without a break since
@@ -111,6 +124,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     members: tuple[LeaseMember, ...]
     freed: tuple[str, ...] = ()
     max_gpu_ms: GpuMs
+    forecast: Forecast = Forecast()
     granted_at: Ms
     started_at: Ms | None = None
     start_ms_max: Ms = 600_000
@@ -159,11 +173,13 @@ class Waiting(Struct, frozen=True, kw_only=True):
     placement: what it asks for.
     arrival: orders a lane.
     reason: why it waits, as it was explained last; None: not yet.
+    bound: slots that leases were told to free for it.
     """
 
     placement: Placement
     arrival: int
     reason: Reason | None = None
+    bound: tuple[Seat, ...] = ()
 
 
 class Pool(Struct, frozen=True, kw_only=True):

@@ -7,20 +7,43 @@ from msgspec.structs import replace
 
 from schemas.account import Lane
 from schemas.envelope import Reason
-from schemas.pool import Placement
+from schemas.node import Beneficiary, Seat
+from schemas.pool import LeaseDraining, LeaseGranted, Placement, ReportCheckpoint
+from schemas.reasons import ending
 from schemas.reasons import waiting as waiting_reason
+from schemas.units import HOUR_MS
 from services.scheduler.domain.pool.placement import (
     EXPLAINED_MAX,
-    GRANTS_MAX,
     plan_explanations,
-    plan_grants,
+    plan_pool,
 )
+from services.scheduler.domain.pool.planning.policy import PRODUCT
 from services.scheduler.domain.pool.state import Node, Pool, Waiting
+from simulator.control_plane.samples import MINUTE, checkpoint, request
+from simulator.control_plane.samples import node as register
+from tests.unit.services.scheduler.domain.pool.test_decide import (
+    ALIVE,
+    begun,
+    end_of,
+    exited,
+    freed,
+    token,
+)
+from tests.unit.services.scheduler.domain.pool.test_decide import pool as empty
 from tests.unit.services.scheduler.domain.pool.test_state import GANG, PLACEMENT, node, pool
+from tests.unit.services.scheduler.fold import of
+
+AT = 1_000
+GB = 1_000_000_000
+
+
+def described(of: Node, **fields: object) -> Node:
+    return replace(of, description=replace(of.description, **fields))
 
 
 def wanted(number: int, slots: int = 1, lane: Lane = "premium", **fields: object) -> Placement:
-    return replace(PLACEMENT, job_id=f"ftjob-{number}", slots=slots, lane=lane, **fields)
+    usual = {"device": "cuda", "memory_bytes": 1, "first_submitted_at": number}
+    return replace(PLACEMENT, job_id=f"ftjob-{number}", slots=slots, lane=lane, **usual | fields)
 
 
 def queued(nodes: Iterable[Node], *placements: Placement, reason: Reason | None = None) -> Pool:
@@ -40,7 +63,7 @@ def granted(state: Pool) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Job → its node and devices."""
     return {
         grant.placement.job_id: (member.node_id, member.devices)
-        for grant in plan_grants(state)
+        for grant in plan_pool(state, AT).grants
         for member in grant.members
     }
 
@@ -67,8 +90,8 @@ def test_devices_that_a_lease_holds_are_not_given_again() -> None:
 def test_a_member_carries_the_incarnation_of_its_node() -> None:
     newer = node("a", 1)
     newer = replace(newer, description=replace(newer.description, incarnation="i-2"))
-    ((grant,), slots) = plan_grants(queued((newer,), wanted(1))), 1
-    assert [(m.incarnation, m.slots) for m in grant.members] == [("i-2", slots)]
+    (grant,) = plan_pool(queued((newer,), wanted(1)), AT).grants
+    assert [(m.incarnation, m.slots) for m in grant.members] == [("i-2", 1)]
 
 
 def test_lanes_go_first_and_what_does_not_fit_is_passed_over() -> None:
@@ -85,11 +108,40 @@ def test_nodes_that_failed_under_a_job_are_its_last_resort() -> None:
     assert granted(queued(both, wanted(1, 2, excluded_nodes=("b",)))) == {"ftjob-1": ("b", (0, 1))}
 
 
-def test_one_decision_grants_so_many_and_stops_when_nothing_is_free() -> None:
-    many = [wanted(number) for number in range(GRANTS_MAX + 5)]
-    assert len(plan_grants(queued((node("a", 100),), *many))) == GRANTS_MAX
-    assert len(plan_grants(queued((node("a", 3),), *many))) == 3
-    assert plan_grants(queued((), *many)) == ()
+def test_money_b18_no_slot_stays_free_beside_placements_that_fit() -> None:
+    """40 nodes come back at once, 320 wait: one decision fills them all."""
+    nodes = [node(f"n{number:02d}", 8) for number in range(40)]
+    many = [wanted(number) for number in range(330)]
+    assert len(granted(queued(nodes, *many))) == 320
+
+
+def test_one_decision_grants_so_many_and_says_that_there_is_more() -> None:
+    many = [wanted(number) for number in range(PRODUCT.starts_max + 5)]
+    planned = plan_pool(queued((node("a", 1_000),), *many), AT)
+    assert (len(planned.grants), planned.more) == (PRODUCT.starts_max, True)
+    planned = plan_pool(queued((node("a", 3),), *many), AT)
+    assert (len(planned.grants), planned.more) == (3, False)
+    assert plan_pool(queued((), *many), AT).grants == ()
+
+
+def test_money_b14_a_placement_gets_its_kind_of_device_with_enough_memory() -> None:
+    """Best fit would be the small machine without accelerators."""
+    machine, small, large = node("a", 1), node("b", 8), node("c", 8)
+    machine = described(machine, device="cpu", memory_bytes=8 * GB)
+    small, large = described(small, memory_bytes=24 * GB), described(large, memory_bytes=80 * GB)
+    nodes = (machine, small, large)
+    assert granted(queued(nodes, wanted(1, memory_bytes=18 * GB))) == {"ftjob-1": ("b", (0,))}
+    assert granted(queued(nodes, wanted(1, memory_bytes=40 * GB))) == {"ftjob-1": ("c", (0,))}
+    too_much = queued(nodes, wanted(1, memory_bytes=100 * GB))
+    assert granted(too_much) == {}
+    missing = waiting_reason("no_device", device="cuda", memory_bytes=100 * GB)
+    assert reasons(too_much) == {"ftjob-1": missing}
+
+
+def test_leases_share_the_memory_of_a_machine_without_accelerators() -> None:
+    machine = described(node("a", 4), device="cpu", memory_bytes=5 * GB)
+    two = [wanted(number, device="cpu", memory_bytes=2 * GB) for number in (1, 2, 3)]
+    assert granted(queued((machine,), *two)) == {"ftjob-1": ("a", (0,)), "ftjob-2": ("a", (1,))}
 
 
 def test_the_reason_of_a_wait_names_what_is_missing() -> None:
@@ -115,3 +167,26 @@ def test_only_changed_reasons_are_explained_and_new_arrivals_first() -> None:
 def test_one_decision_explains_so_many() -> None:
     state = queued((), *(wanted(number) for number in range(EXPLAINED_MAX + 1)))
     assert len(plan_explanations(state)) == EXPLAINED_MAX
+
+
+def test_a_premium_placement_stops_a_free_lease_and_gets_its_slots() -> None:
+    day = 24 * HOUR_MS
+    decider = empty().accept(
+        register("a", "a-1", 1), request("f", lane="free", p50_ms=day, p90_ms=day)
+    )
+    decider.accept(begun())
+    decider.at += 11 * MINUTE
+    written = replace(checkpoint(10), captured_ms=11 * MINUTE)
+    decider.accept(ReportCheckpoint(token=token(), incarnation=ALIVE, checkpoint=written))
+    notice = of(decider.when(request("p", lane="premium")), LeaseDraining)
+    assert (notice.ended_by, notice.reason) == ("scheduler", ending("preempted"))
+    assert notice.beneficiary == Beneficiary(
+        job_id="p", attempt=1, seats=(Seat(node_id="a", slots=1),)
+    )
+    ended = end_of(decider.when(exited(elapsed_ms=12 * MINUTE)))
+    assert (ended.outcome, ended.ended_by) == ("preempted", "scheduler")
+    # What else has come meanwhile does not get what was freed for another.
+    decider.accept(request("s1", lane="free"))
+    granted = of(decider.when(freed()), LeaseGranted)
+    assert granted.lease.job_id == "p"
+    assert decider.refolded() == decider.state

@@ -1,0 +1,14 @@
+"""The planner: which placements start, who is stopped for whom, and what is held for the first.
+
+It is pure and knows no journal: production fills it from the pool's state, `tunery simulate` from
+a trace. Times are integers that come from its caller, and every order ends in an identifier.
+
+requests     what waits, what runs, and where
+policy       parameters: lanes, order, backfill, the bound of preemptions
+capacity     free slots of nodes by kind; best fit and gangs of whole nodes
+queue        what waits, by lane, request class and tenant, in order of service
+planning_state  the state that is planned on, changed by one fact at a time
+reservation  when and where the first blocked request will fit, and what may start before it
+victims      leases whose end makes room for a request with the least loss
+plan         one pass over the queue: starts, preemptions, the reservation
+"""

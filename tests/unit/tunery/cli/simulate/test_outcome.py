@@ -1,0 +1,17 @@
+"""Figures of a played trace."""
+
+from tests.unit.tunery.cli.simulate.test_trace_player import HOUR, MINUTE, job
+from tunery.cli.simulate.outcome import outcome
+from tunery.cli.simulate.policies import POLICIES
+from tunery.cli.simulate.trace_player import play
+
+
+def test_a_played_trace_says_how_long_lanes_wait_and_what_was_lost() -> None:
+    free, premium = job(1, 10, lane=2), job(2, 1, at=35 * MINUTE, lane=0)
+    played = play((free, premium, job(3, 1, at=9 * HOUR)), POLICIES["tunery"], nodes=1, slots=1)
+    figures = outcome(played, 1)
+    assert (figures["premium_under_5min_pct"], figures["free_under_24h_pct"]) == (100, 100)
+    assert figures["preemptions"] == sum(each.preemptions for each in played.jobs)
+    lost_ms = sum(each.lost_ms for each in played.jobs)
+    assert figures["gpu_hours_lost_pct"] == round(100 * lost_ms / (12 * HOUR), 3)
+    assert figures["mean_wait_h"] == round(sum(e.wait_ms for e in played.jobs) / 3 / HOUR, 3)

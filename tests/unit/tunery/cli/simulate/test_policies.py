@@ -1,0 +1,9 @@
+"""The product's policy is one of those that can be played."""
+
+from services.scheduler.domain.pool.planning.policy import PRODUCT
+from tunery.cli.simulate.policies import POLICIES
+
+
+def test_tunery_plays_the_products_own_policy_and_baselines_stop_nobody() -> None:
+    assert POLICIES["tunery"] is PRODUCT
+    assert all(each.preempting == 0 for name, each in POLICIES.items() if name != "tunery")

@@ -1,0 +1,70 @@
+"""How long the jobs of a played trace waited, what was lost, and how slots were used."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from schemas.units import HOUR_MS, Ms
+from services.scheduler.domain.pool.planning.requests import LANES
+from tunery.cli.simulate.trace_player import Played, PlayedJob
+
+# What each lane is promised: the key of its share, and the wait.
+PROMISES: Final[Mapping[str, tuple[str, Ms]]] = {
+    "premium": ("premium_under_5min_pct", 300_000),
+    "standard": ("standard_under_1h_pct", HOUR_MS),
+    "free": ("free_under_24h_pct", 24 * HOUR_MS),
+}
+
+
+def outcome(played: Played, slots: int) -> dict[str, float | int]:
+    """Figures of a played trace, by their names. `slots`: of the whole pool."""
+    jobs = played.jobs
+    waits = sorted(job.wait_ms for job in jobs)
+    used = sum(job.job.duration_ms * job.job.slots for job in jobs)
+    began = min(job.job.submitted_at for job in jobs)
+    ended = max(job.ends_at for job in jobs)
+    spans = sum(job.ends_at - job.job.submitted_at for job in jobs)
+    slowdowns = sorted(_slowdown(job) for job in jobs)
+    figures: dict[str, float | int] = {
+        "jobs": len(jobs),
+        "mean_wait_h": _hours(sum(waits) / len(waits)),
+        "p50_wait_h": _hours(_quantile(waits, 50)),
+        "p95_wait_h": _hours(_quantile(waits, 95)),
+        "p99_wait_h": _hours(_quantile(waits, 99)),
+        "max_wait_h": _hours(waits[-1]),
+        "mean_completion_h": _hours(spans / len(jobs)),
+        "makespan_h": _hours(ended - began),
+        "utilisation_pct": round(100 * used / (slots * (ended - began)), 2),
+        "preemptions": sum(job.preemptions for job in jobs),
+        "gpu_hours_lost_pct": round(100 * sum(job.lost_ms for job in jobs) / used, 3),
+        "worst_tenant_slowdown": round(max(_tenant_slowdowns(jobs).values()), 2),
+        "p99_slowdown": round(slowdowns[len(slowdowns) * 99 // 100], 2),
+    }
+    for number, lane in enumerate(LANES):
+        key, promise_ms = PROMISES[lane]
+        of_lane = [job for job in jobs if job.job.lane == number]
+        if of_lane:
+            kept = sum(job.wait_ms < promise_ms for job in of_lane)
+            figures[key] = round(100 * kept / len(of_lane), 2)
+    return figures
+
+
+def _slowdown(job: PlayedJob) -> float:
+    """Time from submission to the end, as a multiple of its run undisturbed (an hour at least)."""
+    least_ms = max(HOUR_MS, job.job.duration_ms)
+    return max(1.0, (job.ends_at - job.job.submitted_at) / least_ms)
+
+
+def _tenant_slowdowns(jobs: Sequence[PlayedJob]) -> dict[str, float]:
+    """Fairness: the mean slowdown of each tenant."""
+    by_tenant: dict[str, list[float]] = {}
+    for job in jobs:
+        by_tenant.setdefault(job.job.tenant, []).append(_slowdown(job))
+    return {tenant: sum(all_of) / len(all_of) for tenant, all_of in by_tenant.items()}
+
+
+def _quantile(ordered: Sequence[Ms], percent: int) -> Ms:
+    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
+
+
+def _hours(ms: float) -> float:
+    return round(ms / HOUR_MS, 3)
