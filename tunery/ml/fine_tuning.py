@@ -17,8 +17,8 @@ from tunery.ml.loss import check_packing, label_loss
 from tunery.ml.order import ORDER_VERSION, StepPlan, plan_steps
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.sft import VALID_ROWS_MAX, PackedSFT, TrainingRun
+from tunery.runtime.blobs.base_files import default_cache, matches
 from tunery.runtime.blobs.files import file_sha256
-from tunery.work.base_files import default_cache, matches
 from tunery.work.events import Finished, Preempted, SkippedCandidate, Started
 from tunery.work.exits import ExitCode, WorkError
 from tunery.work.spec import Hyper, Precision, ResumeCandidate, TrainSpec

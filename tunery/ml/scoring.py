@@ -20,8 +20,8 @@ from tunery.ml.events import EventWriter
 from tunery.ml.loss import mean_loss
 from tunery.ml.order import sample_rows
 from tunery.ml.packed import PackedRows, read_rows
+from tunery.runtime.blobs.base_files import default_cache, matches
 from tunery.runtime.blobs.files import file_sha256
-from tunery.work.base_files import default_cache, matches
 from tunery.work.codec import encode_scores
 from tunery.work.events import Preempted, ScoringFinished, ScoringProgressed, ScoringStarted
 from tunery.work.exits import ExitCode, WorkError

@@ -3,7 +3,6 @@
 The node agent writes a spec, starts the process, and reads events from its standard output, one
 JSON object a line; `tunery.ml` is the other side. Both use the records of this package.
 
-* `base_files`: the files of a base model, and their hash
 * `spec`: what a training or scoring process is given
 * `events`: what it says while it runs
 * `exits`: how it ends: exit codes, and failures with a cause and advice

@@ -18,7 +18,7 @@ from tunery.data.findings.finding import Note
 from tunery.data.tokens import message_marks
 from tunery.data.tokens.chat_renderer import ChatRenderer, Rendered, SpecialTokens
 from tunery.data.tokens.chat_template import TEMPLATE_DAY, Template, TemplateError
-from tunery.work.base_files import text_config
+from tunery.runtime.blobs.base_files import text_config
 
 CHARACTER_TOKENS_MAX: Final = 8
 PARSED_MAX: Final = 2  # cached tokenizers; one of 49,000 tokens takes 55 MB

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tunery.ml.base import gguf_file, main
-from tunery.work.base_files import hash_base
+from tunery.runtime.blobs.base_files import hash_base
 
 
 def test_the_wheel_has_the_weights() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from services.gateway.models.base_folders import describe
 from services.gateway.web.errors import ApiError
-from tunery.work.base_files import hash_base
+from tunery.runtime.blobs.base_files import hash_base
 
 
 def a_base(folder: Path, **config: object) -> Path:

@@ -8,9 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from tunery.runtime.blobs import base_files
+from tunery.runtime.blobs.base_files import (
+    default_cache,
+    hash_base,
+    matches,
+    text_config,
+    weight_files,
+)
 from tunery.runtime.blobs.files import file_sha256
-from tunery.work import base_files
-from tunery.work.base_files import default_cache, hash_base, matches, text_config, weight_files
 
 
 @pytest.fixture
