@@ -130,6 +130,7 @@ RefusalCode: TypeAlias = Literal[
     "currency_of_another",  # currency, own: the tenant's
     "prepaid_exists",  # reference: with another amount, currency or month
     "prepaid_at_most",  # limit
+    "prepaid_missing",  # reference
     "prepaid_reserved",  # reference: it begins like those of invoices below zero
     "prepaid_out_of_range",  # limit, unit_micro: the smallest amount that can be paid
     "prepaid_expired",  # period: its last month

@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 20  # 20: placements and seats; 19: trained tokens of use
+VERSION: Final = 21  # 21: placements and seats; 20: prepaid credits that were revoked
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

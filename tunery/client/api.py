@@ -449,6 +449,11 @@ class Api:
         """Record money that the tenant has paid in advance (admin key)."""
         return self._call("POST", f"/tenants/{part(tenant)}/prepaid", json=body)
 
+    def revoke_prepaid(self, tenant: str, reference: str) -> dict[str, Any]:
+        """Take back what is left of a prepaid credit (admin key)."""
+        body = {"reference": reference}
+        return self._call("POST", f"/tenants/{part(tenant)}/prepaid/revoke", json=body)
+
     def billing_terms(self, tenant: str | None = None) -> dict[str, Any]:
         """What the tenant's invoices say, and its contract's terms."""
         return self._call("GET", "/billing/terms", params=_of_tenant(tenant))

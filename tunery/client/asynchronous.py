@@ -459,6 +459,11 @@ class AsyncApi:
         """Record money that the tenant has paid in advance (admin key)."""
         return await self._call("POST", f"/tenants/{part(tenant)}/prepaid", json=body)
 
+    async def revoke_prepaid(self, tenant: str, reference: str) -> dict[str, Any]:
+        """Take back what is left of a prepaid credit (admin key)."""
+        body = {"reference": reference}
+        return await self._call("POST", f"/tenants/{part(tenant)}/prepaid/revoke", json=body)
+
     async def billing_terms(self, tenant: str | None = None) -> dict[str, Any]:
         """What the tenant's invoices say, and its contract's terms."""
         return await self._call("GET", "/billing/terms", params=_of_tenant(tenant))

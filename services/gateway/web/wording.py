@@ -211,6 +211,7 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "reference of its own."
     ),
     "prepaid_at_most": "A tenant has at most {limit} prepaid credits. Some must expire first.",
+    "prepaid_missing": "There is no prepaid credit {reference!r}.",
     "prepaid_reserved": "The reference {reference!r} begins like those of invoices below zero.",
     "prepaid_out_of_range": (
         "A prepaid credit must be above 0, at most {limit} millionths, and whole minor units of "
