@@ -32,11 +32,15 @@ async def home() -> AsyncIterator[RunningStack]:
         yield running
 
 
-async def waiting(home: RunningStack, job_id: str, code: str) -> Json:
-    """The `queue` of a job, once it waits for this reason and its expected start is known."""
+async def waiting(home: RunningStack, job_id: str, code: str, position: int) -> Json:
+    """The `queue` of a job, once it waits there for this reason and its expected start is known.
+
+    The gateway reads the queue anew after two seconds; until then a new job is behind all others.
+    """
 
     def is_explained(shown: Json) -> bool:
-        return bool(shown["queue"] and shown["queue"]["code"] == code)
+        queue = shown["queue"]
+        return bool(queue and (queue["code"], queue["position"]) == (code, position))
 
     shown = await home.api.until(f"/fine_tuning/jobs/{job_id}/queue", is_explained)
     queue: Json = shown["queue"]
@@ -52,17 +56,17 @@ async def test_a_job_behind_others_says_for_what_it_waits_and_until_when(
     runs = await home.submit(seed=endless)
     await home.api.job(runs, training)
     second = await home.submit(seed=endless)
-    first_in_line = await waiting(home, second, "no_capacity")
+    first_in_line = await waiting(home, second, "no_capacity", 1)
     third = await home.submit(seed=endless)
-    behind = await waiting(home, third, "lane_order")
-    assert (first_in_line["position"], behind["position"], behind["jobs_ahead"]) == (1, 2, 1)
+    behind = await waiting(home, third, "lane_order", 2)
+    assert (first_in_line["jobs_ahead"], behind["jobs_ahead"]) == (0, 1)
     assert behind["eta"] >= first_in_line["eta"]
     await check_commands(home, runs, second, third)
 
     await home.api.post(f"/fine_tuning/jobs/{runs}/cancel")
     await home.api.job(second, training)
-    moved = await waiting(home, third, "no_capacity")
-    assert (moved["position"], moved["jobs_ahead"]) == (1, 0)
+    moved = await waiting(home, third, "no_capacity", 1)
+    assert moved["jobs_ahead"] == 0
     shown = await home.api.get(f"/fine_tuning/jobs/{second}/queue")
     assert (shown["status"], shown["queue"]) == ("running", None)
 
