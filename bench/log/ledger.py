@@ -68,6 +68,7 @@ async def _prepare(dsn: str, schema: str) -> Any:
 
 
 def slices_from(first: int) -> Iterator[Slice]:
+    """A batch of usage slices of 200 tenants, with offsets from `first` on."""
     for offset in range(first, first + BATCH):
         event = UsageSliced(
             lease=LeaseRef(
