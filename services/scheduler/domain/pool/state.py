@@ -1,6 +1,6 @@
 """The state of `pool`: nodes, works, the waiting queue, leases that are not closed and free yet."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, TypeAlias
 
 from immutables import Map
@@ -182,8 +182,10 @@ class Waiting(Struct, frozen=True, kw_only=True):
     bound: tuple[Seat, ...] = ()
 
 
-class Pool(Struct, frozen=True, kw_only=True):
+class Pool(Struct, frozen=True, kw_only=True, dict=True):
     """One pool. Keys of persistent maps are texts, as snapshots are JSON.
+
+    Beside its fields it may know its planned pool (`carried`), which is no part of its value.
 
     nodes: by node id.
     leases: by `lease_key`.
@@ -266,15 +268,11 @@ def queue(pool: Pool) -> Iterator[Waiting]:
     yield from sorted(ranked, key=lambda waiting: (LANES[waiting.placement.lane], waiting.arrival))
 
 
-def free_devices(pool: Pool) -> dict[str, list[int]]:
-    """Numbers of the free devices of every node that may get new leases, ascending."""
-    free = {
-        node_id: set(range(node.description.slots))
-        for node_id, node in pool.nodes.items()
-        if node.is_grantable
-    }
-    for lease in pool.leases.values():
-        for member in held_members(lease):
-            if member.node_id in free:
-                free[member.node_id].difference_update(member.devices)
-    return {node_id: sorted(devices) for node_id, devices in free.items()}
+def free_devices(node: Node, leases: Iterable[Lease]) -> list[int]:
+    """Numbers of the devices of a node that none of these leases holds, ascending."""
+    node_id, free = node.description.node_id, set(range(node.description.slots))
+    for lease in leases:
+        member = member_on(lease, node_id)
+        if member is not None:
+            free.difference_update(member.devices)
+    return sorted(free)
