@@ -15,9 +15,9 @@ PPM: Final = 1_000_000
 OVERRUN_MS_MIN: Final[Ms] = 60_000
 OVERRUN_SHARE: Final = 10
 ANY_MOMENT_MS: Final[Ms] = 10_000
-# That time is rounded down to so much in the first ten minutes, and to twice as much whenever it has
-# doubled: then an expected end stays what it is for a while.
-ROUNDING_MS: Final[Ms] = 15_000
+# That time is rounded down to so much in the first ten minutes, and to twice as much whenever it
+# has doubled: then an expected end stays what it is for a while.
+ROUNDING_MS: Final[Ms] = 4_000
 ROUNDED_MS: Final[Ms] = 600_000
 
 

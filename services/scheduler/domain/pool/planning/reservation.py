@@ -73,15 +73,17 @@ def _one_node(draft: Draft, needs: RequestClass) -> Moment | None:
             if node_id in excluded:
                 continue
             at = max(draft.at, released_at)
-            if needs.device == "cpu":
-                at = max(at, _memory_at(draft, node_id, needs))
+            memory_at = _memory_at(draft, node_id, needs) if needs.device == "cpu" else at
+            if memory_at is None:
+                continue
+            at = max(at, memory_at)
             choice = (at, kind, _free_at(draft, node_id, at), node_id)
             best = choice if best is None else min(best, choice)
     return None if best is None else (best[0], ((best[3], needs.slots),))
 
 
-def _memory_at(draft: Draft, node_id: str, needs: RequestClass) -> Ms:
-    """When leases that share the memory of a machine leave enough of it."""
+def _memory_at(draft: Draft, node_id: str, needs: RequestClass) -> Ms | None:
+    """When leases that share the memory of a machine leave enough of it; None: never."""
     left = draft.free.nodes[node_id].memory_bytes - needs.slots * needs.memory_bytes
     at = draft.at
     leases = draft.leases_on(node_id)
@@ -94,7 +96,7 @@ def _memory_at(draft: Draft, node_id: str, needs: RequestClass) -> Ms:
             break
         used -= bytes_freed
         at = ends_at
-    return at
+    return at if used <= left else None
 
 
 def _whole_nodes(draft: Draft, needs: RequestClass) -> Moment | None:

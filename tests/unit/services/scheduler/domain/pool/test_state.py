@@ -76,16 +76,13 @@ def test_the_queue_serves_lanes_first_and_arrivals_within_them() -> None:
 
 
 def test_devices_are_free_once_their_member_is() -> None:
-    assert free_devices(pool()) == {"a": [0, 1, 2, 3], "b": [0, 1]}
-    assert free_devices(pool(GANG)) == {"a": [1, 3], "b": [0]}
-    assert free_devices(pool(replace(GANG, freed=("a",)))) == {"a": [0, 1, 2, 3], "b": [0]}
-    assert free_devices(pool(replace(GANG, closed=True))) == {"a": [1, 3], "b": [0]}
+    def free(*leases: Lease) -> list[int]:
+        return free_devices(node("a", 4), leases)
 
-
-def test_a_node_that_is_not_up_offers_nothing() -> None:
-    known = pool()
-    lost = replace(known, nodes=known.nodes.set("a", replace(node("a", 4), standing="lost")))
-    assert free_devices(lost) == {"b": [0, 1]}
+    assert free() == [0, 1, 2, 3]
+    assert free(GANG) == [1, 3]
+    assert free(replace(GANG, freed=("a",))) == [0, 1, 2, 3]
+    assert free(replace(GANG, closed=True)) == [1, 3]
 
 
 def test_leases_of_a_node_are_those_that_still_hold_slots_there() -> None:

@@ -17,7 +17,6 @@ from services.scheduler.domain.pool.planning.outlook import Outlook
 from services.scheduler.domain.pool.planning.plan import Plan
 from services.scheduler.domain.pool.planning.planning_state import PlanningState
 from services.scheduler.domain.pool.planning.policy import PRODUCT
-from services.scheduler.domain.pool.planning.queue import Queue
 from services.scheduler.domain.pool.planning.requests import (
     LANES,
     PlanNode,
@@ -122,6 +121,8 @@ class Walk:
                 assert victim.lane > preemption.request.lane, "of a later lane"
                 lost_ms = self.at - victim.saved_at + PRODUCT.restart_ms
                 assert lost_ms <= min(victim.p50_ms // 20, 10 * MINUTE), "inside the bound"
+        reserved = planned.reservation
+        assert reserved is None or reserved.at > self.at, "what fits now is not reserved"
         self.check_conservation(planned)
         assert decisions(plan_at(self.state, self.at)) == decisions(planned), "it changes nothing"
         assert decisions(plan_at(self.rebuilt(), self.at)) == decisions(planned), "carried along"
@@ -194,7 +195,6 @@ MUTANTS: list[tuple[str, Any, str, Callable[..., Any]]] = [
     ("a victim whatever it loses", outlook_module, "loss_ms", _always),
     ("what fits is passed over", plan_module._Pass, "_fit", lambda *_: None),
     ("an outlook that is never looked at again", Outlook, "take_due", lambda *_: set()),
-    ("a tenant's slots are not counted", Queue, "count", lambda *_: None),
 ]
 
 

@@ -65,7 +65,8 @@ def test_the_rest_of_a_gang_waits_for_a_node_of_its_own() -> None:
 
 def test_leases_that_share_the_memory_of_a_machine_must_leave_enough_of_it() -> None:
     running = [
-        replace(lease(key, "a", 1, hours), memory_bytes=2 * GB) for key, hours in (("x", 3), ("y", 5))
+        replace(lease(key, "a", 1, hours), memory_bytes=2 * GB)
+        for key, hours in (("x", 3), ("y", 5))
     ]
     wanted = replace(request("r"), needs=needs(1, "cpu", 2 * GB))
     reservation = reserved(cluster([PlanNode("a", 4, "cpu", 5 * GB)]), wanted, *running)
