@@ -220,6 +220,7 @@ FailureCode: TypeAlias = Literal[
     "attempts_lost",  # attempts
     "nodes_failed",  # attempts
     "platform_errors",  # attempts
+    "attempts_failed",  # attempts: over the whole training, some with checkpoints
     "loss_diverged",
     "row_untrainable",
     "request_wrong",
@@ -234,6 +235,7 @@ VerdictCode: TypeAlias = Literal[
     "drop_shown",  # change_ppm, items, p_ppm, drop_max_ppm
     "drop_undecided",  # change_ppm, items, p_ppm
     "validation_loss_rose",  # above the base model's
+    "scores_not_finite",  # sides: "base", "adapter" or both
 ]
 
 

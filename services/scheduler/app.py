@@ -32,7 +32,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=13,  # 13: ended jobs are forgotten
+    fold_version=14,  # 14: failed attempts over the whole training
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,

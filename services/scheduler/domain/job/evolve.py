@@ -285,7 +285,7 @@ def _evolve_attempt(job: OpenJob, event: AttemptEvent) -> OpenJob:
                 job,
                 checkpoints=newest_first[: job.hyper.keep_checkpoints],
                 trained_tokens=event.trained_tokens,
-                retries=Retries(oom=job.retries.oom) if further else job.retries,
+                retries=_after_progress(job.retries) if further else job.retries,
             )
         case AttemptEnded():
             return _end_attempt(job, event)
@@ -323,6 +323,11 @@ def _end_attempt(job: OpenJob, event: AttemptEnded) -> OpenJob:
             assert_never(end.result)
 
 
+def _after_progress(retries: Retries) -> Retries:
+    """What counts over the whole training stays."""
+    return Retries(oom=retries.oom, failed=retries.failed)
+
+
 def _count_retry(retries: Retries, end: AttemptEnd) -> Retries:
     if end.outcome == "succeeded":
         return Retries()
@@ -332,11 +337,11 @@ def _count_retry(retries: Retries, end: AttemptEnd) -> Retries:
         return retries
     match end.cause:
         case "oom":
-            return replace(retries, oom=retries.oom + 1)
+            return replace(retries, oom=retries.oom + 1, failed=retries.failed + 1)
         case "bad_node":
-            return replace(retries, bad_node=retries.bad_node + 1)
+            return replace(retries, bad_node=retries.bad_node + 1, failed=retries.failed + 1)
         case "platform" | None:
-            return replace(retries, platform=retries.platform + 1)
+            return replace(retries, platform=retries.platform + 1, failed=retries.failed + 1)
         case "divergence" | "bad_data" | "user" | "budget":
             return retries
         case _:

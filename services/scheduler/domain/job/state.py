@@ -66,12 +66,14 @@ class Retries(Struct, frozen=True, kw_only=True):
     bad_node: the node was at fault.
     platform: Tunery was at fault.
     fruitless: lost or preempted.
+    failed: out of memory, or the node or Tunery was at fault, over the whole training.
     """
 
     oom: int = 0
     bad_node: int = 0
     platform: int = 0
     fruitless: int = 0
+    failed: int = 0
 
 
 class OpenJob(Struct, frozen=True, kw_only=True):

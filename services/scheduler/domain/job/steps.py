@@ -171,8 +171,7 @@ def after_attempt(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
     step = next_step(job, attempt)
     match step:
         case Again():
-            kept = job.checkpoints if step.from_checkpoint else ()
-            return place_attempt(replace(job, hyper=step.hyper, checkpoints=kept), attempt.role)
+            return place_attempt(replace(job, hyper=step.hyper), attempt.role)
         case GiveUp():
             return (_give_up(job, step, attempt.end.detail),)
         case _:
@@ -283,6 +282,8 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         max_length=job.hyper.max_length,
         seed=job.hyper.seed,
         adapter=job.result.adapter,
+        precision=job.hyper.precision,
+        threads=job.hyper.threads,
     )
 
 
