@@ -1,12 +1,11 @@
 """The state of `pool`: nodes, works, the waiting queue, leases that are not closed and free yet."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
 from immutables import Map
 from msgspec import Struct
 
-from schemas.account import Lane
 from schemas.envelope import Reason
 from schemas.node import LeaseSeen, NodeSeen, Seat
 from schemas.pool import (
@@ -23,7 +22,6 @@ from services.scheduler.domain.pool.usage import ChargedHour
 
 # Incarnations of a node remembered so that a late command of a dead agent is recognised.
 INCARNATIONS_REMEMBERED_MAX: Final = 16
-LANES: Final[Mapping[Lane, int]] = {"premium": 0, "standard": 1, "free": 2}
 
 Standing: TypeAlias = Literal["up", "lost", "retired"]
 
@@ -260,12 +258,6 @@ def lease_of(pool: Pool, job_id: str, attempt: int) -> Lease | None:
 def is_described(pool: Pool, job_id: str, work_id: str) -> bool:
     """Whether placements of the job may refer to this work."""
     return any(described.work_id == work_id for described in pool.works.get(job_id, ()))
-
-
-def queue(pool: Pool) -> Iterator[Waiting]:
-    """In the order of service: premium, standard, free; within a lane first come, first served."""
-    ranked = pool.waiting.values()
-    yield from sorted(ranked, key=lambda waiting: (LANES[waiting.placement.lane], waiting.arrival))
 
 
 def free_devices(node: Node, leases: Iterable[Lease]) -> list[int]:

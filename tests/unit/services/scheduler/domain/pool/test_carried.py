@@ -7,6 +7,7 @@ import pytest
 from services.scheduler.domain.pool import carried
 from services.scheduler.domain.pool import decide as pool_decide
 from services.scheduler.domain.pool.carried import planned_pool
+from services.scheduler.domain.pool.placement import plan_pool
 from services.scheduler.domain.pool.planned_pool import PlannedPool
 from services.scheduler.domain.pool.planning.plan import Plan, plan
 from services.scheduler.domain.pool.state import Pool
@@ -48,7 +49,6 @@ def check(pool: Pool, at: int) -> None:
 def compare_plans(monkeypatch: pytest.MonkeyPatch, seed: int, steps: int = 150) -> int:
     """So many plans of a world with faults were the same with a planned pool made anew."""
     count = 0
-    plan_pool = pool_decide.plan_pool
 
     def compared(pool: Pool, at: int) -> Any:
         nonlocal count

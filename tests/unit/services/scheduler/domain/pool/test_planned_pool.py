@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from schemas.reasons import waiting as waiting_reason
 from services.scheduler.domain.pool.planned_pool import (
+    Part,
     PlannedPool,
     job_part,
     lease_part,
@@ -20,7 +21,11 @@ def test_a_part_that_is_put_back_leaves_the_pool_as_it_was() -> None:
     before = replace(pool(GANG), waiting=Map({"ftjob-1": KNOWN}))
     planned, nothing = PlannedPool(before), Pool()
     assert planned.state.capacity.free == {"a": 2, "b": 1}
-    parts = [node_part(nothing, "a"), lease_part(nothing, "2"), job_part(nothing, "ftjob-1")]
+    parts: list[Part] = [
+        node_part(nothing, "a"),
+        lease_part(nothing, "2"),
+        job_part(nothing, "ftjob-1"),
+    ]
     undo = [planned.put(part) for part in parts]
     assert (planned.state.capacity.free, planned.state.running, planned.queued) == (
         {"b": 2},

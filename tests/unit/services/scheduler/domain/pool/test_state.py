@@ -3,14 +3,12 @@
 from immutables import Map
 from msgspec.structs import replace
 
-from schemas.account import Lane
 from schemas.pool import LeaseMember, LeaseRef, NodeDescription, Token
 from schemas.training import WorkDescription, work_id_of
 from services.scheduler.domain.pool.state import (
     Lease,
     Node,
     Pool,
-    Waiting,
     free_devices,
     is_described,
     is_run_by,
@@ -19,7 +17,6 @@ from services.scheduler.domain.pool.state import (
     leases_on,
     member_on,
     open_leases,
-    queue,
 )
 from tests.unit.services.gateway.jobs.job_events import TRAIN, placed
 
@@ -59,20 +56,6 @@ def pool(*leases: Lease) -> Pool:
 
 
 GANG = lease(2, member("a", 0, 2), member("b", 1))
-
-
-def test_the_queue_serves_lanes_first_and_arrivals_within_them() -> None:
-    def waiting(arrival: int, lane: Lane) -> Waiting:
-        return Waiting(placement=replace(PLACEMENT, lane=lane), arrival=arrival)
-
-    order = [
-        waiting(4, "premium"),
-        waiting(1, "standard"),
-        waiting(3, "standard"),
-        waiting(2, "free"),
-    ]
-    shuffled = Map({str(item.arrival): item for item in order})
-    assert list(queue(Pool(waiting=shuffled))) == order
 
 
 def test_devices_are_free_once_their_member_is() -> None:

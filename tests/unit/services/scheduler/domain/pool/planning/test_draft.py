@@ -1,6 +1,7 @@
 """What a pass has decided so far is seen by its next decisions, and by nobody else."""
 
 from services.scheduler.domain.pool.planning.draft import Draft
+from services.scheduler.domain.pool.planning.requests import Kind
 from tests.unit.services.scheduler.domain.pool.planning.clusters import (
     GB,
     HOUR,
@@ -11,7 +12,7 @@ from tests.unit.services.scheduler.domain.pool.planning.clusters import (
 )
 
 AT = 10 * HOUR
-KIND = ("cuda", 24 * GB)
+KIND: Kind = ("cuda", 24 * GB)
 
 
 def test_a_draft_knows_what_has_started_and_who_is_stopped() -> None:
