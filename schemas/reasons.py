@@ -109,7 +109,6 @@ RefusalCode: TypeAlias = Literal[
     "prices_date",  # version: no first day
     "prices_lanes",  # version: unknown lane, or none
     "prices_out_of_range",  # version, limit
-    "prices_of_tokens",  # version: tokens are not billed
     "prices_rate_lane",  # version: a rate of a lane that has no price
     "prices_rate_role",  # version
     "prices_rate_device",  # version

@@ -139,9 +139,6 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "prices_out_of_range": (
         "The prices of the book {version!r} must be between 0 and {limit} millionths."
     ),
-    "prices_of_tokens": (
-        "The price book {version!r} has a price of tokens, which are not billed. Set it to 0."
-    ),
     "prices_rate_lane": (
         "A rate of the price book {version!r} is of a lane that has no price in gpu_hour_micro."
     ),

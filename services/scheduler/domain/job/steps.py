@@ -113,6 +113,7 @@ def _placement(
         memory_bytes=hold.memory_bytes,
         preemptions=job.preemptions,
         start_ms_max=start_ms_max(job.spec.base),
+        max_tokens=hold.tokens if job.spec.price.token_micro_per_million and role == "train" else 0,
     )
 
 
