@@ -18,11 +18,23 @@ import asyncpg
 import uvicorn
 from fastapi import Body, FastAPI, Header, HTTPException
 
+from services.gateway.accounts.tables import KEYS
+from services.gateway.jobs.tables import JOBS
+from services.gateway.views.table import Table
+
 POOL: Final = 8
-KEY: Final = "SELECT * FROM gateway.keys WHERE sha256 = $1 ORDER BY place ASC, id ASC LIMIT 1"
-JOB: Final = (
-    "SELECT * FROM gateway.jobs WHERE tenant = $1 AND id = $2 ORDER BY place ASC, id ASC LIMIT 1"
-)
+
+
+def first_row(table: Table[Any], condition: str) -> str:
+    """The query for the first row that meets a condition, in the order of the gateway's table."""
+    return (
+        f"SELECT * FROM gateway.{table.name} WHERE {condition} "  # noqa: S608  # all is ours
+        f"ORDER BY {table.order} ASC, id ASC LIMIT 1"
+    )
+
+
+KEY: Final = first_row(KEYS, "sha256 = $1")
+JOB: Final = first_row(JOBS, "tenant = $1 AND id = $2")
 TABLE: Final = "CREATE TABLE IF NOT EXISTS public.bare (id text PRIMARY KEY, body text)"
 
 

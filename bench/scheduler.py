@@ -16,19 +16,19 @@ from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 from typing import Any, Final
 
-from services.scheduler.domain.pool.planning.plan import plan
-from services.scheduler.domain.pool.planning.planning_state import PlanningState
-from services.scheduler.domain.pool.planning.policy import PRODUCT
-from services.scheduler.domain.pool.planning.requests import (
+from tunery.cli.simulate.outcome import outcome
+from tunery.cli.simulate.policies import POLICIES
+from tunery.cli.simulate.trace_player import play
+from tunery.cli.simulate.traces import read_trace
+from tunery.plan.scheduling.plan import plan
+from tunery.plan.scheduling.planning_state import PlanningState
+from tunery.plan.scheduling.policy import PRODUCT
+from tunery.plan.scheduling.requests import (
     PlanNode,
     Request,
     RequestClass,
     granted,
 )
-from tunery.cli.simulate.outcome import outcome
-from tunery.cli.simulate.policies import POLICIES
-from tunery.cli.simulate.trace_player import play
-from tunery.cli.simulate.traces import read_trace
 
 NODES, SLOTS = 41, 8
 SCENARIOS: Final = {"C": "philly_C_2w_load61.csv.gz", "B": "philly_B_2w_load80.csv.gz"}

@@ -17,7 +17,13 @@ from schemas.billing import (
 )
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.keys import KeyRotation, KeyTerms
-from schemas.prepaid import GrantPrepaid, PrepaidExpired, PrepaidGranted
+from schemas.prepaid import (
+    GrantPrepaid,
+    PrepaidExpired,
+    PrepaidGranted,
+    PrepaidRevoked,
+    RevokePrepaid,
+)
 from schemas.sealed import Sealed
 from schemas.units import GpuMs, Ms
 
@@ -558,6 +564,7 @@ Command: TypeAlias = (
     | SetBillingTerms
     | AdjustInvoice
     | GrantPrepaid
+    | RevokePrepaid
     | CloseInvoice
     | Tick
 )
@@ -584,6 +591,7 @@ Event: TypeAlias = (
     | CreditNoteIssued
     | PrepaidGranted
     | PrepaidExpired
+    | PrepaidRevoked
     | Rejected
     | Repeated
 )

@@ -15,6 +15,15 @@ class GrantPrepaid(Message):
     credit: PrepaidCredit
 
 
+class RevokePrepaid(Message):
+    """A prepaid credit was recorded by mistake: what is left of it shall pay nothing.
+
+    reference: the credit.
+    """
+
+    reference: str
+
+
 # --- events
 class PrepaidGranted(Message):
     """The tenant has a prepaid credit.
@@ -29,6 +38,17 @@ class PrepaidGranted(Message):
 
 class PrepaidExpired(Message):
     """Nothing is left of a prepaid credit: its last month is closed.
+
+    reference: the credit.
+    amount_micro: that was left.
+    """
+
+    reference: str
+    amount_micro: Micro
+
+
+class PrepaidRevoked(Message):
+    """What was left of a prepaid credit pays nothing any more; what it has paid stays paid.
 
     reference: the credit.
     amount_micro: that was left.

@@ -24,11 +24,15 @@ WaitCode: TypeAlias = Literal[
     "no_node_up",  # no node of the pool is up
     "no_capacity",  # slots: every node that fits is busy
     "gang_too_large",  # slots: more than the pool can ever give
+    "memory_short",  # slots, memory_bytes: no node has memory for so many slots of so much each
     "no_device",  # device, memory_bytes: no node has slots of this kind with so much memory
     "excluded_nodes",  # nodes: all that fit have failed under this job
-    "lane_order",  # others are before it in its lane or in a higher one
+    "lane_order",  # ahead: so many are before it in its lane or in a higher one
     "reservation",  # free slots are reserved for a job before it
-    "topology",  # free slots are not close enough to each other
+    "topology",  # slots: free ones suffice, but not on one node
+    "memory_taken",  # memory_bytes: free slots, and too little of the memory that they share
+    "slots_being_freed",  # slots: other jobs were told to free them for it
+    "next_decision",  # it fits now: the pool's next decision starts it
     "price_class",  # only slots of another price class are free
     "quota",  # its tenant uses all that it may
     "budget",  # its budget is used up until the next period
@@ -126,6 +130,7 @@ RefusalCode: TypeAlias = Literal[
     "currency_of_another",  # currency, own: the tenant's
     "prepaid_exists",  # reference: with another amount, currency or month
     "prepaid_at_most",  # limit
+    "prepaid_missing",  # reference
     "prepaid_reserved",  # reference: it begins like those of invoices below zero
     "prepaid_out_of_range",  # limit, unit_micro: the smallest amount that can be paid
     "prepaid_expired",  # period: its last month

@@ -1,6 +1,7 @@
 """Nouns of training and evaluation: what a process is given, what it keeps, what it hands back."""
 
 import hashlib
+from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -120,6 +121,11 @@ class HyperParameters(Part):
     threads: int = 0
 
 
+# Fields that came after works had ids, with their defaults.
+HYPER_ADDED: Final[Mapping[str, object]] = {"accumulation": 1, "threads": 0}
+EVAL_ADDED: Final[Mapping[str, object]] = {"precision": "auto", "threads": 0}
+
+
 class TrainWork(Part, tag="train"):
     """What a training does, whichever attempt and node it runs in.
 
@@ -234,5 +240,14 @@ class AttemptStart(Part):
 
 
 def work_id_of(work: Work) -> Sha256:
-    """SHA-256 of the work's canonical bytes: JSON with sorted keys."""
-    return hashlib.sha256(msgspec.json.encode(work, order="sorted")).hexdigest()
+    """SHA-256 of the work's canonical bytes: JSON with sorted keys.
+
+    A field that came later counts only where it differs from its default: journals refer to works
+    of before it.
+    """
+    fields = msgspec.to_builtins(work)
+    added = (fields["hyper"], HYPER_ADDED) if "hyper" in fields else (fields, EVAL_ADDED)
+    for name, default in added[1].items():
+        if added[0][name] == default:
+            del added[0][name]
+    return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()

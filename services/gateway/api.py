@@ -26,6 +26,7 @@ from services.gateway.jobs import event_routes as events
 from services.gateway.jobs import node_routes as nodes
 from services.gateway.jobs import plain_routes as plain
 from services.gateway.jobs import preview_routes as preview
+from services.gateway.jobs import queue_routes as queues
 from services.gateway.jobs import routes as jobs
 from services.gateway.jobs import submission_routes as submit
 from services.gateway.jobs.deps import JobDeps
@@ -75,6 +76,7 @@ def routes() -> FastAPI:
         jobs,
         events,
         checkpoints,
+        queues,
         plain,
         models,
         webhooks,

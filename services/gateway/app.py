@@ -10,7 +10,7 @@ from services.gateway.api import create_app
 from services.gateway.files.previews import PreviewProcesses
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.feeds import Feeds
-from services.gateway.jobs.forecasts import Forecasts
+from services.gateway.jobs.queue_reading import Queues
 from services.gateway.jobs.results import results
 from services.gateway.jobs.telemetry import TelemetryReader
 from services.gateway.models.base_folders import LocalBaseFolders
@@ -65,7 +65,7 @@ def deps_of(
         views=views,
         commands=CommandSender(runtime.sender, command_results),
         feeds=Feeds(runtime.store, views, runtime.clock),
-        forecasts=Forecasts(views, runtime.clock),
+        queues=Queues(views, runtime.clock),
         previews=PreviewProcesses(),
         blobs=runtime.blobs,
         seal=runtime.seal,

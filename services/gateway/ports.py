@@ -94,4 +94,4 @@ class Prices(Protocol):
 
 class BaseFolders(Protocol):
     async def read(self, base_id: str, path: str, licence: str) -> Base:
-        """Describe a base model's folder, hashing every byte. Raises ApiError 400."""
+        """Describe a base model's folder, hashing its files. Raises ApiError 400."""

@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 19  # 19: trained tokens of use
+VERSION: Final = 21  # 21: placements and seats; 20: prepaid credits that were revoked
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -30,7 +30,8 @@ TABLES: Final[tuple[Table[Any], ...]] = (
         accounts.DELIVERIES,
     ),
     *(files.FILES, files.DATASETS, files.UPLOADS, files.UPLOAD_PARTS),
-    *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.NODES, jobs.USAGE),
+    *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.USAGE),
+    *(jobs.NODES, jobs.PLACEMENTS, jobs.SEATS),
     *(
         billing.MONTHS,
         billing.ADJUSTMENTS,

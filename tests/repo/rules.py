@@ -77,8 +77,9 @@ PURE_IN_GATEWAY: Final = frozenset(
     {
         *("bodies", "responses", "event_responses", "projection", "tables", "table", "resolve"),
         *("errors", "scopes", "token_bucket", "wording", "names", "preview_tasks", "messages"),
-        *("statuses", "event_ids", "queue_forecast", "plain_bodies", "plain_responses"),
+        *("statuses", "event_ids", "queue_view", "plain_bodies", "plain_responses"),
         *("pool_projection", "cost_responses", "checkpoint_responses", "requested"),
+        *("placement_projection", "queue_responses"),
         "unknown_urls",
     }
 )

@@ -5,13 +5,14 @@ data, benchmarks                 checks of training files, without a server
 file, job, model, base           over the API: training
 tenant, key, webhook             over the API: accounts
 budget, usage, invoice, prices   over the API: money
-node                             over the API: machines
+node, queue                      over the API: machines, and what waits for them
 journal, replay, reconcile       the log: inspect it, rebuild all state from it, compare bills
 demo                             the whole loop, with a killed node
 simulate                         a trace of jobs, played through the planner
 completion                       completion for shells
 _api, _options                   what the commands share
 _billing_terms                   billing terms as names and values
-_job_view, _stack_view, _watch   how jobs and stacks look in a terminal
+_job_view, _queue_view, _stack_view, _watch
+                                 how jobs, queues and stacks look in a terminal
 _verification                    servers and parts that `replay` and `reconcile` compare
 """

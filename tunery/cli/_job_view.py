@@ -1,8 +1,10 @@
 """How a job looks in a terminal: its fields with their names."""
 
+import time
 from typing import Any
 
 from tunery.cli import _api
+from tunery.cli._queue_view import queue_fields
 
 
 def job_fields(job: Any) -> list[tuple[str, Any]]:
@@ -13,8 +15,7 @@ def job_fields(job: Any) -> list[tuple[str, Any]]:
     return [
         ("job", job["id"]),
         ("status", f"{job['status']} ({job['phase']})"),
-        ("waiting", queue.get("reason")),
-        ("position", queue.get("position")),
+        *queue_fields(queue, time.time()),
         ("model", job["model"]),
         ("result", job["fine_tuned_model"]),
         ("node", job["node"]),

@@ -10,6 +10,7 @@ import click
 
 from tunery.cli import _api
 from tunery.cli._job_view import job_fields
+from tunery.cli._queue_view import interval
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -67,7 +68,9 @@ def _line(event: Any) -> "Text":
 def _status(job: Any, losses: Sequence[float]) -> str:
     progress, queue = job["progress"], job["queue"] or {}
     if queue.get("reason"):
-        return f"{job['status']}: {queue['reason']}"
+        starts = interval(queue.get("eta"), queue.get("eta_latest"), time.time())
+        expected = f" Starts {starts}." if starts else ""
+        return f"{job['status']}: {queue['reason']}{expected}"
     if job["phase"] == "running" and progress:
         left = progress["seconds_remaining"]
         loss = f" loss {losses[-1]:.3f} {sparkline(losses)}" if losses else ""

@@ -31,7 +31,8 @@ def add(path: Path, base_id: str | None, licence: str, folders: DataDir, as_json
 
     PATH contains config.json, *.safetensors, the tokenizer and the chat template.
 
-    Every byte is hashed; the folder must be readable for the services and the nodes.
+    Its configuration, weights, tokenizer and template are hashed. Services and nodes must be able
+    to read the folder.
     """
     folder = path.expanduser().resolve()
     with _api.connect(folders) as api:

@@ -9,6 +9,7 @@ import click
 
 from tunery.cli import _api, _options
 from tunery.cli._job_view import job_fields
+from tunery.cli._queue_view import queue_fields
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ Examples:
   tunery job submit --model smollm2-135m-instruct --file file-3f… --set lora.rank=8
   tunery job list
   tunery job show ftjob-91…            its status, cost and verdict
+  tunery job why ftjob-91…             why it waits, for what, until when
   tunery job watch ftjob-91…
   tunery job pause ftjob-91…
   tunery job resume ftjob-91…
@@ -151,6 +153,19 @@ def show(job_id: str, folders: DataDir, as_json: bool) -> None:
     with _api.connect(folders) as api:
         job = api.job(job_id)
     _api.show_one(job, as_json, job_fields(job))
+
+
+@command.command("why")
+@click.argument("job_id")
+@_options.data_dir
+@_options.as_json
+def why(job_id: str, folders: DataDir, as_json: bool) -> None:
+    """Show why a job waits, what lets it go on, and when it is expected to begin."""
+    with _api.connect(folders) as api:
+        explained = api.explain(job_id)
+    fields = queue_fields(explained["queue"], explained["at"]) or [("waiting", "No, it does not.")]
+    head = [("job", explained["job_id"]), ("status", explained["status"])]
+    _api.show_one(explained, as_json, [*head, *fields])
 
 
 @command.command("watch")

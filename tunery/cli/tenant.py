@@ -28,6 +28,7 @@ Examples:
   tunery tenant plan acme --soft-hours 100 --hard-hours 200 --concurrency 4 --next-month
   tunery tenant billing acme terms.json
   tunery tenant prepaid acme --amount 500.00 --reference P-17 --last-month 2027-10
+  tunery tenant revoke-prepaid acme P-17
   tunery tenant suspend acme
   tunery tenant resume acme
   tunery tenant list
@@ -193,6 +194,19 @@ def grant_prepaid(
         ("months", f"{credit['first_month']} to {credit['last_month'] or 'any'}"),
     ]
     _api.show_one(credit, as_json, fields)
+
+
+@command.command("revoke-prepaid")
+@click.argument("tenant")
+@click.argument("reference")
+@_options.data_dir
+@_options.as_json
+def revoke_prepaid(tenant: str, reference: str, folders: DataDir, as_json: bool) -> None:
+    """Take back what is left of the prepaid credit REFERENCE, recorded by mistake."""
+    with _api.connect(folders) as api:
+        credit = api.revoke_prepaid(tenant, reference)
+    revoked = f"{in_units(credit['revoked_micro'])} {credit['currency']}"
+    _api.show_one(credit, as_json, [("reference", credit["id"]), ("revoked", revoked)])
 
 
 def _change(name: str, doc: str, change: "Callable[[Api, str], TenantObject]") -> None:

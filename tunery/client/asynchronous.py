@@ -339,6 +339,14 @@ class AsyncApi:
     async def price_book(self, version: str) -> dict[str, Any]:
         return await self._call("GET", f"/prices/{part(version)}")
 
+    async def explain(self, job_id: str) -> dict[str, Any]:
+        """Why a job waits, what lets it go on, and when it is expected to begin."""
+        return await self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/queue")
+
+    async def queue(self, pool: str = "default") -> dict[str, Any]:
+        """A pool's nodes, leases, waiting jobs, and what is decided next (admin key)."""
+        return await self._call("GET", "/queue", params={"pool": pool})
+
     def nodes(self) -> AsyncIterator[dict[str, Any]]:
         return self._all("/nodes")
 
@@ -450,6 +458,11 @@ class AsyncApi:
     async def grant_prepaid(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Record money that the tenant has paid in advance (admin key)."""
         return await self._call("POST", f"/tenants/{part(tenant)}/prepaid", json=body)
+
+    async def revoke_prepaid(self, tenant: str, reference: str) -> dict[str, Any]:
+        """Take back what is left of a prepaid credit (admin key)."""
+        body = {"reference": reference}
+        return await self._call("POST", f"/tenants/{part(tenant)}/prepaid/revoke", json=body)
 
     async def billing_terms(self, tenant: str | None = None) -> dict[str, Any]:
         """What the tenant's invoices say, and its contract's terms."""

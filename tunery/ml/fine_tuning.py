@@ -1,6 +1,5 @@
 """One attempt at one training run, from verified inputs to a canonical adapter."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -9,16 +8,16 @@ import msgspec
 import torch
 from msgspec.structs import replace
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
 
 from tunery.ml import adapters, checkpoints, device
-from tunery.ml.base import hash_base
 from tunery.ml.durable import digest_file
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import check_packing, label_loss
 from tunery.ml.order import ORDER_VERSION, StepPlan, plan_steps
 from tunery.ml.packed import PackedRows, read_rows
-from tunery.ml.sft import PackedSFT, TrainingRun
+from tunery.ml.sft import VALID_ROWS_MAX, PackedSFT, TrainingRun
+from tunery.runtime.blobs.base_files import default_cache, matches
 from tunery.runtime.blobs.files import file_sha256
 from tunery.work.events import Finished, Preempted, SkippedCandidate, Started
 from tunery.work.exits import ExitCode, WorkError
@@ -88,21 +87,24 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
 
 
 def _check_base(spec: TrainSpec) -> dict[str, Any]:
-    """The base model's configuration, once its files are known to be the ones named."""
+    """The language model's configuration, once its files are known to be the ones named."""
     try:
-        sha256 = hash_base(Path(spec.base_dir))
+        sha256 = matches(Path(spec.base_dir), spec.base_sha256, default_cache())
     except FileNotFoundError as error:
         raise WorkError("bad_node", str(error), "Fetch the base model again.") from error
-    if sha256 != spec.base_sha256:
+    if sha256 is not None:
         message = f"base {spec.base_id}: its files hash to {sha256}, not {spec.base_sha256}"
         raise WorkError("bad_node", message, "Fetch the base model again.")
-    config: dict[str, Any] = json.loads((Path(spec.base_dir) / "config.json").read_text("utf-8"))
+    config: dict[str, Any] = AutoConfig.from_pretrained(spec.base_dir).get_text_config().to_dict()
     return config
 
 
 def _valid_rows(spec: TrainSpec, vocabulary: int) -> PackedRows | None:
-    rows = read_rows(spec.valid_shards, vocabulary=vocabulary) if spec.valid_shards else None
-    return rows if rows is not None and rows.n_labels else None
+    """A sample of the validation split; None when it has no labels."""
+    if not spec.valid_shards:
+        return None
+    rows = read_rows(spec.valid_shards, vocabulary=vocabulary).sample(VALID_ROWS_MAX)
+    return rows if rows.n_labels else None
 
 
 def _check_rows(rows: PackedRows, hyper: Hyper) -> None:

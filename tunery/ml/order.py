@@ -12,6 +12,7 @@ from itertools import accumulate
 from tunery.plan.packing import steps_of_epoch
 
 ORDER_VERSION = 1  # part of the run's fingerprint: another order is another run
+SAMPLE_SEED = 0
 
 
 def row_order(seed: int, epoch: int, n_rows: int) -> list[int]:
@@ -21,6 +22,14 @@ def row_order(seed: int, epoch: int, n_rows: int) -> list[int]:
         return blake2b(f"{ORDER_VERSION}:{seed}:{epoch}:{row}".encode(), digest_size=16).digest()
 
     return sorted(range(n_rows), key=rank)
+
+
+def sample_rows(n_rows: int, size: int) -> list[int]:
+    """At most `size` of range(n_rows), in ascending order: always the same, whatever the rows are.
+
+    Packed rows begin with the longest documents, so the first of them are no sample.
+    """
+    return sorted(row_order(SAMPLE_SEED, 0, n_rows)[:size])
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tunery.ml.order import sample_rows
 from tunery.work.exits import WorkError
 
 IGNORED = -100  # label of a token that carries no loss
@@ -49,6 +50,10 @@ class PackedRows:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def sample(self, size: int) -> "PackedRows":
+        """At most `size` of the rows, chosen by a hash of their numbers."""
+        return PackedRows([self.rows[number] for number in sample_rows(len(self), size)])
 
     def batch(self, indices: Sequence[int]) -> dict[str, Tensor]:
         """`input_ids`, `labels`, `position_ids`, each int64 [rows, longest].

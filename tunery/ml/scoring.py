@@ -16,10 +16,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tunery.ml import choices, device, generation
 from tunery.ml.adapters import WEIGHTS
-from tunery.ml.base import hash_base
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import mean_loss
+from tunery.ml.order import sample_rows
 from tunery.ml.packed import PackedRows, read_rows
+from tunery.runtime.blobs.base_files import default_cache, matches
 from tunery.runtime.blobs.files import file_sha256
 from tunery.work.codec import encode_scores
 from tunery.work.events import Preempted, ScoringFinished, ScoringProgressed, ScoringStarted
@@ -107,8 +108,8 @@ def side(model: Any, name: str) -> Iterator[Any]:
 
 
 def _load(spec: ScoreSpec) -> tuple[Any, Any]:
-    sha256 = hash_base(Path(spec.base_dir))
-    if sha256 != spec.base_sha256:
+    sha256 = matches(Path(spec.base_dir), spec.base_sha256, default_cache())
+    if sha256 is not None:
         message = f"the base's files hash to {sha256}, not {spec.base_sha256}"
         raise WorkError("bad_node", message, "Fetch the base model again.")
     torch_device = device.pick_device()
@@ -233,11 +234,11 @@ def _answers(
 
 
 def _valid_shards(spec: ScoreSpec, model: Any) -> PackedRows | None:
-    """The first rows of the validation split, or None when there are none with labels."""
+    """A sample of the validation split, or None when it has no labels."""
     if not spec.valid_shards:
         return None
-    rows = read_rows(spec.valid_shards, vocabulary=model.config.vocab_size)
-    scored = PackedRows(rows.rows[: spec.valid_rows_max])
+    rows = read_rows(spec.valid_shards, vocabulary=model.config.get_text_config().vocab_size)
+    scored = rows.sample(spec.valid_rows_max)
     return scored if scored.n_labels else None
 
 
@@ -246,7 +247,8 @@ def _valid_rows(spec: ScoreSpec) -> list[ValidRow]:
         return []
     lines = Path(spec.valid_rows).read_bytes().splitlines()
     try:
-        return [msgspec.json.decode(line, type=ValidRow) for line in lines[: spec.generated_max]]
+        chosen = sample_rows(len(lines), spec.generated_max)
+        return [msgspec.json.decode(lines[number], type=ValidRow) for number in chosen]
     except msgspec.MsgspecError as error:
         message = f"{Path(spec.valid_rows).name}: {error}"
         raise WorkError("bad_data", message, "Prepare the dataset again.") from error

@@ -214,7 +214,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             run.events.emit(LossSpiked(step=step, loss=run.loss, message=text))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Emit the loss on the first rows of the validation split."""
+        """Emit the loss on the sample of the validation split."""
         self.control.should_evaluate = False
         run = self.run
         if run.valid is None:

@@ -1,4 +1,4 @@
-"""What a job will need and cost, before it runs: pure arithmetic, integers out.
+"""What a job will need and cost, and when it will run: pure arithmetic, integers out.
 
 * `hyperparameters`: ranges of every hyper-parameter, and the rules that resolve "auto"
 * `micro_batches`: how a step's rows are divided to fit into memory
@@ -8,4 +8,5 @@
 * `price`: price books, and what GPU time and trained tokens cost
 * `refunds`: what is given back, by class of failure
 * `estimate`: all of these for one job
+* `scheduling`: the planner of a pool, and why and until when a job waits; a folder
 """

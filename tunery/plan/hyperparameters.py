@@ -34,6 +34,7 @@ LR_LORA: Final = 10
 LR_LORA_SHORT: Final = 15
 LR_HIDDEN: Final = 2000
 LR_EXPONENT: Final[Mapping[str, float]] = {"llama": 0.781, "qwen": 0.0775}
+LR_EXPONENT_OTHER: Final = LR_EXPONENT["llama"]  # most other families have its architecture
 LR_MIN: Final = 2e-4
 Number: TypeAlias = int | float
 HyperRequest: TypeAlias = Mapping[str, int | float | str | None]
@@ -176,7 +177,7 @@ def _learning_rate_ppb(requested: HyperRequest, base: Base, steps: int | None) -
 
 
 def _auto_learning_rate(base: Base, factor: int) -> float:
-    exponent = LR_EXPONENT.get(base.family, 0.0)
+    exponent = LR_EXPONENT.get(base.family, LR_EXPONENT_OTHER)
     rule = LR_FULL * factor * math.pow(LR_HIDDEN / max(base.hidden_size, 1), exponent)
     return max(rule, LR_MIN)
 

@@ -84,8 +84,9 @@ class PriceBookError(ValueError):
 def load_price_books(contents: Mapping[str, bytes]) -> Mapping[str, PriceBook]:
     """Price books by version, from the contents of files by name.
 
-    Raises PriceBookError for no book, one that cannot be read, or one whose file has another name
-    than its version: invoices find the book of a job by that name.
+    Raises PriceBookError for no book, one that cannot be read, one with a price of something that
+    is not billed, or one whose file has another name than its version: invoices find the book of a
+    job by that name.
     """
     books: dict[str, PriceBook] = {}
     for name in sorted(contents):
@@ -93,6 +94,10 @@ def load_price_books(contents: Mapping[str, bytes]) -> Mapping[str, PriceBook]:
             book = msgspec.json.decode(contents[name], type=PriceBook)
         except msgspec.DecodeError as error:
             raise PriceBookError(f"price book {name} cannot be read: {error}") from error
+        if unbilled := _unknown_fields(contents[name]):
+            raise PriceBookError(
+                f"price book {name} names what is not billed: {', '.join(unbilled)}; remove it"
+            )
         if name != f"{book.version}{SUFFIX}":
             raise PriceBookError(
                 f"price book {name} says version {book.version!r}; "
@@ -102,6 +107,17 @@ def load_price_books(contents: Mapping[str, bytes]) -> Mapping[str, PriceBook]:
     if not books:
         raise PriceBookError(f"there is no price book; add <version>{SUFFIX}")
     return books
+
+
+def _unknown_fields(content: bytes) -> list[str]:
+    """Fields that no book has, such as prices of storage; to ignore one would bill nothing."""
+    book = msgspec.json.decode(content)
+    known = set(PriceBook.__struct_fields__)
+    unknown = sorted(set(book) - known)
+    for number, rate in enumerate(book.get("rates", ())):
+        others = sorted(set(rate) - set(Rate.__struct_fields__))
+        unknown += [f"rates.{number}.{name}" for name in others]
+    return unknown
 
 
 def price_micro(price: Price, time: MicroGpuMs, tokens: Tokens) -> Micro:

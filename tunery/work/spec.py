@@ -77,7 +77,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One attempt at training one adapter.
 
-    base_sha256: hash of the base model's files, see `tunery.ml.base.hash_base`
+    base_sha256: hash of the base model's files, see `tunery.runtime.blobs.base_files`
     train_shards, valid_shards: safetensors files of packed rows
     out_dir: receives the checkpoints `step-NNNNNNNN/` and, at the end, `adapter/`
     resume: checkpoints, newest first; the first that verifies is used

@@ -45,9 +45,9 @@ from schemas.account import (
 from schemas.envelope import Context, Reason, Rejected, Sha256, Tick
 from schemas.ids import DELIVERY, derived_id
 from schemas.model import GLOBAL
-from schemas.prepaid import GrantPrepaid
+from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.reasons import refusing
-from services.billing.domain import plans, statements
+from services.billing.domain import plans, prepaid, statements
 from services.billing.domain.state import (
     DELIVERIES_OPEN_MAX,
     ENDPOINTS_MAX,
@@ -86,6 +86,8 @@ def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]
             return _announce(tenant, command)
         case EndDelivery():
             return _end_delivery(tenant, command)
+        case RevokePrepaid():
+            return prepaid.revoke(tenant.prepaid, command)
         case AdjustInvoice() | CloseInvoice() | GrantPrepaid() | SetBillingTerms():
             return statements.decide(tenant, command, ctx, _currency(state, tenant))
         case Tick():

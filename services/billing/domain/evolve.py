@@ -32,7 +32,7 @@ from schemas.billing import (
     Statement,
 )
 from schemas.envelope import Context, Rejected, Repeated
-from schemas.prepaid import PrepaidExpired, PrepaidGranted
+from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
 from schemas.units import GpuMs
 from services.billing.domain.prepaid import use_up
 from services.billing.domain.state import (
@@ -86,6 +86,7 @@ Changed: TypeAlias = (
     | CreditNoteIssued
     | PrepaidGranted
     | PrepaidExpired
+    | PrepaidRevoked
 )
 
 
@@ -118,7 +119,7 @@ def _evolved(tenant: AccountState, event: Changed, ctx: Context) -> AccountState
             return replace(tenant, billing=event.terms)
         case CreditNoteIssued():
             return _credit_invoice(tenant, event)
-        case PrepaidGranted() | PrepaidExpired():
+        case PrepaidGranted() | PrepaidExpired() | PrepaidRevoked():
             return replace(tenant, prepaid=_prepaid(tenant.prepaid, event))
         case DeliveryDue():
             opened = tenant.deliveries.set(event.delivery_id, event.endpoint_id)
@@ -186,7 +187,7 @@ def _with_adjustment(tenant: AccountState, reference: str, month: str) -> Accoun
 
 
 def _prepaid(
-    balances: Map[str, PrepaidBalance], event: PrepaidGranted | PrepaidExpired
+    balances: Map[str, PrepaidBalance], event: PrepaidGranted | PrepaidExpired | PrepaidRevoked
 ) -> Map[str, PrepaidBalance]:
     if isinstance(event, PrepaidGranted):
         granted = PrepaidBalance(credit=event.credit, first_month=event.first_month)

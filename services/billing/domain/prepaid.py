@@ -16,7 +16,13 @@ from schemas.account import (
 )
 from schemas.billing import Bill, PrepaidCredit, PrepaidUse
 from schemas.envelope import Context, Reason, Rejected
-from schemas.prepaid import GrantPrepaid, PrepaidExpired, PrepaidGranted
+from schemas.prepaid import (
+    GrantPrepaid,
+    PrepaidExpired,
+    PrepaidGranted,
+    PrepaidRevoked,
+    RevokePrepaid,
+)
 from schemas.reasons import refusing
 from schemas.units import Micro
 from services.billing.domain.state import PrepaidBalance
@@ -48,6 +54,21 @@ def grant(
         full = refusing("prepaid_at_most", limit=PREPAID_MAX)
         return (Rejected(code=errors.ILLEGAL_STATE, reason=full),)
     return (PrepaidGranted(credit=credit, first_month=month),)
+
+
+def revoke(balances: Balances, command: RevokePrepaid) -> tuple[Event, ...]:
+    """Takes back what is left of a credit, unless it comes from an invoice below zero."""
+    reference = command.reference
+    balance = balances.get(reference)
+    if balance is None:
+        missing = refusing("prepaid_missing", reference=reference)
+        return (Rejected(code=errors.NOT_FOUND, reason=missing, param="reference"),)
+    if reference.startswith(CARRIED):
+        reserved = refusing("prepaid_reserved", reference=reference)
+        return (Rejected(code=errors.MALFORMED, reason=reserved, param="reference"),)
+    if not balance.left_micro:
+        return ()
+    return (PrepaidRevoked(reference=reference, amount_micro=balance.left_micro),)
 
 
 def pay_bill(bill: Bill, balances: Balances, month: str) -> Bill:

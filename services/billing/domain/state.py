@@ -55,7 +55,9 @@ class IssuedInvoice(Struct, frozen=True, kw_only=True):
 
 
 class PrepaidBalance(Struct, frozen=True, kw_only=True):
-    """A prepaid credit: `first_month`: the first that it may pay; what was used and has expired."""
+    """A prepaid credit: `first_month`: the first that it may pay; what was used, and what has
+    expired or was revoked.
+    """
 
     credit: PrepaidCredit
     first_month: str

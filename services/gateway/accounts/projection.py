@@ -32,7 +32,7 @@ from schemas.envelope import Header, Rejected, Repeated
 from schemas.keys import (
     KeyTerms,
 )
-from schemas.prepaid import PrepaidExpired, PrepaidGranted
+from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
 from services.gateway.accounts.tables import (
     DELIVERIES,
     ENDPOINTS,
@@ -103,6 +103,7 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
             | CreditNoteIssued()
             | PrepaidGranted()
             | PrepaidExpired()
+            | PrepaidRevoked()
             | Rejected()
             | Repeated()
         ):

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from schemas.billing import PrepaidCredit
-from schemas.prepaid import GrantPrepaid
+from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.topics import ACCOUNT
 from services.gateway.accounts.bodies import Reference
 from services.gateway.billing.contract_routes import currency_of
@@ -14,7 +14,7 @@ from services.gateway.billing.contract_terms import Amount, Currency, Month
 from services.gateway.billing.deps import Billed
 from services.gateway.billing.tables import PREPAID, PrepaidRow
 from services.gateway.web.bodies import Body
-from services.gateway.web.deps import Admin, WithDeps
+from services.gateway.web.deps import Admin, Deps, WithDeps
 from services.gateway.web.errors import not_found
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import ListItem, Page, listing, seconds
@@ -35,8 +35,14 @@ class PrepaidRequest(Body):
     )
 
 
+class RevokePrepaidRequest(Body):
+    """Which prepaid credit was recorded by mistake."""
+
+    reference: Reference
+
+
 class PrepaidResponse(ListItem):
-    """`id`: its reference. `amount_micro` is `used_micro`, `expired_micro` and `left_micro`."""
+    """`id`: its reference. `amount_micro` is the sum of the other four amounts."""
 
     id: str
     object: Literal["prepaid_credit"] = "prepaid_credit"
@@ -47,6 +53,7 @@ class PrepaidResponse(ListItem):
     last_month: str | None
     used_micro: int
     expired_micro: int
+    revoked_micro: int
     left_micro: int
 
 
@@ -63,9 +70,24 @@ async def grant_prepaid(
     )
     actor = deps.seal.seal(tenant, admin.key_id)
     await deps.commands.decide(ACCOUNT, tenant, GrantPrepaid(credit=credit), actor=actor)
-    row = await deps.views.first(PREPAID, {"tenant": tenant, "id": body.reference})
+    return await _find(deps, tenant, body.reference)
+
+
+@router.post("/v1/tenants/{tenant}/prepaid/revoke")
+async def revoke_prepaid(
+    tenant: str, body: RevokePrepaidRequest, deps: WithDeps, admin: Admin
+) -> PrepaidResponse:
+    """Take back what is left of a prepaid credit; what it has paid stays paid."""
+    actor = deps.seal.seal(tenant, admin.key_id)
+    command = RevokePrepaid(reference=body.reference)
+    await deps.commands.decide(ACCOUNT, tenant, command, actor=actor)
+    return await _find(deps, tenant, body.reference)
+
+
+async def _find(deps: Deps, tenant: str, reference: str) -> PrepaidResponse:
+    row = await deps.views.first(PREPAID, {"tenant": tenant, "id": reference})
     if row is None:
-        raise not_found("prepaid credit", body.reference, "reference")
+        raise not_found("prepaid credit", reference, "reference")
     return prepaid_response(row)
 
 
@@ -83,7 +105,7 @@ async def list_prepaid(
 
 def prepaid_response(row: PrepaidRow) -> PrepaidResponse:
     """A prepaid credit as it is now."""
-    credit, expired = row.credit, row.expired_micro or 0
+    credit, expired, revoked = row.credit, row.expired_micro or 0, row.revoked_micro or 0
     return PrepaidResponse(
         id=row.id,
         created_at=seconds(row.at),
@@ -91,7 +113,8 @@ def prepaid_response(row: PrepaidRow) -> PrepaidResponse:
         currency=credit.currency,
         first_month=row.first_month,
         last_month=credit.last_month,
-        used_micro=credit.amount_micro - expired - row.left_micro,
+        used_micro=credit.amount_micro - expired - revoked - row.left_micro,
         expired_micro=expired,
+        revoked_micro=revoked,
         left_micro=row.left_micro,
     )

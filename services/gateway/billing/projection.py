@@ -9,7 +9,7 @@ from schemas.account import (
     PeriodEnded,
 )
 from schemas.envelope import Header
-from schemas.prepaid import PrepaidExpired, PrepaidGranted
+from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
 from services.gateway.billing.tables import (
     ADJUSTMENTS,
     BILLING_TERMS,
@@ -56,6 +56,9 @@ def project_bills(header: Header, event: Event) -> tuple[Change, ...]:
         case PrepaidExpired(reference=reference, amount_micro=amount_micro):
             key = {"tenant": tenant, "id": reference}
             return (PREPAID.update(key, left_micro=0, expired_micro=amount_micro),)
+        case PrepaidRevoked(reference=reference, amount_micro=amount_micro):
+            key = {"tenant": tenant, "id": reference}
+            return (PREPAID.update(key, left_micro=0, revoked_micro=amount_micro),)
         case InvoiceAdjusted(period=period, adjustment=adjustment):
             row = AdjustmentRow(
                 tenant=tenant,

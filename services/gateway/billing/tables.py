@@ -40,7 +40,7 @@ class BillingTermsRow(TableRow):
 
 
 class PrepaidRow(TableRow):
-    """A prepaid credit; `id` is its reference. What is neither left nor expired was used."""
+    """A prepaid credit; `id` is its reference. What is not left, expired or revoked was used."""
 
     tenant: str
     at: Ms
@@ -48,6 +48,7 @@ class PrepaidRow(TableRow):
     first_month: str
     left_micro: Micro
     expired_micro: Micro | None = None
+    revoked_micro: Micro | None = None
 
 
 MONTHS: Final = Table("months", MonthRow, key=("tenant", "id"), order="id")

@@ -8,10 +8,12 @@
 * `deps`: dependencies of these routes
 * `bodies`: bodies of requests
 * `responses`, `cost_responses`, `event_responses`, `checkpoint_responses`, `statuses`: responses
-* `tables`, `projection`, `pool_projection`, `messages`: the journals `job` and `pool` as rows
+* `tables`, `projection`, `pool_projection`, `placement_projection`, `messages`: the journals `job`
+  and `pool` as rows
 * `event_ids`: identifiers that sort by time
 * `feeds`, `streams`: server-sent events
 * `telemetry`: steps and log lines as rows
-* `forecasts`, `queue_forecast`: expected starts
+* `queue_view`, `queue_reading`: why jobs wait and until when, by the planner from rows
+* `queue_routes`, `queue_responses`: that of one job, and the whole queue for operators
 * `results`: the metrics of an ended job as a file
 """

@@ -7,15 +7,15 @@ from fastapi import Depends, Request
 
 from services.gateway.files.deps import FileDeps
 from services.gateway.jobs.feeds import Feeds
-from services.gateway.jobs.forecasts import Forecasts
+from services.gateway.jobs.queue_reading import Queues
 
 
 @dataclass(frozen=True)
 class JobDeps(FileDeps):
-    """feeds: streams of job events. forecasts: expected starts of waiting jobs."""
+    """feeds: streams of job events. queues: why jobs wait, and until when."""
 
     feeds: Feeds
-    forecasts: Forecasts
+    queues: Queues
 
 
 def _job_deps(request: Request) -> JobDeps:

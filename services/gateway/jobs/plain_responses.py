@@ -4,7 +4,7 @@ from typing import Literal
 
 from services.gateway.files.names import label
 from services.gateway.files.tables import FileRow
-from services.gateway.jobs.queue_forecast import Outlook
+from services.gateway.jobs.queue_view import Outlook
 from services.gateway.jobs.responses import (
     CostSummaryResponse,
     GateResponse,
@@ -65,8 +65,8 @@ def plain_job_response(
     outlook: Outlook | None,
 ) -> PlainJobResponse:
     """A job. `training`: row of the training file; None when it was deleted."""
-    expected_start = None if outlook is None else outlook.starts_at
     job = job_response(row, unseal, step, outlook)
+    expected_start = None if job.queue is None else job.queue.eta
     base, hyper = row.spec.base, row.spec.hyper
     params = PlainParametersResponse(
         epochs=hyper.n_epochs, batch_size=hyper.batch_size, **training_parameters(hyper)
@@ -86,13 +86,13 @@ def plain_job_response(
         gate=job.gate,
         provenance=job.provenance,
         state=job_state(row.wanted, row.phase, row.outcome),
-        reason=wait_words(row.reason),
+        reason=wait_words(row.reason) if job.queue is None else job.queue.reason,
         base_model=f"{base.base_id}@sha256:{base.sha256}",
         training_file_version=None if training is None else f"sha256:{training.sha256}",
         training_dataset=None if training is None else label(training, unseal),
         params=params,
         suffix=job.user_provided_suffix,
         model=row.model_id,
-        estimated_start=seconds_or_none(row.started_at or expected_start),
+        estimated_start=seconds_or_none(row.started_at) or expected_start,
         estimated_finish=job.estimated_finish,
     )

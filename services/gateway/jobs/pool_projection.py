@@ -1,10 +1,7 @@
-"""`pool` → nodes, and the usage of each job, slice by slice."""
-
-from typing import assert_never
+"""`pool` → nodes, what waits and runs on them, and the usage of each job, slice by slice."""
 
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.node import (
-    BackOffEnded,
     NodeCordoned,
     NodeForgotten,
     NodeJoined,
@@ -13,35 +10,31 @@ from schemas.node import (
     ObservationsDeferred,
 )
 from schemas.pool import (
-    CheckpointAccepted,
     Event,
-    LeaseDraining,
-    LeaseGranted,
-    LeaseKilled,
-    LeaseStarted,
-    MemberFreed,
     NodeLost,
     NodeRegistered,
     NodeRetired,
     NodesObserved,
-    PlacementClosed,
-    PlacementQueued,
     UsageCredited,
     UsageSliced,
     WaitExplained,
-    WorkForgotten,
     WorkKept,
 )
 from schemas.training import LeaseHardware
 from services.gateway.jobs.event_ids import usage_id
-from services.gateway.jobs.tables import JOBS, NODES, USAGE, UsageRow
+from services.gateway.jobs.placement_projection import project_placement
+from services.gateway.jobs.tables import NODES, USAGE, UsageRow
 from tunery.plan.price import billed_lease
 from tunery.runtime.verbs import Change
 
 
 def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
-    """Rows of nodes and of use that follow from one event of `pool`."""
+    """Rows of nodes, of the queue and of use that follow from one event of `pool`."""
     match event:
+        case UsageSliced() | UsageCredited():
+            return (_line(header, event),)
+        case Rejected() | Repeated() | ObservationsDeferred() | WorkKept() | WaitExplained():
+            return ()
         case NodeRegistered():
             return (_node(header, event),)
         case NodeJoined():
@@ -65,36 +58,8 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
                 NODES.update({"id": node.node_id}, state="alive", seen_at=node.last_seen)
                 for node in alive
             )
-        case UsageSliced() | UsageCredited():
-            return (_line(header, event),)
-        case PlacementQueued():
-            return (_queued(event.placement.tenant, event.placement.job_id, header.seq),)
-        case LeaseGranted():
-            return (_queued(event.lease.tenant, event.lease.job_id, None),)
-        case PlacementClosed():
-            return (_queued(event.tenant, event.job_id, None),)
-        case (
-            BackOffEnded()
-            | ObservationsDeferred()
-            | WorkKept()
-            | WorkForgotten()
-            | WaitExplained()
-            | LeaseStarted()
-            | CheckpointAccepted()
-            | LeaseDraining()
-            | LeaseKilled()
-            | MemberFreed()
-            | Rejected()
-            | Repeated()
-        ):
-            return ()
         case _:
-            assert_never(event)
-
-
-def _queued(tenant: str, job_id: str, queue_sequence: int | None) -> Change:
-    """The arrival number of the job's placement in its pool's queue; None: it does not wait."""
-    return JOBS.update({"tenant": tenant, "id": job_id}, queue_sequence=queue_sequence)
+            return project_placement(header, event)
 
 
 def _node(header: Header, event: NodeRegistered) -> Change:

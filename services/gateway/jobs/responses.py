@@ -8,11 +8,12 @@ import msgspec
 from schemas.dataset import BaseTokens
 from schemas.job import Phase, Wanted
 from schemas.model import ScoreSummary, Verdict
+from schemas.reasons import waiting
 from schemas.submission import JobSpec
 from schemas.training import HyperParameters
 from schemas.units import PPM
 from services.gateway.jobs.event_ids import finite
-from services.gateway.jobs.queue_forecast import Outlook
+from services.gateway.jobs.queue_view import Outlook
 from services.gateway.jobs.statuses import JobStatus, job_status
 from services.gateway.jobs.tables import (
     JOBS,
@@ -20,8 +21,21 @@ from services.gateway.jobs.tables import (
     JobRow,
     StepRow,
 )
-from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
-from services.gateway.web.wording import advice_words, failure_words, verdict_words, wait_words
+from services.gateway.web.responses import (
+    ListItem,
+    Response,
+    Unseal,
+    seconds,
+    seconds_or_none,
+    seconds_up,
+)
+from services.gateway.web.wording import (
+    advice_words,
+    failure_words,
+    unblock_words,
+    verdict_words,
+    wait_words,
+)
 from tunery.plan.hyperparameters import resolve
 from tunery.plan.price import job_cost
 from tunery.work.spec import Hyper
@@ -79,12 +93,19 @@ class MethodResponse(Response):
 
 
 class QueueResponse(Response):
-    """`eta`: when it is expected to begin, in epoch seconds."""
+    """Why a job waits. `position`: in its lane, from 1. `jobs_ahead`: in all lanes before it, for
+    slots of its kind. `unblocked_by`: what lets it go on. `eta`, `eta_latest`: between them it is
+    expected to begin, in epoch seconds; null: a person has to do something first.
+    """
 
     position: int | None
     reason: str | None
     code: str | None
     eta: int | None
+    lane: str | None = None
+    jobs_ahead: int | None = None
+    unblocked_by: str | None = None
+    eta_latest: int | None = None
 
 
 class ProgressResponse(Response):
@@ -227,7 +248,7 @@ def job_response(
         lane=row.lane,
         attempt=row.attempt,
         node=row.node_ids[0] if row.node_ids else None,
-        queue=_queue(row, status, outlook),
+        queue=queue_response(row, status, outlook),
         progress=progress,
         cost=_cost(row),
         eval=EvalSettingsResponse(
@@ -306,14 +327,23 @@ def metadata_of(row: JobRow, unseal: Unseal) -> dict[str, str] | None:
         return {}
 
 
-def _queue(row: JobRow, status: JobStatus, outlook: Outlook | None) -> QueueResponse | None:
-    if status not in WAITING:
+def queue_response(row: JobRow, status: JobStatus, outlook: Outlook | None) -> QueueResponse | None:
+    """Why a job waits; None: it does not."""
+    if status not in WAITING and outlook is None:
         return None
+    outlook = outlook or Outlook()
+    reason = outlook.reason or row.reason
+    if reason is None and row.phase == "validating":
+        reason = waiting("file_validation")
     return QueueResponse(
-        position=None if outlook is None else outlook.position,
-        reason=wait_words(row.reason),
-        code=None if row.reason is None else row.reason.code,
-        eta=None if outlook is None else seconds_or_none(outlook.starts_at),
+        position=outlook.position,
+        reason=wait_words(reason),
+        code=None if reason is None else reason.code,
+        eta=seconds_up(outlook.earliest),
+        lane=outlook.lane,
+        jobs_ahead=outlook.ahead,
+        unblocked_by=unblock_words(reason),
+        eta_latest=seconds_up(outlook.latest),
     )
 
 

@@ -16,7 +16,7 @@ from services.gateway.jobs.checkpoint_responses import CheckpointResponse, check
 from services.gateway.jobs.cost_responses import JobCostResponse, cost_response
 from services.gateway.jobs.deps import JobDeps, WithJobDeps
 from services.gateway.jobs.event_ids import step_event_id
-from services.gateway.jobs.queue_forecast import Outlook
+from services.gateway.jobs.queue_view import Outlook
 from services.gateway.jobs.responses import AnswersResponse, JobResponse, job_response, row_at
 from services.gateway.jobs.statuses import LIVE
 from services.gateway.jobs.tables import (
@@ -197,10 +197,9 @@ async def current_job(deps: JobDeps, row: JobRow) -> JobResponse:
 
 
 async def live(deps: JobDeps, row: JobRow) -> tuple[StepRow | None, Outlook | None]:
-    """The newest step of a started job, or the forecast for a waiting one."""
+    """The newest step of a started job, and why a waiting one waits."""
     step = await _newest_step(deps, row) if _has_steps(row) else None
-    waits = row.phase == "queued" and row.wanted == "run"
-    return step, await deps.forecasts.outlook_of(row.id) if waits else None
+    return step, await deps.queues.outlook_of(row)
 
 
 async def _shown_at(deps: JobDeps, row: JobRow, at: Ms) -> JobResponse:

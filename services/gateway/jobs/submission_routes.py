@@ -13,6 +13,7 @@ from services.gateway.jobs.cost_responses import (
     no_estimate_response,
 )
 from services.gateway.jobs.deps import WithJobDeps
+from services.gateway.jobs.queue_view import request_of_new
 from services.gateway.jobs.resolve import Resolved
 from services.gateway.jobs.responses import JobResponse
 from services.gateway.jobs.routes import current_job
@@ -62,8 +63,10 @@ async def estimate_job(
     spec, tokens = resolved.spec, resolved.tokens
     if tokens is None:
         return no_estimate_response(spec, NOT_VALIDATED)
-    starts_at = await deps.forecasts.start_of_new(spec.slots)
-    return estimate_response(spec, estimate(spec, tokens), starts_at)
+    needed = estimate(spec, tokens)
+    new = request_of_new(submission.caller.tenant, spec, needed, deps.clock.now_ms())
+    starts_at = await deps.queues.start_of_new(new, spec.pool)
+    return estimate_response(spec, needed, starts_at)
 
 
 @router.post("/v1/fine_tuning/jobs")

@@ -7,6 +7,7 @@ from schemas.dataset import BaseTokens, Prepared
 from schemas.envelope import Part, Reason
 from schemas.job import JobOutcome, Phase, Wanted
 from schemas.model import Lineage, ScoreSummary
+from schemas.node import Seat
 from schemas.pool import Role
 from schemas.reasons import Failure
 from schemas.sealed import Sealed
@@ -30,10 +31,10 @@ class BudgetHold(Part):
 class JobRow(TableRow):
     """A job as its newest events leave it.
 
-    reason: why it waits. queue_sequence: its place among what waits in its pool, null: it does not
-    wait there. loaded_step: where the newest attempt began. hold: null until the training file is
-    validated. scores: of the evaluation, in object storage. result_file: its metrics as a file.
-    submitted_by: id of the API key.
+    reason: why it waits; what waits in its pool is explained by the queue. loaded_step: where the
+    newest attempt began. hold: null until the training file is validated. scores: of the
+    evaluation, in object storage. result_file: its metrics as a file. submitted_by: id of the API
+    key.
     """
 
     tenant: str
@@ -47,7 +48,6 @@ class JobRow(TableRow):
     wanted: Wanted
     phase: Phase
     reason: Reason | None = None
-    queue_sequence: int | None = None
     node_ids: tuple[str, ...] | None = None
     attempt: int | None = None
     role: Role | None = None
@@ -143,6 +143,52 @@ class NodeRow(TableRow):
         return "joining" if self.joining else "up"
 
 
+class PlacementRow(TableRow):
+    """What a job asked its pool for, from its queueing to its end; `id` is the job's.
+
+    attempt … start_ms_max: as in its `Placement`. sequence: its arrival. bound: slots that others
+    were told to free for it. granted_at: null while it waits. captured_ms: elapsed at its last
+    checkpoint. ends_by: when what was told to end is killed. barred: nodes that its last attempt
+    failed on, until the back-off is over. Between two attempts only that is there.
+    """
+
+    pool: str
+    tenant: str
+    sequence: int
+    attempt: int
+    role: Role
+    lane: Lane
+    slots: int
+    device: Device
+    memory_bytes: int
+    excluded_nodes: tuple[str, ...]
+    submitted_at: Ms
+    p50_ms: Ms
+    p90_ms: Ms
+    preemptions: int
+    start_ms_max: Ms
+    bound: tuple[Seat, ...] | None = None
+    granted_at: Ms | None = None
+    started_at: Ms | None = None
+    captured_ms: Ms | None = None
+    ends_by: Ms | None = None
+    barred: tuple[str, ...] | None = None
+
+
+class SeatRow(TableRow):
+    """Slots of one node that a lease holds, until its agent says that they are free."""
+
+    pool: str
+    tenant: str
+    job_id: str
+    lane: Lane
+    role: Role
+    lease: int
+    node_id: str
+    slots: int
+    granted_at: Ms
+
+
 class UsageRow(TableRow):
     """One line of a job's cost: a slice of usage, or a credit (`billable_gpu_ms` below zero).
 
@@ -217,6 +263,8 @@ CHECKPOINTS: Final = Table(
     indexes=(TableIndex(("tenant", "job_id", "sequence")),),
 )
 NODES: Final = Table("nodes", NodeRow, key=("id",), order="id")
+PLACEMENTS: Final = Table("placements", PlacementRow, key=("pool", "id"), order="sequence")
+SEATS: Final = Table("seats", SeatRow, key=("pool", "id"), order="id")
 USAGE: Final = Table(
     "usage",
     UsageRow,

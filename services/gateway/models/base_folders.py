@@ -1,7 +1,6 @@
-"""Describes a base model's folder: hash of every byte, size, context. No tensors are loaded."""
+"""Describes a base model's folder: hash of its files, size, context. No tensors are loaded."""
 
 import asyncio
-import hashlib
 import json
 import re
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, Final
 
 from schemas.model import Base
 from services.gateway.web.errors import invalid
-from tunery.runtime.blobs.files import file_sha256
+from tunery.runtime.blobs.base_files import hash_base, text_config, weight_files
 
 HEADER_BYTES_MAX: Final = 100 * 1024 * 1024  # the safetensors format's own limit
 FILES_MAX: Final = 10_000
@@ -28,16 +27,15 @@ def describe(base_id: str, folder: Path, licence: str) -> Base:
     if "\0" in str(folder) or not folder.is_absolute():
         raise invalid("path must be absolute", "path")
     try:
-        config = json.loads((folder / "config.json").read_bytes())
-        files = sorted(file for file in folder.rglob("*") if file.is_file())
-        if len(files) > FILES_MAX:
-            raise invalid(f"{folder} has more than {FILES_MAX} files", "path")
-        weights = [file for file in files if file.suffix == ".safetensors"]
+        config = text_config(json.loads((folder / "config.json").read_bytes()))
+        weights = weight_files(folder)
+        if len(weights) > FILES_MAX:
+            raise invalid(f"{folder} has more than {FILES_MAX} files of weights", "path")
         if not weights:
             raise invalid(f"{folder} has no *.safetensors; convert the weights first", "path")
         return Base(
             base_id=base_id,
-            sha256=hash_folder(folder, files),
+            sha256=hash_base(folder),
             path=str(folder),
             parameters=sum(parameters_of(file) for file in weights),
             context_length=_number(config, "max_position_embeddings"),
@@ -51,14 +49,6 @@ def describe(base_id: str, folder: Path, licence: str) -> Base:
         raise invalid(f"{folder} cannot be read: {error.strerror}", "path") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise invalid(f"{folder} is no model folder: {error!r}", "path") from error
-
-
-def hash_folder(folder: Path, files: list[Path]) -> str:
-    """SHA-256 over the sorted (relative name, SHA-256) pairs: the hash that nodes compare."""
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(f"{file.relative_to(folder).as_posix()}\0{file_sha256(file)}\n".encode())
-    return digest.hexdigest()
 
 
 def parameters_of(file: Path) -> int:

@@ -10,6 +10,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from schemas.sealed import Sealed
+from schemas.units import divide_up
 
 #: opens a sealed column; None for None, and for a text that was erased
 Unseal: TypeAlias = Callable[[Sealed | None], str | None]
@@ -48,6 +49,11 @@ def seconds(at_ms: int) -> int:
 
 def seconds_or_none(at_ms: int | None) -> int | None:
     return None if at_ms is None else at_ms // 1000
+
+
+def seconds_up(at_ms: int | None) -> int | None:
+    """A moment that is not over, in seconds: rounded up."""
+    return None if at_ms is None else divide_up(at_ms, 1000)
 
 
 def listing(page: type[Page[T]], data: Sequence[T], has_more: bool) -> Page[T]:

@@ -40,13 +40,41 @@ WAITS: Final[Mapping[WaitCode, str]] = {
     "no_capacity": "Waiting for {slots}: every node that fits is busy.",
     "gang_too_large": "No node of the pool has {slots}. The job waits until one is added.",
     "no_device": "No node of the pool has slots of kind {device} with {memory_bytes} of memory.",
+    "memory_short": "No node of the pool has memory for {slots} of {memory_bytes} each.",
     "excluded_nodes": "Every node that fits has failed under this job.",
-    "lane_order": "Jobs before it in its lane, or in a higher one, come first.",
+    "lane_order": "Waiting behind {ahead} in its lane or in a higher one.",
     "reservation": "Free slots are reserved for a job before it.",
-    "topology": "The free slots are too far from each other for this job.",
+    "topology": "There are {slots} free, but not on one node.",
+    "memory_taken": "Slots are free, but what runs beside them leaves less than {memory_bytes}.",
+    "slots_being_freed": "Other jobs write a checkpoint and free {slots} for it.",
+    "next_decision": "It fits now, and starts with the pool's next decision.",
     "price_class": "Only slots of another price class are free.",
     "quota": "The tenant uses all that it may use at the same time.",
     "budget": "The budget is used up until the next period.",
+}
+# what lets a job go on
+UNBLOCKS: Final[Mapping[WaitCode, str]] = {
+    "file_validation": "The end of the validation; `tunery file show` has its findings.",
+    "inputs_preparation": "The end of the preparation, which takes seconds to minutes.",
+    "inputs_not_ready": "The end of the preparation, which takes seconds to minutes.",
+    "placement": "The pool's next decision.",
+    "paused": "You: resume the job.",
+    "node_preparation": "The node has the base model and the data; it keeps them for later jobs.",
+    "no_node_up": "An operator starts a node, or uncordons one (`tunery node list`).",
+    "no_capacity": "A running job that ends or is stopped.",
+    "gang_too_large": "An operator adds a node with {slots}.",
+    "no_device": "An operator adds a node with such a device.",
+    "memory_short": "An operator adds a node with more memory.",
+    "excluded_nodes": "The end of the back-off of at most 15 minutes, or another node.",
+    "lane_order": "The jobs before it start, and slots become free.",
+    "reservation": "The job with the reservation starts; a shorter job could start before it.",
+    "topology": "Running jobs end until one node has {slots} free.",
+    "memory_taken": "A running job ends on a node that has such slots.",
+    "slots_being_freed": "The other jobs' checkpoints, within minutes.",
+    "next_decision": "The pool's next decision.",
+    "price_class": "A node of its price class becomes free.",
+    "quota": "A job of the tenant ends, or its limit is raised.",
+    "budget": "The next period, or a higher budget.",
 }
 SKIPS: Final[Mapping[SkipCode, str]] = {
     "blob_missing": "a file of it is not in object storage",
@@ -183,6 +211,7 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "reference of its own."
     ),
     "prepaid_at_most": "A tenant has at most {limit} prepaid credits. Some must expire first.",
+    "prepaid_missing": "There is no prepaid credit {reference!r}.",
     "prepaid_reserved": "The reference {reference!r} begins like those of invoices below zero.",
     "prepaid_out_of_range": (
         "A prepaid credit must be above 0, at most {limit} millionths, and whole minor units of "
@@ -436,6 +465,7 @@ PARAMETERS: Final[Mapping[ParameterCode, str]] = {
 #: parameters that are shown in a form of their own
 FORMS: Final[Mapping[str, Callable[[int], str]]] = {
     "slots": lambda slots: f"{slots} slot" + ("" if slots == 1 else "s"),
+    "ahead": lambda jobs: "1 job" if jobs == 1 else f"{jobs} jobs",
     "others": lambda others: f" and {others} more" if others else "",
     "memory_bytes": lambda size: f"{size / 1e9:.1f} GB",
     "errors": lambda errors: f" {errors} errors in all." if errors > 1 else "",
@@ -448,6 +478,11 @@ FORMS: Final[Mapping[str, Callable[[int], str]]] = {
 def wait_words(reason: Reason | None) -> str | None:
     """Why a job waits, or what it does, as a sentence."""
     return None if reason is None else _fill(WAITS, reason)
+
+
+def unblock_words(reason: Reason | None) -> str | None:
+    """What lets a waiting job go on, as a sentence; None: nothing has to happen."""
+    return None if reason is None or reason.code not in UNBLOCKS else _fill(UNBLOCKS, reason)
 
 
 def skip_words(reason: Reason) -> str:

@@ -52,7 +52,7 @@ from schemas.keys import (
     KeyRotation,
     KeyTerms,
 )
-from schemas.prepaid import GrantPrepaid
+from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.units import DAY_MS, HOUR_MS
 from tests.histories.recorder import BEGAN, Recorder
 from tunery.billing.periods import period_of
@@ -220,6 +220,16 @@ def an_invoice_that_is_corrected(story: Recorder) -> None:
     )
     story.when(AdjustInvoice(adjustment=credit, period=ended.period))
     story.when(AdjustInvoice(adjustment=credit, period=ended.period))
+
+
+def a_prepaid_credit_that_is_revoked(story: Recorder) -> None:
+    """Granted by mistake, and taken back; once more changes nothing, another is refused."""
+    tenant(story)
+    credit = PrepaidCredit(reference="P-1", amount_micro=4_000_000, currency="EUR")
+    story.when(GrantPrepaid(credit=credit))
+    story.when(RevokePrepaid(reference="P-1"))
+    story.when(RevokePrepaid(reference="P-1"))
+    story.when(RevokePrepaid(reference="P-2"))
 
 
 def a_contract_with_prepaid_credits(story: Recorder) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from schemas.units import HOUR_MS, Ms
-from services.scheduler.domain.pool.planning.requests import LANES
 from tunery.cli.simulate.trace_player import Played, PlayedJob
+from tunery.plan.scheduling.requests import LANES
 
 # What each lane is promised: the key of its share, and the wait.
 PROMISES: Final[Mapping[str, tuple[str, Ms]]] = {

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from services.scheduler.domain.pool.planning.policy import PRODUCT, Policy
+from tunery.plan.scheduling.policy import PRODUCT, Policy
 
 UNLIMITED: Final = 1_000_000_000
 # One queue of all lanes and tenants, in order of submission, without preemption.

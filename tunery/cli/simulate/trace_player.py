@@ -7,17 +7,17 @@ from time import perf_counter_ns
 from typing import Final
 
 from schemas.units import Ms
-from services.scheduler.domain.pool.planning.plan import Plan, Preemption, Start, plan
-from services.scheduler.domain.pool.planning.planning_state import PlanningState
-from services.scheduler.domain.pool.planning.policy import Policy
-from services.scheduler.domain.pool.planning.requests import (
+from tunery.cli.simulate.traces import TraceJob
+from tunery.plan.scheduling.plan import Plan, Preemption, Start, plan
+from tunery.plan.scheduling.planning_state import PlanningState
+from tunery.plan.scheduling.policy import Policy
+from tunery.plan.scheduling.requests import (
     PlanNode,
     Request,
     RequestClass,
     Seats,
     granted,
 )
-from tunery.cli.simulate.traces import TraceJob
 
 CHECKPOINT_MS: Final[Ms] = 1_800_000  # from one checkpoint of a lease to the next
 # Events of one moment in order: slots are freed before anything is planned.

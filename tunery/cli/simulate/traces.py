@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from schemas.units import Ms
-from services.scheduler.domain.pool.planning.requests import LANES
+from tunery.plan.scheduling.requests import LANES
 
 SECOND_MS: Final = 1_000
 # Fields of a line of the Standard Workload Format, counted from 0.

@@ -18,6 +18,7 @@ from tunery.data.findings.finding import Note
 from tunery.data.tokens import message_marks
 from tunery.data.tokens.chat_renderer import ChatRenderer, Rendered, SpecialTokens
 from tunery.data.tokens.chat_template import TEMPLATE_DAY, Template, TemplateError
+from tunery.runtime.blobs.base_files import text_config
 
 CHARACTER_TOKENS_MAX: Final = 8
 PARSED_MAX: Final = 2  # cached tokenizers; one of 49,000 tokens takes 55 MB
@@ -327,6 +328,6 @@ def context_tokens(base_dir: Path) -> int | None:
 
     Raises `BaseUnusable` when the file cannot be read.
     """
-    config = _read_json(base_dir / "config.json")
+    config = text_config(_read_json(base_dir / "config.json"))
     positions = config.get("max_position_embeddings", config.get("n_positions"))
     return positions if isinstance(positions, int) and positions > 0 else None

@@ -10,7 +10,6 @@ closing     the end of a lease for money
 planned_pool  the pool as the planner sees it
 carried     the planned pool, carried from one state of the pool to the next
 placement   from the pool's state to the planner and back, and why placements wait
-planning    the planner: what starts, who is stopped for whom; a folder
 usage       the money of a lease as arithmetic
 evolve      the fold of the journal
 """

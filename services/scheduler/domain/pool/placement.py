@@ -7,10 +7,10 @@ from schemas.envelope import Reason
 from schemas.pool import LeaseMember, Placement
 from schemas.units import Ms
 from services.scheduler.domain.pool.carried import planned_pool
-from services.scheduler.domain.pool.planning.plan import Plan, plan
-from services.scheduler.domain.pool.planning.planning_state import PlanningState
-from services.scheduler.domain.pool.planning.requests import Seats
 from services.scheduler.domain.pool.state import Lease, Pool, free_devices
+from tunery.plan.scheduling.plan import Plan, plan
+from tunery.plan.scheduling.planning_state import PlanningState
+from tunery.plan.scheduling.requests import Seats
 
 # Explanations are for people. One decision explains this many changes, from the head of the queue;
 # later ones catch up with the next decisions. It keeps a record far below the size limit.

@@ -12,10 +12,11 @@ from schemas.pool import LeaseMember
 from schemas.reasons import waiting as waiting_reason
 from schemas.units import Ms
 from services.scheduler.domain.pool.faults import barred_nodes
-from services.scheduler.domain.pool.planning.capacity import Capacity, suits
-from services.scheduler.domain.pool.planning.planning_state import PlanningState
-from services.scheduler.domain.pool.planning.policy import PRODUCT
-from services.scheduler.domain.pool.planning.requests import (
+from services.scheduler.domain.pool.state import Lease, Pool, Waiting, held_members
+from tunery.plan.scheduling.capacity import Capacity, suits
+from tunery.plan.scheduling.planning_state import PlanningState
+from tunery.plan.scheduling.policy import PRODUCT
+from tunery.plan.scheduling.requests import (
     LANES,
     PlanNode,
     Request,
@@ -23,7 +24,6 @@ from services.scheduler.domain.pool.planning.requests import (
     Running,
     Seats,
 )
-from services.scheduler.domain.pool.state import Lease, Pool, Waiting, held_members
 
 
 class Queued(Struct, frozen=True):

@@ -89,6 +89,8 @@ CAUSES: Final[tuple[FailureCause, ...]] = (
     "user",
     "platform",
 )
+# Jobs that need more memory than any node has, in each of their attempts.
+TOO_LARGE: Final = ("-3", "-8")
 
 
 @dataclass
@@ -467,6 +469,8 @@ class World:
         elif node.broken and self.chaos:
             self.faults["node failed by itself"] += 1
             self._exit(node, attempt, "failed", self.weather.choice(("bad_node", "platform")))
+        elif self.chaos and attempt.grant.job_id.endswith(TOO_LARGE):
+            self._exit(node, attempt, "failed", "oom")
         elif attempt.step < STEPS and self.random.random() < 0.5:
             self._checkpoint(node, attempt)
         elif self.chaos and self.random.random() < 0.15:

@@ -80,6 +80,14 @@ def test_time_above_the_soft_limit_costs_more(price: OveragePrice, amount: int |
     assert added(bill_under(BillingTerms(overage=price), *rows)) == []
 
 
+def test_money_b4_a_late_credit_gives_back_the_list_price_and_no_overage() -> None:
+    terms = BillingTerms(overage=OveragePrice(surcharge_ppm=500_000))
+    late = credit(HOUR_MS, MONTH.first_hour - 1)
+    invoice = bill_under(terms, late, soft_gpu_ms=0)
+    assert (added(invoice), invoice.overage_gpu_ms) == ([], 0)
+    assert invoice.amount_micro == -2_400_000
+
+
 def test_a_month_below_its_minimum_gets_a_line_up_to_it() -> None:
     terms = BillingTerms(discounts=(TENTH,), commitment=MINIMUM)
     invoice = bill_under(terms, row())

@@ -12,7 +12,7 @@ JOB: dict[str, Any] = {
     "fine_tuned_model": None,
     "node": None,
     "progress": None,
-    "queue": {"reason": "waiting for 1 slot", "position": 2},
+    "queue": {"reason": "waiting for 1 slot", "position": 2, "lane": "free"},
     "gate": None,
     "cost": {"amount_micro": 0, "amount_max_micro": 1_600_000, "currency": "EUR"},
     "error": None,
@@ -25,7 +25,8 @@ def shown(job: dict[str, Any]) -> dict[str, Any]:
 
 def test_queued_job_says_what_it_waits_for() -> None:
     fields = shown(JOB)
-    assert (fields["waiting"], fields["position"]) == ("waiting for 1 slot", 2)
+    assert fields["waiting"] == "waiting for 1 slot"
+    assert fields["position"] == "2 in the lane free"
     assert fields["at most"] == "1.6000 EUR"
     assert "loss" not in fields
 

@@ -1,41 +1,9 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tunery.ml.base import gguf_file, hash_base, main
-
-
-@pytest.fixture
-def model_dir(tmp_path: Path) -> Path:
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "model.safetensors").write_bytes(b"weights")
-    return tmp_path
-
-
-def rename(directory: Path) -> None:
-    (directory / "model.safetensors").rename(directory / "other.safetensors")
-
-
-def change(directory: Path) -> None:
-    (directory / "model.safetensors").write_bytes(b"Weights")
-
-
-def add(directory: Path) -> None:
-    (directory / "extra.json").write_text("{}")
-
-
-@pytest.mark.parametrize("alter", [rename, change, add])
-def test_the_hash_covers_names_and_bytes(model_dir: Path, alter: Callable[[Path], None]) -> None:
-    before = hash_base(model_dir)
-    assert hash_base(model_dir) == before
-    alter(model_dir)
-    assert hash_base(model_dir) != before
-
-
-def test_a_directory_that_is_no_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="has no config"):
-        hash_base(tmp_path)
+from tunery.ml.base import gguf_file, main
+from tunery.runtime.blobs.base_files import hash_base
 
 
 def test_the_wheel_has_the_weights() -> None:

@@ -204,7 +204,7 @@ def broken_base(tiny: Path, dest: Path, token: int) -> str:
     """A copy of the model in which one token's embedding is not a number."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from tunery.ml.base import hash_base
+    from tunery.runtime.blobs.base_files import hash_base
 
     model = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())

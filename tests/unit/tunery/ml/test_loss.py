@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tunery.ml.loss import check_packing, label_loss, mean_loss
+from tunery.ml.loss import CHECK_TOKENS_MAX, check_packing, label_loss, mean_loss
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.work.exits import WorkError
 
@@ -97,6 +97,23 @@ def test_contamination_is_refused(
 ) -> None:
     with torch.no_grad(), pytest.raises(WorkError, match="influence each other"):
         check_packing(lambda batch: mistake(model, batch), rows, exact=True)
+
+
+def test_training_m5_long_documents_are_checked_by_their_beginnings(
+    make_shard: Callable[..., Path],
+) -> None:
+    """Two of 1,500 tokens were not checked, and passed."""
+    long = [list(range(100, 1_600)), list(range(100, 1_600))]
+    rows = read_rows([str(make_shard([long]))], vocabulary=2_000)
+    widths: list[int] = []
+
+    def losses(batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        widths.append(batch["input_ids"].shape[1])
+        return torch.full((int((batch["labels"] != -100).sum()),), float(len(widths)))
+
+    with pytest.raises(WorkError, match="influence each other"):
+        check_packing(losses, rows, exact=True)
+    assert widths == [2 * CHECK_TOKENS_MAX, CHECK_TOKENS_MAX, CHECK_TOKENS_MAX]
 
 
 def test_a_model_that_gives_no_numbers_is_named(rows: PackedRows) -> None:

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunery.ml.order import plan_steps, row_order
+from tunery.ml.order import plan_steps, row_order, sample_rows
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 
@@ -32,3 +32,11 @@ def test_committed_tokens_add_up(
     assert plan.tokens_after(plan.total_steps) == plan.tokens_total == n_epochs * sum(row_tokens)
     assert plan.tokens_after(plan.steps_per_epoch) == sum(row_tokens)
     assert all(a < b for a, b in zip(plan.cumulative, plan.cumulative[1:], strict=False))
+
+
+def test_training_m6_a_sample_is_fixed_and_not_the_first_rows() -> None:
+    assert sample_rows(3, 32) == [0, 1, 2]
+    sample = sample_rows(1_000, 32)
+    assert sample == sample_rows(1_000, 32) == sorted(set(sample))
+    assert len(sample) == 32
+    assert sum(row >= 500 for row in sample) in range(8, 25)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tunery.data.tokens.packing import pack
 from tunery.ml.packed import read_rows
 from tunery.work.exits import WorkError
 
@@ -73,3 +74,20 @@ def test_a_missing_tensor_a_damaged_file_and_no_rows_are_named(
         read_rows([str(path)], vocabulary=VOCABULARY)
     with pytest.raises(WorkError, match="holds no rows"):
         read_rows([], vocabulary=VOCABULARY)
+
+
+def test_training_m6_a_sample_has_documents_of_all_lengths(
+    make_shard: Callable[..., Path],
+) -> None:
+    """Rows are packed with the longest documents first, so the first rows have only these."""
+    lengths = [2 + number % 99 for number in range(990)]
+    packed = pack(lengths, 100).rows()
+    path = make_shard([[list(range(1, lengths[n] + 1)) for n in row] for row in packed])
+    rows = read_rows([str(path)], vocabulary=VOCABULARY)
+    everything = sum(lengths) / len(lengths)
+    sample = rows.sample(32)
+    mean = sum(sample.row_tokens) / sample.n_sequences
+    assert len(sample) == 32
+    assert abs(mean - everything) < 15
+    assert sum(rows.row_tokens[:32]) / sum(len(row.lengths) for row in rows.rows[:32]) > 70
+    assert rows.sample(10_000).row_tokens == rows.row_tokens

@@ -99,3 +99,19 @@ def test_no_multiplier_leads_out_of_the_range_of_learning_rates(hidden: int, cou
     assert hyper.learning_rate_ppb <= RANGES["learning_rate"][1] * 1e9
     (problem,) = problems({"learning_rate_multiplier": most + 0.01}, base)
     assert (problem.reason.params["low"], problem.reason.params["high"]) == ("0.01", str(most))
+
+
+@pytest.mark.parametrize(
+    ("family", "hidden", "rate_ppb"),
+    [
+        ("mistral", 4096, 286_000),
+        ("gemma", 3584, 317_000),
+        ("phi", 12_288, 200_000),
+        ("qwen", 4096, 473_000),
+    ],
+)
+def test_training_m15_the_learning_rate_of_any_family_falls_with_its_width(
+    family: str, hidden: int, rate_ppb: int
+) -> None:
+    base = msgspec.structs.replace(SMOL, family=family, hidden_size=hidden)
+    assert resolve(None, base, None, 1)[0].learning_rate_ppb == pytest.approx(rate_ppb, rel=0.02)

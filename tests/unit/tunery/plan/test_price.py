@@ -47,6 +47,18 @@ def test_a_price_book_is_read_and_checked() -> None:
             "1.json cannot be read.*gpu_hour_micro",
         ),
         ({"2027-01.json": msgspec.json.encode(BOOK)}, r"rename it to 2026-11\.json"),
+        (
+            {"2026-11.json": msgspec.json.encode(BOOK | {"storage_micro_per_gb_month": 1})},
+            "2026-11.json names what is not billed: storage_micro_per_gb_month; remove it",
+        ),
+        (
+            {
+                "2026-11.json": msgspec.json.encode(
+                    BOOK | {"rates": [{"lane": "premium", "gpu_hour_micro": 1, "tiers": []}]}
+                )
+            },
+            r"names what is not billed: rates\.0\.tiers",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_price_book_is_named(contents: dict[str, bytes], words: str) -> None:

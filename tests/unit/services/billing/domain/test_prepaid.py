@@ -12,7 +12,13 @@ from schemas.account import (
 from schemas.billing import Bill, PrepaidCredit, PrepaidUse, Statement
 from schemas.envelope import Rejected, Tick
 from schemas.model import GLOBAL
-from schemas.prepaid import GrantPrepaid, PrepaidExpired, PrepaidGranted
+from schemas.prepaid import (
+    GrantPrepaid,
+    PrepaidExpired,
+    PrepaidGranted,
+    PrepaidRevoked,
+    RevokePrepaid,
+)
 from schemas.units import Micro
 from services.billing.domain import prepaid
 from services.billing.domain.state import PrepaidBalance
@@ -134,3 +140,22 @@ def test_a_reference_is_used_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepaid, "PREPAID_MAX", 1)
     second = GrantPrepaid(credit=replace(CREDIT, reference="P-2"))
     assert of(decider.when(second), Rejected).reason.code == "prepaid_at_most"
+
+
+def test_what_is_left_of_a_revoked_credit_pays_nothing_and_its_reference_stays_used() -> None:
+    decider = granted(tenant(), CREDIT)
+    closed(decider, total(4_000_000))
+    revoked = decider.when(RevokePrepaid(reference="P-1"))
+    assert revoked == (PrepaidRevoked(reference="P-1", amount_micro=6_000_000),)
+    assert decider.when(RevokePrepaid(reference="P-1")) == ()
+    assert (left(decider), balances(decider)["P-1"].used_micro) == ({"P-1": 0}, 4_000_000)
+    assert decider.when(GrantPrepaid(credit=CREDIT)) == ()
+    assert of(decider.when(RevokePrepaid(reference="P-9")), Rejected).code == errors.NOT_FOUND
+
+
+def test_what_was_carried_forward_is_not_revoked() -> None:
+    decider = tenant()
+    closed(decider, total(-4_000_000))
+    (reference,) = balances(decider)
+    refused = of(decider.when(RevokePrepaid(reference=reference)), Rejected)
+    assert (refused.code, refused.param) == (errors.MALFORMED, "reference")

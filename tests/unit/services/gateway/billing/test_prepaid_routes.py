@@ -41,3 +41,17 @@ async def test_a_wrong_credit_is_named(
     answer = await api.api.post(path, json={**BODY, **change})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
     assert (await client.get("/v1/billing/prepaid")).json()["data"] == []
+
+
+async def test_an_operator_revokes_what_is_left_of_a_wrong_credit(api: ControlPlane) -> None:
+    client = await api.tenant()
+    path = f"/v1/tenants/{client.headers['x-tenant']}/prepaid"
+    await api.api.post(path, json=BODY)
+    revoked = await api.api.post(f"{path}/revoke", json={"reference": "P-1"})
+    assert revoked.status_code == 200, revoked.text
+    (shown,) = (await client.get("/v1/billing/prepaid")).json()["data"]
+    assert shown == revoked.json()
+    assert (shown["left_micro"], shown["used_micro"], shown["revoked_micro"]) == (0, 0, 500_000_000)
+    missing = await api.api.post(f"{path}/revoke", json={"reference": "P-2"})
+    assert (missing.status_code, missing.json()["error"]["param"]) == (404, "reference")
+    assert (await client.post(f"{path}/revoke", json={"reference": "P-1"})).status_code == 403

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from schemas.job import PhaseSet
 from schemas.reasons import waiting
 from services.gateway.jobs.plain_responses import PlainJobResponse, plain_job_response
-from services.gateway.jobs.queue_forecast import Outlook
+from services.gateway.jobs.queue_view import Outlook
 from services.gateway.jobs.tables import JOBS, JobRow
 from tests.unit.services.gateway.control_plane import BASE
 from tests.unit.services.gateway.jobs.job_events import JOB, SPEC, SUBMITTED
@@ -41,7 +41,7 @@ def test_the_named_version_of_the_training_file_is_shown() -> None:
 
 
 def test_the_start_is_expected_until_it_is_known() -> None:
-    outlook = Outlook(position=1, starts_at=9_000)
+    outlook = Outlook(position=1, earliest=9_000)
     assert shown().estimated_start is None
     assert shown(outlook=outlook).estimated_start == 9
     assert shown(replace(ROW, started_at=4_000), outlook).estimated_start == 4

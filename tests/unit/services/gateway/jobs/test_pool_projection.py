@@ -4,22 +4,16 @@ from msgspec.structs import replace
 
 from schemas.node import NodeSeen
 from schemas.pool import (
-    AttemptEnd,
-    LeaseGranted,
     LeaseRef,
     NodeDescription,
     NodeLost,
     NodeRegistered,
     NodesObserved,
-    PlacementClosed,
-    PlacementQueued,
     Token,
     UsageCredited,
     UsageSliced,
 )
-from schemas.reasons import ending
-from services.gateway.jobs.tables import JOBS, NODES, USAGE
-from tests.unit.services.gateway.jobs.job_events import JOB, SUBMITTED, placed
+from services.gateway.jobs.tables import NODES, USAGE
 from tests.unit.services.gateway.view_rows import folded, only, rows
 
 LEASE = LeaseRef(
@@ -72,18 +66,3 @@ def test_lost_node_that_is_observed_again_is_alive() -> None:
     assert only(folded("pool", REGISTERED, lost, back), NODES).state == "alive"
     silent = NodesObserved(seen=(replace(seen, silent=True),))
     assert only(folded("pool", REGISTERED, lost, silent), NODES).state == "lost"
-
-
-def test_a_waiting_placement_has_its_place_in_the_queue_until_it_is_granted_or_closed() -> None:
-    placement = placed(1).placement
-    queued = PlacementQueued(placement=placement)
-    lease = replace(LEASE, job_id=JOB)
-    granted = LeaseGranted(lease=lease, members=())
-    end = AttemptEnd(outcome="not_started", ended_by="tenant", reason=ending("cancelled"))
-    closed = PlacementClosed(tenant="acme", job_id=JOB, attempt=1, role="train", end=end)
-    job = folded("job", SUBMITTED)
-    waiting = folded("pool", queued, key="default", records=job)
-    assert only(waiting, JOBS).queue_sequence is not None
-    for event in (granted, closed):
-        gone = folded("pool", queued, event, key="default", records=folded("job", SUBMITTED))
-        assert only(gone, JOBS).queue_sequence is None

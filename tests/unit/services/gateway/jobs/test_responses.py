@@ -8,7 +8,7 @@ from schemas.envelope import Reason
 from schemas.job import JobEnded, PhaseSet, WaitNoted
 from schemas.reasons import Failure, failing, waiting
 from schemas.sealed import Sealed
-from services.gateway.jobs.queue_forecast import Outlook
+from services.gateway.jobs.queue_view import Outlook
 from services.gateway.jobs.responses import gate_response, job_response, metadata_of, row_at
 from services.gateway.jobs.tables import JOB_EVENTS, JOBS, JobChangeRow, JobRow, StepRow
 from services.gateway.web.wording import FAILURES
@@ -59,7 +59,7 @@ def test_a_wait_has_reason_and_position_until_the_phase_changes() -> None:
         PhaseSet(job_id=JOB, phase="queued", reason=waiting("placement")),
         WaitNoted(job_id=JOB, reason=waiting("no_capacity", slots=2)),
     )
-    outlook = Outlook(position=3, starts_at=5_000)
+    outlook = Outlook(position=3, earliest=4_001, latest=9_000)
     job = job_response(only(folded("job", *waits), JOBS), unseal, None, outlook)
     assert job.queue is not None
     assert (job.queue.position, job.queue.code, job.queue.eta) == (3, "no_capacity", 5)

@@ -7,7 +7,7 @@ import pytest
 
 from services.gateway.models.base_folders import describe
 from services.gateway.web.errors import ApiError
-from tunery.ml.base import hash_base
+from tunery.runtime.blobs.base_files import hash_base
 
 
 def a_base(folder: Path, **config: object) -> Path:
@@ -57,3 +57,23 @@ def test_what_is_wrong_with_a_folder_is_named(tmp_path: Path) -> None:
         assert message in caught.value.message
     with pytest.raises(ApiError, match="absolute"):
         describe("b", Path("relative"), "mit")
+
+
+def test_training_m14_multi_modal_models_keep_their_sizes_in_text_config(tmp_path: Path) -> None:
+    inner = {"model_type": "gemma3_text", "max_position_embeddings": 4096, "hidden_size": 16}
+    folder = a_base(tmp_path / "shell", model_type="gemma3", text_config=inner)
+    config = json.loads((folder / "config.json").read_text())
+    for key in ("max_position_embeddings", "hidden_size"):
+        del config[key]
+    (folder / "config.json").write_text(json.dumps(config))
+    base = describe("b", folder, "gemma")
+    assert (base.context_length, base.hidden_size, base.family) == (4096, 16, "gemma")
+
+
+def test_training_m13_other_files_of_a_download_do_not_count(tmp_path: Path) -> None:
+    folder = a_base(tmp_path / "b")
+    before = describe("b", folder, "mit")
+    (folder / "original").mkdir()
+    (folder / "original" / "consolidated.safetensors").write_bytes(b"no header")
+    (folder / "README.md").write_text("read me")
+    assert describe("b", folder, "mit") == before

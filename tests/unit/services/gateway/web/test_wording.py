@@ -1,6 +1,8 @@
 """Every code has its words, and a code without words is shown as it is."""
 
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from string import Formatter
 from typing import Any, get_args
 
@@ -32,6 +34,7 @@ from services.gateway.web.wording import (
     PARAMETERS,
     REFUSALS,
     SKIPS,
+    UNBLOCKS,
     VERDICTS,
     WAITS,
     advice_words,
@@ -42,6 +45,7 @@ from services.gateway.web.wording import (
     parameter_words,
     refusal_words,
     skip_words,
+    unblock_words,
     verdict_words,
     wait_words,
 )
@@ -204,3 +208,16 @@ def test_a_wrong_hyper_parameter_names_its_range() -> None:
     assert dropout == 'dropout must be a number from 0 to 0.9, or "auto"; it is 2.5'
     assert speed.startswith("unknown hyper-parameter; known: n_epochs, ")
     assert precision == "precision must be one of auto, bf16, fp32"
+
+
+def test_every_wait_is_in_the_guide_and_says_what_ends_it() -> None:
+    guide = Path(__file__).parents[5] / "docs" / "how-to" / "why-a-job-waits.md"
+    rows = [line for line in guide.read_text().splitlines() if line.startswith("| `")]
+    assert {code for row in rows for code in re.findall(r"`(\w+)`", row.split("|")[1])} == {*WAITS}
+    ends_itself = {"draining", "scoring", "judging", "publishing"}
+    assert {*WAITS} - {*UNBLOCKS} == ends_itself
+    assert unblock_words(waiting("topology", slots=2)) == (
+        "Running jobs end until one node has 2 slots free."
+    )
+    assert unblock_words(waiting("judging")) is None
+    assert unblock_words(None) is None

@@ -159,7 +159,7 @@ async def node(
         program = ScriptProgram(grant, tools, chosen, script(grant))
         return LeaseAttempt(grant, tools, program, folder / str(grant.token.lease))
 
-    agent = NodeAgent(runtime, chosen, launcher, Hardware("cpu", 1 << 30), attempt)
+    agent = NodeAgent(runtime, chosen, launcher, Hardware("cpu", 8 << 30), attempt)
     owner_runtime = world.runtime("scheduler")
     owner = AggregateHost(owner_runtime, POOLS)
     watcher = Watcher(owner_runtime, TTL_MS, POLL_MS, IDLE_MS_MAX)

@@ -1,7 +1,7 @@
 """The product's policy is one of those that can be played."""
 
-from services.scheduler.domain.pool.planning.policy import PRODUCT
 from tunery.cli.simulate.policies import POLICIES
+from tunery.plan.scheduling.policy import PRODUCT
 
 
 def test_tunery_plays_the_products_own_policy_and_baselines_stop_nobody() -> None:

@@ -9,12 +9,12 @@ from services.scheduler.domain.pool import decide as pool_decide
 from services.scheduler.domain.pool.carried import planned_pool
 from services.scheduler.domain.pool.placement import plan_pool
 from services.scheduler.domain.pool.planned_pool import PlannedPool
-from services.scheduler.domain.pool.planning.plan import Plan, plan
 from services.scheduler.domain.pool.state import Pool
 from simulator.control_plane.samples import POOL, request
 from simulator.control_plane.samples import node as register
 from tests.unit.services.scheduler.domain.pool.test_decide import pool as empty
 from tests.unit.services.scheduler.world import World
+from tunery.plan.scheduling.plan import Plan, plan
 from tunery.runtime.journal.codec import canonical
 
 EVERYTHING = 1_000_000

@@ -17,7 +17,6 @@ from services.scheduler.domain.pool.placement import (
     plan_explanations,
     plan_pool,
 )
-from services.scheduler.domain.pool.planning.policy import PRODUCT
 from services.scheduler.domain.pool.state import Node, Pool, Waiting
 from simulator.control_plane.samples import MINUTE, checkpoint, request
 from simulator.control_plane.samples import node as register
@@ -32,6 +31,7 @@ from tests.unit.services.scheduler.domain.pool.test_decide import (
 from tests.unit.services.scheduler.domain.pool.test_decide import pool as empty
 from tests.unit.services.scheduler.domain.pool.test_state import GANG, PLACEMENT, node, pool
 from tests.unit.services.scheduler.fold import of
+from tunery.plan.scheduling.policy import PRODUCT
 
 AT = 1_000
 GB = 1_000_000_000

@@ -1,0 +1,138 @@
+"""`pool` → what waits in its queue, and what its leases hold."""
+
+from typing import TypeAlias, assert_never
+
+from schemas.envelope import Header
+from schemas.node import BackOffEnded
+from schemas.pool import (
+    CheckpointAccepted,
+    LeaseDraining,
+    LeaseGranted,
+    LeaseKilled,
+    LeaseMember,
+    LeaseRef,
+    LeaseStarted,
+    MemberFreed,
+    Placement,
+    PlacementClosed,
+    PlacementQueued,
+    WorkForgotten,
+)
+from schemas.training import FailureCause
+from services.gateway.jobs.tables import PLACEMENTS, SEATS, SeatRow
+from tunery.runtime.verbs import Change
+
+PlacementEvent: TypeAlias = (
+    BackOffEnded
+    | PlacementQueued
+    | LeaseGranted
+    | LeaseStarted
+    | CheckpointAccepted
+    | LeaseDraining
+    | LeaseKilled
+    | PlacementClosed
+    | MemberFreed
+    | WorkForgotten
+)
+# What speaks against the nodes of an attempt: the job keeps away from them for a while.
+FAULTS_OF_NODES: tuple[FailureCause | None, ...] = ("bad_node", "platform", None)
+
+
+def project_placement(header: Header, event: PlacementEvent) -> tuple[Change, ...]:
+    """Rows of the queue and of leases that follow from one event of `pool`."""
+    match event:
+        case PlacementQueued():
+            return (_queued(header, event.placement),)
+        case LeaseGranted():
+            granted = _set(header, event.lease.job_id, granted_at=header.at, bound=None)
+            seats = (_seat(header, event.lease, member) for member in event.members)
+            return (granted, *seats)
+        case LeaseStarted():
+            return (_set(header, event.lease.job_id, started_at=header.at),)
+        case CheckpointAccepted():
+            captured_ms = event.checkpoint.captured_ms
+            return (_set(header, event.lease.job_id, captured_ms=captured_ms),)
+        case LeaseDraining():
+            return _draining(header, event)
+        case LeaseKilled():
+            return (_set(header, event.lease.job_id, ends_by=header.at),)
+        case PlacementClosed():
+            return (_closed(header, event),)
+        case MemberFreed():
+            seat = seat_id(event.lease.token.lease, event.node_id)
+            return (SEATS.delete({"pool": header.key, "id": seat}),)
+        case BackOffEnded():
+            return (_set(header, event.job_id, barred=None),)
+        case WorkForgotten():
+            return (PLACEMENTS.delete({"pool": header.key, "id": event.job_id}),)
+        case _:
+            assert_never(event)
+
+
+def seat_id(lease: int, node_id: str) -> str:
+    """The id of the row of a lease's slots on one node."""
+    return f"{lease:012d}/{node_id}"
+
+
+def _set(header: Header, job_id: str, **values: object) -> Change:
+    return PLACEMENTS.update({"pool": header.key, "id": job_id}, **values)
+
+
+def _queued(header: Header, placement: Placement) -> Change:
+    """A new attempt: all is as it asks for, but what its last one said of its nodes."""
+    return _set(
+        header,
+        placement.job_id,
+        tenant=placement.tenant,
+        sequence=header.seq,
+        attempt=placement.attempt,
+        role=placement.role,
+        lane=placement.lane,
+        slots=placement.slots,
+        device=placement.device,
+        memory_bytes=placement.memory_bytes,
+        excluded_nodes=placement.excluded_nodes,
+        submitted_at=placement.first_submitted_at,
+        p50_ms=placement.p50_ms,
+        p90_ms=placement.p90_ms,
+        preemptions=placement.preemptions,
+        start_ms_max=placement.start_ms_max,
+        bound=None,
+        granted_at=None,
+        started_at=None,
+        captured_ms=None,
+        ends_by=None,
+    )
+
+
+def _seat(header: Header, lease: LeaseRef, member: LeaseMember) -> Change:
+    return SEATS.insert(
+        SeatRow(
+            pool=header.key,
+            id=seat_id(lease.token.lease, member.node_id),
+            tenant=lease.tenant,
+            job_id=lease.job_id,
+            lane=lease.lane,
+            role=lease.role,
+            lease=lease.token.lease,
+            node_id=member.node_id,
+            slots=member.slots,
+            granted_at=header.at,
+        )
+    )
+
+
+def _draining(header: Header, event: LeaseDraining) -> tuple[Change, ...]:
+    """The notice is out; where it makes way for another placement, that one has seats now."""
+    notified = _set(header, event.lease.job_id, ends_by=event.deadline)
+    if event.beneficiary is None:
+        return (notified,)
+    return (notified, _set(header, event.beneficiary.job_id, bound=event.beneficiary.seats))
+
+
+def _closed(header: Header, event: PlacementClosed) -> Change:
+    """The attempt has ended. Nodes that it failed on are remembered until its back-off is over."""
+    end = event.end
+    if end.outcome == "failed" and end.cause in FAULTS_OF_NODES and end.node_ids:
+        return _set(header, event.job_id, attempt=None, barred=end.node_ids)
+    return PLACEMENTS.delete({"pool": header.key, "id": event.job_id})

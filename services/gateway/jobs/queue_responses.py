@@ -1,0 +1,211 @@
+"""Why one job waits, for its tenant; and the whole queue of a pool, for operators."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from schemas.training import Device
+from schemas.units import Ms
+from services.gateway.jobs.queue_view import QueueRows, QueueView, lease_name, not_before
+from services.gateway.jobs.responses import QueueResponse
+from services.gateway.jobs.statuses import JobStatus
+from services.gateway.jobs.tables import NodeRow, NodeStatus, SeatRow
+from services.gateway.web.responses import Response, seconds, seconds_or_none, seconds_up
+from services.gateway.web.wording import unblock_words, wait_words
+from tunery.plan.scheduling.expectations import expected_end
+from tunery.plan.scheduling.explanation import Explanation
+from tunery.plan.scheduling.requests import LANES, Seats
+
+
+class JobQueueResponse(Response):
+    """Why a job waits. `queue` is null when it does not."""
+
+    object: Literal["fine_tuning.job.queue"] = "fine_tuning.job.queue"
+    job_id: str
+    status: JobStatus
+    at: int
+    queue: QueueResponse | None
+
+
+class QueuedNodeResponse(Response):
+    """A node and its slots. Only those of a node that is `up` can be given to jobs."""
+
+    id: str
+    status: NodeStatus
+    device: Device
+    slots: int
+    free: int
+
+
+class QueuedLeaseResponse(Response):
+    """What holds slots. `ends`: when they are expected to be free. `ends_by`: it was told to end.
+
+    Both are null for a lease that has ended and has not freed its slots yet.
+    """
+
+    lease: int
+    job_id: str
+    tenant: str
+    role: str
+    lane: str
+    nodes: list[str]
+    slots: int
+    granted_at: int
+    started_at: int | None
+    ends: int | None
+    ends_by: int | None
+
+
+class QueuedJobResponse(QueueResponse):
+    """What waits, with the fields of its job's `queue`."""
+
+    job_id: str
+    tenant: str
+    slots: int
+    submitted_at: int
+
+
+class SeatResponse(Response):
+    node: str
+    slots: int
+
+
+class NextStartResponse(Response):
+    job_id: str
+    seats: list[SeatResponse]
+
+
+class NextPreemptionResponse(Response):
+    """`stops`: jobs that are told to end, so that the job has its seats."""
+
+    job_id: str
+    stops: list[str]
+    seats: list[SeatResponse]
+
+
+class NextReservationResponse(Response):
+    """The first job that does not fit: where and when it is expected to."""
+
+    job_id: str
+    at: int
+    seats: list[SeatResponse]
+
+
+class NextDecisionsResponse(Response):
+    """What the pool would decide now."""
+
+    starts: list[NextStartResponse]
+    preemptions: list[NextPreemptionResponse]
+    reservation: NextReservationResponse | None
+
+
+class PoolQueueResponse(Response):
+    """A pool's nodes, what holds their slots, what waits in order of service, and what is next."""
+
+    object: Literal["queue"] = "queue"
+    pool: str
+    at: int
+    nodes: list[QueuedNodeResponse]
+    leases: list[QueuedLeaseResponse]
+    waiting: list[QueuedJobResponse]
+    next: NextDecisionsResponse
+
+
+def pool_queue_response(pool: str, rows: QueueRows, view: QueueView, now: Ms) -> PoolQueueResponse:
+    """The whole queue of a pool. It names tenants and jobs: it is for operators."""
+    by_lease: dict[int, list[SeatRow]] = {}
+    for seat in rows.seats:
+        by_lease.setdefault(seat.lease, []).append(seat)
+    return PoolQueueResponse(
+        pool=pool,
+        at=seconds(now),
+        nodes=[_node(row, rows.seats) for row in rows.nodes],
+        leases=[_lease(seats, rows, view, now) for _, seats in sorted(by_lease.items())],
+        waiting=[_waiting(each, rows, now) for each in view.explained.explanations.values()],
+        next=_next_decisions(rows, view, now),
+    )
+
+
+def _node(row: NodeRow, seats: Iterable[SeatRow]) -> QueuedNodeResponse:
+    held = sum(seat.slots for seat in seats if seat.node_id == row.id)
+    return QueuedNodeResponse(
+        id=row.id,
+        status=row.status,
+        device=row.device,
+        slots=row.slots,
+        free=max(0, row.slots - held),
+    )
+
+
+def _lease(seats: list[SeatRow], rows: QueueRows, view: QueueView, now: Ms) -> QueuedLeaseResponse:
+    first = seats[0]
+    row = rows.placement(first.job_id)
+    is_open = row is not None and row.granted_at == first.granted_at
+    running = view.state.running[lease_name(first.lease)]
+    return QueuedLeaseResponse(
+        lease=first.lease,
+        job_id=first.job_id,
+        tenant=first.tenant,
+        role=first.role,
+        lane=first.lane,
+        nodes=[seat.node_id for seat in seats],
+        slots=running.slots,
+        granted_at=seconds(first.granted_at),
+        started_at=seconds_or_none(running.started_at),
+        ends=seconds_up(not_before(expected_end(running, view.at), now)) if is_open else None,
+        ends_by=seconds_or_none(running.ends_by) if is_open else None,
+    )
+
+
+def _waiting(each: Explanation, rows: QueueRows, now: Ms) -> QueuedJobResponse:
+    request = each.request
+    job = rows.coming_job(request.job_id)
+    reason = each.reason if job is None or job.reason is None else job.reason
+    return QueuedJobResponse(
+        job_id=request.job_id,
+        tenant=request.tenant,
+        slots=request.needs.slots,
+        submitted_at=seconds(request.submitted_at),
+        position=each.position,
+        reason=wait_words(reason),
+        code=reason.code,
+        eta=seconds_up(not_before(each.earliest, now)),
+        lane=LANES[each.lane],
+        jobs_ahead=each.ahead,
+        unblocked_by=unblock_words(reason),
+        eta_latest=seconds_up(not_before(each.latest, now)),
+    )
+
+
+def _next_decisions(rows: QueueRows, view: QueueView, now: Ms) -> NextDecisionsResponse:
+    """Only for what is in the pool's queue: a job that prepares its inputs cannot start yet."""
+    planned, jobs = view.explained.planned, {str(seat.lease): seat.job_id for seat in rows.seats}
+    reserved = planned.reservation
+    return NextDecisionsResponse(
+        starts=[
+            NextStartResponse(job_id=start.request.job_id, seats=_seats(start.seats))
+            for start in planned.starts
+            if rows.coming_job(start.request.job_id) is None
+        ],
+        preemptions=[
+            NextPreemptionResponse(
+                job_id=stop.request.job_id,
+                stops=[jobs[key] for key in stop.keys],
+                seats=_seats(stop.seats),
+            )
+            for stop in planned.preemptions
+            if rows.coming_job(stop.request.job_id) is None
+        ],
+        reservation=(
+            None
+            if reserved is None
+            else NextReservationResponse(
+                job_id=reserved.request.job_id,
+                at=seconds(max(now, reserved.at)),
+                seats=_seats(reserved.seats),
+            )
+        ),
+    )
+
+
+def _seats(seats: Seats) -> list[SeatResponse]:
+    return [SeatResponse(node=node_id, slots=slots) for node_id, slots in seats]

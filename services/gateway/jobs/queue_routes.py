@@ -1,0 +1,41 @@
+"""Why a job waits: of one job for its tenant, and the whole queue for operators."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from services.gateway.jobs.deps import WithJobDeps
+from services.gateway.jobs.queue_responses import (
+    JobQueueResponse,
+    PoolQueueResponse,
+    pool_queue_response,
+)
+from services.gateway.jobs.responses import queue_response
+from services.gateway.jobs.routes import find
+from services.gateway.jobs.statuses import job_status
+from services.gateway.web.deps import Admin, Caller
+from services.gateway.web.responses import seconds
+
+router = APIRouter(tags=["queue"])
+
+
+@router.get("/v1/fine_tuning/jobs/{job_id}/queue")
+async def explain_job(job_id: str, deps: WithJobDeps, caller: Caller) -> JobQueueResponse:
+    """Why a job waits, what lets it go on, and when it is expected to begin."""
+    row = await find(deps, caller, job_id)
+    status = job_status(row.wanted, row.phase, row.outcome)
+    return JobQueueResponse(
+        job_id=row.id,
+        status=status,
+        at=seconds(deps.clock.now_ms()),
+        queue=queue_response(row, status, await deps.queues.outlook_of(row)),
+    )
+
+
+@router.get("/v1/queue")
+async def show_queue(
+    deps: WithJobDeps, admin: Admin, pool: Annotated[str, Query(max_length=63)] = "default"
+) -> PoolQueueResponse:
+    """A pool's nodes, leases, waiting jobs in order of service, and what is decided next."""
+    rows, view = await deps.queues.read(pool)
+    return pool_queue_response(pool, rows, view, deps.clock.now_ms())

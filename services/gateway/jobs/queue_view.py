@@ -1,0 +1,256 @@
+"""The queue of a pool as its rows show it: given to the planner, and explained by it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from schemas.account import Lane
+from schemas.envelope import Reason
+from schemas.submission import Estimate, JobSpec
+from schemas.units import HOUR_MS, Ms
+from services.gateway.jobs.tables import JobRow, NodeRow, PlacementRow, SeatRow
+from tunery.plan.scheduling.explanation import ExplainedQueue, Explanation, explain
+from tunery.plan.scheduling.planning_state import PlanningState
+from tunery.plan.scheduling.policy import PRODUCT
+from tunery.plan.scheduling.requests import (
+    LANES,
+    PlanNode,
+    Request,
+    RequestClass,
+    Running,
+    Seats,
+)
+
+# A job whose file is being validated has no estimate yet.
+UNKNOWN_MS: Final[Ms] = HOUR_MS
+NEW: Final = ""  # a job that is not submitted
+COMING: Final = ("validating", "queued")  # phases before the pool's queue
+
+
+@dataclass(frozen=True)
+class QueueRows:
+    """Rows of one pool.
+
+    nodes: all of them. placements: what waits and what runs. seats: what leases hold. coming: jobs
+    that will ask the pool for slots, and have not yet.
+    """
+
+    nodes: Sequence[NodeRow]
+    placements: Sequence[PlacementRow]
+    seats: Sequence[SeatRow]
+    coming: Sequence[JobRow] = ()
+
+    def placement(self, job_id: str) -> PlacementRow | None:
+        """What a job asked the pool for."""
+        return self._by_job.get(job_id)
+
+    def coming_job(self, job_id: str) -> JobRow | None:
+        """A job that is not in the pool's queue yet."""
+        return None if job_id in self._by_job else self._coming_by_id.get(job_id)
+
+    @cached_property
+    def _coming_by_id(self) -> Mapping[str, JobRow]:
+        return {row.id: row for row in self.coming}
+
+    @cached_property
+    def _by_job(self) -> Mapping[str, PlacementRow]:
+        return {row.id: row for row in self.placements}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """What the tenant of a waiting job is told.
+
+    lane, position, ahead: as in its `Explanation`; None: it has its slots, and prepares.
+    reason: why it waits for the pool; None: its row says what it waits for.
+    earliest, latest: between them it is expected to start; None: not before a person does
+        something.
+    """
+
+    lane: Lane | None = None
+    position: int | None = None
+    ahead: int | None = None
+    reason: Reason | None = None
+    earliest: Ms | None = None
+    latest: Ms | None = None
+
+
+@dataclass(frozen=True)
+class QueueView:
+    """A pool's queue at one moment: `state` is what was planned on, `explained` what follows."""
+
+    at: Ms
+    state: PlanningState
+    explained: ExplainedQueue
+
+    def explanation(self, job_id: str) -> Explanation | None:
+        """Why a job waits; None: it does not wait for this pool."""
+        return self.explained.explanations.get(job_id)
+
+
+def view_queue(rows: QueueRows, at: Ms, *more: Request) -> QueueView:
+    """The queue with `more` requests behind those of the rows, explained as of `at`."""
+    nodes = [
+        PlanNode(row.id, row.slots, row.device, row.memory_bytes)
+        for row in sorted(rows.nodes, key=_by_id)
+        if row.status == "up"
+    ]
+    state = PlanningState(nodes, PRODUCT)
+    for lease in _running(rows):
+        state.start(lease)
+    waiting = [row for row in rows.placements if row.granted_at is None]
+    for row in waiting:
+        if row.bound:
+            state.bind(row.id, tuple((seat.node_id, seat.slots) for seat in row.bound))
+    coming = (request_of_job(row) for row in rows.coming if rows.placement(row.id) is None)
+    requests = [*(_request(row) for row in waiting), *coming, *more]
+    return QueueView(at, state, explain(state, requests, at))
+
+
+def look_out(row: JobRow, rows: QueueRows, view: QueueView, now: Ms) -> Outlook | None:
+    """Why a job waits, with no start before `now`; None: it does not wait."""
+    placement = rows.placement(row.id)
+    if placement is not None and placement.granted_at is not None:
+        if placement.started_at is not None:
+            return None
+        latest = max(now, placement.granted_at + placement.start_ms_max)
+        return Outlook(earliest=now, latest=latest)
+    explanation = view.explanation(row.id)
+    if explanation is None:
+        return _look_out_last(row, view, now) if row.phase in COMING else None
+    return Outlook(
+        lane=LANES[explanation.lane],
+        position=explanation.position,
+        ahead=explanation.ahead,
+        reason=None if placement is None else explanation.reason,
+        earliest=not_before(explanation.earliest, now),
+        latest=not_before(explanation.latest, now),
+    )
+
+
+def _look_out_last(row: JobRow, view: QueueView, now: Ms) -> Outlook:
+    """What a job is told that is newer than the view: until the next one it is behind all others.
+
+    A storm of submissions must not read the queue once for each.
+    """
+    request = request_of_job(row)
+    before = [each for each in view.explained.explanations.values() if each.lane <= request.lane]
+    fits = request.needs.slots <= view.state.capacity.largest(request.needs)
+    starts = [each.latest for each in before if each.latest is not None]
+    return Outlook(
+        lane=row.lane,
+        position=1 + sum(each.lane == request.lane for each in before),
+        ahead=len(before),
+        earliest=now if fits else None,
+        latest=max((now, *starts)) if fits else None,
+    )
+
+
+def not_before(at: Ms | None, now: Ms) -> Ms | None:
+    """A moment of a view that is a little old, as it is said now."""
+    return None if at is None else max(at, now)
+
+
+def lease_name(lease: int) -> str:
+    """How the planner knows a lease."""
+    return str(lease)
+
+
+def request_of_job(row: JobRow) -> Request:
+    """What a job that waits for its inputs will ask its pool for."""
+    needed = None if row.hold is None else row.hold.estimate
+    return _request_of(row.id, row.tenant, row.lane, row.spec, needed, row.created_at)
+
+
+def request_of_new(tenant: str, spec: JobSpec, needed: Estimate, at: Ms) -> Request:
+    """What a job would ask its pool for that is only estimated so far."""
+    return _request_of(NEW, tenant, spec.price.lane or "standard", spec, needed, at)
+
+
+def _request_of(
+    job_id: str, tenant: str, lane: Lane, spec: JobSpec, needed: Estimate | None, at: Ms
+) -> Request:
+    at_most_ms = UNKNOWN_MS if needed is None else needed.hold_gpu_ms // spec.slots
+    expected_ms = UNKNOWN_MS if needed is None else needed.train_gpu_ms // spec.slots
+    return Request(
+        job_id=job_id,
+        tenant=tenant,
+        lane=LANES.index(lane),
+        needs=RequestClass(
+            slots=spec.slots,
+            device=spec.device,
+            memory_bytes=0 if needed is None else needed.memory_bytes,
+        ),
+        submitted_at=at,
+        p50_ms=min(expected_ms, at_most_ms),
+        p90_ms=at_most_ms,
+    )
+
+
+def _request(row: PlacementRow) -> Request:
+    return Request(
+        job_id=row.id,
+        tenant=row.tenant,
+        lane=LANES.index(row.lane),
+        needs=RequestClass(
+            slots=row.slots,
+            device=row.device,
+            memory_bytes=row.memory_bytes,
+            excluded=tuple(sorted(row.excluded_nodes)),
+            barred=tuple(sorted(row.barred or ())),
+        ),
+        submitted_at=row.submitted_at,
+        p50_ms=row.p50_ms,
+        p90_ms=row.p90_ms,
+        preemptions=row.preemptions,
+    )
+
+
+def _running(rows: QueueRows) -> Iterable[Running]:
+    """Leases that hold slots. What has ended and is not free yet is expected to be free at once."""
+    seats: dict[int, list[SeatRow]] = {}
+    for seat in rows.seats:
+        seats.setdefault(seat.lease, []).append(seat)
+    open_at = {(row.id, row.granted_at): row for row in rows.placements}
+    for _, held in sorted(seats.items()):
+        first = held[0]
+        row = open_at.get((first.job_id, first.granted_at))
+        where = tuple((seat.node_id, seat.slots) for seat in sorted(held, key=_by_id))
+        yield _ending(first, where) if row is None else _open_lease(row, first, where)
+
+
+def _open_lease(row: PlacementRow, seat: SeatRow, seats: Seats) -> Running:
+    return Running(
+        key=lease_name(seat.lease),
+        tenant=row.tenant,
+        lane=LANES.index(row.lane),
+        memory_bytes=row.memory_bytes,
+        p50_ms=row.p50_ms,
+        p90_ms=row.p90_ms,
+        preemptions=row.preemptions,
+        seats=seats,
+        granted_at=seat.granted_at,
+        started_at=row.started_at,
+        saved_at=0 if row.started_at is None else row.started_at + (row.captured_ms or 0),
+        ends_by=row.ends_by,
+    )
+
+
+def _ending(seat: SeatRow, seats: Seats) -> Running:
+    return Running(
+        key=lease_name(seat.lease),
+        tenant=seat.tenant,
+        lane=LANES.index(seat.lane),
+        memory_bytes=0,
+        p50_ms=0,
+        p90_ms=0,
+        preemptions=0,
+        seats=seats,
+        granted_at=seat.granted_at,
+        ends_by=seat.granted_at,
+    )
+
+
+def _by_id(row: NodeRow | SeatRow) -> str:
+    return row.id

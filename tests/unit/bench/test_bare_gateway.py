@@ -1,0 +1,19 @@
+"""The bare handler asks the tables of the gateway for what they have, or it compares nothing."""
+
+import re
+from typing import Any
+
+import pytest
+
+from bench.bare_gateway import JOB, KEY
+from services.gateway.accounts.tables import KEYS
+from services.gateway.jobs.tables import JOBS
+from services.gateway.views.table import Table
+
+
+@pytest.mark.parametrize(("query", "table"), [(KEY, KEYS), (JOB, JOBS)])
+def test_a_query_names_columns_that_its_table_has(query: str, table: Table[Any]) -> None:
+    columns = set(re.findall(r"(\w+) (?:= \$|ASC)", query))
+    assert columns >= {table.order, "id"}
+    assert columns <= set(table.row.__struct_fields__)
+    assert f"FROM gateway.{table.name} " in query

@@ -1,0 +1,198 @@
+"""Queues out of the read models, kept for a moment."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from schemas.job import Phase
+from schemas.reasons import waiting
+from services.gateway.jobs.queue_reading import KEPT_MS, Queues
+from services.gateway.jobs.queue_view import Outlook, request_of_new
+from services.gateway.jobs.tables import JOBS, JobRow, NodeRow, PlacementRow, SeatRow
+from services.gateway.ports import Cursor, Where
+from services.gateway.views.table import R, Table, TableRow
+from tests.unit.services.gateway.jobs.job_events import HELD, SPEC, SUBMITTED
+from tests.unit.services.gateway.view_rows import folded, only
+from tunery.plan.scheduling.requests import Request
+from tunery.runtime.clock import SystemClock
+
+NOW = 1_000_000_000
+HOUR = 3_600_000
+SUBMITTED_ROW = only(folded("job", SUBMITTED, HELD), JOBS)
+
+
+class Rows:
+    """Implements `Views`."""
+
+    def __init__(self, **tables: Sequence[TableRow]) -> None:
+        self.tables: dict[str, Sequence[Any]] = {"jobs": (), "nodes": (), "seats": (), **tables}
+
+    async def sums(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
+    async def first(self, table: Table[R], where: Where) -> R | None:
+        raise NotImplementedError
+
+    async def page(
+        self,
+        table: Table[R],
+        where: Where,
+        *,
+        limit: int,
+        after: Cursor | None = None,
+        descending: bool = True,
+    ) -> Sequence[R]:
+        return [
+            row
+            for row in self.tables.get(table.name, ())
+            if all(getattr(row, column) == value for column, value in where.items())
+        ]
+
+
+class Still(SystemClock):
+    at = NOW
+    ran = 0
+
+    def now_ms(self) -> int:
+        return self.at
+
+    def monotonic_ms(self) -> int:
+        return self.ran
+
+
+def job(job_id: str, phase: Phase = "queued", **changed: Any) -> JobRow:
+    return replace(SUBMITTED_ROW, id=job_id, phase=phase, **changed)
+
+
+def node(state: str = "alive", slots: int = 1, node_id: str = "a") -> NodeRow:
+    return NodeRow(
+        id=node_id, pool="default", device="cpu", slots=slots, memory_bytes=10**12, state=state
+    )
+
+
+def placement(job_id: str, sequence: int = 1, **changed: Any) -> PlacementRow:
+    row = PlacementRow(
+        id=job_id,
+        pool="default",
+        tenant="acme",
+        sequence=sequence,
+        attempt=1,
+        role="train",
+        lane="standard",
+        slots=1,
+        device="cpu",
+        memory_bytes=1,
+        excluded_nodes=(),
+        submitted_at=sequence,
+        p50_ms=HOUR,
+        p90_ms=2 * HOUR,
+        preemptions=0,
+        start_ms_max=600_000,
+    )
+    return replace(row, **changed)
+
+
+def runs(job_id: str, lease: int = 1) -> tuple[PlacementRow, SeatRow]:
+    """A job that has worked for half an hour on node `a`."""
+    granted_at = NOW - HOUR // 2
+    row = placement(job_id, granted_at=granted_at, started_at=granted_at)
+    seat = SeatRow(
+        id=f"{lease:012d}/a",
+        pool="default",
+        tenant="acme",
+        job_id=job_id,
+        lane="standard",
+        role="train",
+        lease=lease,
+        node_id="a",
+        slots=1,
+        granted_at=granted_at,
+    )
+    return row, seat
+
+
+def new(slots: int = 1) -> Request:
+    assert SUBMITTED_ROW.hold is not None
+    return request_of_new("acme", replace(SPEC, slots=slots), SUBMITTED_ROW.hold.estimate, NOW)
+
+
+async def test_a_job_behind_another_on_one_node_is_told_so() -> None:
+    row, seat = runs("runs")
+    waits = [row, placement("first", 1), placement("second", 2)]
+    queues = Queues(Rows(nodes=[node()], placements=waits, seats=[seat]), Still())
+    first = Outlook(
+        lane="standard",
+        position=1,
+        ahead=0,
+        reason=waiting("no_capacity", slots=1),
+        earliest=NOW + HOUR // 2,
+        latest=NOW + 3 * HOUR // 2,
+    )
+    assert await queues.outlook_of(job("first")) == first
+    second = await queues.outlook_of(job("second"))
+    assert second is not None
+    assert (second.position, second.reason) == (2, waiting("lane_order", ahead=1))
+    assert (second.earliest, second.latest) == (NOW + 3 * HOUR // 2, NOW + 7 * HOUR // 2)
+    assert await queues.outlook_of(job("runs", "running")) is None
+    assert await queues.outlook_of(job("paused", wanted="paused")) is None
+
+
+async def test_a_job_that_prepares_its_inputs_has_a_place_and_its_own_reason() -> None:
+    coming = job("coming", lane="standard")
+    first = placement("first", p50_ms=0)
+    queues = Queues(Rows(jobs=[coming], nodes=[node()], placements=[first]), Still())
+    outlook = await queues.outlook_of(coming)
+    assert outlook is not None
+    assert (outlook.position, outlook.ahead, outlook.reason) == (2, 1, None)
+    assert outlook.earliest == NOW + 1
+
+
+async def test_a_job_that_is_granted_starts_within_the_time_that_a_start_may_take() -> None:
+    row = placement("j", granted_at=NOW - 1_000)
+    queues = Queues(Rows(nodes=[node()], placements=[row]), Still())
+    outlook = await queues.outlook_of(job("j", "provisioning"))
+    assert outlook == Outlook(earliest=NOW, latest=NOW + 599_000)
+
+
+async def test_no_expected_start_is_in_the_past_however_the_clock_jumps() -> None:
+    row, seat = runs("runs")
+    views = Rows(nodes=[node()], placements=[row, placement("j")], seats=[seat])
+    clock = Still()
+    queues = Queues(views, clock)
+    await queues.outlook_of(job("j"))
+    for jump in (0, 1_500, 24 * HOUR, -24 * HOUR):
+        clock.at = NOW + jump
+        for passed in (0, KEPT_MS + 1):  # out of the rows that are kept, and out of new ones
+            clock.ran += passed
+            outlook = await queues.outlook_of(job("j"))
+            assert outlook is not None
+            assert outlook.earliest is not None
+            assert outlook.latest is not None
+            assert clock.at <= outlook.earliest <= outlook.latest
+
+
+async def test_rows_are_kept_for_a_moment_by_the_clock_that_does_not_jump() -> None:
+    views, clock = Rows(), Still()
+    queues = Queues(views, clock)
+    assert await queues.start_of_new(new(), "default") is None
+    views.tables["nodes"] = [node()]
+    clock.at -= 24 * HOUR
+    assert await queues.start_of_new(new(), "default") is None
+    clock.ran += KEPT_MS + 1
+    assert await queues.start_of_new(new(), "default") == clock.at
+    assert await queues.start_of_new(new(slots=2), "default") is None
+
+
+async def test_a_job_that_is_newer_than_the_rows_is_last_until_they_are_read_again() -> None:
+    views, clock = Rows(nodes=[node()], placements=[placement("first")]), Still()
+    queues = Queues(views, clock)
+    await queues.outlook_of(job("first"))
+    new_job = job("new", "validating", lane="standard")
+    views.tables["jobs"] = [new_job]
+    last = Outlook(lane="standard", position=2, ahead=1, earliest=NOW, latest=NOW)
+    assert await queues.outlook_of(new_job) == last
+    clock.ran += KEPT_MS + 1
+    again = await queues.outlook_of(new_job)
+    assert again is not None
+    assert (again.position, again.ahead) == (1, 0)  # it is much shorter than the other

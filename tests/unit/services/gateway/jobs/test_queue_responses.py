@@ -1,0 +1,72 @@
+"""The whole queue as operators get it."""
+
+from msgspec.structs import replace
+
+from services.gateway.jobs.queue_responses import PoolQueueResponse, pool_queue_response
+from services.gateway.jobs.queue_view import QueueRows, view_queue
+from tests.unit.services.gateway.jobs.test_queue_reading import (
+    HOUR,
+    NOW,
+    job,
+    node,
+    placement,
+    runs,
+)
+
+
+def shown(rows: QueueRows, now: int = NOW) -> PoolQueueResponse:
+    return pool_queue_response("default", rows, view_queue(rows, NOW), now)
+
+
+def test_slots_leases_and_expected_ends_are_those_of_the_planner() -> None:
+    row, seat = runs("runs")
+    queue = shown(QueueRows([node(slots=2)], [row, placement("big", slots=2)], [seat]))
+    (machine,), (lease,), (waits,) = queue.nodes, queue.leases, queue.waiting
+    assert (machine.id, machine.slots, machine.free) == ("a", 2, 1)
+    assert (lease.job_id, lease.ends, lease.ends_by) == (
+        "runs",
+        (NOW + 3 * HOUR // 2) // 1_000,
+        None,
+    )
+    assert (waits.job_id, waits.code, waits.slots) == ("big", "no_capacity", 2)
+    assert queue.next.reservation is not None
+    assert queue.next.reservation.job_id == "big"
+    assert [(seat.node, seat.slots) for seat in queue.next.reservation.seats] == [("a", 2)]
+
+
+def test_a_lease_that_has_ended_has_no_expected_end() -> None:
+    _, seat = runs("gone")
+    (lease,) = shown(QueueRows([node()], [], [seat])).leases
+    assert (lease.ends, lease.ends_by) == (None, None)
+
+
+def test_what_is_said_later_has_no_moment_in_the_past() -> None:
+    row, seat = runs("runs")
+    now = NOW + 24 * HOUR
+    queue = shown(QueueRows([node()], [row, placement("j")], [seat]), now)
+    (waits,), (lease,) = queue.waiting, queue.leases
+    assert queue.next.reservation is not None
+    for moment in (waits.eta, waits.eta_latest, lease.ends, queue.next.reservation.at):
+        assert moment is not None
+        assert moment * 1_000 >= now
+
+
+def test_decisions_name_who_starts_and_who_is_stopped_for_whom() -> None:
+    row, seat = runs("victim")
+    row = replace(row, lane="free", p50_ms=90 * HOUR, p90_ms=90 * HOUR, captured_ms=HOUR // 2)
+    rows = QueueRows(
+        [node(), node(node_id="b")],
+        [row, placement("premium", lane="premium"), placement("other", 2, lane="premium")],
+        [replace(seat, lane="free")],
+    )
+    decisions = shown(rows).next
+    assert [start.job_id for start in decisions.starts] == ["premium"]
+    assert [(stop.job_id, stop.stops) for stop in decisions.preemptions] == [("other", ["victim"])]
+
+
+def test_a_job_that_prepares_its_inputs_is_no_next_decision() -> None:
+    coming = job("coming")
+    queue = shown(QueueRows([node()], [], [], [coming]))
+    assert queue.next.starts == []
+    (waits,) = queue.waiting
+    assert waits.job_id == "coming"

@@ -1,0 +1,78 @@
+"""Where a request fits: best fit, gangs over whole nodes, device and memory."""
+
+from tests.unit.tunery.plan.scheduling.clusters import GB, needs, nodes
+from tunery.plan.scheduling.capacity import Capacity
+from tunery.plan.scheduling.requests import PlanNode
+
+
+def test_the_node_that_is_left_fullest_is_taken_and_ties_go_to_the_first_name() -> None:
+    free = Capacity(nodes(8, 4, 4))
+    assert free.find_seats(needs(3)) == (("b", 3),)
+    free.take((("c", 2),), 0)
+    assert free.find_seats(needs(2)) == (("c", 2),)
+    assert free.find_seats(needs(5)) == (("a", 5),)
+    free.give((("c", 2),), 0)
+    assert free.find_seats(needs(2)) == (("b", 2),)
+
+
+def test_devices_with_more_memory_are_kept_for_those_that_need_them() -> None:
+    small, large = PlanNode("b", 8, "cuda", 24 * GB), PlanNode("a", 1, "cuda", 80 * GB)
+    free = Capacity([large, small])
+    assert free.find_seats(needs(1)) == (("b", 1),)
+    assert free.find_seats(needs(1, "cuda", 40 * GB)) == (("a", 1),)
+    assert free.find_seats(needs(1, "cuda", 90 * GB)) is None
+    assert free.find_seats(needs(1, "cpu")) is None
+
+
+def test_leases_of_a_machine_share_its_memory() -> None:
+    free = Capacity([PlanNode("a", 4, "cpu", 5 * GB)])
+    two = needs(1, "cpu", 2 * GB)
+    for _ in range(2):
+        seats = free.find_seats(two)
+        assert seats == (("a", 1),)
+        free.take(seats, 2 * GB)
+    assert free.find_seats(two) is None
+    assert free.find_seats(needs(1, "cpu", GB)) == (("a", 1),)
+
+
+def test_a_gang_gets_whole_nodes_of_one_domain_where_one_has_enough() -> None:
+    near = [PlanNode(name, 8, "cuda", 24 * GB, "east") for name in "bdfg"]
+    far = [PlanNode(name, 8, "cuda", 24 * GB, "west") for name in "ace"]
+    free = Capacity([*near, *far])
+    assert free.find_seats(needs(16)) == (("a", 8), ("c", 8))
+    assert free.find_seats(needs(32)) == (("b", 8), ("d", 8), ("f", 8), ("g", 8))
+    assert free.find_seats(needs(40)) == (("a", 8), ("b", 8), ("d", 8), ("f", 8), ("g", 8))
+    assert free.find_seats(needs(20)) == (("a", 8), ("c", 8), ("e", 4))
+    assert free.find_seats(needs(64)) is None
+    free.take((("a", 1),), 0)
+    assert free.find_seats(needs(24)) == (("b", 8), ("d", 8), ("f", 8))
+
+
+def test_nodes_that_failed_under_a_job_are_its_last_resort() -> None:
+    free = Capacity(nodes(1, 2))
+    assert free.find_seats(needs(1, "cuda", GB, "a")) == (("b", 1),)
+    assert free.find_seats(needs(1, "cuda", GB, "a", "b")) == (("a", 1),)
+    assert free.find_seats(needs(2, "cuda", GB, "b")) == (("b", 2),)
+
+
+def test_a_copy_has_free_slots_of_its_own() -> None:
+    free = Capacity(nodes(4))
+    twin = free.copy()
+    twin.take((("a", 3),), GB)
+    assert (free.free["a"], twin.free["a"]) == (4, 1)
+    twin.limit("a", 2)
+    assert twin.free["a"] == 1
+    twin.set_free("a", 0)
+    assert twin.find_seats(needs(1)) is None
+
+
+def test_nodes_come_and_go() -> None:
+    free = Capacity(nodes(4, 8))
+    free.take((("b", 1),), 0)
+    assert (free.largest(needs(1)), free.largest_of(("cuda", 24 * GB))) == (8, 8)
+    free.put(PlanNode("b", 2, "cuda", 24 * GB))
+    assert (free.free, free.largest(needs(1))) == ({"a": 4, "b": 2}, 4)
+    free.remove("a")
+    free.remove("b")
+    free.remove("b")
+    assert (free.free, free.largest(needs(1)), free.find_seats(needs(1))) == ({}, 0, None)

@@ -1,0 +1,68 @@
+"""The queue played through: examples, and its cost."""
+
+import time
+from dataclasses import replace
+
+from tests.unit.tunery.plan.scheduling.clusters import HOUR, cluster, nodes, ran, request
+from tunery.plan.scheduling.forecast import forecast
+from tunery.plan.scheduling.plan import Plan, plan
+from tunery.plan.scheduling.planning_state import PlanningState
+from tunery.plan.scheduling.requests import Request
+
+NOW = 100 * HOUR
+
+
+def played(state: PlanningState, *order: Request, planned: Plan | None = None) -> dict[str, int]:
+    """Hours from now until each starts, by what things may last."""
+    starts = forecast(state, planned or Plan(), order, NOW, "p90")
+    return {job_id: (at - NOW) // HOUR for job_id, at in starts.items()}
+
+
+def test_requests_start_in_order_as_slots_become_free() -> None:
+    running = ran(request("r", hours=2), (("a", 1),), 0, NOW)
+    state = cluster(nodes(2))
+    state.start(running)
+    waits = [request("first", hours=1), request("second", hours=9), request("third")]
+    assert played(state, *waits) == {"first": 0, "second": 1, "third": 2}
+
+
+def test_a_large_request_is_not_delayed_by_later_ones_and_short_ones_go_before_it() -> None:
+    state = cluster(nodes(4))
+    state.start(ran(request("r", slots=2, hours=3), (("a", 2),), 0, NOW))
+    waits = [request("gang", 4), request("long", hours=9), request("short", 2, hours=2)]
+    assert played(state, *waits) == {"gang": 3, "long": 4, "short": 0}
+
+
+def test_long_requests_start_beside_the_nodes_that_are_reserved() -> None:
+    state = cluster(nodes(4, 2))
+    state.start(ran(request("r", slots=2, hours=3), (("a", 2),), 0, NOW))
+    assert played(state, request("gang", 4), request("long", hours=9)) == {"gang": 3, "long": 0}
+
+
+def test_what_never_fits_has_no_start() -> None:
+    assert played(cluster(nodes(2)), request("gang", 3), request("j")) == {"j": 0}
+    assert played(cluster([]), request("j")) == {}
+
+
+def test_what_was_decided_has_its_slots_first() -> None:
+    waits = [request("first"), request("second")]
+    state = cluster(nodes(1), *waits)
+    planned = plan(state, NOW)
+    assert played(state, *waits, planned=planned) == {"first": 0, "second": 1}
+    state = cluster(nodes(1), *waits)
+    state.start(replace(ran(request("victim"), (("a", 1),), 0, NOW), ends_by=NOW + 1))
+    state.bind("second", (("a", 1),))
+    assert played(state, *waits) == {"second": 0, "first": 1}
+
+
+def test_a_queue_of_a_thousand_is_played_in_a_moment() -> None:
+    sizes = (8,) * 26
+    state = cluster(nodes(*sizes))
+    waits = [
+        request(f"j{number:04}", (1, 1, 2, 4, 8)[number % 5], hours=1 + number % 7)
+        for number in range(1_000)
+    ]
+    began = time.process_time()
+    starts = forecast(state, Plan(), waits, NOW, "p90")
+    assert len(starts) == 1_000
+    assert time.process_time() - began < 2.0  # a bound for a busy machine, not the figure

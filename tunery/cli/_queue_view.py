@@ -1,0 +1,60 @@
+"""Why jobs wait, in a terminal: of one job, and of a whole queue."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+DAY_S: Final = 86_400
+
+
+def queue_fields(queue: Any, now: float) -> list[tuple[str, Any]]:
+    """(name, value) of what a person wants to know about a wait; values may be empty.
+
+    `now`: in seconds, to show times of other days with their date.
+    """
+    if not queue:
+        return []
+    position = queue.get("position")
+    return [
+        ("waiting", queue.get("reason")),
+        ("until", queue.get("unblocked_by")),
+        ("position", position and f"{position} in the lane {queue.get('lane')}"),
+        ("before it", queue.get("jobs_ahead")),
+        ("starts", interval(queue.get("eta"), queue.get("eta_latest"), now)),
+    ]
+
+
+def interval(earliest: int | None, latest: int | None, now: float) -> str:
+    """When something is expected to begin, in local time; empty where that is not known."""
+    if earliest is None:
+        return ""
+    begin, end = _clock(earliest, now), _clock(latest or earliest, now)
+    if earliest <= now + 1:
+        return "now" if (latest or earliest) <= now + 60 else f"by {end}"
+    return begin if begin == end else f"{begin} to {end}"
+
+
+def _clock(at: int, now: float) -> str:
+    local = datetime.fromtimestamp(at, UTC).astimezone()
+    is_near = (
+        abs(at - now) < DAY_S and local.day == datetime.fromtimestamp(now, UTC).astimezone().day
+    )
+    return local.strftime("%H:%M" if is_near else "%m-%d %H:%M")
+
+
+def decisions(pool: Any, now: float) -> Iterator[str]:
+    """One line for each decision that the pool would make now."""
+    coming = pool["next"]
+    for start in coming["starts"]:
+        yield f"start {start['job_id']} on {_seats(start['seats'])}"
+    for preemption in coming["preemptions"]:
+        stopped = ", ".join(preemption["stops"])
+        yield f"stop {stopped} for {preemption['job_id']} on {_seats(preemption['seats'])}"
+    reserved = coming["reservation"]
+    if reserved:
+        when = _clock(reserved["at"], now)
+        yield f"reserve {_seats(reserved['seats'])} from {when} for {reserved['job_id']}"
+
+
+def _seats(seats: Any) -> str:
+    return ", ".join(f"{seat['node']} ({seat['slots']})" for seat in seats)

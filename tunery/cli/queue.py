@@ -1,0 +1,83 @@
+"""`tunery queue`: what runs, what waits and why, and what is decided next."""
+
+import json
+import time
+from typing import Any
+
+import click
+
+from tunery.cli import _api, _options
+from tunery.cli._queue_view import decisions, interval
+from tunery.local.paths import DataDir
+
+EPILOG = """\
+\b
+Examples:
+  tunery queue
+  tunery queue --json
+  tunery job why ftjob-91…      the same of one job, in sentences
+"""
+
+
+@click.command("queue", epilog=EPILOG)
+@click.option("--pool", default="default", show_default=True)
+@_options.data_dir
+@_options.as_json
+def command(pool: str, folders: DataDir, as_json: bool) -> None:
+    """Show nodes, leases, waiting jobs in order of service, and next decisions (admin key)."""
+    with _api.connect(folders) as api:
+        queue = api.queue(pool)
+    if as_json:
+        click.echo(json.dumps(queue))
+        return
+    now = time.time()
+    click.echo("Nodes")
+    _show_nodes(queue)
+    click.echo("\nRunning")
+    _show_leases(queue, now)
+    click.echo("\nWaiting, in order of service")
+    _show_waiting(queue, now)
+    click.echo("\nNext decisions")
+    for line in decisions(queue, now) if any(queue["next"].values()) else ("None.",):
+        click.echo(f"  {line}")
+
+
+def _show_nodes(queue: Any) -> None:
+    _api.show(
+        queue["nodes"],
+        False,
+        ("node", "status", "device", "free", "slots"),
+        lambda node: (node["id"], node["status"], node["device"], node["free"], node["slots"]),
+    )
+
+
+def _show_leases(queue: Any, now: float) -> None:
+    _api.show(
+        queue["leases"],
+        False,
+        ("job", "tenant", "lane", "nodes", "slots", "ends"),
+        lambda lease: (
+            lease["job_id"],
+            lease["tenant"],
+            lease["lane"],
+            ", ".join(lease["nodes"]),
+            lease["slots"],
+            interval(lease["ends"], lease["ends"], now) if lease["ends"] else "ended",
+        ),
+    )
+
+
+def _show_waiting(queue: Any, now: float) -> None:
+    _api.show(
+        queue["waiting"],
+        False,
+        ("job", "tenant", "place", "slots", "why", "starts"),
+        lambda job: (
+            job["job_id"],
+            job["tenant"],
+            f"{job['lane']} {job['position']}",
+            job["slots"],
+            job["code"],
+            interval(job["eta"], job["eta_latest"], now),
+        ),
+    )

@@ -1,0 +1,203 @@
+"""Position, reason and expected start of everything that waits, by what the planner would do now.
+
+Readers compute it from the queue whenever somebody asks; nothing of it is on a log.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from schemas.envelope import Reason
+from schemas.reasons import waiting
+from schemas.training import Device
+from schemas.units import Ms
+from tunery.plan.scheduling.capacity import Capacity, suits
+from tunery.plan.scheduling.forecast import QUANTILES, forecast
+from tunery.plan.scheduling.plan import Plan, plan
+from tunery.plan.scheduling.planning_state import PlanningState
+from tunery.plan.scheduling.queue import in_order
+from tunery.plan.scheduling.requests import LANES, PlanNode, Request, RequestClass
+
+# Until leases that are told to end for another job have freed their slots: notice, checkpoint, end.
+FREED_MS_MAX: Final[Ms] = 180_000
+BACK_OFF_MS_MAX: Final[Ms] = 900_000  # the longest after which a job may meet a node again
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a request waits, and until when.
+
+    request: which one.
+    lane: index in `LANES` of the lane that it is served with; an aged one moves up.
+    position: in that lane, from 1.
+    ahead: how many come before it for slots of its kind, in its lane and in earlier ones.
+    reason: why it waits.
+    earliest: when it is expected to start, if everything lasts as long as expected.
+    latest: if everything lasts as long as it may. Both are None where it fits on no node that there
+        is, so that it waits for a person.
+    """
+
+    request: Request
+    lane: int
+    position: int
+    ahead: int
+    reason: Reason
+    earliest: Ms | None
+    latest: Ms | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedQueue:
+    """explanations: by job, in order of service. planned: what the planner would do now."""
+
+    explanations: Mapping[str, Explanation]
+    planned: Plan
+
+
+def explain(cluster: PlanningState, requests: Iterable[Request], at: Ms) -> ExplainedQueue:
+    """Explain requests that wait. They are added to the cluster, whose queue is empty.
+
+    Seats that were freed for some of them have been bound before.
+    """
+    oversized: list[Request] = []
+    for request in requests:
+        # The planner gives whole nodes to what is larger than any; agents do not run ranks yet.
+        if request.needs.slots > cluster.capacity.largest(request.needs):
+            oversized.append(request)
+        else:
+            cluster.queue.add(request)
+    queued = cluster.queue.requests
+    cluster.bound = {job_id: seats for job_id, seats in cluster.bound.items() if job_id in queued}
+    cluster.queue.age(at)
+    planned = plan(cluster, at)
+    lanes = [list(_serve(cluster, lane)) for lane in range(len(LANES))]
+    order = [request for lane in lanes for request in lane]
+    later = [_without_back_off(request) for request in order]
+    forecasts = [forecast(cluster, planned, later, at, quantile) for quantile in QUANTILES]
+    situation = _Situation(cluster, planned)
+    oversized.sort(key=_by_submission)
+    explanations: dict[str, Explanation] = {}
+    ahead: dict[Device, int] = {}
+    for lane, served in enumerate(lanes):
+        never = [request for request in oversized if request.lane == lane]
+        for position, request in enumerate((*served, *never), start=1):
+            before = ahead.get(request.needs.device, 0)
+            starts = [by[request.job_id] for by in forecasts if request.job_id in by]
+            if request.job_id in situation.making_way and starts:
+                starts.append(situation.freed_by(request.job_id, at))
+            reason = situation.reason(request, before)
+            if reason.code == "excluded_nodes" and starts:
+                starts.append(at + BACK_OFF_MS_MAX)
+            explanations[request.job_id] = Explanation(
+                request=request,
+                lane=lane,
+                position=position,
+                ahead=before,
+                reason=reason,
+                earliest=min(starts, default=None),
+                latest=max(starts, default=None),
+            )
+            if starts:
+                ahead[request.needs.device] = before + 1
+    return ExplainedQueue(explanations, planned)
+
+
+class _Situation:
+    """Free slots as the planner leaves them, and what it decides: reasons follow from both."""
+
+    def __init__(self, cluster: PlanningState, planned: Plan) -> None:
+        self._cluster, self._planned = cluster, planned
+        self._free: Capacity = cluster.capacity.copy()
+        for start in planned.starts:
+            self._free.take(start.seats, start.request.needs.memory_bytes)
+        for stop in planned.preemptions:
+            self._free.take(stop.seats, stop.request.needs.memory_bytes)
+        self._starting = {start.request.job_id for start in planned.starts}
+        stopping = {stop.request.job_id for stop in planned.preemptions}
+        self.making_way = (cluster.bound.keys() | stopping) - self._starting
+        for job_id in cluster.bound.keys() & self.making_way:
+            needs = cluster.queue.requests[job_id].needs
+            self._free.take(cluster.bound[job_id], needs.memory_bytes)
+        self._by_class: dict[RequestClass, Reason | None] = {}
+
+    def freed_by(self, job_id: str, at: Ms) -> Ms:
+        """When the seats that others were told to free for a job are free at the latest."""
+        nodes = {node_id for node_id, _ in self._cluster.bound.get(job_id, ())}
+        deadlines = (
+            lease.ends_by
+            for lease in self._cluster.running.values()
+            if lease.ends_by is not None and nodes & {node_id for node_id, _ in lease.seats}
+        )
+        return max(at, max(deadlines, default=at + FREED_MS_MAX))
+
+    def reason(self, request: Request, ahead: int) -> Reason:
+        """Why a request waits. It names no other job or tenant: tenants read it."""
+        if request.job_id in self._starting:
+            return waiting("next_decision")
+        if request.job_id in self.making_way:
+            return waiting("slots_being_freed", slots=request.needs.slots)
+        needs = request.needs
+        if needs not in self._by_class:
+            self._by_class[needs] = self._reason_of_class(needs)
+        reason = self._by_class[needs]
+        if reason is not None:
+            return reason
+        reservation = self._planned.reservation
+        is_free = self._free.find_seats(needs) is not None
+        if is_free and reservation is not None and reservation.request.job_id != request.job_id:
+            return waiting("reservation")
+        if ahead:
+            return waiting("lane_order", ahead=ahead)
+        return waiting("no_capacity", slots=needs.slots)
+
+    def _reason_of_class(self, needs: RequestClass) -> Reason | None:
+        """Why nothing of a class can start, whatever its position; None: it is busy, or its turn
+        has not come.
+        """
+        nodes = self._free.nodes
+        if not nodes:
+            return waiting("no_node_up")
+        alike = [node for node in nodes.values() if suits(node, needs)]
+        if not alike:
+            return waiting("no_device", device=needs.device, memory_bytes=needs.memory_bytes)
+        large = {node.node_id for node in alike if node.slots >= needs.slots}
+        if not large:
+            return waiting("gang_too_large", slots=needs.slots)
+        large = {node_id for node_id in large if _has_memory(nodes[node_id], needs)}
+        if not large:
+            return waiting("memory_short", slots=needs.slots, memory_bytes=needs.memory_bytes)
+        if large <= {*needs.barred}:
+            return waiting("excluded_nodes", nodes=len(needs.barred))
+        if self._free.find_seats(needs) is not None:
+            return None
+        free = {node.node_id: max(0, self._free.free[node.node_id]) for node in alike}
+        enough = [node_id for node_id in large if free[node_id] >= needs.slots]
+        if any(not self._free.has_memory(node_id, needs) for node_id in enough):
+            return waiting("memory_taken", memory_bytes=needs.memory_bytes)
+        if not enough and sum(free.values()) >= needs.slots:
+            return waiting("topology", slots=needs.slots)
+        return None
+
+
+def _serve(cluster: PlanningState, lane: int) -> Iterator[Request]:
+    """A lane in order of service; every request counts for its tenant once it is served."""
+    more: dict[str, int] = {}
+    for request in in_order(cluster.queue, lane, more, frozenset()):
+        yield request
+        more[request.tenant] = more.get(request.tenant, 0) + request.needs.slots
+
+
+def _has_memory(node: PlanNode, needs: RequestClass) -> bool:
+    """Whether a node has memory enough when it is idle; the leases of a CPU node share it."""
+    return node.device != "cpu" or needs.slots * needs.memory_bytes <= node.memory_bytes
+
+
+def _without_back_off(request: Request) -> Request:
+    """As it will be when nodes that it failed on are open to it again."""
+    if not request.needs.barred:
+        return request
+    return replace(request, needs=replace(request.needs, barred=()))
+
+
+def _by_submission(request: Request) -> tuple[Ms, str]:
+    return request.submitted_at, request.job_id
