@@ -82,7 +82,7 @@ def _newest_first(lease: Running) -> tuple[Ms, str]:
     return -lease.saved_at, lease.key
 
 
-class Outlook:
+class ClusterOutlook:
     """The outlooks of all nodes, and orders of them.
 
     nodes: by node.

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from schemas.units import Ms
 from tunery.plan.scheduling.capacity import Capacity
-from tunery.plan.scheduling.outlook import Outlook, foresee
+from tunery.plan.scheduling.outlook import ClusterOutlook, foresee
 from tunery.plan.scheduling.policy import Policy
 from tunery.plan.scheduling.queue import Queue
 from tunery.plan.scheduling.requests import PlanNode, Request, Running, Seats
@@ -37,7 +37,7 @@ class PlanningState:
         self.policy = policy
         self.capacity = Capacity()
         self.queue = Queue(policy)
-        self.outlook = Outlook()
+        self.outlook = ClusterOutlook()
         self.running: dict[str, Running] = {}
         self.bound: dict[str, Seats] = {}
         self._on_node: dict[str, dict[str, Running]] = {}

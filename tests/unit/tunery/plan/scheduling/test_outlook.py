@@ -10,7 +10,7 @@ from tests.unit.tunery.plan.scheduling.clusters import (
     ran,
     request,
 )
-from tunery.plan.scheduling.outlook import Outlook, foresee
+from tunery.plan.scheduling.outlook import ClusterOutlook, foresee
 from tunery.plan.scheduling.policy import PRODUCT
 
 AT = 10 * HOUR
@@ -30,7 +30,7 @@ def test_a_node_has_its_slots_as_leases_end_and_could_free_those_of_victims() ->
 
 
 def test_nodes_are_kept_in_order_and_found_again_when_they_change() -> None:
-    outlook = Outlook()
+    outlook = ClusterOutlook()
     for node, hours in zip(nodes(1, 1), (5, 3), strict=True):
         lease = ran(request("f", 1, "free", hours=hours), ((node.node_id, 1),), HOUR, AT)
         outlook.put(node, foresee(node, 0, [replace(lease, key=node.node_id)], AT, PRODUCT))

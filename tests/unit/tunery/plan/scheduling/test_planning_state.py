@@ -14,7 +14,7 @@ from tests.unit.tunery.plan.scheduling.clusters import GB, HOUR, MINUTE, plan_at
 from tunery.plan.scheduling import outlook as outlook_module
 from tunery.plan.scheduling import plan as plan_module
 from tunery.plan.scheduling.capacity import Capacity, suits
-from tunery.plan.scheduling.outlook import Outlook
+from tunery.plan.scheduling.outlook import ClusterOutlook
 from tunery.plan.scheduling.plan import Plan
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.policy import PRODUCT
@@ -194,7 +194,7 @@ MUTANTS: list[tuple[str, Any, str, Callable[..., Any]]] = [
     ("half a gang", plan_module._Pass, "_start", _half_of_it),
     ("a victim whatever it loses", outlook_module, "loss_ms", _always),
     ("what fits is passed over", plan_module._Pass, "_fit", lambda *_: None),
-    ("an outlook that is never looked at again", Outlook, "take_due", lambda *_: set()),
+    ("an outlook that is never looked at again", ClusterOutlook, "take_due", lambda *_: set()),
 ]
 
 

@@ -19,12 +19,12 @@ KNOWN = Waiting(placement=replace(PLACEMENT, device="cuda", memory_bytes=1), arr
 
 def test_a_part_that_is_put_back_leaves_the_pool_as_it_was() -> None:
     before = replace(pool(GANG), waiting=Map({"ftjob-1": KNOWN}))
-    planned, nothing = PlannedPool(before), Pool()
+    planned, empty = PlannedPool(before), Pool()
     assert planned.state.capacity.free == {"a": 2, "b": 1}
     parts: list[Part] = [
-        node_part(nothing, "a"),
-        lease_part(nothing, "2"),
-        job_part(nothing, "ftjob-1"),
+        node_part(empty, "a"),
+        lease_part(empty, "2"),
+        job_part(empty, "ftjob-1"),
     ]
     undo = [planned.put(part) for part in parts]
     assert (planned.state.capacity.free, planned.state.running, planned.queued) == (
@@ -39,12 +39,12 @@ def test_a_part_that_is_put_back_leaves_the_pool_as_it_was() -> None:
 
 
 def test_a_wait_wants_an_explanation_whenever_its_reason_changes() -> None:
-    one = replace(KNOWN, placement=replace(KNOWN.placement, job_id="j", slots=4))
-    state = replace(pool(), waiting=Map({"j": one}))
+    waiting = replace(KNOWN, placement=replace(KNOWN.placement, job_id="j", slots=4))
+    state = replace(pool(), waiting=Map({"j": waiting}))
     planned = PlannedPool(state)
-    told = waiting_reason("no_capacity", slots=4)
-    assert planned.unexplained(9) == [("j", told)]
-    state = replace(state, waiting=Map({"j": replace(one, reason=told)}))
+    reason = waiting_reason("no_capacity", slots=4)
+    assert planned.unexplained(9) == [("j", reason)]
+    state = replace(state, waiting=Map({"j": replace(waiting, reason=reason)}))
     planned.put(job_part(state, "j"))
     assert planned.unexplained(9) == []
     lost = replace(node("a", 4), standing="lost")
