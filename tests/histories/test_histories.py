@@ -125,12 +125,12 @@ def test_every_story_is_recorded() -> None:
     assert STORIES.keys() <= RECORDED.keys(), "python -m tests.histories.record"
 
 
-@pytest.mark.parametrize("seed", ["0", "1"])
-def test_another_hash_seed_gives_the_same_states(seed: str) -> None:
+def test_another_hash_seed_gives_the_same_states() -> None:
+    """This process has a hash seed of its own, which is another one in each run."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.histories.replaying"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": seed},
+        env={**os.environ, "PYTHONHASHSEED": "0"},
         capture_output=True,
         text=True,
         check=True,
