@@ -39,6 +39,7 @@ from schemas.pool import (
     WorkKept,
 )
 from schemas.units import Ms
+from services.scheduler.domain.pool.carried import carry
 from services.scheduler.domain.pool.faults import (
     with_attempt_end,
     with_back_off_ended,
@@ -76,6 +77,10 @@ def evolve(state: Pools, event: Event, ctx: Context) -> Pools:
 
 def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
     """One pool after an event. What the event names and the pool does not know changes nothing."""
+    return carry(pool, _evolve(pool, event, ctx), event)
+
+
+def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
     match event:
         case Rejected() | Repeated():
             return pool
