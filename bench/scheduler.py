@@ -5,6 +5,7 @@
 Two traces of the Philly cluster on 41 nodes with 8 slots, with noisy estimates, a checkpoint every
 30 minutes and 3 minutes a preemption. The folder (or $TUNERY_TRACES) has `anchors.json` and
 `scenarios/`; without it only the speed is measured: 10,000 placements wait for 1,000 full nodes.
+The speed is that of the planner alone, in time of the processor.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time_ns
 from typing import Any, Final
 
 from tunery.cli.simulate.outcome import outcome
@@ -83,9 +84,9 @@ def speed() -> dict[str, float]:
         at = 10 * MINUTE_MS + number
         state.end(f"j{number:06d}")
         state.queue.add(_request(POOL_NODES * SLOTS + WAITING + number))
-        began = perf_counter_ns()
+        began = process_time_ns()
         planned = plan(state, at)
-        took_ns.append(perf_counter_ns() - began)
+        took_ns.append(process_time_ns() - began)
         for start in planned.starts:
             request = state.leave_queue(start.request.job_id)
             state.start(granted(request, start.seats, at, request.job_id))

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from immutables import Map
 from msgspec.structs import replace
 
 from schemas.account import Lane
@@ -11,13 +10,13 @@ from schemas.admission import TENANT_BUDGET, BudgetUse, SuspensionSet
 from schemas.billing import PriceBook
 from schemas.envelope import Context
 from schemas.job import JobEnded, SubmitJob
-from schemas.pool import Event, LeaseStarted, ReportExit, UsageCredited
+from schemas.pool import Event, LeaseMember, LeaseStarted, ReportExit, UsageCredited
 from schemas.reasons import EndCode, ending
 from schemas.units import GpuMs, Ms, hour_of
 from services.scheduler.domain.job import admission, budgets, decide, evolve, steps
 from services.scheduler.domain.job.quota import month_standing, terms_at
 from services.scheduler.domain.job.state import OpenJob, TenantJobs
-from services.scheduler.domain.pool import closing, deadlines, placement, reports
+from services.scheduler.domain.pool import closing, deadlines, planned_pool, reports
 from services.scheduler.domain.pool import evolve as pool_evolve
 from services.scheduler.domain.pool import state as pool_state
 from services.scheduler.domain.pool.closing import LeaseEnd
@@ -27,13 +26,12 @@ from simulator.event_core.mutants import Mutant
 from tunery.billing import lines
 from tunery.runtime.hosts.broker_time import BrokerTime
 
-_free_devices = pool_state.free_devices
+_held_members = pool_state.held_members
 
 
-def _free_when_closed(pool: Pool) -> dict[str, list[int]]:
+def _held_until_closed(lease: Lease) -> tuple[LeaseMember, ...]:
     """Slots are given again as soon as the money has ended, whatever still runs."""
-    running = {lease_key(lease.number): lease for lease in open_leases(pool)}
-    return _free_devices(replace(pool, leases=Map(running)))
+    return () if lease.closed else _held_members(lease)
 
 
 _report = reports.decide_report
@@ -134,6 +132,10 @@ def _never_stuck(_lease: Lease, _idle_ms: Ms) -> bool:
     return False
 
 
+def _at_the_limit(lease: Lease) -> Ms:
+    return lease.granted_at + lease.start_ms_max
+
+
 def _believed(_: BrokerTime, timestamp: Ms) -> Ms:
     return timestamp
 
@@ -197,9 +199,9 @@ _REPORT = reports, "decide_report"
 MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "slots freed before the kill is confirmed",
-        placement,
-        "free_devices",
-        _free_when_closed,
+        planned_pool,
+        "held_members",
+        _held_until_closed,
         "slots",
         seed=19,
     ),
@@ -241,6 +243,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "a budget's open jobs not counted", budgets, "month_standing", _none_held, "limit", seed=3
     ),
     Mutant("a stuck process is not ended", deadlines, "is_stuck", _never_stuck, "stuck", seed=9),
+    Mutant("preparing is no progress", deadlines, "_start_by", _at_the_limit, "start", seed=20),
     Mutant("broker time believed at once", BrokerTime, "believe", _believed, "time", seed=3),
     Mutant("suspension ignored", evolve, "_evolve_tenant", _never_suspended, "suspended"),
     Mutant("resumption ignored", evolve, "_evolve_tenant", _stays_suspended, "refusal", seed=32),

@@ -12,9 +12,9 @@ from services.gateway.jobs.statuses import JobStatus
 from services.gateway.jobs.tables import NodeRow, NodeStatus, SeatRow
 from services.gateway.web.responses import Response, seconds, seconds_or_none, seconds_up
 from services.gateway.web.wording import unblock_words, wait_words
+from tunery.plan.scheduling.expectations import expected_end
 from tunery.plan.scheduling.explanation import Explanation
 from tunery.plan.scheduling.requests import LANES, Seats
-from tunery.plan.scheduling.reservation import expected_end
 
 
 class JobQueueResponse(Response):

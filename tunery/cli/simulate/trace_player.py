@@ -122,7 +122,6 @@ class _TracePlayer:
         return any(self._state.queue.lanes[: self._policy.preempting])
 
     def _plan(self, at: Ms) -> None:
-        self._state.queue.age(at)
         more = True
         while more:
             began = perf_counter_ns()
@@ -135,7 +134,6 @@ class _TracePlayer:
         for preemption in planned.preemptions:
             for job_id in preemption.keys:
                 self._stop(self._jobs[job_id], at)
-        self._state.queue.age(at)
         decided: list[Start | Preemption] = [*planned.starts, *planned.preemptions]
         for start in decided:
             self._start(self._jobs[start.request.job_id], start.request, start.seats, at)

@@ -2,39 +2,66 @@
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import TypeAlias
 
-from schemas.training import Device
-from tunery.plan.scheduling.requests import PlanNode, RequestClass, Seats
+from tunery.plan.scheduling.requests import Kind, PlanNode, RequestClass, Seats
 
-Kind: TypeAlias = tuple[Device, int]  # device and its memory
 Domains: TypeAlias = dict[str, list[str]]
 
 
 class Capacity:
     """Nodes and their free slots. For each kind of node there is a list of names by free slots."""
 
-    __slots__ = ("_buckets", "_free_memory", "free", "nodes")
+    __slots__ = ("_buckets", "_free_memory", "_sizes", "free", "nodes")
 
     def __init__(self, nodes: Iterable[PlanNode] = ()) -> None:
         self.nodes: dict[str, PlanNode] = {}
         self.free: dict[str, int] = {}
         self._free_memory: dict[str, int] = {}
         self._buckets: dict[Kind, list[list[str]]] = {}
+        self._sizes: dict[Kind, list[int]] = {}  # slots of the nodes of each kind, ascending
         for node in nodes:
-            self._add(node)
+            self.put(node)
 
     def copy(self) -> "Capacity":
-        """The same nodes with free slots of their own."""
+        """The same nodes with free slots of their own. No node may come or go afterwards."""
         twin = Capacity()
-        twin.nodes = self.nodes
+        twin.nodes, twin._sizes = self.nodes, self._sizes
         twin.free = self.free.copy()
         twin._free_memory = self._free_memory.copy()
         twin._buckets = {
             kind: [names.copy() for names in buckets] for kind, buckets in self._buckets.items()
         }
         return twin
+
+    def put(self, node: PlanNode) -> None:
+        """A node is here, and all of it is free."""
+        self.remove(node.node_id)
+        kind = node.kind
+        self.nodes[node.node_id] = node
+        self.free[node.node_id] = node.slots
+        if node.device == "cpu":
+            self._free_memory[node.node_id] = node.memory_bytes
+        insort(self._sizes.setdefault(kind, []), node.slots)
+        buckets = self._buckets.setdefault(kind, [])
+        while len(buckets) <= node.slots:
+            buckets.append([])
+        insort(buckets[node.slots], node.node_id)
+
+    def remove(self, node_id: str) -> None:
+        """A node is not here any more."""
+        node = self.nodes.pop(node_id, None)
+        if node is None:
+            return
+        buckets, sizes = self._buckets[node.kind], self._sizes[node.kind]
+        names = buckets[max(0, self.free.pop(node_id))]
+        del names[bisect_left(names, node_id)]
+        self._free_memory.pop(node_id, None)
+        del sizes[bisect_left(sizes, node.slots)]
+        del buckets[sizes[-1] + 1 if sizes else 0 :]
+        if not sizes:
+            del self._buckets[node.kind], self._sizes[node.kind]
 
     def take(self, seats: Seats, memory_bytes: int) -> None:
         """These slots are used, with so much memory each. Nodes that are not here do not count."""
@@ -64,10 +91,9 @@ class Capacity:
         for those that need them. On one node it is the best fit; what is larger than every node
         that suits gets whole nodes.
         """
-        excluded = self._excluded(needs)
-        kinds = self._kinds(needs)
+        excluded = self.excluded(needs)
         is_gang = needs.slots > self.largest(needs)
-        for kind in kinds:
+        for kind in self.kinds(needs):
             buckets = self._buckets[kind]
             if is_gang:
                 seats = self._whole_nodes(buckets, needs, excluded)
@@ -83,58 +109,17 @@ class Capacity:
     def fits_on(self, node_id: str, needs: RequestClass, slots: int) -> bool:
         """Whether a node would take a request, if so many of its slots were free."""
         node = self.nodes[node_id]
-        return slots >= needs.slots and suits(node, needs) and node_id not in self._excluded(needs)
+        return slots >= needs.slots and suits(node, needs) and node_id not in self.excluded(needs)
 
-    def largest(self, needs: RequestClass) -> int:
-        """Slots of the largest node that suits a class; 0: none does."""
-        return max((len(self._buckets[kind]) - 1 for kind in self._kinds(needs)), default=0)
-
-    def total(self, needs: RequestClass) -> int:
-        """Slots of all nodes that suit a class."""
-        return sum(node.slots for node in self.nodes.values() if suits(node, needs))
-
-    def has_memory(self, node_id: str, needs: RequestClass) -> bool:
-        """Whether the leases of a node leave enough of the memory that they share."""
-        left = self._free_memory.get(node_id)
-        if left is None:
-            return True
-        return left >= min(needs.slots, self.nodes[node_id].slots) * needs.memory_bytes
-
-    def domains(self, needs: RequestClass, whole: Iterable[str]) -> Domains:
-        """These nodes by their domain, each in order of their names."""
-        by_domain: Domains = defaultdict(list)
-        for node_id in whole:
-            by_domain[self.nodes[node_id].domain].append(node_id)
-        return by_domain
-
-    def _add(self, node: PlanNode) -> None:
-        self.nodes[node.node_id] = node
-        self.free[node.node_id] = node.slots
-        if node.device == "cpu":
-            self._free_memory[node.node_id] = node.memory_bytes
-        buckets = self._buckets.setdefault((node.device, node.memory_bytes), [])
-        while len(buckets) <= node.slots:
-            buckets.append([])
-        insort(buckets[node.slots], node.node_id)
-
-    def _change(self, node_id: str, slots: int, memory_bytes: int) -> None:
-        before, node = self.free[node_id], self.nodes[node_id]
-        buckets = self._buckets[node.device, node.memory_bytes]
-        names = buckets[max(0, before)]
-        del names[bisect_left(names, node_id)]
-        insort(buckets[max(0, before + slots)], node_id)
-        self.free[node_id] = before + slots
-        if node_id in self._free_memory:
-            self._free_memory[node_id] += slots * memory_bytes
-
-    def _kinds(self, needs: RequestClass) -> list[Kind]:
+    def kinds(self, needs: RequestClass) -> list[Kind]:
+        """Kinds of nodes that suit a class, those with the least memory first."""
         return sorted(
             kind
             for kind in self._buckets
             if kind[0] == needs.device and kind[1] >= needs.memory_bytes
         )
 
-    def _excluded(self, needs: RequestClass) -> Set[str]:
+    def excluded(self, needs: RequestClass) -> Set[str]:
         """Nodes that failed under this job. Where no other is left they are tried again.
 
         A job would wait for ever otherwise, and retries are counted; a back-off bars them for now.
@@ -150,6 +135,46 @@ class Capacity:
         )
         return excluded if next(others, None) is not None else frozenset(needs.barred)
 
+    def largest(self, needs: RequestClass) -> int:
+        """Slots of the largest node that suits a class; 0: none does."""
+        return max((self._sizes[kind][-1] for kind in self.kinds(needs)), default=0)
+
+    def whole(self, kind: Kind) -> Sequence[str]:
+        """The largest nodes of a kind, where all slots are free, by name."""
+        return self._buckets[kind][self.largest_of(kind)]
+
+    def largest_of(self, kind: Kind) -> int:
+        """Slots of the largest node of a kind."""
+        return self._sizes[kind][-1]
+
+    def total(self, needs: RequestClass) -> int:
+        """Slots of all nodes that suit a class."""
+        return sum(node.slots for node in self.nodes.values() if suits(node, needs))
+
+    def has_memory(self, node_id: str, needs: RequestClass) -> bool:
+        """Whether the leases of a node leave enough of the memory that they share."""
+        left = self._free_memory.get(node_id)
+        if left is None:
+            return True
+        return left >= min(needs.slots, self.nodes[node_id].slots) * needs.memory_bytes
+
+    def domains(self, whole: Iterable[str]) -> Domains:
+        """These nodes by their domain, each in order of their names."""
+        by_domain: Domains = defaultdict(list)
+        for node_id in whole:
+            by_domain[self.nodes[node_id].domain].append(node_id)
+        return by_domain
+
+    def _change(self, node_id: str, slots: int, memory_bytes: int) -> None:
+        before, node = self.free[node_id], self.nodes[node_id]
+        buckets = self._buckets[node.kind]
+        names = buckets[max(0, before)]
+        del names[bisect_left(names, node_id)]
+        insort(buckets[max(0, before + slots)], node_id)
+        self.free[node_id] = before + slots
+        if node_id in self._free_memory:
+            self._free_memory[node_id] += slots * memory_bytes
+
     def _whole_nodes(
         self, buckets: list[list[str]], needs: RequestClass, excluded: Set[str]
     ) -> Seats | None:
@@ -159,7 +184,7 @@ class Capacity:
         whole = [name for name in buckets[slots] if name not in excluded]
         if len(whole) < count:
             return None
-        chosen = list(_pick(self.domains(needs, whole), count))
+        chosen = list(pick(self.domains(whole), count))
         seats = tuple((node_id, slots) for node_id in sorted(chosen))
         if rest == 0:
             return seats
@@ -178,7 +203,7 @@ def suits(node: PlanNode, needs: RequestClass) -> bool:
     return node.device == needs.device and node.memory_bytes >= needs.memory_bytes
 
 
-def _pick(domains: Domains, count: int) -> Iterator[str]:
+def pick(domains: Domains, count: int) -> Iterator[str]:
     """So many nodes: of the fullest domain that has them, or of the emptiest ones together."""
     enough = [(len(names), domain) for domain, names in domains.items() if len(names) >= count]
     if enough:

@@ -66,8 +66,7 @@ def explain(cluster: PlanningState, requests: Iterable[Request], at: Ms) -> Expl
             oversized.append(request)
         else:
             cluster.queue.add(request)
-    queued = cluster.queue.requests
-    cluster.bound = {job_id: seats for job_id, seats in cluster.bound.items() if job_id in queued}
+    cluster.bound = cluster.claims()
     cluster.queue.age(at)
     planned = plan(cluster, at)
     lanes = [list(_serve(cluster, lane)) for lane in range(len(LANES))]
@@ -181,10 +180,10 @@ class _Situation:
 
 def _serve(cluster: PlanningState, lane: int) -> Iterator[Request]:
     """A lane in order of service; every request counts for its tenant once it is served."""
-    held = cluster.held.copy()
-    for request in in_order(cluster.queue, lane, held, frozenset()):
+    more: dict[str, int] = {}
+    for request in in_order(cluster.queue, lane, more, frozenset()):
         yield request
-        held[request.tenant] = held.get(request.tenant, 0) + request.needs.slots
+        more[request.tenant] = more.get(request.tenant, 0) + request.needs.slots
 
 
 def _has_memory(node: PlanNode, needs: RequestClass) -> bool:

@@ -7,10 +7,12 @@ from heapq import heapify, heappop, heappush
 from typing import Final, Literal, TypeAlias
 
 from schemas.units import Ms
-from tunery.plan.scheduling.plan import Plan, new_key
+from tunery.plan.scheduling.draft import Draft, new_key
+from tunery.plan.scheduling.expectations import expected_end
+from tunery.plan.scheduling.plan import Plan
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.requests import Request, RequestClass, Running, Seats, granted
-from tunery.plan.scheduling.reservation import Reservation, expected_end, reserve
+from tunery.plan.scheduling.reservation import Reservation, reserve
 
 Quantile: TypeAlias = Literal["p50", "p90"]
 QUANTILES: Final[tuple[Quantile, ...]] = ("p50", "p90")
@@ -30,7 +32,7 @@ def forecast(
 
 
 class _Playback:
-    """Free slots, ends to come and the rest of the queue, at one moment after another."""
+    """What runs, ends to come and the rest of the queue, at one moment after another."""
 
     def __init__(
         self,
@@ -41,9 +43,12 @@ class _Playback:
         quantile: Quantile,
     ) -> None:
         self._at, self._quantile = at, quantile
-        self._free = cluster.capacity.copy()
-        self._running = {key: self._timed(lease) for key, lease in cluster.running.items()}
-        self._ends = [(expected_end(lease, at), key) for key, lease in self._running.items()]
+        policy = replace(cluster.policy, preempting=0)
+        self._state = PlanningState(cluster.capacity.nodes.values(), policy)
+        for lease in cluster.running.values():
+            self._state.start(self._timed(lease))
+        self._free = self._state.capacity
+        self._ends = [(expected_end(lease, at), key) for key, lease in self._state.running.items()]
         heapify(self._ends)
         self._starts: dict[str, Ms] = {}
         for request, seats in _decided(cluster, planned):
@@ -60,8 +65,7 @@ class _Playback:
             self._at, _ = self._ends[0]
             while self._ends and self._ends[0][0] == self._at:
                 _, key = heappop(self._ends)
-                lease = self._running.pop(key)
-                self._free.give(lease.seats, lease.memory_bytes)
+                self._state.end(key)
             self._serve()
         return self._starts
 
@@ -107,15 +111,15 @@ class _Playback:
         """The promise to the first one that is blocked; it is computed once."""
         kept = self._reservation
         if kept is None or kept.request.job_id != blocked.job_id or kept.at <= self._at:
-            self._reservation = reserve(self._free, self._running.values(), blocked, self._at)
+            self._state.advance(self._at)
+            self._reservation = reserve(Draft(self._state, self._at), blocked)
         return self._reservation
 
     def _start(self, request: Request, seats: Seats) -> None:
         key = new_key(request)
         lease = self._timed(granted(request, seats, self._at, key))
         self._starts[request.job_id] = self._at
-        self._free.take(seats, lease.memory_bytes)
-        self._running[key] = lease
+        self._state.start(lease)
         heappush(self._ends, (self._at + max(1, lease.p90_ms), key))
 
     def _length(self, request: Request) -> Ms:

@@ -3,18 +3,16 @@
 from dataclasses import dataclass
 
 from schemas.units import Ms
-from tunery.plan.scheduling.capacity import Capacity
+from tunery.plan.scheduling.draft import Draft
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.queue import in_order, shortest_first
 from tunery.plan.scheduling.requests import (
     Request,
     RequestClass,
-    Running,
     Seats,
-    granted,
 )
 from tunery.plan.scheduling.reservation import Reservation, reserve
-from tunery.plan.scheduling.victims import Victim, eligible, find_eviction
+from tunery.plan.scheduling.victims import find_eviction
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +60,9 @@ class Plan:
 
 
 def plan(cluster: PlanningState, at: Ms) -> Plan:
-    """What to do now. It changes nothing: the caller does, with the facts that follow."""
+    """What to do now. It changes no facts: the caller does, with those that follow."""
+    cluster.advance(at)
     return _Pass(cluster, at).run()
-
-
-def new_key(request: Request) -> str:
-    """Names a lease that has no number yet."""
-    return f"new/{request.job_id}"
 
 
 class _Pass:
@@ -76,13 +70,11 @@ class _Pass:
 
     def __init__(self, cluster: PlanningState, at: Ms) -> None:
         self._cluster, self._at, self._policy = cluster, at, cluster.policy
-        self._free: Capacity = cluster.capacity.copy()
-        self._held = cluster.held.copy()
+        self._draft = Draft(cluster, at)
         self._closed: set[RequestClass] = set()  # classes that are not tried in order any more
-        self._full: set[RequestClass] = set()  # of these: nothing of them fits now
-        self._victims: dict[str, list[Victim]] | None = None
-        self._new: list[Running] = []
-        self._bound: dict[str, Seats] = {}  # what waits for seats of its own
+        self._full: set[RequestClass] = set()  # classes of which nothing fits now
+        self._tight: set[RequestClass] = set()  # nor beyond the reservation
+        self._bound: set[str] = set()  # jobs that wait for seats of their own
         self._reservation: Reservation | None = None
         self._starts: list[Start] = []
         self._started: set[str] = set()
@@ -102,21 +94,24 @@ class _Pass:
         return Plan(tuple(self._starts), tuple(self._preemptions), self._reservation, self._more)
 
     def _start_bound(self) -> None:
-        for job_id, seats in sorted(self._cluster.bound.items()):
+        free = self._draft.free.free
+        for job_id, seats in self._cluster.claims().items():
             request = self._cluster.queue.requests[job_id]
-            if all(self._free.free[node_id] >= slots for node_id, slots in seats):
+            if all(free[node_id] >= slots for node_id, slots in seats):
                 self._start(request, seats)
             else:
-                self._bound[job_id] = seats
+                self._bound.add(job_id)
                 self._occupy(request, seats)
 
     def _serve(self, lane: int) -> bool:
         """One lane in order of service; whether the pass goes on after it."""
-        for request in in_order(self._cluster.queue, lane, self._held, self._closed):
+        for request in in_order(self._cluster.queue, lane, self._draft.more, self._closed):
             if request.job_id in self._started:
                 continue
             if self._is_full():
                 return False
+            if self._is_too_large(request.needs):
+                continue
             seats = self._fit(request)
             if seats is not None:
                 self._start(request, seats)
@@ -140,36 +135,51 @@ class _Pass:
         self._more = started >= policy.starts_max or preempted >= policy.preempts_max
         return self._more
 
+    def _is_too_large(self, needs: RequestClass) -> bool:
+        """Whether no node could ever hold a request that may have only one."""
+        if self._policy.spanning or needs.slots <= self._draft.free.largest(needs):
+            return False
+        self._full.add(needs)
+        self._closed.add(needs)
+        return True
+
     def _fit(self, request: Request) -> Seats | None:
         """Where a request fits now without delaying the reservation."""
-        reservation = self._reservation
+        needs, reservation = request.needs, self._reservation
+        if needs in self._full:
+            return None
         if reservation is None or self._at + request.p90_ms <= reservation.at:
-            return self._free.find_seats(request.needs)
-        seats = reservation.spare.find_seats(request.needs)
+            seats = self._draft.free.find_seats(needs)
+            if seats is None:
+                self._full.add(needs)
+            return seats
+        if needs in self._tight:
+            return None
+        seats = reservation.spare.find_seats(needs)
         if seats is not None and all(
-            self._free.has_memory(node_id, request.needs) for node_id, _ in seats
+            self._draft.free.has_memory(node_id, needs) for node_id, _ in seats
         ):
             return seats
+        self._tight.add(needs)
         return None
 
     def _pass_over(self, request: Request) -> None:
         """A request does not start: those like it are not tried, and the first one is reserved."""
         needs = request.needs
-        fits_now = self._reservation is not None and self._free.find_seats(needs) is not None
-        if not fits_now:
+        if self._reservation is None or self._draft.free.find_seats(needs) is None:
             self._full.add(needs)
-        if not fits_now or self._policy.shortest_backfill:
+        if needs in self._full or self._policy.shortest_backfill:
             self._closed.add(needs)
         if self._reservation is None and self._policy.reserving:
-            running = [*self._cluster.running.values(), *self._new]
-            self._reservation = reserve(self._free, running, request, self._at)
+            self._reservation = reserve(self._draft, request)
 
     def _backfill(self, reservation: Reservation) -> None:
         """What ends before the reservation, lane by lane, the shortest expected time first."""
         tried = 0
         for lane in range(len(self._cluster.queue.lanes)):
             for request in shortest_first(self._cluster.queue, lane, self._full):
-                if request.needs in self._full:
+                needs = request.needs
+                if needs in self._full:
                     continue
                 tried += 1
                 if tried > self._policy.backfill_max or self._is_full():
@@ -179,37 +189,33 @@ class _Pass:
                 seats = self._fit(request)
                 if seats is not None:
                     self._start(request, seats)
-                elif self._free.find_seats(request.needs) is None:
-                    self._full.add(request.needs)
+                elif self._draft.free.find_seats(needs) is None:
+                    self._full.add(needs)
 
     def _start(self, request: Request, seats: Seats) -> None:
-        bound = self._bound.pop(request.job_id, None)
-        if bound is not None:  # it fits elsewhere before its own seats are free
-            self._free.give(bound, request.needs.memory_bytes)
-            self._held[request.tenant] -= request.needs.slots
-            self._new = [lease for lease in self._new if lease.key != new_key(request)]
+        if request.job_id in self._bound:  # it fits elsewhere before its own seats are free
+            self._bound.discard(request.job_id)
+            self._draft.vacate(request)
+            self._full.clear()
+            self._tight.clear()
         self._starts.append(Start(request, seats))
         self._started.add(request.job_id)
         self._occupy(request, seats)
 
     def _occupy(self, request: Request, seats: Seats) -> None:
         """These seats are not free in this pass any more."""
-        self._free.take(seats, request.needs.memory_bytes)
-        self._held[request.tenant] = self._held.get(request.tenant, 0) + request.needs.slots
-        self._new.append(granted(request, seats, self._at, new_key(request)))
+        self._draft.occupy(request, seats)
         reservation = self._reservation
         if reservation is None:
             return
         if self._at + request.p90_ms <= reservation.at:
-            reservation.take_short(self._free, seats)
+            reservation.take_short(self._draft.free, seats)
         else:
             reservation.take_long(request, seats)
 
     def _preempt(self, request: Request) -> bool:
         """Stop later lanes for a request, where that is worth it; whether it was."""
-        if self._victims is None:
-            self._victims = eligible(self._cluster.running.values(), self._at, self._policy)
-        eviction = find_eviction(self._free, self._victims, request)
+        eviction = find_eviction(self._draft, request)
         if eviction is None:
             return False
         reservation = self._reservation
@@ -217,9 +223,7 @@ class _Pass:
             reserved = {node_id for node_id, _ in reservation.seats}
             if any(node_id in reserved for node_id, _ in eviction.seats):
                 return False
-        stopped = frozenset(eviction.keys)
-        for node_id, victims in self._victims.items():
-            self._victims[node_id] = [each for each in victims if each.key not in stopped]
+        self._draft.stop(eviction.keys)
         self._preemptions.append(Preemption(request, eviction.seats, eviction.keys, eviction.loss))
         self._occupy(request, eviction.seats)
         return True

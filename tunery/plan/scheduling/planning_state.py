@@ -1,10 +1,11 @@
 """The state that is planned on: nodes, what runs, what waits. Facts change it one by one."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from schemas.units import Ms
-from tunery.plan.scheduling.capacity import Capacity
+from tunery.plan.scheduling.capacity import Capacity, suits
+from tunery.plan.scheduling.outlook import ClusterOutlook, foresee
 from tunery.plan.scheduling.policy import Policy
 from tunery.plan.scheduling.queue import Queue
 from tunery.plan.scheduling.requests import PlanNode, Request, Running, Seats
@@ -17,24 +18,86 @@ class PlanningState:
     queue: what waits.
     running: leases by key, also those that were told to end and have not ended.
     bound: seats that leases were told to free for a request, by its job.
-    held: slots by tenant.
+    outlook: what is expected of nodes, as of the last `advance`.
     """
 
-    __slots__ = ("bound", "capacity", "held", "policy", "queue", "running")
+    __slots__ = (
+        "_at",
+        "_changed",
+        "_on_node",
+        "bound",
+        "capacity",
+        "outlook",
+        "policy",
+        "queue",
+        "running",
+    )
 
     def __init__(self, nodes: Iterable[PlanNode], policy: Policy) -> None:
         self.policy = policy
-        self.capacity = Capacity(nodes)
+        self.capacity = Capacity()
         self.queue = Queue(policy)
+        self.outlook = ClusterOutlook()
         self.running: dict[str, Running] = {}
         self.bound: dict[str, Seats] = {}
-        self.held: dict[str, int] = {}
+        self._on_node: dict[str, dict[str, Running]] = {}
+        self._changed: set[str] = set()  # nodes whose outlook is not known
+        self._at: Ms = 0
+        for node in nodes:
+            self.put_node(node)
+
+    @property
+    def held(self) -> Mapping[str, int]:
+        """Slots by tenant."""
+        return self.queue.held
+
+    def put_node(self, node: PlanNode) -> None:
+        """A node may get leases, or is another one than before."""
+        self.remove_node(node.node_id)
+        self.capacity.put(node)
+        for lease in self.leases_on(node.node_id):
+            seats = ((node.node_id, lease.slots_on(node.node_id)),)
+            self.capacity.take(seats, lease.memory_bytes)
+        self._changed.add(node.node_id)
+
+    def remove_node(self, node_id: str) -> None:
+        """A node may get nothing. What runs there goes on."""
+        node = self.capacity.nodes.get(node_id)
+        if node is not None:
+            self.outlook.remove(node)
+            self.capacity.remove(node_id)
+
+    def leases_on(self, node_id: str) -> Collection[Running]:
+        """Leases that hold slots of a node."""
+        return self._on_node.get(node_id, {}).values()
 
     def start(self, running: Running) -> None:
         """A lease holds its seats."""
         self.running[running.key] = running
         self.capacity.take(running.seats, running.memory_bytes)
-        self._count(running, 1)
+        self.queue.count(running.tenant, running.slots)
+        self._note(running)
+
+    def end(self, key: str) -> Running:
+        """The seats of a lease are free."""
+        running = self.running.pop(key)
+        self.capacity.give(running.seats, running.memory_bytes)
+        self.queue.count(running.tenant, -running.slots)
+        for node_id, _ in running.seats:
+            on_node = self._on_node[node_id]
+            del on_node[key]
+            if not on_node:
+                del self._on_node[node_id]
+            self._changed.add(node_id)
+        return running
+
+    def save(self, key: str, at: Ms) -> None:
+        """The work of a lease up to now is in a checkpoint."""
+        self._note(replace(self.running[key], saved_at=at))
+
+    def notify(self, key: str, ends_by: Ms) -> None:
+        """A lease was told to end."""
+        self._note(replace(self.running[key], ends_by=ends_by))
 
     def leave_queue(self, job_id: str) -> Request:
         """A request was granted or withdrawn; nothing is bound to it any more."""
@@ -44,26 +107,48 @@ class PlanningState:
     def bind(self, job_id: str, seats: Seats) -> None:
         """Seats that leases were told to free are for this request alone.
 
-        Where a node is not there any more, or is too small now, the request waits as before.
+        Without any seats it waits like others.
         """
-        nodes = self.capacity.nodes
-        if all(node_id in nodes and nodes[node_id].slots >= slots for node_id, slots in seats):
+        if seats:
             self.bound[job_id] = seats
+        else:
+            self.bound.pop(job_id, None)
 
-    def save(self, key: str, at: Ms) -> None:
-        """The work of a lease up to now is in a checkpoint."""
-        self.running[key] = replace(self.running[key], saved_at=at)
+    def claims(self) -> dict[str, Seats]:
+        """Bound seats of what waits, by job, as far as they can be had.
 
-    def notify(self, key: str, ends_by: Ms) -> None:
-        """A lease was told to end."""
-        self.running[key] = replace(self.running[key], ends_by=ends_by)
+        Where a node is not there, or has come back smaller or with other devices, the request
+        waits like others.
+        """
+        nodes, requests = self.capacity.nodes, self.queue.requests
+        return {
+            job_id: seats
+            for job_id, seats in sorted(self.bound.items())
+            if job_id in requests
+            and all(
+                node_id in nodes
+                and nodes[node_id].slots >= slots
+                and suits(nodes[node_id], requests[job_id].needs)
+                for node_id, slots in seats
+            )
+        }
 
-    def end(self, key: str) -> Running:
-        """The seats of a lease are free."""
-        running = self.running.pop(key)
-        self.capacity.give(running.seats, running.memory_bytes)
-        self._count(running, -1)
-        return running
+    def advance(self, at: Ms) -> None:
+        """It is so late now: old requests change their lane, and nodes have another outlook."""
+        self.queue.age(at)
+        if at < self._at:
+            self._changed.update(self.capacity.nodes)
+        self._at = at
+        self._changed |= self.outlook.take_due(at)
+        for node_id in self._changed:
+            node = self.capacity.nodes.get(node_id)
+            if node is not None:
+                free, leases = self.capacity.free[node_id], self.leases_on(node_id)
+                self.outlook.put(node, foresee(node, free, leases, at, self.policy))
+        self._changed.clear()
 
-    def _count(self, running: Running, sign: int) -> None:
-        self.held[running.tenant] = self.held.get(running.tenant, 0) + sign * running.slots
+    def _note(self, running: Running) -> None:
+        self.running[running.key] = running
+        for node_id, _ in running.seats:
+            self._on_node.setdefault(node_id, {})[running.key] = running
+            self._changed.add(node_id)

@@ -16,6 +16,7 @@ class Policy:
     fair: inside a lane, the tenant with the fewest slots goes first.
     patience: how many times its expected time a request stands back behind shorter ones. With 0
         the first come is the first served; with a very large number the shortest is.
+    spanning: what is larger than every node may have several; otherwise it waits.
     skipping: what fits may start although one before it does not.
     reserving: the first that does not fit has a reservation, which no other may delay.
     shortest_backfill: what may start before a reservation does so in order of expected time.
@@ -33,6 +34,7 @@ class Policy:
     lanes: bool = True
     fair: bool = True
     patience: int = 2
+    spanning: bool = True
     skipping: bool = True
     reserving: bool = True
     shortest_backfill: bool = True

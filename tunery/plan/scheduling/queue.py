@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Set
-from heapq import heapify, heappop, heappush, heapreplace, merge
+from heapq import heapify, heappop, heappush, merge
 from typing import TypeAlias
 
 from schemas.units import Ms
@@ -12,32 +12,74 @@ from tunery.plan.scheduling.requests import LANES, Request, RequestClass
 # Order of service among requests of a tenant: smaller goes first.
 Rank: TypeAlias = tuple[int, Ms, str]
 Length: TypeAlias = tuple[Ms, Ms, str]
+# Order of service among tenants: slots that it holds, its first rank, its name.
+Turn: TypeAlias = tuple[int, Rank, str]
 
 
 STANDARD, FREE = LANES.index("standard"), LANES.index("free")
 
 
 class ClassQueue:
-    """Requests of one class in one lane: by tenant and rank, and by expected time."""
+    """Requests of one class in one lane: by tenant and rank, and by expected time.
 
-    __slots__ = ("by_length", "by_tenant")
+    turns: the first request of each tenant, in order of service.
+    """
+
+    __slots__ = ("by_length", "by_tenant", "turns")
 
     def __init__(self) -> None:
         self.by_tenant: dict[str, list[Rank]] = {}
         self.by_length: list[Length] = []
+        self.turns: list[Turn] = []
+
+    def add(self, tenant: str, held: int, rank: Rank, length: Length) -> None:
+        """A request waits; its tenant holds so many slots."""
+        ranks = self.by_tenant.setdefault(tenant, [])
+        before = ranks[0] if ranks else None
+        insort(ranks, rank)
+        insort(self.by_length, length)
+        if ranks[0] is not before:
+            if before is not None:
+                self._drop((held, before, tenant))
+            insort(self.turns, (held, ranks[0], tenant))
+
+    def remove(self, tenant: str, held: int, rank: Rank, length: Length) -> None:
+        """A request does not wait any more."""
+        ranks = self.by_tenant[tenant]
+        position = bisect_left(ranks, rank)
+        del ranks[position]
+        del self.by_length[bisect_left(self.by_length, length)]
+        if position == 0:
+            self._drop((held, rank, tenant))
+            if ranks:
+                insort(self.turns, (held, ranks[0], tenant))
+        if not ranks:
+            del self.by_tenant[tenant]
+
+    def move(self, tenant: str, held: int, holds: int) -> None:
+        """A tenant held so many slots, and holds so many now."""
+        rank = self.by_tenant[tenant][0]
+        self._drop((held, rank, tenant))
+        insort(self.turns, (holds, rank, tenant))
+
+    def _drop(self, turn: Turn) -> None:
+        del self.turns[bisect_left(self.turns, turn)]
 
 
 class Queue:
     """All that waits, by job id, and in the orders that the planner reads."""
 
-    __slots__ = ("_aged", "_young", "lanes", "policy", "requests")
+    __slots__ = ("_aged", "_aged_at", "_classes", "_young", "held", "lanes", "policy", "requests")
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.requests: dict[str, Request] = {}
-        self._aged: set[str] = set()
-        self._young: list[tuple[Ms, str]] = []  # of the last lane, by submission
+        self.held: dict[str, int] = {}  # slots of tenants
         self.lanes: list[dict[RequestClass, ClassQueue]] = [{} for _ in LANES]
+        self._classes: dict[str, list[ClassQueue]] = {}  # where each tenant waits
+        self._aged: set[str] = set()
+        self._aged_at: Ms | None = None
+        self._young: list[tuple[Ms, str]] = []  # of the last lane, by submission
 
     def add(self, request: Request) -> None:
         """A request waits."""
@@ -46,12 +88,6 @@ class Queue:
             heappush(self._young, (request.submitted_at, request.job_id))
         self._insert(request)
 
-    def _insert(self, request: Request) -> None:
-        lane = self.lanes[self._lane(request)]
-        members = lane.setdefault(request.needs, ClassQueue())
-        insort(members.by_tenant.setdefault(self._tenant(request), []), self.rank(request))
-        insort(members.by_length, length(request))
-
     def remove(self, job_id: str) -> Request:
         """A request does not wait any more."""
         request = self.requests.pop(job_id)
@@ -59,36 +95,76 @@ class Queue:
         self._aged.discard(job_id)
         return request
 
+    def count(self, tenant: str, slots: int) -> None:
+        """A tenant holds so many slots more."""
+        held = self.held.get(tenant, 0)
+        holds = held + slots
+        if holds:
+            self.held[tenant] = holds
+        else:
+            self.held.pop(tenant, None)
+        if self.policy.fair:
+            for members in self._classes.get(tenant, ()):
+                members.move(tenant, held, holds)
+
     def age(self, at: Ms) -> None:
         """Free requests that have waited long enough are served with the standard lane."""
+        if self._aged_at is not None and at < self._aged_at:
+            self._make_young()
+        self._aged_at = at
         while self._young and self._young[0][0] + self.policy.aged_ms <= at:
-            _, job_id = heappop(self._young)
+            submitted_at, job_id = heappop(self._young)
             request = self.requests.get(job_id)
-            if request is not None and job_id not in self._aged:
+            is_same = request is not None and request.submitted_at == submitted_at
+            if request is not None and is_same and job_id not in self._aged:
                 self._delete(request)
                 self._aged.add(job_id)
                 self._insert(request)
 
-    def _delete(self, request: Request) -> None:
-        lane, tenant = self.lanes[self._lane(request)], self._tenant(request)
-        members = lane[request.needs]
-        ranks = members.by_tenant[tenant]
-        del ranks[bisect_left(ranks, self.rank(request))]
-        del members.by_length[bisect_left(members.by_length, length(request))]
-        if not ranks:
-            del members.by_tenant[tenant]
-        if not members.by_length:
-            del lane[request.needs]
+    def lane_of(self, request: Request) -> int:
+        """The lane that a request is served with."""
+        if not self.policy.lanes:
+            return 0
+        return STANDARD if request.job_id in self._aged else request.lane
 
     def rank(self, request: Request) -> Rank:
         """Place of a request among those of its tenant and lane."""
         waits = request.submitted_at + self.policy.patience * request.p50_ms
         return (waits, request.submitted_at, request.job_id)
 
-    def _lane(self, request: Request) -> int:
-        if not self.policy.lanes:
-            return 0
-        return STANDARD if request.job_id in self._aged else request.lane
+    def _make_young(self) -> None:
+        """The clock was set back: who is old is found out anew."""
+        for job_id in sorted(self._aged):
+            request = self.requests[job_id]
+            self._delete(request)
+            self._aged.discard(job_id)
+            self._insert(request)
+            heappush(self._young, (request.submitted_at, job_id))
+
+    def _insert(self, request: Request) -> None:
+        lane, tenant = self.lanes[self.lane_of(request)], self._tenant(request)
+        members = lane.get(request.needs)
+        if members is None:
+            members = lane[request.needs] = ClassQueue()
+        if tenant not in members.by_tenant:
+            self._classes.setdefault(tenant, []).append(members)
+        members.add(tenant, self._held(tenant), self.rank(request), length(request))
+
+    def _delete(self, request: Request) -> None:
+        lane, tenant = self.lanes[self.lane_of(request)], self._tenant(request)
+        members = lane[request.needs]
+        members.remove(tenant, self._held(tenant), self.rank(request), length(request))
+        if tenant not in members.by_tenant:
+            left = [each for each in self._classes[tenant] if each is not members]
+            if left:
+                self._classes[tenant] = left
+            else:
+                del self._classes[tenant]
+        if not members.by_length:
+            del lane[request.needs]
+
+    def _held(self, tenant: str) -> int:
+        return self.held.get(tenant, 0) if self.policy.fair else 0
 
     def _tenant(self, request: Request) -> str:
         return request.tenant if self.policy.fair else ""
@@ -100,42 +176,35 @@ def length(request: Request) -> Length:
 
 
 def in_order(
-    queue: Queue, lane: int, held: Mapping[str, int], closed: Set[RequestClass]
+    queue: Queue, lane: int, more: Mapping[str, int], closed: Set[RequestClass]
 ) -> Iterator[Request]:
     """Requests of a lane in order of service.
 
-    The tenant with the fewest slots goes first, then its own rank. `held` (slots of tenants) and
-    `closed` (classes that are passed over) may change between two requests.
+    The tenant with the fewest slots goes first, then its own rank. `more` (slots that tenants have
+    got in this pass) and `closed` (classes that are passed over) may grow between two requests.
     """
-    heads: dict[str, list[tuple[Rank, RequestClass, int]]] = {}
-    for needs, members in queue.lanes[lane].items():
-        if needs not in closed:
-            for tenant, ranks in members.by_tenant.items():
-                heads.setdefault(tenant, []).append((ranks[0], needs, 0))
-    order = []
-    for tenant, heap in heads.items():
-        heapify(heap)
-        order.append((held.get(tenant, 0), heap[0][0], tenant))
-    heapify(order)
-    while order:
-        share, rank, tenant = heappop(order)
-        heap = heads[tenant]
-        while heap and heap[0][1] in closed:
-            heappop(heap)
-        if not heap:
+    # An entry is the turn of a tenant, its class, which of the tenant's requests it is, and where
+    # the turn stands in its class; None: it stands there no more.
+    heap: list[tuple[Turn, int, int, int | None]] = []
+    classes = [(needs, each) for needs, each in queue.lanes[lane].items() if needs not in closed]
+    heap = [(each.turns[0], number, 0, 0) for number, (_, each) in enumerate(classes)]
+    heapify(heap)
+    while heap:
+        (held, rank, tenant), number, index, position = heappop(heap)
+        needs, members = classes[number]
+        if needs in closed:
             continue
-        if (held.get(tenant, 0), heap[0][0]) != (share, rank):
-            heappush(order, (held.get(tenant, 0), heap[0][0], tenant))
+        if position is not None and position + 1 < len(members.turns):
+            heappush(heap, (members.turns[position + 1], number, 0, position + 1))
+        holds = queue.held.get(tenant, 0) + more.get(tenant, 0) if queue.policy.fair else 0
+        if holds != held:
+            heappush(heap, ((holds, rank, tenant), number, index, None))
             continue
-        rank, needs, index = heap[0]
         yield queue.requests[rank[2]]
-        ranks = queue.lanes[lane][needs].by_tenant[tenant]
+        ranks = members.by_tenant[tenant]
         if index + 1 < len(ranks):
-            heapreplace(heap, (ranks[index + 1], needs, index + 1))
-        else:
-            heappop(heap)
-        if heap:
-            heappush(order, (held.get(tenant, 0), heap[0][0], tenant))
+            holds = queue.held.get(tenant, 0) + more.get(tenant, 0) if queue.policy.fair else 0
+            heappush(heap, ((holds, ranks[index + 1], tenant), number, index + 1, None))
 
 
 def shortest_first(queue: Queue, lane: int, closed: Set[RequestClass]) -> Iterator[Request]:

@@ -8,6 +8,7 @@ from schemas.units import Ms
 
 # Slots on nodes: a request that starts holds these, and nothing else.
 Seats: TypeAlias = tuple[tuple[str, int], ...]
+Kind: TypeAlias = tuple[Device, int]  # a device, and its memory
 LANES: tuple[Literal["premium"], Literal["standard"], Literal["free"]] = (
     "premium",
     "standard",
@@ -87,6 +88,10 @@ class Running:
         """All that it holds."""
         return sum(slots for _, slots in self.seats)
 
+    def slots_on(self, node_id: str) -> int:
+        """What it holds of one node."""
+        return sum(slots for name, slots in self.seats if name == node_id)
+
 
 def granted(request: Request, seats: Seats, at: Ms, key: str) -> Running:
     """The lease of a request that gets these seats now."""
@@ -119,3 +124,8 @@ class PlanNode:
     device: Device
     memory_bytes: int
     domain: str = ""
+
+    @property
+    def kind(self) -> Kind:
+        """What requests choose nodes by."""
+        return self.device, self.memory_bytes

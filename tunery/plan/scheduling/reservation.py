@@ -1,25 +1,19 @@
 """When and where the first blocked request will fit, and what may start before it does."""
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import TypeAlias
 
 from schemas.units import Ms
-from tunery.plan.scheduling.capacity import Capacity
-from tunery.plan.scheduling.requests import Request, Running, Seats
+from tunery.plan.scheduling.capacity import Capacity, pick
+from tunery.plan.scheduling.draft import Draft
+from tunery.plan.scheduling.expectations import expected_end
+from tunery.plan.scheduling.outlook import Release
+from tunery.plan.scheduling.requests import Kind, Request, RequestClass, Seats
 
-OVERRUN_MS_MIN = 60_000  # what has passed its expected end is expected to go on so long at least
-OVERRUN_SHARE = 10  # and for this part of the time that it has run already
-
-
-def expected_end(running: Running, at: Ms) -> Ms:
-    """When a lease should have freed its slots; always after now."""
-    if running.ends_by is not None:
-        return max(running.ends_by, at + 1)
-    began = running.granted_at if running.started_at is None else running.started_at
-    ends_at = began + running.p90_ms
-    if ends_at > at:
-        return ends_at
-    return at + max(OVERRUN_MS_MIN, (at - began) // OVERRUN_SHARE)
+Moment: TypeAlias = tuple[Ms, Seats]
 
 
 @dataclass(slots=True)
@@ -47,32 +41,97 @@ class Reservation:
         self.spare.take(seats, request.needs.memory_bytes)
 
 
-def reserve(
-    free: Capacity, running: Iterable[Running], request: Request, at: Ms
-) -> Reservation | None:
+def reserve(draft: Draft, request: Request) -> Reservation | None:
     """The first moment at which a request fits, by the expected ends of leases.
 
     None: it does not fit even when all of them have ended.
     """
-    needs, future = request.needs, free.copy()
-    is_gang = needs.slots > future.largest(needs)
-    ends = sorted(((expected_end(lease, at), lease) for lease in running), key=_end_and_key)
-    for ends_at, lease in ends:
-        future.give(lease.seats, lease.memory_bytes)
-        changed = (node_id for node_id, _ in lease.seats if node_id in future.free)
-        if not is_gang and not any(
-            future.fits_on(node_id, needs, future.free[node_id]) for node_id in changed
-        ):
-            continue
-        seats = future.find_seats(needs)
-        if seats is not None:
-            future.take(seats, needs.memory_bytes)
-            spare = free.copy()
-            for node_id, slots in future.free.items():
-                spare.limit(node_id, slots)
-            return Reservation(request, ends_at, seats, spare)
-    return None
+    needs = request.needs
+    is_gang = needs.slots > draft.free.largest(needs)
+    moment = _whole_nodes(draft, needs) if is_gang else _one_node(draft, needs)
+    if moment is None:
+        return None
+    at, seats = moment
+    spare = draft.free.copy()
+    for node_id, slots in seats:
+        spare.limit(node_id, _free_at(draft, node_id, at) - slots)
+    return Reservation(request, at, seats, spare)
 
 
-def _end_and_key(end: tuple[Ms, Running]) -> tuple[Ms, str]:
-    return end[0], end[1].key
+def _free_at(draft: Draft, node_id: str, at: Ms) -> int:
+    return bisect_right(draft.outlook(node_id).releases, at)
+
+
+def _one_node(draft: Draft, needs: RequestClass) -> Moment | None:
+    """The node that has the slots first; of several, as if they were free now."""
+    best: tuple[Ms, Kind, int, str] | None = None
+    excluded = draft.free.excluded(needs)
+    for kind in draft.free.kinds(needs):
+        for released_at, node_id in draft.releases(kind, needs.slots):
+            if best is not None and released_at > best[0]:
+                break
+            if node_id in excluded:
+                continue
+            at = max(draft.at, released_at)
+            memory_at = _memory_at(draft, node_id, needs) if needs.device == "cpu" else at
+            if memory_at is None:
+                continue
+            at = max(at, memory_at)
+            choice = (at, kind, _free_at(draft, node_id, at), node_id)
+            best = choice if best is None else min(best, choice)
+    return None if best is None else (best[0], ((best[3], needs.slots),))
+
+
+def _memory_at(draft: Draft, node_id: str, needs: RequestClass) -> Ms | None:
+    """When leases that share the memory of a machine leave enough of it; None: never."""
+    left = draft.free.nodes[node_id].memory_bytes - needs.slots * needs.memory_bytes
+    at = draft.at
+    leases = draft.leases_on(node_id)
+    used = sum(lease.slots_on(node_id) * lease.memory_bytes for lease in leases)
+    for ends_at, bytes_freed in sorted(
+        (expected_end(lease, draft.at), lease.slots_on(node_id) * lease.memory_bytes)
+        for lease in leases
+    ):
+        if used <= left:
+            break
+        used -= bytes_freed
+        at = ends_at
+    return at if used <= left else None
+
+
+def _whole_nodes(draft: Draft, needs: RequestClass) -> Moment | None:
+    """Whole nodes of one kind, and a rest on one node more."""
+    moments = (_whole_nodes_of(draft, needs, kind) for kind in draft.free.kinds(needs))
+    return min((each for each in moments if each is not None), key=_when, default=None)
+
+
+def _when(moment: Moment) -> Ms:
+    return moment[0]
+
+
+def _whole_nodes_of(draft: Draft, needs: RequestClass, kind: Kind) -> Moment | None:
+    size = draft.free.largest_of(kind)
+    count, rest = divmod(needs.slots, size)
+    excluded = draft.free.excluded(needs)
+
+    def releases(slots: int) -> Iterator[Release]:
+        return (each for each in draft.releases(kind, slots) if each[1] not in excluded)
+
+    last = next(islice(releases(size), count - 1, None), None)
+    # A node that is whole has room for the rest as well, so one more than the whole ones must.
+    last_rest = next(islice(releases(rest), count, None), None) if rest else last
+    if last is None or last_rest is None:
+        return None
+    at = max(draft.at, last[0], last_rest[0])
+    whole = sorted(node_id for release, node_id in releases(size) if release <= at)
+    chosen = sorted(pick(draft.free.domains(whole), count))
+    seats = tuple((node_id, size) for node_id in chosen)
+    if not rest:
+        return at, seats
+    home = {draft.free.nodes[node_id].domain for node_id in chosen}
+    _, _, node_id = min(
+        (draft.free.nodes[node_id].domain not in home, _free_at(draft, node_id, at), node_id)
+        for release, node_id in releases(rest)
+        if release <= at and node_id not in chosen
+    )
+    return at, (*seats, (node_id, rest))

@@ -1,21 +1,13 @@
 """Leases whose end makes room for a request with the least loss, inside the published bound."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from schemas.units import Ms
 from tunery.plan.scheduling.capacity import Capacity
-from tunery.plan.scheduling.policy import Policy
-from tunery.plan.scheduling.requests import (
-    PlanNode,
-    Request,
-    Running,
-    Seats,
-)
-from tunery.plan.scheduling.reservation import expected_end
-
-PPM = 1_000_000
+from tunery.plan.scheduling.draft import Draft
+from tunery.plan.scheduling.requests import Request, Running, Seats
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,68 +39,45 @@ NodeCost: TypeAlias = tuple[int, str, tuple[Victim, ...]]  # to free a whole nod
 Choice: TypeAlias = tuple[int, int, tuple[str, ...]]  # loss, how many, their keys
 
 
-def loss_ms(running: Running, at: Ms, policy: Policy) -> Ms | None:
-    """What a stop now would cost a lease; None: more than it may, or it is protected."""
-    if (
-        running.ends_by is not None
-        or running.started_at is None
-        or at - running.started_at < policy.ran_ms_min
-        or running.preemptions >= policy.preemptions_max
-        or expected_end(running, at) - at <= policy.restart_ms
-    ):
-        return None
-    lost_ms = at - running.saved_at + policy.restart_ms
-    bound_ms = min(running.p50_ms * policy.loss_ppm // PPM, policy.loss_ms_max)
-    return lost_ms if lost_ms <= bound_ms else None
-
-
-def eligible(running: Iterable[Running], at: Ms, policy: Policy) -> dict[str, list[Victim]]:
-    """Leases of later lanes that may be stopped now, by node, the smallest loss first."""
-    by_node: dict[str, list[Victim]] = {}
-    for lease in running:
-        if lease.lane == 0:
-            continue
-        lost_ms = loss_ms(lease, at, policy)
-        if lost_ms is None:
-            continue
-        victim = Victim(lost_ms * lease.slots, lease.key, lease.lane, lease.seats)
-        for node_id, _ in lease.seats:
-            by_node.setdefault(node_id, []).append(victim)
-    for victims in by_node.values():
-        victims.sort()
-    return by_node
-
-
-def find_eviction(
-    free: Capacity, victims: Mapping[str, list[Victim]], request: Request
-) -> Eviction | None:
+def find_eviction(draft: Draft, request: Request) -> Eviction | None:
     """The least loss that makes a request of an earlier lane fit; ties by keys."""
-    needs, largest = request.needs, free.largest(request.needs)
+    needs, free = request.needs, draft.free
+    largest = free.largest(needs)
     if largest == 0:
         return None
     if needs.slots > largest:
-        return _evict_nodes(free, victims, request, largest)
+        return _evict_nodes(draft, request, largest)
     best: tuple[Choice, str] | None = None
-    for node_id, on_node in victims.items():
-        later = [victim for victim in on_node if victim.lane > request.lane]
-        missing = needs.slots - max(0, free.free.get(node_id, -needs.slots))
-        if missing < 1 or sum(_slots_on(victim, node_id) for victim in later) < missing:
-            continue
-        if best is not None and later[0].loss > best[0][0]:
-            continue
-        if not free.fits_on(node_id, needs, needs.slots):
-            continue
-        choice = _least_loss(later, node_id, missing)
-        if choice is not None and (best is None or (choice, node_id) < best):
-            best = (choice, node_id)
+    excluded = free.excluded(needs)
+    for kind in free.kinds(needs):
+        for node_id in draft.freeable(request.lane, kind, needs.slots):
+            missing = needs.slots - max(0, free.free[node_id])
+            later = [each for each in draft.outlook(node_id).victims if each.lane > request.lane]
+            if missing < 1 or node_id in excluded or not later:
+                continue
+            # Each slot costs at least as much as one of the lease whose work was saved last.
+            if best is not None and missing * _lost_ms(draft, later[0]) > best[0][0]:
+                continue
+            victims = sorted(_victim(draft, lease) for lease in later)
+            choice = _least_loss(victims, node_id, missing)
+            if choice is not None and (best is None or (choice, node_id) < best):
+                best = (choice, node_id)
     if best is None:
         return None
     (loss, _, keys), node_id = best
     return Eviction(keys, loss, ((node_id, needs.slots),))
 
 
+def _lost_ms(draft: Draft, lease: Running) -> Ms:
+    return draft.at - lease.saved_at + draft.policy.restart_ms
+
+
+def _victim(draft: Draft, lease: Running) -> Victim:
+    return Victim(_lost_ms(draft, lease) * lease.slots, lease.key, lease.lane, lease.seats)
+
+
 def _slots_on(victim: Victim, node_id: str) -> int:
-    return next(slots for name, slots in victim.seats if name == node_id)
+    return next((slots for name, slots in victim.seats if name == node_id), 0)
 
 
 def _least_loss(victims: Iterable[Victim], node_id: str, missing: int) -> Choice | None:
@@ -128,18 +97,21 @@ def _least_loss(victims: Iterable[Victim], node_id: str, missing: int) -> Choice
     return least[missing]
 
 
-def _evict_nodes(
-    free: Capacity, victims: Mapping[str, list[Victim]], request: Request, size: int
-) -> Eviction | None:
+def _evict_nodes(draft: Draft, request: Request, size: int) -> Eviction | None:
     """Whole nodes for a gang: of one domain where one has enough, the least loss first."""
-    needs = request.needs
+    needs, free = request.needs, draft.free
     count = -(-needs.slots // size)
+    excluded = free.excluded(needs)
     costs: list[NodeCost] = []
-    for node in free.nodes.values():
-        if node.slots == size and free.fits_on(node.node_id, needs, needs.slots):
-            stopped = _all_on(free, victims, node, request)
-            if stopped is not None:
-                costs.append((sum(victim.loss for victim in stopped), node.node_id, stopped))
+    for kind in free.kinds(needs):
+        if free.largest_of(kind) != size:
+            continue
+        whole = dict.fromkeys((*free.whole(kind), *draft.freeable(request.lane, kind, size)))
+        for node_id in whole:
+            if node_id not in excluded and free.nodes[node_id].slots == size:
+                stopped = _all_on(draft, node_id, request)
+                if stopped is not None:
+                    costs.append((sum(victim.loss for victim in stopped), node_id, stopped))
     by_domain: dict[str, list[NodeCost]] = {}
     for cost in sorted(costs):
         by_domain.setdefault(free.nodes[cost[1]].domain, []).append(cost)
@@ -147,21 +119,36 @@ def _evict_nodes(
     chosen = min(enough, key=_total_loss, default=sorted(costs)[:count])
     if len(chosen) < count:
         return None
-    all_stopped = sorted({victim for _, _, on_node in chosen for victim in on_node})
     sizes = [size] * (count - 1) + [needs.slots - size * (count - 1)]
-    seats = zip(sorted(node_id for _, node_id, _ in chosen), sizes, strict=True)
-    loss = sum(victim.loss for victim in all_stopped)
-    return Eviction(tuple(victim.key for victim in all_stopped), loss, tuple(seats))
+    seats = tuple(zip(sorted(node_id for _, node_id, _ in chosen), sizes, strict=True))
+    victims = _needed(free, {victim for _, _, on_node in chosen for victim in on_node}, seats)
+    loss = sum(victim.loss for victim in victims)
+    return Eviction(tuple(sorted(victim.key for victim in victims)), loss, seats)
+
+
+def _needed(free: Capacity, victims: Iterable[Victim], seats: Seats) -> list[Victim]:
+    """Those without whom a gang would not have its seats: the last node need not be whole."""
+    needed = sorted(victims)
+    for victim in reversed(tuple(needed)):
+        others = [each for each in needed if each is not victim]
+        if all(
+            free.free[node_id] + sum(_slots_on(each, node_id) for each in others) >= slots
+            for node_id, slots in seats
+        ):
+            needed = others
+    return needed
 
 
 def _total_loss(nodes: list[NodeCost]) -> int:
     return sum(loss for loss, _, _ in nodes)
 
 
-def _all_on(
-    free: Capacity, victims: Mapping[str, list[Victim]], node: PlanNode, request: Request
-) -> tuple[Victim, ...] | None:
+def _all_on(draft: Draft, node_id: str, request: Request) -> tuple[Victim, ...] | None:
     """What has to be stopped to free a whole node; None: something there may not be."""
-    later = [victim for victim in victims.get(node.node_id, ()) if victim.lane > request.lane]
-    freed = sum(_slots_on(victim, node.node_id) for victim in later)
-    return tuple(later) if free.free[node.node_id] + freed == node.slots else None
+    free, slots = draft.free.free[node_id], draft.free.nodes[node_id].slots
+    if free == slots:
+        return ()
+    leases = draft.outlook(node_id).victims
+    later = sorted(_victim(draft, lease) for lease in leases if lease.lane > request.lane)
+    freed = sum(_slots_on(victim, node_id) for victim in later)
+    return tuple(later) if free + freed == slots else None

@@ -7,6 +7,8 @@ faults      nodes that fail under jobs: back-off, and cordons
 reports     what agents report about their leases
 deadlines   what is due when: notices before the cap, kills, silence of agents
 closing     the end of a lease for money
+planned_pool  the pool as the planner sees it
+carried     the planned pool, carried from one state of the pool to the next
 placement   from the pool's state to the planner and back, and why placements wait
 usage       the money of a lease as arithmetic
 evolve      the fold of the journal

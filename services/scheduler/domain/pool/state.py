@@ -1,12 +1,11 @@
 """The state of `pool`: nodes, works, the waiting queue, leases that are not closed and free yet."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
 from immutables import Map
 from msgspec import Struct
 
-from schemas.account import Lane
 from schemas.envelope import Reason
 from schemas.node import LeaseSeen, NodeSeen, Seat
 from schemas.pool import (
@@ -23,7 +22,6 @@ from services.scheduler.domain.pool.usage import ChargedHour
 
 # Incarnations of a node remembered so that a late command of a dead agent is recognised.
 INCARNATIONS_REMEMBERED_MAX: Final = 16
-LANES: Final[Mapping[Lane, int]] = {"premium": 0, "standard": 1, "free": 2}
 
 Standing: TypeAlias = Literal["up", "lost", "retired"]
 
@@ -107,6 +105,8 @@ class Lease(Struct, frozen=True, kw_only=True):
     forecast: what the planner expects of it.
     granted_at, started_at: by the pool's clock.
     start_ms_max: from the one to the other.
+    prepared_bytes: what was fetched and read for the start so far.
+    prepared_at: when that was last seen to grow; None: never.
     alive_at: until when all members are proven to have run, if they ran without a break since
         the start. A machine that slept has less elapsed time than that, and it counts.
     named: checkpoints in its placement; empty once it has started.
@@ -132,6 +132,8 @@ class Lease(Struct, frozen=True, kw_only=True):
     granted_at: Ms
     started_at: Ms | None = None
     start_ms_max: Ms = 600_000
+    prepared_bytes: int = 0
+    prepared_at: Ms | None = None
     alive_at: Ms = 0
     named: tuple[Checkpoint, ...] = ()
     last_manifest: str | None = None
@@ -188,8 +190,10 @@ class Waiting(Struct, frozen=True, kw_only=True):
     bound: tuple[Seat, ...] = ()
 
 
-class Pool(Struct, frozen=True, kw_only=True):
+class Pool(Struct, frozen=True, kw_only=True, dict=True):
     """One pool. Keys of persistent maps are texts, as snapshots are JSON.
+
+    Beside its fields it may know its planned pool (`carried`), which is no part of its value.
 
     nodes: by node id.
     leases: by `lease_key`.
@@ -266,21 +270,11 @@ def is_described(pool: Pool, job_id: str, work_id: str) -> bool:
     return any(described.work_id == work_id for described in pool.works.get(job_id, ()))
 
 
-def queue(pool: Pool) -> Iterator[Waiting]:
-    """In the order of service: premium, standard, free; within a lane first come, first served."""
-    ranked = pool.waiting.values()
-    yield from sorted(ranked, key=lambda waiting: (LANES[waiting.placement.lane], waiting.arrival))
-
-
-def free_devices(pool: Pool) -> dict[str, list[int]]:
-    """Numbers of the free devices of every node that may get new leases, ascending."""
-    free = {
-        node_id: set(range(node.description.slots))
-        for node_id, node in pool.nodes.items()
-        if node.is_grantable
-    }
-    for lease in pool.leases.values():
-        for member in held_members(lease):
-            if member.node_id in free:
-                free[member.node_id].difference_update(member.devices)
-    return {node_id: sorted(devices) for node_id, devices in free.items()}
+def free_devices(node: Node, leases: Iterable[Lease]) -> list[int]:
+    """Numbers of the devices of a node that none of these leases holds, ascending."""
+    node_id, free = node.description.node_id, set(range(node.description.slots))
+    for lease in leases:
+        member = member_on(lease, node_id)
+        if member is not None:
+            free.difference_update(member.devices)
+    return sorted(free)

@@ -77,5 +77,4 @@ def apply(state: PlanningState, planned: Plan, at: int) -> None:
 
 
 def plan_at(state: PlanningState, at: int) -> Plan:
-    state.queue.age(at)
     return plan(state, at)

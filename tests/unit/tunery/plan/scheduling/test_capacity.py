@@ -64,3 +64,15 @@ def test_a_copy_has_free_slots_of_its_own() -> None:
     assert twin.free["a"] == 1
     twin.set_free("a", 0)
     assert twin.find_seats(needs(1)) is None
+
+
+def test_nodes_come_and_go() -> None:
+    free = Capacity(nodes(4, 8))
+    free.take((("b", 1),), 0)
+    assert (free.largest(needs(1)), free.largest_of(("cuda", 24 * GB))) == (8, 8)
+    free.put(PlanNode("b", 2, "cuda", 24 * GB))
+    assert (free.free, free.largest(needs(1))) == ({"a": 4, "b": 2}, 4)
+    free.remove("a")
+    free.remove("b")
+    free.remove("b")
+    assert (free.free, free.largest(needs(1)), free.find_seats(needs(1))) == ({}, 0, None)

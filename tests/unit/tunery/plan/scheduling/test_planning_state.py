@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from schemas.training import Device
 from tests.unit.tunery.plan.scheduling.clusters import GB, HOUR, MINUTE, plan_at
+from tunery.plan.scheduling import outlook as outlook_module
 from tunery.plan.scheduling import plan as plan_module
-from tunery.plan.scheduling import victims as victims_module
 from tunery.plan.scheduling.capacity import Capacity, suits
+from tunery.plan.scheduling.outlook import ClusterOutlook
 from tunery.plan.scheduling.plan import Plan
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.policy import PRODUCT
@@ -43,11 +44,13 @@ class Walk:
             )
             for number in range(self.random.randint(1, 6))
         ]
+        self.all_nodes = [*self.nodes]
         self.state = PlanningState(self.nodes, PRODUCT)
         self.at, self.number = 0, 0
 
     def step(self) -> Plan:
         self.at += self.random.randint(1, 20) * MINUTE
+        self.change_a_node()
         for _ in range(self.random.randint(0, 3)):
             self.submit()
         for key, lease in sorted(self.state.running.items()):
@@ -68,6 +71,16 @@ class Walk:
             for key in preemption.keys:
                 self.state.notify(key, self.at + 2 * MINUTE)
         return planned
+
+    def change_a_node(self) -> None:
+        """A node goes, or comes back with the slots that it had."""
+        node, fate = self.random.choice(self.all_nodes), self.random.random()
+        if fate < 0.05 and len(self.nodes) > 1 and node in self.nodes:
+            self.nodes.remove(node)
+            self.state.remove_node(node.node_id)
+        elif fate > 0.8 and node not in self.nodes:
+            self.nodes.append(node)
+            self.state.put_node(node)
 
     def submit(self) -> None:
         self.number += 1
@@ -92,7 +105,8 @@ class Walk:
         free = {node.node_id: node.slots for node in self.nodes}
         for lease in self.state.running.values():
             for node_id, slots in lease.seats:
-                free[node_id] -= slots
+                if node_id in free:
+                    free[node_id] -= slots
         assert free == self.state.capacity.free, "free slots are what no lease holds"
         by_name = {node.node_id: node for node in self.nodes}
         for start in planned.starts:
@@ -107,9 +121,22 @@ class Walk:
                 assert victim.lane > preemption.request.lane, "of a later lane"
                 lost_ms = self.at - victim.saved_at + PRODUCT.restart_ms
                 assert lost_ms <= min(victim.p50_ms // 20, 10 * MINUTE), "inside the bound"
+        reserved = planned.reservation
+        assert reserved is None or reserved.at > self.at, "what fits now is not reserved"
         self.check_conservation(planned)
-        again = plan_at(self.state, self.at)
-        assert (again.starts, again.preemptions) == (planned.starts, planned.preemptions)
+        assert decisions(plan_at(self.state, self.at)) == decisions(planned), "it changes nothing"
+        assert decisions(plan_at(self.rebuilt(), self.at)) == decisions(planned), "carried along"
+
+    def rebuilt(self) -> PlanningState:
+        """The same state, made at once."""
+        state = PlanningState(self.nodes, PRODUCT)
+        for lease in self.state.running.values():
+            state.start(lease)
+        for request in self.state.queue.requests.values():
+            state.queue.add(request)
+        for job_id, seats in self.state.bound.items():
+            state.bind(job_id, seats)
+        return state
 
     def check_conservation(self, planned: Plan) -> None:
         """No slots stay free beside a request that fits, unless they are reserved or bound."""
@@ -121,6 +148,13 @@ class Walk:
         started = {start.request.job_id for start in planned.starts}
         for job_id, request in self.state.queue.requests.items():
             assert job_id in started or left.find_seats(request.needs) is None, "it fits"
+
+
+def decisions(planned: Plan) -> tuple[object, ...]:
+    """A plan, without the slots that are spare beside its reservation."""
+    reserved = planned.reservation
+    reservation = reserved and (reserved.request, reserved.at, reserved.seats, reserved.spare.free)
+    return planned.starts, planned.preemptions, reservation, planned.more
 
 
 def walk(seed: int) -> int:
@@ -158,8 +192,9 @@ _start = plan_module._Pass._start
 MUTANTS: list[tuple[str, Any, str, Callable[..., Any]]] = [
     ("a node is given twice", Capacity, "_change", _overfull),
     ("half a gang", plan_module._Pass, "_start", _half_of_it),
-    ("a victim whatever it loses", victims_module, "loss_ms", _always),
+    ("a victim whatever it loses", outlook_module, "loss_ms", _always),
     ("what fits is passed over", plan_module._Pass, "_fit", lambda *_: None),
+    ("an outlook that is never looked at again", ClusterOutlook, "take_due", lambda *_: set()),
 ]
 
 

@@ -20,14 +20,19 @@ def queue(*jobs: str, lane: str = "standard") -> Queue:
     return waiting
 
 
-def order(waiting: Queue, lane: int = STANDARD, **held: int) -> list[str]:
-    return [each.job_id for each in in_order(waiting, lane, held, set())]
+def order(waiting: Queue, lane: int = STANDARD, **more: int) -> list[str]:
+    return [each.job_id for each in in_order(waiting, lane, more, set())]
 
 
 def test_a_lane_goes_by_the_slots_of_tenants_and_then_by_their_ranks() -> None:
     waiting = queue("acme/a/2", "acme/b/1", "globex/c/9")
     assert order(waiting) == ["b", "a", "c"]
     assert order(waiting, acme=1) == ["c", "b", "a"]
+    waiting.count("acme", 2)
+    assert order(waiting) == ["c", "b", "a"]
+    assert order(waiting, globex=3) == ["b", "a", "c"]
+    waiting.count("acme", -2)
+    assert waiting.held == {}
     removed = waiting.remove("b")
     assert (removed.job_id, order(waiting)) == ("b", ["a", "c"])
 
@@ -59,3 +64,13 @@ def test_old_free_requests_change_their_lane_once() -> None:
     waiting.remove("b")
     waiting.age(PRODUCT.aged_ms + HOUR)
     assert (order(waiting, STANDARD), order(waiting, FREE)) == (["c"], [])
+
+
+def test_a_clock_that_is_set_back_makes_requests_young_again() -> None:
+    waiting = queue("acme/a/1", lane="free")
+    waiting.age(PRODUCT.aged_ms)
+    assert order(waiting, STANDARD) == ["a"]
+    waiting.age(PRODUCT.aged_ms - 1)
+    assert (order(waiting, STANDARD), order(waiting, FREE)) == ([], ["a"])
+    waiting.age(PRODUCT.aged_ms)
+    assert order(waiting, STANDARD) == ["a"]

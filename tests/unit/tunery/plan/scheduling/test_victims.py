@@ -1,44 +1,56 @@
 """The least loss is the least of all subsets, and no victim is one too many."""
 
+from dataclasses import replace
 from itertools import combinations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.tunery.plan.scheduling.clusters import nodes, request
-from tunery.plan.scheduling.capacity import Capacity
-from tunery.plan.scheduling.victims import Victim, find_eviction
+from tests.unit.tunery.plan.scheduling.clusters import (
+    HOUR,
+    MINUTE,
+    cluster,
+    nodes,
+    ran,
+    request,
+)
+from tunery.plan.scheduling.draft import Draft
+from tunery.plan.scheduling.policy import PRODUCT
+from tunery.plan.scheduling.victims import Eviction, find_eviction
 
-LEASES = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9)), min_size=1, max_size=6)
+AT = 10 * HOUR
+LEASES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 6)), min_size=1, max_size=6)
+
+
+def evicted(wanted: int, lane: str, *leases: tuple[int, int], of: str = "free") -> Eviction | None:
+    """Who is stopped on a full node, whose leases have so many slots and saved minutes ago."""
+    state = cluster(nodes(sum(slots for slots, _ in leases)))
+    for number, (slots, minutes) in enumerate(leases):
+        lease = ran(request(f"v{number}", slots, of, hours=9), (("a", slots),), HOUR, AT)
+        state.start(replace(lease, saved_at=AT - minutes * MINUTE))
+    state.advance(AT)
+    return find_eviction(Draft(state, AT), request("p", wanted, lane))
 
 
 @settings(max_examples=200, deadline=None)
 @given(leases=LEASES, wanted=st.integers(1, 8))
 def test_the_loss_is_the_least_of_all_subsets(leases: list[tuple[int, int]], wanted: int) -> None:
-    free = Capacity(nodes(24))
-    free.take((("a", 24),), 0)
-    victims = [
-        Victim(slots * loss, f"v{number}", 2, (("a", slots),))
-        for number, (slots, loss) in enumerate(leases)
-    ]
+    losses = [slots * (minutes * MINUTE + PRODUCT.restart_ms) for slots, minutes in leases]
     enough = [
-        sum(victim.loss for victim in subset)
-        for size in range(1, len(victims) + 1)
-        for subset in combinations(victims, size)
-        if sum(victim.seats[0][1] for victim in subset) >= wanted
+        sum(losses[number] for number in subset)
+        for size in range(1, len(leases) + 1)
+        for subset in combinations(range(len(leases)), size)
+        if sum(leases[number][0] for number in subset) >= wanted
     ]
-    eviction = find_eviction(free, {"a": sorted(victims)}, request("p", wanted, "premium"))
+    eviction = evicted(wanted, "premium", *leases)
     assert (eviction.loss if eviction else None) == min(enough, default=None)
     if eviction is not None:
-        freed = [victim.seats[0][1] for victim in victims if victim.key in eviction.keys]
+        freed = [slots for number, (slots, _) in enumerate(leases) if f"v{number}" in eviction.keys]
         assert all(sum(freed) - slots < wanted for slots in freed), "one is not needed"
 
 
 def test_only_later_lanes_are_stopped() -> None:
-    free = Capacity(nodes(1))
-    free.take((("a", 1),), 0)
-    victims = {"a": [Victim(1, "s", 1, (("a", 1),))]}
-    assert find_eviction(free, victims, request("s2")) is None
-    eviction = find_eviction(free, victims, request("p", lane="premium"))
+    assert evicted(1, "standard", (1, 1), of="standard") is None
+    eviction = evicted(1, "premium", (1, 1), of="standard")
     assert eviction is not None
-    assert eviction.keys == ("s",)
+    assert eviction.keys == ("v0",)

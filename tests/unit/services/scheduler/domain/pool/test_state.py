@@ -3,14 +3,12 @@
 from immutables import Map
 from msgspec.structs import replace
 
-from schemas.account import Lane
 from schemas.pool import LeaseMember, LeaseRef, NodeDescription, Token
 from schemas.training import WorkDescription, work_id_of
 from services.scheduler.domain.pool.state import (
     Lease,
     Node,
     Pool,
-    Waiting,
     free_devices,
     is_described,
     is_run_by,
@@ -19,7 +17,6 @@ from services.scheduler.domain.pool.state import (
     leases_on,
     member_on,
     open_leases,
-    queue,
 )
 from tests.unit.services.gateway.jobs.job_events import TRAIN, placed
 
@@ -61,31 +58,14 @@ def pool(*leases: Lease) -> Pool:
 GANG = lease(2, member("a", 0, 2), member("b", 1))
 
 
-def test_the_queue_serves_lanes_first_and_arrivals_within_them() -> None:
-    def waiting(arrival: int, lane: Lane) -> Waiting:
-        return Waiting(placement=replace(PLACEMENT, lane=lane), arrival=arrival)
-
-    order = [
-        waiting(4, "premium"),
-        waiting(1, "standard"),
-        waiting(3, "standard"),
-        waiting(2, "free"),
-    ]
-    shuffled = Map({str(item.arrival): item for item in order})
-    assert list(queue(Pool(waiting=shuffled))) == order
-
-
 def test_devices_are_free_once_their_member_is() -> None:
-    assert free_devices(pool()) == {"a": [0, 1, 2, 3], "b": [0, 1]}
-    assert free_devices(pool(GANG)) == {"a": [1, 3], "b": [0]}
-    assert free_devices(pool(replace(GANG, freed=("a",)))) == {"a": [0, 1, 2, 3], "b": [0]}
-    assert free_devices(pool(replace(GANG, closed=True))) == {"a": [1, 3], "b": [0]}
+    def free(*leases: Lease) -> list[int]:
+        return free_devices(node("a", 4), leases)
 
-
-def test_a_node_that_is_not_up_offers_nothing() -> None:
-    known = pool()
-    lost = replace(known, nodes=known.nodes.set("a", replace(node("a", 4), standing="lost")))
-    assert free_devices(lost) == {"b": [0, 1]}
+    assert free() == [0, 1, 2, 3]
+    assert free(GANG) == [1, 3]
+    assert free(replace(GANG, freed=("a",))) == [0, 1, 2, 3]
+    assert free(replace(GANG, closed=True)) == [1, 3]
 
 
 def test_leases_of_a_node_are_those_that_still_hold_slots_there() -> None:

@@ -1,0 +1,164 @@
+"""The planned pool, carried from one state of a pool to the next.
+
+To make it is a pass over all nodes, leases and placements; a fact changes two or three of them. So
+there is one, and it is that of the pool that was planned last. A pool that follows from another one
+by an event knows in what it differs. Whoever asks for its planned pool has the differences on the
+way put in, and those of the way back written down (H. Baker, "Shallow binding makes functional
+arrays fast", 1991). Pools stay values: one that knows nothing of this, as after a snapshot, has its
+planned pool made anew.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, assert_never
+
+from schemas.node import (
+    BackOffEnded,
+    NodeCordoned,
+    NodeForgotten,
+    NodeJoined,
+    NodeLeaving,
+    NodeUncordoned,
+)
+from schemas.pool import (
+    CheckpointAccepted,
+    Event,
+    LeaseDraining,
+    LeaseGranted,
+    LeaseKilled,
+    LeaseStarted,
+    MemberFreed,
+    NodeLost,
+    NodeRegistered,
+    NodeRetired,
+    NodesObserved,
+    PlacementClosed,
+    PlacementQueued,
+    WaitExplained,
+    WorkForgotten,
+)
+from services.scheduler.domain.pool.planned_pool import (
+    JobPart,
+    LeasePart,
+    NodePart,
+    Part,
+    PlannedPool,
+    job_part,
+    lease_part,
+    node_part,
+)
+from services.scheduler.domain.pool.state import Pool, lease_key
+
+DISTANCE_MAX: Final = 1_000  # changes to the pool that was planned last; farther ones are made anew
+
+
+class Version:
+    """How a pool differs from the next one on the way to the pool that was planned last.
+
+    planned: of the pool that was planned last; None: this one is another.
+    next_version: of the next pool on the way there; None: it is there.
+    changes: parts of this pool that are others in the next one.
+    distance: how many pools are on the way, at least.
+    """
+
+    __slots__ = ("changes", "distance", "next_version", "planned")
+
+    def __init__(self) -> None:
+        self.planned: PlannedPool | None = None
+        self.next_version: Version | None = None
+        self.changes: Sequence[Part] = ()
+        self.distance = 0
+
+
+def planned_pool(pool: Pool) -> PlannedPool:
+    """The planned pool of this pool. It is good until another pool is asked for."""
+    version: Version | None = pool.__dict__.get("version")
+    if version is None:
+        version = pool.__dict__["version"] = Version()
+        version.planned = PlannedPool(pool)
+    return _move_to(version)
+
+
+def carry(before: Pool, after: Pool, event: Event) -> Pool:
+    """The pool after an event, which knows in what it differs from the one before."""
+    version: Version | None = before.__dict__.get("version")
+    if version is None or after is before or version.distance > DISTANCE_MAX:
+        return after
+    changes = [part for part in _touched(after, before, event) if part != _same_part(before, part)]
+    if changes:
+        later = Version()
+        later.next_version, later.changes, later.distance = version, changes, version.distance + 1
+        version = later
+    after.__dict__["version"] = version
+    return after
+
+
+def _move_to(version: Version) -> PlannedPool:
+    """Make this version the one whose pool was planned last."""
+    way = []
+    while version.next_version is not None:
+        way.append(version)
+        version = version.next_version
+    planned = version.planned
+    if planned is None:
+        raise RuntimeError("no pool was planned on the way")
+    for nearer in reversed(way):
+        version.changes = [planned.put(part) for part in nearer.changes]
+        version.planned, version.next_version, version.distance = None, nearer, len(way)
+        nearer.planned, nearer.next_version, nearer.changes = planned, None, ()
+        nearer.distance = 0
+        version = nearer
+    return planned
+
+
+def _same_part(pool: Pool, part: Part) -> Part:
+    match part:
+        case NodePart():
+            return node_part(pool, part.node_id)
+        case LeasePart():
+            return lease_part(pool, part.key)
+        case JobPart():
+            return job_part(pool, part.job_id)
+        case _:
+            assert_never(part)
+
+
+def _touched(after: Pool, before: Pool, event: Event) -> Iterator[Part]:
+    """Parts that an event may have changed."""
+    match event:
+        case NodeRegistered():
+            yield node_part(after, event.node.node_id)
+            for key, lease in before.leases.items():
+                if event.node.node_id in lease.node_ids:
+                    yield lease_part(after, key)
+        case (
+            NodeJoined()
+            | NodeLeaving()
+            | NodeRetired()
+            | NodeLost()
+            | NodeCordoned()
+            | NodeUncordoned()
+            | NodeForgotten()
+        ):
+            yield node_part(after, event.node_id)
+        case NodesObserved():
+            for seen in event.seen:
+                yield node_part(after, seen.node_id)
+        case PlacementQueued():
+            yield job_part(after, event.placement.job_id)
+        case WaitExplained() | BackOffEnded() | WorkForgotten():
+            yield job_part(after, event.job_id)
+        case PlacementClosed():
+            yield job_part(after, event.job_id)
+            if event.job_id in before.open:
+                yield lease_part(after, before.open[event.job_id])
+        case LeaseGranted():
+            yield job_part(after, event.lease.job_id)
+            yield lease_part(after, lease_key(event.lease.token.lease))
+        case LeaseStarted() | CheckpointAccepted() | LeaseKilled() | MemberFreed():
+            yield lease_part(after, lease_key(event.lease.token.lease))
+        case LeaseDraining():
+            yield lease_part(after, lease_key(event.lease.token.lease))
+            if event.beneficiary is not None:
+                yield job_part(after, event.beneficiary.job_id)
+        case _:
+            return

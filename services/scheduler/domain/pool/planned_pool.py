@@ -1,0 +1,266 @@
+"""A pool as the planner sees it: its planning state, and which waits want an explanation."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final, TypeAlias, assert_never
+
+from msgspec import Struct
+
+from schemas.envelope import Reason
+from schemas.pool import LeaseMember
+from schemas.reasons import waiting as waiting_reason
+from schemas.units import Ms
+from services.scheduler.domain.pool.faults import barred_nodes
+from services.scheduler.domain.pool.state import Lease, Pool, Waiting, held_members
+from tunery.plan.scheduling.capacity import Capacity, suits
+from tunery.plan.scheduling.planning_state import PlanningState
+from tunery.plan.scheduling.policy import PRODUCT
+from tunery.plan.scheduling.requests import (
+    LANES,
+    PlanNode,
+    Request,
+    RequestClass,
+    Running,
+    Seats,
+)
+
+
+class Queued(Struct, frozen=True):
+    """A placement that waits, and nodes that it may not have for now."""
+
+    waiting: Waiting
+    barred: tuple[str, ...]
+
+
+class NodePart(Struct, frozen=True):
+    """A node that may get leases; None: it may get none."""
+
+    node_id: str
+    node: PlanNode | None
+
+
+class LeasePart(Struct, frozen=True):
+    """A lease; None: there is none."""
+
+    key: str
+    lease: Running | None
+
+
+class JobPart(Struct, frozen=True):
+    """What a job has in the queue; None: nothing."""
+
+    job_id: str
+    queued: Queued | None
+
+
+# The planner gives whole nodes to what is larger than any; agents do not run ranks yet.
+POLICY: Final = replace(PRODUCT, spanning=False)
+Part: TypeAlias = NodePart | LeasePart | JobPart
+# Whether the wait was explained before, and its place in the queue: what is explained first.
+Unexplained: TypeAlias = tuple[bool, int, int, str]
+
+
+def node_part(pool: Pool, node_id: str) -> NodePart:
+    """A node of a pool."""
+    node = pool.nodes.get(node_id)
+    if node is None or not node.is_grantable:
+        return NodePart(node_id, None)
+    described = node.description
+    planned = PlanNode(node_id, described.slots, described.device, described.memory_bytes)
+    return NodePart(node_id, planned)
+
+
+def lease_part(pool: Pool, key: str) -> LeasePart:
+    """A lease of a pool."""
+    lease = pool.leases.get(key)
+    return LeasePart(key, None if lease is None else _running(key, lease, _seats(pool, lease)))
+
+
+def job_part(pool: Pool, job_id: str) -> JobPart:
+    """What a job has in the queue of a pool."""
+    waiting = pool.waiting.get(job_id)
+    if waiting is None:
+        return JobPart(job_id, None)
+    return JobPart(job_id, Queued(waiting, barred_nodes(pool, job_id)))
+
+
+class PlannedPool:
+    """The planning state of one pool, which `put` makes that of another pool.
+
+    state: what the planner plans on.
+    queued: what waits, by job.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self.state = PlanningState((), POLICY)
+        self.queued: dict[str, Queued] = {}
+        self._unexplained: list[Unexplained] = []
+        self._entries: dict[str, Unexplained] = {}
+        self._reasons: dict[RequestClass, Reason] = {}
+        for part in _parts(pool):
+            self.put(part)
+
+    def put(self, part: Part) -> Part:
+        """A part is this one now. Returns the one that was there."""
+        match part:
+            case NodePart():
+                return self._put_node(part)
+            case LeasePart():
+                return self._put_lease(part)
+            case JobPart():
+                return self._put_job(part)
+            case _:
+                assert_never(part)
+
+    def unexplained(self, count: int) -> list[tuple[str, Reason]]:
+        """Jobs that wait for another reason than they were told, and the reason; new ones first."""
+        jobs = (job_id for _, _, _, job_id in self._unexplained[:count])
+        return [(job_id, self._reasons[_needs(self.queued[job_id])]) for job_id in jobs]
+
+    def _put_node(self, part: NodePart) -> NodePart:
+        before = NodePart(part.node_id, self.state.capacity.nodes.get(part.node_id))
+        if part.node is None:
+            self.state.remove_node(part.node_id)
+        else:
+            self.state.put_node(part.node)
+        self._explain_anew()
+        return before
+
+    def _put_lease(self, part: LeasePart) -> LeasePart:
+        before = self.state.running.get(part.key)
+        if before is not None:
+            self.state.end(part.key)
+        if part.lease is not None:
+            self.state.start(part.lease)
+        return LeasePart(part.key, before)
+
+    def _put_job(self, part: JobPart) -> JobPart:
+        job_id, queued, queue = part.job_id, part.queued, self.state.queue
+        before = self.queued.pop(job_id, None)
+        request = None if queued is None else _request(queued)
+        if before is not None and queue.requests[job_id] != request:
+            self.state.leave_queue(job_id)
+        if queued is not None and request is not None:
+            self.queued[job_id] = queued
+            if job_id not in queue.requests:
+                queue.add(request)
+            if request.needs not in self._reasons:
+                self._reasons[request.needs] = _reason(self.state.capacity, request.needs)
+            bound = tuple((seat.node_id, seat.slots) for seat in queued.waiting.bound)
+            self.state.bind(job_id, bound)
+        self._explain(job_id)
+        return JobPart(job_id, before)
+
+    def _explain(self, job_id: str) -> None:
+        """Note whether a job waits for another reason than it was told."""
+        entry, queued = None, self.queued.get(job_id)
+        if queued is not None:
+            waiting, reason = queued.waiting, self._reasons[_needs(queued)]
+            if waiting.reason != reason:
+                lane = LANES.index(waiting.placement.lane)
+                entry = (waiting.reason is not None, lane, waiting.arrival, job_id)
+        before = self._entries.pop(job_id, None)
+        if before is not None:
+            del self._unexplained[bisect_left(self._unexplained, before)]
+        if entry is not None:
+            self._entries[job_id] = entry
+            insort(self._unexplained, entry)
+
+    def _explain_anew(self) -> None:
+        """Nodes have changed: some wait for another reason now."""
+        before, self._reasons = self._reasons, {}
+        for lane in self.state.queue.lanes:
+            for needs, members in lane.items():
+                self._reasons[needs] = _reason(self.state.capacity, needs)
+                if before.get(needs) != self._reasons[needs]:
+                    for _, _, job_id in members.by_length:
+                        self._explain(job_id)
+
+
+def _parts(pool: Pool) -> Iterator[Part]:
+    yield from (node_part(pool, node_id) for node_id in pool.nodes)
+    yield from (lease_part(pool, key) for key in pool.leases)
+    yield from (job_part(pool, job_id) for job_id in pool.waiting)
+
+
+def _needs(queued: Queued) -> RequestClass:
+    placement = queued.waiting.placement
+    return RequestClass(
+        slots=placement.slots,
+        device=placement.device,
+        memory_bytes=placement.memory_bytes,
+        excluded=tuple(sorted(placement.excluded_nodes)),
+        barred=queued.barred,
+    )
+
+
+def _request(queued: Queued) -> Request:
+    placement = queued.waiting.placement
+    return Request(
+        job_id=placement.job_id,
+        tenant=placement.tenant,
+        lane=LANES.index(placement.lane),
+        needs=_needs(queued),
+        submitted_at=placement.first_submitted_at,
+        p50_ms=placement.p50_ms,
+        p90_ms=placement.p90_ms,
+        preemptions=placement.preemptions,
+    )
+
+
+def _seats(pool: Pool, lease: Lease) -> Seats:
+    """Slots that a lease holds, as far as their nodes still have them."""
+    return tuple(
+        (member.node_id, sum(number < _slots(pool, member) for number in member.devices))
+        for member in held_members(lease)
+    )
+
+
+def _slots(pool: Pool, member: LeaseMember) -> int:
+    node = pool.nodes.get(member.node_id)
+    return member.slots if node is None else node.description.slots
+
+
+def _running(key: str, lease: Lease, seats: Seats) -> Running:
+    return Running(
+        key=key,
+        tenant=lease.ref.tenant,
+        lane=LANES.index(lease.ref.lane),
+        memory_bytes=lease.forecast.memory_bytes,
+        p50_ms=lease.forecast.p50_ms,
+        p90_ms=lease.forecast.p90_ms,
+        preemptions=lease.forecast.preemptions,
+        seats=seats,
+        granted_at=lease.granted_at,
+        started_at=lease.started_at,
+        saved_at=0 if lease.started_at is None else lease.started_at + lease.captured_ms,
+        ends_by=_ends_by(lease),
+    )
+
+
+def _ends_by(lease: Lease) -> Ms | None:
+    """When what was told to end frees its slots at the latest; None: it was not told."""
+    if lease.closed:
+        return lease.granted_at
+    if lease.killed_at is not None:
+        return lease.killed_at
+    return None if lease.ending is None else lease.ending.deadline
+
+
+def _reason(capacity: Capacity, needs: RequestClass) -> Reason:
+    """Coarse on purpose: it changes only when the situation does."""
+    if not capacity.nodes:
+        return waiting_reason("no_node_up")
+    largest = capacity.largest(needs)
+    if largest == 0:
+        return waiting_reason("no_device", device=needs.device, memory_bytes=needs.memory_bytes)
+    if largest < needs.slots:
+        return waiting_reason("gang_too_large", slots=needs.slots)
+    if needs.barred and not any(
+        node.slots >= needs.slots and suits(node, needs)
+        for node_id, node in capacity.nodes.items()
+        if node_id not in needs.barred
+    ):
+        return waiting_reason("excluded_nodes", nodes=len(needs.barred))
+    return waiting_reason("no_capacity", slots=needs.slots)
