@@ -132,6 +132,9 @@ async def _commit_bare(pool: Any, statement: str, first: int, slices: Sequence[S
             "at": header.at,
             "used_gpu_ms": event.used_gpu_ms,
             "gpu_ms": event.billable_gpu_ms,
+            "device": "cpu",
+            "accelerator": "",
+            "spot": False,
         }
         for header, event in slices
     ]

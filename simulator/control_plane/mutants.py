@@ -175,17 +175,17 @@ def _any_price(tenant: TenantJobs, command: SubmitJob, ctx: Context) -> tuple[An
     return _submit(tenant, replace(command, spec=replace(spec, price=price)), ctx)
 
 
-_book = lines._book
+_book_of = lines.book_of
 
 
 def _newest_book(books: Mapping[str, PriceBook], version: str, lane: Lane) -> PriceBook:
-    currency = _book(books, version, lane).currency
+    currency = _book_of(books, version, lane).currency
     same = (book for book in books.values() if book.currency == currency)
     return max(same, key=lambda book: book.effective_from)
 
 
 def _one_currency(books: Mapping[str, PriceBook], version: str, lane: Lane) -> PriceBook:
-    return replace(_book(books, version, lane), currency="EUR")
+    return replace(_book_of(books, version, lane), currency="EUR")
 
 
 def _seen_is_run(_lease: Lease, node: Node) -> Ms:
@@ -245,8 +245,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("suspension ignored", evolve, "_evolve_tenant", _never_suspended, "suspended"),
     Mutant("resumption ignored", evolve, "_evolve_tenant", _stays_suspended, "refusal", seed=32),
     Mutant("prices of a submission not compared", decide, "_submit", _any_price, "price", seed=5),
-    Mutant("billed by the newest price book", lines, "_book", _newest_book, "invoice", seed=5),
-    Mutant("all currencies on one bill", lines, "_book", _one_currency, "invoice", seed=7),
+    Mutant("billed by the newest price book", lines, "book_of", _newest_book, "invoice", seed=5),
+    Mutant("all currencies on one bill", lines, "book_of", _one_currency, "invoice", seed=7),
     Mutant("sleep of a machine billed", pool_evolve, "_proof", _seen_is_run, "ledger", seed=9),
     Mutant("concurrency not counted", decide, "running", _none_running, "limit", seed=4),
 )

@@ -16,7 +16,7 @@ from schemas.billing import BillingTerms, Commitment, Discount, Months, OverageP
 from schemas.envelope import Reason
 from schemas.reasons import refusing
 from schemas.units import HOUR_MS, PPM, Micro, divide_half_even
-from tunery.billing.currency import is_currency
+from tunery.billing.currency import in_units, is_currency, percent
 from tunery.billing.lines import Line
 from tunery.billing.periods import Period, period, period_of
 
@@ -133,7 +133,7 @@ def _overage(
             line.overage_gpu_ms * (price.gpu_hour_micro - line.gpu_hour_micro) for line in over
         )
         amount = divide_half_even(exact, HOUR_MS)
-        words = f"{price.gpu_hour_micro / PPM:g} {currency} a GPU-hour instead of the list price"
+        words = f"{in_units(price.gpu_hour_micro)} {currency} a GPU-hour instead of the list price"
     else:
         return
     yield ContractLine(
@@ -158,11 +158,6 @@ def _commitment(
             description=f"{commitment.reference}: up to the month's minimum",
             amount_micro=missing,
         )
-
-
-def percent(ppm: int) -> str:
-    """A rate in millionths as people write it: `12.5 %`."""
-    return f"{ppm / 10_000:g} %"
 
 
 def _refuse_discounts(discounts: Sequence[Discount]) -> Reason | None:

@@ -1,9 +1,10 @@
-"""Minor units of currencies (ISO 4217), and the one rounding to what can be paid."""
+"""Minor units of currencies (ISO 4217), the one rounding to what can be paid, amounts in words."""
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Final
 
-from schemas.units import Micro, divide_half_even
+from schemas.units import PPM, Micro, divide_half_even
 
 MICRO_DIGITS: Final = 6
 MINOR_DIGITS: Final = 2
@@ -35,3 +36,13 @@ def minor_unit_micro(currency: str) -> Micro:
 def round_to_minor(micro: Micro, currency: str) -> Micro:
     """The amount in whole minor units, rounded half to even."""
     return divide_half_even(micro, minor_unit_micro(currency)) * minor_unit_micro(currency)
+
+
+def in_units(micro: Micro) -> str:
+    """Millionths as units of the currency: `2.40`, with six places only where they are needed."""
+    return f"{Decimal(micro) / PPM:.6f}".removesuffix("0000")
+
+
+def percent(ppm: int) -> str:
+    """A rate in millionths as people write it: `12.5 %`."""
+    return f"{(Decimal(ppm) * 100 / PPM).normalize():f} %"

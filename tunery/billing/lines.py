@@ -181,7 +181,7 @@ def bill_lines(
                 description=_description(key, late=late),
                 lane=key.lane,
                 price_version=key.price_version,
-                currency=_book(books, key.price_version, key.lane).currency,
+                currency=book_of(books, key.price_version, key.lane).currency,
                 used_gpu_ms=sum(row.used_gpu_ms for row in together[key]),
                 gpu_ms=gpu_ms,
                 gpu_hour_micro=hourly,
@@ -238,7 +238,7 @@ class HourlyPrices:
 
     def price(self, job: PricedJob) -> Price:
         """The prices of a job. Raises PriceMissing."""
-        return lane_price(_book(self._books, job.price_version, job.lane), job.lane)
+        return lane_price(book_of(self._books, job.price_version, job.lane), job.lane)
 
 
 @lru_cache(maxsize=1_000)
@@ -262,7 +262,7 @@ def _overage(before: GpuMs, gpu_ms: GpuMs, soft: GpuMs | None) -> GpuMs:
     return 0 if soft is None else max(before + gpu_ms - soft, 0) - max(before - soft, 0)
 
 
-def _book(books: Mapping[str, PriceBook], version: str, lane: Lane) -> PriceBook:
+def book_of(books: Mapping[str, PriceBook], version: str, lane: Lane) -> PriceBook:
     """The book of a version, which has a price for the lane. Raises PriceMissing."""
     book = books.get(version)
     if book is None or lane not in book.gpu_hour_micro:

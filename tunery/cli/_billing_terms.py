@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tunery.billing.contract import percent
+from tunery.billing.currency import in_units, percent
 
 
 def billing_fields(terms: Mapping[str, Any]) -> list[tuple[str, object]]:
@@ -22,10 +22,10 @@ def billing_fields(terms: Mapping[str, Any]) -> list[tuple[str, object]]:
         hourly = overage["gpu_hour_micro"]
         words = f"{percent(overage['surcharge_ppm'])} more"
         if hourly is not None:
-            words = f"{hourly / 1_000_000:g} {overage['currency']} a GPU-hour"
+            words = f"{in_units(hourly)} {overage['currency']} a GPU-hour"
         fields.append(("overage", words))
     if (least := terms["commitment"]) is not None:
-        words = f"{least['amount_micro'] / 1_000_000:g} {least['currency']} a month"
+        words = f"{in_units(least['amount_micro'])} {least['currency']} a month"
         fields.append((f"minimum {least['reference']}", f"{words} {_months(least)}".rstrip()))
     return fields
 

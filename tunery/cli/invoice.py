@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from tunery.billing.cells import safe_cell
+from tunery.billing.currency import in_units
 from tunery.cli import _api, _options
 from tunery.cli._billing_terms import billing_fields
 from tunery.local.paths import DataDir
@@ -280,13 +281,8 @@ def _cells(line: Line, *, overage: bool) -> Iterator[str]:
     yield _api.gpu_time(line["gpu_ms"], blank=line["job_id"] is None)
     if overage:
         yield _api.gpu_time(line["overage_gpu_ms"], blank=True)
-    yield "" if line["gpu_hour_micro"] is None else price(line["gpu_hour_micro"])
+    yield "" if line["gpu_hour_micro"] is None else in_units(line["gpu_hour_micro"])
     yield _amount(line["amount_micro"])
-
-
-def price(micro: int) -> str:
-    """Format millionths of the currency: `2.40`, with more places only when needed."""
-    return _amount(micro).removesuffix("0000")
 
 
 def _amount(micro: int) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from tunery.billing.currency import in_units
 from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
 
@@ -114,7 +115,7 @@ def _fields(key: "KeyObject") -> list[tuple[str, object]]:
         ("id", key["id"]),
         ("scopes", ", ".join(key["scopes"])),
         ("models", ", ".join(key["models"] or ())),
-        ("spend cap", None if cap is None else f"{cap / MICRO:.2f} a month"),
+        ("spend cap", None if cap is None else f"{in_units(cap)} a month"),
         ("requests", key["requests_per_minute"] and f"{key['requests_per_minute']} a minute"),
         ("expires", _api.moment(key["expires_at"])),
         ("old secret", key["previous_until"] and f"until {_api.moment(key['previous_until'])}"),

@@ -47,31 +47,20 @@ def list_nodes(folders: DataDir, as_json: bool) -> None:
         )
 
 
-@command.command()
-@click.argument("node")
-@_options.data_dir
-@_options.as_json
-def cordon(node: str, folders: DataDir, as_json: bool) -> None:
-    """Give NODE no new jobs; what runs there goes on."""
-    _order(folders, node, "cordon", as_json)
+def _order(order: str, doc: str) -> None:
+    @command.command(order, help=doc)
+    @click.argument("node")
+    @_options.data_dir
+    @_options.as_json
+    def ordered(node: str, folders: DataDir, as_json: bool) -> None:
+        with _api.connect(folders) as api:
+            shown = api.order_node(node, order)
+        _api.show_one(shown, as_json, _fields(shown))
 
 
-@command.command()
-@click.argument("node")
-@_options.data_dir
-@_options.as_json
-def uncordon(node: str, folders: DataDir, as_json: bool) -> None:
-    """Give NODE new jobs again."""
-    _order(folders, node, "uncordon", as_json)
-
-
-@command.command()
-@click.argument("node")
-@_options.data_dir
-@_options.as_json
-def drain(node: str, folders: DataDir, as_json: bool) -> None:
-    """Cordon NODE, and let its jobs write a checkpoint and go on elsewhere."""
-    _order(folders, node, "drain", as_json)
+_order("cordon", "Give NODE no new jobs; what runs there goes on.")
+_order("uncordon", "Give NODE new jobs again.")
+_order("drain", "Cordon NODE, and let its jobs write a checkpoint and go on elsewhere.")
 
 
 @command.command()
@@ -83,12 +72,6 @@ def forget(node: str, folders: DataDir, as_json: bool) -> None:
     with _api.connect(folders) as api:
         forgotten = api.forget_node(node)
     _api.show_one(forgotten, as_json, [("node", node), ("status", "forgotten")])
-
-
-def _order(folders: DataDir, node: str, order: str, as_json: bool) -> None:
-    with _api.connect(folders) as api:
-        shown = api.order_node(node, order)
-    _api.show_one(shown, as_json, _fields(shown))
 
 
 def _fields(node: dict[str, Any]) -> list[tuple[str, object]]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from tunery.billing.currency import in_units
 from tunery.cli import _api, _options
-from tunery.cli.invoice import price
 from tunery.local.paths import DataDir
 
 EPILOG = """\
@@ -86,14 +86,14 @@ def _fields(entry: dict[str, Any]) -> list[tuple[str, object]]:
         ("from", book["effective_from"]),
         ("currency", book["currency"]),
         ("GPU-hour", _lanes(book["gpu_hour_micro"])),
-        *((f"  {_use(rate)}", price(rate["gpu_hour_micro"])) for rate in book["rates"]),
+        *((f"  {_use(rate)}", in_units(rate["gpu_hour_micro"])) for rate in book["rates"]),
         ("in force", "yes" if entry["in_force"] else "no"),
         ("new tenants", "get it" if entry["is_default"] else "get another"),
     ]
 
 
 def _lanes(prices: dict[str, int]) -> str:
-    return ", ".join(f"{lane} {price(micro)}" for lane, micro in sorted(prices.items()))
+    return ", ".join(f"{lane} {in_units(micro)}" for lane, micro in sorted(prices.items()))
 
 
 def _use(rate: dict[str, Any]) -> str:

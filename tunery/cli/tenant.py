@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tunery.billing.currency import in_units
 from tunery.cli import _api, _options
 from tunery.cli._billing_terms import billing_fields
 from tunery.cli.invoice import micro_of
@@ -188,7 +189,7 @@ def grant_prepaid(
         credit = api.grant_prepaid(tenant, body)
     fields = [
         ("reference", credit["id"]),
-        ("amount", f"{credit['amount_micro'] / 1_000_000:.2f} {credit['currency']}"),
+        ("amount", f"{in_units(credit['amount_micro'])} {credit['currency']}"),
         ("months", f"{credit['first_month']} to {credit['last_month'] or 'any'}"),
     ]
     _api.show_one(credit, as_json, fields)

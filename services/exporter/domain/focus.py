@@ -10,15 +10,13 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from schemas.account import Lane
-from schemas.billing import PriceBook
 from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.topics import STREAMS
 from schemas.training import LeaseHardware
 from schemas.units import HOUR_MS, GpuMs, Micro, Ms
 from services.exporter.domain.accounts import AccountFacts
-from tunery.billing.lines import CREDIT_OF_CAUSE, WORK_OF_ROLE, PriceMissing, words_of
+from tunery.billing.lines import CREDIT_OF_CAUSE, WORK_OF_ROLE, book_of, words_of
 from tunery.billing.periods import Period
 from tunery.plan.price import billed_lease, hourly_micro, lane_price
 
@@ -79,7 +77,7 @@ def charge_of(
     hardware = lease.hardware or LeaseHardware()
     credit = event if isinstance(event, UsageCredited) else None
     gpu_ms = event.billable_gpu_ms if isinstance(event, UsageSliced) else -event.lost_gpu_ms
-    book = _book(accounts.books, lease.price_version, lease.lane)
+    book = book_of(accounts.books, lease.price_version, lease.lane)
     hourly = hourly_micro(lane_price(book, lease.lane), lease.role, hardware)
     month = accounts.billed_month(header, lease.tenant, event.hour_utc)
     is_late = event.hour_utc < month.first_hour
@@ -164,10 +162,3 @@ def cost_of(gpu_ms: GpuMs, gpu_hour_micro: Micro) -> Decimal:
 def time_of(hour: int) -> datetime:
     """The beginning of an hour, by its number since the epoch."""
     return datetime.fromtimestamp(hour * HOUR_MS // 1_000, UTC)
-
-
-def _book(books: Mapping[str, PriceBook], version: str, lane: Lane) -> PriceBook:
-    book = books.get(version)
-    if book is None or lane not in book.gpu_hour_micro:
-        raise PriceMissing(f"no price for lane {lane} in version {version!r} on the log")
-    return book

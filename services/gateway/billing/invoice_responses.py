@@ -7,7 +7,7 @@ from schemas.billing import CreditNote, TaxAmount
 from schemas.ids import derived_id
 from schemas.units import HOUR_MS
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
-from tunery.billing.contract import percent
+from tunery.billing.currency import percent
 from tunery.billing.invoice import Invoice, Status
 from tunery.billing.lines import Line
 from tunery.plan.refunds import applied_rules

@@ -16,7 +16,7 @@ from schemas.billing import (
 )
 from schemas.units import HOUR_MS, PPM
 from tests.unit.tunery.billing.test_invoice import BOOKS, HOUR, MONTH, bills, credit, month, row
-from tunery.billing.contract import is_month, percent, refuse_contract
+from tunery.billing.contract import is_month, refuse_contract
 from tunery.billing.invoice import Invoice, make_invoices
 from tunery.billing.lines import LedgerRow, select_usage
 from tunery.billing.periods import BillShare, Cut
@@ -176,7 +176,6 @@ def test_discounts_of_different_months_may_each_be_all() -> None:
     whole = replace(TENTH, rate_ppm=PPM, months=NOVEMBER)
     other = replace(whole, reference="K-9", months=Months(first="2026-12"))
     assert refuse_contract(BillingTerms(discounts=(whole, other), commitment=MINIMUM), None) is None
-    assert percent(125_000) == "12.5 %"
     assert [is_month(name) for name in ("2026-11", "2026-1", "11-2026", "")] == [
         True,
         *(False,) * 3,

@@ -2,7 +2,13 @@
 
 import pytest
 
-from tunery.billing.currency import is_currency, minor_unit_micro, round_to_minor
+from tunery.billing.currency import (
+    in_units,
+    is_currency,
+    minor_unit_micro,
+    percent,
+    round_to_minor,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,3 +30,18 @@ def test_halves_are_rounded_to_even(micro: int, rounded: int) -> None:
 def test_a_currency_is_three_capital_letters(code: str) -> None:
     assert is_currency("EUR")
     assert not is_currency(code)
+
+
+def test_amounts_in_words_have_all_their_digits() -> None:
+    assert [in_units(micro) for micro in (2_400_000, -500_000, 1_234_567_891, 0)] == [
+        "2.40",
+        "-0.50",
+        "1234.567891",
+        "0.00",
+    ]
+    assert [percent(ppm) for ppm in (125_000, 1_000_000, 9_999_999, 1)] == [
+        "12.5 %",
+        "100 %",
+        "999.9999 %",
+        "0.0001 %",
+    ]

@@ -18,8 +18,8 @@ def test_each_contract_term_is_a_line() -> None:
     assert billing_fields(terms)[4:] == [
         ("VAT", "19 %"),
         ("discount K-1", "12.5 % from 2026-11"),
-        ("overage", "3 EUR a GPU-hour"),
-        ("minimum K-2", "5 EUR a month from 2026-11"),
+        ("overage", "3.00 EUR a GPU-hour"),
+        ("minimum K-2", "5.00 EUR a month from 2026-11"),
     ]
     surcharge = {**terms, "overage": {"surcharge_ppm": 500_000, "gpu_hour_micro": None}}
     assert ("overage", "50 % more") in billing_fields(surcharge)

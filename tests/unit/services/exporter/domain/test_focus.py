@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from schemas.account import PricesImported
 from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
+from schemas.training import LeaseHardware
 from schemas.units import HOUR_MS
 from services.exporter.domain.accounts import AccountFacts
 from services.exporter.domain.focus import COLUMNS, MICRO, ExportedCharge, charge_of
@@ -51,6 +52,25 @@ def test_a_credit_is_below_zero_and_nothing_was_consumed() -> None:
     columns = charge(credited(lease(1), HOUR_MS // 2)).columns
     assert columns["BilledCost"] == -Decimal(HOURLY) / MICRO / 2
     assert (columns["ChargeCategory"], columns["ConsumedQuantity"]) == ("Credit", None)
+
+
+def test_hardware_has_columns_and_a_sku_of_its_own() -> None:
+    spot = LeaseHardware(device="cuda", accelerator="h200", spot=True)
+    columns = charge(sliced(replace(lease(1), hardware=spot))).columns
+    assert [columns[name] for name in ("x_Device", "x_Accelerator", "x_Spot")] == [
+        "cuda",
+        "h200",
+        "true",
+    ]
+    assert columns["SkuId"] == "gpu-hour/standard/train/h200/spot"
+    assert columns["ChargeDescription"] == "training on h200, spot"
+    plain = charge(sliced(lease(1))).columns
+    assert [plain[name] for name in ("x_Device", "x_Accelerator", "x_Spot")] == [
+        "cpu",
+        None,
+        "false",
+    ]
+    assert plain["SkuId"] == "gpu-hour/standard/train/cpu"
 
 
 def test_money_sums_of_exported_charges_are_the_jobs_cost_and_time() -> None:

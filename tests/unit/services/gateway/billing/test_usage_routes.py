@@ -3,7 +3,9 @@
 from typing import Any
 
 import httpx
+from msgspec.structs import replace
 
+from schemas.training import LeaseHardware
 from schemas.units import HOUR_MS
 from tests.unit.services.gateway.billing.used import credited, lease, sliced, use
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
@@ -46,6 +48,26 @@ async def test_use_is_summed_by_day_and_by_what_is_asked_for(api: ControlPlane) 
         keys,
         "standard",
     )
+
+
+async def test_use_is_told_apart_by_role_and_by_what_it_ran_on(api: ControlPlane) -> None:
+    client, file_id = await ready(api)
+    tenant = client.headers["x-tenant"]
+    job_id = (await submit(client, file_id)).json()["id"]
+    hour = now_hour(api)
+    training = replace(
+        lease(tenant, job_id), hardware=LeaseHardware(device="cuda", accelerator="h200", spot=True)
+    )
+    scoring = replace(lease(tenant, job_id, number=2), role="eval", hardware=LeaseHardware())
+    await use(
+        api, sliced(training, hour), sliced(scoring, hour, 5_000), credited(training, hour, 9)
+    )
+    usage = await asked(client, group_by="role,device,spot", start_time=(hour - 24) * 3_600)
+    assert sorted(
+        (result["role"], result["device"], result["spot"], result["net_gpu_ms"])
+        for bucket in usage["data"]
+        for result in bucket["results"]
+    ) == [("eval", "cpu", False, 5_000), ("train", "h200", True, HOUR_MS - 9)]
 
 
 async def test_buckets_are_paged(api: ControlPlane) -> None:

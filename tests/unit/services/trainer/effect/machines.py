@@ -133,7 +133,14 @@ class Node:
 
 def settings(folder: Path) -> TrainerSettings:
     return TrainerSettings(
-        id="a", pool=POOL_NAME, slots=2, work_dir=folder, heartbeat_ms=100, drain_grace_ms=5_000
+        id="a",
+        pool=POOL_NAME,
+        slots=2,
+        work_dir=folder,
+        heartbeat_ms=100,
+        drain_grace_ms=5_000,
+        accelerator="h200",
+        spot=True,
     )
 
 

@@ -49,6 +49,8 @@ async def test_a_lease_is_run_reported_and_freed(tmp_path: Path) -> None:
     started, closed = only(events, pool.LeaseStarted), only(events, pool.PlacementClosed)
     assert isinstance(started, pool.LeaseStarted)
     assert started.start.total_steps == 3
+    on_spot = training.LeaseHardware(device="cpu", accelerator="h200", spot=True)
+    assert started.lease.hardware == on_spot  # as the node's settings say
     assert isinstance(closed, pool.PlacementClosed)
     assert closed.end.outcome == "succeeded"
     assert isinstance(closed.end.result, training.EvalResult)
