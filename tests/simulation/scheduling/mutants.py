@@ -1,0 +1,146 @@
+"""The scheduler with one promise broken at a time. Each is caught by the rule that it breaks."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from schemas.pool import LeaseMember, NodeLost
+from services.scheduler.domain.pool import closing, decide, nodes, placement, usage
+from services.scheduler.domain.pool import state as pool_state
+from services.scheduler.domain.pool.planning import plan as plan_module
+from services.scheduler.domain.pool.planning import victims
+from services.scheduler.domain.pool.planning.capacity import Capacity
+from services.scheduler.domain.pool.planning.planning_state import PlanningState
+from services.scheduler.domain.pool.planning.policy import PRODUCT
+from services.scheduler.domain.pool.planning.queue import Queue
+from services.scheduler.domain.pool.planning.requests import RequestClass, Seats
+from services.scheduler.domain.pool.state import Pool
+from services.scheduler.domain.pool.usage import Slice
+from simulator.event_core.mutants import Mutant
+from tests.simulation.scheduling.rules import Rule
+
+_free_devices = pool_state.free_devices
+
+
+def _first_again(pool: Pool) -> dict[str, list[int]]:
+    """As many devices as are free, by their number from 0, whatever runs there."""
+    return {node_id: [*range(len(free))] for node_id, free in _free_devices(pool).items()}
+
+
+_member = placement._member
+
+
+def _half_of_it(pool: Pool, node_id: str, free: list[int], slots: int) -> LeaseMember:
+    """A start gets what half of its slots are."""
+    return _member(pool, node_id, free, max(1, slots // 2))
+
+
+def _any_kind(self: Capacity, needs: RequestClass) -> list[Any]:
+    return sorted(self._buckets)
+
+
+def _is_up(node: Any) -> bool:
+    """Cordoned nodes get leases as well."""
+    return bool(node.standing == "up" and not node.joining and not node.leaving)
+
+
+def _is_not_cordoned(node: Any) -> bool:
+    """Nodes that leave get leases as well."""
+    return bool(node.standing == "up" and node.cordon is None and not node.joining)
+
+
+def _fit_beside_it(self: Any, request: Any) -> Seats | None:
+    """What fits starts, whatever is reserved."""
+    return self._free.find_seats(request.needs)  # type: ignore[no-any-return]  # of `Capacity`
+
+
+def _last_first(self: Queue, request: Any) -> tuple[int, int, str]:
+    return (-request.submitted_at, request.submitted_at, request.job_id)
+
+
+def _excluded_for_ever(self: Capacity, needs: RequestClass) -> frozenset[str]:
+    """Nodes that failed under a job are never tried again."""
+    return frozenset((*needs.excluded, *needs.barred))
+
+
+_slices = usage.slices
+
+
+def _without_cap(*args: Any) -> tuple[Slice, ...]:
+    return tuple(replace(part, billable_gpu_ms=part.used_gpu_ms) for part in _slices(*args))
+
+
+def _at_any_loss(*_: Any) -> int:
+    return 1
+
+
+_find_eviction = victims.find_eviction
+
+
+def _all_on_node(victims_: Any, node_id: str, missing: int) -> Any:
+    """All that may be stopped on a node is."""
+    chosen = tuple(sorted(victim.key for victim in victims_))
+    return (sum(victim.loss for victim in victims_), len(chosen), chosen)
+
+
+def _of_any_lane(free: Capacity, by_node: Any, request: Any) -> Any:
+    """A request of any lane may stop any other."""
+    return _find_eviction(free, by_node, replace(request, lane=-1))
+
+
+def _unbound(self: PlanningState, job_id: str, seats: Seats) -> None:
+    """Slots that are freed for a request are for whoever comes first."""
+
+
+_find_seats = Capacity.find_seats
+
+
+def _first_told(self: Capacity, needs: RequestClass) -> Seats | None:
+    """The node that was told of first, of those that fit."""
+    seats = _find_seats(self, needs)
+    if seats is None or len(seats) > 1:
+        return seats
+    fitting = (name for name, free in self.free.items() if free >= needs.slots)
+    return ((next(fitting), needs.slots),)
+
+
+def _nothing_kept(billable: int, slots: int, kept_ms: int) -> int:
+    return billable
+
+
+def _not_ended(pool: Pool, seen: Any, leases: Any, ctx: Any) -> list[Any]:
+    """A lost node's leases go on."""
+    last_seen = pool.nodes[seen.node_id].last_seen
+    lost = NodeLost(node_id=seen.node_id, incarnation=seen.incarnation, last_seen=last_seen)
+    return [lost] if pool.nodes[seen.node_id].standing == "up" else []
+
+
+_BLOCKED: Final = replace(PRODUCT, skipping=False, reserving=False)
+
+#: Of pools, through all of the decider.
+OF_POOLS: Final[Sequence[Mutant]] = (
+    Mutant("the first devices again", placement, "free_devices", _first_again, Rule.CAPACITY),
+    Mutant("half of a start", placement, "_member", _half_of_it, Rule.GANG),
+    Mutant("any kind of device", Capacity, "_kinds", _any_kind, Rule.LEGAL),
+    Mutant("cordoned nodes", pool_state.Node, "is_grantable", property(_is_up), Rule.LEGAL),
+    Mutant("one waits, all wait", placement, "PRODUCT", _BLOCKED, Rule.IDLE),
+    Mutant("excluded for ever", Capacity, "_excluded", _excluded_for_ever, Rule.STARVATION),
+    Mutant("the last come first", Queue, "rank", _last_first, Rule.RANK),
+    Mutant("billed above the cap", closing, "slices", _without_cap, Rule.USE),
+    Mutant("victims at any loss", victims, "loss_ms", _at_any_loss, Rule.VICTIM),
+    Mutant("freed slots for anybody", PlanningState, "bind", _unbound, Rule.BOUND),
+    Mutant("victims of any lane", plan_module, "find_eviction", _of_any_lane, Rule.FLAPPING),
+    Mutant("no reasons", decide, "_explain", lambda _pool: (), Rule.REASON),
+    Mutant("saved work given back", closing, "lost_gpu_ms", _nothing_kept, Rule.PROGRESS),
+    Mutant("lost and not ended", nodes, "_silence", _not_ended, Rule.LOST),
+    Mutant(
+        "nodes that leave", pool_state.Node, "is_grantable", property(_is_not_cordoned), Rule.LOST
+    ),
+)
+
+#: Of clusters with gangs, through the planner alone.
+OF_CLUSTERS: Final[Sequence[Mutant]] = (
+    Mutant("past the reservation", plan_module._Pass, "_fit", _fit_beside_it, Rule.HEAD),
+    Mutant("victims more than needed", victims, "_least_loss", _all_on_node, Rule.VICTIM),
+    Mutant("the first node told of", Capacity, "find_seats", _first_told, Rule.SAME),
+)
