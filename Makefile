@@ -1,7 +1,7 @@
 # Tunery. `make help` lists the targets; each sets up what it needs first.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test pythons focus check lint types contracts unit fmt integration sim soak bench lock clean
+.PHONY: help setup demo test pythons focus check lint types contracts unit fmt integration sim soak bench figures lock clean
 MAKEFLAGS += --no-print-directory
 # Our modules are compiled once, not again in each of the hundreds of processes of a test run.
 unexport PYTHONDONTWRITEBYTECODE
@@ -94,6 +94,9 @@ bench: setup ## the figures of the README; ARGS=--json
 	$(BIN)/python -m bench.core $(ARGS)
 	$(BIN)/python -m bench.submit $(ARGS)
 	$(BIN)/python -m bench.follow $(ARGS)
+
+figures: setup ## docs/figures.md anew from one run of all its benches: a quarter of an hour
+	@$(BIN)/python -m bench.figures run $(ARGS)
 
 lock: setup ## write requirements.lock anew from pyproject.toml; versions that still fit stay
 	@PATH="$(CURDIR)/.tools/bin:$$PATH" uv pip compile --quiet --universal --generate-hashes \

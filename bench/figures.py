@@ -1,15 +1,21 @@
 """Writes `docs/figures.md` from the recorded results of the benches.
 
+    python -m bench.figures run
     python -m bench.core --json | python -m bench.figures record core
     python -m bench.figures page > docs/figures.md
 
-`record NAME` reads the output of a bench and keeps its last line, with today's date and this
-machine, in `bench/results/NAME.json`. `page` prints the page; it measures nothing.
+`run` runs every bench of the page, one after the other, and writes the page: `make figures`. It
+takes a quarter of an hour. `run core gateway` runs these alone. `record NAME` reads the output of
+a bench and keeps its last line, with today's date and this machine, in `bench/results/NAME.json`.
+`page` prints the page; it measures nothing.
 """
 
 import argparse
 import json
+import shlex
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +25,7 @@ from typing import Any, Final
 from tunery.cli.demo.recording import machine
 
 RESULTS: Final = Path(__file__).with_name("results")
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "figures.md"
 HEAD: Final = """\
 # Figures
 
@@ -50,20 +57,6 @@ class Bench:
 
 
 BENCHES: Final = (
-    Bench(
-        "demo",
-        "The demo",
-        "make demo ARGS=--json",
-        (
-            Figure("demo_seconds", "the whole demo, with a killed node", "{:,.0f} s"),
-            Figure("ready_seconds", "the stack with two node agents is ready", "{:,.0f} s"),
-            Figure(
-                "takeover_seconds",
-                "from `kill -9` of a node to training on another (a lost node is given 10 s)",
-                "{:,.0f} s",
-            ),
-        ),
-    ),
     Bench(
         "submit",
         "Submission: HTTP, decision, read model, answer",
@@ -145,9 +138,27 @@ BENCHES: Final = (
         ),
     ),
     Bench(
+        "billing",
+        "The ledger, invoices and exports",
+        "python -m bench.billing --json",
+        (
+            Figure("slices_per_s", "usage slices into the ledger, a second"),
+            Figure(
+                "invoice_of_400k_rows_ms",
+                "the running month's invoice beside 400,000 rows of use",
+                "{:,.0f} ms",
+            ),
+            Figure("closing_ms", "closing a month", "{:,.0f} ms"),
+            Figure("export_rows_per_s", "exported rows a second"),
+            Figure(
+                "year_replay_equal", "a year's invoices, made anew from its rows, are equal", "{}"
+            ),
+        ),
+    ),
+    Bench(
         "simulation",
         "Simulation: two scenarios, faults at every await",
-        "make sim SEEDS=10000 FIRST=1",
+        "python -m simulator --seeds 2000 --first 1",
         (
             Figure("seeds", "seeds of each scenario"),
             Figure("counts/commands", "commands"),
@@ -158,8 +169,8 @@ BENCHES: Final = (
     ),
     Bench(
         "soak",
-        "Soak: 50 rounds of kills of real processes, every failpoint",
-        "python -m tests.soak --rounds 50 --json",
+        "Soak: rounds of kills of real processes",
+        "python -m tests.soak --rounds 10 --json",
         (
             Figure("commands_acknowledged", "commands acknowledged"),
             Figure("replies", "replies read"),
@@ -173,7 +184,7 @@ BENCHES: Final = (
     Bench(
         "data",
         "Data pipeline, from a file to packed rows",
-        "python -m bench.data.scale --rows 1000000 --json",
+        "python -m bench.data.scale --rows 200000 --json",
         (
             Figure("scale_rows", "rows"),
             Figure("scale_seconds", "time", "{:,.0f} s"),
@@ -183,19 +194,48 @@ BENCHES: Final = (
 )
 
 
-def record(name: str, lines: Sequence[str], folder: Path = RESULTS) -> Path:
-    """Keep the last line of a bench's output. Raises ValueError when it is no JSON object."""
+def record(name: str, lines: Sequence[str], folder: Path = RESULTS, command: str = "") -> Path:
+    """Keep the last line of a bench's output. Raises ValueError when it is no JSON object.
+
+    command: that gave it; where none is named, the bench's own.
+    """
     figures = json.loads(lines[-1])
     if not isinstance(figures, dict):
         raise ValueError(f"the last line of {name} is no JSON object")
     result = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": machine(),
+        "command": command or next(bench.command for bench in BENCHES if bench.name == name),
         "figures": figures.get("figures", figures),
     }
     path = folder / f"{name}.json"
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return path
+
+
+def run(benches: Sequence[Bench], folder: Path = RESULTS) -> None:
+    """Run benches one after the other and record them, so that all are of one run.
+
+    Nothing is recorded unless all have printed their figures. Raises SystemExit that names the
+    bench which has not; a goal that was missed is a figure like any other.
+    """
+    outputs: list[tuple[Bench, list[str]]] = []
+    for bench in benches:
+        sys.stderr.write(f"{bench.command} …")
+        sys.stderr.flush()
+        began = time.monotonic()
+        program, *arguments = shlex.split(bench.command)
+        assert program == "python", bench.command
+        done = subprocess.run(
+            [sys.executable, *arguments], stdout=subprocess.PIPE, text=True, check=False
+        )
+        sys.stderr.write(f" {time.monotonic() - began:.0f} s, exit code {done.returncode}\n")
+        lines = done.stdout.splitlines()
+        if not lines or not lines[-1].startswith("{"):
+            raise SystemExit(f"{bench.command} printed no figures; nothing is recorded")
+        outputs.append((bench, lines))
+    for bench, lines in outputs:
+        record(bench.name, lines, folder, bench.command)
 
 
 def page(folder: Path = RESULTS) -> str:
@@ -215,7 +255,8 @@ def _table(bench: Bench, result: dict[str, Any]) -> str:
         for figure in bench.figures
         if (value := _value(figures, figure.key)) is not None
     ]
-    head = f"## {bench.title}\n\n`{bench.command}` on {result['date']}, {result['machine']}.\n"
+    command = result["command"]
+    head = f"## {bench.title}\n\n`{command}` on {result['date']}, {result['machine']}.\n"
     return "\n".join([head, "| figure | value |", "|---|---|", *rows, ""])
 
 
@@ -235,9 +276,16 @@ def main() -> None:
     actions.add_parser("page", help="print the page")
     recording = actions.add_parser("record", help="keep the output of a bench (on standard input)")
     recording.add_argument("name", choices=[bench.name for bench in BENCHES])
+    running = actions.add_parser("run", help="run the benches, record them and write the page")
+    running.add_argument("names", nargs="*", help="of benches; without any: all of them")
     arguments = parser.parse_args()
     if arguments.action == "page":
         sys.stdout.write(page())
+    elif arguments.action == "run":
+        if unknown := set(arguments.names) - {bench.name for bench in BENCHES}:
+            parser.error(f"no such bench: {', '.join(sorted(unknown))}")
+        run([bench for bench in BENCHES if not arguments.names or bench.name in arguments.names])
+        PAGE.write_text(page(), encoding="utf-8")
     else:
         print(record(arguments.name, sys.stdin.read().splitlines()))
 

@@ -32,7 +32,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=12,  # 12: use at the rates of what it ran on
+    fold_version=13,  # 13: ended jobs are forgotten
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,

@@ -1,6 +1,5 @@
 """`tunery node`: shows the machines that run jobs, and takes them out of service."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -41,7 +40,7 @@ def list_nodes(folders: DataDir, as_json: bool) -> None:
                 node["slots"],
                 node["device"],
                 f"{node['memory_bytes'] / 1e9:.0f} GB",
-                _moment(node["seen_at"]),
+                _api.moment(node["seen_at"]),
                 node["reason"] or "",
             ),
         )
@@ -77,9 +76,3 @@ def forget(node: str, folders: DataDir, as_json: bool) -> None:
 def _fields(node: dict[str, Any]) -> list[tuple[str, object]]:
     fields: list[tuple[str, object]] = [("node", node["id"]), ("status", node["status"])]
     return [*fields, ("reason", node["reason"])] if node["reason"] else fields
-
-
-def _moment(at_ms: int | None) -> str:
-    if at_ms is None:
-        return ""
-    return datetime.fromtimestamp(at_ms // 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -49,7 +49,7 @@ SIDES: Final = "sides"  # file in the work directory: the side of every valid ro
 UNSCREENED: Final = ScreeningPolicy(secrets="ignore")
 
 # Increase it when the same input would give other bytes: keys change, old caches stay as they are.
-PIPELINE_VERSION: Final = 3
+PIPELINE_VERSION: Final = 4
 PACKING: Final = f"histogram/{PACK_WINDOW_ROWS}"
 MANIFEST: Final = "manifest.json"
 FILES: Final = ("train.safetensors", "validation.safetensors", "validation.jsonl")

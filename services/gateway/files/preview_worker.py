@@ -24,8 +24,9 @@ from tunery.data.checking import Checker
 from tunery.data.containers.reading import open_rows
 from tunery.data.containers.row import Row
 from tunery.data.findings.finding import Finding, Note
+from tunery.data.tokens.chat_renderer import Rendered
 from tunery.data.tokens.length_policy import check_policy, fit
-from tunery.data.tokens.tokenizer import BaseUnusable, Encoded, Rendered, Tokenizer
+from tunery.data.tokens.tokenizer import BaseUnusable, Encoded, Tokenizer
 from tunery.data.versions import diff
 
 PARTS_SHOWN_MAX: Final = 20  # of one row

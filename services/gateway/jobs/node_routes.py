@@ -11,7 +11,7 @@ from schemas.training import Device
 from services.gateway.jobs.tables import NODES, NodeRow, NodeStatus
 from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
 from services.gateway.web.errors import not_found
-from services.gateway.web.responses import Deleted, ListItem, Page, listing
+from services.gateway.web.responses import Deleted, ListItem, Page, listing, seconds_or_none
 from services.gateway.web.wording import cordon_words
 
 NODES_MAX: Final = 10_000
@@ -104,6 +104,6 @@ def _response(row: NodeRow) -> NodeResponse:
         device=row.device,
         slots=row.slots,
         memory_bytes=row.memory_bytes,
-        registered_at=row.registered_at,
-        seen_at=row.seen_at,
+        registered_at=seconds_or_none(row.registered_at),
+        seen_at=seconds_or_none(row.seen_at),
     )

@@ -1,4 +1,7 @@
 import json
+import shlex
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -35,6 +38,48 @@ def test_nested_figures_and_truths_are_shown(tmp_path: Path) -> None:
     text = figures.page(tmp_path)
     assert "| 8.5 s |" in text
     assert "equal to the unit | yes |" in text
+
+
+def bench_that_prints(name: str, text: str, code: int = 0) -> figures.Bench:
+    program = f"import sys; print({text!r}); sys.exit({code})"
+    shown = next(bench for bench in figures.BENCHES if bench.name == name)
+    return replace(shown, command=f"python -c {shlex.quote(program)}")
+
+
+def test_all_benches_of_a_run_are_recorded_with_their_commands(tmp_path: Path) -> None:
+    benches = [
+        bench_that_prints("submit", '{"sequential_p50_ms": 2}'),
+        bench_that_prints("gateway", '{"paced_p99_ms": 60}', code=1),  # a goal that was missed
+    ]
+    figures.run(benches, tmp_path)
+    results = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
+    assert {name: result["figures"] for name, result in results.items()} == {
+        "submit": {"sequential_p50_ms": 2},
+        "gateway": {"paced_p99_ms": 60},
+    }
+    assert [results[bench.name]["command"] for bench in benches] == [
+        bench.command for bench in benches
+    ]
+    assert benches[0].command in figures.page(tmp_path)
+
+
+def test_a_bench_without_figures_leaves_what_was_recorded(tmp_path: Path) -> None:
+    figures.record("submit", ['{"sequential_p50_ms": 1}'], tmp_path)
+    before = figures.page(tmp_path)
+    benches = [
+        bench_that_prints("submit", '{"sequential_p50_ms": 2}'),
+        bench_that_prints("gateway", "Traceback", code=1),
+    ]
+    with pytest.raises(SystemExit, match="printed no figures; nothing is recorded"):
+        figures.run(benches, tmp_path)
+    assert figures.page(tmp_path) == before
+
+
+def test_every_bench_of_the_page_can_be_run() -> None:
+    for bench in figures.BENCHES:
+        program, flag, module, *_ = shlex.split(bench.command)
+        assert (program, flag) == ("python", "-m")
+        assert find_spec(module) is not None, module
 
 
 def test_output_that_is_no_object_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from tunery.data.dialects import tools
-from tunery.data.dialects.conversation import Conversation
+from tunery.data.dialects.conversation import REASONING, REASONING_NAMES, Conversation
 from tunery.data.dialects.parsing import Object, json_type
 from tunery.data.dialects.text_rules import check_text
 from tunery.data.findings.finding import Note, excerpt
@@ -25,9 +25,17 @@ ALIASES: Final = {
     "model": "assistant",
     "observation": "tool",
 }
-KEYS: Final = frozenset(
-    ("role", "content", "weight", "name", "tool_calls", "tool_call_id", "refusal", "audio")
+_OPENAI_KEYS: Final = (
+    "role",
+    "content",
+    "weight",
+    "name",
+    "tool_calls",
+    "tool_call_id",
+    "refusal",
+    "audio",
 )
+KEYS: Final = frozenset((*_OPENAI_KEYS, *REASONING_NAMES))
 SHAREGPT_KEYS: Final = frozenset(("from", "value", "weight"))
 FUNCTION_CALL: Final = "function_call"
 LINK_CHARS: Final = 200  # the beginning of a question that is searched for a link
@@ -158,6 +166,8 @@ def _message(item: object, at: str, names: FieldNames, notes: list[Note]) -> Obj
     for key in ("name", "weight", "tool_calls", "tool_call_id"):
         if item.get(key) is not None:
             message[key] = item[key]
+    if REASONING in names.keys and (reasoning := _reasoning(item, role, at, notes)) is not None:
+        message[REASONING] = reasoning
     return message
 
 
@@ -232,6 +242,22 @@ def _content(
     if role == "user":
         check_link(content, at, notes)
     return content
+
+
+def _reasoning(item: Object, role: str, at: str, notes: list[Note]) -> str | None:
+    """What the assistant thinks before its answer, under any of its names; None without it."""
+    for name in REASONING_NAMES:
+        value = item.get(name)
+        if value is None or value == "":
+            continue
+        if role != "assistant":
+            notes.append(Note("unknown_key", f"{at}/{name}", f"{name!r} of {role}"))
+        elif not isinstance(value, str):
+            notes.append(Note("content_not_string", f"{at}/{name}", f"it is {json_type(value)}"))
+        else:
+            check_text(value, f"{at}/{name}", notes)
+            return value
+    return None
 
 
 def _join_parts(parts: list[Any], at: str, notes: list[Note]) -> str | None:

@@ -1,16 +1,20 @@
 """`Conversation`: what a checked row of any dialect becomes."""
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
 from tunery.data.dialects.parsing import Object
 
+REASONING: Final = "reasoning_content"  # key of a message's reasoning
+# What rows and chat templates call it.
+REASONING_NAMES: Final = (REASONING, "reasoning", "thinking")
+
 
 class Conversation(Struct, frozen=True):
     """The messages of a checked row, and which of them a model learns.
 
-    messages: role and content (and tool fields), as a chat template reads them
+    messages: role and content (and reasoning and tool fields), as a chat template reads them
     trained: for each message, whether the model learns it
     tools: OpenAI function tools; None without tools
     pair: prompt and completion of the row, for a base model without a chat template

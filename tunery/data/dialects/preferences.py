@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tunery.data.dialects import chat
 from tunery.data.dialects.chat import Turns
-from tunery.data.dialects.conversation import Conversation
+from tunery.data.dialects.conversation import REASONING, Conversation
 from tunery.data.dialects.parsing import Object, json_type
 from tunery.data.dialects.single_turn import check_pair, read_turns
 from tunery.data.dialects.tools import ToolDefinitions, check_tools
@@ -132,5 +132,6 @@ def _prompt(
 def _same_content(message: Object, other: Object) -> bool:
     return bool(
         message["content"].strip() == other["content"].strip()
+        and message.get(REASONING) == other.get(REASONING)
         and message.get("tool_calls") == other.get("tool_calls")
     )

@@ -189,6 +189,10 @@ _ERRORS: Final[dict[str, tuple[str, str]]] = {
         "The base model's chat template cannot render the row",
         "Change the row, or choose another base model.",
     ),
+    "template_drops_text": (
+        "The base model's chat template leaves out a part of an answer that is to be learned",
+        "Remove this part, give the answer weight 0, or choose another base model.",
+    ),
     "template_without_tools": (
         "The base model's chat template ignores tool calls",
         "Choose a base model that supports tool calls, or remove them.",

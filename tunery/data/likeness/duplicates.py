@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tunery.data.dialects.conversation import Conversation
+from tunery.data.dialects.conversation import REASONING, Conversation
 from tunery.data.likeness.clusters import ClusterFinder, Clusters
 from tunery.data.likeness.minhash import sign
 
@@ -63,7 +63,12 @@ class DuplicateFinder:
 def _messages(conversation: Conversation) -> list[tuple[str, str]]:
     """The role and the normalised text of each message."""
     return [
-        (message["role"], _normalise(f"{message['content']}{message.get('tool_calls', '')}"))
+        (
+            message["role"],
+            _normalise(
+                f"{message.get(REASONING, '')}{message['content']}{message.get('tool_calls', '')}"
+            ),
+        )
         for message in conversation.messages
     ]
 

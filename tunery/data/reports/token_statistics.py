@@ -12,8 +12,9 @@ from tunery.data.dialects.text_rules import SPECIAL
 from tunery.data.findings.finding import Finding, Note
 from tunery.data.findings.limits import ENCODE_CHARS, ENCODE_ROWS
 from tunery.data.reports.report import Bin, Piece, Sample, TokenCounts
+from tunery.data.tokens.chat_renderer import Rendered
 from tunery.data.tokens.length_policy import fit
-from tunery.data.tokens.tokenizer import Encoded, Rendered, Tokenizer
+from tunery.data.tokens.tokenizer import Encoded, Tokenizer
 
 BINS: Final = tuple(2**power for power in range(5, 21))  # 32 to 1,048,576 tokens
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tunery.data.containers.row import Row
-from tunery.data.dialects.conversation import Conversation
+from tunery.data.dialects.conversation import REASONING, Conversation
 from tunery.data.findings.finding import Finding, Note
 from tunery.data.likeness.clusters import Clusters
 from tunery.data.likeness.duplicates import DuplicateFinder
@@ -140,7 +140,13 @@ class Screening:
         notes = self._personal_data(conversation)
         findings = [note.to_finding(row.number, row.line) for note in notes]
         if self._indexes or self.policy.toxicity_model is not None:
-            contents = (m["content"] for m in conversation.messages if m["role"] != "system")
+            contents = (
+                text
+                for m in conversation.messages
+                if m["role"] != "system"
+                for text in (m.get(REASONING), m["content"])
+                if text is not None
+            )
             self._waiting.append((row, "\n".join(contents)))
             if len(self._waiting) >= BATCH_ROWS:
                 findings += self.flush()

@@ -15,9 +15,10 @@ from tunery.data.containers.row import Row
 from tunery.data.dialects.conversation import Conversation
 from tunery.data.findings.finding import Collector, Note
 from tunery.data.findings.limits import CHUNK_CHARS, CHUNK_ROWS, ENCODE_CHARS, ENCODE_ROWS
+from tunery.data.tokens.chat_renderer import Rendered
 from tunery.data.tokens.length_policy import fit
 from tunery.data.tokens.shards import Document
-from tunery.data.tokens.tokenizer import Encoded, Rendered, Tokenizer
+from tunery.data.tokens.tokenizer import Encoded, Tokenizer
 
 
 class SelectedRow(Struct, frozen=True):
@@ -127,9 +128,7 @@ class ChunkTokeniser:
                 continue
             whole = fitted[0] is tokens
             has_prompt = selected.validates and whole and not selected.conversation.plain
-            prompt = (
-                _prompt_line(selected.row, selected.conversation, tokens) if has_prompt else b""
-            )
+            prompt = _prompt_line(selected.row, tokens, self._tokenizer) if has_prompt else b""
             yield TokenisedRow(
                 [Document.from_tokens(sequence) for sequence in fitted],
                 selected.validates,
@@ -141,20 +140,20 @@ class ChunkTokeniser:
         self._refused.add(note.to_finding(row.number, row.line))
 
 
-def _prompt_line(row: Row, conversation: Conversation, tokens: Encoded) -> bytes:
+def _prompt_line(row: Row, tokens: Encoded, tokenizer: Tokenizer) -> bytes:
     """One line of `validation.jsonl`: the last trained answer, and everything before it.
 
     `prompt_ids` are the token ids of the prompt, because encoding `prompt` again would treat
-    special tokens that the user wrote as special.
+    special tokens that the user wrote as special. `reference` is everything the model has to write,
+    such as its reasoning, without special tokens: what a generated text is compared with.
     """
-    last = max(i for i, trained in enumerate(conversation.trained) if trained)
     end = tokens.mask.rindex(1)
     start = tokens.mask.rfind(0, 0, end) + 1
     line = {
         "row": row.number,
         "prompt": tokens.rendered.text[: tokens.rendered.turn],
         "prompt_ids": tokens.ids[:start],
-        "reference": conversation.messages[last]["content"].strip(),
+        "reference": tokenizer.decode(tokens.ids[start : end + 1], special=False).strip(),
     }
     return msgspec.json.encode(line) + b"\n"
 

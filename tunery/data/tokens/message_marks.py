@@ -1,25 +1,32 @@
 """Locates each message in a rendered text by marks that pass through the chat template.
 
-The text of each message is put between two tags with its number, and special tokens of the base
-model that the user wrote are put between quotes. Marks are Unicode noncharacters that the row does
-not contain. Removing them from the rendered text gives the text and their positions.
+A message has parts: its text, its reasoning, its tool calls. Each part is put between two tags with
+its number, and special tokens of the base model that the user wrote are put between quotes. Marks
+are Unicode noncharacters that the row does not contain. Removing them from the rendered text gives
+the text, their positions, and the parts that the template left out.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
+from tunery.data.dialects.conversation import REASONING
 from tunery.data.dialects.parsing import Object
+
+PartKind: TypeAlias = Literal["text", "reasoning", "call"]
 
 NONCHARACTERS: Final = tuple(chr(point) for point in range(0xFDD0, 0xFDF0))
 MARKS: Final = 6
+THINK_TAGS: Final = ("<think>", "</think>")  # enclose the reasoning inside the text of an answer
+_THINK: Final = re.compile("({}|{})".format(*THINK_TAGS))
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
     """The six noncharacters that serve as marks in one row.
 
-    tag_opens, tag_closes: around the number of a message
+    tag_opens, tag_closes: around the number of a part
     plain_opens, plain_closes: around a special token that must remain plain text
     block_opens, block_closes: around what `{% generation %}` encloses
     """
@@ -38,20 +45,36 @@ class Marks:
         return re.compile(f"{self.tag_opens}(\\d+){self.tag_closes}|([{others}])|{tags}")
 
 
+@dataclass(frozen=True, slots=True)
+class MessagePart:
+    """A part of a message that a template may move or leave out.
+
+    message: number of the message
+    kind: what it is
+    text: its text; for a call the name of the function
+    """
+
+    message: int
+    kind: PartKind
+    text: str
+
+
 @dataclass(slots=True)
 class MarkedText:
     """A rendered text without its marks, and where they were, as character spans [start, end).
 
     text: the text without marks
-    messages: for each message, the span from its first to its last occurrence
+    messages: for each message, the span from its first to its last part
     plain: special tokens that the user wrote
     blocks: what `{% generation %}` encloses
+    dropped: the parts that the template left out, whole or in part
     """
 
     text: str = ""
     messages: dict[int, tuple[int, int]] = field(default_factory=dict)
     plain: list[tuple[int, int]] = field(default_factory=list)
     blocks: list[tuple[int, int]] = field(default_factory=list)
+    dropped: list[MessagePart] = field(default_factory=list)
 
 
 def choose_marks(messages: list[Object], tools: list[Any] | None) -> Marks | None:
@@ -95,51 +118,85 @@ def quote_special(value: Any, special: re.Pattern[str], marks: Marks) -> Any:
             return value
 
 
-def tag_message(message: Object, number: int, marks: Marks) -> Object:
-    """Put the text of a message, or the name of its first tool call, between tags.
+class MessageTagger:
+    """Puts the parts of messages between tags.
 
-    Tags are placed inside leading and trailing white space, so that `trim` in a template works.
+    parts: the parts in the order of their numbers
     """
-    if message["content"].strip():
-        return {**message, "content": _tag_text(message["content"], number, marks)}
-    if message.get("tool_calls"):
-        first, *rest = message["tool_calls"]
-        name = _tag_text(first["function"]["name"], number, marks)
-        call = {**first, "function": {**first["function"], "name": name}}
-        return {**message, "tool_calls": [call, *rest]}
-    return message
+
+    def __init__(self, marks: Marks) -> None:
+        self.parts: list[MessagePart] = []
+        self._marks = marks
+
+    def tag(self, number: int, message: Object) -> Object:
+        """Put the text, the reasoning and the names of the calls of a message between tags.
+
+        Reasoning inside the text of an answer is a part of its own.
+        """
+        pieces = [message["content"]]
+        if message["role"] == "assistant":
+            pieces = _THINK.split(message["content"])
+        for at, piece in enumerate(pieces):
+            if piece not in THINK_TAGS:
+                is_reasoning = pieces[at + 1 : at + 2] == [THINK_TAGS[1]]
+                pieces[at] = self._tag(number, "reasoning" if is_reasoning else "text", piece)
+        tagged = {**message, "content": "".join(pieces)}
+        if REASONING in message:
+            tagged[REASONING] = self._tag(number, "reasoning", message[REASONING])
+        if message.get("tool_calls"):
+            tagged["tool_calls"] = [self._tag_call(number, call) for call in message["tool_calls"]]
+        return tagged
+
+    def _tag_call(self, number: int, call: Object) -> Object:
+        function = call["function"]
+        name = self._tag(number, "call", function["name"])
+        return {**call, "function": {**function, "name": name}}
+
+    def _tag(self, number: int, kind: PartKind, text: str) -> str:
+        """Tags stand inside leading and trailing white space, so that `trim` works."""
+        core = text.strip()
+        if not core:
+            return text
+        lead = text[: len(text) - len(text.lstrip())]
+        trail = text[len(text.rstrip()) :]
+        mark = f"{self._marks.tag_opens}{len(self.parts)}{self._marks.tag_closes}"
+        self.parts.append(MessagePart(number, kind, core))
+        return f"{lead}{mark}{core}{mark}{trail}"
 
 
-def _tag_text(text: str, number: int, marks: Marks) -> str:
-    core = text.strip()
-    lead = text[: len(text) - len(text.lstrip())]
-    trail = text[len(text.rstrip()) :]
-    mark = f"{marks.tag_opens}{number}{marks.tag_closes}"
-    return f"{lead}{mark}{core}{mark}{trail}"
+def remove_marks(rendered: str, marks: Marks, parts: Sequence[MessagePart]) -> MarkedText:
+    """Remove the marks of these parts from a rendered text and record where they were.
 
-
-def remove_marks(rendered: str, marks: Marks) -> MarkedText:
-    """Remove the marks from a rendered text and record where they were."""
+    A part that the template writes twice counts where it is first.
+    """
     marked = MarkedText()
     pieces: list[str] = []
+    tags: dict[int, list[int]] = {}  # positions of the tags of each part
     at, length = 0, 0
-    plain_from = block_from = 0
+    plain_from = block_from = -1
     for match in marks.pattern().finditer(rendered):
         pieces.append(rendered[at : match.start()])
         length += match.start() - at
         at = match.end()
         number, other = match.groups()
         if number is not None:
-            first, _ = marked.messages.get(int(number), (length, length))
-            marked.messages[int(number)] = (first, length)
+            tags.setdefault(int(number), []).append(length)
         elif other == marks.plain_opens:
             plain_from = length
-        elif other == marks.plain_closes:
+        elif other == marks.plain_closes and plain_from >= 0:
             marked.plain.append((plain_from, length))
+            plain_from = -1
         elif other == marks.block_opens:
             block_from = length
         elif other == marks.block_closes:
             marked.blocks.append((block_from, length))
     pieces.append(rendered[at:])
     marked.text = "".join(pieces)
+    for number, part in enumerate(parts):
+        positions = tags.get(number, [])
+        if len(positions) < 2:
+            marked.dropped.append(part)
+            continue
+        first, last = marked.messages.get(part.message, (positions[0], positions[1]))
+        marked.messages[part.message] = (min(first, positions[0]), max(last, positions[1]))
     return marked

@@ -1,17 +1,10 @@
-"""Turns conversations into token ids and loss masks, with the base model's tokenizer and template.
-
-A conversation is rendered once. If the text has the known layout of its sequence of roles, the
-layout gives the spans of the assistant's turns. Otherwise the conversation is rendered a second
-time with marks; both texts must be equal, so that a template that reacts to marks is reported and
-never trained on.
-"""
+"""Turns conversations into token ids and loss masks, as the base model reads them."""
 
 import hashlib
 import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
@@ -22,13 +15,11 @@ import tokenizers
 
 from tunery.data.dialects.conversation import Conversation
 from tunery.data.findings.finding import Note
-from tunery.data.tokens import message_marks, template_layout
+from tunery.data.tokens import message_marks
+from tunery.data.tokens.chat_renderer import ChatRenderer, Rendered, SpecialTokens
 from tunery.data.tokens.chat_template import TEMPLATE_DAY, Template, TemplateError
 
-PROBE: Final = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]
 CHARACTER_TOKENS_MAX: Final = 8
-TURN_TOKEN: Final = re.compile(r"<\|[^\s|<>]{1,40}\|>|<(?:start|end)_of_turn>")
-LAYOUTS_MAX: Final = 1_000  # sequences of roles whose layout is cached
 PARSED_MAX: Final = 2  # cached tokenizers; one of 49,000 tokens takes 55 MB
 SPECIAL_NAMES: Final = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token")
 
@@ -38,22 +29,6 @@ class BaseUnusable(Exception):
 
     The message names the file and the reason.
     """
-
-
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """A rendered conversation. Spans are character offsets [start, end) into `text`.
-
-    text: what the model sees
-    trained: the spans that are labels
-    plain: special tokens that the user wrote, to be encoded as plain text
-    turn: start of the last trained turn; the text before it is the prompt of that answer
-    """
-
-    text: str
-    trained: tuple[tuple[int, int], ...]
-    plain: tuple[tuple[int, int], ...]
-    turn: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +77,18 @@ class Tokenizer:
     eos: the end-of-sequence token; None when the base model names none
     sha256: hash of everything that determines the ids of a text
     template_sha256: hash of everything that determines the text of a conversation
-    template: the chat template; None for a base model without one
     """
 
-    def __init__(self, content: str, special_tokens: dict[str, str], template: str | None) -> None:
+    def __init__(
+        self,
+        content: str,
+        special_tokens: dict[str, str],
+        template: str | None,
+        stop_ids: Sequence[int] = (),
+    ) -> None:
         """Parse the content of `tokenizer.json` and the source of a chat template.
+
+        `stop_ids` are the ids of tokens that end an answer, besides the end-of-sequence token.
 
         Raises `BaseUnusable` when one of them cannot be used.
         """
@@ -115,23 +97,31 @@ class Tokenizer:
         except Exception as error:  # the library raises bare Exception
             raise BaseUnusable(f"tokenizer.json cannot be read: {error}") from error
         added = self._tokens.get_added_tokens_decoder().values()
-        names = sorted((t.content for t in added if t.special), key=lambda n: (-len(n), n))
+        # Templates and answers write the tags of reasoning; some bases call them special.
+        special = {t.content for t in added if t.special} - set(message_marks.THINK_TAGS)
+        names = sorted(special, key=lambda name: (-len(name), name))
         self._special = re.compile("|".join(map(re.escape, names)) or "(?!)")
         self.vocabulary = self._tokens.get_vocab_size(with_added_tokens=True)
-        self._bos = special_tokens.get("bos_token")
         self.eos = special_tokens.get("eos_token")
         self.sha256 = _sha256(content, json.dumps(special_tokens, sort_keys=True))
-        self.template_sha256 = _sha256(template or "", TEMPLATE_DAY.isoformat())
         self._newline: list[int] = self._tokens.encode("\n", add_special_tokens=False).ids
-        self.template: Template | None = None
-        self._layouts: dict[template_layout.Roles, template_layout.TemplateLayout | None] = {}
-        self._header = ""
+        self._chats: ChatRenderer | None = None
         if template is not None:
+            stops = {self.eos, *map(self._tokens.id_to_token, stop_ids)}
             try:
-                self.template = Template(template, special_tokens)
-                self._header = self._probe(self.template)
+                self._chats = ChatRenderer(
+                    Template(template, special_tokens),
+                    SpecialTokens(
+                        pattern=self._special,
+                        bos=special_tokens.get("bos_token"),
+                        stops=frozenset(stop for stop in stops if stop is not None),
+                        is_token=lambda text: self._tokens.token_to_id(text) is not None,
+                    ),
+                )
             except TemplateError as error:
                 raise BaseUnusable(f"the chat template is unusable: {error}") from error
+        end = "" if self._chats is None else self._chats.end_token
+        self.template_sha256 = _sha256(template or "", TEMPLATE_DAY.isoformat(), end)
 
     @classmethod
     def load(cls, base_dir: Path) -> "Tokenizer":
@@ -147,7 +137,13 @@ class Tokenizer:
         config = _read_json(base_dir / "tokenizer_config.json")
         names = {**_read_json(base_dir / "special_tokens_map.json"), **config}
         special = {n: text for n in SPECIAL_NAMES if (text := _token_text(names.get(n)))}
-        return cls(content, special, _template_source(base_dir, config))
+        template = _template_source(base_dir, config)
+        return cls(content, special, template, _stop_ids(base_dir))
+
+    @property
+    def template(self) -> Template | None:
+        """The chat template; None for a base model without one."""
+        return None if self._chats is None else self._chats.template
 
     @property
     def shows_tools(self) -> bool:
@@ -168,12 +164,12 @@ class Tokenizer:
 
     def render(self, conversation: Conversation) -> Rendered | Note:
         """Render the text that the model will see. Returns a `Note` when that is impossible."""
-        if self.template is None or conversation.plain:
+        if self._chats is None or conversation.plain:
             return self._render_pair(conversation)
         if not self.shows_calls and any("tool_calls" in m for m in conversation.messages):
             return Note("template_without_tools")
         try:
-            return self._render_chat(self.template, conversation)
+            return self._chats.render(conversation)
         except TemplateError as error:
             return Note("template_failed", detail=str(error))
         except RecursionError:
@@ -193,9 +189,9 @@ class Tokenizer:
             done.append(Encoded(ids, _mask(offsets, row.trained), row))
         return done
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids, special tokens included."""
-        text: str = self._tokens.decode(list(ids), skip_special_tokens=False)
+    def decode(self, ids: Sequence[int], *, special: bool = True) -> str:
+        """The text of token ids, with special tokens or without."""
+        text: str = self._tokens.decode(list(ids), skip_special_tokens=not special)
         return text
 
     def pieces(self, ids: Sequence[int]) -> Iterator[tuple[int, str]]:
@@ -212,120 +208,6 @@ class Tokenizer:
                 end += 1
             yield start, text
             start = end
-
-    def _probe(self, template: Template) -> str:
-        """What the template writes before an answer.
-
-        Raises `TemplateError` when the template does not fit the tokenizer, or turns have no end.
-        """
-        question = template.render(PROBE[:1], None)
-        prompted = template.render(PROBE[:1], None, add_generation_prompt=True)
-        self._check_family(prompted)
-        rendered = self._render_chat(template, Conversation(PROBE, [False, True]))
-        start, end = rendered.trained[0] if rendered.trained else (0, 0)
-        if not self._special.search(rendered.text, start, end):
-            raise TemplateError(
-                "no special token follows an assistant turn, so the model would not learn to stop: "
-                "end each turn with the end-of-sequence token"
-            )
-        return prompted[len(question) :] if prompted.startswith(question) else ""
-
-    def _render_chat(self, template: Template, conversation: Conversation) -> Rendered:
-        """Render a chat and locate the assistant's turns, by the known layout or else by marks.
-
-        The text is always what the template writes for the unchanged row.
-
-        Raises `TemplateError` when the template fails, or changes the text of messages.
-        """
-        text = template.render(conversation.messages, conversation.tools)
-        special = self.special_in(conversation)
-        layout = None if special else self._layout(template, conversation)
-        turns = None if layout is None else layout.turns(conversation.messages, text)
-        plain: Sequence[tuple[int, int]] = ()
-        if turns is None:
-            marked = self._render_marked(template, conversation, quoting=special is not None)
-            if marked.text != text:
-                raise TemplateError("it changes the text of messages, so answers cannot be located")
-            turns, plain = self._turns(marked, conversation), marked.plain
-        trained = tuple(turns[i] for i in sorted(turns) if conversation.trained[i])
-        turn = max((start for start, _ in trained), default=0)
-        return Rendered(text, trained, tuple(plain), turn)
-
-    def _check_family(self, text: str) -> None:
-        """Raise `TemplateError` for unknown turn tokens, and for two BOS tokens."""
-        bos = self._bos
-        if bos and text.startswith(bos + bos):
-            raise TemplateError(f"it begins with {bos} twice: write it once")
-        for match in TURN_TOKEN.finditer(text):
-            if self._tokens.token_to_id(match[0]) is None:
-                raise TemplateError(
-                    f"it writes {match[0]}, which is not a token of this base model: the template "
-                    "belongs to another family"
-                )
-
-    def _layout(
-        self, template: Template, conversation: Conversation
-    ) -> template_layout.TemplateLayout | None:
-        """The layout of conversations with these roles, learned once from a sample."""
-        roles = template_layout.roles_of(conversation)
-        if roles is None or (roles not in self._layouts and len(self._layouts) >= LAYOUTS_MAX):
-            return None
-        if roles not in self._layouts:
-            self._layouts[roles] = None  # remains None when the template refuses these roles
-            sample = template_layout.sample_conversation(roles)
-            with suppress(TemplateError):
-                marked = self._render_marked(template, sample, quoting=False)
-                if marked.text == template.render(sample.messages, None):
-                    turns = self._turns(marked, sample)
-                    layout = template_layout.learn_layout(sample.messages, marked, turns)
-                    self._layouts[roles] = layout
-        return self._layouts[roles]
-
-    def _render_marked(
-        self, template: Template, conversation: Conversation, *, quoting: bool
-    ) -> message_marks.MarkedText:
-        """Render with marks around messages, and around special tokens when `quoting`.
-
-        Raises `TemplateError` when the template fails, or no marks are left for the row.
-        """
-        messages, tools = conversation.messages, conversation.tools
-        marks = message_marks.choose_marks(messages, tools)
-        if marks is None:
-            raise TemplateError("the row contains nearly all Unicode noncharacters")
-        if quoting:
-            messages = [{**m, **_quote_message(m, self._special, marks)} for m in messages]
-            tools = message_marks.quote_special(tools, self._special, marks)
-        tagged = [
-            message_marks.tag_message(message, i, marks) for i, message in enumerate(messages)
-        ]
-        blocks = (marks.block_opens, marks.block_closes)
-        return message_marks.remove_marks(template.render(tagged, tools, generation=blocks), marks)
-
-    def _turns(
-        self, marked: message_marks.MarkedText, row: Conversation
-    ) -> dict[int, tuple[int, int]]:
-        """The span of each assistant turn: from the end of its header through its end token."""
-        answers = [i for i, m in enumerate(row.messages) if m["role"] == "assistant"]
-        if len(marked.blocks) == len(answers):
-            return dict(zip(answers, marked.blocks, strict=True))
-        turns: dict[int, tuple[int, int]] = {}
-        quoted = {start for start, _ in marked.plain}
-        edges = sorted(marked.messages.values())
-        for i in answers:
-            if i not in marked.messages:
-                continue
-            first, last = marked.messages[i]
-            before = max((end for _, end in edges if end <= first and end < last), default=0)
-            after = min((start for start, _ in edges if start > last), default=len(marked.text))
-            header = marked.text.rfind(self._header, before, first) if self._header else -1
-            start = header + len(self._header) if header >= 0 else first
-            end = last
-            for special in self._special.finditer(marked.text, last, after):
-                if special.start() not in quoted:
-                    end = special.end()
-                    break
-            turns[i] = (start, end)
-        return turns
 
     def _render_pair(self, conversation: Conversation) -> Rendered | Note:
         """Join prompt, completion and end of sequence, for plain text or without a template."""
@@ -378,13 +260,6 @@ def _mask(offsets: Sequence[tuple[int, int]], trained: Sequence[tuple[int, int]]
     return bytes(mask)
 
 
-def _quote_message(
-    message: dict[str, Any], special: re.Pattern[str], marks: message_marks.Marks
-) -> Any:
-    user_fields = {key: value for key, value in message.items() if key != "role"}
-    return message_marks.quote_special(user_fields, special, marks)
-
-
 def _sha256(*parts: str) -> str:
     digest = hashlib.sha256()
     for part in parts:
@@ -402,6 +277,19 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise BaseUnusable(f"{path.name} is not a JSON object")
     return content
+
+
+def _stop_ids(base_dir: Path) -> list[int]:
+    """The ids of the tokens that end an answer, from `generation_config.json` or `config.json`."""
+    for name in ("generation_config.json", "config.json"):
+        match _read_json(base_dir / name).get("eos_token_id"):
+            case int(number):
+                return [number]
+            case list(several):
+                return [number for number in several if isinstance(number, int)]
+            case _:
+                pass
+    return []
 
 
 def _token_text(value: object) -> str | None:

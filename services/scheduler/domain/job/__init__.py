@@ -8,6 +8,7 @@ attempts    facts about the open attempt, as events of the job
 steps       the life of a job after its hold: placement, evaluation, registration, end
 policy      what follows from how an attempt ended
 budgets     monthly budgets: what they refuse, totals, alerts
+ended       jobs that ended, until they are forgotten
 quota       months and holds as arithmetic
 evolve      the fold of the journal
 """

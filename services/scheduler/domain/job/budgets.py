@@ -26,6 +26,7 @@ from schemas.job import (
 from schemas.reasons import refusing
 from schemas.submission import Estimate
 from schemas.units import Ms, hour_of, month_of
+from services.scheduler.domain.job.ended import ended_job
 from services.scheduler.domain.job.evolve import evolve_tenant
 from services.scheduler.domain.job.quota import month_standing
 from services.scheduler.domain.job.state import OpenJob, TenantJobs
@@ -135,7 +136,7 @@ def _affected(after: TenantJobs, events: tuple[Event, ...]) -> set[str]:
         if isinstance(event, BudgetSet):
             budget_ids.add(event.terms.budget_id)
         elif isinstance(event, Counting):
-            job, ended = after.jobs.get(event.job_id), after.ended.get(event.job_id)
+            job, ended = after.jobs.get(event.job_id), ended_job(after, event.job_id)
             charge = None if ended is None else ended.charge
             budget_ids |= {
                 TENANT_BUDGET,

@@ -50,6 +50,7 @@ from schemas.units import Ms
 from services.scheduler.domain.job import attempts, steps
 from services.scheduler.domain.job.admission import take_hold, tokens_of
 from services.scheduler.domain.job.budgets import change_budget, follow_budgets
+from services.scheduler.domain.job.ended import ended_job
 from services.scheduler.domain.job.evolve import evolve_job, evolve_tenant
 from services.scheduler.domain.job.phases import WANTS, Change, answer
 from services.scheduler.domain.job.quota import running, terms_at
@@ -118,7 +119,7 @@ def _submit(tenant: TenantJobs, command: SubmitJob, ctx: Context) -> tuple[Event
         return _rejected(errors.NOT_FOUND, refusing("limits_missing"))
     if tenant.suspended:
         return _rejected(errors.SUSPENDED, refusing("tenant_suspended"))
-    if command.job_id in tenant.jobs or command.job_id in tenant.ended:
+    if command.job_id in tenant.jobs or ended_job(tenant, command.job_id) is not None:
         return _rejected(errors.ALREADY_EXISTS, refusing("job_exists", job_id=command.job_id))
     if spec.slots < 1:
         return _rejected(errors.MALFORMED, refusing("slots_below_one"), "slots")
@@ -230,7 +231,7 @@ def _no_resumption(tenant: TenantJobs, job: OpenJob, at: Ms) -> Rejected | None:
 
 
 def _no_open_job(tenant: TenantJobs, job_id: str, change: Change) -> tuple[Event, ...]:
-    ended = tenant.ended.get(job_id)
+    ended = ended_job(tenant, job_id)
     if ended is None:
         return _rejected(errors.NOT_FOUND, refusing("job_missing", job_id=job_id))
     reason = refusing("job_ended", change=change, outcome=ended.outcome)

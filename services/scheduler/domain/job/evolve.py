@@ -42,6 +42,7 @@ from schemas.pool import AttemptEnd
 from schemas.submission import Price, UsageSource
 from schemas.training import EvalResult, TrainResult, TrainWork
 from schemas.units import MicroGpuMs, Ms, hour_of
+from services.scheduler.domain.job.ended import correct_charge, ended_job, remember_end
 from services.scheduler.domain.job.quota import terms_at, time_micro, with_use
 from services.scheduler.domain.job.state import (
     FILES_REMEMBERED_MAX,
@@ -179,10 +180,10 @@ def _end_job(tenant: TenantJobs, event: JobEnded, at: Ms) -> TenantJobs:
     if charge is not None and event.refund is None:
         tokens = price_micro(charge.price, 0, event.trained_tokens)
     ended = EndedJob(outcome=event.outcome, ended_at=at, charge=charge)
+    tenant = remember_end(tenant, event.job_id, ended, at)
     return replace(
         tenant,
         jobs=_without(tenant.jobs, event.job_id),
-        ended=tenant.ended.set(event.job_id, ended),
         use=with_use(tenant, charge, hour_of(at), 0, tokens) if tokens else tenant.use,
     )
 
@@ -193,7 +194,7 @@ def _charge(job: OpenJob) -> Charge:
 
 def _count_usage(tenant: TenantJobs, event: UsageCounted) -> TenantJobs:
     """The window moves from the hold's rest to the month's use; its sum stays."""
-    job, ended = tenant.jobs.get(event.job_id), tenant.ended.get(event.job_id)
+    job, ended = tenant.jobs.get(event.job_id), ended_job(tenant, event.job_id)
     if job is not None:
         charge: Charge | None = _charge(job)
         counted = replace(
@@ -208,8 +209,7 @@ def _count_usage(tenant: TenantJobs, event: UsageCounted) -> TenantJobs:
         return replace(tenant, use=with_use(tenant, None, event.hour_utc, event.gpu_ms, 0))
     total = replace(charge, time=charge.time + _time(charge.price, event))
     if ended is not None:
-        kept = replace(ended, charge=total)
-        tenant = replace(tenant, ended=tenant.ended.set(event.job_id, kept))
+        tenant = correct_charge(tenant, event.job_id, replace(ended, charge=total))
     micro = time_micro(total.time) - time_micro(charge.time)
     return replace(tenant, use=with_use(tenant, total, event.hour_utc, event.gpu_ms, micro))
 

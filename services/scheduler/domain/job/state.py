@@ -177,7 +177,8 @@ class TenantJobs(Struct, frozen=True, kw_only=True):
     scheduled: what binds them from a later moment on.
     suspended: it may start no jobs.
     jobs: open jobs by id.
-    ended: ended jobs by id.
+    ended, ended_before: jobs that ended lately and those before them, by id.
+    generation_at: when the first of `ended` ended.
     use: by "tenant/2026-11", and by API key and month: "key_1/2026-11".
     budgets: monthly budgets by id.
     alerts: the last alert of each budget.
@@ -189,6 +190,8 @@ class TenantJobs(Struct, frozen=True, kw_only=True):
     suspended: bool = False
     jobs: Map[str, OpenJob] = Map()
     ended: Map[str, EndedJob] = Map()
+    ended_before: Map[str, EndedJob] = Map()
+    generation_at: Ms = 0
     use: Map[str, MonthUse] = Map()
     budgets: Map[str, BudgetTerms] = Map()
     alerts: Map[str, BudgetAlert] = Map()

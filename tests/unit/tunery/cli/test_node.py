@@ -7,6 +7,7 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
+from tunery.cli import _api
 from tunery.cli.main import main
 from tunery.client import Api
 
@@ -20,8 +21,8 @@ NODE: dict[str, Any] = {
     "device": "cuda",
     "slots": 8,
     "memory_bytes": 80_000_000_000,
-    "registered_at": 1_762_700_400_000,
-    "seen_at": 1_762_700_400_000,
+    "registered_at": 1_762_700_400,
+    "seen_at": 1_762_700_400,
 }
 
 
@@ -46,7 +47,7 @@ def test_nodes_are_listed_with_status_and_reason(monkeypatch: pytest.MonkeyPatch
     assert (done.exit_code, request.url.path) == (0, "/v1/nodes")
     assert "cordoned" in done.output
     assert "80 GB" in done.output
-    assert "2025-11-09 15:00:00" in done.output
+    assert _api.moment(NODE["seen_at"]) in done.output
     assert "jobs in a row failed" in done.output
     done, _ = run(["list", "--json"], monkeypatch)
     assert json.loads(done.output) == [NODE]

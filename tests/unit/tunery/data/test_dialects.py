@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from tunery.data.checking import check
+from tunery.data.dialects import chat
 from tunery.data.dialects.conversation import Conversation
+from tunery.data.findings.finding import Note
 from tunery.data.reports.report import CheckReport
 
 BAD_ROW = 6
@@ -276,3 +278,29 @@ def test_the_losing_answer_stands_on_the_same_prompt() -> None:
     other = Conversation(won, [False, True], rejected=lost).rejected_conversation()
     assert other is not None
     assert (other.messages, other.trained) == (lost, [False, True])
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking"])
+def test_training_m2_the_reasoning_of_an_answer_has_three_names(name: str) -> None:
+    notes: list[Note] = []
+    answer = {"role": "assistant", "content": "4", name: "2+2"}
+    row = {"messages": [{"role": "user", "content": "2+2?"}, answer]}
+    conversation = chat.check_chat(chat.CHAT, row, notes)
+    assert conversation is not None
+    assert notes == []
+    assert conversation.messages[1] == {
+        "role": "assistant",
+        "content": "4",
+        "reasoning_content": "2+2",
+    }
+
+
+def test_training_m2_only_answers_have_reasoning_and_it_is_text() -> None:
+    notes: list[Note] = []
+    question = {"role": "user", "content": "2+2?", "thinking": "hard"}
+    answer = {"role": "assistant", "content": "4", "reasoning": ["hm"]}
+    assert chat.check_chat(chat.CHAT, {"messages": [question, answer]}, notes) is None
+    assert [(note.code, note.pointer) for note in notes] == [
+        ("unknown_key", "/messages/0/thinking"),
+        ("content_not_string", "/messages/1/reasoning"),
+    ]

@@ -20,7 +20,8 @@ from tunery.data.preparing import DataRefused, PreparedDirectory, find_prepared,
 from tunery.data.screening.contamination import BenchmarkItem
 from tunery.data.screening.screening import ScreeningPolicy
 from tunery.data.tokens import chunks
-from tunery.data.tokens.tokenizer import Encoded, Rendered, Tokenizer
+from tunery.data.tokens.chat_renderer import Rendered
+from tunery.data.tokens.tokenizer import Encoded, Tokenizer
 
 Writer = Callable[..., Path]
 ROOT = Path(__file__).parents[4]

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunery.data.findings.finding import Note
+from tunery.data.tokens.chat_renderer import Rendered
 from tunery.data.tokens.length_policy import LENGTH_POLICIES, fit
-from tunery.data.tokens.tokenizer import Encoded, Rendered
+from tunery.data.tokens.tokenizer import Encoded
 
 NO_TEXT = Rendered("", (), (), 0)
 masks = st.binary(min_size=1, max_size=200).map(lambda mask: bytes(byte & 1 for byte in mask))

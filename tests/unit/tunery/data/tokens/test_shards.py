@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
+from tunery.data.tokens.chat_renderer import Rendered
 from tunery.data.tokens.shards import Document, ShardWriter
-from tunery.data.tokens.tokenizer import Encoded, Rendered
+from tunery.data.tokens.tokenizer import Encoded
 
 IDS = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=5)
 
