@@ -42,8 +42,8 @@ async def test_sched_b18_a_live_journal_decides_the_same_byte_for_byte(tmp_path:
         tenants = []
         for tier in TIERS:
             await home.api.post("/tenants", {"id": tier, "plan": tier, "limits": CONCURRENCY})
-            made = await home.api.post(f"/tenants/{tier}/keys", {"name": "test"})
-            http = await clients.enter_async_context(client(home.stack.api_url, made["key"]))
+            key = await home.api.post(f"/tenants/{tier}/keys", {"name": "test"})
+            http = await clients.enter_async_context(client(home.stack.api_url, key["key"]))
             file_id = await Api(http).upload(rows())
             tenants.append(Tenant(Api(http), home.base, file_id, home.dsn))
         submitted = [

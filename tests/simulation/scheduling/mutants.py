@@ -95,8 +95,8 @@ def _unbound(self: PlanningState, job_id: str, seats: Seats) -> None:
 _find_seats = Capacity.find_seats
 
 
-def _first_told(self: Capacity, needs: RequestClass) -> Seats | None:
-    """The node that was told of first, of those that fit."""
+def _first_known(self: Capacity, needs: RequestClass) -> Seats | None:
+    """The node that was described first, of those that fit."""
     seats = _find_seats(self, needs)
     if seats is None or len(seats) > 1:
         return seats
@@ -142,5 +142,5 @@ OF_POOLS: Final[Sequence[Mutant]] = (
 OF_CLUSTERS: Final[Sequence[Mutant]] = (
     Mutant("past the reservation", plan_module._Pass, "_fit", _fit_beside_it, Rule.HEAD),
     Mutant("victims more than needed", victims, "_least_loss", _all_on_node, Rule.VICTIM),
-    Mutant("the first node told of", Capacity, "find_seats", _first_told, Rule.SAME),
+    Mutant("the first node described", Capacity, "find_seats", _first_known, Rule.SAME),
 )

@@ -233,12 +233,12 @@ class PoolBooks:
             check(Rule.LEGAL, member.incarnation == node.incarnation, "a former agent")
             check(Rule.LEGAL, node.device == placement.device, f"{node} for {placement.device}")
             check(Rule.LEGAL, node.memory_bytes >= placement.memory_bytes, f"memory of {node}")
-            taken = {
+            held = {
                 device
                 for lease in self.leases.values()
                 for device in lease.members.get(member.node_id, ())
             }
-            free = {*range(node.slots)} - taken
+            free = {*range(node.slots)} - held
             check(Rule.CAPACITY, {*member.devices} <= free, f"{member.devices} of {free}")
         lease = BookedLease(
             event.lease.token.lease,

@@ -61,9 +61,9 @@ class PoolMachine(RuleBasedStateMachine):
             self.world.free(lease)
 
     @rule(number=numbers)
-    def make_room(self, number: int) -> None:
+    def end_noticed(self, number: int) -> None:
         """What was told to end does, and comes back when others have worked for some time."""
-        self.world.make_room()
+        self.world.end_noticed()
         self.world.work(12 * MINUTE)
         self.world.save_all()
         self.world.retry(number)

@@ -281,7 +281,7 @@ class PoolWorld:
                 self.start(lease)
         self.pass_time(ms)
 
-    def make_room(self) -> None:
+    def end_noticed(self) -> None:
         """What was told to end has ended, and is free."""
         for lease in self.books.open_leases():
             if lease.ends_by is not None:

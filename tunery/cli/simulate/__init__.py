@@ -181,7 +181,7 @@ def _compare_decisions(trace: Path, as_json: bool) -> None:
     }
     if compared.differences:
         first = compared.differences[0]
-        report["first_difference"] = first.place
+        report["first_difference"] = first.location
         report["recorded"] = ", ".join(first.recorded) or "nothing"
         report["decided_now"] = ", ".join(first.decided) or "nothing"
     _api.show_one(report, as_json, list(report.items()))

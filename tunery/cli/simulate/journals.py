@@ -47,14 +47,14 @@ class JournalUnreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RecordDifference:
     """Decisions of one record that are not made again.
 
-    place: its partition and offset.
+    location: its partition and offset.
     recorded, decided: kinds of its decisions, and of those that are made now.
     """
 
-    place: str
+    location: str
     recorded: tuple[str, ...]
     decided: tuple[str, ...]
 
@@ -72,7 +72,7 @@ class Decisions:
     records: int = 0
     compared: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[RecordDifference] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -145,8 +145,10 @@ def compare_decisions(file: IO[bytes]) -> Decisions:
         recorded = [bytes(raw) for raw in entry.events[len(facts) :]]
         if recorded != [bytes(raw) for raw in raw_events(again)]:
             offset = accepted.position.offset - 1
-            place = f"{POOL.name}/{accepted.partition} at offset {offset}"
-            compared.differences.append(Difference(place, _names(decisions), _names(again)))
+            location = f"{POOL.name}/{accepted.partition} at offset {offset}"
+            compared.differences.append(
+                RecordDifference(location, _names(decisions), _names(again))
+            )
         for event in accepted.events:
             pool = evolve_pool(pool, event, context)
         pools[key] = pool

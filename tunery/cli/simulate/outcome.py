@@ -6,7 +6,7 @@ from typing import Final
 
 from schemas.units import HOUR_MS, Ms
 from services.scheduler.domain.pool.planning.requests import LANES
-from tunery.cli.simulate.trace_player import Played, PlayedJob, Sample
+from tunery.cli.simulate.trace_player import Played, PlayedJob, QueueSample
 
 # What each lane is promised: the key of its share, and the wait.
 PROMISES: Final[Mapping[str, tuple[str, Ms]]] = {
@@ -57,7 +57,7 @@ def outcome(played: Played, slots: int) -> dict[str, float | int]:
     return figures
 
 
-def fragmentation_pct(samples: Sequence[Sample], slots: int) -> float:
+def fragmentation_pct(samples: Sequence[QueueSample], slots: int) -> float:
     """Slots that stand free while jobs wait, of all slots and over the time in which jobs wait."""
     idle, waited_ms = 0, 0
     for now, later in pairwise(samples):

@@ -57,13 +57,13 @@ def _waits_by_lane(played: Mapping[str, Played]) -> str:
     """Share of the jobs of each lane that have started after so many hours."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for name, each in played.items():
-        for number, lane in enumerate(LANES):
-            waits = sorted(job.wait_ms for job in each.jobs if job.job.lane == number)
+        for index, lane in enumerate(LANES):
+            waits = sorted(job.wait_ms for job in each.jobs if job.job.lane == index)
             if waits:
                 label = lane if len(played) == 1 else f"{lane}, {name}"
                 lines[label] = [
-                    (wait / HOUR_MS, 100 * (place + 1) / len(waits))
-                    for place, wait in enumerate(waits)
+                    (wait / HOUR_MS, 100 * (number + 1) / len(waits))
+                    for number, wait in enumerate(waits)
                 ]
     return line_chart(lines, "hours of waiting", "% of the jobs")
 

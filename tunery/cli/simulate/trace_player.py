@@ -53,7 +53,7 @@ class PlayedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class QueueSample:
     """A moment after the planner has looked.
 
     at: when.
@@ -78,7 +78,7 @@ class Played:
 
     jobs: list[PlayedJob]
     plan_ns: list[int]
-    samples: list[Sample]
+    samples: list[QueueSample]
     left_out: int = 0
 
 
@@ -113,7 +113,7 @@ class _TracePlayer:
         self._jobs = {job.job_id: PlayedJob(job, job.duration_ms) for job in jobs}
         self._events = [(job.submitted_at, SUBMITTED, job.job_id, 0) for job in jobs]
         self._plan_ns: list[int] = []
-        self._samples: list[Sample] = []
+        self._samples: list[QueueSample] = []
         heapify(self._events)
 
     def run(self) -> Played:
@@ -125,7 +125,7 @@ class _TracePlayer:
                 self._plan(at)
             if is_changed:
                 used = sum(self._state.held.values())
-                self._samples.append(Sample(at, len(self._state.queue.requests), used))
+                self._samples.append(QueueSample(at, len(self._state.queue.requests), used))
         return Played(list(self._jobs.values()), self._plan_ns, self._samples)
 
     def _happen(self, at: Ms) -> bool:
