@@ -179,14 +179,23 @@ class PlannerWorld:
         return free
 
     def _check_victims(self, planned: Plan, free: Mapping[str, int]) -> None:
+        claimed = dict.fromkeys(free, 0)
+        started = {start.request.job_id for start in planned.starts}
+        for preemption in planned.preemptions:
+            _give(claimed, preemption.seats)
+        for job_id, seats in self.state.bound.items():
+            if job_id not in started:
+                _give(claimed, seats)
         for preemption in planned.preemptions:
             victims = [self.state.running[key] for key in preemption.keys]
             for spared in victims:
                 later = spared.lane > preemption.request.lane
                 self.judge.check(Rule.VICTIM, later, f"{spared} for {preemption.request}")
-                others = [lease for lease in victims if lease is not spared]
+                own = dict.fromkeys(free, 0)
+                for lease in victims:
+                    _give(own, () if lease is spared else lease.seats)
                 enough = all(
-                    free[node_id] + sum(_slots_on(lease, node_id) for lease in others) >= slots
+                    max(0, free[node_id] - claimed[node_id] + slots) + own[node_id] >= slots
                     for node_id, slots in preemption.seats
                 )
                 self.judge.check(Rule.VICTIM, not enough, f"{spared} is superfluous: {preemption}")
@@ -264,8 +273,9 @@ def _ends_at(lease: Running) -> int:
     return began + lease.p90_ms if lease.ends_by is None else lease.ends_by
 
 
-def _slots_on(lease: Running, node_id: str) -> int:
-    return sum(slots for name, slots in lease.seats if name == node_id)
+def _give(slots_of: dict[str, int], seats: Seats) -> None:
+    for node_id, slots in seats:
+        slots_of[node_id] += slots
 
 
 def _take(free: dict[str, int], seats: Seats) -> None:

@@ -192,25 +192,35 @@ class PoolBooks:
         """Slots of a node that no lease holds."""
         return self.nodes[node_id].slots - self.held_on(node_id)
 
-    def freeing(self, job_id: str, node_id: str) -> int:
-        """Slots of a node that leases hold which were told to end for a job."""
+    def freeing_on(self, node_id: str) -> int:
+        """Slots of a node that leases hold which were told to end for others."""
+        return sum(lease.on(node_id) for lease in self.leases.values() if lease.beneficiary)
+
+    def bound_on(self, node_id: str) -> int:
+        """Slots of a node that leases were stopped for, which others may not have."""
         return sum(
-            lease.on(node_id) for lease in self.leases.values() if lease.beneficiary == job_id
+            seat.slots
+            for wait in self.waiting.values()
+            if self._is_bound(wait)
+            for seat in wait.bound
+            if seat.node_id == node_id
         )
 
     def claimed_on(self, node_id: str) -> int:
         """Free slots of a node that are kept for requests that others were stopped for."""
-        claimed = 0
-        for job_id, wait in self.waiting.items():
-            seats = [seat for seat in wait.bound if seat.node_id == node_id]
-            if seats and self._is_bound(wait):
-                claimed += max(0, seats[0].slots - self.freeing(job_id, node_id))
-        return claimed
+        return max(0, self.bound_on(node_id) - self.freeing_on(node_id))
 
     def _is_bound(self, wait: BookedWait) -> bool:
         """A node that is gone, or has become too small, binds nothing."""
         nodes = [(self.nodes.get(seat.node_id), seat.slots) for seat in wait.bound]
-        return all(node is not None and node.may_get and node.slots >= s for node, s in nodes)
+        return all(
+            node is not None
+            and node.may_get
+            and node.slots >= slots
+            and node.device == wait.placement.device
+            and node.memory_bytes >= wait.placement.memory_bytes
+            for node, slots in nodes
+        )
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -306,13 +316,10 @@ class PoolBooks:
     def check_victims(self, stopped: dict[str, list[BookedLease]]) -> None:
         """Without any one of them, the request would not have its seats."""
         for job_id, victims in stopped.items():
-            wait = self.waiting[job_id]
-            for spared in victims:
-                missing = any(
-                    seat.node_id in spared.members
-                    and self.free_on(seat.node_id)
-                    + sum(v.on(seat.node_id) for v in victims if v is not spared)
-                    < seat.slots
-                    for seat in wait.bound
-                )
-                self.judge.check(Rule.VICTIM, missing, f"{spared} is stopped for nothing")
+            for seat in self.waiting[job_id].bound:
+                others = self.bound_on(seat.node_id) - seat.slots
+                left = max(0, self.free_on(seat.node_id) - others)
+                freed = sum(victim.on(seat.node_id) for victim in victims)
+                for spared in victims:
+                    enough = left + freed - spared.on(seat.node_id) >= seat.slots
+                    self.judge.check(Rule.VICTIM, not enough, f"{spared} is stopped for nothing")

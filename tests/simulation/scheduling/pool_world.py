@@ -14,6 +14,7 @@ from schemas.node import (
     ForgetNode,
     JoinNode,
     LeaveNode,
+    NodeCordoned,
     NodeSeen,
     UncordonNode,
 )
@@ -37,12 +38,15 @@ from schemas.training import AttemptStart, Device
 from services.scheduler.app import POOLS
 from services.scheduler.domain.pool import placement as placing
 from services.scheduler.domain.pool.deadlines import earliest
+from services.scheduler.domain.pool.evolve import evolve_pool
 from services.scheduler.domain.pool.faults import barred_nodes
 from services.scheduler.domain.pool.planning.plan import Plan, plan
+from services.scheduler.domain.pool.planning.planning_state import PlanningState
 from services.scheduler.domain.pool.state import Pool, Pools, free_devices
 from simulator.control_plane.samples import POOL, T0, TRAINED, checkpoint, describe, request
 from tests.simulation.scheduling.pool_books import LANES, BookedLease, BookedWait, PoolBooks
 from tests.simulation.scheduling.rules import Judge, Rule
+from tunery.cli.simulate.journals import split_decisions
 from tunery.runtime.journal.codec import canonical
 from tunery.runtime.journal.snapshots import revive
 
@@ -108,7 +112,8 @@ class PoolWorld:
                 stopped.setdefault(event.beneficiary.job_id, []).append(victim)
         self.journal.append((context, events))
         self.books.check_victims(stopped)
-        self._check(bool(events) and type(events[0]).__name__ != "Rejected")
+        is_planned = bool(events) and type(events[0]).__name__ != "Rejected"
+        self._check(_planned(before, events, context) if is_planned else None)
         return events
 
     @property
@@ -342,7 +347,7 @@ class PoolWorld:
 
     # --- what must hold after every record --------------------------------------------------------
 
-    def _check(self, is_planned: bool) -> None:
+    def _check(self, planned: Plan | None) -> None:
         self._check_slots()
         for job_id, wait in self.books.waiting.items():
             self.judge.check(Rule.REASON, wait.explained, f"{job_id} waits for no reason")
@@ -353,9 +358,11 @@ class PoolWorld:
                 for node_id in lease.members
             )
             self.judge.check(Rule.LOST, ended, f"{lease} goes on")
-        if is_planned:
+        if planned is not None:
             self._check_ranks()
-            self._check_idle()
+            for wait in self.books.waiting.values():
+                if self._fits_now(wait):
+                    self._check_held_back(wait, planned)
 
     def _check_slots(self) -> None:
         """The scheduler's free devices are what the second books leave."""
@@ -395,20 +402,6 @@ class PoolWorld:
             *sorted(kept_away),
         )
 
-    def _check_idle(self) -> None:
-        fitting = [wait for wait in self.books.waiting.values() if self._fits_now(wait)]
-        if not fitting:
-            return
-        planned = self.planned()
-        self.judge.check(Rule.IDLE, not planned.starts, "the next pass would start more")
-        for wait in fitting:
-            self._check_held_back(wait, planned)
-
-    def planned(self) -> Plan:
-        """What production plans for this state."""
-        cluster = placing._cluster(self.pool, free_devices(self.pool), self.at)
-        return plan(cluster, self.at)
-
     def _check_held_back(self, wait: BookedWait, planned: Plan) -> None:
         """It fits: then it would go on beyond a reservation whose slots it needs."""
         asked, reserved = wait.placement, planned.reservation
@@ -419,6 +412,9 @@ class PoolWorld:
         is_before = reserved.request.lane <= max(1, LANES.index(asked.lane))
         self.judge.check(Rule.IDLE, is_before, f"{says} for a later lane")
         self.judge.check(Rule.IDLE, self.at + asked.p90_ms > reserved.at, f"{says}; it is short")
+        needs = self._cluster().queue.requests[asked.job_id].needs
+        spare = reserved.spare.find_seats(needs)
+        self.judge.check(Rule.IDLE, spare is None, f"{says}, which nobody reserved")
         for node_id, slots in reserved.seats:
             ended = sum(
                 lease.on(node_id)
@@ -427,6 +423,9 @@ class PoolWorld:
             )
             kept = self.books.free_on(node_id) + ended
             self.judge.check(Rule.HEAD, kept >= slots, f"{reserved} has {kept} of its slots")
+
+    def _cluster(self) -> PlanningState:
+        return placing._cluster(self.pool, free_devices(self.pool), self.at)
 
     def _fits_now(self, wait: BookedWait) -> bool:
         return not wait.bound and any(
@@ -502,6 +501,15 @@ def _token(lease: BookedLease) -> Token:
 
 def _agent(lease: BookedLease) -> str:
     return next(iter(lease.incarnations.values()))
+
+
+def _planned(before: Pools, events: tuple[Any, ...], context: Context) -> Plan:
+    """What production planned in a record: on the state that its facts led to."""
+    pool = before.get(POOL, Pool())
+    facts, decisions = split_decisions(pool, events, context)
+    for event in (*facts, *(each for each in decisions if isinstance(each, NodeCordoned))):
+        pool = evolve_pool(pool, event, context)
+    return plan(placing._cluster(pool, free_devices(pool), context.at), context.at)
 
 
 def _through_snapshot(state: Pools) -> Pools:

@@ -137,7 +137,7 @@ def compare_decisions(file: IO[bytes]) -> Decisions:
         entry, context = accepted.entry, context_of(accepted.entry)
         key = accepted.partition, entry.key
         pool = pools.get(key, Pool())
-        facts, decisions = _split(pool, accepted.events, context)
+        facts, decisions = split_decisions(pool, accepted.events, context)
         again = _decide_again(pool, facts, context)
         compared.records += 1
         compared.compared += len(decisions)
@@ -195,8 +195,8 @@ def _accepted(file: IO[bytes]) -> Iterator[Accepted]:
         raise JournalUnreadable(f"{error}.") from error
 
 
-def _split(pool: Pool, events: Sequence[Any], context: Context) -> tuple[Events, Events]:
-    """Facts of a record, and the decisions that follow from them."""
+def split_decisions(pool: Pool, events: Sequence[Any], context: Context) -> tuple[Events, Events]:
+    """Facts of a record, and the decisions that follow from them, which begin with the first."""
     for number, event in enumerate(events):
         if _is_decision(pool, event):
             return tuple(events[:number]), tuple(events[number:])

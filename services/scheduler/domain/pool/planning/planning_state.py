@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from schemas.units import Ms
-from services.scheduler.domain.pool.planning.capacity import Capacity
+from services.scheduler.domain.pool.planning.capacity import Capacity, suits
 from services.scheduler.domain.pool.planning.policy import Policy
 from services.scheduler.domain.pool.planning.queue import Queue
 from services.scheduler.domain.pool.planning.requests import PlanNode, Request, Running, Seats
@@ -44,10 +44,14 @@ class PlanningState:
     def bind(self, job_id: str, seats: Seats) -> None:
         """Seats that leases were told to free are for this request alone.
 
-        Where a node is not there any more, or is too small now, the request waits as before.
+        Where a node is not there any more, or has come back smaller or with other devices, the
+        request waits as before.
         """
-        nodes = self.capacity.nodes
-        if all(node_id in nodes and nodes[node_id].slots >= slots for node_id, slots in seats):
+        nodes, needs = self.capacity.nodes, self.queue.requests[job_id].needs
+        if all(
+            node_id in nodes and nodes[node_id].slots >= slots and suits(nodes[node_id], needs)
+            for node_id, slots in seats
+        ):
             self.bound[job_id] = seats
 
     def save(self, key: str, at: Ms) -> None:

@@ -108,7 +108,7 @@ def find_eviction(
 
 
 def _slots_on(victim: Victim, node_id: str) -> int:
-    return next(slots for name, slots in victim.seats if name == node_id)
+    return next((slots for name, slots in victim.seats if name == node_id), 0)
 
 
 def _least_loss(victims: Iterable[Victim], node_id: str, missing: int) -> Choice | None:
@@ -147,11 +147,24 @@ def _evict_nodes(
     chosen = min(enough, key=_total_loss, default=sorted(costs)[:count])
     if len(chosen) < count:
         return None
-    all_stopped = sorted({victim for _, _, on_node in chosen for victim in on_node})
     sizes = [size] * (count - 1) + [needs.slots - size * (count - 1)]
-    seats = zip(sorted(node_id for _, node_id, _ in chosen), sizes, strict=True)
-    loss = sum(victim.loss for victim in all_stopped)
-    return Eviction(tuple(victim.key for victim in all_stopped), loss, tuple(seats))
+    seats = tuple(zip(sorted(node_id for _, node_id, _ in chosen), sizes, strict=True))
+    stopped = _needed(free, {victim for _, _, on_node in chosen for victim in on_node}, seats)
+    loss = sum(victim.loss for victim in stopped)
+    return Eviction(tuple(sorted(victim.key for victim in stopped)), loss, seats)
+
+
+def _needed(free: Capacity, victims: Iterable[Victim], seats: Seats) -> list[Victim]:
+    """Those without whom a gang would not have its seats: the last node need not be whole."""
+    stopped = sorted(victims)
+    for victim in reversed(tuple(stopped)):
+        others = [each for each in stopped if each is not victim]
+        if all(
+            free.free[node_id] + sum(_slots_on(each, node_id) for each in others) >= slots
+            for node_id, slots in seats
+        ):
+            stopped = others
+    return stopped
 
 
 def _total_loss(nodes: list[NodeCost]) -> int:
