@@ -49,7 +49,8 @@ pythons: setup ## quick tests and outages on the oldest and the newest Python fo
 focus: setup ## the FinOps Foundation's validator on exported files; it needs Python 3.12 or newer
 	@if $(BIN)/python -m tests.focus; then $(PYTEST) $(FOCUS); fi
 
-# Four times the examples of `make check`, here and in the tests with servers.
+# All of the searches of which `make check` runs a share (tests/searches.py), and four times the
+# examples of each property, here and in the tests with servers.
 integration: export HYPOTHESIS_PROFILE = repeatable
 integration: setup
 	$(BIN)/python -m simulator --seeds 500 --first 1001
@@ -59,7 +60,7 @@ integration: setup
 	$(PYTEST) -m "not soak" $(OUTAGES)
 	@$(MAKE) focus
 
-check: setup ## within a minute: format, lint, types, import contracts, quick tests, 300 seeds
+check: setup ## within a minute: format, lint, types, import contracts, quick tests, the first seeds
 	@$(MAKE) -k -j2 --output-sync=target unit types lint contracts
 
 lint:

@@ -39,7 +39,7 @@ from services.billing.app import LEDGER, TENANTS
 from services.billing.project import project_ledger, project_tenants
 from services.exporter.adapters.files import FORMATS
 from services.exporter.domain.accounts import AccountFacts
-from services.exporter.domain.focus import charge_of
+from services.exporter.domain.focus import charges_of_use
 from tunery.billing.invoice import Altered
 from tunery.billing.periods import BillShare, Cut, Period, cut_of, period
 from tunery.local.stack import stack
@@ -223,8 +223,9 @@ def _export_rate() -> float:
         accounts.fold(TENANT, PricesImported(book=imported.book, sha256=imported.sha256))
     began = time.perf_counter()
     charges = [
-        charge_of(_header("pool", number), event, accounts, "bench")
+        charge
         for number, event in enumerate(events)
+        for charge in charges_of_use(_header("pool", number), event, accounts, "bench")
     ]
     sizes = [len(kind.encode(charges)) for kind in FORMATS]
     seconds = time.perf_counter() - began

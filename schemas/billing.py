@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from schemas.envelope import Part
 from schemas.sealed import Sealed
-from schemas.units import GpuMs, Micro, Ms
+from schemas.units import GpuMs, Micro, Ms, Tokens
 
 AdjustmentReason: TypeAlias = Literal["goodwill", "correction", "contract"]
 
@@ -252,11 +252,13 @@ class HourlyUse(Part):
     hour_utc: hours since the epoch.
     kind: use, or what is given back of it.
     gpu_ms: billable; below zero where it is given back.
+    tokens: trained tokens that have a price, likewise.
     """
 
     hour_utc: int
     kind: Literal["usage", "credit"]
     gpu_ms: GpuMs
+    tokens: Tokens = 0
 
 
 class PriceBook(Part):

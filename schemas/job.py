@@ -467,6 +467,7 @@ class AttemptEnded(Message):
     job_billable_gpu_ms, job_lost_gpu_ms: billed and credited so far, over all its attempts.
     job_micro_gpu_ms: what is billed less what is credited at its rates, not rounded; None: its
       price has no rates.
+    job_tokens: trained tokens that are billed.
     """
 
     job_id: str
@@ -476,6 +477,7 @@ class AttemptEnded(Message):
     job_billable_gpu_ms: GpuMs
     job_lost_gpu_ms: GpuMs
     job_micro_gpu_ms: MicroGpuMs | None = None
+    job_tokens: Tokens = 0
 
 
 class VerdictDue(Message):

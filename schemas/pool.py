@@ -35,7 +35,7 @@ from schemas.training import (
     Result,
     WorkDescription,
 )
-from schemas.units import GpuMs, Ms
+from schemas.units import GpuMs, Ms, Tokens
 
 Role: TypeAlias = Literal["train", "eval"]
 ROLES: Final[tuple[str, ...]] = get_args(Role)
@@ -90,6 +90,7 @@ class Placement(Part):
     weight: the tenant's share beside others in its lane.
     preemptions: how many attempts of the job were stopped by anyone but its tenant.
     start_ms_max: how long it may take from its grant to its start: its base model has to be read.
+    max_tokens: cap of the trained tokens that its job is billed; 0: they have no price.
     """
 
     tenant: str
@@ -111,6 +112,7 @@ class Placement(Part):
     weight: int = 1
     preemptions: int = 0
     start_ms_max: Ms = 600_000
+    max_tokens: Tokens = 0
 
 
 class LeaseRef(Part):
@@ -156,9 +158,7 @@ class AttemptEnd(Part):
     detail: what its process or agent said; it may quote tenant data.
     result: what a success left.
     node_ids: nodes that it ran on; empty where it never had a lease.
-    used_gpu_ms: slots × elapsed.
-    billable_gpu_ms: what of it is billed: at most its cap.
-    lost_gpu_ms: what of that is credited.
+    used_gpu_ms, billable_gpu_ms, lost_gpu_ms: slots × elapsed; billed of it, credited of that.
     """
 
     outcome: AttemptOutcome
@@ -495,12 +495,14 @@ class UsageSliced(Message):
     hour_utc: hours since the epoch.
     used_gpu_ms: slots × elapsed.
     billable_gpu_ms: what of it is billed; capped by `max_gpu_ms` over all slices of the lease.
+    tokens: trained on up to a checkpoint or the end, and billed by no slice before.
     """
 
     lease: LeaseRef
     hour_utc: int
     used_gpu_ms: GpuMs
     billable_gpu_ms: GpuMs
+    tokens: Tokens = 0
 
 
 class UsageCredited(Message):
@@ -512,6 +514,7 @@ class UsageCredited(Message):
     lost_gpu_ms: how much.
     cause: why it is given.
     used_by: the lease that it was used by, None: it is `lease`. Its price is given back.
+    lost_tokens: trained tokens that are given back.
     """
 
     lease: LeaseRef
@@ -519,6 +522,7 @@ class UsageCredited(Message):
     lost_gpu_ms: GpuMs
     cause: CreditCause
     used_by: LeaseRef | None = None
+    lost_tokens: Tokens = 0
 
 
 class PlacementClosed(Message):

@@ -109,7 +109,6 @@ RefusalCode: TypeAlias = Literal[
     "prices_date",  # version: no first day
     "prices_lanes",  # version: unknown lane, or none
     "prices_out_of_range",  # version, limit
-    "prices_of_tokens",  # version: tokens are not billed
     "prices_rate_lane",  # version: a rate of a lane that has no price
     "prices_rate_role",  # version
     "prices_rate_device",  # version
@@ -220,6 +219,7 @@ FailureCode: TypeAlias = Literal[
     "attempts_lost",  # attempts
     "nodes_failed",  # attempts
     "platform_errors",  # attempts
+    "attempts_failed",  # attempts: over the whole training, some with checkpoints
     "loss_diverged",
     "row_untrainable",
     "request_wrong",
@@ -234,6 +234,7 @@ VerdictCode: TypeAlias = Literal[
     "drop_shown",  # change_ppm, items, p_ppm, drop_max_ppm
     "drop_undecided",  # change_ppm, items, p_ppm
     "validation_loss_rose",  # above the base model's
+    "scores_not_finite",  # sides: "base", "adapter" or both
 ]
 
 

@@ -31,14 +31,16 @@ class Price(Part):
 
 
 class UsageSource(Part):
-    """What the price of some use may depend on.
+    """What the price of some use may depend on besides its time.
 
     role: what it was used for.
     hardware: what it was used on.
+    tokens: trained with it, and billed; below zero: given back.
     """
 
     role: Role = "train"
     hardware: LeaseHardware | None = None
+    tokens: Tokens = 0
 
 
 class Estimate(Part):

@@ -98,6 +98,8 @@ class HyperParameters(Part):
     checkpoint_every_steps: a checkpoint is written at least every so many steps.
     checkpoint_every_ms: and at least every so often.
     keep_checkpoints: how many of the newest are named in a placement.
+    accumulation: micro-batches that a step is computed in; divides `batch_size`.
+    threads: of the processor that compute it: another number rounds elsewhere; 0: as its node says.
     """
 
     n_epochs: int
@@ -114,6 +116,8 @@ class HyperParameters(Part):
     checkpoint_every_steps: int = 20
     checkpoint_every_ms: Ms = 600_000
     keep_checkpoints: int = 3
+    accumulation: int = 1
+    threads: int = 0
 
 
 class TrainWork(Part, tag="train"):
@@ -141,6 +145,7 @@ class EvalWork(Part, tag="eval"):
     max_length: tokens of one packed row.
     seed: of what is sampled.
     adapter: files of the adapter.
+    precision, threads: as in the training's `HyperParameters`.
     """
 
     base_id: str
@@ -150,6 +155,8 @@ class EvalWork(Part, tag="eval"):
     max_length: int
     seed: int
     adapter: tuple[BlobFile, ...]
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    threads: int = 0
 
 
 Work: TypeAlias = TrainWork | EvalWork
@@ -197,6 +204,18 @@ class EvalResult(Part, tag="scored"):
 Result: TypeAlias = TrainResult | EvalResult
 
 
+class EnvironmentChange(Part):
+    """A fact of a node that differs from the one which wrote the checkpoint: results may, too.
+
+    name: "instructions", for example.
+    before, now: its values; empty: not known.
+    """
+
+    name: str
+    before: str
+    now: str
+
+
 class AttemptStart(Part):
     """What a process says when it begins to work.
 
@@ -204,12 +223,14 @@ class AttemptStart(Part):
     loaded_step: step of that checkpoint, or 0.
     skipped: checkpoints that were named and could not be used.
     total_steps: optimizer steps of the whole training; 0 for an evaluation.
+    changes: what is not as it was for the loaded checkpoint.
     """
 
     loaded: Sha256 | None
     loaded_step: int
     skipped: tuple[SkippedCheckpoint, ...]
     total_steps: int
+    changes: tuple[EnvironmentChange, ...] = ()
 
 
 def work_id_of(work: Work) -> Sha256:

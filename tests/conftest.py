@@ -11,13 +11,13 @@ import pytest
 import pytest_asyncio
 from hypothesis import settings
 
+from tests.searches import EXAMPLES
 from tests.stacks import sweep, temporary_data_dir
 from tunery.local import Stack, stack
 
-# The same examples each time, so that a red check is red for everybody. `make check` tries a
-# quarter of those that `make test` tries; `soak` searches further.
-settings.register_profile("quick", deadline=None, derandomize=True, max_examples=25)
-settings.register_profile("repeatable", deadline=None, derandomize=True)
+# The same examples each time, so that a red check is red for everybody; `soak` searches further.
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=EXAMPLES.quick)
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=EXAMPLES.full)
 settings.register_profile("searching", deadline=None, max_examples=1_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

@@ -50,7 +50,9 @@ CREATE TABLE IF NOT EXISTS ledger (
 ALTER TABLE ledger
     ADD COLUMN IF NOT EXISTS device text NOT NULL DEFAULT 'cpu',
     ADD COLUMN IF NOT EXISTS accelerator text NOT NULL DEFAULT '',
-    ADD COLUMN IF NOT EXISTS spot boolean NOT NULL DEFAULT false;
+    ADD COLUMN IF NOT EXISTS spot boolean NOT NULL DEFAULT false,
+    ADD COLUMN IF NOT EXISTS tokens bigint NOT NULL DEFAULT 0
+        CHECK (CASE kind WHEN 'usage' THEN tokens >= 0 ELSE tokens <= 0 END);
 CREATE INDEX IF NOT EXISTS ledger_tenant_hour ON ledger (tenant, hour_utc);
 CREATE INDEX IF NOT EXISTS ledger_tenant_job ON ledger (tenant, job_id);
 CREATE INDEX IF NOT EXISTS ledger_tenant_position
@@ -107,10 +109,18 @@ def project_ledger(header: Header, event: Any) -> tuple[Change, ...]:
     """One ledger row for each usage slice, and one for each credit."""
     match event:
         case UsageSliced():
-            values = {"used_gpu_ms": event.used_gpu_ms, "gpu_ms": event.billable_gpu_ms}
+            values = {
+                "used_gpu_ms": event.used_gpu_ms,
+                "gpu_ms": event.billable_gpu_ms,
+                "tokens": event.tokens,
+            }
             return (_row(header, event, "usage", "", values),)
         case UsageCredited():
-            values = {"used_gpu_ms": 0, "gpu_ms": -event.lost_gpu_ms}
+            values = {
+                "used_gpu_ms": 0,
+                "gpu_ms": -event.lost_gpu_ms,
+                "tokens": -event.lost_tokens,
+            }
             return (_row(header, event, "credit", event.cause, values),)
         case _:
             return ()

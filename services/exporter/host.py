@@ -10,7 +10,7 @@ from schemas.topics import ACCOUNT, POOL
 from schemas.units import Ms
 from services.exporter.domain.accounts import AccountFacts
 from services.exporter.domain.feed import usage_events
-from services.exporter.domain.focus import ExportedCharge, charge_of
+from services.exporter.domain.focus import ExportedCharge, charges_of_use
 from services.exporter.domain.invoices import charges_of_account
 from services.exporter.domain.ranges import ExportRange
 from services.exporter.journal_export import JournalExport
@@ -74,9 +74,12 @@ class ExportHost:
 
     def _charges_of_pool(self, entry: Accepted) -> list[ExportedCharge]:
         return [
-            charge_of(entry.header, event, self._accounts, self._settings.provider)
+            charge
             for event in entry.events
             if isinstance(event, UsageSliced | UsageCredited)
+            for charge in charges_of_use(
+                entry.header, event, self._accounts, self._settings.provider
+            )
         ]
 
     async def _announce(

@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 18  # 18: hardware of use
+VERSION: Final = 19  # 19: trained tokens of use
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

@@ -32,7 +32,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=13,  # 13: ended jobs are forgotten
+    fold_version=15,  # 15: trained tokens
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,
@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=12,  # 12: open leases by job, what is expected of them, slots bound to placements
+    fold_version=13,  # 13: trained tokens
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

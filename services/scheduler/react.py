@@ -119,7 +119,8 @@ def _record_of_lease(
 
 def _record_of_usage(event: UsageSliced | UsageCredited) -> RecordUsage:
     used_by = billed_lease(event)
-    source = UsageSource(role=used_by.role, hardware=used_by.hardware)
+    tokens = event.tokens if isinstance(event, UsageSliced) else -event.lost_tokens
+    source = UsageSource(role=used_by.role, hardware=used_by.hardware, tokens=tokens)
     return RecordUsage(
         job_id=used_by.job_id,
         attempt=used_by.attempt,

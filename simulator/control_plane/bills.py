@@ -15,7 +15,7 @@ import msgspec
 
 from schemas.account import ImportPrices, PricesImported
 from schemas.billing import PriceBook, Rate
-from schemas.units import HOUR_MS, GpuMs, Micro
+from schemas.units import HOUR_MS, PPM, GpuMs, Micro
 from services.billing.adapters.prices import read_books
 from simulator.control_plane.quota_books import Charged, month
 from simulator.control_plane.usage_books import LedgerLine
@@ -45,7 +45,7 @@ LATER_BOOKS: Final = (
         version="2023-12-usd",
         currency="USD",
         gpu_hour_micro={"premium": 3_700_000, "standard": 2_700_000, "free": 0},
-        token_micro_per_million=0,
+        token_micro_per_million=1_500_001,
         effective_from="2023-12-01",
     ),
 )
@@ -109,6 +109,7 @@ def _bill(invoice: Invoice, books: Mapping[str, PriceBook]) -> SimBill:
     has_rates = any(
         line.gpu_hour_micro != books[line.price_version].gpu_hour_micro[line.lane]
         for line in invoice.lines
+        if line.meter == "time"
     )
     return SimBill(key, invoice.gpu_ms, invoice.amount_micro, jobs, has_rates)
 
@@ -122,17 +123,20 @@ def true_bills(
     """
     used: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     prices: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    tokens: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for line in lines:
         used[line.tenant, line.job_id][month(line.hour_utc)] += line.gpu_ms
         hourly = charges[line.job_id].hourly(line.role, line.accelerator, spot=line.spot)
         prices[line.tenant, line.job_id][month(line.hour_utc)] += line.gpu_ms * hourly
+        tokens[line.tenant, line.job_id][month(line.hour_utc)] += line.tokens
     totals: dict[BillKey, tuple[GpuMs, Micro]] = defaultdict(lambda: (0, 0))
     for (tenant, job_id), months in used.items():
-        so_far = paid = 0
+        so_far = trained = paid = 0
         charge = charges[job_id]
         for name, gpu_ms in sorted(months.items()):
             so_far += prices[tenant, job_id][name]
-            due = round(Fraction(so_far, HOUR_MS)) - paid
+            trained += tokens[tenant, job_id][name] * charge.token_micro_per_million
+            due = round(Fraction(so_far, HOUR_MS)) + round(Fraction(trained, PPM)) - paid
             time, money = totals[tenant, name, charge.currency]
             totals[tenant, name, charge.currency] = time + gpu_ms, money + due
             paid += due

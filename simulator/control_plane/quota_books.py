@@ -53,10 +53,13 @@ class Charged:
     currency: str
     gpu_hour_micro: Micro
     rates: tuple[Rate, ...] = ()
+    token_micro_per_million: Micro = 0
     time: int = 0  # GPU-milliseconds at their prices
+    tokens: int = 0  # trained and billed
 
     def cost(self) -> Micro:
-        return round(Fraction(max(0, self.time), HOUR_MS))  # half to even
+        time = round(Fraction(max(0, self.time), HOUR_MS))  # half to even
+        return time + round(Fraction(self.tokens * self.token_micro_per_million, 1_000_000))
 
     def hourly(self, role: str, accelerator: str, *, spot: bool) -> Micro:
         """The price of some time on CPUs: its own rate, else one that says less, in this order."""
@@ -130,6 +133,7 @@ class Quota:
 
     tenants: dict[str, TenantBook] = field(default_factory=lambda: defaultdict(TenantBook))
     violations: list[str] = field(default_factory=list)
+    tokens: dict[str, int] = field(default_factory=dict)  # that holds allow
     ended: dict[str, JobEnded] = field(default_factory=dict)
     held: dict[str, GpuMs] = field(default_factory=dict)
     counted: Counter[tuple[str, str, int]] = field(default_factory=Counter)
@@ -204,6 +208,7 @@ class Quota:
             currency=price.currency,
             gpu_hour_micro=price.gpu_hour_micro,
             rates=price.rates,
+            token_micro_per_million=price.token_micro_per_million,
         )
         admitted = {(event.price_version, event.lane), (price.version, price.lane)}
         if terms is None or admitted != {(terms.price_version, terms.lane)}:
@@ -228,6 +233,7 @@ class Quota:
         hold, currency = event.estimate.hold_gpu_ms, event.estimate.currency
         self._admitted(book, event.job_id)
         book.holds[event.job_id] = self.held[event.job_id] = hold
+        self.tokens[event.job_id] = event.estimate.tokens
         if book.limits is None or book.window(at) > book.limits.hard_gpu_ms:
             self._say("limit", f"{event.job_id} makes it {book.window(at)} of {book.limits}")
         book.promised[event.job_id] = event.estimate.price_max_micro
@@ -261,6 +267,10 @@ class Quota:
         where = source.hardware or LeaseHardware()
         hourly = charge.hourly(source.role, where.accelerator, spot=where.spot)
         charge.time += event.gpu_ms * hourly
+        charge.tokens += source.tokens
+        most = self.tokens.get(event.job_id, 0) if charge.token_micro_per_million else 0
+        if not 0 <= charge.tokens <= most:
+            self._say("limit", f"{event.job_id} is billed {charge.tokens} tokens of {most} held")
         difference = charge.cost() - before
         for scope in {TENANT_BUDGET, charge.key_id or TENANT_BUDGET}:
             book.spent[scope, charge.currency, month(event.hour_utc)] += difference

@@ -70,6 +70,7 @@ class LedgerLine(Struct, frozen=True, kw_only=True):
     device: str
     accelerator: str
     spot: bool
+    tokens: int
 
 
 @dataclass(frozen=True)
@@ -294,9 +295,9 @@ class Meter:
     def _slice(self, event: UsageSliced) -> None:
         ref, hour = event.lease, event.hour_utc
         lease = self.leases[ref.token.lease]
-        if lease.closed or hour in lease.slices:
-            self._say("ledger", f"hour {hour} of {ref.token} is billed twice, or too late")
         used, billable = lease.slices.get(hour, (0, 0))
+        if lease.closed or (used and event.used_gpu_ms):  # tokens may follow alone
+            self._say("ledger", f"hour {hour} of {ref.token} is billed twice, or too late")
         lease.slices[hour] = (used + event.used_gpu_ms, billable + event.billable_gpu_ms)
         self.net[ref.tenant, ref.job_id, hour] += event.billable_gpu_ms
         self._line(event, "usage", "", event.used_gpu_ms, event.billable_gpu_ms)
@@ -311,7 +312,8 @@ class Meter:
         kept = lease.corrected if event.cause == "correction" else lease.credited
         kept[event.hour_utc] += event.lost_gpu_ms
         self.net[ref.tenant, ref.job_id, event.hour_utc] -= event.lost_gpu_ms
-        if event.lost_gpu_ms <= 0 or self.net[ref.tenant, ref.job_id, event.hour_utc] < 0:
+        is_empty = event.lost_gpu_ms < 0 or event.lost_gpu_ms == event.lost_tokens == 0
+        if is_empty or self.net[ref.tenant, ref.job_id, event.hour_utc] < 0:
             self._say("ledger", f"{event} leaves less than nothing in its hour")
         self._line(event, "credit", event.cause, 0, -event.lost_gpu_ms)
 
@@ -336,6 +338,7 @@ class Meter:
             device=hardware.device,
             accelerator=hardware.accelerator,
             spot=hardware.spot,
+            tokens=event.tokens if isinstance(event, UsageSliced) else -event.lost_tokens,
         )
         self.lines[line] += 1
 
@@ -370,7 +373,7 @@ class Meter:
         billed = {h: (n, b - lease.corrected[h]) for h, (n, b) in lease.slices.items()}
         if grant.slots * elapsed_ms < sum(used for used, _ in lease.slices.values()):
             billed = {h: (truth.get(h, (0, 0))[0], net) for h, (_, net) in billed.items()}
-            billed = {h: entry for h, entry in billed.items() if entry != (0, 0)}
+        billed = {h: entry for h, entry in billed.items() if entry != (0, 0)}  # tokens alone
         if billed != truth:
             self._say("ledger", f"{name} is billed {billed}, the truth is {truth}")
         platforms = (

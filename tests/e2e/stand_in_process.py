@@ -124,7 +124,6 @@ def started(spec: TrainSpec, step: int) -> Started:
         hyper=spec.hyper,
         precision="fp32",
         environment={},
-        environment_changed=None,
         rows=1,
         labels=1,
         packing_difference_nats=0.0,

@@ -26,8 +26,9 @@ from schemas.billing import (
 from schemas.envelope import Tick
 from schemas.pool import Role
 from schemas.prepaid import GrantPrepaid, PrepaidExpired, PrepaidGranted
-from schemas.units import HOUR_MS, PPM
+from schemas.units import HOUR_MS, PPM, divide_half_even
 from services.billing.app import ACCOUNTS
+from tests.searches import YEARS
 from tests.unit.services.billing.domain.test_decide import create_tenant
 from tests.unit.services.scheduler.fold import Decider, of
 from tests.unit.tunery.billing.test_invoice import BOOKS, DOLLARS, row
@@ -43,7 +44,6 @@ from tunery.billing.lines import LedgerRow, select_usage
 from tunery.billing.periods import CLOSE_AFTER_MS, BillShare, Cut, Period, cut_of, period, share_of
 from tunery.plan.price import usage_micro
 
-YEARS = 400
 ROLES: tuple[Role, ...] = ("train", "eval")
 MONTHS = tuple(period(f"2026-{number:02}") for number in range(1, 13))
 # The second book has rates by work and hardware; of each use the one that says most counts.
@@ -59,8 +59,8 @@ EXCEPTIONS = tuple(
 )
 PRICES = {
     **BOOKS,
-    "2026-12": replace(BOOKS["2026-12"], rates=EXCEPTIONS),
-    "usd": DOLLARS,
+    "2026-12": replace(BOOKS["2026-12"], rates=EXCEPTIONS, token_micro_per_million=1_234_567),
+    "usd": replace(DOLLARS, token_micro_per_million=7),
 }
 VERSIONS = ("2026-11", "2026-12", "usd")
 PARTITIONS = 2
@@ -73,6 +73,7 @@ class Year:
         self.random = Random(seed)
         self.rows: dict[tuple[int, int], LedgerRow] = {}
         self.charged: dict[tuple[str, int, Role, str, bool], int] = {}
+        self.trained: Counter[tuple[str, int, Role, str, bool]] = Counter()
         self.written_in: dict[tuple[int, int], Period] = {}
         self.adjustments: dict[str, list[InvoiceAdjustment]] = {}
         self.closed: list[Statement] = []
@@ -96,11 +97,19 @@ class Year:
             role=role,
             accelerator=accelerator,
             spot=spot,
+            tokens=self.random.choice((0, self.random.randrange(10**8))),
         )
+        if used_row.tokens and self.random.random() < 0.2:  # a checkpoint, and no time since
+            gpu_ms = 0
+            used_row = replace(used_row, used_gpu_ms=0, gpu_ms=0)
         if used and self.random.random() < 0.5:  # a credit takes back use of its own hour
             gpu_ms = -self.random.randrange(1, used + 1)
-            used_row = replace(used_row, kind="credit", used_gpu_ms=0, gpu_ms=gpu_ms, cause="lost")
+            tokens = -self.random.randrange(self.trained[use] + 1)
+            used_row = replace(
+                used_row, kind="credit", used_gpu_ms=0, gpu_ms=gpu_ms, cause="lost", tokens=tokens
+            )
         self.charged[use] = used + gpu_ms
+        self.trained[use] += used_row.tokens
         partition = self.random.randrange(PARTITIONS)
         offset = sum(at[0] == partition for at in self.rows)
         written = replace(used_row, journal_partition=partition, journal_offset=offset)
@@ -218,7 +227,7 @@ def random_year(seed: int) -> Year:
     return year
 
 
-@pytest.mark.parametrize("first", range(0, YEARS, 100))
+@pytest.mark.parametrize("first", YEARS.beginnings(step=100))
 def test_money_conserved_in_random_years(first: int) -> None:
     for seed in range(first, first + 100):
         year = random_year(seed)
@@ -234,11 +243,13 @@ def test_money_conserved_in_random_years(first: int) -> None:
         costs = Counter[str]()
         for line in lines:
             costs[line.job_id] += line.amount_micro
-        times = Counter[str]()
+        times, tokens = Counter[str](), Counter[str]()
         for written in year.rows.values():
             times[written.job_id] += written.gpu_ms * hourly(written)
+            per_million = PRICES[written.price_version].token_micro_per_million
+            tokens[written.job_id] += written.tokens * per_million
         for job, time in times.items():
-            assert costs[job] == usage_micro(time), seed
+            assert costs[job] == usage_micro(time) + divide_half_even(tokens[job], PPM), seed
 
 
 def hourly(written: LedgerRow) -> int:

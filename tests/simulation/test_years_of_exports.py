@@ -20,9 +20,10 @@ from schemas.sealed import Sealed
 from schemas.training import LeaseHardware
 from schemas.units import HOUR_MS, Ms
 from services.exporter.domain.accounts import AccountFacts, MonthOpen
-from services.exporter.domain.focus import MICRO, ExportedCharge, charge_of
+from services.exporter.domain.focus import MICRO, ExportedCharge, charges_of_use
 from services.exporter.domain.invoices import charges_of_account
-from tests.simulation.test_years_of_bills import PRICES, YEARS, Year, random_year
+from tests.searches import YEARS
+from tests.simulation.test_years_of_bills import PRICES, Year, random_year
 from tunery.billing.currency import minor_unit_micro
 from tunery.billing.lines import LedgerRow
 
@@ -58,13 +59,18 @@ def event_of(row: LedgerRow) -> UsageSliced | UsageCredited:
     )
     if row.kind == "credit":
         return UsageCredited(
-            lease=lease, hour_utc=row.hour_utc, lost_gpu_ms=-row.gpu_ms, cause="lost"
+            lease=lease,
+            hour_utc=row.hour_utc,
+            lost_gpu_ms=-row.gpu_ms,
+            cause="lost",
+            lost_tokens=-row.tokens,
         )
     return UsageSliced(
         lease=lease,
         hour_utc=row.hour_utc,
         used_gpu_ms=row.used_gpu_ms,
         billable_gpu_ms=row.gpu_ms,
+        tokens=row.tokens,
     )
 
 
@@ -88,7 +94,7 @@ def exported(year: Year) -> Iterator[ExportedCharge]:
         at = (month.first_hour + WRITTEN_AFTER_HOURS) * HOUR_MS
         try:
             written = header("pool", at, partition, offset)
-            yield charge_of(written, event_of(row), accounts, "Tunery")
+            yield from charges_of_use(written, event_of(row), accounts, "Tunery")
         except MonthOpen:
             assert row.hour_utc < month.first_hour
     for name, adjustments in year.adjustments.items():
@@ -100,23 +106,24 @@ def exported(year: Year) -> Iterator[ExportedCharge]:
         yield from charges_of_account(header("account", 0), closed, "Tunery")
 
 
-@pytest.mark.parametrize("first", range(0, YEARS, 100))
+@pytest.mark.parametrize("first", YEARS.beginnings(step=100))
 def test_money_exported_rows_of_an_invoice_are_its_total(first: int) -> None:
     late = 0
     for seed in range(first, first + 100):
         year = random_year(seed)
         sums = Counter[str]()
-        jobs: dict[str, set[str]] = {}
+        rounded: dict[str, set[tuple[str, str]]] = {}
         for charge in exported(year):
             columns = charge.columns
             sums[columns["InvoiceId"]] += columns["BilledCost"]
-            jobs.setdefault(columns["InvoiceId"], set()).add(columns["ResourceId"])
+            sums_of_job = rounded.setdefault(columns["InvoiceId"], set())
+            sums_of_job.add((columns["ResourceId"], columns["PricingUnit"]))
             late += columns["ChargeClass"] == "Correction"
         for statement in year.closed:
             for bill in statement.bills:
                 name = f"{statement.period}-{bill.currency}"
                 difference = Decimal(sums[name]) * MICRO - bill.total_micro
-                assert abs(difference) <= len(jobs.get(name, ())), (seed, name)
+                assert abs(difference) <= len(rounded.get(name, ())), (seed, name)
                 unit = minor_unit_micro(bill.currency)
                 assert round(Decimal(sums[name]) * MICRO / unit) * unit == bill.total_micro
     assert late > 0

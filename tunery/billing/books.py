@@ -43,8 +43,8 @@ def refuse_book(book: PriceBook, known: Mapping[str, PriceBook]) -> BookRefusal 
     for number, rate in enumerate(book.rates):
         if refusal := _refuse_rate(book, rate, f"rates.{number}"):
             return refusal
-    if book.token_micro_per_million != 0:
-        return BookRefusal(refusing("prices_of_tokens", version=version), "token_micro_per_million")
+    if not 0 <= book.token_micro_per_million <= PRICE_MICRO_MAX:
+        return _out_of_range(version, "token_micro_per_million")
     for other in known.values():
         if other.version != version and _begin_together(other, book):
             overlap = refusing("prices_overlap", version=version, other=other.version)

@@ -1,4 +1,4 @@
-"""Lines of a bill: one for each job, hour and kind; late ones say of which month they are.
+"""Lines of a bill: one for each job, hour, kind and meter; late ones say of which month they are.
 
 Time is summed in whole GPU-milliseconds. Money is rounded cumulatively for each job: a line is what
 the job costs with it less what it costs without, so lines add up to the job's cost exactly.
@@ -17,15 +17,15 @@ from schemas.billing import PriceBook
 from schemas.pool import Role
 from schemas.submission import Price
 from schemas.training import Device, LeaseHardware
-from schemas.units import HOUR_MS, GpuMs, Micro
+from schemas.units import HOUR_MS, GpuMs, Micro, Tokens
 from tunery.billing.periods import BillShare, Period, period_of
-from tunery.plan.price import hourly_micro, lane_price, line_micro
+from tunery.plan.price import hourly_micro, job_cost, lane_price, line_micro, tokens_micro
 
 Kind: TypeAlias = Literal["usage", "credit"]
+Meter: TypeAlias = Literal["time", "tokens"]
 WORK_OF_ROLE: Final[Mapping[Role, str]] = {"train": "training", "eval": "evaluation"}
-WHERE_BOOKS_ARE: Final = (
-    "add its file to the folder that TUNERY_BILLING_PRICES_DIR names, and start billing again"
-)
+WHERE_BOOKS_ARE: Final = "import it with `tunery prices import <version>.json`"
+TRAINED_TOKENS: Final = "trained tokens"
 CREDIT_OF_CAUSE: Final[Mapping[str, str]] = {
     "lost": "machine lost",
     "preempted": "preempted",
@@ -46,6 +46,7 @@ class PriceMissing(Exception):
 class LedgerRow(Struct, frozen=True, kw_only=True):
     """One slice of use (`gpu_ms` is what is billable) or one credit (`gpu_ms` is negative).
 
+    Trained tokens have the sign of the time. They are billed where the book has a price of them.
     Partition, incarnation and offset say where its event is in the pool's journal.
     """
 
@@ -61,14 +62,16 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
     device: Device = "cpu"
     accelerator: str = ""
     spot: bool = False
+    tokens: Tokens = 0
     journal_partition: int = 0
     incarnation: int = 0
     journal_offset: int = 0
 
 
 class Line(Struct, frozen=True, kw_only=True):
-    """One job, one hour, one kind. `overage_gpu_ms`: the part above the month's soft limit.
+    """One job, one hour, one kind, of time or of tokens; the other is 0 then.
 
+    `overage_gpu_ms`: the part above the month's soft limit.
     A line of an earlier month came after that was closed; it is above no limit of this one.
     """
 
@@ -90,10 +93,13 @@ class Line(Struct, frozen=True, kw_only=True):
     accelerator: str
     spot: bool
     cause: str = ""
+    meter: Meter = "time"
+    tokens: Tokens = 0
+    token_micro_per_million: Micro = 0
 
 
 class PricedJob(NamedTuple):
-    """What is rounded as one sum. A job keeps the lane and the price of its admission."""
+    """What is rounded as two sums, of time and tokens. A job keeps the price of its admission."""
 
     job_id: str
     lane: Lane
@@ -118,11 +124,12 @@ class BilledUsage(Struct, frozen=True, kw_only=True):
     """What is on one bill.
 
     rows: of the bill, in any order; those of one line may be one sum.
-    before: what earlier bills have of the same jobs.
+    before: what earlier bills have of the same jobs; `tokens_before`: trained tokens.
     """
 
     rows: tuple[LedgerRow, ...]
     before: Mapping[PricedUse, GpuMs]
+    tokens_before: Mapping[PricedJob, Tokens] = {}
 
 
 class LineKey(NamedTuple):
@@ -143,18 +150,21 @@ class LineKey(NamedTuple):
     device: Device
     accelerator: str
     spot: bool
+    meter: Meter = "time"
 
 
 def select_usage(rows: Iterable[LedgerRow], share: BillShare) -> BilledUsage:
     """What of the ledger's rows is on the bill that `share` is of."""
-    billed, before = [], Counter[PricedUse]()
+    billed, before, tokens = [], Counter[PricedUse](), Counter[PricedJob]()
     for row in rows:
         position = row.hour_utc, row.journal_partition, row.incarnation, row.journal_offset
         if share.has(*position):
             billed.append(row)
         elif share.is_earlier(*position):
-            before[priced_use(row)] += row.gpu_ms
-    return BilledUsage(rows=tuple(billed), before=before)
+            use = priced_use(row)
+            before[use] += row.gpu_ms
+            tokens[use.job] += row.tokens
+    return BilledUsage(rows=tuple(billed), before=before, tokens_before=tokens)
 
 
 def bill_lines(
@@ -162,16 +172,23 @@ def bill_lines(
 ) -> tuple[Line, ...]:
     """The lines of a month's bill, by hour and job. Raises PriceMissing."""
     together: dict[LineKey, list[LedgerRow]] = {}
+    prices, net = HourlyPrices(books), 0
     for row in usage.rows:
-        together.setdefault(_line_key(row), []).append(row)
-    prices, billed, lines, net = HourlyPrices(books), Counter[PricedJob](), [], 0
+        if row.gpu_ms or row.used_gpu_ms or not row.tokens:
+            together.setdefault(_line_key(row, "time"), []).append(row)
+        if row.tokens and prices.price(priced_use(row).job).token_micro_per_million:
+            together.setdefault(_line_key(row, "tokens"), []).append(row)
+    costs, lines = JobCosts(prices), list[Line]()
     for use, gpu_ms in usage.before.items():
-        billed[use.job] += gpu_ms * prices.hourly_micro(use)
+        costs.add_time(use, gpu_ms)
+    for job, tokens in usage.tokens_before.items():
+        costs.add_tokens(job, tokens)
     for key in sorted(together):
-        gpu_ms = sum(row.gpu_ms for row in together[key])
-        late = key.hour_utc < month.first_hour
-        use = priced_use(key)
-        hourly = prices.hourly_micro(use)
+        rows, use = together[key], priced_use(key)
+        is_time, late = key.meter == "time", key.hour_utc < month.first_hour
+        gpu_ms = sum(row.gpu_ms for row in rows) if is_time else 0
+        tokens = 0 if is_time else sum(row.tokens for row in rows)
+        amount = costs.add_time(use, gpu_ms) if is_time else costs.add_tokens(use.job, tokens)
         lines.append(
             Line(
                 job_id=key.job_id,
@@ -181,25 +198,29 @@ def bill_lines(
                 description=_description(key, late=late),
                 lane=key.lane,
                 price_version=key.price_version,
-                currency=book_of(books, key.price_version, key.lane).currency,
-                used_gpu_ms=sum(row.used_gpu_ms for row in together[key]),
+                currency=prices.price(use.job).currency,
+                used_gpu_ms=sum(row.used_gpu_ms for row in rows) if is_time else 0,
                 gpu_ms=gpu_ms,
-                gpu_hour_micro=hourly,
-                amount_micro=line_micro(billed[use.job], gpu_ms * hourly),
+                gpu_hour_micro=prices.hourly_micro(use) if is_time else 0,
+                amount_micro=amount,
                 overage_gpu_ms=0 if late else _overage(net, gpu_ms, soft_gpu_ms),
                 role=key.role,
                 device=key.device,
                 accelerator=key.accelerator,
                 spot=key.spot,
                 cause=key.cause,
+                meter=key.meter,
+                tokens=tokens,
+                token_micro_per_million=(
+                    0 if is_time else prices.price(use.job).token_micro_per_million
+                ),
             )
         )
-        billed[use.job] += gpu_ms * hourly
         net += 0 if late else gpu_ms
     return tuple(lines)
 
 
-def _line_key(row: LedgerRow) -> LineKey:
+def _line_key(row: LedgerRow, meter: Meter) -> LineKey:
     return LineKey(
         hour_utc=row.hour_utc,
         job_id=row.job_id,
@@ -211,6 +232,7 @@ def _line_key(row: LedgerRow) -> LineKey:
         device=row.device,
         accelerator=row.accelerator,
         spot=row.spot,
+        meter=meter,
     )
 
 
@@ -226,6 +248,7 @@ class HourlyPrices:
     def __init__(self, books: Mapping[str, PriceBook]) -> None:
         self._books = books
         self._known: dict[tuple[object, ...], Micro] = {}
+        self._prices: dict[tuple[str, Lane], Price] = {}
 
     def hourly_micro(self, use: PricedUse) -> Micro:
         """Raises PriceMissing."""
@@ -238,7 +261,39 @@ class HourlyPrices:
 
     def price(self, job: PricedJob) -> Price:
         """The prices of a job. Raises PriceMissing."""
-        return lane_price(book_of(self._books, job.price_version, job.lane), job.lane)
+        key = (job.price_version, job.lane)
+        known = self._prices.get(key)
+        if known is None:
+            known = lane_price(book_of(self._books, *key), job.lane)
+            self._prices[key] = known
+        return known
+
+
+class JobCosts:
+    """Sums of jobs while their lines are made, or what all their lines are."""
+
+    def __init__(self, prices: HourlyPrices) -> None:
+        self._prices = prices
+        self._times, self._tokens = Counter[PricedJob](), Counter[PricedJob]()
+
+    def add_time(self, use: PricedUse, gpu_ms: GpuMs) -> Micro:
+        """What more time adds to its job's cost, rounded. Raises PriceMissing."""
+        before, time = self._times[use.job], gpu_ms * self._prices.hourly_micro(use)
+        self._times[use.job] = before + time
+        return line_micro(before, time)
+
+    def add_tokens(self, job: PricedJob, tokens: Tokens) -> Micro:
+        """What more trained tokens add to their job's cost, rounded. Raises PriceMissing."""
+        price, before = self._prices.price(job).token_micro_per_million, self._tokens[job]
+        self._tokens[job] = before + tokens
+        return tokens_micro(before + tokens, price) - tokens_micro(before, price)
+
+    def costs(self) -> Mapping[PricedJob, Micro]:
+        """What each job costs. Raises PriceMissing."""
+        return {
+            job: job_cost(self._times[job], self._tokens[job], self._prices.price(job))
+            for job in self._times | self._tokens
+        }
 
 
 @lru_cache(maxsize=1_000)
@@ -248,6 +303,8 @@ def _starts_at(hour_utc: int) -> str:
 
 def _description(key: LineKey, *, late: bool) -> str:
     work = f"{WORK_OF_ROLE[key.role]}{words_of(key.accelerator, spot=key.spot)}"
+    if key.meter == "tokens":
+        work = TRAINED_TOKENS
     if key.is_credit:
         work = f"credit for {work}: {CREDIT_OF_CAUSE.get(key.cause, key.cause)}"
     return f"{work}, late for {period_of(key.hour_utc * HOUR_MS).name}" if late else work

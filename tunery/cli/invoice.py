@@ -38,6 +38,8 @@ CSV_COLUMNS = (
     "gpu_ms",
     "overage_gpu_ms",
     "gpu_hour_price",
+    "tokens",
+    "million_tokens_price",
     "amount",
     "currency",
 )
@@ -278,10 +280,19 @@ def _cells(line: Line, *, overage: bool) -> Iterator[str]:
     else:
         hour = f"{_api.hour(line['hour_start'])} UTC"
         yield f"{line['job_id']}\n  {line['description']}, {line['lane']}, {hour}"
-    yield _api.gpu_time(line["gpu_ms"], blank=line["job_id"] is None)
+    per_million, hourly = line["token_micro_per_million"], line["gpu_hour_micro"]
+    is_of_tokens = per_million is not None
+    yield (
+        f"{line['tokens']:,} tokens"
+        if is_of_tokens
+        else _api.gpu_time(line["gpu_ms"], blank=line["job_id"] is None)
+    )
     if overage:
         yield _api.gpu_time(line["overage_gpu_ms"], blank=True)
-    yield "" if line["gpu_hour_micro"] is None else in_units(line["gpu_hour_micro"])
+    if is_of_tokens:
+        yield f"{in_units(per_million)} a million"
+    else:
+        yield "" if hourly is None else in_units(hourly)
     yield _amount(line["amount_micro"])
 
 
@@ -307,12 +318,14 @@ def _write_csv(tenant: str, invoices: Iterable[Invoice]) -> None:
     for invoice in invoices:
         for line in invoice["lines"]:
             hour, hourly = line["hour_start"], line["gpu_hour_micro"]
+            per_million = line["token_micro_per_million"]
             cells = {
                 **line,
                 "tenant": tenant,
                 "period": invoice["period"],
                 "starts_at": "" if hour is None else _api.hour(hour),
                 "gpu_hour_price": "" if hourly is None else _amount(hourly),
+                "million_tokens_price": "" if per_million is None else _amount(per_million),
                 "amount": _amount(line["amount_micro"]),
             }
             writer.writerow({name: safe_cell(value) for name, value in cells.items()})

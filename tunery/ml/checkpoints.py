@@ -158,11 +158,19 @@ def prepare(out_dir: Path) -> None:
     remove_partials(out_dir)
 
 
+def differences(mine: dict[str, str], theirs: dict[str, str]) -> tuple[tuple[str, str, str], ...]:
+    """What differs in two fingerprints: name, their value, mine; empty where there is none."""
+    return tuple(
+        (name, theirs.get(name, ""), mine.get(name, ""))
+        for name in sorted(mine.keys() | theirs.keys())
+        if mine.get(name, "") != theirs.get(name, "")
+    )
+
+
 def first_difference(mine: dict[str, str], theirs: dict[str, str]) -> str | None:
     """Describe the first difference of two fingerprints."""
-    for name in sorted(mine.keys() | theirs.keys()):
-        if mine.get(name) != theirs.get(name):
-            return f"{name} was {theirs.get(name)}, is {mine.get(name)}"
+    for name, before, now in differences(mine, theirs)[:1]:
+        return f"{name} was {before or None}, is {now or None}"
     return None
 
 

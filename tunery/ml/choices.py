@@ -8,6 +8,7 @@ items × choices passes, with the same numbers.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from msgspec import Struct
 from torch import Tensor
 
 from tunery.work.exits import WorkError
+from tunery.work.scores import NO_CHOICE
 
 ROW_TOKENS = 512
 ITEM_TOKENS_MAX = 2_048
@@ -90,6 +92,7 @@ def pick(
 ) -> list[int]:
     """For each item the choice with the greatest log-likelihood per byte.
 
+    An item whose likelihoods are not all finite has `NO_CHOICE`: a comparison with NaN picks any.
     `between` is called with the number of items done after every row.
     """
     picked = [0] * len(trees)
@@ -98,7 +101,8 @@ def pick(
         scores = _score(model, [trees[index] for index in group])
         for index, values in zip(group, scores, strict=True):
             per_byte = [v / b for v, b in zip(values, trees[index].choice_bytes, strict=True)]
-            picked[index] = per_byte.index(max(per_byte))
+            usable = all(map(isfinite, per_byte))
+            picked[index] = per_byte.index(max(per_byte)) if usable else NO_CHOICE
         done += len(group)
         between(done)
     return picked

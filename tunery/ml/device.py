@@ -10,7 +10,10 @@ from tunery.work.spec import Precision
 
 CPUINFO = Path("/proc/cpuinfo")
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
-LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate")
+LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "numpy", "safetensors")
+ISA_LIMITS = ("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")  # how libraries are held back
+# Rises with what a training computes: 2, gradients are added and clipped in fp32.
+ARITHMETIC_VERSION = 2
 
 
 def pick_device() -> torch.device:
@@ -62,8 +65,30 @@ def make_deterministic(threads: int | None) -> int:
     return count
 
 
-def environment(device: torch.device, threads: int) -> dict[str, str]:
-    """Facts that must be equal for a resume to be equal to the bit."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+def environment(device: torch.device, threads: int, micro_batch: int) -> dict[str, str]:
+    """Facts that must be equal for a resume to be equal to the bit.
+
+    micro_batch: packed rows of one; sums of other parts differ in their last bits
+    """
     versions = {library: importlib.metadata.version(library) for library in LIBRARIES}
-    return {"device": name, "threads": str(threads), **versions}
+    return {
+        "device": "cpu",
+        "threads": str(threads),
+        "micro_batch": str(micro_batch),
+        "arithmetic": str(ARITHMETIC_VERSION),
+        # kernels are chosen by it: other instructions round elsewhere
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "instructions_max": " ".join(os.environ.get(name, "") for name in ISA_LIMITS).strip(),
+        **versions,
+        **(_cuda(device) if device.type == "cuda" else {}),
+    }
+
+
+def _cuda(device: torch.device) -> dict[str, str]:
+    """The accelerator, and what chooses its kernels."""
+    return {
+        "device": torch.cuda.get_device_name(device),
+        "compute_capability": ".".join(map(str, torch.cuda.get_device_capability(device))),
+        "cuda": str(torch.version.cuda),
+        "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]  # torch
+    }

@@ -39,12 +39,15 @@ class LossWindow:
 
 
 def check_finite(value: float, *, what: str, step: int, learning_rate: float) -> None:
-    """Raises `WorkError("divergence")` when a loss or gradient norm is NaN or infinite."""
+    """Raises `WorkError("divergence")` when a loss or a gradient norm is NaN or infinite.
+
+    step: in or after which it was computed
+    """
     if isfinite(value):
         return
     raise WorkError(
         "divergence",
-        f"{what} is {value} at step {step + 1} (learning rate {learning_rate:g})",
+        f"{what} is {value} at step {step} (learning rate {learning_rate:g})",
         f"Lower learning_rate to {learning_rate / 3:.1g} or raise warmup; look for rows with "
         "broken text. The last checkpoint is from before this step.",
     )

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 import torch
+from msgspec.structs import replace
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
@@ -63,7 +64,7 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
         valid=valid,
         plan=_plan(rows, hyper),
         fingerprint=fingerprint,
-        environment=device.environment(torch_device, threads),
+        environment=device.environment(torch_device, threads, hyper.batch_size),
         events=events,
         must_stop=must_stop,
     )
@@ -73,7 +74,8 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
     if must_stop():
         events.emit(Preempted(step=loaded[1].step if loaded else 0))
         return ExitCode.PREEMPTED
-    # 4. Train.
+    # 4. Take one step on the longest rows and undo it; train.
+    trainer.try_longest_rows()
     events.emit(_started(run, loaded, skipped, packing))
     trainer.train(resume_from_checkpoint=loaded[0].dir if loaded else None)
     # 5. Write the adapter, or exit because it was asked to stop.
@@ -126,11 +128,15 @@ def _plan(rows: PackedRows, hyper: Hyper) -> StepPlan:
 
 
 def _fingerprint(spec: TrainSpec, hyper: Hyper, precision: str) -> dict[str, str]:
-    """Everything that must be equal for two attempts to belong to the same run."""
+    """Everything that must be equal for two attempts to belong to the same run.
+
+    How a step is divided into micro-batches is no part of it: that follows the memory.
+    """
+    whole = replace(hyper, batch_size=hyper.batch_size * hyper.accumulation, accumulation=1)
     return {
         "base": spec.base_sha256,
         "data": " ".join(file_sha256(Path(path)) for path in spec.train_shards),
-        "hyper": msgspec.json.encode(hyper, order="sorted").decode(),
+        "hyper": msgspec.json.encode(whole, order="sorted").decode(),
         "order": str(ORDER_VERSION),
         "precision": precision,
     }
@@ -187,9 +193,9 @@ def _check_packing(model: Any, rows: PackedRows, torch_device: torch.device) -> 
 def _started(
     run: TrainingRun, loaded: Loaded | None, skipped: tuple[SkippedCandidate, ...], packing: float
 ) -> Started:
-    changed = None
+    changes: tuple[tuple[str, str, str], ...] = ()
     if loaded is not None:
-        changed = checkpoints.first_difference(run.environment, loaded[1].environment)
+        changes = checkpoints.differences(run.environment, loaded[1].environment)
     return Started(
         resumed_from_step=loaded[1].step if loaded else 0,
         loaded_manifest=loaded[0].manifest_sha256 if loaded else None,
@@ -200,7 +206,7 @@ def _started(
         hyper=run.hyper,
         precision=run.fingerprint["precision"],
         environment=run.environment,
-        environment_changed=changed,
+        environment_changes=changes,
         rows=len(run.rows),
         labels=run.rows.n_labels,
         packing_difference_nats=packing,

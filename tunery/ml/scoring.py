@@ -3,9 +3,9 @@
 The adapter is switched on and off, never merged: merging and unmerging changes the base's numbers.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from math import exp
+from math import exp, isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from tunery.runtime.blobs.files import file_sha256
 from tunery.work.codec import encode_scores
 from tunery.work.events import Preempted, ScoringFinished, ScoringProgressed, ScoringStarted
 from tunery.work.exits import ExitCode, WorkError
-from tunery.work.scores import HoldoutScores, ItemScore, PromptAnswers, Scores
+from tunery.work.scores import NO_CHOICE, HoldoutScores, ItemScore, PromptAnswers, Scores
 from tunery.work.spec import ScoreSpec
 
 PERPLEXITY_LOSS_MAX: Final = 700.0  # exp() of more is infinite
@@ -72,13 +72,16 @@ def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -
     prompts = spec.prompts or ()
     events.emit(ScoringStarted(items=len(items), prompts=len(prompts)))
     try:
+        item_scores = _items(model, tokenizer, items, progress)
+        holdout, losses = _holdout(model, tokenizer, spec, progress)
         scores = Scores(
             base_sha256=spec.base_sha256,
             adapter_sha256=file_sha256(Path(spec.adapter_dir) / WEIGHTS),
             precision=str(next(model.parameters()).dtype).removeprefix("torch."),
-            items=_items(model, tokenizer, items, progress),
-            holdout=_holdout(model, tokenizer, spec, progress),
+            items=item_scores,
+            holdout=holdout,
             answers=_answers(model, tokenizer, prompts, spec.new_tokens_max, progress),
+            not_finite=_not_finite(item_scores, losses),
         )
     except StopRequested:
         events.emit(Preempted())
@@ -143,7 +146,23 @@ def _items(
     )
 
 
-def _holdout(model: Any, tokenizer: Any, spec: ScoreSpec, progress: StageProgress) -> HoldoutScores:
+def _not_finite(items: Sequence[ItemScore], losses: Mapping[str, float | None]) -> tuple[str, ...]:
+    """The sides of which a likelihood or a loss is NaN or infinite."""
+    chosen = {
+        "base": [item.base_choice for item in items],
+        "adapter": [item.adapter_choice for item in items],
+    }
+    return tuple(
+        name
+        for name in SIDES
+        if NO_CHOICE in chosen[name] or (losses[name] is not None and _finite(losses[name]) is None)
+    )
+
+
+def _holdout(
+    model: Any, tokenizer: Any, spec: ScoreSpec, progress: StageProgress
+) -> tuple[HoldoutScores, Mapping[str, float | None]]:
+    """Scores on the validation split, and both losses as they were computed."""
     rows = _valid_shards(spec, model)
     references = _valid_rows(spec)
     torch_device = next(model.parameters()).device
@@ -166,17 +185,23 @@ def _holdout(model: Any, tokenizer: Any, spec: ScoreSpec, progress: StageProgres
         exact[name] = sum(
             text == row.reference.strip() for text, row in zip(texts, references, strict=True)
         )
-    return HoldoutScores(
+    base_loss, adapter_loss = _finite(losses["base"]), _finite(losses["adapter"])
+    scores = HoldoutScores(
         rows=0 if rows is None else rows.n_sequences,
         tokens=0 if rows is None else rows.n_labels,
-        base_loss=losses["base"],
-        adapter_loss=losses["adapter"],
-        base_perplexity=_perplexity(losses["base"]),
-        adapter_perplexity=_perplexity(losses["adapter"]),
+        base_loss=base_loss,
+        adapter_loss=adapter_loss,
+        base_perplexity=_perplexity(base_loss),
+        adapter_perplexity=_perplexity(adapter_loss),
         generated=len(references),
         base_exact=exact["base"],
         adapter_exact=exact["adapter"],
     )
+    return scores, losses
+
+
+def _finite(loss: float | None) -> float | None:
+    return loss if loss is not None and isfinite(loss) else None
 
 
 def _perplexity(loss: float | None) -> float | None:

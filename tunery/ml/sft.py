@@ -7,6 +7,7 @@ What is overridden, and why (trl and transformers are pinned, each override is c
 * loss: on a CPU TRL's fused head is slower than the plain head on labelled tokens alone.
 * checkpoints: the trainer's own are written in place, unverified, with pickles in them.
 * learning rate: the library's warm-up spends the first step at a rate of zero; ours does not.
+* gradients: those of micro-batches are added and clipped in fp32, whatever the weights are in.
 * non-finite numbers: the trainer logs a NaN loss as 0.0 and trains on; ours stops.
 """
 
@@ -129,6 +130,24 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         self.loss_is_scaled_for_ga = True
         self.remove_callback(PrinterCallback)
 
+    def try_longest_rows(self) -> None:
+        """One step on the micro-batch that needs most memory, undone, before anything is billed.
+
+        Raises what running out of memory raises.
+        """
+        rows, at_once = self.run.rows, self.run.hyper.batch_size
+        by_length = sorted(range(len(rows)), key=lambda row: (-rows.row_tokens[row], row))
+        batch = {
+            name: value.to(self.args.device)
+            for name, value in rows.batch(by_length[:at_once]).items()
+        }
+        cuda = [self.args.device] if self.args.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cuda):
+            self.model.train()
+            self.compute_loss(self.model, batch).backward()
+            self.adamw.rehearse()
+        self._metrics["train"].clear()
+
     # --- data and loss
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochOrder:
         return EpochOrder(self.run.hyper.seed, len(self.run.rows))
@@ -156,13 +175,15 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         return loss
 
     def _clip_grad_norm(self, model: Any) -> Tensor:
-        norm: Tensor = super()._clip_grad_norm(model)
+        norm = self.adamw.clip(self.run.hyper.grad_norm_max)
         self._check_finite(float(norm), "the gradient norm")
         return norm
 
-    def _check_finite(self, value: float, what: str) -> None:
+    def _check_finite(self, value: float, what: str, step: int | None = None) -> None:
+        """`step`: after which it was computed; None: in the one that is not finished."""
         rate = self._get_learning_rate()
-        check_finite(value, what=what, step=self.state.global_step, learning_rate=rate)
+        step = self.state.global_step + 1 if step is None else step
+        check_finite(value, what=what, step=step, learning_rate=rate)
 
     # --- events
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -199,6 +220,8 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         if run.valid is None:
             return {}
         loss = mean_loss(self.model, run.valid, rows_max=VALID_ROWS_MAX, device=self.args.device)
+        if loss is not None:
+            self._check_finite(loss, "the loss on validation rows", self.state.global_step)
         run.events.emit(Evaluated(step=self.state.global_step, valid_loss=loss))
         return {} if loss is None else {"eval_loss": loss}
 

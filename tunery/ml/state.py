@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ class AdapterAdamW(torch.optim.AdamW):
     """AdamW that keeps an fp32 master copy of every weight that is narrower.
 
     An update of 1e-4 on a weight of 1e-2 is close to the resolution of bf16: added to the weight
-    itself most updates would be lost.
+    itself most updates would be lost. So would gradients of micro-batches that are added in bf16:
+    each goes to its master when it is computed, and is added and clipped there.
     """
 
     def __init__(
@@ -35,15 +37,38 @@ class AdapterAdamW(torch.optim.AdamW):
         self.live = dict(weights)
         self.masters = {name: _master(weight) for name, weight in self.live.items()}
         super().__init__(list(self.masters.values()), lr=rate, weight_decay=weight_decay)
+        for name, live in self.live.items():
+            if self.masters[name] is not live:
+                hook = partial(_hand_over, self.masters[name])
+                live.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]  # torch
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # no closure, no loss
         for name, live in self.live.items():
-            master = self.masters[name]
-            if master is not live:
-                master.grad = None if live.grad is None else live.grad.float()
+            if self.masters[name] is not live:
+                _hand_over(self.masters[name], live)
         super().step()
+        self.drop_gradients()
         self.publish()
+
+    def clip(self, norm_max: float) -> Tensor:
+        """Scale the gradients down to a norm; the norm that they had."""
+        return torch.nn.utils.clip_grad_norm_(list(self.masters.values()), norm_max)
+
+    @torch.no_grad()
+    def rehearse(self) -> None:
+        """Take a step and undo it: it needs the memory that every later one needs."""
+        before = [master.clone() for master in self.masters.values()]
+        self.step()
+        for master, kept in zip(self.masters.values(), before, strict=True):
+            master.copy_(kept)
+        self.state.clear()
+        self.publish()
+
+    def drop_gradients(self) -> None:
+        """Forget all gradients."""
+        for master in self.masters.values():
+            master.grad = None
 
     @torch.no_grad()
     def publish(self) -> None:
@@ -87,6 +112,16 @@ def _master(weight: Parameter) -> Tensor:
     if weight.dtype == torch.float32:
         return weight
     return weight.detach().float().clone().requires_grad_()
+
+
+@torch.no_grad()
+def _hand_over(master: Tensor, live: Tensor) -> None:
+    """Add the gradient of a weight to its master's, where the sum of micro-batches is kept."""
+    if live.grad is None:
+        return
+    wide = live.grad.float()
+    master.grad = wide if master.grad is None else master.grad.add_(wide)
+    live.grad = None
 
 
 def trainable(model: Any) -> dict[str, Parameter]:

@@ -20,6 +20,7 @@ WARMUP_PPM: Final = 50_000
 WEIGHT_DECAY_PPM: Final = 0
 MAX_LENGTH: Final[Mapping[Device, int]] = {"cpu": 512, "cuda": 2048}
 MAX_LENGTH_TOP: Final[Mapping[Device, int]] = {"cpu": 2048, "cuda": 8192}
+THREADS: Final[Mapping[Device, int]] = {"cpu": 2, "cuda": 4}  # of a slot; `time` counts two cores
 EPOCHS: Final = 3
 EPOCHS_MAX: Final = 10
 STEPS_MIN: Final = 100  # fewer optimizer steps than this teach an adapter little
@@ -51,6 +52,7 @@ RANGES: Final[Mapping[str, tuple[Number, Number]]] = {
     "checkpoint_every_steps": (1, 10_000),
     "checkpoint_every_ms": (1_000, 600_000),
     "keep_checkpoints": (1, 20),
+    "threads": (1, 64),
 }
 WHOLE: Final = frozenset(RANGES) - {
     "learning_rate_multiplier",
@@ -134,6 +136,7 @@ def resolve(
         checkpoint_every_steps=_whole(requested, "checkpoint_every_steps", 20),
         checkpoint_every_ms=_whole(requested, "checkpoint_every_ms", 600_000),
         keep_checkpoints=_whole(requested, "keep_checkpoints", 3),
+        threads=_whole(requested, "threads", THREADS[device]),
     )
     auto = (n for n in ("n_epochs", "batch_size", "learning_rate", "rank", "alpha", "max_length"))
     named = set(requested)

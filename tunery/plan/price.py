@@ -16,7 +16,7 @@ from schemas.billing import PriceBook, Rate
 from schemas.pool import LeaseRef, Role, UsageCredited, UsageSliced
 from schemas.submission import Price
 from schemas.training import DEVICES, Device, LeaseHardware
-from schemas.units import HOUR_MS, PPM, Micro, MicroGpuMs, divide_half_even, divide_up
+from schemas.units import HOUR_MS, PPM, Micro, MicroGpuMs, Tokens, divide_half_even, divide_up
 
 PRICES_DIR: Final = Path(str(files("tunery.plan"))) / "prices"
 SUFFIX: Final = ".json"
@@ -104,7 +104,7 @@ def load_price_books(contents: Mapping[str, bytes]) -> Mapping[str, PriceBook]:
     return books
 
 
-def price_micro(price: Price, time: MicroGpuMs, tokens: int) -> Micro:
+def price_micro(price: Price, time: MicroGpuMs, tokens: Tokens) -> Micro:
     """Expected cost, rounded up: an estimate never promises less than the invoice will say."""
     return divide_up(time, HOUR_MS) + divide_up(tokens * price.token_micro_per_million, PPM)
 
@@ -126,6 +126,14 @@ def line_micro(before: MicroGpuMs, time: MicroGpuMs) -> Micro:
     return usage_micro(before + time) - usage_micro(before)
 
 
-def job_cost(time: MicroGpuMs, tokens: int, price: Price) -> Micro:
-    """What a job costs that was billed this time (use less credits): the sum of its lines."""
-    return usage_micro(time) + price_micro(price, 0, tokens)
+def tokens_micro(tokens: Tokens, token_micro_per_million: Micro) -> Micro:
+    """What all trained tokens of a job cost, rounded half to even: never more than `price_micro`.
+
+    Lines of tokens are differences of it, as those of time are of `usage_micro`.
+    """
+    return divide_half_even(tokens * token_micro_per_million, PPM)
+
+
+def job_cost(time: MicroGpuMs, tokens: Tokens, price: Price) -> Micro:
+    """What a job costs that was billed so much (use less credits): the sum of its lines."""
+    return usage_micro(time) + tokens_micro(tokens, price.token_micro_per_million)

@@ -46,7 +46,7 @@ class Started(WorkEvent, frozen=True, kw_only=True, tag="started"):
     tokens: trained before this attempt
     precision: of the weights, "bf16" or "fp32"
     environment: facts that must be equal for a resume to be equal to the bit
-    environment_changed: the first of them that differs from the checkpoint's, in words
+    environment_changes: those that differ from the checkpoint's: (name, value then, value now)
     rows, labels: packed rows, and tokens in them that carry loss
     packing_difference_nats: mean loss difference per token, documents packed against alone
     """
@@ -60,7 +60,7 @@ class Started(WorkEvent, frozen=True, kw_only=True, tag="started"):
     hyper: Hyper
     precision: str
     environment: dict[str, str]
-    environment_changed: str | None
+    environment_changes: tuple[tuple[str, str, str], ...] = ()
     rows: int
     labels: int
     packing_difference_nats: float

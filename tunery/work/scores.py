@@ -1,13 +1,18 @@
 """The results file of a scoring process: base and adapter on the same inputs, item by item."""
 
+from typing import Final
+
 from msgspec import Struct
+
+NO_CHOICE: Final = -1
 
 
 class ItemScore(Struct, frozen=True, kw_only=True):
     """One multiple-choice item.
 
     base, adapter: whether that side chose the right answer
-    base_choice, adapter_choice: the number of the answer it chose
+    base_choice, adapter_choice: the number of the answer it chose; `NO_CHOICE` where its scores
+        were not finite
     """
 
     id: str
@@ -22,7 +27,7 @@ class HoldoutScores(Struct, frozen=True, kw_only=True):
     """The tenant's validation split.
 
     rows, tokens: documents and labels that the losses are of
-    base_loss, adapter_loss: nats per label; null without validation rows
+    base_loss, adapter_loss: nats per label; null without validation rows, or not finite
     base_perplexity, adapter_perplexity: e to the loss
     generated: rows that both sides answered
     base_exact, adapter_exact: answers equal to the reference
@@ -48,7 +53,11 @@ class PromptAnswers(Struct, frozen=True, kw_only=True):
 
 
 class Scores(Struct, frozen=True, kw_only=True):
-    """All scores of one evaluation. `precision`: torch's name of the weights' type."""
+    """All scores of one evaluation.
+
+    precision: torch's name of the weights' type
+    not_finite: sides ("base", "adapter") of which a score was NaN or infinite
+    """
 
     base_sha256: str
     adapter_sha256: str
@@ -56,3 +65,4 @@ class Scores(Struct, frozen=True, kw_only=True):
     items: tuple[ItemScore, ...]
     holdout: HoldoutScores
     answers: tuple[PromptAnswers, ...]
+    not_finite: tuple[str, ...] = ()

@@ -61,7 +61,8 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Convert the integers of the log (millionths, billionths) to floats."""
         return cls(
             n_epochs=hyper.n_epochs,
-            batch_size=hyper.batch_size,
+            batch_size=hyper.batch_size // hyper.accumulation,
+            accumulation=hyper.accumulation,
             learning_rate=hyper.learning_rate_ppb / PPB,
             rank=hyper.rank,
             alpha=hyper.alpha,

@@ -25,7 +25,7 @@ from tunery.runtime.store.abstract import Store
 LEDGER: Final = "ledger"  # the projection
 ROWS = """
 SELECT kind, job_id, role, lane, price_version, hour_utc, used_gpu_ms, gpu_ms, cause,
-    device, accelerator, spot,
+    device, accelerator, spot, tokens,
     journal_partition, incarnation, journal_offset
 FROM ledger WHERE tenant = $1 AND hour_utc < $2
 ORDER BY hour_utc, job_id, journal_partition, incarnation, journal_offset, lease, kind, cause

@@ -1,8 +1,10 @@
 """Reads what is on one bill from the ledger: its own month and what came late, not the history."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from schemas.units import GpuMs
 from tunery.billing.lines import BilledUsage, LedgerRow, PricedJob, PricedUse
 from tunery.billing.periods import BillShare, Cut
 
@@ -10,7 +12,8 @@ from tunery.billing.periods import BillShare, Cut
 # bound by an index: `{in_cut}` and `{late}` compare the row's position in the journal.
 BILLED = """
 SELECT hour_utc, kind, role, cause, job_id, lane, price_version, device, accelerator, spot,
-    sum(used_gpu_ms)::bigint AS used_gpu_ms, sum(gpu_ms)::bigint AS gpu_ms
+    sum(used_gpu_ms)::bigint AS used_gpu_ms, sum(gpu_ms)::bigint AS gpu_ms,
+    sum(tokens)::bigint AS tokens
 FROM (
     SELECT * FROM ledger WHERE tenant = $1 AND hour_utc >= $2 AND hour_utc < $3 AND {in_cut}
     {late}
@@ -23,7 +26,8 @@ SELECT * FROM ledger
 WHERE tenant = $1 AND journal_partition = {partition} AND hour_utc < $2 AND {late} AND {in_cut}
 """
 BEFORE = """
-SELECT job_id, lane, price_version, role, device, accelerator, spot, sum(gpu_ms)::bigint
+SELECT job_id, lane, price_version, role, device, accelerator, spot,
+    sum(gpu_ms)::bigint, sum(tokens)::bigint
 FROM ledger WHERE tenant = $1 AND job_id = ANY($2) AND hour_utc < $3 AND {earlier}
 GROUP BY job_id, lane, price_version, role, device, accelerator, spot
 """
@@ -59,12 +63,12 @@ async def read_usage(connection: QueryConnection, tenant: str, share: BillShare)
     if share.late is not None:
         earlier = _compare(share.late, "<", arguments)
     before = await connection.fetch(BEFORE.format(earlier=earlier), *arguments.values)
-    uses = (
-        (PricedUse(PricedJob(*job), *rest), gpu_ms)
-        for *use, gpu_ms in before
-        for job, rest in ((use[:3], use[3:]),)
-    )
-    return BilledUsage(rows=tuple(rows), before=dict(uses))
+    times, trained = dict[PricedUse, GpuMs](), Counter[PricedJob]()
+    for *use, gpu_ms, tokens in before:
+        job = PricedJob(*use[:3])
+        times[PricedUse(job, *use[3:])] = gpu_ms
+        trained[job] += tokens
+    return BilledUsage(rows=tuple(rows), before=times, tokens_before=trained)
 
 
 class _Arguments:

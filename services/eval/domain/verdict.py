@@ -1,6 +1,8 @@
 """The gate: a pure function of paired scores.
 
-Three outcomes, because "not shown to be worse" and "shown not to be worse" differ:
+Scores that are not finite block, whatever the others say: there is nothing to compare.
+
+Otherwise three outcomes, because "not shown to be worse" and "shown not to be worse" differ:
 * block: the drop is larger than allowed, and an exact one-sided McNemar test rules out chance;
 * pass: the upper confidence bound of the drop is within what is allowed;
 * inconclusive: the items cannot tell.
@@ -24,7 +26,10 @@ ITEMS_MIN = 200
 def summarise(scores: Scores, drop_max_ppm: int | None = None) -> ScoreSummary:
     """Verdict and figures of one evaluation. `drop_max_ppm`: None for DROP_MAX_PPM."""
     items, holdout = scores.items, scores.holdout
-    verdict, reasons = judge(items, DROP_MAX_PPM if drop_max_ppm is None else drop_max_ppm)
+    if scores.not_finite:
+        verdict, reasons = _block_not_finite(scores.not_finite)
+    else:
+        verdict, reasons = judge(items, DROP_MAX_PPM if drop_max_ppm is None else drop_max_ppm)
     if verdict == "pass" and _overfitted(scores):
         reasons += (judging("validation_loss_rose"),)
     return ScoreSummary(
@@ -61,6 +66,10 @@ def judge(
         return "pass", (judging("drop_excluded", change_ppm=change_ppm, items=n, p_ppm=p_ppm),)
     undecided = judging("drop_undecided", change_ppm=change_ppm, items=n, p_ppm=p_ppm)
     return "inconclusive", (undecided,)
+
+
+def _block_not_finite(sides: tuple[str, ...]) -> tuple[Verdict, tuple[Reason, ...]]:
+    return "block", (judging("scores_not_finite", sides=", ".join(sides)),)
 
 
 def discordant(items: tuple[ItemScore, ...]) -> tuple[int, int]:

@@ -23,6 +23,7 @@ PLAIN: Final[Mapping[str, str]] = {
     "price": "SkuPriceId",
     "used_gpu_ms": "x_UsedGpuMilliseconds",
     "gpu_ms": "x_GpuMilliseconds",
+    "tokens": "x_Tokens",
     "amount": "BilledCost",
     "currency": "BillingCurrency",
     "description": "ChargeDescription",

@@ -46,7 +46,8 @@ def usage_events(
         usage = HourlyUse(
             hour_utc=batch.hour_utc,
             kind="credit" if batch.kind == "credit" else "usage",
-            gpu_ms=sum(row.columns["x_GpuMilliseconds"] for row in rows),
+            gpu_ms=sum(row.columns["x_GpuMilliseconds"] or 0 for row in rows),
+            tokens=sum(row.columns["x_Tokens"] or 0 for row in rows),
         )
         event = WebhookEvent(
             event_id=EVENT + derived_id(SOURCE, *map(str, source), *map(str, batch)),

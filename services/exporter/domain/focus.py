@@ -1,29 +1,37 @@
-"""Use and credits as charges of FOCUS 1.2 (https://focus.finops.org), one for each event.
+"""Use and credits as charges of FOCUS 1.2 (https://focus.finops.org), one for each event and unit.
 
 Quantities and amounts are Decimals with twelve places. Tunery's own columns begin with x_.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Context, Decimal
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
 from schemas.envelope import Header
-from schemas.pool import UsageCredited, UsageSliced
+from schemas.pool import LeaseRef, UsageCredited, UsageSliced
+from schemas.submission import Price
 from schemas.topics import STREAMS
 from schemas.training import LeaseHardware
-from schemas.units import HOUR_MS, GpuMs, Micro, Ms
+from schemas.units import HOUR_MS, PPM, Micro, Ms
 from services.exporter.domain.accounts import AccountFacts
-from tunery.billing.lines import CREDIT_OF_CAUSE, WORK_OF_ROLE, book_of, words_of
+from tunery.billing.lines import (
+    CREDIT_OF_CAUSE,
+    TRAINED_TOKENS,
+    WORK_OF_ROLE,
+    book_of,
+    words_of,
+)
 from tunery.billing.periods import Period
 from tunery.plan.price import billed_lease, hourly_micro, lane_price
 
 EXACT: Final = Context(prec=60, rounding=ROUND_HALF_EVEN)
 TWELFTH_DECIMAL: Final = Decimal("0.000000000001")
 MICRO: Final = 1_000_000
-UNIT: Final = "GPU-Hours"
+HOURS: Final = "GPU-Hours"
+TOKENS: Final = "Tokens"
 SERVICE: Final = "Fine-tuning"
 CORRECTION: Final = "Correction"  # of a month whose invoice was issued before
 #: column → its type: text, time, decimal or whole number; in the order of the files
@@ -48,6 +56,7 @@ COLUMNS: Final[Mapping[str, type]] = {
     **dict.fromkeys(("x_Attempt", "x_JournalPartition", "x_Incarnation", "x_JournalOffset"), int),
     **dict.fromkeys(("x_Role", "x_Lane", "x_Cause", "x_Topic"), str),
     **dict.fromkeys(("x_Device", "x_Accelerator", "x_Spot"), str),
+    "x_Tokens": int,
 }
 
 
@@ -69,49 +78,100 @@ class BillingContext(Struct, frozen=True, kw_only=True):
     provider: str
 
 
-def charge_of(
+class MeteredUse(NamedTuple):
+    """What of an event is charged by one unit.
+
+    billed: in whole GPU-milliseconds or tokens; below zero for a credit.
+    micro: of the price, for `per` of them.
+    unit_of: how many of them are one `unit`.
+    work, sku, meter: in words.
+    own: columns of this meter alone.
+    """
+
+    billed: int
+    micro: Micro
+    per: int
+    unit: str
+    unit_of: int
+    work: str
+    sku: str
+    meter: str
+    own: Mapping[str, Any]
+
+
+def charges_of_use(
     header: Header, event: UsageSliced | UsageCredited, accounts: AccountFacts, provider: str
-) -> ExportedCharge:
-    """The charge of an event of the pool. Raises PriceMissing, MonthOpen."""
+) -> Iterator[ExportedCharge]:
+    """The charges of an event of the pool: of its time, and of its trained tokens if they have a
+    price. Raises PriceMissing, MonthOpen.
+    """
     lease = billed_lease(event)
+    price = lane_price(book_of(accounts.books, lease.price_version, lease.lane), lease.lane)
+    month = accounts.billed_month(header, lease.tenant, event.hour_utc)
+    context = BillingContext(
+        tenant=lease.tenant, month=month, currency=price.currency, provider=provider
+    )
+    for use in _metered(event, lease, price):
+        yield make_charge(header, context, cost_of(use), _columns(event, lease, month, use))
+
+
+def _metered(
+    event: UsageSliced | UsageCredited, lease: LeaseRef, price: Price
+) -> Iterator[MeteredUse]:
+    if isinstance(event, UsageSliced):
+        used, billed, tokens = event.used_gpu_ms, event.billable_gpu_ms, event.tokens
+    else:
+        used, billed, tokens = 0, -event.lost_gpu_ms, -event.lost_tokens
+    hardware = lease.hardware or LeaseHardware()
+    if used or billed or not tokens:
+        hourly = hourly_micro(price, lease.role, hardware)
+        sku = f"{lease.lane}/{lease.role}/{hardware.accelerator or hardware.device}"
+        work = WORK_OF_ROLE[lease.role] + words_of(hardware.accelerator, spot=hardware.spot)
+        sku += "/spot" if hardware.spot else ""
+        own = {
+            "x_GpuMilliseconds": billed,
+            "x_UsedGpuMilliseconds": used,
+            "x_GpuHourMicro": hourly,
+        }
+        yield MeteredUse(
+            billed, hourly, HOUR_MS, HOURS, HOUR_MS, work, f"gpu-hour/{sku}", "GPU time", own
+        )
+    if tokens and price.token_micro_per_million:
+        per_million = price.token_micro_per_million
+        sku, own = f"token/{lease.lane}", {"x_Tokens": tokens}
+        yield MeteredUse(
+            tokens, per_million, PPM, TOKENS, 1, TRAINED_TOKENS, sku, "Trained tokens", own
+        )
+
+
+def _columns(
+    event: UsageSliced | UsageCredited, lease: LeaseRef, month: Period, use: MeteredUse
+) -> dict[str, Any]:
     hardware = lease.hardware or LeaseHardware()
     credit = event if isinstance(event, UsageCredited) else None
-    gpu_ms = event.billable_gpu_ms if isinstance(event, UsageSliced) else -event.lost_gpu_ms
-    book = book_of(accounts.books, lease.price_version, lease.lane)
-    hourly = hourly_micro(lane_price(book, lease.lane), lease.role, hardware)
-    month = accounts.billed_month(header, lease.tenant, event.hour_utc)
-    is_late = event.hour_utc < month.first_hour
-    cost, unit_price = cost_of(gpu_ms, hourly), Decimal(hourly) / MICRO
-    hours = EXACT.divide(Decimal(gpu_ms), HOUR_MS).quantize(TWELFTH_DECIMAL, context=EXACT)
-    work = WORK_OF_ROLE[lease.role] + words_of(hardware.accelerator, spot=hardware.spot)
-    sku = f"{lease.lane}/{lease.role}/{hardware.accelerator or hardware.device}"
-    sku += "/spot" if hardware.spot else ""
-    context = BillingContext(
-        tenant=lease.tenant, month=month, currency=book.currency, provider=provider
-    )
-    values: dict[str, Any] = {
+    quantity = EXACT.divide(Decimal(use.billed), use.unit_of)
+    quantity = quantity.quantize(TWELFTH_DECIMAL, context=EXACT)
+    unit_price = Decimal(use.micro * use.unit_of) / (use.per * MICRO)
+    return {
         "ChargeCategory": "Usage" if credit is None else "Credit",
-        "ChargeClass": CORRECTION if is_late else None,
-        "ChargeDescription": work
+        "ChargeClass": CORRECTION if event.hour_utc < month.first_hour else None,
+        "ChargeDescription": use.work
         if credit is None
-        else f"credit for {work}: {CREDIT_OF_CAUSE.get(credit.cause, credit.cause)}",
+        else f"credit for {use.work}: {CREDIT_OF_CAUSE.get(credit.cause, credit.cause)}",
         "ChargeFrequency": "Usage-Based",
         "ChargePeriodStart": time_of(event.hour_utc),
         "ChargePeriodEnd": time_of(event.hour_utc + 1),
-        "ConsumedQuantity": hours if credit is None else None,
-        "ConsumedUnit": UNIT if credit is None else None,
+        "ConsumedQuantity": quantity if credit is None else None,
+        "ConsumedUnit": use.unit if credit is None else None,
         **dict.fromkeys(("ContractedUnitPrice", "ListUnitPrice"), unit_price),
-        "PricingQuantity": hours,
+        "PricingQuantity": quantity,
         "PricingCategory": "Standard",
-        "PricingUnit": UNIT,
+        "PricingUnit": use.unit,
         "ResourceId": lease.job_id,
         "ResourceType": "Fine-tuning job",
-        "SkuId": f"gpu-hour/{sku}",
-        "SkuMeter": "GPU time",
-        "SkuPriceId": f"{lease.price_version}/{sku}",
-        "x_GpuMilliseconds": gpu_ms,
-        "x_UsedGpuMilliseconds": event.used_gpu_ms if isinstance(event, UsageSliced) else 0,
-        "x_GpuHourMicro": hourly,
+        "SkuId": use.sku,
+        "SkuMeter": use.meter,
+        "SkuPriceId": f"{lease.price_version}/{use.sku.removeprefix('gpu-hour/')}",
         "x_Attempt": lease.attempt,
         "x_Role": lease.role,
         "x_Lane": lease.lane,
@@ -119,8 +179,8 @@ def charge_of(
         "x_Device": hardware.device,
         "x_Accelerator": hardware.accelerator or None,
         "x_Spot": "true" if hardware.spot else "false",
+        **use.own,
     }
-    return make_charge(header, context, cost, values)
 
 
 def make_charge(
@@ -153,9 +213,9 @@ def make_charge(
     )
 
 
-def cost_of(gpu_ms: GpuMs, gpu_hour_micro: Micro) -> Decimal:
+def cost_of(use: MeteredUse) -> Decimal:
     """Exact but for the twelfth place: quantity times price, in units of the currency."""
-    cost = EXACT.divide(Decimal(gpu_ms * gpu_hour_micro), HOUR_MS * MICRO)
+    cost = EXACT.divide(Decimal(use.billed * use.micro), use.per * MICRO)
     return cost.quantize(TWELFTH_DECIMAL, context=EXACT)
 
 

@@ -64,8 +64,13 @@ def _paragraphs(invoice: InvoiceResponse) -> Iterator[str]:
 
 def _row(line: InvoiceLineResponse) -> str:
     what = line.description if line.job_id is None else f"{line.job_id}: {line.description}"
-    hours = "" if line.job_id is None else f"{line.gpu_ms / HOUR_MS:.6f}"
+    hours = "" if line.gpu_hour_micro is None else f"{line.gpu_ms / HOUR_MS:.6f}"
     price = "" if line.gpu_hour_micro is None else _amount(line.gpu_hour_micro)
+    if line.token_micro_per_million is not None:
+        hours, price = (
+            f"{line.tokens:,} tokens",
+            f"{_amount(line.token_micro_per_million)} a million",
+        )
     return _cells(
         (f"{line.kind}: {what}", _hour(line.hour_start)), (hours, price, _amount(line.amount_micro))
     )

@@ -202,6 +202,7 @@ def _ledger_row(row: UsageRow) -> LedgerRow:
         device=row.device,
         accelerator=row.accelerator,
         spot=row.spot,
+        tokens=row.tokens,
         journal_partition=row.journal_partition,
         incarnation=row.incarnation,
         journal_offset=row.journal_offset,

@@ -91,8 +91,8 @@ class InvoiceResponse(ListItem):
 
 
 class InvoiceLineResponse(ListItem):
-    """Use or a credit of one job in one hour, what contract terms add to the whole month (discount,
-    overage, commitment), an adjustment, the rounding, or a tax.
+    """Use or a credit of one job in one hour, of GPU time or of trained tokens; what contract terms
+    add to the whole month (discount, overage, commitment), an adjustment, the rounding, or a tax.
 
     The amounts of all lines add up to the invoice's `total_micro`.
     """
@@ -116,6 +116,8 @@ class InvoiceLineResponse(ListItem):
     accelerator: str | None = None
     spot: bool | None = None
     cause: str | None = None
+    tokens: int = 0
+    token_micro_per_million: int | None = None
 
 
 def invoice_id(period: str, currency: str) -> str:
@@ -198,6 +200,7 @@ def line_responses(invoice: Invoice) -> Iterator[InvoiceLineResponse]:
 
 def _usage_line(invoice: Invoice, line: Line) -> InvoiceLineResponse:
     names = (line.job_id, str(line.hour_utc), line.kind, line.lane, line.price_version)
+    is_time = line.meter == "time"
     return InvoiceLineResponse(
         id=LINE_PREFIX + derived_id(invoice.period, *names, line.description),
         kind=line.kind,
@@ -208,7 +211,7 @@ def _usage_line(invoice: Invoice, line: Line) -> InvoiceLineResponse:
         hour_start=line.hour_utc * HOUR_MS // 1_000,
         lane=line.lane,
         price_version=line.price_version,
-        gpu_hour_micro=line.gpu_hour_micro,
+        gpu_hour_micro=line.gpu_hour_micro if is_time else None,
         used_gpu_ms=line.used_gpu_ms,
         gpu_ms=line.gpu_ms,
         overage_gpu_ms=line.overage_gpu_ms,
@@ -217,6 +220,8 @@ def _usage_line(invoice: Invoice, line: Line) -> InvoiceLineResponse:
         accelerator=line.accelerator or None,
         spot=line.spot,
         cause=line.cause or None,
+        tokens=line.tokens,
+        token_micro_per_million=None if is_time else line.token_micro_per_million,
     )
 
 

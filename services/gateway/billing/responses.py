@@ -16,7 +16,8 @@ from services.gateway.web.responses import ListItem, Response, seconds
 class UsageResultResponse(Response):
     """Use of one group in one bucket. A field is null unless the request groups by it.
 
-    `net_gpu_ms`: `billable_gpu_ms` less `credited_gpu_ms`.
+    `net_gpu_ms`: `billable_gpu_ms` less `credited_gpu_ms`. `billed_tokens`: trained tokens that
+    have a price, credits taken off.
     """
 
     object: Literal["usage.result"] = "usage.result"
@@ -24,6 +25,7 @@ class UsageResultResponse(Response):
     billable_gpu_ms: int
     credited_gpu_ms: int
     net_gpu_ms: int
+    billed_tokens: int
     api_key_id: str | None
     model: str | None
     job_id: str | None
@@ -76,6 +78,7 @@ class StatementLineResponse(ListItem):
     device: str
     accelerator: str | None
     spot: bool
+    tokens: int
     event: JournalPlaceResponse
 
 
@@ -100,6 +103,7 @@ def _result(group: Group, usage: UsageSum) -> UsageResultResponse:
         billable_gpu_ms=usage.billable_gpu_ms,
         credited_gpu_ms=usage.credited_gpu_ms,
         net_gpu_ms=usage.billable_gpu_ms - usage.credited_gpu_ms,
+        billed_tokens=usage.tokens,
         api_key_id=group.key,
         model=group.model,
         job_id=group.job,
@@ -133,5 +137,6 @@ def statement_line_response(row: UsageRow) -> StatementLineResponse:
         device=row.device,
         accelerator=row.accelerator or None,
         spot=row.spot,
+        tokens=row.tokens,
         event=event,
     )

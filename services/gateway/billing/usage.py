@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from schemas.units import HOUR_MS, GpuMs, Ms
+from schemas.units import HOUR_MS, GpuMs, Ms, Tokens
 from services.gateway.ports import Buckets
 from services.gateway.web.errors import ApiError, invalid
 
@@ -36,11 +36,12 @@ class Group(NamedTuple):
 
 
 class UsageSum(NamedTuple):
-    """`billable_gpu_ms` before credits."""
+    """`billable_gpu_ms` before credits; `tokens` after them."""
 
     used_gpu_ms: GpuMs = 0
     billable_gpu_ms: GpuMs = 0
     credited_gpu_ms: GpuMs = 0
+    tokens: Tokens = 0
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,12 @@ def summed(
         )
         net = record["billable_gpu_ms"]
         credit = record["kind"] == "credit"
-        added = UsageSum(record["used_gpu_ms"], 0 if credit else net, -net if credit else 0)
+        added = UsageSum(
+            used_gpu_ms=record["used_gpu_ms"],
+            billable_gpu_ms=0 if credit else net,
+            credited_gpu_ms=-net if credit else 0,
+            tokens=record["tokens"],
+        )
         bucket = sums.setdefault(record["bucket"], {})
         before = bucket.get(group, UsageSum())
         bucket[group] = UsageSum(*(sum(pair) for pair in zip(before, added, strict=True)))

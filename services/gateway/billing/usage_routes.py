@@ -55,7 +55,7 @@ async def usage(
         {"tenant": tenant},
         buckets,
         by=BY,
-        of=("used_gpu_ms", "billable_gpu_ms"),
+        of=("used_gpu_ms", "billable_gpu_ms", "tokens"),
         limit=SUMS_MAX + 1,
     )
     if len(records) > SUMS_MAX:

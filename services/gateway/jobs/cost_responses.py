@@ -85,11 +85,13 @@ class CostLineResponse(Response):
     accelerator: str | None
     spot: bool
     gpu_hour_micro: int
+    tokens: int
 
 
 class JobCostResponse(Response):
     """All usage slices and credits of a job so far, and their sum at the job's price.
 
+    `billed_tokens`: trained tokens that have a price, credits taken off; 0 where there is none.
     `estimate`: the one from which the hold was taken.
     """
 
@@ -104,6 +106,7 @@ class JobCostResponse(Response):
     credited_gpu_ms: int
     net_gpu_ms: int
     trained_tokens: int
+    billed_tokens: int
     amount_micro: int
     estimate: dict[str, Any] | None
 
@@ -177,7 +180,7 @@ def cost_response(row: JobRow, lines: Sequence[UsageRow]) -> JobCostResponse:
     """A job's cost: all lines, and their sum at the price of its submission."""
     billable = sum(line.billable_gpu_ms for line in lines if line.kind == "usage")
     credited = -sum(line.billable_gpu_ms for line in lines if line.kind == "credit")
-    price, tokens = row.spec.price, row.trained_tokens or 0
+    price, tokens = row.spec.price, sum(line.tokens for line in lines)
     return JobCostResponse(
         id=row.id,
         final=row.phase == "done",
@@ -188,7 +191,8 @@ def cost_response(row: JobRow, lines: Sequence[UsageRow]) -> JobCostResponse:
         billable_gpu_ms=billable,
         credited_gpu_ms=credited,
         net_gpu_ms=billable - credited,
-        trained_tokens=tokens,
+        trained_tokens=row.trained_tokens or 0,
+        billed_tokens=tokens,
         amount_micro=job_cost(
             sum(line.billable_gpu_ms * _hourly(line, price) for line in lines), tokens, price
         ),
@@ -214,4 +218,5 @@ def _cost_line(line: UsageRow, price: Price) -> CostLineResponse:
         accelerator=line.accelerator or None,
         spot=line.spot,
         gpu_hour_micro=_hourly(line, price),
+        tokens=line.tokens,
     )

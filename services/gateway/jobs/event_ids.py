@@ -26,6 +26,7 @@ RANKS: Final = (
     "model",
     "ended",
     "skipped",
+    "conditions",
 )
 STEP_MARK: Final = (
     "f"  # marks the id of a step: within a millisecond, steps sort after events of the journal

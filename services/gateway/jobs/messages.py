@@ -117,8 +117,21 @@ def _started(header: Header, event: AttemptStarted) -> tuple[Change, ...]:
         text = "Fine-tuning job started"
     else:
         text = f"Fine-tuning job resumed from the checkpoint of step {event.start.loaded_step}"
-    begun = job_event_row(header, event.job_id, "started", text, data=data)
-    return (begun, _skipped(header, event)) if event.start.skipped else (begun,)
+    rows = [job_event_row(header, event.job_id, "started", text, data=data)]
+    if event.start.skipped:
+        rows.append(_skipped(header, event))
+    if event.start.changes:
+        rows.append(_changed(header, event))
+    return tuple(rows)
+
+
+def _changed(header: Header, event: AttemptStarted) -> Change:
+    """The message that a node computes otherwise than the one that wrote the checkpoint."""
+    changes = event.start.changes
+    facts = "; ".join(f"{c.name} was {c.before or 'unknown'}, is {c.now}" for c in changes)
+    text = f"Resumed under other conditions, so the result may differ in its last bits: {facts}"
+    data = {"changes": [{"name": c.name, "before": c.before, "now": c.now} for c in changes]}
+    return job_event_row(header, event.job_id, "conditions", text, level="warn", data=data)
 
 
 def _skipped(header: Header, event: AttemptStarted) -> Change:

@@ -142,5 +142,6 @@ def _line(header: Header, event: UsageSliced | UsageCredited) -> Change:
             device=hardware.device,
             accelerator=hardware.accelerator,
             spot=hardware.spot,
+            tokens=event.tokens if isinstance(event, UsageSliced) else -event.lost_tokens,
         )
     )

@@ -179,7 +179,7 @@ def _ended(header: Header, event: JobEnded) -> Change:
         trained_tokens=event.trained_tokens,
         billable_gpu_ms=event.billable_gpu_ms,
         lost_gpu_ms=event.lost_gpu_ms,
-        **({} if event.refund is None else {"micro_gpu_ms": 0}),
+        **({} if event.refund is None else {"micro_gpu_ms": 0, "billed_tokens": 0}),
         released_gpu_ms=event.released_gpu_ms,
     )
 
@@ -216,6 +216,7 @@ def _moved(header: Header, event: Moving) -> tuple[Change, ...]:
                 "billable_gpu_ms": event.job_billable_gpu_ms,
                 "lost_gpu_ms": event.job_lost_gpu_ms,
                 "micro_gpu_ms": event.job_micro_gpu_ms,
+                "billed_tokens": event.job_tokens,
             }
             return (_set(header, event.job_id, **totals),)
         case VerdictDue():

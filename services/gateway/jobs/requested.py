@@ -10,7 +10,7 @@ from schemas.units import PPM
 from services.gateway.jobs.bodies import JobRequest
 
 LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = get_args(LengthPolicy)
-SLOTS_MAX: Final = 64
+SLOTS_USED: Final = 1  # more would be billed, and train no faster
 VALIDATION_FRACTION_PPM: Final = 100_000
 VALIDATION_FRACTION_MAX: Final = 0.5
 DROP_MAX: Final = 0.5
@@ -109,12 +109,12 @@ def _collect(values: _Values, group: str, name: str, value: Any) -> None:
 
 def _slots(values: _Values, value: Any) -> int:
     if value is None:
-        return 1
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= SLOTS_MAX:
+        return SLOTS_USED
+    if isinstance(value, int) and not isinstance(value, bool) and value == SLOTS_USED:
         return value
-    text = f"must be a whole number from 1 to {SLOTS_MAX}; it is {repr_short(value)}"
+    text = f"must be {SLOTS_USED}, because a training uses one device; it is {repr_short(value)}"
     values.refuse("training.slots", text)
-    return 1
+    return SLOTS_USED
 
 
 def _length_policy(values: _Values, value: Any) -> LengthPolicy:

@@ -41,7 +41,7 @@ class Facts:
     allowed_models: the base models that the caller's key may train, None: all. held_out: the
     validation file. device: of the pool. book: of the tenant's price version. job_id, seed: drawn
     for this job. suffix, metadata: sealed for the tenant. suffix_hmac: equal for equal suffixes of
-    a tenant. slots_max: of the largest node that is known, None: none is.
+    a tenant.
     """
 
     tenant_id: str
@@ -57,7 +57,6 @@ class Facts:
     suffix: Sealed | None
     metadata: Sealed | None
     suffix_hmac: str
-    slots_max: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,11 +75,6 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
     tenant = _known_tenant(facts)
     _check_allowed(request, facts)
     settings, base = _checked_settings(request, facts.base)
-    if facts.slots_max is not None and settings.slots > facts.slots_max:
-        text = (
-            f"{settings.slots} slots are more than any node has. Ask for at most {facts.slots_max}."
-        )
-        raise invalid(text, "training.slots")
     training = _usable_file(facts.training, request.training_file, "training_file", settings)
     held_out = None
     if request.validation_file is not None:

@@ -358,7 +358,7 @@ def _cost(row: JobRow) -> CostSummaryResponse:
         price_version=price.version,
         billable_gpu_ms=billable,
         credited_gpu_ms=lost,
-        amount_micro=job_cost(max(0, time), row.trained_tokens or 0, price),
+        amount_micro=job_cost(max(0, time), row.billed_tokens or 0, price),
         estimated_amount_micro=None if estimate is None else estimate.price_micro,
         amount_max_micro=None if estimate is None else estimate.price_max_micro,
         hold_gpu_ms=None if estimate is None or row.phase == "done" else estimate.hold_gpu_ms,

@@ -117,7 +117,6 @@ class Submissions:
             training=training,
             held_out=held_out,
             device=_device(nodes),
-            slots_max=max((row.slots for row in nodes), default=None),
             book=None if tenant is None else await deps.prices.book(tenant.price_version),
             job_id=job_id,
             seed=int.from_bytes(deps.draw(4), "big") % (SEED_MAX + 1),

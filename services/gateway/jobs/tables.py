@@ -68,6 +68,7 @@ class JobRow(TableRow):
     billable_gpu_ms: GpuMs | None = None
     lost_gpu_ms: GpuMs | None = None
     micro_gpu_ms: MicroGpuMs | None = None
+    billed_tokens: Tokens | None = None
     released_gpu_ms: GpuMs | None = None
     result_file: str | None = None
     submitted_by: Sealed | None = None
@@ -166,6 +167,7 @@ class UsageRow(TableRow):
     device: Device
     accelerator: str
     spot: bool
+    tokens: Tokens
 
 
 class StepRow(TableRow):

@@ -139,9 +139,6 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "prices_out_of_range": (
         "The prices of the book {version!r} must be between 0 and {limit} millionths."
     ),
-    "prices_of_tokens": (
-        "The price book {version!r} has a price of tokens, which are not billed. Set it to 0."
-    ),
     "prices_rate_lane": (
         "A rate of the price book {version!r} is of a lane that has no price in gpu_hour_micro."
     ),
@@ -371,6 +368,10 @@ FAILURES: Final[Mapping[FailureCode, str]] = {
     "platform_errors": (
         "Given up: {attempts} platform errors in a row. Ask the operator to look at it."
     ),
+    "attempts_failed": (
+        "Given up: {attempts} attempts of this training failed, although it got further between "
+        "them. Ask the operator to look at it."
+    ),
     "loss_diverged": (
         "The loss became infinite or not a number. Lower the learning rate, lengthen the warm-up, "
         "or look for rows that are empty or garbled."
@@ -404,6 +405,7 @@ VERDICTS: Final[Mapping[VerdictCode, str]] = {
         "its absence is shown"
     ),
     "validation_loss_rose": "loss on the validation rows is higher than the base model's",
+    "scores_not_finite": "scores are infinite or not a number: {sides}",
 }
 ADVICE: Final[Mapping[Verdict, str]] = {
     "block": (
@@ -414,6 +416,10 @@ ADVICE: Final[Mapping[Verdict, str]] = {
         "Add capability items, or compare the two on your own tasks before promoting it."
     ),
 }
+NOT_FINITE: Final = (
+    "The adapter's weights have grown beyond what can be computed with. Lower the learning rate or "
+    "lengthen the warm-up."
+)
 OVERFITTED: Final = (
     "Train fewer epochs or add rows: the validation loss rose above the base model's."
 )
@@ -480,8 +486,10 @@ def verdict_words(reason: Reason) -> str:
 
 def advice_words(summary: ScoreSummary) -> str | None:
     """What to do after a verdict; None: nothing."""
-    overfitted = any(reason.code == "validation_loss_rose" for reason in summary.reasons)
-    return ADVICE.get(summary.verdict, OVERFITTED if overfitted else None)
+    codes = {reason.code for reason in summary.reasons}
+    if "scores_not_finite" in codes:
+        return NOT_FINITE
+    return ADVICE.get(summary.verdict, OVERFITTED if "validation_loss_rose" in codes else None)
 
 
 def parameter_words(reason: Reason) -> str:

@@ -56,9 +56,9 @@ def mail_of(due: DeliveryDue, tenant: str, recipient: str) -> Mail:
         what = f"{alert.percent} % of the budget of {whose} is used or held in {alert.month}"
     if event.usage is not None:
         hour = datetime.fromtimestamp(event.usage.hour_utc * HOUR_MS // 1_000, UTC)
-        what += (
-            f", {event.usage.gpu_ms} GPU-milliseconds in the hour from {hour:%Y-%m-%d %H:%M} UTC"
-        )
+        what += f", {event.usage.gpu_ms} GPU-milliseconds"
+        what += f" and {event.usage.tokens} trained tokens" if event.usage.tokens else ""
+        what += f" in the hour from {hour:%Y-%m-%d %H:%M} UTC"
     lines = (
         f"Tenant {tenant}: {what}.",
         "",

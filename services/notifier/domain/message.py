@@ -15,6 +15,8 @@ def body(due: DeliveryDue) -> bytes:
     if event.usage is not None:
         hour_start = event.usage.hour_utc * HOUR_MS // 1_000
         data |= {"hour_start": hour_start, "kind": event.usage.kind, "gpu_ms": event.usage.gpu_ms}
+        if event.usage.tokens:
+            data["tokens"] = event.usage.tokens
     payload = {
         "id": event.event_id,
         "object": "event",

@@ -29,6 +29,9 @@ from tunery.work.events import Failed
 from tunery.work.exits import ExitCode, is_machine_fault
 
 MESSAGE_CHARACTERS_MAX: Final = 4_000  # of a failure: it goes on the log
+KILLED: Final = (
+    "Its agent did not kill it: the kernel kills processes like this when memory runs out."
+)
 LOG: Final = logging.getLogger(__name__)
 
 
@@ -167,7 +170,11 @@ class LeaseAttempt:
             return ProcessEnd("failed", self._failed.cause, text)
         last = errors.strip().splitlines()[-1:] or ["its standard error is empty"]
         text = f"the process ended with status {status}: {last[0]}"
-        return ProcessEnd("failed", "bad_node" if is_machine_fault(errors) else "platform", text)
+        if is_machine_fault(errors):
+            return ProcessEnd("failed", "bad_node", text)
+        if status == -signal.SIGKILL:
+            return ProcessEnd("failed", "oom", f"{text}. {KILLED}")
+        return ProcessEnd("failed", "platform", text)
 
     async def _report(self, end: ProcessEnd) -> None:
         grant, seal = self._grant, self._tools.runtime.seal

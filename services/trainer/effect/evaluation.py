@@ -48,7 +48,8 @@ class Evaluation(Program):
             out=str(folder / "scores.json"),
             valid_shards=(str(valid),) if prepared.validation_rows else (),
             valid_rows=str(prompts) if prepared.validation_rows else None,
-            threads=self.settings.threads,
+            precision=work.precision,
+            threads=work.threads or self.settings.threads,
         )
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:

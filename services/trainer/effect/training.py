@@ -9,7 +9,14 @@ from msgspec.structs import replace
 from schemas.pool import ReportCheckpoint
 from schemas.reasons import skipping
 from schemas.telemetry import LogLine, Step
-from schemas.training import AttemptStart, Checkpoint, SkippedCheckpoint, TrainResult, TrainWork
+from schemas.training import (
+    AttemptStart,
+    Checkpoint,
+    EnvironmentChange,
+    SkippedCheckpoint,
+    TrainResult,
+    TrainWork,
+)
 from schemas.units import PPM
 from services.trainer.domain.state import Grant
 from services.trainer.effect.program import Program, Tools
@@ -63,7 +70,7 @@ class Training(Program):
             resume=(candidate,) if candidate else (),
             hyper=Hyper.from_log(work.hyper),
             precision=work.hyper.precision,
-            threads=self.settings.threads,
+            threads=work.hyper.threads or self.settings.threads,
             checkpoint_every_steps=work.hyper.checkpoint_every_steps,
             checkpoint_every_ms=work.hyper.checkpoint_every_ms,
             keep_checkpoints=max(CHECKPOINTS_KEPT_MIN, work.hyper.keep_checkpoints),
@@ -150,6 +157,10 @@ class Training(Program):
             loaded_step=event.resumed_from_step,
             skipped=tuple(self._skipped),
             total_steps=event.total_steps,
+            changes=tuple(
+                EnvironmentChange(name=name, before=before, now=now)
+                for name, before, now in event.environment_changes
+            ),
         )
 
     async def _store_checkpoint(self, event: Checkpointed) -> None:

@@ -22,11 +22,10 @@ from services.gateway.app import VIEWS_PROJECTION
 from services.gateway.jobs.pool_projection import project_pool
 from services.gateway.jobs.tables import USAGE
 from tunery.billing.invoice import Altered, Invoice
-from tunery.billing.lines import HourlyPrices, PricedJob, PricedUse, PriceMissing
+from tunery.billing.lines import HourlyPrices, JobCosts, PricedJob, PricedUse, PriceMissing
 from tunery.billing.periods import period_of
 from tunery.cli._verification import VerifiedPart, open_servers
 from tunery.local.paths import DataDir
-from tunery.plan.price import usage_micro
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.journal.history import read_history
 from tunery.runtime.verbs import Change, Upsert
@@ -152,7 +151,8 @@ async def _compare_invoices(
     connection: Any, pool: Sequence[LoggedEvent], facts: Sequence[LoggedEvent]
 ) -> tuple[VerifiedPart, VerifiedPart]:
     """Each closed invoice with its fact; and what all invoices have of a job with its cost."""
-    used: Counter[tuple[str, PricedUse]] = Counter()
+    costs_of: dict[str, JobCosts] = {}
+    prices = HourlyPrices(await read_prices(connection))
     first_events: dict[tuple[str, PricedJob], str] = {}
     hours: dict[str, list[int]] = {}
     for logged in pool:
@@ -162,7 +162,9 @@ async def _compare_invoices(
             row = change.values
             job = PricedJob(row["job_id"], row["lane"], row["price_version"])
             hardware = (row["device"], row["accelerator"], row["spot"])
-            used[row["tenant"], PricedUse(job, row["role"], *hardware)] += row["gpu_ms"]
+            of_tenant = costs_of.setdefault(row["tenant"], JobCosts(prices))
+            of_tenant.add_time(PricedUse(job, row["role"], *hardware), row["gpu_ms"])
+            of_tenant.add_tokens(job, row["tokens"])
             first_events.setdefault((row["tenant"], job), event_name(logged.header))
             hours.setdefault(row["tenant"], []).append(change.key["hour_utc"])
     closed = {
@@ -186,10 +188,11 @@ async def _compare_invoices(
             month = month.following()
         for invoice in await read_invoices(connection, tenant, month):
             _add(billed, tenant, (invoice,))  # what came late is on the first that is not closed
-    prices, times = HourlyPrices(await read_prices(connection)), Counter[tuple[str, PricedJob]]()
-    for (tenant, use), gpu_ms in used.items():
-        times[tenant, use.job] += gpu_ms * prices.hourly_micro(use)
-    costs = {key: usage_micro(time) for key, time in times.items()}
+    costs = {
+        (tenant, job): micro
+        for tenant, of_tenant in costs_of.items()
+        for job, micro in of_tenant.costs().items()
+    }
     wrong = next((key for key in costs if costs[key] != billed[key]), None)
     text = None
     if wrong is not None and difference is None:

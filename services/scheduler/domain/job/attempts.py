@@ -66,6 +66,7 @@ def end_attempt(job: OpenJob, command: RecordClosed) -> AttemptEnded:
         job_billable_gpu_ms=job.billable_gpu_ms + end.billable_gpu_ms,
         job_lost_gpu_ms=job.lost_gpu_ms + end.lost_gpu_ms,
         job_micro_gpu_ms=job.counted_micro_gpu_ms if job.spec.price.rates else None,
+        job_tokens=job.counted_tokens,
     )
 
 

@@ -242,7 +242,7 @@ def _no_open_job(tenant: TenantJobs, job_id: str, change: Change) -> tuple[Event
 
 
 def _usage(command: RecordUsage) -> tuple[Event, ...]:
-    if command.gpu_ms == 0:
+    if command.gpu_ms == 0 and (command.source is None or command.source.tokens == 0):
         return ()
     counted = UsageCounted(
         job_id=command.job_id,

@@ -41,9 +41,9 @@ from schemas.job import (
 from schemas.pool import AttemptEnd
 from schemas.submission import Price, UsageSource
 from schemas.training import EvalResult, TrainResult, TrainWork
-from schemas.units import MicroGpuMs, Ms, hour_of
+from schemas.units import MicroGpuMs, Ms, Tokens
 from services.scheduler.domain.job.ended import correct_charge, ended_job, remember_end
-from services.scheduler.domain.job.quota import terms_at, time_micro, with_use
+from services.scheduler.domain.job.quota import charged_micro, terms_at, with_use
 from services.scheduler.domain.job.state import (
     FILES_REMEMBERED_MAX,
     Charge,
@@ -56,7 +56,7 @@ from services.scheduler.domain.job.state import (
     Tenants,
 )
 from services.scheduler.domain.pool.faults import is_node_fault
-from tunery.plan.price import hourly_micro, price_micro
+from tunery.plan.price import hourly_micro
 
 BudgetEvent: TypeAlias = BudgetSet | BudgetRemoved | BudgetThresholdReached
 TenantEvent: TypeAlias = (
@@ -173,23 +173,24 @@ def _without(jobs: Map[str, OpenJob], job_id: str) -> Map[str, OpenJob]:
 
 
 def _end_job(tenant: TenantJobs, event: JobEnded, at: Ms) -> TenantJobs:
-    """What it was charged for its time is counted already; its tokens are now."""
+    """What it was charged is counted already."""
     job = tenant.jobs.get(event.job_id)
     charge = None if job is None else _charge(job)
-    tokens = 0
-    if charge is not None and event.refund is None:
-        tokens = price_micro(charge.price, 0, event.trained_tokens)
     ended = EndedJob(outcome=event.outcome, ended_at=at, charge=charge)
     tenant = remember_end(tenant, event.job_id, ended, at)
     return replace(
         tenant,
         jobs=_without(tenant.jobs, event.job_id),
-        use=with_use(tenant, charge, hour_of(at), 0, tokens) if tokens else tenant.use,
     )
 
 
 def _charge(job: OpenJob) -> Charge:
-    return Charge(key_id=job.key_id, price=job.spec.price, time=job.counted_micro_gpu_ms)
+    return Charge(
+        key_id=job.key_id,
+        price=job.spec.price,
+        time=job.counted_micro_gpu_ms,
+        tokens=job.counted_tokens,
+    )
 
 
 def _count_usage(tenant: TenantJobs, event: UsageCounted) -> TenantJobs:
@@ -201,17 +202,23 @@ def _count_usage(tenant: TenantJobs, event: UsageCounted) -> TenantJobs:
             job,
             counted_gpu_ms=job.counted_gpu_ms + event.gpu_ms,
             counted_micro_gpu_ms=job.counted_micro_gpu_ms + _time(job.spec.price, event),
+            counted_tokens=job.counted_tokens + _tokens(event),
         )
         tenant = replace(tenant, jobs=tenant.jobs.set(event.job_id, counted))
     else:
         charge = None if ended is None else ended.charge
     if charge is None:
         return replace(tenant, use=with_use(tenant, None, event.hour_utc, event.gpu_ms, 0))
-    total = replace(charge, time=charge.time + _time(charge.price, event))
+    time = charge.time + _time(charge.price, event)
+    total = replace(charge, time=time, tokens=charge.tokens + _tokens(event))
     if ended is not None:
         tenant = correct_charge(tenant, event.job_id, replace(ended, charge=total))
-    micro = time_micro(total.time) - time_micro(charge.time)
+    micro = charged_micro(total) - charged_micro(charge)
     return replace(tenant, use=with_use(tenant, total, event.hour_utc, event.gpu_ms, micro))
+
+
+def _tokens(event: UsageCounted) -> Tokens:
+    return 0 if event.source is None else event.source.tokens
 
 
 def _time(price: Price, event: UsageCounted) -> MicroGpuMs:
@@ -285,7 +292,7 @@ def _evolve_attempt(job: OpenJob, event: AttemptEvent) -> OpenJob:
                 job,
                 checkpoints=newest_first[: job.hyper.keep_checkpoints],
                 trained_tokens=event.trained_tokens,
-                retries=Retries(oom=job.retries.oom) if further else job.retries,
+                retries=_after_progress(job.retries) if further else job.retries,
             )
         case AttemptEnded():
             return _end_attempt(job, event)
@@ -323,6 +330,11 @@ def _end_attempt(job: OpenJob, event: AttemptEnded) -> OpenJob:
             assert_never(end.result)
 
 
+def _after_progress(retries: Retries) -> Retries:
+    """What counts over the whole training stays."""
+    return Retries(oom=retries.oom, failed=retries.failed)
+
+
 def _count_retry(retries: Retries, end: AttemptEnd) -> Retries:
     if end.outcome == "succeeded":
         return Retries()
@@ -332,11 +344,11 @@ def _count_retry(retries: Retries, end: AttemptEnd) -> Retries:
         return retries
     match end.cause:
         case "oom":
-            return replace(retries, oom=retries.oom + 1)
+            return replace(retries, oom=retries.oom + 1, failed=retries.failed + 1)
         case "bad_node":
-            return replace(retries, bad_node=retries.bad_node + 1)
+            return replace(retries, bad_node=retries.bad_node + 1, failed=retries.failed + 1)
         case "platform" | None:
-            return replace(retries, platform=retries.platform + 1)
+            return replace(retries, platform=retries.platform + 1, failed=retries.failed + 1)
         case "divergence" | "bad_data" | "user" | "budget":
             return retries
         case _:

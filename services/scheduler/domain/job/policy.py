@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
-from msgspec.structs import replace
-
 from schemas import errors
 from schemas.envelope import Reason
 from schemas.job import AttemptEnded
@@ -13,22 +11,25 @@ from schemas.training import FailureCause, HyperParameters
 from services.scheduler.domain.job.quota import attempt_gpu_ms_max
 from services.scheduler.domain.job.state import OpenJob
 from services.scheduler.domain.pool.usage import BUDGET_NOTICE_MS
+from tunery.plan.micro_batches import halvings, with_smaller_micro_batches
 
-OOM_RETRIES_MAX: Final = 1
+OOM_RETRIES_MAX: Final = 1  # with micro-batches that cannot get smaller
 BAD_NODE_RETRIES_MAX: Final = 3
 PLATFORM_RETRIES_MAX: Final = 3
 # All are counted since the job last got further: a day on many machines meets many faults.
 # Preempted and lost are never failed; but a job that takes down every machine before a checkpoint
 # is put aside for a person to look at.
 FRUITLESS_MAX: Final = 20
+# Over the whole training: a process that writes a checkpoint and then fails, each time, has a fault
+# of its own.
+FAILED_MAX: Final = 20
 
 
 @dataclass(frozen=True)
 class Again:
-    """Another attempt with these hyper-parameters, from the kept checkpoints or from step 0."""
+    """Another attempt with these hyper-parameters, from the kept checkpoints."""
 
     hyper: HyperParameters
-    from_checkpoint: bool = True
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ def next_step(job: OpenJob, ended: AttemptEnded) -> Step:
 
 
 def _after_failure(job: OpenJob, ended: AttemptEnded, cause: FailureCause) -> Step:
+    if job.retries.failed > FAILED_MAX:
+        return _exhausted(failing("attempts_failed", attempts=FAILED_MAX + 1))
     match cause:
         case "oom":
             return _after_oom(job, ended)
@@ -91,10 +94,16 @@ def _after_failure(job: OpenJob, ended: AttemptEnded, cause: FailureCause) -> St
 
 
 def _after_oom(job: OpenJob, ended: AttemptEnded) -> Step:
-    """Halve the batch once, at the same learning rate; a run of another batch starts over."""
-    batch = job.hyper.batch_size
-    if ended.role == "train" and batch > 1 and job.retries.oom <= OOM_RETRIES_MAX:
-        return Again(replace(job.hyper, batch_size=batch // 2), from_checkpoint=False)
+    """The same steps in smaller micro-batches, from the checkpoint.
+
+    What cannot get smaller is tried again as it is: another process may have used the memory.
+    """
+    smaller = with_smaller_micro_batches(job.hyper) if ended.role == "train" else None
+    if smaller is not None:
+        return Again(smaller)
+    divided = halvings(job.spec.hyper) if ended.role == "train" else 0
+    if job.retries.oom <= divided + OOM_RETRIES_MAX:
+        return Again(job.hyper)
     return GiveUp(errors.OUT_OF_MEMORY, failing("memory_exceeded"))
 
 

@@ -8,9 +8,9 @@ from schemas.admission import (
     BudgetUse,
 )
 from schemas.pool import Role
-from schemas.units import GpuMs, Micro, MicroGpuMs, Ms, hour_of, month_of
+from schemas.units import GpuMs, Micro, Ms, hour_of, month_of
 from services.scheduler.domain.job.state import Charge, MonthUse, OpenJob, TenantJobs
-from tunery.plan.price import usage_micro
+from tunery.plan.price import job_cost
 from tunery.plan.time import hold_of
 
 
@@ -42,12 +42,13 @@ def rest_micro(job: OpenJob) -> Micro:
     """What the unused rest of the job's hold may cost."""
     if job.hold is None:
         return 0
-    return max(0, job.hold.price_max_micro - time_micro(job.counted_micro_gpu_ms))
+    counted = job_cost(max(0, job.counted_micro_gpu_ms), job.counted_tokens, job.spec.price)
+    return max(0, job.hold.price_max_micro - counted)
 
 
-def time_micro(time: MicroGpuMs) -> Micro:
-    """Price of a job's GPU time so far, rounded once as on invoices: never above its hold's."""
-    return usage_micro(max(0, time))
+def charged_micro(charge: Charge) -> Micro:
+    """What a job is charged so far, rounded as on invoices: never above its hold's price."""
+    return job_cost(max(0, charge.time), charge.tokens, charge.price)
 
 
 def window_of(scope: str, hour_utc: int) -> str:

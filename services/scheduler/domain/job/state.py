@@ -66,12 +66,14 @@ class Retries(Struct, frozen=True, kw_only=True):
     bad_node: the node was at fault.
     platform: Tunery was at fault.
     fruitless: lost or preempted.
+    failed: out of memory, or the node or Tunery was at fault, over the whole training.
     """
 
     oom: int = 0
     bad_node: int = 0
     platform: int = 0
     fruitless: int = 0
+    failed: int = 0
 
 
 class OpenJob(Struct, frozen=True, kw_only=True):
@@ -98,6 +100,7 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     trained_tokens: high-water mark of cumulative tokens at accepted checkpoints.
     counted_gpu_ms: use minus credits, as counted in the quota so far.
     counted_micro_gpu_ms: the same at its prices, not rounded.
+    counted_tokens: trained tokens that are billed so far.
     billable_gpu_ms, lost_gpu_ms: totals of its closed attempts.
     result: of its training, once it has succeeded.
     scores: that wait for a verdict.
@@ -127,6 +130,7 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     trained_tokens: Tokens = 0
     counted_gpu_ms: GpuMs = 0
     counted_micro_gpu_ms: MicroGpuMs = 0
+    counted_tokens: Tokens = 0
     billable_gpu_ms: GpuMs = 0
     lost_gpu_ms: GpuMs = 0
     result: TrainResult | None = None
@@ -139,11 +143,13 @@ class Charge(Struct, frozen=True, kw_only=True):
     key_id: the API key that submitted it, where it is known.
     price: of its admission.
     time: use minus credits at its prices, as counted so far, not rounded.
+    tokens: trained tokens that are billed so far.
     """
 
     key_id: str | None
     price: Price
     time: MicroGpuMs
+    tokens: Tokens = 0
 
 
 class EndedJob(Struct, frozen=True, kw_only=True):

@@ -113,6 +113,7 @@ def _placement(
         memory_bytes=hold.memory_bytes,
         preemptions=job.preemptions,
         start_ms_max=start_ms_max(job.spec.base),
+        max_tokens=hold.tokens if job.spec.price.token_micro_per_million and role == "train" else 0,
     )
 
 
@@ -171,8 +172,7 @@ def after_attempt(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
     step = next_step(job, attempt)
     match step:
         case Again():
-            kept = job.checkpoints if step.from_checkpoint else ()
-            return place_attempt(replace(job, hyper=step.hyper, checkpoints=kept), attempt.role)
+            return place_attempt(replace(job, hyper=step.hyper), attempt.role)
         case GiveUp():
             return (_give_up(job, step, attempt.end.detail),)
         case _:
@@ -283,6 +283,8 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         max_length=job.hyper.max_length,
         seed=job.hyper.seed,
         adapter=job.result.adapter,
+        precision=job.hyper.precision,
+        threads=job.hyper.threads,
     )
 
 

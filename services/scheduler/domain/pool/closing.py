@@ -23,11 +23,12 @@ from schemas.pool import (
 )
 from schemas.reasons import EndCode, ending
 from schemas.sealed import Sealed
-from schemas.training import AttemptOutcome, FailureCause, Result
-from schemas.units import HOUR_MS, GpuMs, Ms
+from schemas.training import AttemptOutcome, FailureCause, Result, TrainResult
+from schemas.units import HOUR_MS, GpuMs, Ms, Tokens, hour_of
 from services.scheduler.domain.pool.state import Lease, Pool
 from services.scheduler.domain.pool.usage import (
     ChargedHour,
+    Slice,
     charge,
     clamp,
     lost_gpu_ms,
@@ -149,7 +150,7 @@ def sliced_ms(lease: Lease) -> Ms:
 
 def close(lease: Lease, end: LeaseEnd) -> tuple[Event, ...]:
     """The events that close a lease for billing; its slots are freed separately."""
-    last = slice_usage(lease, end.elapsed_ms)
+    last = slice_usage(lease, end.elapsed_ms, _trained_tokens(lease, end))
     billable = lease.billable_gpu_ms + sum(usage.billable_gpu_ms for usage in last)
     credits_given = _credit_end(lease, end, last)
     closed = PlacementClosed(
@@ -184,24 +185,53 @@ def close_waiting(placement: Placement, end: AttemptEnd) -> PlacementClosed:
     )
 
 
-def slice_usage(lease: Lease, until_ms: Ms) -> tuple[UsageSliced, ...]:
-    """Slices of a lease from what is sliced already up to an elapsed time."""
+def slice_usage(
+    lease: Lease, until_ms: Ms, trained_tokens: Tokens | None = None
+) -> tuple[UsageSliced, ...]:
+    """Slices of a lease from what is sliced already up to an elapsed time.
+
+    trained_tokens: of the job at its end; None: it goes on, and those of its last checkpoint count
+      once the slices have passed that.
+    """
     if lease.started_at is None:
         return ()
+    if trained_tokens is None:
+        is_passed = lease.captured_ms <= until_ms
+        trained_tokens = lease.trained_tokens if is_passed else lease.sliced_tokens
+    tokens = _unbilled_tokens(lease, trained_tokens)
     parts = slices(lease.started_at, sliced_ms(lease), until_ms, lease.slots, lease.max_gpu_ms)
+    if tokens and not parts:
+        parts = (Slice(hour_of(lease.started_at + until_ms), 0, 0),)
     return tuple(
         UsageSliced(
             lease=lease.ref,
             hour_utc=part.hour_utc,
             used_gpu_ms=part.used_gpu_ms,
             billable_gpu_ms=part.billable_gpu_ms,
+            tokens=tokens if part is parts[-1] else 0,
         )
         for part in parts
     )
 
 
+def _unbilled_tokens(lease: Lease, trained_tokens: Tokens) -> Tokens:
+    """What no slice has, within what the job's hold allows."""
+    left = lease.max_tokens - sum(hour.tokens for hour in lease.charged)
+    return clamp(trained_tokens - lease.sliced_tokens, 0, max(0, left))
+
+
+def _trained_tokens(lease: Lease, end: LeaseEnd) -> Tokens:
+    """Of the whole job: as of its result, or else of the last checkpoint."""
+    result = end.result.tokens if isinstance(end.result, TrainResult) else 0
+    return max(lease.trained_tokens, result)
+
+
 def credit(
-    lease: LeaseRef, charged: tuple[ChargedHour, ...], gpu_ms: GpuMs, cause: CreditCause
+    lease: LeaseRef,
+    charged: tuple[ChargedHour, ...],
+    gpu_ms: GpuMs,
+    cause: CreditCause,
+    tokens: Tokens = 0,
 ) -> tuple[UsageCredited, ...]:
     """Gives back the newest of what the job of a lease is charged, each part in its own hour."""
     return tuple(
@@ -211,8 +241,9 @@ def credit(
             lost_gpu_ms=hour.gpu_ms,
             cause=cause,
             used_by=None if hour.lease.token == lease.token else hour.lease,
+            lost_tokens=hour.tokens,
         )
-        for hour in newest_hours(charged, gpu_ms)
+        for hour in newest_hours(charged, gpu_ms, tokens)
     )
 
 
@@ -221,7 +252,11 @@ def settle(pool: Pool, job_id: str, refund: CreditCause | None) -> tuple[Event, 
     charged = () if refund is None else tuple(reversed(pool.charged.get(job_id, ())))
     credits_given = tuple(
         UsageCredited(
-            lease=hour.lease, hour_utc=hour.hour_utc, lost_gpu_ms=hour.gpu_ms, cause=refund
+            lease=hour.lease,
+            hour_utc=hour.hour_utc,
+            lost_gpu_ms=hour.gpu_ms,
+            cause=refund,
+            lost_tokens=hour.tokens,
         )
         for hour in charged[:REFUNDS_MAX]
         if refund is not None
@@ -276,9 +311,12 @@ def _credit_end(
     refund = attempt_refund(end.outcome, end.ended_by, end.cause)
     if refund.cause is None:
         return corrections
-    kept_ms = lease.captured_ms if refund.scope == "since_checkpoint" else 0
+    kept_ms, tokens = lease.captured_ms, 0  # no tokens are billed before a checkpoint has them
+    if refund.scope == "attempt":
+        own = [hour for hour in charged if hour.lease.token == lease.ref.token]
+        kept_ms, tokens = 0, sum(hour.tokens for hour in own)
     lost = lost_gpu_ms(billable, lease.slots, kept_ms)
-    return (*corrections, *credit(lease.ref, charged, lost, refund.cause))
+    return (*corrections, *credit(lease.ref, charged, lost, refund.cause, tokens))
 
 
 def _judge(lease: Lease, report: ReportExit) -> tuple[AttemptOutcome, FailureCause | None]:

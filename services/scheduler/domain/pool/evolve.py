@@ -58,7 +58,7 @@ from services.scheduler.domain.pool.state import (
     lease_key,
     lease_of,
 )
-from services.scheduler.domain.pool.usage import charge, take_back
+from services.scheduler.domain.pool.usage import charge, take_back, tokens_at
 
 V = TypeVar("V")
 LeaseEvent: TypeAlias = (
@@ -275,6 +275,7 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
         ref=event.lease,
         members=event.members,
         max_gpu_ms=placement.max_gpu_ms,
+        max_tokens=placement.max_tokens,
         forecast=Forecast(
             memory_bytes=placement.memory_bytes,
             p50_ms=placement.p50_ms,
@@ -366,7 +367,16 @@ def _evolve_lease(lease: Lease, event: LeaseEvent, ctx: Context) -> Lease:
     match event:
         case LeaseStarted():
             steps = max(0, event.start.total_steps - event.start.loaded_step)
-            return replace(lease, started_at=ctx.at, alive_at=ctx.at, named=(), steps=steps)
+            tokens = tokens_at(lease.named, event.start.loaded)
+            return replace(
+                lease,
+                started_at=ctx.at,
+                alive_at=ctx.at,
+                named=(),
+                steps=steps,
+                trained_tokens=tokens,
+                sliced_tokens=tokens,
+            )
         case CheckpointAccepted():
             captured_ms = event.checkpoint.captured_ms
             captured_at = ctx.at if lease.started_at is None else lease.started_at + captured_ms
@@ -375,6 +385,7 @@ def _evolve_lease(lease: Lease, event: LeaseEvent, ctx: Context) -> Lease:
                 alive_at=max(lease.alive_at, captured_at),
                 captured_ms=captured_ms,
                 last_manifest=event.checkpoint.manifest_sha256,
+                trained_tokens=max(lease.trained_tokens, event.checkpoint.tokens),
             )
         case LeaseDraining():
             ending = Ending(ended_by=event.ended_by, reason=event.reason, deadline=event.deadline)
@@ -388,6 +399,7 @@ def _evolve_lease(lease: Lease, event: LeaseEvent, ctx: Context) -> Lease:
                 charged=charge(lease.charged, event),
                 used_gpu_ms=lease.used_gpu_ms + event.used_gpu_ms,
                 billable_gpu_ms=lease.billable_gpu_ms + event.billable_gpu_ms,
+                sliced_tokens=lease.sliced_tokens + event.tokens,
             )
         case UsageCredited():
             return replace(

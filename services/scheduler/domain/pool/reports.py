@@ -20,7 +20,7 @@ from schemas.pool import (
 from schemas.reasons import refusing
 from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.state import Lease, Pool, is_run_by, lease_key
-from services.scheduler.domain.pool.usage import cap_ms, clamp, skipped_gpu_ms
+from services.scheduler.domain.pool.usage import cap_ms, clamp, skipped_gpu_ms, skipped_tokens
 
 R = TypeVar("R", ReportStarted, ReportCheckpoint, ReportExit)
 
@@ -52,7 +52,9 @@ def decide_started(lease: Lease, command: ReportStarted, ctx: Context) -> tuple[
     if not command.start.skipped:
         return (started,)
     lost = skipped_gpu_ms(lease.named, command.start.loaded, lease.slots)
-    return (started, *closing.credit(lease.ref, lease.charged, lost, "skipped_checkpoint"))
+    tokens = skipped_tokens(lease.named, command.start.loaded)
+    given_back = closing.credit(lease.ref, lease.charged, lost, "skipped_checkpoint", tokens)
+    return (started, *given_back)
 
 
 def decide_checkpoint(lease: Lease, command: ReportCheckpoint, ctx: Context) -> tuple[Event, ...]:

@@ -18,7 +18,7 @@ from schemas.pool import (
     Placement,
 )
 from schemas.training import Checkpoint, WorkDescription
-from schemas.units import GpuMs, Ms
+from schemas.units import GpuMs, Ms, Tokens
 from services.scheduler.domain.pool.usage import ChargedHour
 
 # Incarnations of a node remembered so that a late command of a dead agent is recognised.
@@ -103,6 +103,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     members: all that it was granted.
     freed: nodes whose member is free again.
     max_gpu_ms: cap of its billable use.
+    max_tokens: cap of the trained tokens that its job is billed; 0: they have no price.
     forecast: what the planner expects of it.
     granted_at, started_at: by the pool's clock.
     start_ms_max: from the one to the other.
@@ -112,6 +113,8 @@ class Lease(Struct, frozen=True, kw_only=True):
     last_manifest: of its last accepted checkpoint.
     captured_ms: elapsed at the capture of that checkpoint.
     steps: how many it began with still to do.
+    trained_tokens: of the whole job, as of that checkpoint or the one that it began with.
+    sliced_tokens: what of them slices have; those before its start count.
     used_gpu_ms, billable_gpu_ms: sliced so far.
     lost_gpu_ms: credited so far.
     charged: hours of the whole job so far, oldest first; they are here until the lease has ended.
@@ -124,6 +127,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     members: tuple[LeaseMember, ...]
     freed: tuple[str, ...] = ()
     max_gpu_ms: GpuMs
+    max_tokens: Tokens = 0
     forecast: Forecast = Forecast()
     granted_at: Ms
     started_at: Ms | None = None
@@ -133,6 +137,8 @@ class Lease(Struct, frozen=True, kw_only=True):
     last_manifest: str | None = None
     captured_ms: Ms = 0
     steps: int = 0
+    trained_tokens: Tokens = 0
+    sliced_tokens: Tokens = 0
     used_gpu_ms: GpuMs = 0
     billable_gpu_ms: GpuMs = 0
     lost_gpu_ms: GpuMs = 0

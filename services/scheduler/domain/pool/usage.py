@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from schemas.envelope import Sha256
 from schemas.pool import LeaseRef, Token, UsageCredited, UsageSliced
 from schemas.training import Checkpoint
-from schemas.units import HOUR_MS, GpuMs, Ms, hour_of
+from schemas.units import HOUR_MS, GpuMs, Ms, Tokens, hour_of
 from tunery.plan.price import billed_lease
 
 BUDGET_NOTICE_MS: Final = 120_000  # the drain notice precedes the cap by this, or by half the lease
@@ -38,12 +38,13 @@ class ChargedHour(Struct, frozen=True, kw_only=True):
 
     lease: the lease.
     hour_utc: hours since the epoch.
-    gpu_ms: above zero.
+    gpu_ms, tokens: not both zero.
     """
 
     lease: LeaseRef
     hour_utc: int
     gpu_ms: GpuMs
+    tokens: Tokens = 0
 
 
 def clamp(value: int, low: int, high: int) -> int:
@@ -72,13 +73,20 @@ def slices(
 
 def charge(charged: tuple[ChargedHour, ...], sliced: UsageSliced) -> tuple[ChargedHour, ...]:
     """What is charged after one more slice."""
-    if sliced.billable_gpu_ms == 0:
+    if sliced.billable_gpu_ms == sliced.tokens == 0:
         return charged
-    hour = ChargedHour(lease=sliced.lease, hour_utc=sliced.hour_utc, gpu_ms=sliced.billable_gpu_ms)
+    hour = ChargedHour(
+        lease=sliced.lease,
+        hour_utc=sliced.hour_utc,
+        gpu_ms=sliced.billable_gpu_ms,
+        tokens=sliced.tokens,
+    )
     return (*charged, hour)
 
 
-def newest_hours(charged: Sequence[ChargedHour], gpu_ms: GpuMs) -> tuple[ChargedHour, ...]:
+def newest_hours(
+    charged: Sequence[ChargedHour], gpu_ms: GpuMs, tokens: Tokens = 0
+) -> tuple[ChargedHour, ...]:
     """A credit by the leases and UTC hours that it takes back, oldest first.
 
     The newest of what is charged goes first. No hour gives back more than is charged for it, so a
@@ -86,12 +94,14 @@ def newest_hours(charged: Sequence[ChargedHour], gpu_ms: GpuMs) -> tuple[Charged
     """
     parts: dict[tuple[Token, int], ChargedHour] = {}
     for hour in reversed(charged):
-        part = min(hour.gpu_ms, gpu_ms)
-        if part > 0:
+        part, part_tokens = min(hour.gpu_ms, gpu_ms), min(hour.tokens, tokens)
+        if part > 0 or part_tokens > 0:
             key = hour.lease.token, hour.hour_utc
-            before = parts[key].gpu_ms if key in parts else 0
-            parts[key] = replace(hour, gpu_ms=before + part)
-        gpu_ms -= part
+            before = parts.get(key, replace(hour, gpu_ms=0, tokens=0))
+            parts[key] = replace(
+                hour, gpu_ms=before.gpu_ms + part, tokens=before.tokens + part_tokens
+            )
+        gpu_ms, tokens = gpu_ms - part, tokens - part_tokens
     return tuple(reversed(parts.values()))
 
 
@@ -101,7 +111,7 @@ def take_back(charged: tuple[ChargedHour, ...], credit: UsageCredited) -> tuple[
     Journals from before credits were split have credits above what their hour is charged, or name
     another lease; the rest of those is taken from the newest of that hour, then of the others.
     """
-    left, gpu_ms = dict(enumerate(charged)), credit.lost_gpu_ms
+    left, gpu_ms, tokens = dict(enumerate(charged)), credit.lost_gpu_ms, credit.lost_tokens
     token = billed_lease(credit).token
     for at in sorted(
         left,
@@ -112,10 +122,11 @@ def take_back(charged: tuple[ChargedHour, ...], credit: UsageCredited) -> tuple[
         ),
         reverse=True,
     ):
-        part = min(left[at].gpu_ms, gpu_ms)
-        left[at] = replace(left[at], gpu_ms=left[at].gpu_ms - part)
-        gpu_ms -= part
-    return tuple(hour for hour in left.values() if hour.gpu_ms > 0)
+        hour = left[at]
+        part, part_tokens = min(hour.gpu_ms, gpu_ms), min(hour.tokens, tokens)
+        left[at] = replace(hour, gpu_ms=hour.gpu_ms - part, tokens=hour.tokens - part_tokens)
+        gpu_ms, tokens = gpu_ms - part, tokens - part_tokens
+    return tuple(hour for hour in left.values() if hour.gpu_ms > 0 or hour.tokens > 0)
 
 
 def whole_hours_ms(started_at: Ms, alive_at: Ms) -> Ms:
@@ -143,6 +154,17 @@ def skipped_gpu_ms(named: Sequence[Checkpoint], loaded: Sha256 | None, slots: in
         newest = by_attempt.get(checkpoint.attempt, 0)
         by_attempt[checkpoint.attempt] = max(newest, checkpoint.captured_ms)
     return slots * sum(by_attempt.values())
+
+
+def tokens_at(named: Sequence[Checkpoint], loaded: Sha256 | None) -> Tokens:
+    """Tokens that are trained already when an attempt goes on from `loaded`; None: it begins."""
+    return next((kept.tokens for kept in named if kept.manifest_sha256 == loaded), 0)
+
+
+def skipped_tokens(named: Sequence[Checkpoint], loaded: Sha256 | None) -> Tokens:
+    """Trained tokens between the newest checkpoint that was named and the one that was loaded."""
+    newest = named[0].tokens if named else 0
+    return max(0, newest - tokens_at(named, loaded))
 
 
 def cap_ms(gpu_ms_max: GpuMs, slots: int) -> Ms:

@@ -20,14 +20,14 @@ from services.scheduler.domain.pool.usage import ChargedHour
 from simulator.control_plane.bills import SimBill, compare_bills, make_bills
 from simulator.control_plane.samples import POOL
 from simulator.control_plane.usage_books import WHOLE
+from tests.searches import UNIT_WORLDS
 from tests.unit.services.scheduler.fold import open_gpu_ms
 from tests.unit.services.scheduler.world import BOOKS, STEPS_MAX, TENANTS, World
 from tunery.runtime.journal.codec import canonical
 from tunery.runtime.journal.snapshots import revive
 
 CHAOTIC_STEPS = 120
-SEEDS = 80
-QUICK_SEEDS = 20  # of these, in `make check`
+SEEDS = UNIT_WORLDS.full
 
 
 def settled(world: World) -> World:
@@ -63,13 +63,7 @@ def chaotic(seed: int) -> World:
     return world
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [
-        *range(QUICK_SEEDS),
-        *(pytest.param(seed, marks=pytest.mark.long) for seed in range(QUICK_SEEDS, SEEDS)),
-    ],
-)
+@pytest.mark.parametrize("seed", UNIT_WORLDS.beginnings())
 def test_every_job_ends_and_the_books_agree_under_faults(seed: int) -> None:
     world = settled(chaotic(seed))
     books = world.books
@@ -127,7 +121,9 @@ def test_money_b4_a_credit_in_the_hour_of_the_end_leaves_less_than_nothing(
 ) -> None:
     """Finding B4: one line for work of several hours takes back more than its hour has."""
 
-    def in_one_hour(charged: Sequence[ChargedHour], gpu_ms: int) -> tuple[ChargedHour, ...]:
+    def in_one_hour(
+        charged: Sequence[ChargedHour], gpu_ms: int, _tokens: int
+    ) -> tuple[ChargedHour, ...]:
         return (replace(charged[-1], gpu_ms=gpu_ms),) if charged and gpu_ms else ()
 
     monkeypatch.setattr(closing, "newest_hours", in_one_hour)
@@ -170,6 +166,7 @@ def test_the_same_seed_gives_the_same_journals() -> None:
     assert first.pool.journal == second.pool.journal
 
 
+@pytest.mark.long
 def test_every_kind_of_fault_occurs_over_the_seeds() -> None:
     """Over the seeds, every situation occurs for which there is a rule."""
     worlds = [settled(chaotic(seed)) for seed in range(48)]

@@ -12,6 +12,8 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from schemas import errors
 from schemas.account import Announce, Lane, WebhookEvent
 from schemas.admission import SetSuspension
@@ -55,6 +57,7 @@ from simulator.control_plane.bills import LATER_BOOKS, own_books
 from simulator.control_plane.books import SecondBooks
 from simulator.control_plane.samples import (
     BASE,
+    HYPER,
     MINUTE,
     PASSED,
     POOL,
@@ -251,7 +254,9 @@ class World:
         if late:
             self.files.append((tenant, file_id))
         price = self.prices[tenant]
-        asked = submit(job_id, count, slots=slots, training_file=file_id, price=price)
+        # one row at a time cannot get smaller when memory runs out
+        hyper = replace(HYPER, batch_size=1 if len(self.jobs) % 2 else 4)
+        asked = submit(job_id, count, slots=slots, training_file=file_id, price=price, hyper=hyper)
         self.send("job", tenant, asked)
         return job_id
 

@@ -38,6 +38,7 @@ def line(job_id: str, version: str, hour_utc: int, gpu_ms: int) -> LedgerLine:
         device="cpu",
         accelerator="",
         spot=False,
+        tokens=0,
     )
 
 

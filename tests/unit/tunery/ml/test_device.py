@@ -1,3 +1,7 @@
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,5 +55,29 @@ def test_auto_is_bf16_where_the_hardware_has_it(
 
 def test_threads_are_those_asked_for() -> None:
     assert device.make_deterministic(1) == torch.get_num_threads() == 1
-    assert device.environment(CPU, 1)["threads"] == "1"
+    assert device.environment(CPU, 1, 4)["threads"] == "1"
     assert device.make_deterministic(None) >= 1
+
+
+def test_training_m10_other_instructions_are_another_environment() -> None:
+    """Finding M10: a resume on an older processor gave other bytes, and nobody was told."""
+    code = (
+        "import json, torch; from tunery.ml import device;"
+        "print(json.dumps(device.environment(torch.device('cpu'), 1, 1)))"
+    )
+    environments = [
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-c", code],
+                env={**os.environ, **limits},
+                capture_output=True,
+                check=True,
+            ).stdout
+        )
+        for limits in ({"ATEN_CPU_CAPABILITY": "default"}, {}, {"ONEDNN_MAX_CPU_ISA": "AVX2"})
+    ]
+    held_back, here, limited = environments
+    assert (held_back["instructions"], here["instructions_max"]) == ("DEFAULT", "")
+    assert held_back["instructions"] != here["instructions"]
+    assert limited["instructions_max"] == "AVX2"
+    assert {"numpy", "safetensors", "torch", "micro_batch", "arithmetic"} <= here.keys()

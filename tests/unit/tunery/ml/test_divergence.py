@@ -39,7 +39,7 @@ def test_the_window_is_bounded(losses: list[float]) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_loss_that_is_not_finite_stops_the_run_with_advice(value: float) -> None:
     with pytest.raises(WorkError, match="step 8") as caught:
-        check_finite(value, what="the loss", step=7, learning_rate=3e-3)
+        check_finite(value, what="the loss", step=8, learning_rate=3e-3)
     assert caught.value.cause == "divergence"
     assert "0.001" in caught.value.advice
 

@@ -11,8 +11,9 @@ import msgspec
 import pytest
 import torch
 
-from tunery.ml.events import EventWriter
+from tunery.ml.events import EventWriter, classify
 from tunery.ml.order import row_order
+from tunery.ml.packed import read_rows
 from tunery.work.exits import ExitCode, WorkError
 from tunery.work.spec import Hyper, ResumeCandidate, TrainSpec
 
@@ -130,7 +131,7 @@ def test_a_resume_from_any_step_ends_in_the_same_bytes(spec: TrainSpec, precisio
         _, events = go(resumed(spec, checkpoint, out=f"again-{step}"))
         assert events[0]["resumed_from_step"] == step
         assert events[0]["loaded_manifest"] == checkpoint["manifest_sha256"]
-        assert events[0]["environment_changed"] is None
+        assert events[0]["environment_changes"] == []
         assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
         assert events[-1]["final_loss"] == whole[-1]["final_loss"]
         assert figures(of(events, "step")) == figures(of(whole, "step")[step:])
@@ -235,6 +236,106 @@ def test_a_loss_that_is_not_a_number_stops_the_run(
     assert "learning_rate" in caught.value.advice
     kept = sorted(path.name for path in Path(spec.out_dir).iterdir())
     assert kept == ["step-00000001", "step-00000002"]
+
+
+def test_training_m5_a_trial_step_on_the_longest_rows_changes_nothing(
+    spec: TrainSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding M5: whether a step fits was known only when the first long rows came."""
+    from tunery.ml import sft
+
+    _, tried = go(spec)
+    monkeypatch.setattr(sft.PackedSFT, "try_longest_rows", lambda self: None)
+    _, untried = go(resumed(spec, out="untried"))
+    assert tried[-1]["adapter_sha256"] == untried[-1]["adapter_sha256"]
+    assert figures(of(tried, "step")) == figures(of(untried, "step"))
+
+
+def test_training_m5_memory_that_does_not_suffice_shows_before_the_start(
+    spec: TrainSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunery.ml import sft
+
+    widths: list[int] = []
+
+    def fail(self: Any, model: Any, inputs: dict[str, torch.Tensor], **kwargs: Any) -> Any:
+        widths.append(inputs["input_ids"].shape[1])
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(sft.PackedSFT, "compute_loss", fail)
+    stream = io.BytesIO()
+    events = EventWriter(stream, time.monotonic())
+    from tunery.ml.fine_tuning import fine_tune
+
+    with pytest.raises(RuntimeError) as caught:
+        fine_tune(spec, events, lambda: False)
+    assert classify(caught.value).cause == "oom"
+    assert stream.getvalue() == b"", "what has not started is not billed"
+    rows = read_rows(spec.train_shards, vocabulary=100_000)
+    assert widths == [max(rows.row_tokens)]
+
+
+def test_training_m8_a_validation_loss_that_is_not_a_number_stops_the_run(
+    spec: TrainSpec, tiny: tuple[Path, str], tmp_path: Path, make_shard: Callable[..., Path]
+) -> None:
+    """Finding M8: it ended as `platform`, which was tried four times."""
+    sha256 = broken_base(tiny[0], tmp_path / "broken", 7777)
+    broken = msgspec.structs.replace(
+        spec,
+        base_dir=str(tmp_path / "broken"),
+        base_sha256=sha256,
+        valid_shards=(str(make_shard([[[5, 6, 7777, 8, 9, 10], [1, 2, 3, 4]]], "odd")),),
+    )
+    with pytest.raises(WorkError, match="the loss on validation rows is nan at step 3") as caught:
+        go(broken)
+    assert caught.value.cause == "divergence"
+
+
+def whole_steps(spec: TrainSpec, rows: int, micro_batches: int, precision: str) -> list[Event]:
+    """The events of a run whose steps of four rows are computed in so many parts."""
+    hyper = msgspec.structs.replace(
+        HYPER, batch_size=rows, accumulation=micro_batches, dropout=0.0, n_epochs=1
+    )
+    folder = str(Path(spec.out_dir).with_name(f"{rows}x{micro_batches}-{precision}"))
+    _, events = go(msgspec.structs.replace(spec, hyper=hyper, precision=precision, out_dir=folder))
+    return events
+
+
+@pytest.mark.parametrize(("precision", "most"), [("fp32", 1e-5), ("bf16", 2e-2)])
+def test_training_m12_a_step_is_the_same_in_smaller_micro_batches(
+    spec: TrainSpec,
+    make_shard: Callable[..., Path],
+    documents: Callable[[int, int], list[list[list[int]]]],
+    precision: str,
+    most: float,
+) -> None:
+    """Finding M12: 4 rows at once, and 2 and 2 of them; the last step has 3 rows."""
+    spec = msgspec.structs.replace(spec, train_shards=(str(make_shard(documents(19, 3), "more")),))
+    whole, divided = (whole_steps(spec, *parts, precision) for parts in ((4, 1), (2, 2)))
+    steps, others = of(whole, "step"), of(divided, "step")
+    assert len(steps) == len(others) == 5
+    for step, other in zip(steps, others, strict=True):
+        assert other["loss"] == pytest.approx(step["loss"], abs=most)
+        assert other["grad_norm"] == pytest.approx(step["grad_norm"], rel=most)
+        assert [other[name] for name in ("tokens", "learning_rate")] == [
+            step[name] for name in ("tokens", "learning_rate")
+        ]
+
+
+def test_training_m12_a_run_goes_on_from_its_checkpoint_in_smaller_micro_batches(
+    spec: TrainSpec,
+) -> None:
+    """Finding M12: after running out of memory it began at step 0 as another run."""
+    undivided = msgspec.structs.replace(HYPER, batch_size=2, accumulation=1, dropout=0.0)
+    divided = msgspec.structs.replace(undivided, batch_size=1, accumulation=2)
+    spec = msgspec.structs.replace(spec, hyper=undivided)
+    _, whole = go(spec)
+    smaller = msgspec.structs.replace(spec, hyper=divided)
+    _, events = go(resumed(smaller, of(whole, "checkpoint")[3], out="smaller"))
+    assert (events[0]["resumed_from_step"], events[0]["skipped"]) == (4, [])
+    assert events[0]["environment_changes"] == [["micro_batch", "2", "1"]]
+    losses = [event["loss"] for event in of(events, "step")]
+    assert losses == pytest.approx([event["loss"] for event in of(whole, "step")[4:]], abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 import io
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 import torch
 
 from tunery.ml.events import EventWriter
+from tunery.work.codec import decode_scores
 from tunery.work.exits import ExitCode, WorkError
-from tunery.work.scores import Scores
+from tunery.work.scores import NO_CHOICE, Scores
 from tunery.work.spec import ScoreSpec
 
 pytestmark = [
@@ -137,6 +139,29 @@ def test_without_validation_rows_the_holdout_is_empty(spec: ScoreSpec) -> None:
     go(msgspec.structs.replace(spec, valid_shards=(), valid_rows=None, prompts=()))
     holdout = msgspec.json.decode(Path(spec.out).read_bytes(), type=Scores).holdout
     assert (holdout.rows, holdout.base_loss, holdout.generated) == (0, None, 0)
+
+
+def test_training_m9_an_adapter_that_gives_no_numbers_is_scored_as_such(
+    spec: ScoreSpec, adapter: Path, tmp_path: Path
+) -> None:
+    """Finding M9: NaN chose the first answer, which was right, and the file could not be read."""
+    from safetensors.torch import load_file, save_file
+
+    from tunery.ml.adapters import WEIGHTS
+
+    huge = tmp_path / "huge"
+    shutil.copytree(adapter, huge)
+    tensors = {name: tensor * 1e20 for name, tensor in load_file(adapter / WEIGHTS).items()}
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values())
+    save_file(tensors, huge / WEIGHTS, metadata={"format": "pt"})
+    code, _ = go(msgspec.structs.replace(spec, adapter_dir=str(huge)))
+    assert code == ExitCode.FINISHED
+    scores = decode_scores(Path(spec.out).read_bytes())
+    assert scores.not_finite == ("adapter",)
+    assert {(item.adapter, item.adapter_choice) for item in scores.items} == {(False, NO_CHOICE)}
+    assert NO_CHOICE not in {item.base_choice for item in scores.items}
+    assert (scores.holdout.adapter_loss, scores.holdout.adapter_perplexity) == (None, None)
+    assert scores.holdout.base_loss is not None
 
 
 def test_asked_to_stop_it_leaves_and_writes_nothing(spec: ScoreSpec) -> None:

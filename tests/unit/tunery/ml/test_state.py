@@ -56,6 +56,22 @@ def test_training_continues_bit_for_bit_from_restored_state(dtype: torch.dtype) 
         assert torch.equal(first.masters[name], second.masters[name])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_training_m12_gradients_of_micro_batches_are_added_in_fp32(dtype: torch.dtype) -> None:
+    """Finding M12: in bf16 a small gradient after a large one is lost."""
+    weight = Parameter(torch.ones(1, dtype=dtype))
+    optimizer = AdapterAdamW({"w": weight}, rate=1e-2, weight_decay=0.0)
+    for factor in (1.0, *[2.0**-10] * 64):
+        (weight * factor).sum().backward()  # type: ignore[no-untyped-call]  # torch
+    (master,) = optimizer.masters.values()
+    assert master.grad is not None
+    assert float(master.grad) == 1.0 + 64 * 2.0**-10
+    assert float(optimizer.clip(0.5)) == 1.0 + 64 * 2.0**-10
+    assert float(master.grad) == pytest.approx(0.5)
+    optimizer.step()
+    assert [weight.grad for weight in (*optimizer.masters.values(), weight)] == [None, None]
+
+
 def test_missing_state_is_an_error() -> None:
     first = AdapterAdamW(weights(torch.float32), rate=1e-2, weight_decay=0.0)
     steps(first, 1)

@@ -42,7 +42,6 @@ STARTED: Final = Started(
     hyper=HYPER,
     precision="fp32",
     environment={"threads": "1"},
-    environment_changed=None,
     rows=3,
     labels=15,
     packing_difference_nats=0.0,

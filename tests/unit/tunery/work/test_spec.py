@@ -16,10 +16,12 @@ def test_integers_of_the_log_become_the_nearest_floats() -> None:
         weight_decay_ppm=1,
         max_length=128,
         seed=5,
+        accumulation=3,
     )
     assert Hyper.from_log(hyper) == Hyper(
         n_epochs=2,
-        batch_size=3,
+        batch_size=1,
+        accumulation=3,
         learning_rate=0.001300001,
         rank=4,
         alpha=8,

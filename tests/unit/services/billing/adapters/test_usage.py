@@ -19,7 +19,7 @@ class StubConnection:
     async def fetch(self, query: str, *args: Any) -> Sequence[Any]:
         self.asked.append((query, args))
         if len(self.asked) == 2:
-            return [("ftjob-1", "standard", "v", *TRAINED, 7)]
+            return [("ftjob-1", "standard", "v", *TRAINED, 7, 5)]
         row: dict[str, Any] = {"kind": "usage", "job_id": "ftjob-1", "lane": "standard"}
         row |= {"role": "train", "device": "cpu", "accelerator": "h1", "spot": True}
         sums = {"hour_utc": NOVEMBER.first_hour, "used_gpu_ms": 5, "gpu_ms": 4}
@@ -31,6 +31,7 @@ async def test_a_draft_asks_for_its_own_hours_alone() -> None:
     usage = await read_usage(connection, "acme", BillShare(month=NOVEMBER))
     assert [row.gpu_ms for row in usage.rows] == [4]
     assert list(usage.before.items()) == [((("ftjob-1", "standard", "v"), *TRAINED), 7)]
+    assert usage.tokens_before == {("ftjob-1", "standard", "v"): 5}
     (query, args), (_, jobs) = connection.asked
     assert args == ("acme", NOVEMBER.first_hour, NOVEMBER.end_hour)
     assert "UNION" not in query

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from schemas.reasons import judging
 from services.eval.domain.verdict import (
@@ -22,6 +23,18 @@ def items(both: int, worse: int, better: int, neither: int) -> tuple[ItemScore, 
     pairs = [(True, True)] * both + [(True, False)] * worse
     pairs += [(False, True)] * better + [(False, False)] * neither
     return tuple(item(number, base, adapter) for number, (base, adapter) in enumerate(pairs))
+
+
+@pytest.mark.parametrize("count", [0, 50, 400])
+@pytest.mark.parametrize("sides", [("adapter",), ("base", "adapter"), ("base",)])
+def test_training_m9_scores_that_are_not_finite_block(sides: tuple[str, ...], count: int) -> None:
+    """Finding M9: an adapter that gives NaN was judged by chance, or not at all."""
+    answered = items(count, 0, 0, 0)
+    sound = scores(answered, holdout())
+    assert summarise(sound).verdict == ("pass" if count >= 200 else "inconclusive")
+    summary = summarise(replace(sound, not_finite=sides))
+    assert summary.verdict == "block"
+    assert summary.reasons == (judging("scores_not_finite", sides=", ".join(sides)),)
 
 
 def test_mcnemar_known_values() -> None:

@@ -4,7 +4,7 @@ from schemas.billing import HourlyUse
 from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
 from services.exporter.domain.feed import usage_events
-from services.exporter.domain.focus import ExportedCharge, charge_of
+from services.exporter.domain.focus import ExportedCharge, charges_of_use
 from services.exporter.domain.ranges import ExportRange
 from tests.unit.services.exporter.domain.test_focus import ACCOUNTS
 from tests.unit.services.exporter.journals import HOUR, credited, lease, sliced
@@ -32,7 +32,8 @@ def charge_at(offset: int, event: UsageSliced | UsageCredited) -> ExportedCharge
         command_id="c",
         incarnation=0,
     )
-    return charge_of(header, event, ACCOUNTS, "Tunery")
+    (only,) = charges_of_use(header, event, ACCOUNTS, "Tunery")
+    return only
 
 
 CHARGES = [charge_at(offset, event) for offset, event in enumerate(EVENTS, 7)]

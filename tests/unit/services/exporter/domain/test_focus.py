@@ -12,7 +12,7 @@ from schemas.pool import UsageCredited, UsageSliced
 from schemas.training import LeaseHardware
 from schemas.units import HOUR_MS
 from services.exporter.domain.accounts import AccountFacts
-from services.exporter.domain.focus import COLUMNS, MICRO, ExportedCharge, charge_of
+from services.exporter.domain.focus import COLUMNS, MICRO, ExportedCharge, charges_of_use
 from tests.unit.services.exporter.journals import BOOKS, HOUR, credited, lease, sliced
 from tunery.billing.lines import PriceMissing
 from tunery.plan.price import usage_micro
@@ -35,7 +35,8 @@ def charge(event: UsageSliced | UsageCredited) -> ExportedCharge:
         command_id="c",
         incarnation=0,
     )
-    return charge_of(header, event, ACCOUNTS, "Tunery")
+    (only,) = charges_of_use(header, event, ACCOUNTS, "Tunery")
+    return only
 
 
 def test_use_is_a_charge_of_its_hour_and_month_with_its_place() -> None:

@@ -92,6 +92,7 @@ def test_sums_fold_jobs_into_groups_and_keep_credits_apart() -> None:
             "kind": kind,
             "used_gpu_ms": used,
             "billable_gpu_ms": net,
+            "tokens": 0,
         }
         for job, kind, used, net in (
             ("a", "usage", 10, 9),

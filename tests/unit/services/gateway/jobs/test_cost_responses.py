@@ -14,31 +14,33 @@ from tests.unit.services.gateway.jobs.job_events import HELD, JOB, SPEC, SUBMITT
 from tests.unit.services.gateway.view_rows import folded, only
 
 ESTIMATE = HELD.estimate
+USED = UsageRow(
+    tenant="acme",
+    job_id=JOB,
+    id="1",
+    at=1,
+    attempt=1,
+    role="train",
+    lane="premium",
+    price_version="2026-11",
+    hour_utc=1,
+    kind="usage",
+    used_gpu_ms=90_000,
+    billable_gpu_ms=90_000,
+    cause=None,
+    journal_partition=0,
+    incarnation=0,
+    journal_offset=1,
+    device="cpu",
+    accelerator="",
+    spot=False,
+    tokens=0,
+)
 
 
 def test_cost_sums_lines_and_keeps_credits_apart() -> None:
     row = only(folded("job", SUBMITTED, HELD), JOBS)
-    usage = UsageRow(
-        tenant="acme",
-        job_id=JOB,
-        id="1",
-        at=1,
-        attempt=1,
-        role="train",
-        lane="premium",
-        price_version="2026-11",
-        hour_utc=1,
-        kind="usage",
-        used_gpu_ms=90_000,
-        billable_gpu_ms=90_000,
-        cause=None,
-        journal_partition=0,
-        incarnation=0,
-        journal_offset=1,
-        device="cpu",
-        accelerator="",
-        spot=False,
-    )
+    usage = USED
     credit = replace(usage, kind="credit", used_gpu_ms=0, billable_gpu_ms=-30_000)
     lines = [usage, credit]
     cost = cost_response(row, lines)
@@ -62,8 +64,10 @@ def test_a_job_that_has_not_run_has_cost_nothing() -> None:
 def test_tokens_are_charged_where_they_have_a_price() -> None:
     price = replace(SPEC.price, token_micro_per_million=2_000_000)
     row = only(folded("job", replace(SUBMITTED, spec=replace(SPEC, price=price))), JOBS)
-    cost = cost_response(replace(row, phase="done", trained_tokens=500_000), [])
-    assert (cost.amount_micro, cost.trained_tokens, cost.final) == (1_000_000, 500_000, True)
+    line = replace(USED, used_gpu_ms=0, billable_gpu_ms=0, tokens=500_000)
+    cost = cost_response(replace(row, phase="done", trained_tokens=600_000), [line])
+    assert (cost.amount_micro, cost.trained_tokens, cost.final) == (1_000_000, 600_000, True)
+    assert (cost.billed_tokens, cost.lines[0].tokens) == (500_000, 500_000)
 
 
 def test_an_estimate_ends_when_all_slots_have_done_their_share() -> None:

@@ -9,7 +9,7 @@ from schemas.job import JobEnded, PhaseSet, VerdictRecorded, WantedSet
 from schemas.pool import AttemptEnd
 from schemas.reasons import Failure, failing, skipping
 from schemas.sealed import Sealed
-from schemas.training import SkippedCheckpoint
+from schemas.training import EnvironmentChange, SkippedCheckpoint
 from services.gateway.jobs.messages import messages
 from services.gateway.jobs.tables import JOB_EVENTS, JobEventRow
 from services.gateway.web.wording import FAILURES, skip_words
@@ -73,6 +73,18 @@ def test_checkpoints_that_could_not_be_used_are_named() -> None:
     assert resumed.message == "Fine-tuning job resumed from the checkpoint of step 6"
     assert f"{skipped.manifest_sha256}: {skip_words(reason)}" in passed_over.message
     assert (passed_over.level, passed_over.data) == ("warn", {"skipped": ["cd" * 32]})
+
+
+def test_training_m10_what_changed_since_the_checkpoint_is_told() -> None:
+    resumed = started(2, 6)
+    changes = (
+        EnvironmentChange(name="instructions", before="AVX512", now="AVX2"),
+        EnvironmentChange(name="numpy", before="", now="2.4.6"),
+    )
+    event = replace(resumed, start=replace(resumed.start, changes=changes))
+    row = rows(folded("job", SUBMITTED, HELD, placed(2), event), JOB_EVENTS)[-1]
+    assert row.level == "warn"
+    assert row.message.endswith("instructions was AVX512, is AVX2; numpy was unknown, is 2.4.6")
 
 
 def test_a_validation_file_is_named_beside_the_training_file() -> None:

@@ -24,14 +24,14 @@ def test_every_group_gives_its_settings_and_where_they_stand() -> None:
     settings, problems = parsed(
         hyperparameters={"n_epochs": 4},
         lora={"rank": 8},
-        training={"slots": 2, "length_policy": "truncate", "warmup_ratio": 0.1},
+        training={"slots": 1, "length_policy": "truncate", "warmup_ratio": 0.1},
         eval={"validation_fraction": 0.2, "drop_max": 0.02},
     )
     assert problems == []
     assert settings.hyper == {"n_epochs": 4, "rank": 8, "warmup_ratio": 0.1}
     assert settings.paths["rank"] == "lora.rank"
     assert settings.paths["slots"] == "training.slots"
-    assert (settings.slots, settings.length_policy) == (2, "truncate")
+    assert (settings.slots, settings.length_policy) == (1, "truncate")
     assert (settings.validation_fraction_ppm, settings.drop_max_ppm) == (200_000, 20_000)
 
 
@@ -45,7 +45,7 @@ def test_every_group_gives_its_settings_and_where_they_stand() -> None:
         ),
         (
             {"training": {"slots": True}},
-            "training.slots: must be a whole number from 1 to 64; it is True",
+            "training.slots: must be 1, because a training uses one device; it is True",
         ),
         (
             {"training": {"length_policy": "drop"}},

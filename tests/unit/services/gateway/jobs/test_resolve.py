@@ -132,7 +132,7 @@ def test_groups_of_hyper_parameters_become_one_job() -> None:
             lora={"rank": 8, "alpha": "auto"},
             training={
                 "learning_rate": 2e-3,
-                "slots": 2,
+                "slots": 1,
                 "length_policy": "truncate",
                 "validation_fraction": 0.05,
             },
@@ -140,7 +140,7 @@ def test_groups_of_hyper_parameters_become_one_job() -> None:
     )
     assert (spec.hyper.n_epochs, spec.hyper.rank, spec.hyper.alpha) == (3, 8, 16)
     assert spec.hyper.learning_rate_ppb == 2_000_000
-    assert (spec.slots, spec.length_policy, spec.validation_fraction_ppm) == (2, "truncate", 50_000)
+    assert (spec.slots, spec.length_policy, spec.validation_fraction_ppm) == (1, "truncate", 50_000)
     assert "alpha" in spec.auto
     assert "rank" not in spec.auto
 
@@ -271,11 +271,15 @@ def test_every_form_of_a_hyper_parameter_is_the_same_request() -> None:
     assert twice.param == "hyperparameters.n_epochs"
 
 
-def test_sched_c15_more_slots_than_any_node_has_are_refused_with_the_most_that_fit() -> None:
-    """Finding C15: such a job waited for ever, with its hold."""
-    gang = request(training={"slots": 16})
-    with pytest.raises(ApiError, match="at most 8") as refused:
-        resolve(gang, facts(slots_max=8))
-    assert refused.value.param == "training.slots"
-    assert spec_of(gang, slots_max=16).slots == 16
-    assert spec_of(gang, slots_max=None).slots == 16, "nodes may register later"
+@pytest.mark.parametrize("slots", [2, 8, 64])
+def test_training_m4_sched_c15_slots_that_no_training_uses_are_refused_with_the_fix(
+    slots: int,
+) -> None:
+    """Finding M4: they were billed, trained no faster, and the hold cut such a job off.
+
+    Finding C15: a job that asked for more than any node has waited for ever.
+    """
+    refused = refusal_of(request(training={"slots": slots}))
+    assert (refused.status, refused.param) == (400, "training.slots")
+    assert f"must be 1, because a training uses one device; it is {slots}" in refused.message
+    assert spec_of(request(training={"slots": 1})).slots == 1

@@ -27,6 +27,7 @@ from services.gateway.web.wording import (
     ADVICE,
     FAILURES,
     FILES,
+    NOT_FINITE,
     OVERFITTED,
     PARAMETERS,
     REFUSALS,
@@ -190,6 +191,9 @@ def test_a_verdict_has_its_figures_and_its_advice() -> None:
     assert advice_words(replace(SUMMARY, verdict="inconclusive")) == ADVICE["inconclusive"]
     rising = replace(SUMMARY, reasons=(judging("validation_loss_rose"),))
     assert advice_words(rising) == OVERFITTED
+    broken = judging("scores_not_finite", sides="adapter")
+    assert advice_words(replace(SUMMARY, verdict="block", reasons=(broken,))) == NOT_FINITE
+    assert verdict_words(broken) == "scores are infinite or not a number: adapter"
 
 
 def test_a_wrong_hyper_parameter_names_its_range() -> None:

@@ -184,7 +184,7 @@ async def test_the_same_order_is_sent_once_and_a_harder_one_after_it(lease: Leas
     ("status", "errors", "lines", "cause", "detail"),
     [
         (1, "Traceback\nKeyError: 'x'\n\n", (), "platform", "status 1: KeyError: 'x'"),
-        (-9, "", (), "platform", "status -9: its standard error is empty"),
+        (-15, "", (), "platform", "status -15: its standard error is empty"),
         (
             int(ExitCode.OOM),
             "noise",
@@ -208,6 +208,36 @@ async def test_a_failure_says_what_the_process_said_last(
     await lease.attempt.run()
     assert (lease.exit.outcome, lease.exit.cause) == ("failed", cause)
     assert lease.detail().endswith(detail)
+
+
+@pytest.mark.parametrize(
+    ("begun", "errors", "cause"),
+    [
+        (True, "", "oom"),
+        (True, "CUDA driver version mismatch\nnvml", "bad_node"),
+        (False, "", "oom"),  # while it loads the model, or in its trial step
+    ],
+)
+async def test_training_m11_a_kill_that_nobody_asked_for_is_out_of_memory(
+    begun: bool, errors: str, cause: str, lease: Lease
+) -> None:
+    """Finding M11: the kernel's kill was `platform`, four attempts of the same size."""
+    lease.launcher.status, lease.launcher.errors = KILLED, errors
+    lease.launcher.lines = (STARTED_LINE,) if begun else ()
+    await lease.attempt.run()
+    assert (lease.exit.outcome, lease.exit.cause) == ("failed", cause)
+    if cause == "oom":
+        assert "status -9: its standard error is empty" in lease.detail()
+        assert "when memory runs out" in lease.detail()
+
+
+async def test_training_m11_a_kill_that_was_asked_for_is_none(lease: Lease) -> None:
+    lease.launcher.status = None
+    running = asyncio.create_task(lease.attempt.run())
+    await lease.launcher.is_idle.wait()
+    lease.attempt.set_target("kill")
+    await running
+    assert (lease.exit.outcome, lease.exit.cause) == ("preempted", None)
 
 
 async def test_a_process_that_says_it_finished_and_was_stopped_has_finished(lease: Lease) -> None:

@@ -2,6 +2,7 @@
 
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -24,7 +25,9 @@ SHA256 = sha256(CONTENT).hexdigest()
 ADAPTER = training.BlobFile(name="adapter.safetensors", blob="a", sha256=SHA256, bytes=len(CONTENT))
 
 
-async def evaluation(folder: Path, validation_rows: int) -> tuple[Evaluation, MemoryServers]:
+async def evaluation(
+    folder: Path, validation_rows: int, **changed: Any
+) -> tuple[Evaluation, MemoryServers]:
     servers = await memory_servers()
     blobs = servers.blobs
     assert isinstance(blobs, MemoryBlobs)
@@ -36,7 +39,7 @@ async def evaluation(folder: Path, validation_rows: int) -> tuple[Evaluation, Me
     )
     for key in ("a", prepared.validation_blob, prepared.prompts_blob):
         await blobs.put(key, CONTENT)
-    work = replace(WORK, prepared=prepared, adapter=(ADAPTER,))
+    work = replace(WORK, prepared=prepared, adapter=(ADAPTER,), **changed)
     runtime = servers.runtime("trainer")
     tools = Tools(runtime, ProcessGroups("mark"), Reports(runtime, "default"), "a1")
     settings = TrainerSettings(id="a", pool="default", threads=2, work_dir=folder)
@@ -55,6 +58,14 @@ async def test_validation_rows_are_fetched_where_there_are_any(tmp_path: Path, r
     assert (spec.valid_rows is not None) == bool(rows)
     for path in spec.valid_shards:
         assert Path(path).read_bytes() == CONTENT
+
+
+async def test_training_m10_a_run_is_scored_as_it_was_trained(tmp_path: Path) -> None:
+    """A training in fp32 was judged in bf16, with as many threads as its node had."""
+    program, _ = await evaluation(tmp_path, 0, precision="fp32", threads=3)
+    await program.prepare(tmp_path)
+    spec = decode_score_spec((tmp_path / "spec.json").read_bytes())
+    assert (spec.precision, spec.threads) == ("fp32", 3)
 
 
 async def test_scores_are_stored_under_the_attempt(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.codec import codec_of, decode_envelope
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
+from tunery.work.codec import decode_train_spec
 from tunery.work.events import (
     Checkpointed,
     Evaluated,
@@ -55,16 +56,22 @@ WORK = training.TrainWork(
 
 
 async def under_lease(
-    blobs: MemoryBlobs, folder: Path, checkpoints: tuple[training.Checkpoint, ...] = ()
+    blobs: MemoryBlobs,
+    folder: Path,
+    checkpoints: tuple[training.Checkpoint, ...] = (),
+    threads: int = 1,
+    asked: int = 0,
 ) -> tuple[Training, MemoryServers]:
+    """`threads`: as the node says; `asked`: as the job says."""
     servers = await memory_servers(SleepClock())
     there = MemoryServers(servers.log, blobs, servers.keys, servers.clock)
     runtime = there.runtime("trainer")
     launcher = ProcessGroups(mark=str(folder))
     tools = Tools(runtime, launcher, Reports(runtime, "default"), "a1")
-    lease = grant(role="train", work=WORK, checkpoints=checkpoints)
-    settings = TrainerSettings(id="a", pool="default", slots=1, work_dir=folder)
-    return Training(lease, WORK, tools, settings), there
+    work = replace(WORK, hyper=replace(WORK.hyper, threads=asked))
+    lease = grant(role="train", work=work, checkpoints=checkpoints)
+    settings = TrainerSettings(id="a", pool="default", slots=1, work_dir=folder, threads=threads)
+    return Training(lease, work, tools, settings), there
 
 
 def checkpointed(folder: Path, step: int) -> Checkpointed:
@@ -138,6 +145,20 @@ def kept(manifest: str) -> training.Checkpoint:
         files=(file,),
         captured_ms=1,
     )
+
+
+async def test_training_m10_threads_are_the_jobs_and_changes_are_reported(tmp_path: Path) -> None:
+    """Finding M10: two nodes of different size gave different bits, and changes were dropped."""
+    blobs = MemoryBlobs()
+    await blobs.put(WORK.prepared.train_blob, CONTENT)
+    for asked, threads in ((3, 3), (0, 7)):
+        training, _ = await under_lease(blobs, tmp_path, threads=7, asked=asked)
+        await training.prepare(tmp_path)
+        assert decode_train_spec((tmp_path / "spec.json").read_bytes()).threads == threads
+    changes = (("instructions", "AVX512", "AVX2"), ("numpy", "", "2.4.6"))
+    started = await training.handle(replace(STARTED, environment_changes=changes))
+    assert started is not None
+    assert [(change.name, change.before, change.now) for change in started.changes] == [*changes]
 
 
 async def test_of_two_checkpoints_of_one_step_the_whole_one_is_used(

@@ -17,6 +17,7 @@ from schemas.job import (
 from schemas.reasons import failing
 from services.scheduler.domain.job.policy import (
     BAD_NODE_RETRIES_MAX,
+    FAILED_MAX,
     FRUITLESS_MAX,
     PLATFORM_RETRIES_MAX,
 )
@@ -71,22 +72,47 @@ def test_a_checkpoint_is_progress() -> None:
     assert job_of(decider) is not None
 
 
-def test_out_of_memory_halves_the_batch_once_and_starts_over() -> None:
-    decider = lived("running").accept(RecordCheckpoint(job_id=JOB_ID, checkpoint=checkpoint(10)))
-    events = decider.when(closed(outcome="failed", cause="oom"))
-    assert hyper_of(events) == replace(HYPER, batch_size=2)
-    wanted = placement_of(events)
-    assert wanted.checkpoints == ()
-    ended = of(decider.when(closed(2, outcome="failed", cause="oom")), JobEnded)
+def test_training_m12_out_of_memory_keeps_the_step_and_the_checkpoint() -> None:
+    """Finding M12: half the batch was another training, and began at step 0."""
+    assert HYPER.batch_size == 4
+    kept = checkpoint(10)
+    decider = lived("running").accept(RecordCheckpoint(job_id=JOB_ID, checkpoint=kept))
+    for attempt, micro_batches in enumerate((2, 4), start=1):
+        events = decider.when(closed(attempt, outcome="failed", cause="oom"))
+        assert hyper_of(events) == replace(HYPER, accumulation=micro_batches)
+        assert placement_of(events).checkpoints == (kept,)
+    again = placement_of(decider.when(closed(3, outcome="failed", cause="oom")))
+    assert (again.attempt, again.checkpoints) == (4, (kept,)), "one row at a time, once more"
+    ended = of(decider.when(closed(4, outcome="failed", cause="oom")), JobEnded)
     assert ended.failure.code == errors.OUT_OF_MEMORY
     assert ended.failure.reason == failing("memory_exceeded")
 
 
-def test_out_of_memory_while_pausing_still_halves_the_batch_later() -> None:
+def test_training_m12_out_of_memory_while_pausing_still_halves_the_micro_batch_later() -> None:
     decider = lived("running").accept(PauseJob(job_id=JOB_ID))
     decider.accept(closed(outcome="failed", cause="oom"), ResumeJob(job_id=JOB_ID))
     events = decider.when(closed(2, outcome="failed", cause="oom"))
-    assert hyper_of(events) == replace(HYPER, batch_size=2)
+    assert hyper_of(events) == replace(HYPER, accumulation=2)
+
+
+@pytest.mark.parametrize("cause", ["platform", "bad_node", "oom"])
+def test_training_m11_a_job_that_fails_after_every_checkpoint_ends(cause: Any) -> None:
+    """Finding M11: each checkpoint began a new count, so it was retried until its hold was used."""
+    decider = lived("running")
+    for attempt in range(1, FAILED_MAX + 2):
+        further = checkpoint(attempt, attempt=attempt)
+        decider.accept(RecordCheckpoint(job_id=JOB_ID, checkpoint=further))
+        events = decider.when(closed(attempt, outcome="failed", cause=cause, billable=0))
+        ended = [event for event in events if isinstance(event, JobEnded)]
+        if ended:
+            break
+    (end,) = ended
+    assert end.failure is not None
+    if cause == "oom":
+        assert (attempt, end.failure.code) == (4, errors.OUT_OF_MEMORY)
+    else:
+        assert (attempt, end.failure.code) == (FAILED_MAX + 1, errors.ATTEMPTS_EXHAUSTED)
+        assert end.failure.reason == failing("attempts_failed", attempts=FAILED_MAX + 1)
 
 
 def test_pauses_use_up_no_retries() -> None:
@@ -101,7 +127,9 @@ def test_pauses_use_up_no_retries() -> None:
 def test_out_of_memory_at_batch_one_fails() -> None:
     decider = new_tenant().accept(limits(), submit(hyper=replace(HYPER, batch_size=1)))
     decider.accept(prepared(), pinned(), granted(), started())
-    ended = of(decider.when(closed(outcome="failed", cause="oom")), JobEnded)
+    again = placement_of(decider.when(closed(outcome="failed", cause="oom")))
+    assert again.attempt == 2, "another process may have used the memory"
+    ended = of(decider.when(closed(2, outcome="failed", cause="oom")), JobEnded)
     assert ended.failure.code == errors.OUT_OF_MEMORY
 
 

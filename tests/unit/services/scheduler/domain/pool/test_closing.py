@@ -3,19 +3,26 @@
 from schemas.node import NodeSeen
 from schemas.pool import (
     ConfirmFreed,
+    Event,
+    ForgetWork,
     LeaseGranted,
     LeaseMember,
     LeaseRef,
     ObserveNodes,
     ReportCheckpoint,
+    UsageCredited,
+    UsageSliced,
     WaitExplained,
 )
+from schemas.reasons import skipping
+from schemas.training import SkippedCheckpoint
 from simulator.control_plane.samples import MINUTE, POOL, T0, TRAINED, checkpoint, node, request
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     ALIVE,
     begun,
     end_of,
     exited,
+    freed,
     pool,
     seen,
     token,
@@ -118,3 +125,77 @@ def test_both_nodes_of_a_gang_lost_together_end_it_once() -> None:
     assert names(events).count("NodeLost") == 2
     end = end_of(events)
     assert (end.outcome, end.used_gpu_ms, end.lost_gpu_ms) == ("lost", 2 * MINUTE, 2 * MINUTE)
+
+
+def metered(events: tuple[Event, ...]) -> list[tuple[int, int]]:
+    """Tokens that slices bill and that credits give back, with the time of each."""
+    return [
+        (event.billable_gpu_ms, event.tokens)
+        if isinstance(event, UsageSliced)
+        else (-event.lost_gpu_ms, -event.lost_tokens)
+        for event in events
+        if isinstance(event, UsageSliced | UsageCredited)
+    ]
+
+
+def saved(step: int, minutes: int, attempt: int = 1, lease: int = 1) -> ReportCheckpoint:
+    captured = checkpoint(step, attempt, minutes * MINUTE)
+    return ReportCheckpoint(token=token(lease), incarnation=ALIVE, checkpoint=captured)
+
+
+def test_money_b3_trained_tokens_are_billed_once_a_checkpoint_or_the_result_has_them() -> None:
+    decider = pool().accept(node(), request(max_tokens=50_000), begun())
+    decider.at += 10 * MINUTE
+    decider.accept(saved(10, 9))
+    ended = decider.when(exited(outcome="lost", elapsed_ms=10 * MINUTE))
+    assert metered(ended) == [(10 * MINUTE, 10_000), (-MINUTE, 0)]
+    again = request(attempt=2, max_tokens=50_000, checkpoints=(checkpoint(10, 1, 9 * MINUTE),))
+    decider.accept(freed(), again, begun(2, loaded=checkpoint(10, 1, 9 * MINUTE).manifest_sha256))
+    decider.at += 10 * MINUTE
+    ended = decider.when(exited(2, outcome="succeeded", result=TRAINED, elapsed_ms=10 * MINUTE))
+    assert metered(ended) == [(10 * MINUTE, TRAINED.tokens - 10_000)]
+    assert decider.refolded() == decider.state
+    given_back = decider.when(ForgetWork(job_id="ftjob-1", refund="platform_error"))
+    assert sum(tokens for _, tokens in metered(given_back)) == -TRAINED.tokens
+    assert sum(gpu_ms for gpu_ms, _ in metered(given_back)) == -19 * MINUTE
+
+
+def test_money_b3_no_more_tokens_are_billed_than_the_hold_has() -> None:
+    decider = pool().accept(node(), request(max_tokens=30_000), begun())
+    decider.at += 10 * MINUTE
+    decider.accept(saved(10, 5))
+    ended = decider.when(exited(outcome="succeeded", result=TRAINED))
+    assert sum(tokens for _, tokens in metered(ended)) == 30_000 < TRAINED.tokens
+
+
+def test_money_b3_tokens_without_a_price_are_not_metered() -> None:
+    decider = pool().accept(node(), request(), begun())
+    decider.at += 10 * MINUTE
+    decider.accept(saved(10, 5))
+    ended = decider.when(exited(outcome="succeeded", result=TRAINED))
+    assert metered(ended) == [(10 * MINUTE, 0)]
+
+
+def test_money_b3_an_attempt_that_is_credited_entirely_is_billed_no_tokens() -> None:
+    decider = pool().accept(node(), request(max_tokens=50_000), begun())
+    decider.at += 10 * MINUTE
+    decider.accept(saved(10, 9))
+    ended = decider.when(exited(outcome="failed", cause="oom", elapsed_ms=10 * MINUTE))
+    assert metered(ended) == [(10 * MINUTE, 10_000), (-10 * MINUTE, -10_000)]
+
+
+def test_money_b3_tokens_of_an_unusable_checkpoint_are_given_back_and_billed_again() -> None:
+    decider = pool().accept(node(), request(max_tokens=50_000), begun())
+    decider.at += 10 * MINUTE
+    decider.accept(saved(10, 4), saved(20, 9))
+    decider.accept(exited(outcome="lost", elapsed_ms=10 * MINUTE), freed())
+    older, newest = checkpoint(10, 1, 4 * MINUTE), checkpoint(20, 1, 9 * MINUTE)
+    decider.accept(request(attempt=2, max_tokens=50_000, checkpoints=(newest, older)))
+    unusable = SkippedCheckpoint(
+        manifest_sha256=newest.manifest_sha256, reason=skipping("blob_missing")
+    )
+    started = decider.when(begun(2, loaded=older.manifest_sha256, skipped=(unusable,)))
+    assert metered(started) == [(-5 * MINUTE, -10_000)]
+    decider.at += 10 * MINUTE
+    ended = decider.when(exited(2, outcome="succeeded", result=TRAINED, elapsed_ms=10 * MINUTE))
+    assert metered(ended) == [(10 * MINUTE, TRAINED.tokens - 10_000)]

@@ -1,0 +1,36 @@
+"""How far the long searches go: a share of each in `make check`, all of it in `make test`.
+
+This is the only place that names these numbers; decision 0017 has reasons and measurements. What is
+beyond the share is marked `long`, and `make test` runs all that is marked so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Search:
+    """Seeds, or examples: the first `quick` of them are part of `make check`; `full`: all."""
+
+    quick: int
+    full: int
+
+    def beginnings(self, first: int = 0, step: int = 1) -> Sequence[Any]:
+        """Where each stretch of `step` seeds begins: parameters of a test, the later ones `long`.
+
+        first: the number of the first seed.
+        """
+        return [
+            pytest.param(first + seed, marks=pytest.mark.long if seed >= self.quick else ())
+            for seed in range(0, self.full, step)
+        ]
+
+
+EVENT_CORE_SEEDS: Final = Search(quick=60, full=300)
+CONTROL_PLANE_SEEDS: Final = Search(quick=12, full=60)
+YEARS: Final = Search(quick=100, full=400)  # of bills, and of their exports
+UNIT_WORLDS: Final = Search(quick=20, full=80)  # of the scheduler, without hosts
+EXAMPLES: Final = Search(quick=25, full=100)  # of each property

@@ -1,0 +1,32 @@
+"""Micro-batches always divide a step's rows without a rest."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from simulator.control_plane.samples import HYPER
+from tunery.plan.micro_batches import (
+    halvings,
+    rows_at_once,
+    with_rows_at_once,
+    with_smaller_micro_batches,
+)
+
+
+def test_training_m12_rows_at_once_are_halved_down_to_one() -> None:
+    hyper, sizes = replace(HYPER, batch_size=12), [12]
+    while (smaller := with_smaller_micro_batches(hyper)) is not None:
+        hyper = smaller
+        sizes.append(rows_at_once(hyper))
+    assert sizes == [12, 6, 3, 1]
+    assert halvings(replace(HYPER, batch_size=12)) == 3
+
+
+@given(st.integers(1, 256), st.integers(1, 300))
+def test_training_m12_a_step_has_the_same_rows_however_it_is_divided(batch: int, rows: int) -> None:
+    whole = replace(HYPER, batch_size=batch)
+    divided = with_rows_at_once(whole, rows)
+    assert divided.batch_size == batch
+    assert rows_at_once(divided) * divided.accumulation == batch
+    assert rows_at_once(divided) <= rows
+    assert halvings(divided) <= halvings(whole) <= 8

@@ -1,0 +1,28 @@
+"""How a step's rows are divided into micro-batches: less memory for the same optimizer step."""
+
+from msgspec.structs import replace
+
+from schemas.training import HyperParameters
+
+
+def rows_at_once(hyper: HyperParameters) -> int:
+    """Packed rows of one micro-batch."""
+    return hyper.batch_size // hyper.accumulation
+
+
+def with_rows_at_once(hyper: HyperParameters, rows: int) -> HyperParameters:
+    """The same step in micro-batches of at most so many rows, all of the same size."""
+    size = max(size for size in range(1, rows + 1) if hyper.batch_size % size == 0)
+    return replace(hyper, accumulation=hyper.batch_size // size)
+
+
+def with_smaller_micro_batches(hyper: HyperParameters) -> HyperParameters | None:
+    """The same step in micro-batches of at most half as many rows; None: they have one row."""
+    rows = rows_at_once(hyper)
+    return None if rows == 1 else with_rows_at_once(hyper, rows // 2)
+
+
+def halvings(hyper: HyperParameters) -> int:
+    """How often micro-batches can be made smaller until they have one row."""
+    smaller = with_smaller_micro_batches(hyper)
+    return 0 if smaller is None else 1 + halvings(smaller)
