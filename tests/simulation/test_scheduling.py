@@ -13,7 +13,7 @@ from tests.simulation.scheduling.pool_machine import PoolMachine
 from tests.simulation.scheduling.rules import MISSING, Rule, Violation
 
 MACHINES = {"pool": PoolMachine, "cluster": PlannerMachine}
-SHARDS, EXAMPLES = 8, 150  # of each machine: 2,400 in all
+SHARDS, EXAMPLES = 2, 150  # of each machine: 600 in all
 QUICK_EXAMPLES, MUTANT_EXAMPLES, STEPS = 10, 400, 25
 MUTANTS = [
     *(("pool", mutant) for mutant in OF_POOLS),
@@ -43,9 +43,9 @@ def test_the_scheduler_keeps_its_promises(name: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("shard", range(1, SHARDS + 1))
 @pytest.mark.parametrize("name", MACHINES)
-def test_the_scheduler_keeps_its_promises_in_two_thousand_examples(name: str, shard: int) -> None:
+def test_the_scheduler_keeps_its_promises_in_many_examples(name: str, shard: int) -> None:
     play(MACHINES[name], shard, EXAMPLES)
-    assert 2 * SHARDS * EXAMPLES >= 2_000
+    assert SHARDS * EXAMPLES >= 300
 
 
 @pytest.mark.long
