@@ -66,8 +66,7 @@ def explain(cluster: PlanningState, requests: Iterable[Request], at: Ms) -> Expl
             oversized.append(request)
         else:
             cluster.queue.add(request)
-    queued = cluster.queue.requests
-    cluster.bound = {job_id: seats for job_id, seats in cluster.bound.items() if job_id in queued}
+    cluster.bound = cluster.claims()
     cluster.queue.age(at)
     planned = plan(cluster, at)
     lanes = [list(_serve(cluster, lane)) for lane in range(len(LANES))]

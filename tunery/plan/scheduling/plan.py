@@ -94,11 +94,9 @@ class _Pass:
         return Plan(tuple(self._starts), tuple(self._preemptions), self._reservation, self._more)
 
     def _start_bound(self) -> None:
-        free, nodes = self._draft.free.free, self._draft.free.nodes
-        for job_id, seats in sorted(self._cluster.bound.items()):
+        free = self._draft.free.free
+        for job_id, seats in self._cluster.claims().items():
             request = self._cluster.queue.requests[job_id]
-            if not all(node_id in free and nodes[node_id].slots >= n for node_id, n in seats):
-                continue
             if all(free[node_id] >= slots for node_id, slots in seats):
                 self._start(request, seats)
             else:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from schemas.units import Ms
-from tunery.plan.scheduling.capacity import Capacity
+from tunery.plan.scheduling.capacity import Capacity, suits
 from tunery.plan.scheduling.outlook import ClusterOutlook, foresee
 from tunery.plan.scheduling.policy import Policy
 from tunery.plan.scheduling.queue import Queue
@@ -107,13 +107,31 @@ class PlanningState:
     def bind(self, job_id: str, seats: Seats) -> None:
         """Seats that leases were told to free are for this request alone.
 
-        While a node is not there, or is too small, the request waits like others. Without any
-        seats it does too.
+        Without any seats it waits like others.
         """
         if seats:
             self.bound[job_id] = seats
         else:
             self.bound.pop(job_id, None)
+
+    def claims(self) -> dict[str, Seats]:
+        """Bound seats of what waits, by job, as far as they can be had.
+
+        Where a node is not there, or has come back smaller or with other devices, the request
+        waits like others.
+        """
+        nodes, requests = self.capacity.nodes, self.queue.requests
+        return {
+            job_id: seats
+            for job_id, seats in sorted(self.bound.items())
+            if job_id in requests
+            and all(
+                node_id in nodes
+                and nodes[node_id].slots >= slots
+                and suits(nodes[node_id], requests[job_id].needs)
+                for node_id, slots in seats
+            )
+        }
 
     def advance(self, at: Ms) -> None:
         """It is so late now: old requests change their lane, and nodes have another outlook."""

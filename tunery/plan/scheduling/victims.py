@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from schemas.units import Ms
+from tunery.plan.scheduling.capacity import Capacity
 from tunery.plan.scheduling.draft import Draft
 from tunery.plan.scheduling.requests import Request, Running, Seats
 
@@ -76,7 +77,7 @@ def _victim(draft: Draft, lease: Running) -> Victim:
 
 
 def _slots_on(victim: Victim, node_id: str) -> int:
-    return next(slots for name, slots in victim.seats if name == node_id)
+    return next((slots for name, slots in victim.seats if name == node_id), 0)
 
 
 def _least_loss(victims: Iterable[Victim], node_id: str, missing: int) -> Choice | None:
@@ -118,11 +119,24 @@ def _evict_nodes(draft: Draft, request: Request, size: int) -> Eviction | None:
     chosen = min(enough, key=_total_loss, default=sorted(costs)[:count])
     if len(chosen) < count:
         return None
-    all_stopped = sorted({victim for _, _, on_node in chosen for victim in on_node})
     sizes = [size] * (count - 1) + [needs.slots - size * (count - 1)]
-    seats = zip(sorted(node_id for _, node_id, _ in chosen), sizes, strict=True)
-    loss = sum(victim.loss for victim in all_stopped)
-    return Eviction(tuple(victim.key for victim in all_stopped), loss, tuple(seats))
+    seats = tuple(zip(sorted(node_id for _, node_id, _ in chosen), sizes, strict=True))
+    victims = _needed(free, {victim for _, _, on_node in chosen for victim in on_node}, seats)
+    loss = sum(victim.loss for victim in victims)
+    return Eviction(tuple(sorted(victim.key for victim in victims)), loss, seats)
+
+
+def _needed(free: Capacity, victims: Iterable[Victim], seats: Seats) -> list[Victim]:
+    """Those without whom a gang would not have its seats: the last node need not be whole."""
+    needed = sorted(victims)
+    for victim in reversed(tuple(needed)):
+        others = [each for each in needed if each is not victim]
+        if all(
+            free.free[node_id] + sum(_slots_on(each, node_id) for each in others) >= slots
+            for node_id, slots in seats
+        ):
+            needed = others
+    return needed
 
 
 def _total_loss(nodes: list[NodeCost]) -> int:

@@ -66,6 +66,14 @@ def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
     facts = _decide_fact(pool, command, ctx)
     if not facts or isinstance(facts[0], Rejected):
         return facts
+    return (*facts, *decide_following(pool, facts, ctx))
+
+
+def decide_following(pool: Pool, facts: tuple[Event, ...], ctx: Context) -> tuple[Event, ...]:
+    """What the pool decides because of these facts, which it does not have yet.
+
+    They are a function of state and facts alone, so that a journal can be decided again.
+    """
     # 2. Nodes that have failed too often are cordoned before their slots can be granted again.
     pool = fold(pool, facts, ctx)
     cordons = cordon_failing(pool, facts)
@@ -78,7 +86,7 @@ def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
     notices = _preempt(planned.preemptions, ctx)
     # 4. Explanations for what still waits, last: only now is it known who got nothing.
     explanations = _explain(fold(pool, (*grants, *notices), ctx))
-    return (*facts, *cordons, *grants, *notices, *explanations)
+    return (*cordons, *grants, *notices, *explanations)
 
 
 def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...]:

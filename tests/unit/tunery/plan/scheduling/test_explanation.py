@@ -212,3 +212,11 @@ def test_a_reason_names_no_job_and_no_tenant(state: PlanningState, waits: list[R
         assert all(
             isinstance(value, int) or value in DEVICES for value in each.reason.params.values()
         )
+
+
+def test_seats_on_a_node_that_is_gone_are_waited_for_no_more() -> None:
+    state = PlanningState(nodes(1), PRODUCT)
+    state.start(busy("r", "a", 1))
+    state.bind("j", (("gone", 1),))
+    waits = why(explain(state, [request("j")], NOW), "j")
+    assert (waits.reason.code, waits.earliest) == ("no_capacity", NOW + 55 * MINUTE)

@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 from tests.unit.tunery.plan.scheduling.clusters import (
+    GB,
     HOUR,
     MINUTE,
     apply,
     cluster,
+    needs,
     nodes,
     plan_at,
     ran,
@@ -136,6 +138,26 @@ def test_a_gang_stops_whole_nodes() -> None:
         state.start(ran(request(key, slots, "free", hours=9), ((node_id, slots),), HOUR, AT))
     (preemption,) = plan_at(state, AT).preemptions
     assert (preemption.keys, preemption.seats) == (("y", "z"), (("b", 8), ("c", 8)))
+
+
+def test_sched_a_gang_stops_no_more_of_its_last_node_than_it_needs() -> None:
+    state = cluster(nodes(8, 8), request("gang", 12, "premium"))
+    for key, slots, node_id in (("x", 8, "a"), ("y", 4, "b"), ("z", 4, "b")):
+        state.start(ran(request(key, slots, "free", hours=9), ((node_id, slots),), HOUR, AT))
+    (preemption,) = plan_at(state, AT).preemptions
+    assert (preemption.keys, preemption.seats) == (("x", "y"), (("a", 8), ("b", 4)))
+    assert preemption.loss == 12 * PRODUCT.restart_ms
+
+
+def test_sched_a_node_that_comes_back_with_less_memory_holds_nothing_for_a_request() -> None:
+    large = replace(request("p", 1, "premium"), needs=needs(1, "cuda", 20 * GB))
+    state = cluster(nodes(1), large, request("s"))
+    state.bind("p", (("a", 1),))
+    (node,) = nodes(1)
+    state.put_node(replace(node, memory_bytes=16 * GB))
+    assert started(plan_at(state, AT)) == {"s": (("a", 1),)}
+    state.put_node(node)
+    assert started(plan_at(state, AT)) == {"p": (("a", 1),)}
 
 
 def test_a_pass_has_limits_and_says_so() -> None:
