@@ -17,6 +17,7 @@ class KeyTerms(Part):
     models: base models that its jobs may name, None: all.
     spend_cap_micro: what its jobs may cost in a calendar month (UTC), None: no cap of its own.
     requests_per_minute: its own limit, None: the tenant's.
+    spend_cap_currency: of the cap; empty: that of whatever a job is priced in.
     """
 
     key_id: str
@@ -28,6 +29,7 @@ class KeyTerms(Part):
     models: tuple[str, ...] | None = None
     spend_cap_micro: Micro | None = None
     requests_per_minute: int | None = None
+    spend_cap_currency: str = ""
 
 
 class KeyRotation(Part):

@@ -161,6 +161,7 @@ RefusalCode: TypeAlias = Literal[
     "file_rejected",  # it did not pass validation
     "hard_limit",  # hold_gpu_ms: needed, left_gpu_ms, limit_gpu_ms
     "key_cap",  # price_max_micro: needed, currency, left_micro, limit_micro
+    "key_cap_currency",  # currency: of the job, limit_currency: of the cap
     "budget_gpu_hours",  # hold_gpu_ms: needed, budget_gpu_ms
     "budget_amount",  # price_max_micro: needed, currency, budget_micro
     "month_budget_gpu_hours",  # budget, month, hold_gpu_ms, used_gpu_ms, held_gpu_ms, limit_gpu_ms

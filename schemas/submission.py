@@ -125,7 +125,9 @@ class KeyCap(Part):
 
     key_id: the key.
     spend_cap_micro: how much.
+    currency: in which; empty: that of the job, as before it was kept.
     """
 
     key_id: str
     spend_cap_micro: Micro
+    currency: str = ""

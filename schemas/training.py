@@ -246,8 +246,9 @@ def work_id_of(work: Work) -> Sha256:
     of before it.
     """
     fields = msgspec.to_builtins(work)
-    added = (fields["hyper"], HYPER_ADDED) if "hyper" in fields else (fields, EVAL_ADDED)
-    for name, default in added[1].items():
-        if added[0][name] == default:
-            del added[0][name]
+    is_train = isinstance(work, TrainWork)
+    described, added = (fields["hyper"], HYPER_ADDED) if is_train else (fields, EVAL_ADDED)
+    for name, default in added.items():
+        if described[name] == default:
+            del described[name]
     return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()

@@ -44,7 +44,7 @@ async def measure(dsn: str, batches: int) -> dict[str, float]:
     spent = [0.0, 0.0]
     try:
         for number in range(batches):
-            slices = list(_slices(number * BATCH))
+            slices = list(slices_from(number * BATCH))
             turns = [(0, _commit(store, number * BATCH, slices))]
             turns += [(1, _commit_bare(pools[1], statement, number * BATCH, slices))]
             for side, commit in turns if number % 2 else reversed(turns):
@@ -67,7 +67,8 @@ async def _prepare(dsn: str, schema: str) -> Any:
     return await asyncpg.create_pool(dsn, min_size=1, max_size=1, server_settings=settings)
 
 
-def _slices(first: int) -> Iterator[Slice]:
+def slices_from(first: int) -> Iterator[Slice]:
+    """A batch of usage slices of 200 tenants, with offsets from `first` on."""
     for offset in range(first, first + BATCH):
         event = UsageSliced(
             lease=LeaseRef(
@@ -107,37 +108,40 @@ async def _commit(store: PostgresStore, first: int, slices: Sequence[Slice]) -> 
 
 def _statement() -> str:
     """The store's own upsert of ledger rows."""
-    header, event = next(_slices(0))
+    header, event = next(slices_from(0))
     group = fold(project_ledger(header, event)).upserts[0]
     return upsert_sql(group.table, group.key, group.columns)
 
 
+def bare_row(header: Header, event: UsageSliced) -> dict[str, object]:
+    """A row of the ledger as a loop without projections would write it."""
+    return {
+        "journal_partition": header.partition,
+        "incarnation": header.incarnation,
+        "journal_offset": header.offset,
+        "pool": event.lease.token.pool,
+        "lease": event.lease.token.lease,
+        "hour_utc": event.hour_utc,
+        "kind": "usage",
+        "cause": "",
+        "tenant": event.lease.tenant,
+        "job_id": event.lease.job_id,
+        "attempt": event.lease.attempt,
+        "role": event.lease.role,
+        "lane": event.lease.lane,
+        "price_version": event.lease.price_version,
+        "at": header.at,
+        "used_gpu_ms": event.used_gpu_ms,
+        "gpu_ms": event.billable_gpu_ms,
+        "device": "cpu",
+        "accelerator": "",
+        "spot": False,
+        "tokens": 0,
+    }
+
+
 async def _commit_bare(pool: Any, statement: str, first: int, slices: Sequence[Slice]) -> None:
-    rows = [
-        {
-            "journal_partition": header.partition,
-            "incarnation": header.incarnation,
-            "journal_offset": header.offset,
-            "pool": event.lease.token.pool,
-            "lease": event.lease.token.lease,
-            "hour_utc": event.hour_utc,
-            "kind": "usage",
-            "cause": "",
-            "tenant": event.lease.tenant,
-            "job_id": event.lease.job_id,
-            "attempt": event.lease.attempt,
-            "role": event.lease.role,
-            "lane": event.lease.lane,
-            "price_version": event.lease.price_version,
-            "at": header.at,
-            "used_gpu_ms": event.used_gpu_ms,
-            "gpu_ms": event.billable_gpu_ms,
-            "device": "cpu",
-            "accelerator": "",
-            "spot": False,
-        }
-        for header, event in slices
-    ]
+    rows = [bare_row(header, event) for header, event in slices]
     position = Position(first + BATCH)
     async with pool.acquire() as connection, connection.transaction():
         await connection.execute(

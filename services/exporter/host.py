@@ -24,8 +24,8 @@ POLL_MS: Final[Ms] = 250
 
 
 class ExportHost:
-    """Implements `Host`. What it raises is an outage, a price that is missing or a month that is
-    being closed; it is run again and goes on from what is stored.
+    """Implements `Host`. What it raises is an outage or a price that is missing; it is run again
+    and goes on from what is stored.
     """
 
     name = "exporter"
@@ -39,7 +39,7 @@ class ExportHost:
         await self._ready.wait()
 
     async def run(self) -> None:
-        """Follow all partitions. Raises BlobsUnavailable, Unavailable, PriceMissing, MonthOpen."""
+        """Follow all partitions. Raises BlobsUnavailable, Unavailable, PriceMissing."""
         self._accounts = await self._read_accounts()
         account = JournalExport(self._runtime, self._settings, ACCOUNT, self._charges_of_account)
         pool = JournalExport(

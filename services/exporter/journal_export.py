@@ -4,6 +4,10 @@
 2. Then the files of the range are written from the log. Their names and bytes depend on nothing
    else, so a process that was killed in between writes the same files again.
 3. Then the object `newest` names the range: it is complete. Its end is the beginning of the next.
+
+An entry whose month is not known yet holds its own partition: what came before it is written, what
+comes after it is not read, and the other partitions go on. Nothing of this is stored, because the
+next range begins where the last one ended.
 """
 
 import asyncio
@@ -18,6 +22,7 @@ import msgspec
 from schemas.topics import PARTITIONS, Stream
 from schemas.units import Ms
 from services.exporter.adapters.files import FORMATS
+from services.exporter.domain.accounts import MonthOpen
 from services.exporter.domain.focus import ExportedCharge
 from services.exporter.domain.ranges import (
     ExportRange,
@@ -49,18 +54,20 @@ class OpenRange:
     """What was read of a partition since the end of its newest range.
 
     since: when the first charge came; None: there is none.
+    held: the entry at `end`, while its month is not known. Nothing after it is read.
     """
 
     first: Position
     end: Position
     charges: list[ExportedCharge] = field(default_factory=list)
     since: Ms | None = None
+    held: Accepted | None = None
 
 
 class JournalExport:
     """Follows all partitions of a stream.
 
-    charges_of: the rows that an entry of it becomes.
+    charges_of: the rows that an entry of it becomes; where it raises MonthOpen it is asked again.
     announce: tells others of a range that was written; called again after a kill.
     """
 
@@ -81,8 +88,7 @@ class JournalExport:
         """Write what a killed process did not write of its range, and begin at the ends."""
         starts = {partition: await self._recover(partition) for partition in range(PARTITIONS)}
         self._opened = {at: OpenRange(position, position) for at, position in starts.items()}
-        self._reader = JournalReader(self._runtime.log, self._stream, starts)
-        await self._reader.open()
+        await self._read_on()
 
     async def close(self) -> None:
         if self._reader is not None:
@@ -91,7 +97,8 @@ class JournalExport:
     async def step(self, wait_ms: Ms) -> None:
         """Read what there is, and write the ranges that are due.
 
-        Raises AnotherWriter, BlobsUnavailable, Unavailable, and what `charges_of` raises.
+        Raises AnotherWriter, BlobsUnavailable, Unavailable, and what `charges_of` raises but
+        MonthOpen.
         """
         if self._reader is None:
             raise RuntimeError("open it first")
@@ -99,16 +106,54 @@ class JournalExport:
         batches = await self._reader.read(wait_ms, ENTRIES_MAX)
         beat("working")
         for partition, batch in batches.items():
-            self._add(self._opened[partition], batch)
+            self._add(partition, batch)
+        for opened in self._opened.values():
+            self._release(opened)
+        if self._reader.positions.keys() != self._read_partitions().keys():
+            await self._read_on()
         for partition, current in self._opened.items():
             if self._is_due(current):
                 self._opened[partition] = await self._close_range(partition, current)
 
-    def _add(self, opened: OpenRange, batch: JournalBatch) -> None:
-        opened.charges += self._charges(batch)
-        opened.end = batch.position
+    def _read_partitions(self) -> dict[int, Position]:
+        """Where to read on, in the partitions that no entry holds."""
+        return {at: opened.end for at, opened in self._opened.items() if opened.held is None}
+
+    async def _read_on(self) -> None:
+        await self.close()
+        self._reader = JournalReader(self._runtime.log, self._stream, self._read_partitions())
+        await self._reader.open()
+
+    def _add(self, partition: int, batch: JournalBatch) -> None:
+        opened = self._opened[partition]
+        for entry in batch.accepted:
+            if not self._add_entry(opened, entry):
+                opened.held = entry
+                log_event(
+                    LOG,
+                    logging.INFO,
+                    "export.waiting",
+                    stream=self._stream.name,
+                    partition=partition,
+                    offset=entry.header.offset,
+                )
+                return
+        opened.end = batch.position  # past claims and void records, too
+
+    def _release(self, opened: OpenRange) -> None:
+        if opened.held is not None and self._add_entry(opened, opened.held):
+            opened.held = None
+
+    def _add_entry(self, opened: OpenRange, entry: Accepted) -> bool:
+        """Whether the entry's charges are known; then they are part of the range."""
+        try:
+            opened.charges += self._charges_of(entry)
+        except MonthOpen:
+            return False
+        opened.end = entry.position
         if opened.charges and opened.since is None:
             opened.since = self._runtime.clock.now_ms()
+        return True
 
     def _is_due(self, opened: OpenRange) -> bool:
         if opened.since is None:
@@ -130,7 +175,7 @@ class JournalExport:
         except BlobExists as error:
             raise AnotherWriter(f"{key} is of another process") from error
         await self._write(partition, written, opened.charges)
-        return OpenRange(opened.end, opened.end)
+        return OpenRange(opened.end, opened.end, held=opened.held)
 
     async def _recover(self, partition: int) -> Position:
         """The end of the newest range. Files of one that is not complete are written again."""

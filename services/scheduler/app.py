@@ -32,7 +32,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=15,  # 15: trained tokens
+    fold_version=16,  # 16: currencies of caps
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from schemas.training import EvalWork, TrainWork
 from services.trainer.adapters.hardware import probe
+from services.trainer.adapters.memory_kills import count_memory_kills
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.domain.state import Grant
 from services.trainer.effect.agent import NodeAgent
@@ -26,7 +27,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     reports = Reports(runtime, settings.pool)
 
     def attempt(grant: Grant, incarnation: str) -> LeaseAttempt:
-        tools = Tools(runtime, launcher, reports, incarnation)
+        tools = Tools(runtime, launcher, reports, incarnation, count_memory_kills)
         lease_folder = folder / "leases" / str(grant.token.lease)
         return LeaseAttempt(grant, tools, program(grant, tools), lease_folder)
 

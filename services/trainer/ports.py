@@ -1,11 +1,14 @@
 """What the agent needs of its machine: its hardware, and processes."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from schemas.training import Device
+
+# How many processes the kernel has killed here for lack of memory; None: it does not say.
+MemoryKills: TypeAlias = Callable[[], int | None]
 
 
 @dataclass(frozen=True)

@@ -193,8 +193,9 @@ async def test_pause_resume_and_cancel(home: RunningStack) -> None:
     first = await home.submit(n_epochs=40)
     newest = await home.with_checkpoint(first)
     second = await home.submit()
-    waiting = await home.api.job(second, lambda job: bool((job["queue"] or {}).get("position")))
-    assert waiting["status"] == "queued"
+    # its place in the queue is foretold while its files are still being validated
+    waiting = await home.api.job(second, lambda job: job["status"] == "queued")
+    assert waiting["queue"]["position"]
     assert waiting["queue"]["reason"]
     await assert_illegal(home, second, "resume")
     await assert_allowed(home, second, "pause", "paused")

@@ -47,7 +47,7 @@ def test_the_repository_keeps_its_contracts(tree: Path) -> None:
 
 
 PLANTED: Final = {
-    "Layers of the house": ("schemas/planted.py", "import tunery.runtime"),
+    "Layers of the product": ("schemas/planted.py", "import tunery.runtime"),
     "No service imports another": ("services/billing/planted.py", "import services.ingest"),
     "Layers inside a service": (
         "services/billing/domain/planted.py",

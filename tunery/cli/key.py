@@ -109,13 +109,13 @@ def create(
 
 
 def _fields(key: "KeyObject") -> list[tuple[str, object]]:
-    cap = key["spend_cap_micro"]
+    cap, currency = key["spend_cap_micro"], key["spend_cap_currency"] or ""
     return [
         ("key", key["key"]),
         ("id", key["id"]),
         ("scopes", ", ".join(key["scopes"])),
         ("models", ", ".join(key["models"] or ())),
-        ("spend cap", None if cap is None else f"{in_units(cap)} a month"),
+        ("spend cap", None if cap is None else f"{in_units(cap)} {currency} a month"),
         ("requests", key["requests_per_minute"] and f"{key['requests_per_minute']} a minute"),
         ("expires", _api.moment(key["expires_at"])),
         ("old secret", key["previous_until"] and f"until {_api.moment(key['previous_until'])}"),

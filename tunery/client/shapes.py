@@ -98,6 +98,7 @@ class KeyObject(TypedDict, total=False):
     scopes: list[str]
     models: list[str] | None
     spend_cap_micro: int | None
+    spend_cap_currency: str | None
     requests_per_minute: int | None
     created_at: int
     expires_at: int | None

@@ -54,13 +54,13 @@ async def _find_by_old_secret(deps: Deps, sha256: str) -> KeyRow:
 
 
 def _principal(row: KeyRow, sha256: str) -> Principal:
-    models, cap = row.models, row.spend_cap_micro
+    models, cap, currency = row.models, row.spend_cap_micro, row.spend_cap_currency or ""
     return Principal(
         row.tenant,
         row.id,
         frozenset(row.scopes),
         None if models is None else frozenset(models),
-        None if cap is None else KeyCap(key_id=row.id, spend_cap_micro=cap),
+        None if cap is None else KeyCap(key_id=row.id, spend_cap_micro=cap, currency=currency),
         row.requests_per_minute,
         sha256,
     )

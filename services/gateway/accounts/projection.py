@@ -140,6 +140,7 @@ def _key(header: Header, terms: KeyTerms) -> Change:
             models=terms.models,
             spend_cap_micro=terms.spend_cap_micro,
             requests_per_minute=terms.requests_per_minute,
+            spend_cap_currency=terms.spend_cap_currency or None,
         )
     )
 

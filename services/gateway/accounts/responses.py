@@ -73,6 +73,7 @@ class KeyResponse(ListItem):
     scopes: list[str]
     models: list[str] | None
     spend_cap_micro: int | None
+    spend_cap_currency: str | None
     requests_per_minute: int | None
     expires_at: int | None
     revoked_at: int | None
@@ -200,6 +201,7 @@ def key_response(row: KeyRow, unseal: Unseal) -> KeyResponse:
         scopes=list(row.scopes),
         models=None if row.models is None else list(row.models),
         spend_cap_micro=row.spend_cap_micro,
+        spend_cap_currency=row.spend_cap_currency,
         requests_per_minute=row.requests_per_minute,
         expires_at=seconds_or_none(row.expires_at),
         revoked_at=seconds_or_none(row.revoked_at),

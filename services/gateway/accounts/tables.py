@@ -71,6 +71,7 @@ class KeyRow(TableRow):
     revoked_at: Ms | None = None
     previous_sha256: str | None = None
     previous_until: Ms | None = None
+    spend_cap_currency: str | None = None
 
 
 class EndpointRow(TableRow):

@@ -17,7 +17,7 @@ from schemas.account import (
     SetPlan,
     SuspendTenant,
 )
-from schemas.billing import InvoiceAdjustment
+from schemas.billing import InvoiceAdjustment, PriceBook
 from schemas.envelope import Message
 from schemas.ids import KEY
 from schemas.keys import (
@@ -173,7 +173,8 @@ async def retrieve_tenant(tenant: str, deps: WithDeps, admin: Admin) -> TenantRe
 @router.post("/{tenant}/keys", status_code=201)
 async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin) -> NewKeyResponse:
     """Create an API key. Only this response contains the key; its SHA-256 is stored."""
-    await _tenant(deps, tenant)
+    row = await _tenant(deps, tenant)
+    capped = body.spend_cap_micro is not None
     secret = keys.fresh_secret(deps)
     key_id = deps.fresh(KEY)
     terms = KeyTerms(
@@ -186,6 +187,7 @@ async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin
         models=None if body.models is None else tuple(sorted(set(body.models))),
         spend_cap_micro=body.spend_cap_micro,
         requests_per_minute=body.requests_per_minute,
+        spend_cap_currency=(await _book(deps, row)).currency if capped else "",
     )
     actor = _actor(deps, admin, tenant)
     await deps.commands.decide(ACCOUNT, tenant, CreateKey(terms=terms), actor=actor)
@@ -219,9 +221,7 @@ async def adjust_invoice(
 ) -> AdjustmentResponse:
     """Add a credit or a charge to a month's invoice. A closed one gets a credit note."""
     row = await _tenant(deps, tenant)
-    book = await deps.prices.book(row.price_version)
-    if book is None:
-        raise invalid(f"There is no price book {row.price_version!r}.", "tenant")
+    book = await _book(deps, row)
     adjustment = InvoiceAdjustment(
         reference=body.reference,
         amount_micro=body.amount_micro,
@@ -237,6 +237,13 @@ async def adjust_invoice(
 def _actor(deps: Deps, admin: Principal, tenant: str) -> Sealed:
     """The operator's key id, sealed with the key of the tenant in whose journal it is written."""
     return deps.seal.seal(tenant, admin.key_id)
+
+
+async def _book(deps: Deps, row: TenantRow) -> PriceBook:
+    book = await deps.prices.book(row.price_version)
+    if book is None:
+        raise invalid(f"There is no price book {row.price_version!r}.", "tenant")
+    return book
 
 
 async def _tenant(deps: Deps, tenant: str) -> TenantRow:

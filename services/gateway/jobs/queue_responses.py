@@ -1,6 +1,7 @@
 """Why one job waits, for its tenant; and the whole queue of a pool, for operators."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
 
 from schemas.training import Device
@@ -112,21 +113,20 @@ class PoolQueueResponse(Response):
 
 def pool_queue_response(pool: str, rows: QueueRows, view: QueueView, now: Ms) -> PoolQueueResponse:
     """The whole queue of a pool. It names tenants and jobs: it is for operators."""
-    by_lease: dict[int, list[SeatRow]] = {}
+    held = Counter[str]()
     for seat in rows.seats:
-        by_lease.setdefault(seat.lease, []).append(seat)
+        held[seat.node_id] += seat.slots
     return PoolQueueResponse(
         pool=pool,
         at=seconds(now),
-        nodes=[_node(row, rows.seats) for row in rows.nodes],
-        leases=[_lease(seats, rows, view, now) for _, seats in sorted(by_lease.items())],
+        nodes=[_node(row, held[row.id]) for row in rows.nodes],
+        leases=[_lease(seats, rows, view, now) for seats in rows.leases.values()],
         waiting=[_waiting(each, rows, now) for each in view.explained.explanations.values()],
         next=_next_decisions(rows, view, now),
     )
 
 
-def _node(row: NodeRow, seats: Iterable[SeatRow]) -> QueuedNodeResponse:
-    held = sum(seat.slots for seat in seats if seat.node_id == row.id)
+def _node(row: NodeRow, held: int) -> QueuedNodeResponse:
     return QueuedNodeResponse(
         id=row.id,
         status=row.status,
@@ -136,10 +136,11 @@ def _node(row: NodeRow, seats: Iterable[SeatRow]) -> QueuedNodeResponse:
     )
 
 
-def _lease(seats: list[SeatRow], rows: QueueRows, view: QueueView, now: Ms) -> QueuedLeaseResponse:
+def _lease(
+    seats: Sequence[SeatRow], rows: QueueRows, view: QueueView, now: Ms
+) -> QueuedLeaseResponse:
     first = seats[0]
-    row = rows.placement(first.job_id)
-    is_open = row is not None and row.granted_at == first.granted_at
+    is_open = rows.open_placement(first) is not None
     running = view.state.running[lease_name(first.lease)]
     return QueuedLeaseResponse(
         lease=first.lease,

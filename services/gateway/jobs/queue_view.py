@@ -50,6 +50,19 @@ class QueueRows:
         return None if job_id in self._by_job else self._coming_by_id.get(job_id)
 
     @cached_property
+    def leases(self) -> Mapping[int, Sequence[SeatRow]]:
+        """The seats of each lease, by its number."""
+        leases: dict[int, list[SeatRow]] = {}
+        for seat in sorted(self.seats, key=_by_lease):
+            leases.setdefault(seat.lease, []).append(seat)
+        return leases
+
+    def open_placement(self, seat: SeatRow) -> PlacementRow | None:
+        """What a lease was granted for; None: it has ended, and its slots are not free yet."""
+        row = self.placement(seat.job_id)
+        return row if row is not None and row.granted_at == seat.granted_at else None
+
+    @cached_property
     def _coming_by_id(self) -> Mapping[str, JobRow]:
         return {row.id: row for row in self.coming}
 
@@ -209,13 +222,9 @@ def _request(row: PlacementRow) -> Request:
 
 def _running(rows: QueueRows) -> Iterable[Running]:
     """Leases that hold slots. What has ended and is not free yet is expected to be free at once."""
-    seats: dict[int, list[SeatRow]] = {}
-    for seat in rows.seats:
-        seats.setdefault(seat.lease, []).append(seat)
-    open_at = {(row.id, row.granted_at): row for row in rows.placements}
-    for _, held in sorted(seats.items()):
+    for held in rows.leases.values():
         first = held[0]
-        row = open_at.get((first.job_id, first.granted_at))
+        row = rows.open_placement(first)
         where = tuple((seat.node_id, seat.slots) for seat in sorted(held, key=_by_id))
         yield _ending(first, where) if row is None else _open_lease(row, first, where)
 
@@ -254,3 +263,7 @@ def _ending(seat: SeatRow, seats: Seats) -> Running:
 
 def _by_id(row: NodeRow | SeatRow) -> str:
     return row.id
+
+
+def _by_lease(row: SeatRow) -> int:
+    return row.lease

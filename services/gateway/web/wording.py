@@ -271,6 +271,10 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "The job may cost {price_max_micro} {currency}, and the API key has {left_micro} left of "
         "the {limit_micro} it may spend this month. Use another key, or ask for a higher cap."
     ),
+    "key_cap_currency": (
+        "The job is priced in {currency}, and what the API key may spend is in {limit_currency}. "
+        "Use a key that was created since the tenant is billed in {currency}."
+    ),
     "budget_gpu_hours": (
         "The job may need up to {hold_gpu_ms} GPU-hours, which is held until it ends, and its "
         "budget is {budget_gpu_ms}. Raise the budget, or lower n_epochs."

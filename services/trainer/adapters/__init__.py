@@ -1,1 +1,6 @@
-"""The machine itself: `hardware` (what it offers), `processes` (process groups on Linux)."""
+"""The machine itself.
+
+hardware      what it offers
+memory_kills  the kernel's count of processes killed for lack of memory
+processes     process groups on Linux
+"""

@@ -32,6 +32,13 @@ MESSAGE_CHARACTERS_MAX: Final = 4_000  # of a failure: it goes on the log
 KILLED: Final = (
     "Its agent did not kill it: the kernel kills processes like this when memory runs out."
 )
+KILLED_BY_KERNEL: Final = (
+    "Memory ran out: since it started the kernel has killed processes for lack of memory ({count})."
+)
+KILLED_FROM_OUTSIDE: Final = (
+    "Neither its agent nor the kernel killed it: since it started the kernel has killed no process "
+    "for lack of memory. Somebody or something else on the machine did."
+)
 LOG: Final = logging.getLogger(__name__)
 
 
@@ -61,6 +68,7 @@ class LeaseAttempt:
         self._started_ms: int | None = None
         self._ended_ms: int | None = None
         self._failed: Failed | None = None
+        self._memory_kills: int | None = None  # before it started
         self._idle_since_ms: int | None = None  # set while the agent waits for the next event
 
     @property
@@ -122,6 +130,7 @@ class LeaseAttempt:
         arguments = await self._program.prepare(self._folder)
         if self._stopping():
             return ProcessEnd("not_started")
+        self._memory_kills = self._tools.memory_kills()
         process = await self._tools.launcher.start(
             (sys.executable, *arguments), _environment(), self._folder
         )
@@ -173,8 +182,22 @@ class LeaseAttempt:
         if is_machine_fault(errors):
             return ProcessEnd("failed", "bad_node", text)
         if status == -signal.SIGKILL:
-            return ProcessEnd("failed", "oom", f"{text}. {KILLED}")
+            return self._killed(text)
         return ProcessEnd("failed", "platform", text)
+
+    def _killed(self, text: str) -> ProcessEnd:
+        """Of a kill that nobody asked for: out of memory, unless the kernel's count denies it.
+
+        A kill from outside is no reason to train in smaller micro-batches: the job goes on as it
+        is, as after any fault of the platform.
+        """
+        before, after = self._memory_kills, self._tools.memory_kills()
+        if before is None or after is None:
+            return ProcessEnd("failed", "oom", f"{text}. {KILLED}")
+        if after > before:
+            said = KILLED_BY_KERNEL.format(count=after - before)
+            return ProcessEnd("failed", "oom", f"{text}. {said}")
+        return ProcessEnd("failed", "platform", f"{text}. {KILLED_FROM_OUTSIDE}")
 
     async def _report(self, end: ProcessEnd) -> None:
         grant, seal = self._grant, self._tools.runtime.seal

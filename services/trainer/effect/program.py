@@ -14,7 +14,7 @@ from schemas.training import AttemptStart, BlobFile, Result
 from services.trainer.domain.state import Grant
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.storage import fetch, upload
-from services.trainer.ports import ProcessLauncher
+from services.trainer.ports import MemoryKills, ProcessLauncher
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.ports import Runtime
 from tunery.work.codec import encode_spec
@@ -24,12 +24,17 @@ from tunery.work.spec import ScoreSpec, TrainSpec
 
 @dataclass(frozen=True)
 class Tools:
-    """What every lease of one agent uses. `incarnation`: the agent's, part of each report."""
+    """What every lease of one agent uses.
+
+    incarnation: the agent's, part of each report
+    memory_kills: the kernel's count of processes killed for lack of memory
+    """
 
     runtime: Runtime
     launcher: ProcessLauncher
     reports: Reports
     incarnation: str
+    memory_kills: MemoryKills
 
 
 class Program(ABC):

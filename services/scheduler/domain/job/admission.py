@@ -74,6 +74,9 @@ def take_hold(
 
 
 def _over_cap(tenant: TenantJobs, cap: KeyCap, needs: Estimate, at: Ms) -> Rejected | None:
+    if cap.currency not in ("", needs.currency):
+        other = refusing("key_cap_currency", currency=needs.currency, limit_currency=cap.currency)
+        return Rejected(code=errors.SPEND_CAP, reason=other)
     use = month_standing(tenant, cap.key_id, needs.currency, at)
     left = cap.spend_cap_micro - use.used_micro - use.held_micro
     if needs.price_max_micro <= left:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from schemas.account import (
@@ -23,22 +22,29 @@ from schemas.account import (
     TenantCreated,
 )
 from schemas.sealed import Sealed
-from schemas.topics import ACCOUNT
-from services.exporter.domain.accounts import MonthOpen
+from schemas.topics import ACCOUNT, POOL
+from services.exporter.domain.accounts import AccountFacts
+from services.exporter.domain.focus import ExportedCharge, charges_of_use
 from services.exporter.host import ExportHost
+from services.exporter.journal_export import JournalExport
 from services.exporter.settings import ExporterSettings
 from tests.unit.services.exporter.domain.test_invoices import ADJUSTMENT, CLOSED
 from tests.unit.services.exporter.journals import BOOKS, HOUR, JournalWriter, lease, sliced
 from tunery.billing.lines import PriceMissing
+from tunery.runtime.journal.reader import Accepted
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
 
 SETTINGS = ExporterSettings(every_ms=100, rows_max=1)
 SETTLE_S_MAX = 5
+WAIT_S = 0.5
+LATER = HOUR + 31 * 24  # in the month after
 LIMITS = Limits(soft_gpu_ms=0, hard_gpu_ms=0, concurrency=1)
 CREATED = TenantCreated(
     name=Sealed("k", b"", b""),
     terms=PlanTerms(lane="standard", limits=LIMITS, price_version="2026-11"),
 )
+
+CLOSED_EARLIER = InvoiceClosed(statement=replace(CLOSED.statement, cut=(0,) * 8, bills=()))
 
 
 def exported(servers: MemoryServers) -> list[dict[str, str]]:
@@ -62,8 +68,15 @@ async def run_until(servers: MemoryServers, complete: Callable[[], Any]) -> None
             running.result()
     finally:
         running.cancel()
-        with suppress(asyncio.CancelledError, MonthOpen, PriceMissing):
+        with suppress(asyncio.CancelledError, PriceMissing):
             await running
+
+
+async def run_for(servers: MemoryServers, seconds: float) -> None:
+    """Run a new process for so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await ExportHost(servers.runtime("exporter"), SETTINGS).run()
 
 
 async def test_prices_that_come_while_it_runs_are_known() -> None:
@@ -133,16 +146,80 @@ def announced(servers: MemoryServers) -> list[dict[str, Any]]:
     return [{key: command[key] for key in ("id", "tenant", "body")} for command in commands]
 
 
-async def test_a_late_row_waits_for_the_closing_of_its_month() -> None:
-    servers = await memory_servers()
+def late_world(servers: MemoryServers) -> tuple[JournalWriter, JournalWriter]:
+    """The journals of a tenant's account, and of a pool's partition a month later."""
     account = JournalWriter(servers.log, 1, ACCOUNT, key="acme")
     account.append(PricesImported(book=BOOKS["2026-11"], sha256="ab" * 32), CREATED)
-    pool = JournalWriter(servers.log, 2, hour=HOUR + 31 * 24)
+    return account, JournalWriter(servers.log, 2, hour=LATER)
+
+
+def exported_jobs(servers: MemoryServers) -> list[str]:
+    return sorted(row["job_id"] for row in exported(servers))
+
+
+async def test_a_late_row_waits_for_the_closing_of_its_month() -> None:
+    servers = await memory_servers()
+    account, pool = late_world(servers)
+    pool.append(sliced(lease(1, "unknown")))  # of nobody whose months are closed
+    pool.append(sliced(lease(2)))
+    pool.append(sliced(lease(3), hour=LATER))
+    other = JournalWriter(servers.log, 3, hour=LATER)
+    other.append(sliced(lease(4), hour=LATER))
+    for _ in range(2):  # a new process waits at the same row
+        await run_until(servers, lambda: len(exported(servers)) == 2)
+        await run_for(servers, WAIT_S)
+        assert exported_jobs(servers) == ["ftjob-1", "ftjob-4"]
+    account.append(CLOSED_EARLIER)
+    await run_until(servers, lambda: len(exported(servers)) == 4)
+    assert exported_jobs(servers) == ["ftjob-1", "ftjob-2", "ftjob-3", "ftjob-4"]
+    keys = [key for key in servers.blobs.bodies if key.startswith("t/acme/exports/csv/")]
+    assert all("/2026-12/pool-" in key for key in keys)
+
+
+async def test_a_process_that_waits_for_a_month_goes_on_by_itself_when_it_is_closed() -> None:
+    servers = await memory_servers()
+    account, pool = late_world(servers)
     pool.append(sliced(lease(1)))
-    with pytest.raises(MonthOpen):
-        await run_until(servers, lambda: exported(servers))
-    statement = replace(CLOSED.statement, cut=(0,) * 8, bills=())
-    account.append(InvoiceClosed(statement=statement))
-    await run_until(servers, lambda: exported(servers))
-    (key,) = {key for key in servers.blobs.bodies if "/exports/csv/" in key}
-    assert "/2026-12/pool-2-" in key
+    other = JournalWriter(servers.log, 3, hour=LATER)
+    closed = False
+
+    def complete() -> bool:
+        nonlocal closed
+        if exported(servers) and not closed:  # the other partition's, so this one waits
+            assert exported_jobs(servers) == ["ftjob-2"]
+            account.append(CLOSED_EARLIER)
+            pool.append(sliced(lease(3), hour=LATER))
+            closed = True
+        return len(exported(servers)) == 3
+
+    other.append(sliced(lease(2), hour=LATER))
+    await run_until(servers, complete)
+    assert exported_jobs(servers) == ["ftjob-1", "ftjob-2", "ftjob-3"]
+
+
+async def test_a_partition_that_waits_is_not_read_on() -> None:
+    servers = await memory_servers()
+    _, pool = late_world(servers)
+    first = pool.append(sliced(lease(1)))
+    for number in range(2_000):
+        pool.append(sliced(lease(number), hour=LATER))
+    known = AccountFacts()
+    known.fold("acme", CREATED)
+    known.fold("", PricesImported(book=BOOKS["2026-11"], sha256="ab" * 32))
+    asked: list[int] = []
+
+    def charges(entry: Accepted) -> list[ExportedCharge]:
+        asked.append(entry.header.offset)
+        (event,) = entry.events
+        return list(charges_of_use(entry.header, event, known, "Tunery"))
+
+    export = JournalExport(servers.runtime("exporter"), SETTINGS, POOL, charges)
+    await export.open()
+    for _ in range(10):
+        await export.step(1)
+    assert set(asked) == {first}
+    known.fold("acme", CLOSED_EARLIER)
+    while len(set(asked)) <= 2_000:
+        await export.step(1)
+    assert list(dict.fromkeys(asked)) == list(range(first, first + 2_001))
+    await export.close()

@@ -14,6 +14,7 @@ KEY = {
     "scopes": ["read"],
     "models": None,
     "spend_cap_micro": None,
+    "spend_cap_currency": None,
     "requests_per_minute": None,
     "created_at": 1,
     "expires_at": None,

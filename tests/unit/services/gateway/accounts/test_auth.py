@@ -16,6 +16,7 @@ from schemas.keys import (
     KeyTerms,
 )
 from schemas.sealed import Sealed
+from schemas.submission import KeyCap
 from services.gateway.accounts.auth import BOOTSTRAP, EVERY_SCOPE, authenticate, digest
 from services.gateway.settings import GatewaySettings
 from services.gateway.web.deps import Deps, Principal
@@ -64,11 +65,12 @@ async def refusal_of(authorization: str | None, *events: Any) -> str:
 
 async def test_a_key_acts_for_its_tenant_with_its_own_limits() -> None:
     terms = replace(KEY.terms, models=("m",), spend_cap_micro=7, requests_per_minute=9)
+    terms = replace(terms, spend_cap_currency="EUR")
     principal = await principal_of(f"bearer  {SECRET} ", KeyCreated(terms=terms))
     assert (principal.tenant, principal.key_id) == ("acme", "key-1")
     assert (principal.scopes, principal.models) == (frozenset({"jobs.read"}), frozenset({"m"}))
     assert principal.cap is not None
-    assert (principal.cap.key_id, principal.cap.spend_cap_micro) == ("key-1", 7)
+    assert principal.cap == KeyCap(key_id="key-1", spend_cap_micro=7, currency="EUR")
     assert (principal.per_minute, principal.sha256) == (9, digest(SECRET))
 
 

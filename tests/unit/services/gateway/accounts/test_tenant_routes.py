@@ -116,6 +116,7 @@ async def test_a_job_that_may_cost_more_than_the_keys_cap_is_refused(api: Contro
     assert refused.json()["error"]["code"] == "spend_cap_exceeded"
     assert refused.headers["x-should-retry"] == "false"
     rich = (await api.api.post(path, json={"spend_cap_micro": 10**12})).json()
+    assert rich["spend_cap_currency"] == "EUR"
     created = await api.client(rich["key"]).post("/v1/fine_tuning/jobs", json=job)
     assert created.status_code == 200, created.text
 

@@ -15,6 +15,7 @@ from schemas.topics import POOL
 from schemas.training import work_id_of
 from services.scheduler.app import POOLS
 from services.scheduler.watch import Watcher
+from services.trainer.adapters.memory_kills import count_memory_kills
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.domain.state import Grant
 from services.trainer.effect.agent import NodeAgent
@@ -155,7 +156,7 @@ async def node(
     reports = Reports(runtime, POOL_NAME)
 
     def attempt(grant: Grant, incarnation: str) -> LeaseAttempt:
-        tools = Tools(runtime, launcher, reports, incarnation)
+        tools = Tools(runtime, launcher, reports, incarnation, count_memory_kills)
         program = ScriptProgram(grant, tools, chosen, script(grant))
         return LeaseAttempt(grant, tools, program, folder / str(grant.token.lease))
 

@@ -265,6 +265,19 @@ async def test_sched_a9_a_broken_machine_is_reported_as_a_bad_node(tmp_path: Pat
     assert [(end.cause, end.ended_by) for end in ends] == [("bad_node", "node")] * 2
 
 
+async def test_training_m11_a_real_kill_from_outside_is_no_lack_of_memory(tmp_path: Path) -> None:
+    """Finding M11: counted by the kernel of this machine, which killed nothing meanwhile."""
+    killed = Script(then="import os; os.kill(os.getpid(), signal.SIGKILL)")
+    async with node(await memory_servers(), tmp_path, lambda _: killed) as here:
+        await here.request("job1")
+        events = await here.until(pool.PlacementClosed)
+    closed = only(events, pool.PlacementClosed)
+    assert isinstance(closed, pool.PlacementClosed)
+    assert (closed.end.outcome, closed.end.cause) == ("failed", "platform")
+    assert closed.end.detail is not None
+    assert "nor the kernel killed it" in here.runtime.seal.open(closed.end.detail)
+
+
 async def test_two_leases_run_beside_each_other(tmp_path: Path) -> None:
     scripts = {"job1": Script(then=DRAINS), "job2": Script()}
     async with node(await memory_servers(), tmp_path, lambda grant: scripts[grant.job_id]) as here:

@@ -72,6 +72,7 @@ class Launcher:
         self.processes: list[FakeProcess] = []
         self.is_idle = asyncio.Event()
         self.environment: Mapping[str, str] = {}
+        self.memory_kills: list[int | None] = [None, None]  # before it starts, after its end
 
     async def start(
         self, argv: Sequence[str], environment: Mapping[str, str], folder: Path
@@ -132,7 +133,8 @@ async def lease(tmp_path: Path) -> Lease:
     runtime = (await memory_servers(SleepClock())).runtime("trainer")
     launcher, reports = Launcher(), KeptReports(runtime, "default")
     reports.facts = []
-    return Lease(tmp_path, launcher, reports, Tools(runtime, launcher, reports, "a1"))
+    tools = Tools(runtime, launcher, reports, "a1", lambda: launcher.memory_kills.pop(0))
+    return Lease(tmp_path, launcher, reports, tools)
 
 
 async def test_a_lease_is_started_ended_and_freed_in_this_order(lease: Lease) -> None:
@@ -229,6 +231,26 @@ async def test_training_m11_a_kill_that_nobody_asked_for_is_out_of_memory(
     if cause == "oom":
         assert "status -9: its standard error is empty" in lease.detail()
         assert "when memory runs out" in lease.detail()
+
+
+@pytest.mark.parametrize(
+    ("counts", "cause", "words"),
+    [
+        ([3, 3], "platform", "Neither its agent nor the kernel killed it"),
+        ([3, 4], "oom", "has killed processes for lack of memory (1)"),
+        ([None, 3], "oom", "when memory runs out"),
+        ([3, None], "oom", "when memory runs out"),
+    ],
+)
+async def test_training_m11_the_count_of_the_kernel_decides_whether_memory_ran_out(
+    counts: list[int | None], cause: str, words: str, lease: Lease
+) -> None:
+    """Finding M11: a kill by hand was `oom`, whose smaller micro-batches give other bytes."""
+    lease.launcher.status, lease.launcher.memory_kills = KILLED, counts
+    await lease.attempt.run()
+    assert (lease.exit.outcome, lease.exit.cause) == ("failed", cause)
+    assert "status -9" in lease.detail()
+    assert words in lease.detail()
 
 
 async def test_training_m11_a_kill_that_was_asked_for_is_none(lease: Lease) -> None:

@@ -41,7 +41,8 @@ async def evaluation(
         await blobs.put(key, CONTENT)
     work = replace(WORK, prepared=prepared, adapter=(ADAPTER,), **changed)
     runtime = servers.runtime("trainer")
-    tools = Tools(runtime, ProcessGroups("mark"), Reports(runtime, "default"), "a1")
+    reports = Reports(runtime, "default")
+    tools = Tools(runtime, ProcessGroups("mark"), reports, "a1", lambda: None)
     settings = TrainerSettings(id="a", pool="default", threads=2, work_dir=folder)
     return Evaluation(grant(), work, tools, settings), servers
 

@@ -67,7 +67,7 @@ async def under_lease(
     there = MemoryServers(servers.log, blobs, servers.keys, servers.clock)
     runtime = there.runtime("trainer")
     launcher = ProcessGroups(mark=str(folder))
-    tools = Tools(runtime, launcher, Reports(runtime, "default"), "a1")
+    tools = Tools(runtime, launcher, Reports(runtime, "default"), "a1", lambda: None)
     work = replace(WORK, hyper=replace(WORK.hyper, threads=asked))
     lease = grant(role="train", work=work, checkpoints=checkpoints)
     settings = TrainerSettings(id="a", pool="default", slots=1, work_dir=folder, threads=threads)

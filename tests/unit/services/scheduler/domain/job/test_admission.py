@@ -21,6 +21,7 @@ from schemas.job import (
 )
 from schemas.submission import Budget, KeyCap
 from schemas.units import hour_of
+from services.gateway.web.wording import refusal_words
 from simulator.control_plane.samples import limits, submit, tokens
 from tests.unit.services.scheduler.fold import Decider, of
 from tests.unit.services.scheduler.lives import JOB_ID, LIVES, TENANT, new_tenant
@@ -88,6 +89,19 @@ def test_a_job_that_may_cost_more_than_the_cap_is_refused() -> None:
     assert of(refused, Rejected).code == errors.SPEND_CAP
     assert not decider.state[TENANT].jobs
     after_one(PRICE_MAX)
+
+
+def test_a_cap_in_another_currency_than_the_jobs_is_refused_by_name() -> None:
+    """The tenant has moved to a price book in dollars; its key may spend so many euros."""
+    in_dollars = replace(submit().spec.price, currency="USD")
+    job = submit("ftjob-1", price=in_dollars)
+    cap = KeyCap(key_id="key_1", spend_cap_micro=10**12, currency="EUR")
+    refused = of(new_tenant().accept(limits()).when(replace(job, cap=cap)), Rejected)
+    assert (refused.code, refused.reason.code) == (errors.SPEND_CAP, "key_cap_currency")
+    assert all(code in refusal_words(refused.reason) for code in ("EUR", "USD"))
+    for currency in ("USD", ""):  # empty: of a key from before caps had a currency
+        same = replace(job, cap=replace(cap, currency=currency))
+        assert of(new_tenant().accept(limits()).when(same), HoldTaken)
 
 
 def test_open_jobs_of_the_key_count_with_all_they_may_cost() -> None:

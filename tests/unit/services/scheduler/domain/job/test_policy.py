@@ -88,6 +88,20 @@ def test_training_m12_out_of_memory_keeps_the_step_and_the_checkpoint() -> None:
     assert ended.failure.reason == failing("memory_exceeded")
 
 
+def test_training_m11_a_kill_from_outside_goes_on_from_the_checkpoint_unchanged() -> None:
+    """Finding M11: its agent reports it as `platform`, of which there may be so many."""
+    kept = checkpoint(10)
+    decider = lived("running").accept(RecordCheckpoint(job_id=JOB_ID, checkpoint=kept))
+    job = job_of(decider)
+    assert job is not None
+    for attempt in range(1, PLATFORM_RETRIES_MAX + 1):
+        events = decider.when(closed(attempt, outcome="failed", cause="platform", billable=0))
+        again = placement_of(events)
+        assert (again.work_id, again.checkpoints) == (job.work_id, (kept,))
+    last = decider.when(closed(PLATFORM_RETRIES_MAX + 1, outcome="failed", cause="platform"))
+    assert of(last, JobEnded).failure.code == errors.ATTEMPTS_EXHAUSTED
+
+
 def test_training_m12_out_of_memory_while_pausing_still_halves_the_micro_batch_later() -> None:
     decider = lived("running").accept(PauseJob(job_id=JOB_ID))
     decider.accept(closed(outcome="failed", cause="oom"), ResumeJob(job_id=JOB_ID))

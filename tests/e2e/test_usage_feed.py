@@ -1,0 +1,100 @@
+"""The webhook `usage.recorded` from a job's use to the receiver, through the real stack.
+
+Servers, services, the agent and the receiver are real; what trains is a stand-in that ends as its
+job's seed wants. The exporter is killed between the two jobs.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Final
+
+import pytest
+import pytest_asyncio
+from standardwebhooks.webhooks import Webhook
+
+from schemas.account import USAGE_RECORDED
+from tests.e2e import stand_in_agent
+from tests.e2e.stand_in_process import STORIES, Story
+from tests.e2e.stories import POLL_S, Json, RunningStack, running_stack
+from tunery.local.stack import EXPORTER, ServiceSpec
+
+pytestmark = pytest.mark.timeout(300)
+
+STAND_IN: Final = ServiceSpec(
+    "agent-stand-in", module=stand_in_agent.__name__, env={"TUNERY_NODE_ID": "stand-in"}
+)
+EXPORTS: Final = ServiceSpec(EXPORTER, env={"TUNERY_EXPORTER_EVERY_MS": "500"})
+HOUR_S: Final = 3_600
+DELIVERY_S_MAX: Final = 60.0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def home() -> AsyncIterator[RunningStack]:
+    async with running_stack((STAND_IN, EXPORTS)) as running:
+        yield running
+
+
+def recorded(home: RunningStack, secret: str) -> dict[str, Json]:
+    """The events that came, by id. Each has a valid signature, and says the same each time."""
+    events: dict[str, Json] = {}
+    for delivery in home.receiver.received:
+        event = Webhook(secret).verify(delivery.body.decode(), delivery.headers)
+        assert event["id"] == delivery.headers["webhook-id"]
+        assert events.setdefault(event["id"], event) == event
+    return events
+
+
+def sums(events: dict[str, Json], job_id: str) -> Counter[str]:
+    """GPU time of a job by kind; credits are below zero."""
+    total: Counter[str] = Counter()
+    for event in events.values():
+        if event["data"]["id"] == job_id:
+            total[event["data"]["kind"]] += event["data"]["gpu_ms"]
+    return total
+
+
+async def billed(home: RunningStack, story: Story) -> tuple[str, Counter[str]]:
+    """A job that has failed, and its GPU time by kind, as its cost has it."""
+    job_id = await home.submit(seed=STORIES.index(story))
+    await home.api.ended(job_id, "failed")
+    cost = await home.bill(job_id)
+    total: Counter[str] = Counter()
+    for line in cost["lines"]:
+        total[line["kind"]] += line["billable_gpu_ms"]
+    return job_id, total
+
+
+async def await_recorded(
+    home: RunningStack, secret: str, job_id: str, expected: Counter[str]
+) -> None:
+    """Wait until the events of the job add up to its cost."""
+    async with asyncio.timeout(DELIVERY_S_MAX):
+        while sums(recorded(home, secret), job_id) != expected:  # noqa: ASYNC110  # of processes
+            await asyncio.sleep(POLL_S)
+
+
+async def test_use_and_credits_reach_the_receiver_once_and_add_up_to_the_cost(
+    home: RunningStack,
+) -> None:
+    endpoint = await home.api.post(
+        "/webhook_endpoints",
+        {"name": "finance", "url": home.receiver.url, "event_types": [USAGE_RECORDED]},
+    )
+    secret = endpoint["signing_secret"]
+    credited, of_credited = await billed(home, "oom")
+    assert of_credited["usage"] == -of_credited["credit"] > 0
+    await await_recorded(home, secret, credited, of_credited)
+    home.stack.kill(EXPORTER)
+    charged, of_charged = await billed(home, "user")
+    assert of_charged["usage"] > 0 == of_charged["credit"]
+    await await_recorded(home, secret, charged, of_charged)
+    events = recorded(home, secret)
+    assert sums(events, credited) == of_credited, "the kill told nothing of the first job again"
+    for event in events.values():
+        assert event["type"] == USAGE_RECORDED
+        assert event["data"]["hour_start"] % HOUR_S == 0
+        assert event["data"]["hour_start"] <= event["created_at"]
+    page = await home.api.get(f"/webhook_endpoints/{endpoint['id']}/deliveries", limit=100)
+    assert {delivery["outcome"] for delivery in page["data"]} == {"delivered"}
+    assert {delivery["event"]["id"] for delivery in page["data"]} == set(events)
