@@ -44,7 +44,8 @@ def test_the_scheduler_keeps_its_promises(name: str) -> None:
 @pytest.mark.parametrize("shard", range(1, SHARDS + 1))
 @pytest.mark.parametrize("name", MACHINES)
 def test_the_scheduler_keeps_its_promises_in_many_examples(name: str, shard: int) -> None:
-    play(MACHINES[name], shard, EXAMPLES)
+    # The first bad example is shown as it is: to make it small takes minutes.
+    play(MACHINES[name], shard, EXAMPLES, phases=(Phase.generate,))
     assert len(MACHINES) * SHARDS * EXAMPLES >= 2_000
 
 

@@ -9,6 +9,7 @@ from tests.simulation.scheduling.rules import Judge, Rule
 from tunery.plan.scheduling.plan import Plan, plan
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.policy import PRODUCT
+from tunery.plan.scheduling.queue import Rank
 from tunery.plan.scheduling.requests import (
     PlanNode,
     Request,
@@ -231,12 +232,15 @@ class PlannerWorld:
         jumped = [
             request
             for request, _ in begun
-            if (request.lane, self.state.queue.rank(request))
-            < (reserved.request.lane, self.state.queue.rank(reserved.request))
+            if self._order_of(request) < self._order_of(reserved.request)
         ]
         if not jumped and not planned.preemptions:
             delayed = f"{kept.job_id} is put off from {kept.at} to {reserved.at}"
             self.judge.check(Rule.HEAD, reserved.at <= kept.at, delayed)
+
+    def _order_of(self, request: Request) -> tuple[int, Rank]:
+        """An old request has moved to an earlier lane."""
+        return self.state.queue.lane_of(request), self.state.queue.rank(request)
 
     def _check_idle(self, planned: Plan, free: Mapping[str, int]) -> None:
         """Nothing on one node, when no reservation and no preemption keeps slots."""

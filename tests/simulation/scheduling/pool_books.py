@@ -196,6 +196,12 @@ class PoolBooks:
         """Slots that leases hold on a node."""
         return sum(lease.on(node_id) for lease in self.leases.values())
 
+    def memory_on(self, node_id: str) -> int:
+        """Memory that leases use of a node."""
+        return sum(
+            lease.on(node_id) * lease.placement.memory_bytes for lease in self.leases.values()
+        )
+
     def free_on(self, node_id: str) -> int:
         """Slots of a node that no lease holds."""
         return self.nodes[node_id].slots - self.held_on(node_id)
@@ -266,6 +272,10 @@ class PoolBooks:
             at,
         )
         self.leases[lease.number] = lease
+        for node_id in lease.members:
+            used, node = self.memory_on(node_id), self.nodes[node_id]
+            fits = node.device == "cuda" or used <= node.memory_bytes
+            check(Rule.LEGAL, fits, f"{used} bytes of {node} are used")
         if not wait.bound:
             self.granted.append(lease)
 

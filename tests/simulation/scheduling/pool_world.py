@@ -432,8 +432,9 @@ class PoolWorld:
         return PlannedPool(self.pool).state
 
     def _fits_now(self, wait: BookedWait) -> bool:
+        """Beside what is free, or being freed, for requests that others were stopped for."""
         return not wait.bound and any(
-            self.books.free_on(name) - self.books.claimed_on(name) >= wait.placement.slots
+            self.books.free_on(name) - self.books.bound_on(name) >= wait.placement.slots
             and self._has_memory(name, wait)
             for name in self._possible(wait)
         )
@@ -451,7 +452,7 @@ class PoolWorld:
             if node.may_get
             and node.slots >= asked.slots
             and node.device == asked.device
-            and node.memory_bytes >= asked.memory_bytes
+            and node.memory_bytes >= asked.memory_bytes * _sharing(asked)
             and name not in barred
         ]
         return [name for name in names if name not in asked.excluded_nodes] or names
@@ -461,9 +462,6 @@ class PoolWorld:
         node = self.books.nodes[node_id]
         if node.device == "cuda":
             return True
-        held = sum(
-            lease.on(node_id) * lease.placement.memory_bytes for lease in self.books.leases.values()
-        )
         bound = sum(
             seat.slots * other.placement.memory_bytes
             for other in self.books.waiting.values()
@@ -471,7 +469,7 @@ class PoolWorld:
             if seat.node_id == node_id
         )
         needed = wait.placement.slots * wait.placement.memory_bytes
-        return node.memory_bytes - held - bound >= needed
+        return node.memory_bytes - self.books.memory_on(node_id) - bound >= needed
 
     def _request(self, job_id: str, attempt: int, lane: int, ask: Ask, submitted_at: int) -> None:
         lanes: tuple[Lane, ...] = ("premium", "standard", "free")
@@ -497,6 +495,11 @@ def _rank(asked: Any) -> tuple[int, int, str]:
     """Requests of a tenant: by submission, and twice their expected time."""
     waits = asked.first_submitted_at + 2 * asked.p50_ms
     return waits, asked.first_submitted_at, asked.job_id
+
+
+def _sharing(asked: Any) -> int:
+    """How many of its slots share the memory of a node: those of a CPU node all do."""
+    return int(asked.slots) if asked.device == "cpu" else 1
 
 
 def _token(lease: BookedLease) -> Token:
