@@ -72,6 +72,14 @@ def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
     facts = _decide_fact(pool, command, ctx)
     if not facts or isinstance(facts[0], Rejected):
         return facts
+    return (*facts, *decide_following(pool, facts, ctx))
+
+
+def decide_following(pool: Pool, facts: tuple[Event, ...], ctx: Context) -> tuple[Event, ...]:
+    """What the pool decides because of these facts, which it does not have yet.
+
+    They are a function of state and facts alone, so that a journal can be decided again.
+    """
     # 2. Nodes that have failed too often are cordoned before their slots can be granted again.
     pool = fold(pool, facts, ctx)
     cordons = cordon_failing(pool, facts)
@@ -87,7 +95,7 @@ def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
     deferral = () if more is pool.planning_deferred else (PlanningDeferred(pending=more),)
     # 4. Explanations for what still waits, last: only now is it known who got nothing.
     explanations = _explain(fold(pool, (*grants, *notices), ctx))
-    return (*facts, *cordons, *grants, *notices, *deferral, *explanations)
+    return (*cordons, *grants, *notices, *deferral, *explanations)
 
 
 def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...]:
