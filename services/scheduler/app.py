@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=14,  # 14: preparation of leases
+    fold_version=15,  # 15: planning that goes on
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

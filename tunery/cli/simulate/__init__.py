@@ -1,14 +1,23 @@
 """`tunery simulate`: plays a trace of jobs through the scheduler's planner.
 
-`traces` reads job traces; `policies` names the ways to serve the queue; `trace_player` plays them
-on virtual time; `outcome` is what came of it. The planner is the scheduler's own, not a copy.
+`trace_jobs` is a job of a trace; `traces` reads CSV and the Standard Workload Format, `journals`
+journals of the pool; `policies` names the ways to serve the queue; `what_if` changes a trace or its
+pool; `trace_player` plays them on virtual time; `outcome` is what came of it; `page` shows it with
+`plots`. The planner is the scheduler's own, not a copy.
 """
 
+import json
+from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tunery.cli import _api, _options
+
+if TYPE_CHECKING:
+    from tunery.cli.simulate.trace_player import Played
+    from tunery.cli.simulate.what_if import Setting
 
 EPILOG = """\
 \b
@@ -16,7 +25,12 @@ Examples:
   tunery simulate jobs.csv.gz                          the product's own policy
   tunery simulate jobs.csv --policy easy               EASY backfill, as a baseline
   tunery simulate log.swf.gz --nodes 32 --gpus-per-node 8 --json
+  tunery simulate jobs.csv --what-if nodes=+2 --what-if 'tenant=acme*2' --html page.html
+  tunery journal export pool pool.jsonl && tunery simulate pool.jsonl
+  tunery simulate pool.jsonl --decisions               decide the journal again, and compare
 """
+AS_IS = "as it is"
+NODES, SLOTS = 41, 8  # of a trace that does not say
 
 
 @click.command("simulate", epilog=EPILOG)
@@ -28,30 +42,148 @@ Examples:
     metavar="NAME",
     help="fifo, skip-ahead, easy, easy-sjf, sjf or tunery.",
 )
-@click.option("--nodes", default=41, show_default=True, help="Nodes of the pool.")
-@click.option("--gpus-per-node", default=8, show_default=True, help="Slots of each node.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 100_000),
+    help=f"Nodes of the pool. [those of the journal, else {NODES}]",
+)
+@click.option(
+    "--gpus-per-node",
+    type=click.IntRange(1, 256),
+    help=f"Slots of each node. [those of the journal, else {SLOTS}]",
+)
 @click.option("--exact", is_flag=True, help="Take the true durations for estimates.")
+@click.option(
+    "--what-if",
+    "questions",
+    multiple=True,
+    metavar="CHANGE",
+    help="Play it once more with nodes=+2, nodes=40 or tenant=NAME*2. May be repeated.",
+)
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    help="Write a page with the figures and plots.",
+)
+@click.option(
+    "--decisions",
+    is_flag=True,
+    help="Of a journal: decide every record again; exit code 1 when one differs.",
+)
 @_options.as_json
 def command(
-    trace: Path, policy: str, nodes: int, gpus_per_node: int, exact: bool, as_json: bool
+    trace: Path,
+    policy: str,
+    nodes: int | None,
+    gpus_per_node: int | None,
+    exact: bool,
+    questions: tuple[str, ...],
+    html: Path | None,
+    decisions: bool,
+    as_json: bool,
 ) -> None:
     """Play TRACE through the scheduler's planner, and print how long its jobs wait.
 
-    TRACE is a CSV (job_id, submit_s, duration_s, gpus; tenant, tier and est_s if it has them) or a
-    file in the Standard Workload Format (.swf); both may be compressed (.gz).
+    TRACE is a CSV (submit_s, duration_s, gpus; job_id, tenant, tier and est_s if it has them; or
+    the columns of the Philly trace), a file in the Standard Workload Format (.swf), or the pool's
+    journal (`tunery journal export pool FILE`). It may be compressed (.gz).
     """
     from tunery.cli.simulate.outcome import outcome
     from tunery.cli.simulate.policies import POLICIES
     from tunery.cli.simulate.trace_player import play
-    from tunery.cli.simulate.traces import TraceUnreadable, read_trace
+    from tunery.cli.simulate.traces import TraceUnreadable, open_trace
+    from tunery.cli.simulate.what_if import QuestionUnclear, Setting, ask
 
+    if decisions:
+        _compare_decisions(trace, as_json)
+        return
     if policy not in POLICIES:
         names = ", ".join(POLICIES)
         raise click.ClickException(f"There is no policy {policy!r}. There are {names}.")
     try:
-        jobs = read_trace(trace)
+        opened = open_trace(trace)
+        history = opened.history
+        setting = Setting(
+            opened.jobs,
+            POLICIES[policy],
+            nodes or (history.nodes if history else NODES),
+            gpus_per_node or (history.slots if history else SLOTS),
+        )
+        settings = {AS_IS: setting} | {each: ask(setting, each) for each in questions}
+    except (TraceUnreadable, QuestionUnclear) as error:
+        raise click.ClickException(str(error)) from error
+    played = {
+        name: play(each.jobs, each.policy, each.nodes, each.slots, exact=exact)
+        for name, each in settings.items()
+    }
+    if not all(each.jobs for each in played.values()):
+        total = setting.nodes * setting.slots
+        raise click.ClickException(f"{trace}: every job needs more than the {total} slots.")
+    figures = {
+        name: outcome(each, settings[name].nodes * settings[name].slots)
+        for name, each in played.items()
+    }
+    said = _summary(trace, policy, setting, opened.left_out, played[AS_IS])
+    if html is not None:
+        from tunery.cli.simulate.page import page
+
+        html.write_text(page(f"Simulation of {trace.name}", said, figures, played), "utf-8")
+    _show(figures, said, as_json)
+
+
+def _summary(
+    trace: Path, policy: str, setting: "Setting", left_out: int, played: "Played"
+) -> list[str]:
+    """What was played, and what was not."""
+    said = [f"{trace.name}: policy {policy}, {setting.nodes} nodes of {setting.slots} slots."]
+    if left_out:
+        said.append(f"{left_out} jobs are left out: they did not run, or have not ended.")
+    if played.left_out:
+        said.append(f"{played.left_out} jobs are left out: they need more slots than there are.")
+    return said
+
+
+def _show(figures: dict[str, dict[str, float | int]], said: list[str], as_json: bool) -> None:
+    """One line for each figure, and one column for each what-if."""
+    first, *others = figures.values()
+    if as_json:
+        what_if = {name: each for name, each in figures.items() if name != AS_IS}
+        click.echo(json.dumps(first | ({"what_if": what_if} if what_if else {})))
+        return
+    for line in said:
+        click.echo(line, err=True)
+    if not others:
+        _api.show_one(first, False, [(name, value) for name, value in first.items()])
+        return
+    _api.show(
+        list(first),
+        False,
+        ["", *figures],
+        lambda key: [key, *(each.get(key) for each in figures.values())],
+    )
+
+
+def _compare_decisions(trace: Path, as_json: bool) -> None:
+    from tunery.cli.simulate.journals import JournalUnreadable, compare_decisions
+    from tunery.cli.simulate.traces import TraceUnreadable, read_content
+
+    try:
+        compared = compare_decisions(BytesIO(read_content(trace)))
+    except JournalUnreadable as error:
+        raise click.ClickException(f"{trace}, {error}") from error
     except TraceUnreadable as error:
         raise click.ClickException(str(error)) from error
-    played = play(jobs, POLICIES[policy], nodes, gpus_per_node, exact=exact)
-    figures = outcome(played, nodes * gpus_per_node)
-    _api.show_one(figures, as_json, [(name, value) for name, value in figures.items()])
+    report: dict[str, Any] = {
+        "records": compared.records,
+        "decisions": compared.compared,
+        "kinds": dict(sorted(compared.kinds.items())),
+        "different_records": len(compared.differences),
+    }
+    if compared.differences:
+        first = compared.differences[0]
+        report["first_difference"] = first.location
+        report["recorded"] = ", ".join(first.recorded) or "nothing"
+        report["decided_now"] = ", ".join(first.decided) or "nothing"
+    _api.show_one(report, as_json, list(report.items()))
+    if compared.differences:
+        raise SystemExit(1)

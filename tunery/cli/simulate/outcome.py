@@ -1,10 +1,11 @@
 """How long the jobs of a played trace waited, what was lost, and how slots were used."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 from schemas.units import HOUR_MS, Ms
-from tunery.cli.simulate.trace_player import Played, PlayedJob
+from tunery.cli.simulate.trace_player import Played, PlayedJob, QueueSample
 from tunery.plan.scheduling.requests import LANES
 
 # What each lane is promised: the key of its share, and the wait.
@@ -22,8 +23,9 @@ def outcome(played: Played, slots: int) -> dict[str, float | int]:
     used = sum(job.job.duration_ms * job.job.slots for job in jobs)
     began = min(job.job.submitted_at for job in jobs)
     ended = max(job.ends_at for job in jobs)
-    spans = sum(job.ends_at - job.job.submitted_at for job in jobs)
+    spans = sorted(job.ends_at - job.job.submitted_at for job in jobs)
     slowdowns = sorted(_slowdown(job) for job in jobs)
+    of_tenants = [*_tenant_slowdowns(jobs).values()]
     figures: dict[str, float | int] = {
         "jobs": len(jobs),
         "mean_wait_h": _hours(sum(waits) / len(waits)),
@@ -31,12 +33,19 @@ def outcome(played: Played, slots: int) -> dict[str, float | int]:
         "p95_wait_h": _hours(_quantile(waits, 95)),
         "p99_wait_h": _hours(_quantile(waits, 99)),
         "max_wait_h": _hours(waits[-1]),
-        "mean_completion_h": _hours(spans / len(jobs)),
+        "mean_completion_h": _hours(sum(spans) / len(jobs)),
+        "p50_completion_h": _hours(_quantile(spans, 50)),
+        "p99_completion_h": _hours(_quantile(spans, 99)),
         "makespan_h": _hours(ended - began),
         "utilisation_pct": round(100 * used / (slots * (ended - began)), 2),
+        "fragmentation_pct": fragmentation_pct(played.samples, slots),
         "preemptions": sum(job.preemptions for job in jobs),
+        "gpu_hours_lost": _hours(sum(job.lost_ms for job in jobs)),
         "gpu_hours_lost_pct": round(100 * sum(job.lost_ms for job in jobs) / used, 3),
-        "worst_tenant_slowdown": round(max(_tenant_slowdowns(jobs).values()), 2),
+        "worst_tenant_slowdown": round(max(of_tenants), 2),
+        "fairness_pct": round(
+            100 * sum(of_tenants) ** 2 / (len(of_tenants) * sum(each**2 for each in of_tenants)), 1
+        ),
         "p99_slowdown": round(slowdowns[len(slowdowns) * 99 // 100], 2),
     }
     for number, lane in enumerate(LANES):
@@ -46,6 +55,16 @@ def outcome(played: Played, slots: int) -> dict[str, float | int]:
             kept = sum(job.wait_ms < promise_ms for job in of_lane)
             figures[key] = round(100 * kept / len(of_lane), 2)
     return figures
+
+
+def fragmentation_pct(samples: Sequence[QueueSample], slots: int) -> float:
+    """Slots that stand free while jobs wait, of all slots and over the time in which jobs wait."""
+    idle, waited_ms = 0, 0
+    for now, later in pairwise(samples):
+        if now.waiting:
+            idle += (slots - now.used) * (later.at - now.at)
+            waited_ms += later.at - now.at
+    return round(100 * idle / (slots * waited_ms), 2) if waited_ms else 0.0
 
 
 def _slowdown(job: PlayedJob) -> float:

@@ -7,7 +7,7 @@ from time import perf_counter_ns
 from typing import Final
 
 from schemas.units import Ms
-from tunery.cli.simulate.traces import TraceJob
+from tunery.cli.simulate.trace_jobs import TraceJob
 from tunery.plan.scheduling.plan import Plan, Preemption, Start, plan
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.policy import Policy
@@ -52,16 +52,34 @@ class PlayedJob:
         return self.started_at - self.job.submitted_at
 
 
+@dataclass(frozen=True, slots=True)
+class QueueSample:
+    """A moment after the planner has looked.
+
+    at: when.
+    waiting: jobs in the queue.
+    used: slots that leases hold.
+    """
+
+    at: Ms
+    waiting: int
+    used: int
+
+
 @dataclass(slots=True)
 class Played:
     """A trace that was played.
 
     jobs: all of them.
     plan_ns: the planner's time for each of its decisions.
+    samples: what waited and what was used, in order of time.
+    left_out: how many need more slots than there are.
     """
 
     jobs: list[PlayedJob]
     plan_ns: list[int]
+    samples: list[QueueSample]
+    left_out: int = 0
 
 
 def play(
@@ -74,7 +92,9 @@ def play(
 ) -> Played:
     """Every job runs to its end. What needs more than all nodes have is left out."""
     fitting = [job for job in jobs if job.slots <= nodes * slots]
-    return _TracePlayer(fitting, policy, nodes, slots, exact, checkpoint_ms).run()
+    played = _TracePlayer(fitting, policy, nodes, slots, exact, checkpoint_ms).run()
+    played.left_out = len(jobs) - len(fitting)
+    return played
 
 
 class _TracePlayer:
@@ -93,6 +113,7 @@ class _TracePlayer:
         self._jobs = {job.job_id: PlayedJob(job, job.duration_ms) for job in jobs}
         self._events = [(job.submitted_at, SUBMITTED, job.job_id, 0) for job in jobs]
         self._plan_ns: list[int] = []
+        self._samples: list[QueueSample] = []
         heapify(self._events)
 
     def run(self) -> Played:
@@ -102,7 +123,10 @@ class _TracePlayer:
                 is_changed |= self._happen(at)
             if is_changed and self._state.queue.requests:
                 self._plan(at)
-        return Played(list(self._jobs.values()), self._plan_ns)
+            if is_changed:
+                used = sum(self._state.held.values())
+                self._samples.append(QueueSample(at, len(self._state.queue.requests), used))
+        return Played(list(self._jobs.values()), self._plan_ns, self._samples)
 
     def _happen(self, at: Ms) -> bool:
         """The next event; whether there is something to plan after it."""

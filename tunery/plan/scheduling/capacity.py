@@ -131,7 +131,7 @@ class Capacity:
         others = (
             node
             for node_id, node in self.nodes.items()
-            if node_id not in excluded and node.slots >= least and suits(node, needs)
+            if node_id not in excluded and node.slots >= least and could_hold(node, needs)
         )
         return excluded if next(others, None) is not None else frozenset(needs.barred)
 
@@ -151,12 +151,14 @@ class Capacity:
         """Slots of all nodes that suit a class."""
         return sum(node.slots for node in self.nodes.values() if suits(node, needs))
 
-    def has_memory(self, node_id: str, needs: RequestClass) -> bool:
+    def has_memory(self, node_id: str, needs: RequestClass, freed_bytes: int = 0) -> bool:
         """Whether the leases of a node leave enough of the memory that they share."""
         left = self._free_memory.get(node_id)
         if left is None:
             return True
-        return left >= min(needs.slots, self.nodes[node_id].slots) * needs.memory_bytes
+        return (
+            left + freed_bytes >= min(needs.slots, self.nodes[node_id].slots) * needs.memory_bytes
+        )
 
     def domains(self, whole: Iterable[str]) -> Domains:
         """These nodes by their domain, each in order of their names."""
@@ -201,6 +203,15 @@ class Capacity:
 def suits(node: PlanNode, needs: RequestClass) -> bool:
     """Whether slots of a node can be what a request needs."""
     return node.device == needs.device and node.memory_bytes >= needs.memory_bytes
+
+
+def could_hold(node: PlanNode, needs: RequestClass) -> bool:
+    """Whether a node suits a request, and has memory enough when it is idle.
+
+    Leases of a CPU node share its memory.
+    """
+    sharing = min(needs.slots, node.slots) if node.device == "cpu" else 1
+    return suits(node, needs) and node.memory_bytes >= sharing * needs.memory_bytes
 
 
 def pick(domains: Domains, count: int) -> Iterator[str]:

@@ -11,12 +11,12 @@ from schemas.envelope import Reason
 from schemas.reasons import waiting
 from schemas.training import Device
 from schemas.units import Ms
-from tunery.plan.scheduling.capacity import Capacity, suits
+from tunery.plan.scheduling.capacity import Capacity, could_hold, suits
 from tunery.plan.scheduling.forecast import QUANTILES, forecast
 from tunery.plan.scheduling.plan import Plan, plan
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.queue import in_order
-from tunery.plan.scheduling.requests import LANES, PlanNode, Request, RequestClass
+from tunery.plan.scheduling.requests import LANES, Request, RequestClass
 
 # Until leases that are told to end for another job have freed their slots: notice, checkpoint, end.
 FREED_MS_MAX: Final[Ms] = 180_000
@@ -162,7 +162,7 @@ class _Situation:
         large = {node.node_id for node in alike if node.slots >= needs.slots}
         if not large:
             return waiting("gang_too_large", slots=needs.slots)
-        large = {node_id for node_id in large if _has_memory(nodes[node_id], needs)}
+        large = {node_id for node_id in large if could_hold(nodes[node_id], needs)}
         if not large:
             return waiting("memory_short", slots=needs.slots, memory_bytes=needs.memory_bytes)
         if large <= {*needs.barred}:
@@ -184,11 +184,6 @@ def _serve(cluster: PlanningState, lane: int) -> Iterator[Request]:
     for request in in_order(cluster.queue, lane, more, frozenset()):
         yield request
         more[request.tenant] = more.get(request.tenant, 0) + request.needs.slots
-
-
-def _has_memory(node: PlanNode, needs: RequestClass) -> bool:
-    """Whether a node has memory enough when it is idle; the leases of a CPU node share it."""
-    return node.device != "cpu" or needs.slots * needs.memory_bytes <= node.memory_bytes
 
 
 def _without_back_off(request: Request) -> Request:

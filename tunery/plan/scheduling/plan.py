@@ -97,7 +97,9 @@ class _Pass:
         free = self._draft.free.free
         for job_id, seats in self._cluster.claims().items():
             request = self._cluster.queue.requests[job_id]
-            if all(free[node_id] >= slots for node_id, slots in seats):
+            if all(free[node_id] >= slots for node_id, slots in seats) and all(
+                self._draft.free.has_memory(node_id, request.needs) for node_id, _ in seats
+            ):
                 self._start(request, seats)
             else:
                 self._bound.add(job_id)

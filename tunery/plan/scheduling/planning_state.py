@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from schemas.units import Ms
-from tunery.plan.scheduling.capacity import Capacity, suits
+from tunery.plan.scheduling.capacity import Capacity, could_hold
 from tunery.plan.scheduling.outlook import ClusterOutlook, foresee
 from tunery.plan.scheduling.policy import Policy
 from tunery.plan.scheduling.queue import Queue
@@ -128,7 +128,7 @@ class PlanningState:
             and all(
                 node_id in nodes
                 and nodes[node_id].slots >= slots
-                and suits(nodes[node_id], requests[job_id].needs)
+                and could_hold(nodes[node_id], requests[job_id].needs)
                 for node_id, slots in seats
             )
         }

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from schemas.units import Ms
 from tunery.plan.scheduling.capacity import Capacity
 from tunery.plan.scheduling.draft import Draft
-from tunery.plan.scheduling.requests import Request, Running, Seats
+from tunery.plan.scheduling.requests import Request, RequestClass, Running, Seats
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,7 +60,9 @@ def find_eviction(draft: Draft, request: Request) -> Eviction | None:
                 continue
             victims = sorted(_victim(draft, lease) for lease in later)
             choice = _least_loss(victims, node_id, missing)
-            if choice is not None and (best is None or (choice, node_id) < best):
+            if choice is None or not _frees_memory(draft, node_id, needs, later, choice):
+                continue
+            if best is None or (choice, node_id) < best:
                 best = (choice, node_id)
     if best is None:
         return None
@@ -78,6 +80,16 @@ def _victim(draft: Draft, lease: Running) -> Victim:
 
 def _slots_on(victim: Victim, node_id: str) -> int:
     return next((slots for name, slots in victim.seats if name == node_id), 0)
+
+
+def _frees_memory(
+    draft: Draft, node_id: str, needs: RequestClass, leases: Iterable[Running], choice: Choice
+) -> bool:
+    """Whether a request has memory as well as slots, once these leases have ended."""
+    _, _, keys = choice
+    stopped = (lease for lease in leases if lease.key in keys)
+    freed_bytes = sum(lease.slots_on(node_id) * lease.memory_bytes for lease in stopped)
+    return draft.free.has_memory(node_id, needs, freed_bytes)
 
 
 def _least_loss(victims: Iterable[Victim], node_id: str, missing: int) -> Choice | None:

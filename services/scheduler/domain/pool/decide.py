@@ -1,6 +1,6 @@
 """Decider of `pool`: facts of nodes and attempts first, then grants, then explanations."""
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from schemas import errors
 from schemas.envelope import Context, Rejected, Tick
@@ -11,6 +11,7 @@ from schemas.node import (
     ForgetNode,
     JoinNode,
     LeaveNode,
+    PlanningDeferred,
     Seat,
     UncordonNode,
 )
@@ -58,6 +59,11 @@ from services.scheduler.domain.pool.state import (
 )
 from services.scheduler.domain.pool.usage import notice_ms
 
+# Grants of one record, beside facts and explanations; the next tick goes on with the others.
+GRANTS_BYTES_MAX: Final = 200_000
+GRANT_BYTES: Final = 500
+MEMBER_BYTES: Final = 200
+
 
 def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
     """Facts, grants and explanations that follow from one command."""
@@ -66,6 +72,14 @@ def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
     facts = _decide_fact(pool, command, ctx)
     if not facts or isinstance(facts[0], Rejected):
         return facts
+    return (*facts, *decide_following(pool, facts, ctx))
+
+
+def decide_following(pool: Pool, facts: tuple[Event, ...], ctx: Context) -> tuple[Event, ...]:
+    """What the pool decides because of these facts, which it does not have yet.
+
+    They are a function of state and facts alone, so that a journal can be decided again.
+    """
     # 2. Nodes that have failed too often are cordoned before their slots can be granted again.
     pool = fold(pool, facts, ctx)
     cordons = cordon_failing(pool, facts)
@@ -74,11 +88,14 @@ def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
     #    leases that have to make room.
     pool = fold(pool, cordons, ctx)
     planned = plan_pool(pool, ctx.at)
-    grants = _grant(pool, planned.grants, ctx)
+    fitting = _first_grants(planned.grants)
+    grants = _grant(pool, fitting, ctx)
     notices = _preempt(planned.preemptions, ctx)
+    more = planned.more or len(fitting) < len(planned.grants)
+    deferral = () if more is pool.planning_deferred else (PlanningDeferred(pending=more),)
     # 4. Explanations for what still waits, last: only now is it known who got nothing.
     explanations = _explain(fold(pool, (*grants, *notices), ctx))
-    return (*facts, *cordons, *grants, *notices, *explanations)
+    return (*cordons, *grants, *notices, *deferral, *explanations)
 
 
 def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...]:
@@ -113,6 +130,8 @@ def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...
             return reports.decide_freed(pool, command, ctx)
         case Tick():
             due = deadlines.tick(pool, ctx) or nodes.decide_deferred(pool, ctx)
+            if not due and pool.planning_deferred:
+                return (PlanningDeferred(pending=False),)
             return due or nodes.forget_old(pool, ctx)
         case _:
             assert_never(command)
@@ -178,6 +197,17 @@ def _close(pool: Pool, command: ClosePlacement, ctx: Context) -> tuple[Event, ..
 def _drain(lease: Lease, request: EndRequest, ctx: Context) -> Event:
     deadline = deadlines.drain_deadline(lease, ctx.at)
     return closing.drain(lease, deadline, request.ended_by, request.reason)
+
+
+def _first_grants(grants: tuple[PlannedGrant, ...]) -> tuple[PlannedGrant, ...]:
+    """As many as one record holds beside its facts."""
+    bytes_left, fitting = GRANTS_BYTES_MAX, list[PlannedGrant]()
+    for grant in grants:
+        bytes_left -= GRANT_BYTES + MEMBER_BYTES * len(grant.members)
+        if bytes_left < 0:
+            break
+        fitting.append(grant)
+    return tuple(fitting)
 
 
 def _grant(pool: Pool, grants: tuple[PlannedGrant, ...], ctx: Context) -> tuple[LeaseGranted, ...]:

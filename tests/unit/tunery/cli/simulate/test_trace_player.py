@@ -3,8 +3,8 @@
 import pytest
 
 from tunery.cli.simulate.policies import POLICIES
+from tunery.cli.simulate.trace_jobs import TraceJob
 from tunery.cli.simulate.trace_player import Played, play
-from tunery.cli.simulate.traces import TraceJob
 
 HOUR, MINUTE = 3_600_000, 60_000
 

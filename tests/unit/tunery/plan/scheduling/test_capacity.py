@@ -55,6 +55,12 @@ def test_nodes_that_failed_under_a_job_are_its_last_resort() -> None:
     assert free.find_seats(needs(2, "cuda", GB, "b")) == (("b", 2),)
 
 
+def test_nodes_whose_shared_memory_is_too_small_are_no_others() -> None:
+    """A job that failed on the only machine that could hold it tries that one again."""
+    free = Capacity([PlanNode("a", 4, "cpu", 8 * GB), PlanNode("b", 4, "cpu", 4 * GB)])
+    assert free.find_seats(needs(2, "cpu", 3 * GB, "a")) == (("a", 2),)
+
+
 def test_a_copy_has_free_slots_of_its_own() -> None:
     free = Capacity(nodes(4))
     twin = free.copy()

@@ -7,15 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.tunery.plan.scheduling.clusters import (
+    GB,
     HOUR,
     MINUTE,
     cluster,
+    needs,
     nodes,
     ran,
     request,
+    started,
 )
 from tunery.plan.scheduling.draft import Draft
+from tunery.plan.scheduling.plan import plan
 from tunery.plan.scheduling.policy import PRODUCT
+from tunery.plan.scheduling.requests import PlanNode
 from tunery.plan.scheduling.victims import Eviction, find_eviction
 
 AT = 10 * HOUR
@@ -54,3 +59,29 @@ def test_only_later_lanes_are_stopped() -> None:
     eviction = evicted(1, "premium", (1, 1), of="standard")
     assert eviction is not None
     assert eviction.keys == ("v0",)
+
+
+def test_victims_on_a_machine_free_memory_as_well_as_slots() -> None:
+    """Its leases share the memory: enough slots alone would use more than there is."""
+    state = cluster([PlanNode("a", 3, "cpu", 4 * GB)])
+    for name, lane, memory_bytes in (("f", "free", GB), ("p", "premium", 3 * GB)):
+        wait = replace(request(name, 1, lane, hours=9), needs=needs(1, "cpu", memory_bytes))
+        state.start(ran(wait, (("a", 1),), HOUR, AT))
+    state.advance(AT)
+    large = replace(request("q", 2, "premium"), needs=needs(2, "cpu", GB))
+    small = replace(request("q", 2, "premium"), needs=needs(2, "cpu", GB // 2))
+    assert find_eviction(Draft(state, AT), large) is None
+    eviction = find_eviction(Draft(state, AT), small)
+    assert eviction is not None
+    assert eviction.keys == ("f",)
+
+
+def test_seats_that_were_freed_wait_for_their_memory() -> None:
+    wait = replace(request("p", 1, "premium"), needs=needs(1, "cpu", 3 * GB))
+    state = cluster([PlanNode("a", 2, "cpu", 4 * GB)], wait)
+    other = replace(request("o", 1, "standard"), needs=needs(1, "cpu", 2 * GB))
+    state.start(ran(other, (("a", 1),), MINUTE, AT))
+    state.bind("p", (("a", 1),))
+    assert not plan(state, AT).starts
+    state.end("o")
+    assert started(plan(state, AT)) == {"p": (("a", 1),)}

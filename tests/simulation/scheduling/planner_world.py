@@ -1,0 +1,287 @@
+"""A cluster with gangs and domains, whose jobs end exactly when they are expected to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from schemas.training import Device
+from tests.simulation.scheduling.rules import Judge, Rule
+from tunery.plan.scheduling.plan import Plan, plan
+from tunery.plan.scheduling.planning_state import PlanningState
+from tunery.plan.scheduling.policy import PRODUCT
+from tunery.plan.scheduling.queue import Rank
+from tunery.plan.scheduling.requests import (
+    PlanNode,
+    Request,
+    RequestClass,
+    Running,
+    Seats,
+    granted,
+)
+
+MINUTE: Final = 60_000
+HOUR: Final = 60 * MINUTE
+GB: Final = 1_000_000_000
+TENANTS: Final = ("acme", "globex", "initech")
+NOTICE_MS: Final = 2 * MINUTE
+ROUNDS_MAX: Final = 2_000
+
+
+@dataclass(frozen=True)
+class Want:
+    """A request, in steps of what makes a difference."""
+
+    lane: int
+    tenant: int
+    slots: int
+    hours: int
+
+
+@dataclass
+class Promise:
+    """The first moment that was reserved for a request."""
+
+    job_id: str
+    at: int
+
+
+class PlannerWorld:
+    """Nodes of one kind in two domains; leases end when they should, or were told to."""
+
+    def __init__(self, judge: Judge, sizes: list[int], tenants: int = 3) -> None:
+        self.judge, self.tenants = judge, tenants
+        self.nodes = [
+            PlanNode(f"n{number}", slots, "cuda", 24 * GB, ("east", "west")[number % 2])
+            for number, slots in enumerate(sizes)
+        ]
+        self.state = PlanningState(self.nodes, PRODUCT)
+        self.at, self.count = 0, 0
+        self.promise: Promise | None = None
+        self.preempted: dict[str, int] = {}
+        self.plans: list[Plan] = []
+
+    def submit(self, want: Want) -> None:
+        """A request comes; the planner looks at once."""
+        self.count += 1
+        device: Device = "cuda"
+        self.state.queue.add(
+            Request(
+                job_id=f"j{self.count:03d}",
+                tenant=TENANTS[want.tenant % self.tenants],
+                lane=want.lane,
+                needs=RequestClass(want.slots, device, GB),
+                submitted_at=self.at,
+                p50_ms=want.hours * HOUR,
+                p90_ms=want.hours * HOUR,
+            )
+        )
+        self.plan()
+
+    def pass_time(self, ms: int) -> None:
+        """Leases end in order on the way; each time the planner looks."""
+        until = self.at + ms
+        while (end := self._next_end()) is not None and end[0] <= until:
+            self.at = end[0]
+            for key, lease in sorted(self.state.running.items()):
+                if _ends_at(lease) <= self.at:
+                    self._end(key)
+            self.plan()
+        self.at = until
+        self.plan()
+
+    def save_all(self) -> None:
+        """What was not told to end writes a checkpoint."""
+        for key, lease in sorted(self.state.running.items()):
+            if lease.ends_by is None:
+                self.state.save(key, self.at)
+
+    def calm_down(self) -> None:
+        """Nothing new comes: all that can be placed starts."""
+        for _ in range(ROUNDS_MAX):
+            end = self._next_end()
+            if end is None:
+                break
+            self.pass_time(end[0] - self.at)
+        total = self.state.capacity.total(RequestClass(1, "cuda", GB))
+        largest = max(node.slots for node in self.nodes)
+        left = [
+            request
+            for request in self.state.queue.requests.values()
+            if request.needs.slots <= (total if self._is_even() else largest)
+        ]
+        self.judge.check(Rule.STARVATION, not left, left)
+
+    def plan(self) -> None:
+        """One pass after the other, until nothing follows."""
+        for _ in range(100):
+            self.state.queue.age(self.at)
+            planned = plan(self.state, self.at)
+            self._check(planned)
+            self.plans.append(planned)
+            self._apply(planned)
+            if not planned.more and not planned.preemptions:
+                return
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def _next_end(self) -> tuple[int, str] | None:
+        ends = ((_ends_at(lease), key) for key, lease in self.state.running.items())
+        return min(ends, default=None)
+
+    def _end(self, key: str) -> None:
+        """What was told to end waits again, in its place; all other work is done."""
+        lease = self.state.end(key)
+        if lease.ends_by is not None:
+            self.preempted[key] = self.preempted.get(key, 0) + 1
+            self.state.queue.add(
+                Request(
+                    job_id=key,
+                    tenant=lease.tenant,
+                    lane=lease.lane,
+                    needs=RequestClass(lease.slots, "cuda", GB),
+                    submitted_at=0,
+                    p50_ms=lease.p50_ms,
+                    p90_ms=lease.p90_ms,
+                    preemptions=self.preempted[key],
+                )
+            )
+
+    def _apply(self, planned: Plan) -> None:
+        for start in planned.starts:
+            self.state.leave_queue(start.request.job_id)
+            lease = granted(start.request, start.seats, self.at, start.request.job_id)
+            self.state.start(replace(lease, started_at=self.at, saved_at=self.at))
+        for preemption in planned.preemptions:
+            self.state.bind(preemption.request.job_id, preemption.seats)
+            for key in preemption.keys:
+                self.state.notify(key, self.at + NOTICE_MS)
+
+    # --- what must hold of every pass -------------------------------------------------------------
+
+    def _check(self, planned: Plan) -> None:
+        free = self._free_after(planned)
+        self.judge.check(Rule.CAPACITY, min(free.values()) >= 0, f"{free} after {planned}")
+        for start in planned.starts:
+            held = sum(slots for _, slots in start.seats)
+            nodes = {node_id for node_id, _ in start.seats}
+            whole = held == start.request.needs.slots and len(nodes) == len(start.seats)
+            self.judge.check(Rule.GANG, whole, start)
+        self._check_victims(planned, free)
+        self._check_head(planned)
+        self._check_idle(planned, free)
+        self._check_same(planned)
+
+    def _free_after(self, planned: Plan) -> dict[str, int]:
+        free = {node.node_id: node.slots for node in self.nodes}
+        for lease in self.state.running.values():
+            _take(free, lease.seats)
+        for start in planned.starts:
+            _take(free, start.seats)
+        return free
+
+    def _check_victims(self, planned: Plan, free: Mapping[str, int]) -> None:
+        claimed = dict.fromkeys(free, 0)
+        started = {start.request.job_id for start in planned.starts}
+        for preemption in planned.preemptions:
+            _give(claimed, preemption.seats)
+        for job_id, seats in self.state.bound.items():
+            if job_id not in started:
+                _give(claimed, seats)
+        for preemption in planned.preemptions:
+            victims = [self.state.running[key] for key in preemption.keys]
+            for spared in victims:
+                later = spared.lane > preemption.request.lane
+                self.judge.check(Rule.VICTIM, later, f"{spared} for {preemption.request}")
+                own = dict.fromkeys(free, 0)
+                for lease in victims:
+                    _give(own, () if lease is spared else lease.seats)
+                enough = all(
+                    max(0, free[node_id] - claimed[node_id] + slots) + own[node_id] >= slots
+                    for node_id, slots in preemption.seats
+                )
+                self.judge.check(Rule.VICTIM, not enough, f"{spared} is superfluous: {preemption}")
+
+    def _check_head(self, planned: Plan) -> None:
+        """Its seats will be free by then; and no later pass puts it off without a cause."""
+        reserved = planned.reservation
+        if reserved is None:
+            self.promise = None
+            return
+        running = [*self.state.running.values()]
+        begun = [(start.request, start.seats) for start in planned.starts]
+        ends = {
+            preempted: self.at + NOTICE_MS
+            for preemption in planned.preemptions
+            for preempted in preemption.keys
+        }
+        at_start = {node.node_id: node.slots for node in self.nodes}
+        for lease in running:
+            if ends.get(lease.key, _ends_at(lease)) > reserved.at:
+                _take(at_start, lease.seats)
+        for request, seats in begun:
+            if self.at + request.p90_ms > reserved.at:
+                _take(at_start, seats)
+        for node_id, slots in reserved.seats:
+            text = f"{reserved.request.job_id} at {reserved.at}: {at_start[node_id]} of {slots}"
+            self.judge.check(Rule.HEAD, at_start[node_id] >= slots, text)
+        kept = self.promise
+        self.promise = Promise(reserved.request.job_id, reserved.at)
+        is_alone = self.tenants == 1 and not self.preempted and not self.state.bound
+        if kept is None or kept.job_id != reserved.request.job_id or not is_alone:
+            return
+        jumped = [
+            request
+            for request, _ in begun
+            if self._order_of(request) < self._order_of(reserved.request)
+        ]
+        if not jumped and not planned.preemptions:
+            delayed = f"{kept.job_id} is put off from {kept.at} to {reserved.at}"
+            self.judge.check(Rule.HEAD, reserved.at <= kept.at, delayed)
+
+    def _order_of(self, request: Request) -> tuple[int, Rank]:
+        """An old request has moved to an earlier lane."""
+        return self.state.queue.lane_of(request), self.state.queue.rank(request)
+
+    def _check_idle(self, planned: Plan, free: Mapping[str, int]) -> None:
+        """Nothing on one node, when no reservation and no preemption keeps slots."""
+        if planned.reservation is not None or planned.preemptions or self.state.bound:
+            return
+        started = {start.request.job_id for start in planned.starts}
+        largest = max(node.slots for node in self.nodes)
+        for job_id, request in self.state.queue.requests.items():
+            if job_id not in started and request.needs.slots <= largest:
+                fits = max(free.values()) >= request.needs.slots
+                self.judge.check(Rule.IDLE, not fits, f"{request} beside {free}")
+
+    def _check_same(self, planned: Plan) -> None:
+        """The same cluster, told in the opposite order."""
+        twin = PlanningState(reversed(self.nodes), PRODUCT)
+        for key in reversed([*self.state.running]):
+            twin.start(self.state.running[key])
+        for job_id in reversed([*self.state.queue.requests]):
+            twin.queue.add(self.state.queue.requests[job_id])
+        for job_id in reversed([*self.state.bound]):
+            twin.bind(job_id, self.state.bound[job_id])
+        twin.queue.age(self.at)
+        again = plan(twin, self.at)
+        same = (again.starts, again.preemptions) == (planned.starts, planned.preemptions)
+        self.judge.check(Rule.SAME, same, f"{planned.starts} or {again.starts}")
+
+    def _is_even(self) -> bool:
+        """Whether every node has as many slots, so that gangs may have them all."""
+        return len({node.slots for node in self.nodes}) == 1
+
+
+def _ends_at(lease: Running) -> int:
+    began = lease.granted_at if lease.started_at is None else lease.started_at
+    return began + lease.p90_ms if lease.ends_by is None else lease.ends_by
+
+
+def _give(slots_of: dict[str, int], seats: Seats) -> None:
+    for node_id, slots in seats:
+        slots_of[node_id] += slots
+
+
+def _take(free: dict[str, int], seats: Seats) -> None:
+    for node_id, slots in seats:
+        free[node_id] -= slots

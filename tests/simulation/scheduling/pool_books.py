@@ -1,0 +1,343 @@
+"""Second books of a pool: who holds what, by the events alone, without the scheduler's state."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from schemas.node import (
+    Beneficiary,
+    NodeCordoned,
+    NodeForgotten,
+    NodeJoined,
+    NodeLeaving,
+    NodeUncordoned,
+    Seat,
+)
+from schemas.pool import (
+    CheckpointAccepted,
+    LeaseDraining,
+    LeaseGranted,
+    LeaseKilled,
+    LeaseStarted,
+    MemberFreed,
+    NodeLost,
+    NodeRegistered,
+    NodeRetired,
+    NodesObserved,
+    Placement,
+    PlacementClosed,
+    PlacementQueued,
+    UsageCredited,
+    UsageSliced,
+    WaitExplained,
+)
+from tests.simulation.scheduling.rules import Judge, Rule
+
+LANES: Final = ("premium", "standard", "free")
+MINUTE: Final = 60_000
+# The bound that is published.
+LOSS_SHARE: Final = 20  # of the expected time of a victim
+LOSS_MS_MAX: Final = 10 * MINUTE
+RESTART_MS: Final = 3 * MINUTE
+RAN_MS_MIN: Final = 10 * MINUTE
+PREEMPTIONS_MAX: Final = 3
+SOON_MS: Final = 10_000
+
+
+@dataclass
+class BookedNode:
+    """A node: what it has, and whether it may get anything."""
+
+    slots: int
+    device: str
+    memory_bytes: int
+    incarnation: str
+    gone: bool = False  # lost or retired
+    is_lost: bool = False
+    cordoned: bool = False
+    joining: bool = False
+    leaving: bool = False
+
+    @property
+    def may_get(self) -> bool:
+        return not (self.gone or self.cordoned or self.joining or self.leaving)
+
+
+@dataclass
+class BookedLease:
+    """A lease: its placement, what it holds, and what it used."""
+
+    number: int
+    placement: Placement
+    members: dict[str, tuple[int, ...]]  # node → devices that it still holds
+    incarnations: dict[str, str]
+    granted_at: int
+    started_at: int | None = None
+    captured_ms: int = 0
+    ends_by: int | None = None
+    beneficiary: str = ""
+    used: int = 0
+    billable: int = 0
+    lost: int = 0
+    closed: bool = False
+
+    def on(self, node_id: str) -> int:
+        """Slots that it holds there."""
+        return len(self.members.get(node_id, ()))
+
+    def ends_at(self, at: int) -> int:
+        """When its slots should be free; always after now.
+
+        What is late is expected in steps, so that it is not expected anew all the time: in ten
+        seconds where it was told to end, in a tenth of its time otherwise.
+        """
+        if self.closed or self.ends_by is not None:
+            ends_by = self.granted_at if self.closed or self.ends_by is None else self.ends_by
+            late_ms = at - ends_by
+            return ends_by if late_ms < 0 else ends_by + late_ms - late_ms % SOON_MS + SOON_MS
+        began = self.granted_at if self.started_at is None else self.started_at
+        ends_at, ran_ms = began + self.placement.p90_ms, at - began
+        if ends_at > at:
+            return ends_at
+        ran_ms -= ran_ms % (4_000 << (ran_ms // (10 * MINUTE)).bit_length())
+        return began + ran_ms + max(MINUTE, ran_ms // 10)
+
+
+@dataclass
+class BookedWait:
+    """A placement that waits, why, and the slots that are being freed for it."""
+
+    placement: Placement
+    explained: bool = False
+    bound: tuple[Seat, ...] = ()
+
+
+@dataclass
+class PoolBooks:
+    """All of it, kept from one event to the next, and judged on the way."""
+
+    judge: Judge
+    nodes: dict[str, BookedNode] = field(default_factory=dict)
+    leases: dict[int, BookedLease] = field(default_factory=dict)
+    waiting: dict[str, BookedWait] = field(default_factory=dict)
+    granted: list[BookedLease] = field(default_factory=list)  # in this record, bound ones left out
+    stopped_for: set[tuple[str, str]] = field(default_factory=set)  # (victim, beneficiary)
+    closed: set[tuple[str, int]] = field(default_factory=set)
+    ended: dict[str, PlacementClosed] = field(default_factory=dict)  # by job, its last attempt
+
+    def apply(self, event: Any, at: int) -> None:
+        match event:
+            case NodeRegistered(node=node):
+                known = self.nodes.get(node.node_id)
+                self.nodes[node.node_id] = BookedNode(
+                    node.slots,
+                    node.device,
+                    node.memory_bytes,
+                    node.incarnation,
+                    joining=event.joining,
+                    cordoned=known is not None and known.cordoned,
+                )
+            case NodeJoined(node_id=node_id):
+                self.nodes[node_id].joining = False
+            case NodeLeaving(node_id=node_id):
+                self.nodes[node_id].leaving = True
+            case NodeRetired(node_id=node_id):
+                self.nodes[node_id].gone = True
+            case NodeLost(node_id=node_id):
+                self.nodes[node_id].gone = self.nodes[node_id].is_lost = True
+            case NodesObserved(seen=seen):
+                for sight in seen:
+                    booked_node = self.nodes[sight.node_id]
+                    if booked_node.is_lost and not sight.silent:
+                        booked_node.gone = booked_node.is_lost = False
+            case NodeCordoned(node_id=node_id):
+                self.nodes[node_id].cordoned = True
+            case NodeUncordoned(node_id=node_id):
+                self.nodes[node_id].cordoned = False
+            case NodeForgotten(node_id=node_id):
+                del self.nodes[node_id]
+            case PlacementQueued(placement=placement):
+                self.waiting[placement.job_id] = BookedWait(placement)
+            case WaitExplained(job_id=job_id):
+                self.waiting[job_id].explained = True
+            case LeaseGranted():
+                self._grant(event, at)
+            case PlacementClosed():
+                self._close(event, at)
+            case MemberFreed(lease=lease, node_id=node_id):
+                self.leases[lease.token.lease].members.pop(node_id, None)
+            case LeaseStarted(lease=lease):
+                self.leases[lease.token.lease].started_at = at
+            case CheckpointAccepted(lease=lease, checkpoint=checkpoint):
+                self._save(self.leases[lease.token.lease], checkpoint.captured_ms, at)
+            case LeaseDraining(lease=lease):
+                booked = self.leases[lease.token.lease]
+                if booked.ends_by is None:
+                    booked.ends_by = event.deadline
+                if event.beneficiary is not None:
+                    self._preempt(booked, event.beneficiary, at)
+            case LeaseKilled(lease=lease):
+                self.leases[lease.token.lease].ends_by = at
+            case UsageSliced(lease=lease):
+                booked = self.leases[lease.token.lease]
+                self.judge.check(Rule.USE, not booked.closed, "a slice after the end")
+                booked.used += event.used_gpu_ms
+                booked.billable += event.billable_gpu_ms
+            case UsageCredited(lease=lease):
+                if lease.token.lease in self.leases:
+                    self.leases[lease.token.lease].lost += event.lost_gpu_ms
+            case _:
+                pass
+
+    def open_leases(self) -> list[BookedLease]:
+        """Leases that hold slots, oldest first."""
+        return [lease for lease in self.leases.values() if lease.members]
+
+    def held_on(self, node_id: str) -> int:
+        """Slots that leases hold on a node."""
+        return sum(lease.on(node_id) for lease in self.leases.values())
+
+    def memory_on(self, node_id: str) -> int:
+        """Memory that leases use of a node."""
+        return sum(
+            lease.on(node_id) * lease.placement.memory_bytes for lease in self.leases.values()
+        )
+
+    def free_on(self, node_id: str) -> int:
+        """Slots of a node that no lease holds."""
+        return self.nodes[node_id].slots - self.held_on(node_id)
+
+    def freeing_on(self, node_id: str) -> int:
+        """Slots of a node that leases hold which were told to end for others."""
+        return sum(lease.on(node_id) for lease in self.leases.values() if lease.beneficiary)
+
+    def bound_on(self, node_id: str) -> int:
+        """Slots of a node that leases were stopped for, which others may not have."""
+        return sum(
+            seat.slots
+            for wait in self.waiting.values()
+            if self._is_bound(wait)
+            for seat in wait.bound
+            if seat.node_id == node_id
+        )
+
+    def claimed_on(self, node_id: str) -> int:
+        """Free slots of a node that are kept for requests that others were stopped for."""
+        return max(0, self.bound_on(node_id) - self.freeing_on(node_id))
+
+    def _is_bound(self, wait: BookedWait) -> bool:
+        """A node that is gone, or has become too small, binds nothing."""
+        nodes = [(self.nodes.get(seat.node_id), seat.slots) for seat in wait.bound]
+        return all(
+            node is not None
+            and node.may_get
+            and node.slots >= slots
+            and node.device == wait.placement.device
+            and node.memory_bytes >= wait.placement.memory_bytes
+            for node, slots in nodes
+        )
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def _grant(self, event: LeaseGranted, at: int) -> None:
+        check = self.judge.check
+        wait = self.waiting.pop(event.lease.job_id, None)
+        check(Rule.GANG, wait is not None, "a grant for what does not wait")
+        if wait is None:
+            return
+        placement = wait.placement
+        devices = [(member.node_id, d) for member in event.members for d in member.devices]
+        whole = len(devices) == placement.slots and len({*devices}) == placement.slots
+        check(Rule.GANG, whole, f"{placement.slots} slots asked for, {devices} granted")
+        nodes = [member.node_id for member in event.members]
+        check(Rule.GANG, len({*nodes}) == len(nodes), "two members on a node")
+        for member in event.members:
+            node = self.nodes[member.node_id]
+            rule = Rule.LOST if node.leaving or node.gone else Rule.LEGAL
+            check(rule, node.may_get, f"{member.node_id} is {node}")
+            check(Rule.LEGAL, member.incarnation == node.incarnation, "a former agent")
+            check(Rule.LEGAL, node.device == placement.device, f"{node} for {placement.device}")
+            check(Rule.LEGAL, node.memory_bytes >= placement.memory_bytes, f"memory of {node}")
+            held = {
+                device
+                for lease in self.leases.values()
+                for device in lease.members.get(member.node_id, ())
+            }
+            free = {*range(node.slots)} - held
+            check(Rule.CAPACITY, {*member.devices} <= free, f"{member.devices} of {free}")
+        lease = BookedLease(
+            event.lease.token.lease,
+            placement,
+            {member.node_id: member.devices for member in event.members},
+            {member.node_id: member.incarnation for member in event.members},
+            at,
+        )
+        self.leases[lease.number] = lease
+        for node_id in lease.members:
+            used, node = self.memory_on(node_id), self.nodes[node_id]
+            fits = node.device == "cuda" or used <= node.memory_bytes
+            check(Rule.LEGAL, fits, f"{used} bytes of {node} are used")
+        if not wait.bound:
+            self.granted.append(lease)
+
+    def _close(self, event: PlacementClosed, at: int) -> None:
+        check, end = self.judge.check, event.end
+        check(Rule.USE, (event.job_id, event.attempt) not in self.closed, "it ends twice")
+        self.closed.add((event.job_id, event.attempt))
+        self.ended[event.job_id] = event
+        wait = self.waiting.get(event.job_id)
+        if wait is not None and wait.placement.attempt == event.attempt:
+            del self.waiting[event.job_id]
+            return
+        lease = next(
+            lease
+            for lease in self.leases.values()
+            if (lease.placement.job_id, lease.placement.attempt) == (event.job_id, event.attempt)
+        )
+        lease.closed = True
+        sums = (end.billable_gpu_ms, end.lost_gpu_ms)
+        check(Rule.USE, sums == (lease.billable, lease.lost), f"{sums} for {lease}")
+        check(Rule.USE, lease.billable <= lease.placement.max_gpu_ms, "above its cap")
+        check(Rule.USE, 0 <= lease.lost <= lease.billable, "more given back than billed")
+        if end.outcome == "lost":
+            saved = min(lease.placement.max_gpu_ms, lease.placement.slots * lease.captured_ms)
+            net = lease.billable - lease.lost
+            check(Rule.PROGRESS, net == saved, f"{net} is billed, {saved} is saved")
+
+    def _save(self, lease: BookedLease, captured_ms: int, at: int) -> None:
+        began = lease.started_at or at
+        in_order = lease.captured_ms <= captured_ms <= at - began
+        self.judge.check(Rule.PROGRESS, in_order, f"{captured_ms} after {lease.captured_ms}")
+        lease.captured_ms = captured_ms
+
+    def _preempt(self, victim: BookedLease, beneficiary: Beneficiary, at: int) -> None:
+        check, wait = self.judge.check, self.waiting.get(beneficiary.job_id)
+        check(Rule.VICTIM, wait is not None, "for a job that does not wait")
+        if wait is None:
+            return
+        pair = victim.placement.job_id, beneficiary.job_id
+        check(Rule.FLAPPING, pair[::-1] not in self.stopped_for, pair)
+        self.stopped_for.add(pair)
+        lanes = LANES.index(victim.placement.lane), LANES.index(wait.placement.lane)
+        check(Rule.VICTIM, lanes[0] > lanes[1], f"{lanes[0]} is not a later lane than {lanes[1]}")
+        check(Rule.VICTIM, victim.started_at is not None, "it has not begun")
+        began = victim.started_at or 0
+        lost_ms = at - began - victim.captured_ms + RESTART_MS
+        bound_ms = min(LOSS_MS_MAX, victim.placement.p50_ms // LOSS_SHARE)
+        check(Rule.VICTIM, lost_ms <= bound_ms, f"{lost_ms} ms are more than {bound_ms}")
+        check(Rule.VICTIM, at - began >= RAN_MS_MIN, "it has only begun")
+        check(Rule.VICTIM, victim.placement.preemptions < PREEMPTIONS_MAX, "once more")
+        victim.beneficiary = beneficiary.job_id
+        wait.bound = beneficiary.seats
+
+    # --- when a record has been read --------------------------------------------------------------
+
+    def check_victims(self, stopped: dict[str, list[BookedLease]]) -> None:
+        """Without any one of them, the request would not have its seats."""
+        for job_id, victims in stopped.items():
+            for seat in self.waiting[job_id].bound:
+                others = self.bound_on(seat.node_id) - seat.slots
+                left = max(0, self.free_on(seat.node_id) - others)
+                freed = sum(victim.on(seat.node_id) for victim in victims)
+                for spared in victims:
+                    enough = left + freed - spared.on(seat.node_id) >= seat.slots
+                    self.judge.check(Rule.VICTIM, not enough, f"{spared} is stopped for nothing")

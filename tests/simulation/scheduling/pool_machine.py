@@ -1,0 +1,103 @@
+"""What may happen to a pool, in any order: requests, reports, failures, orders, time."""
+
+from typing import ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from tests.simulation.scheduling.pool_world import MINUTE, Ask, PoolWorld
+from tests.simulation.scheduling.rules import Judge, Rule
+
+numbers = st.integers(0, 11)
+asks = st.builds(
+    Ask,
+    lane=st.integers(0, 2),
+    tenant=st.integers(0, 2),
+    slots=st.sampled_from((1, 1, 1, 2, 2, 4, 8)),
+    hours=st.sampled_from((1, 2, 4, 10, 30)),
+    cuda=st.sampled_from((True, True, True, False)),
+    gigabytes=st.sampled_from((1, 1, 10)),
+)
+node_slots = st.sampled_from((1, 2, 4, 8))
+gigabytes = st.sampled_from((8, 24))
+times = st.sampled_from((0, 1, 5, 12, 30, 120, 20 * 60)).map(lambda minutes: minutes * MINUTE)
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Every rule is something that happens to a pool; its promises are checked each time."""
+
+    watched: ClassVar[frozenset[Rule]] = frozenset(Rule)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = PoolWorld(Judge(self.watched))
+
+    @initialize(sizes=st.lists(node_slots, min_size=1, max_size=4))
+    def begin(self, sizes: list[int]) -> None:
+        for number, slots in enumerate(sizes):
+            self.world.register(number, slots, cuda=True, gigabytes=24, joins=False)
+
+    @rule(asked=st.lists(asks, min_size=1, max_size=4))
+    def submit(self, asked: list[Ask]) -> None:
+        for ask in asked:
+            self.world.submit(ask)
+
+    @rule(ask=asks)
+    def work_on(self, ask: Ask) -> None:
+        """What was granted starts, works and saves; then somebody else wants slots."""
+        self.world.work(12 * MINUTE)
+        self.world.save_all()
+        self.world.submit(ask)
+
+    @rule(number=numbers, what=st.integers(0, 9))
+    def report(self, number: int, what: int) -> None:
+        self.world.report(number, what)
+
+    @rule(number=numbers)
+    def finish(self, number: int) -> None:
+        lease = self.world.lease(number)
+        if lease is not None:
+            self.world.report(number, 3)
+            self.world.free(lease)
+
+    @rule(number=numbers)
+    def end_noticed(self, number: int) -> None:
+        """What was told to end does, and comes back when others have worked for some time."""
+        self.world.end_noticed()
+        self.world.work(12 * MINUTE)
+        self.world.save_all()
+        self.world.retry(number)
+
+    @rule(number=numbers)
+    def retry(self, number: int) -> None:
+        self.world.retry(number)
+
+    @rule(number=numbers, kill=st.booleans())
+    def cancel(self, number: int, kill: bool) -> None:
+        self.world.cancel(number, kill)
+
+    @rule(ms=times)
+    def pass_time(self, ms: int) -> None:
+        self.world.pass_time(ms)
+
+    @rule(
+        number=numbers, slots=node_slots, cuda=st.booleans(), memory=gigabytes, joins=st.booleans()
+    )
+    def register(self, number: int, slots: int, cuda: bool, memory: int, joins: bool) -> None:
+        self.world.register(number, slots, cuda, memory, joins)
+
+    @rule(number=numbers, what=st.integers(0, 6))
+    def order(self, number: int, what: int) -> None:
+        self.world.order(number, what)
+
+    @rule(number=numbers, silent=st.booleans(), zone=st.booleans())
+    def watch(self, number: int, silent: bool, zone: bool) -> None:
+        self.world.watch(number, silent, zone)
+
+    @rule()
+    def repeat(self) -> None:
+        self.world.repeat()
+
+    def teardown(self) -> None:
+        if not self.world.judge.has_raised:
+            self.world.calm_down()

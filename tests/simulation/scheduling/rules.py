@@ -1,0 +1,58 @@
+"""What the scheduler promises, whatever happens: the rules that random clusters are checked for."""
+
+from enum import StrEnum
+from typing import Final
+
+
+class Rule(StrEnum):
+    """One promise. The numbers are those of docs/explanation/scheduling.md."""
+
+    CAPACITY = "1: slots of a node are held once; what is held and what is free are all of them"
+    GANG = "2: a start holds exactly its slots, at once; what waits holds none"
+    LEGAL = "3: device, memory and state of a node allow what is placed on it"
+    HEAD = "4: what starts beside a reservation does not delay it"
+    STARVATION = "5: what can be placed starts in the end"
+    RANK = "5: among requests alike, the first in rank starts first"
+    USE = "6: use is sliced once, never above its cap, and a placement ends once"
+    VICTIM = "7: victims are of later lanes, inside the published bound, and none is superfluous"
+    BOUND = "7: slots that are freed for a request are for it alone"
+    FLAPPING = "8: what was stopped for a job never stops that job"
+    IDLE = "9: no free slot beside a request that fits and that no reservation holds back"
+    SAME = "10: the same facts lead to the same decisions, also from a snapshot, in any order"
+    REASON = "11: what waits has a reason"
+    PROGRESS = "12: what a checkpoint saved is neither lost nor given back"
+    LOST = "13: nothing is placed on a node that leaves; what a lost node ran has ended"
+
+
+#: What cannot be checked because the product does not have it, by name.
+MISSING: Final = {
+    "3: locality": "placements ask for no domain",
+    "6: hard limits of GPU-hours": "the job decider holds them: simulator.control_plane checks it",
+    "11: an expected start": "readers compute it; nothing of it is on the log",
+    "13: notices of spot nodes": "there are none; nodes that leave stand for them",
+}
+
+
+class Violation(AssertionError):
+    """A broken promise. rule: which."""
+
+    def __init__(self, rule: Rule, what: str) -> None:
+        super().__init__(f"{rule}: {what}")
+        self.rule = rule
+
+
+class Judge:
+    """Raises what is violated, of the rules that it was told to watch.
+
+    has_raised: nothing that follows in its world means anything.
+    """
+
+    def __init__(self, watched: frozenset[Rule] = frozenset(Rule)) -> None:
+        self._watched = watched
+        self.has_raised = False
+
+    def check(self, rule: Rule, holds: bool, what: object = "") -> None:
+        """Raise Violation where a watched rule does not hold."""
+        if not holds and rule in self._watched:
+            self.has_raised = True
+            raise Violation(rule, str(what))

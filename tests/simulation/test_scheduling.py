@@ -1,0 +1,63 @@
+"""The scheduler keeps its promises in random pools; each rule is shown to matter."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from simulator.event_core.mutants import Mutant
+from tests.simulation.scheduling.mutants import OF_CLUSTERS, OF_POOLS
+from tests.simulation.scheduling.planner_machine import PlannerMachine
+from tests.simulation.scheduling.pool_machine import PoolMachine
+from tests.simulation.scheduling.rules import MISSING, Rule, Violation
+
+MACHINES = {"pool": PoolMachine, "cluster": PlannerMachine}
+SHARDS, EXAMPLES = 8, 150  # of each machine: 2,400 in all
+QUICK_EXAMPLES, MUTANT_EXAMPLES, STEPS = 10, 400, 25
+MUTANTS = [
+    *(("pool", mutant) for mutant in OF_POOLS),
+    *(("cluster", mutant) for mutant in OF_CLUSTERS),
+]
+
+
+def play(machine: type[RuleBasedStateMachine], first: int, examples: int, **changes: Any) -> None:
+    """Play so many examples, the same ones each time. Raises what the first bad one raises."""
+    played = settings(
+        max_examples=examples,
+        stateful_step_count=STEPS,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        **changes,
+    )
+    run_state_machine_as_test(seed(first)(machine), settings=played)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_the_scheduler_keeps_its_promises(name: str) -> None:
+    play(MACHINES[name], 0, QUICK_EXAMPLES)
+    assert MISSING, "what nothing can check is listed by name"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shard", range(1, SHARDS + 1))
+@pytest.mark.parametrize("name", MACHINES)
+def test_the_scheduler_keeps_its_promises_in_many_examples(name: str, shard: int) -> None:
+    # The first bad example is shown as it is: to make it small takes minutes.
+    play(MACHINES[name], shard, EXAMPLES, phases=(Phase.generate,))
+    assert len(MACHINES) * SHARDS * EXAMPLES >= 2_000
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "mutant"), MUTANTS, ids=[mutant.name for _, mutant in MUTANTS])
+def test_a_broken_promise_is_caught(name: str, mutant: Mutant) -> None:
+    broken = Rule(mutant.invariant)
+    watching = type(f"Watching{broken.name}", (MACHINES[name],), {"watched": frozenset({broken})})
+    with mutant.alive(), pytest.raises(Violation) as caught:
+        play(watching, mutant.seed, MUTANT_EXAMPLES, phases=(Phase.generate,))
+    assert caught.value.rule is broken
+
+
+def test_every_promise_is_broken_by_a_mutant() -> None:
+    assert {mutant.invariant for _, mutant in MUTANTS} == {*Rule}

@@ -1,0 +1,87 @@
+"""A journal of the pool is a trace, and its decisions are made again."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from services.scheduler.app import POOLS
+from services.scheduler.domain.pool import placement
+from simulator.control_plane.samples import POOL
+from tests.histories.recorder import Recorder
+from tests.simulation.scheduling.pool_world import HOUR, Ask, PoolWorld
+from tests.simulation.scheduling.rules import Judge
+from tunery.cli.main import main
+from tunery.cli.simulate.journals import read_history
+from tunery.runtime.tools import archive
+
+
+def a_day(world: PoolWorld) -> None:
+    """Two nodes, jobs of three lanes, one stopped for another, a lost node, a retry."""
+    for number in range(2):
+        world.register(number, 4, cuda=True, gigabytes=24, joins=False)
+    for number in range(6):
+        world.submit(Ask(lane=2, tenant=number % 3, slots=2, hours=10, cuda=True, gigabytes=1))
+    for lease in world.books.open_leases():
+        world.start(lease)
+    world.pass_time(HOUR)
+    for lease in world.books.open_leases():
+        world.save(lease)
+    world.submit(Ask(lane=0, tenant=0, slots=4, hours=1, cuda=True, gigabytes=1))
+    world.pass_time(HOUR // 60)
+    world.watch(0, silent=True, zone=False)
+    world.retry(0)
+    world.calm_down()
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """A day of a pool, as `tunery journal export` writes it."""
+    world = PoolWorld(Judge())
+    a_day(world)
+    assert world.happened["preempted"] > 0
+    assert world.happened["NodeLost"] == 1
+    recorder = Recorder("a day of a pool", POOLS, POOL)
+    for at, command in world.commands:
+        recorder.at = at
+        recorder.when(command, after_ms=0)
+    path = tmp_path / "pool.jsonl"
+    with path.open("wb") as file:
+        archive.write(file, "pool", recorder.bounds, recorder.records)
+    return path
+
+
+def test_a_journal_is_a_trace_of_its_jobs_and_nodes(journal: Path) -> None:
+    with journal.open("rb") as file:
+        history = read_history(file)
+    assert (history.nodes, history.slots, len(history.jobs)) == (2, 4, 7)
+    assert {job.lane for job in history.jobs} == {0, 2}
+    assert min(job.submitted_at for job in history.jobs) == 0
+    shown = CliRunner().invoke(main, ["simulate", str(journal), "--json"])
+    assert json.loads(shown.stdout)["jobs"] == 7
+
+
+def test_the_decisions_of_a_journal_are_made_again(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["simulate", str(journal), "--decisions", "--json"]
+    same = CliRunner().invoke(main, asked)
+    report = json.loads(same.stdout)
+    assert (same.exit_code, report["different_records"]) == (0, 0)
+    assert report["kinds"]["LeaseDraining"] >= 1
+    assert report["kinds"]["LeaseGranted"] >= 8
+    monkeypatch.setattr(placement, "EXPLAINED_MAX", 0)
+    other = CliRunner().invoke(main, asked)
+    report = json.loads(other.stdout)
+    assert (other.exit_code, report["different_records"] > 0) == (1, True)
+    assert report["first_difference"].startswith("pool/")
+
+
+def test_a_journal_that_is_cut_off_is_refused(journal: Path) -> None:
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[: whole.rindex(b"\n", 0, -1) + 1])
+    for options in ([], ["--decisions"]):
+        refused = CliRunner().invoke(main, ["simulate", str(journal), *options])
+        assert refused.exit_code == 1
+        assert "it was cut off" in refused.output

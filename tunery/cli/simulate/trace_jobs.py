@@ -1,0 +1,27 @@
+"""A job as a trace tells of it."""
+
+from dataclasses import dataclass
+
+from schemas.units import Ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceJob:
+    """A job of a trace.
+
+    job_id: made of a fixed width, so that it sorts by its place in the file.
+    submitted_at: since the begin of the trace.
+    duration_ms: how long it runs undisturbed.
+    estimate_ms: how long its owner thinks.
+    slots: how many it needs at the same time.
+    tenant: whose it is.
+    lane: index in `LANES`.
+    """
+
+    job_id: str
+    submitted_at: Ms
+    duration_ms: Ms
+    estimate_ms: Ms
+    slots: int
+    tenant: str
+    lane: int

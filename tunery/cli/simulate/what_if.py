@@ -1,0 +1,58 @@
+"""Questions to a trace: more nodes, a tenant that grows, a cap on premium slots."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tunery.cli.simulate.trace_jobs import TraceJob
+from tunery.plan.scheduling.policy import Policy
+
+NODES: Final = re.compile(r"nodes=([+-]?)(\d+)")
+TENANT: Final = re.compile(r"tenant=(.+)\*(\d+)")
+FORMS: Final = "nodes=+2, nodes=40, tenant=NAME*2"
+FACTOR_MAX: Final = 100
+
+
+class QuestionUnclear(Exception):
+    """A what-if that is none. The message names the forms that there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is played.
+
+    jobs, policy: which, and how they are served.
+    nodes, slots: how many nodes there are, and slots of each.
+    """
+
+    jobs: Sequence[TraceJob]
+    policy: Policy
+    nodes: int
+    slots: int
+
+
+def ask(setting: Setting, question: str) -> Setting:
+    """The setting in which it is as the question says. Raises QuestionUnclear."""
+    if match := NODES.fullmatch(question):
+        sign, count = match[1], int(match[2])
+        nodes = {"+": setting.nodes + count, "-": setting.nodes - count}.get(sign, count)
+        if nodes < 1:
+            raise QuestionUnclear(f"{question}: that leaves {nodes} of {setting.nodes} nodes.")
+        return replace(setting, nodes=nodes)
+    if match := TENANT.fullmatch(question):
+        tenant, factor = match[1], int(match[2])
+        own = [job for job in setting.jobs if job.tenant == tenant]
+        if not own:
+            names = sorted({job.tenant for job in setting.jobs})
+            some = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+            raise QuestionUnclear(f"{question}: the trace has no tenant {tenant!r}, but {some}.")
+        if not 1 <= factor <= FACTOR_MAX:
+            raise QuestionUnclear(f"{question}: from 1 to {FACTOR_MAX} times.")
+        more = [
+            replace(job, job_id=f"{job.job_id}+{number}")
+            for number in range(1, factor)
+            for job in own
+        ]
+        return replace(setting, jobs=[*setting.jobs, *more])
+    raise QuestionUnclear(f"{question!r} is no what-if. There are {FORMS}.")
