@@ -150,9 +150,9 @@ class NodeAgent:
 
         Before the registration: what the pool says of this incarnation comes after the snapshot.
         """
-        nothing: Map[str, PoolSnapshot] = Map()
+        empty: Map[str, PoolSnapshot] = Map()
         kind = Map[str, PoolSnapshot]
-        snapshots = SnapshotReader(self._runtime, POOL, kind, nothing, self._partition)
+        snapshots = SnapshotReader(self._runtime, POOL, kind, empty, self._partition)
         fold = await snapshots.load()
         state, known = self._state, fold.state.get(self._settings.pool)
         self._state = state_of_snapshot(state.node_id, state.incarnation, known)

@@ -147,8 +147,8 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
 
 async def test_another_service_reads_a_part_of_any_version(world: World) -> None:
-    nothing: Map[str, Part] = Map()
-    reader = SnapshotReader(world, SEATS, Map[str, Part], nothing, PARTITION)
+    empty: Map[str, Part] = Map()
+    reader = SnapshotReader(world, SEATS, Map[str, Part], empty, PARTITION)
     fold, whole = await reader.load(), await load(world)
     assert fold.position == whole.position
     assert fold.state[KEY].holds == whole.state[KEY].holds
