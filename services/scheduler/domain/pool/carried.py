@@ -1,7 +1,7 @@
 """The planned pool, carried from one state of a pool to the next.
 
-Building a planned pool takes a pass over all nodes, leases and placements, but an event changes just
-two or three of them. So one planned pool is kept, that of the pool that was planned last. Each pool
+Building a planned pool takes a pass over all nodes, leases and placements, but an event changes two
+or three of them. So one planned pool is kept: that of the pool that was planned last. Each pool
 remembers in which parts it differs from the pool that it follows. When the planned pool of another
 pool is asked for, these differences are applied to the one that is kept, and the differences back
 are recorded (H. Baker, "Shallow binding makes functional arrays fast", 1991). Pools stay immutable
