@@ -233,7 +233,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("provisioning billed", pool_evolve, "_evolve_lease", _from_the_grant, "ledger"),
     Mutant("slices not cut at full hours", closing, "slices", _uncut, "ledger", seed=5),
     Mutant(
-        "an outage's use billed when it ends", closing, "slices", _when_noticed, "ledger", seed=4
+        "an outage's use billed when it ends", closing, "slices", _when_noticed, "ledger", seed=29
     ),
     Mutant(
         "passed hours billed again at the end",

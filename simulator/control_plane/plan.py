@@ -114,6 +114,6 @@ def draw(seed: int, size: Size) -> ControlPlanePlan:
         new_prices=terms.choice((0, 0, 0, 1, 2)),
         suspensions=terms.choice((0, 0, 1)),
         unnoticed=terms.choice((0, 0, 0, 30)),
-        month_outage=Random(f"{seed}/month").random() < 0.4,
+        month_outage=Random(f"{seed}/months").random() < 0.5,
         slow_disks=Random(f"{seed}/disks").choice((0, 0, 0, 0, 30)),
     )

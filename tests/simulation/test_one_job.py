@@ -79,7 +79,7 @@ FACTS: Final[dict[str, tuple[Any, ...]]] = {
         RecordRegistered(job_id=JOB_ID, model_id="ft:smol", failure=BROKEN),
     ),
 }
-WISHES: Final = tuple(kind(job_id=JOB_ID) for kind in (CancelJob, PauseJob, ResumeJob))
+CLIENT_COMMANDS: Final = tuple(kind(job_id=JOB_ID) for kind in (CancelJob, PauseJob, ResumeJob))
 
 
 class Visit(NamedTuple):
@@ -92,8 +92,8 @@ class Visit(NamedTuple):
 
     @property
     def tenant(self) -> TenantJobs:
-        found: TenantJobs = self.state[TENANT]
-        return found
+        tenant: TenantJobs = self.state[TENANT]
+        return tenant
 
     @property
     def job(self) -> OpenJob | None:
@@ -163,8 +163,8 @@ def expect_sound(visit: Visit) -> None:
 
 
 def moves(visit: Visit) -> Iterator[Move]:
-    """All that can come next: wishes, what is owed, and facts that came before already."""
-    yield from map(Move, WISHES)
+    """All that can come next: what clients send, what is owed, and facts that came before already."""
+    yield from map(Move, CLIENT_COMMANDS)
     job = visit.job
     for name in sorted(visit.owed - {"pool"}):
         yield from (Move(fact, name) for fact in FACTS[name])
