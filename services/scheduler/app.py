@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=13,  # 13: trained tokens
+    fold_version=14,  # 14: waits have no reason
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

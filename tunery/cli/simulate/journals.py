@@ -142,7 +142,11 @@ def compare_decisions(file: IO[bytes]) -> Decisions:
         compared.records += 1
         compared.compared += len(decisions)
         compared.kinds.update(_names(decisions))
-        recorded = [bytes(raw) for raw in entry.events[len(facts) :]]
+        recorded = [
+            bytes(raw)
+            for raw, event in zip(entry.events[len(facts) :], decisions, strict=True)
+            if not isinstance(event, WaitExplained)
+        ]
         if recorded != [bytes(raw) for raw in raw_events(again)]:
             offset = accepted.position.offset - 1
             location = f"{POOL.name}/{accepted.partition} at offset {offset}"
