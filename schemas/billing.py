@@ -154,7 +154,7 @@ class Bill(Part):
 
     currency: of all amounts.
     gpu_ms: billed use less credits.
-    amount_micro: sum of lines, adjustments and what contract terms add, exact.
+    amount_micro: sum of lines, adjustments, and what volume tiers and contract terms add, exact.
     net_micro: the same in whole minor units of the currency; the difference is shown as rounding.
     taxes: on the net amount.
     total_micro: what is to be paid: net amount and taxes.
@@ -165,6 +165,7 @@ class Bill(Part):
     prepaid: what of the total was paid in advance.
     carried_micro: a total below zero that became a prepaid credit, as a positive amount.
     contract_micro: what of `amount_micro` contract terms add.
+    volume_micro: what of `amount_micro` volume tiers take off, below zero.
     """
 
     currency: str
@@ -180,6 +181,7 @@ class Bill(Part):
     prepaid: tuple[PrepaidUse, ...] = ()
     carried_micro: Micro = 0
     contract_micro: Micro = 0
+    volume_micro: Micro = 0
 
 
 class CreditNote(Part):
@@ -229,6 +231,17 @@ class Statement(Part):
     terms: BillingTerms | None = None
 
 
+class Tier(Part):
+    """What each unit above a month's quantity costs instead: a GPU-hour, or a million tokens.
+
+    above: so many units of the month cost the price before it.
+    unit_micro: one unit above them.
+    """
+
+    above: int
+    unit_micro: Micro
+
+
 class Rate(Part):
     """A price of some GPU time of a lane that differs from the lane's. What is None is any.
 
@@ -237,6 +250,7 @@ class Rate(Part):
     role: what it is used for: "train" or "eval".
     device: what it runs on: "cpu", "cuda", or an accelerator as its nodes call it: "h200".
     spot: whether its nodes may be taken away at short notice.
+    tiers: lower prices of what a month has above a quantity, the smallest quantity first.
     """
 
     lane: str
@@ -244,6 +258,7 @@ class Rate(Part):
     role: str | None = None
     device: str | None = None
     spot: bool | None = None
+    tiers: tuple[Tier, ...] = ()
 
 
 class HourlyUse(Part):
@@ -271,6 +286,7 @@ class PriceBook(Part):
     effective_from: first day (UTC), "2026-11-01"; new tenants get the newest book that is in force.
     rates: exceptions, by what is done and where. The one that counts is found in
       `tunery.plan.price`.
+    token_tiers: lower prices of the tokens that a lane has in a month above a quantity.
     """
 
     version: str
@@ -279,3 +295,4 @@ class PriceBook(Part):
     token_micro_per_million: Micro
     effective_from: str = ""
     rates: tuple[Rate, ...] = ()
+    token_tiers: tuple[Tier, ...] = ()

@@ -43,10 +43,12 @@ class LeaseSeen(Part):
 
     lease: number of the lease.
     elapsed_ms: the agent's monotonic time since the start; 0 before it.
+    prepared_bytes: what was fetched and read for the start so far.
     """
 
     lease: int
     elapsed_ms: Ms
+    prepared_bytes: int = 0
 
 
 class NodeSeen(Part):

@@ -117,6 +117,9 @@ RefusalCode: TypeAlias = Literal[
     "prices_rate_role",  # version
     "prices_rate_device",  # version
     "prices_rate_twice",  # version: two rates of the same use
+    "prices_tiers_at_most",  # version, limit: of one rate
+    "prices_tier_order",  # version, limit: its quantity is not above the one before, or above this
+    "prices_tier_rises",  # version: a price that is not below the one before
     "prices_overlap",  # version, other: same currency and first day
     "tax_out_of_range",
     "due_days_out_of_range",  # limit

@@ -50,6 +50,7 @@ class Heartbeat(Message):
     leases: those whose work it has taken up and not reported the end of.
     idle_ms: in their order, how long a process that has started has said nothing.
     elapsed_ms: in their order, monotonic time since the start; 0 before it.
+    prepared_bytes: in their order, what was fetched and read for the start.
     """
 
     pool: str
@@ -58,6 +59,7 @@ class Heartbeat(Message):
     leases: tuple[int, ...]
     idle_ms: tuple[Ms, ...] = ()
     elapsed_ms: tuple[Ms, ...] = ()
+    prepared_bytes: tuple[int, ...] = ()
 
 
 Telemetry: TypeAlias = Step | LogLine | Progress

@@ -32,7 +32,7 @@ def _deadline(state: Accounts) -> Deadline | None:
 
 ACCOUNTS = Aggregate(
     stream=ACCOUNT,
-    fold_version=11,  # 11: rates of price books
+    fold_version=12,  # 12: volume tiers of price books
     initial=INITIAL,
     state_type=Accounts,
     decide=decide,

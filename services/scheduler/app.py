@@ -32,7 +32,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=16,  # 16: currencies of caps
+    fold_version=17,  # 17: volume tiers of rates
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,
@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=14,  # 14: waits have no reason
+    fold_version=15,  # 15: waits have no reason
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

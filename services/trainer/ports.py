@@ -35,6 +35,9 @@ class WorkProcess(Protocol):
     async def wait(self) -> int:
         """Exit status, negative for a signal; afterwards no process of the group is left."""
 
+    def read_bytes(self) -> int:
+        """What it has read so far, from files and devices; it only grows while it lives."""
+
     def error_tail(self) -> str:
         """The end of its standard error."""
 

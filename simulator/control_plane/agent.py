@@ -52,6 +52,7 @@ class SimAttempt:
         self.grant, self.incarnation, self.diary = grant, incarnation, diary
         self.target: TargetState = "run"
         self.step = 0
+        self.prepared_bytes = 0  # what it has read for its start
         self.still_since_ms: Ms | None = None  # set while its process does nothing
         self.is_over = False  # its agent has nothing more to do for it
 
@@ -187,4 +188,5 @@ class SimAgent:
             leases=leases,
             idle_ms=tuple(running[lease].idle_ms(now_ms) for lease in leases),
             elapsed_ms=tuple(running[lease].elapsed_ms(now_ms) for lease in leases),
+            prepared_bytes=tuple(running[lease].prepared_bytes for lease in leases),
         )

@@ -9,6 +9,7 @@ from schemas.pool import UsageCredited, UsageSliced
 from schemas.units import GpuMs, Ms
 from simulator.control_plane.agent import Diary
 from simulator.control_plane.quota_books import Quota
+from simulator.control_plane.start_limits import StartLimits
 from simulator.control_plane.usage_books import WHOLE, Agent, Beat, Meter
 
 
@@ -19,6 +20,7 @@ class SecondBooks:
     beats: every heartbeat that is in the log, also of later, by agent.
     diaries: of those who ran, by incarnation and lease.
     net: billed to a job so far, credits taken off.
+    starts: which leases were ended before they had started.
     """
 
     beats: Mapping[Agent, Sequence[Beat]]
@@ -26,6 +28,7 @@ class SecondBooks:
     meter: Meter = field(init=False)
     quota: Quota = field(default_factory=Quota)
     net: Counter[str] = field(default_factory=Counter)
+    starts: StartLimits = field(default_factory=StartLimits)
     _violations: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -33,12 +36,14 @@ class SecondBooks:
 
     @property
     def violations(self) -> list[str]:
-        return [*self.meter.violations, *self.quota.violations, *self._violations]
+        own = (*self.starts.violations, *self._violations)
+        return [*self.meter.violations, *self.quota.violations, *own]
 
     def enter_pool(self, command: Any, events: tuple[Any, ...], at: Ms) -> None:
         """One decision of `pool`. The hold of what it bills is entered before it."""
         self.meter.enter(command, events, at)
         for event in events:
+            self.starts.enter(event, at)
             if isinstance(event, UsageSliced):
                 self._bill(event.lease.job_id, event.billable_gpu_ms)
             elif isinstance(event, UsageCredited):

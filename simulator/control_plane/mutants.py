@@ -132,6 +132,10 @@ def _never_stuck(_lease: Lease, _idle_ms: Ms) -> bool:
     return False
 
 
+def _at_the_limit(lease: Lease) -> Ms:
+    return lease.granted_at + lease.start_ms_max
+
+
 def _believed(_: BrokerTime, timestamp: Ms) -> Ms:
     return timestamp
 
@@ -239,6 +243,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "a budget's open jobs not counted", budgets, "month_standing", _none_held, "limit", seed=3
     ),
     Mutant("a stuck process is not ended", deadlines, "is_stuck", _never_stuck, "stuck", seed=9),
+    Mutant("preparing is no progress", deadlines, "_start_by", _at_the_limit, "start", seed=20),
     Mutant("broker time believed at once", BrokerTime, "believe", _believed, "time", seed=3),
     Mutant("suspension ignored", evolve, "_evolve_tenant", _never_suspended, "suspended"),
     Mutant("resumption ignored", evolve, "_evolve_tenant", _stays_suspended, "refusal", seed=32),

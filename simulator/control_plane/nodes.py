@@ -31,6 +31,7 @@ from tunery.runtime.journal.reader import START, JournalReader
 
 HEARTBEAT_MS: Final[Ms] = 7_500
 LEAVE_MS_MAX: Final[Ms] = 20_000
+READ_MS: Final[Ms] = 30_000  # of a slow disk, for something that its agent can see
 STILL_MS_MAX: Final[Ms] = 600_000  # the limit, a step's share of the cap, and all that goes wrong
 CAUSES: Final[tuple[FailureCause, ...]] = (
     *("oom", "divergence", "bad_data", "user"),
@@ -283,6 +284,7 @@ class AttemptTask:
     async def _run(self) -> None:
         agent, attempt = self.agent, self.attempt
         await agent.port.sleep(self.rng.randint(200, 4_000))  # it fetches its inputs
+        await self._read_slowly()
         outcome: AttemptOutcome = "not_started"
         cause: FailureCause | None = None
         if self._target == "run":
@@ -296,6 +298,18 @@ class AttemptTask:
         await agent.fact(attempt.exit(ended_ms, outcome, cause))
         await agent.fact(attempt.free())
         attempt.is_over = True
+
+    async def _read_slowly(self) -> None:
+        """The base model is large, or the disk is old: it may take twice the limit of a start."""
+        disk = self.context.chance(f"{self.name}/disk")
+        if disk.randrange(100) >= self.context.plan.slow_disks:
+            return
+        self.context.broker.tally.add("slow disk")
+        for _ in range(disk.randint(1, 40)):
+            await self._until(self.agent.port.monotonic_ms() + READ_MS)
+            self.attempt.prepared_bytes += 1
+            if self._target != "run":
+                return
 
     async def _work(self) -> tuple[AttemptOutcome, FailureCause | None]:
         """Run steps and checkpoints until the attempt succeeds, fails or is stopped."""

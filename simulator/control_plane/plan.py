@@ -27,7 +27,7 @@ KINDS: Final[Mapping[str, int]] = {
 }
 #: What follows from the numbers of a plan, and from several things at once.
 CONSEQUENCES: Final = (
-    *("loaded node departed", "node failed by itself", "exit noticed late"),
+    *("loaded node departed", "node failed by itself", "exit noticed late", "slow disk"),
     *(
         "plan to come",
         "prices changed",
@@ -62,7 +62,8 @@ class ControlPlanePlan(Struct, frozen=True):
     `new_month`: the full hour in the middle of the run begins a month.
     `new_prices`: moves of a plan to another price book, perhaps of another currency;
     `suspensions`: of tenants, each followed by a resumption; `unnoticed`: per cent of attempts
-    whose agent notices the end of their process late.
+    whose agent notices the end of their process late; `slow_disks`: of attempts that read for long
+    before they start.
     """
 
     seed: int
@@ -80,6 +81,7 @@ class ControlPlanePlan(Struct, frozen=True):
     new_prices: int = 0
     suspensions: int = 0
     unnoticed: int = 0
+    slow_disks: int = 0
 
 
 def draw(seed: int, size: Size) -> ControlPlanePlan:
@@ -109,4 +111,5 @@ def draw(seed: int, size: Size) -> ControlPlanePlan:
         new_prices=terms.choice((0, 0, 0, 1, 2)),
         suspensions=terms.choice((0, 0, 1)),
         unnoticed=terms.choice((0, 0, 0, 30)),
+        slow_disks=Random(f"{seed}/disks").choice((0, 0, 0, 0, 30)),
     )

@@ -1,8 +1,10 @@
 """Random years: late rows, repeated rows, month ends, two price books, changed limits and terms."""
 
 from collections import Counter
+from collections.abc import Iterable
 from fractions import Fraction
 from random import Random
+from typing import TypeAlias
 
 import pytest
 from msgspec.structs import replace
@@ -22,11 +24,12 @@ from schemas.billing import (
     Rate,
     Statement,
     TaxRate,
+    Tier,
 )
 from schemas.envelope import Tick
 from schemas.pool import Role
 from schemas.prepaid import GrantPrepaid, PrepaidExpired, PrepaidGranted
-from schemas.units import HOUR_MS, PPM, divide_half_even
+from schemas.units import HOUR_MS, PPM, divide_half_even, month_of
 from services.billing.app import ACCOUNTS
 from tests.searches import YEARS
 from tests.unit.services.billing.domain.test_decide import create_tenant
@@ -40,26 +43,46 @@ from tunery.billing.invoice import (
     is_billable,
     make_invoices,
 )
-from tunery.billing.lines import LedgerRow, select_usage
+from tunery.billing.lines import LedgerRow, Line, select_usage
 from tunery.billing.periods import CLOSE_AFTER_MS, BillShare, Cut, Period, cut_of, period, share_of
+from tunery.billing.volume import MonthLine
 from tunery.plan.price import usage_micro
 
+Use: TypeAlias = tuple[Role, str, bool]  # work, accelerator, spot
 ROLES: tuple[Role, ...] = ("train", "eval")
 MONTHS = tuple(period(f"2026-{number:02}") for number in range(1, 13))
 # The second book has rates by work and hardware; of each use the one that says most counts.
-RATES = {
+RATES: dict[Use, int] = {
     ("train", "h1", False): 7_654_321,
     ("train", "h1", True): 2_345_678,
     ("eval", "", False): 1_111_111,
     ("eval", "h1", False): 3_333_333,
 }
+# Some of them fall with a month's hours; and all tokens of that book, with its millions.
+TIERS: dict[Use, tuple[Tier, ...]] = {
+    ("train", "h1", False): (Tier(above=1, unit_micro=5_432_109), Tier(above=2, unit_micro=1)),
+    ("eval", "", False): (Tier(above=1, unit_micro=0),),
+}
 EXCEPTIONS = tuple(
-    Rate(lane="standard", gpu_hour_micro=micro, role=role, device=accelerator or None, spot=spot)
+    Rate(
+        lane="standard",
+        gpu_hour_micro=micro,
+        role=role,
+        device=accelerator or None,
+        spot=spot,
+        tiers=TIERS.get((role, accelerator, spot), ()),
+    )
     for (role, accelerator, spot), micro in RATES.items()
 )
+TOKEN_TIERS = (Tier(above=50, unit_micro=1_000_000), Tier(above=90, unit_micro=333_333))
 PRICES = {
     **BOOKS,
-    "2026-12": replace(BOOKS["2026-12"], rates=EXCEPTIONS, token_micro_per_million=1_234_567),
+    "2026-12": replace(
+        BOOKS["2026-12"],
+        rates=EXCEPTIONS,
+        token_micro_per_million=1_234_567,
+        token_tiers=TOKEN_TIERS,
+    ),
     "usd": replace(DOLLARS, token_micro_per_million=7),
 }
 VERSIONS = ("2026-11", "2026-12", "usd")
@@ -229,6 +252,7 @@ def random_year(seed: int) -> Year:
 
 @pytest.mark.parametrize("first", YEARS.beginnings(step=100))
 def test_money_conserved_in_random_years(first: int) -> None:
+    late_tiers = 0
     for seed in range(first, first + 100):
         year = random_year(seed)
         invoices = [invoice for month in MONTHS for invoice in year.invoices(month)]
@@ -237,6 +261,7 @@ def test_money_conserved_in_random_years(first: int) -> None:
         for invoice in invoices:
             expect_sums(invoice)
             expect_terms(invoice, year)
+        late_tiers += expect_volume(invoices, year)
         expect_prepaid(year)
         lines = [line for invoice in invoices for line in invoice.lines]
         assert sum(line.gpu_ms for line in lines) == sum(row.gpu_ms for row in year.rows.values())
@@ -250,6 +275,7 @@ def test_money_conserved_in_random_years(first: int) -> None:
             tokens[written.job_id] += written.tokens * per_million
         for job, time in times.items():
             assert costs[job] == usage_micro(time) + divide_half_even(tokens[job], PPM), seed
+    assert late_tiers > 0
 
 
 def hourly(written: LedgerRow) -> int:
@@ -261,10 +287,55 @@ def hourly(written: LedgerRow) -> int:
     return RATES.get((written.role, own, written.spot), elsewhere)
 
 
+def expect_volume(invoices: Iterable[Invoice], year: Year) -> bool:
+    """What tiers took off a month on all its bills is what its quantity says; whether late ones do.
+
+    A late credit gives back what its use had been lowered by, and no more.
+    """
+    reduction, bills = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for invoice in invoices:
+        for line in invoice.volume:
+            name = line.reference.removesuffix(f"/{line.period}")
+            reduction[line.period, name] += line.amount_micro
+            bills[line.period, name] += 1
+    times, tokens = Counter[tuple[str, Use]](), Counter[str]()
+    for written in year.rows.values():
+        if written.price_version == "2026-12":
+            month, role = month_of(written.hour_utc), written.role
+            own: Use = (role, written.accelerator, written.spot)
+            times[month, own if own in RATES else (role, "", written.spot)] += written.gpu_ms
+            tokens[month] += written.tokens
+    expected = {
+        (month, f"2026-12/standard/{use[0]}{'/h1' if use[1] else ''}/not spot"): falling(
+            quantity, HOUR_MS, RATES[use], TIERS[use]
+        )
+        for (month, use), quantity in times.items()
+        if use in TIERS
+    }
+    expected |= {
+        (month, "2026-12/standard/tokens"): falling(quantity, PPM, 1_234_567, TOKEN_TIERS)
+        for month, quantity in tokens.items()
+    }
+    assert {key: -micro for key, micro in reduction.items() if micro} == {
+        key: micro for key, micro in expected.items() if micro
+    }
+    return max(bills.values(), default=0) > 1
+
+
+def falling(quantity: int, per: int, listed: int, tiers: tuple[Tier, ...]) -> int:
+    """What is off a quantity, unit by unit: each part at the price of its own tier."""
+    parts = [0, *(tier.above * per for tier in tiers), max(quantity, tiers[-1].above * per)]
+    prices = [listed, *(tier.unit_micro for tier in tiers)]
+    paid = Fraction(0)
+    for price, first, end in zip(prices, parts, parts[1:], strict=False):
+        paid += Fraction(max(min(quantity, end) - first, 0) * price, per)
+    return round(Fraction(quantity * listed, per) - paid)
+
+
 def expect_sums(invoice: Invoice) -> None:
     """Lines of all kinds, rounding and taxes are the total, in whole minor units."""
     exact = sum(line.amount_micro for line in invoice.lines)
-    exact += sum(line.amount_micro for line in invoice.contract)
+    exact += sum(line.amount_micro for line in (*invoice.volume, *invoice.contract))
     exact += sum(entry.amount_micro for entry in invoice.adjustments)
     taxes = sum(tax.amount_micro for tax in invoice.taxes)
     assert exact + invoice.rounding_micro + taxes == invoice.total_micro
@@ -287,13 +358,14 @@ def expect_terms(invoice: Invoice, year: Year) -> None:
     of_kind = Counter[str]()
     for line in invoice.contract:
         of_kind[line.kind] += line.amount_micro
+    monthly: tuple[Line | MonthLine, ...] = (*invoice.lines, *invoice.volume)
     exact = sum(
         (
             Fraction(line.amount_micro * discount.rate_ppm, PPM)
-            for line in invoice.lines
+            for line in monthly
             for discount in terms.discounts
             if discount.lane in (None, line.lane)
-            and (discount.months.first or "") <= line.starts_at[:7]
+            and (discount.months.first or "") <= month_of_line(line)
         ),
         Fraction(0),
     )
@@ -301,7 +373,7 @@ def expect_terms(invoice: Invoice, year: Year) -> None:
     if terms.overage is None or invoice.overage_gpu_ms == 0:
         assert of_kind["overage"] == 0
     least = terms.commitment
-    own = sum(line.amount_micro for line in invoice.lines if line.starts_at[:7] == invoice.period)
+    own = sum(line.amount_micro for line in monthly if month_of_line(line) == invoice.period)
     own += sum(
         line.amount_micro
         for line in invoice.contract
@@ -309,6 +381,10 @@ def expect_terms(invoice: Invoice, year: Year) -> None:
     )
     missing = 0 if least is None or invoice.currency != "EUR" else least.amount_micro - own
     assert of_kind["commitment"] == max(missing, 0)
+
+
+def month_of_line(line: Line | MonthLine) -> str:
+    return line.period if isinstance(line, MonthLine) else line.starts_at[:7]
 
 
 def expect_prepaid(year: Year) -> None:

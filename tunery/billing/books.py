@@ -1,14 +1,14 @@
 """Price books on the log: which may be imported, and which is the newest."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from schemas.account import LANES
-from schemas.billing import PriceBook, Rate
+from schemas.billing import PriceBook, Rate, Tier
 from schemas.envelope import Reason
 from schemas.pool import ROLES
 from schemas.reasons import refusing
@@ -16,6 +16,8 @@ from schemas.units import Micro
 from tunery.billing.currency import is_currency
 
 PRICE_MICRO_MAX: Final[Micro] = 10**12
+TIERS_MAX: Final = 20  # of one rate
+TIER_ABOVE_MAX: Final = 10**9  # GPU-hours, or millions of tokens
 DEVICE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")  # as nodes are allowed to say
 
 
@@ -45,6 +47,10 @@ def refuse_book(book: PriceBook, known: Mapping[str, PriceBook]) -> BookRefusal 
             return refusal
     if not 0 <= book.token_micro_per_million <= PRICE_MICRO_MAX:
         return _out_of_range(version, "token_micro_per_million")
+    if refusal := _refuse_tiers(
+        version, book.token_micro_per_million, book.token_tiers, "token_tiers"
+    ):
+        return refusal
     for other in known.values():
         if other.version != version and _begin_together(other, book):
             overlap = refusing("prices_overlap", version=version, other=other.version)
@@ -62,9 +68,28 @@ def _refuse_rate(book: PriceBook, rate: Rate, field: str) -> BookRefusal | None:
         return BookRefusal(refusing("prices_rate_device", version=version), f"{field}.device")
     if not 0 <= rate.gpu_hour_micro <= PRICE_MICRO_MAX:
         return _out_of_range(version, f"{field}.gpu_hour_micro")
-    same = [replace(other, gpu_hour_micro=0) for other in book.rates]
-    if same.count(replace(rate, gpu_hour_micro=0)) > 1:
+    same = [replace(other, gpu_hour_micro=0, tiers=()) for other in book.rates]
+    if same.count(replace(rate, gpu_hour_micro=0, tiers=())) > 1:
         return BookRefusal(refusing("prices_rate_twice", version=version), field)
+    return _refuse_tiers(version, rate.gpu_hour_micro, rate.tiers, f"{field}.tiers")
+
+
+def _refuse_tiers(
+    version: str, unit_micro: Micro, tiers: Sequence[Tier], field: str
+) -> BookRefusal | None:
+    """Quantities rise and prices fall: so no bill is above what the first price says."""
+    if len(tiers) > TIERS_MAX:
+        most = refusing("prices_tiers_at_most", version=version, limit=TIERS_MAX)
+        return BookRefusal(most, field)
+    above, price = 0, unit_micro
+    for number, tier in enumerate(tiers):
+        if not above < tier.above <= TIER_ABOVE_MAX:
+            order = refusing("prices_tier_order", version=version, limit=TIER_ABOVE_MAX)
+            return BookRefusal(order, f"{field}.{number}.above")
+        if not 0 <= tier.unit_micro < price:
+            rises = refusing("prices_tier_rises", version=version)
+            return BookRefusal(rises, f"{field}.{number}.unit_micro")
+        above, price = tier.above, tier.unit_micro
     return None
 
 

@@ -7,9 +7,7 @@ neither for overage nor for a commitment: those are of the month that the invoic
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, TypeAlias
-
-from msgspec import Struct
+from typing import Final
 
 from schemas.account import LANES
 from schemas.billing import BillingTerms, Commitment, Discount, Months, OveragePrice
@@ -19,41 +17,34 @@ from schemas.units import HOUR_MS, PPM, Micro, divide_half_even
 from tunery.billing.currency import in_units, is_currency, percent
 from tunery.billing.lines import Line
 from tunery.billing.periods import Period, period, period_of
+from tunery.billing.volume import MonthLine
 
-ContractKind: TypeAlias = Literal["discount", "overage", "commitment"]
 DISCOUNTS_MAX: Final = 20
 SURCHARGE_PPM_MAX: Final = 10 * PPM
 CONTRACT_MICRO_MAX: Final[Micro] = 10**15
 
 
-class ContractLine(Struct, frozen=True, kw_only=True):
-    """What contract terms add to an invoice, or take off it.
-
-    reference: of the discount or the commitment; empty for overage.
-    description: in words, with the rate.
-    amount_micro: below zero for a discount on use.
-    """
-
-    kind: ContractKind
-    reference: str
-    description: str
-    amount_micro: Micro
-
-
 def contract_lines(
-    terms: BillingTerms, lines: Sequence[Line], month: Period, currency: str, *, is_own: bool
-) -> tuple[ContractLine, ...]:
+    terms: BillingTerms,
+    lines: Sequence[Line],
+    volume: Sequence[MonthLine],
+    month: Period,
+    currency: str,
+    *,
+    is_own: bool,
+) -> tuple[MonthLine, ...]:
     """The lines that follow from the terms for an invoice with these lines, all in `currency`.
 
+    volume: what volume tiers take off the lines.
     is_own: whether it is the invoice in the tenant's own currency, the only one with a commitment.
     """
-    discounts = tuple(_discounts(terms, lines))
-    overage = tuple(_overage(terms.overage, lines, currency))
+    discounts = tuple(_discounts(terms, lines, volume))
+    overage = tuple(_overage(terms.overage, lines, month, currency))
     months_own = sum(line.amount_micro for line in lines if not _is_late(line, month))
-    months_own += sum(line.amount_micro for name, line in discounts if name == month.name)
-    months_own += sum(line.amount_micro for line in overage)
+    monthly = (*volume, *discounts, *overage)
+    months_own += sum(line.amount_micro for line in monthly if line.period == month.name)
     commitment = tuple(_commitment(terms.commitment, months_own, month, currency)) if is_own else ()
-    return (*(line for _, line in discounts), *overage, *commitment)
+    return (*discounts, *overage, *commitment)
 
 
 def refuse_contract(terms: BillingTerms, currency: str | None) -> tuple[Reason, str] | None:
@@ -81,7 +72,9 @@ def _is_late(line: Line, month: Period) -> bool:
     return line.hour_utc < month.first_hour
 
 
-def _discounts(terms: BillingTerms, lines: Iterable[Line]) -> Iterator[tuple[str, ContractLine]]:
+def _discounts(
+    terms: BillingTerms, lines: Iterable[Line], volume: Iterable[MonthLine]
+) -> Iterator[MonthLine]:
     """Each discount with the month of use that it is of; late use is discounted by its own month.
 
     So a late credit takes back the discount that its use had.
@@ -92,20 +85,21 @@ def _discounts(terms: BillingTerms, lines: Iterable[Line]) -> Iterator[tuple[str
     for line in lines:
         of_month = listed.setdefault(period_of(line.hour_utc * HOUR_MS).name, Counter())
         of_month[line.lane] += line.amount_micro
+    for reduction in volume:
+        listed.setdefault(reduction.period, Counter())[reduction.lane] += reduction.amount_micro
     for discount in terms.discounts:
         for name, of_month in sorted(listed.items()):
             if is_in(discount.months, name):
                 amount = _discounted(discount, of_month)
                 words = f"{discount.reference}, {name}: {percent(discount.rate_ppm)} off"
                 words += "" if discount.lane is None else f" lane {discount.lane}"
-                yield (
-                    name,
-                    ContractLine(
-                        kind="discount",
-                        reference=f"{discount.reference}/{name}",
-                        description=words,
-                        amount_micro=amount,
-                    ),
+                yield MonthLine(
+                    kind="discount",
+                    reference=f"{discount.reference}/{name}",
+                    description=words,
+                    amount_micro=amount,
+                    period=name,
+                    lane=discount.lane or "",
                 )
 
 
@@ -116,8 +110,8 @@ def _discounted(discount: Discount, listed: Mapping[str, Micro]) -> Micro:
 
 
 def _overage(
-    price: OveragePrice | None, lines: Iterable[Line], currency: str
-) -> Iterator[ContractLine]:
+    price: OveragePrice | None, lines: Iterable[Line], month: Period, currency: str
+) -> Iterator[MonthLine]:
     """What time above the soft limit costs besides its list price."""
     if price is None:
         return
@@ -136,27 +130,29 @@ def _overage(
         words = f"{in_units(price.gpu_hour_micro)} {currency} a GPU-hour instead of the list price"
     else:
         return
-    yield ContractLine(
+    yield MonthLine(
         kind="overage",
         reference="",
         description=f"GPU time above the soft limit: {words}",
         amount_micro=amount,
+        period=month.name,
     )
 
 
 def _commitment(
     commitment: Commitment | None, used_micro: Micro, month: Period, currency: str
-) -> Iterator[ContractLine]:
+) -> Iterator[MonthLine]:
     """What is missing of the minimum. Adjustments do not count: a goodwill credit stays one."""
     if commitment is None or commitment.currency != currency:
         return
     missing = commitment.amount_micro - used_micro
     if missing > 0 and is_in(commitment.months, month.name):
-        yield ContractLine(
+        yield MonthLine(
             kind="commitment",
             reference=commitment.reference,
             description=f"{commitment.reference}: up to the month's minimum",
             amount_micro=missing,
+            period=month.name,
         )
 
 

@@ -1,8 +1,8 @@
 """Invoices of a month, one for each currency: pure functions of usage, prices and terms.
 
-Lines, what contract terms add, and adjustments are exact to the millionth, and their sum is right
-to the unit by construction. What is paid is rounded once to the currency's minor unit, and each
-tax once.
+Lines, what volume tiers and contract terms add, and adjustments are exact to the millionth, and
+their sum is right to the unit by construction. What is paid is rounded once to the currency's minor
+unit, and each tax once.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,10 +24,11 @@ from schemas.billing import (
 )
 from schemas.sealed import Sealed
 from schemas.units import PPM, GpuMs, Micro, Ms, divide_half_even
-from tunery.billing.contract import ContractLine, contract_lines
+from tunery.billing.contract import contract_lines
 from tunery.billing.currency import minor_unit_micro, round_to_minor
 from tunery.billing.lines import BilledUsage, Line, bill_lines
 from tunery.billing.periods import Period
+from tunery.billing.volume import MonthLine, volume_lines
 
 # 28 digits are enough for any sum of GPU-milliseconds times any price; 60 leave no doubt
 EXACT: Final = Context(prec=60, rounding=ROUND_HALF_EVEN)
@@ -67,8 +68,9 @@ class Invoice(Struct, frozen=True, kw_only=True):
     status: `draft`: the month runs; `open`: it is over and being closed; `closed`: it never
       changes; `corrected`: it has credit notes.
     number, issued_at, due_at: None until it is closed.
-    amount_micro: exact sum of the amounts of lines, contract lines and adjustments; `gpu_ms`: that
-      of times.
+    volume: what volume tiers take off the lines.
+    amount_micro: exact sum of the amounts of lines, volume and contract lines, and adjustments;
+      `gpu_ms`: that of times.
     rounding_micro: what makes it whole minor units.
     net_micro: `amount_micro` with the rounding.
     total_micro: `net_micro` with all taxes.
@@ -87,7 +89,8 @@ class Invoice(Struct, frozen=True, kw_only=True):
     seller: str
     buyer: Sealed | None
     lines: tuple[Line, ...]
-    contract: tuple[ContractLine, ...]
+    volume: tuple[MonthLine, ...]
+    contract: tuple[MonthLine, ...]
     adjustments: tuple[InvoiceAdjustment, ...]
     taxes: tuple[TaxAmount, ...]
     notes: tuple[CreditNote, ...]
@@ -121,7 +124,7 @@ def make_invoices(
     if closed is not None:
         others |= {bill.currency for bill in closed.bills}
     by_currency = {
-        code: _invoice(billed, lines, code, is_own=code == own)
+        code: _invoice(billed, usage, books, lines, code, is_own=code == own)
         for code in (own, *sorted(others - {own}))
     }
     if len(by_currency) > 1 and not is_billable(by_currency[own]):
@@ -145,11 +148,18 @@ def close_invoice(invoice: Invoice) -> Bill:
         total_micro=invoice.total_micro,
         seller=invoice.seller,
         contract_micro=sum(line.amount_micro for line in invoice.contract),
+        volume_micro=sum(line.amount_micro for line in invoice.volume),
     )
 
 
 def _invoice(
-    billed: BilledMonth, all_lines: Iterable[Line], currency: str, *, is_own: bool
+    billed: BilledMonth,
+    usage: BilledUsage,
+    books: Mapping[str, PriceBook],
+    all_lines: Iterable[Line],
+    currency: str,
+    *,
+    is_own: bool,
 ) -> Invoice:
     closed = billed.statement
     bill = _closed_bill(closed, currency)
@@ -158,9 +168,10 @@ def _invoice(
     credited = [line for line in lines if line.kind == "credit"]
     added = [entry for entry in billed.adjustments if entry.currency == currency]
     notes = tuple(note for note in billed.notes if note.adjustment.currency == currency)
-    contract = contract_lines(terms, lines, billed.month, currency, is_own=is_own)
+    volume = volume_lines(lines, usage, books)
+    contract = contract_lines(terms, lines, volume, billed.month, currency, is_own=is_own)
     amount = sum(line.amount_micro for line in lines) + sum(entry.amount_micro for entry in added)
-    amount += sum(line.amount_micro for line in contract)
+    amount += sum(line.amount_micro for line in (*volume, *contract))
     net = round_to_minor(amount, currency)
     taxes = tax_amounts(net, terms.taxes, currency)
     total = net + sum(tax.amount_micro for tax in taxes)
@@ -178,6 +189,7 @@ def _invoice(
         seller=(terms.seller or billed.seller) if bill is None else bill.seller,
         buyer=terms.buyer,
         lines=lines,
+        volume=volume,
         contract=contract,
         adjustments=tuple(sorted(added, key=lambda entry: entry.reference)),
         taxes=taxes,

@@ -17,7 +17,7 @@ from schemas.billing import PriceBook
 from schemas.pool import Role
 from schemas.submission import Price
 from schemas.training import Device, LeaseHardware
-from schemas.units import HOUR_MS, GpuMs, Micro, Tokens
+from schemas.units import HOUR_MS, GpuMs, Micro, Tokens, month_of
 from tunery.billing.periods import BillShare, Period, period_of
 from tunery.plan.price import hourly_micro, job_cost, lane_price, line_micro, tokens_micro
 
@@ -120,16 +120,28 @@ class PricedUse(NamedTuple):
         return LeaseHardware(device=self.device, accelerator=self.accelerator, spot=self.spot)
 
 
+class EarlierUse(NamedTuple):
+    """Use of an earlier month that is on earlier bills."""
+
+    period: str
+    use: PricedUse
+    gpu_ms: GpuMs
+    tokens: Tokens
+
+
 class BilledUsage(Struct, frozen=True, kw_only=True):
     """What is on one bill.
 
     rows: of the bill, in any order; those of one line may be one sum.
     before: what earlier bills have of the same jobs; `tokens_before`: trained tokens.
+    months_before: what they have of the months that late rows are of, of all jobs; needed where a
+      late row's price book has volume tiers.
     """
 
     rows: tuple[LedgerRow, ...]
     before: Mapping[PricedUse, GpuMs]
     tokens_before: Mapping[PricedJob, Tokens] = {}
+    months_before: tuple[EarlierUse, ...] = ()
 
 
 class LineKey(NamedTuple):
@@ -156,6 +168,7 @@ class LineKey(NamedTuple):
 def select_usage(rows: Iterable[LedgerRow], share: BillShare) -> BilledUsage:
     """What of the ledger's rows is on the bill that `share` is of."""
     billed, before, tokens = [], Counter[PricedUse](), Counter[PricedJob]()
+    earlier = list[EarlierUse]()
     for row in rows:
         position = row.hour_utc, row.journal_partition, row.incarnation, row.journal_offset
         if share.has(*position):
@@ -164,7 +177,14 @@ def select_usage(rows: Iterable[LedgerRow], share: BillShare) -> BilledUsage:
             use = priced_use(row)
             before[use] += row.gpu_ms
             tokens[use.job] += row.tokens
-    return BilledUsage(rows=tuple(billed), before=before, tokens_before=tokens)
+            earlier.append(EarlierUse(_month(row.hour_utc), use, row.gpu_ms, row.tokens))
+    late = {_month(row.hour_utc) for row in billed if row.hour_utc < share.month.first_hour}
+    return BilledUsage(
+        rows=tuple(billed),
+        before=before,
+        tokens_before=tokens,
+        months_before=tuple(use for use in earlier if use.period in late),
+    )
 
 
 def bill_lines(
@@ -294,6 +314,11 @@ class JobCosts:
             job: job_cost(self._times[job], self._tokens[job], self._prices.price(job))
             for job in self._times | self._tokens
         }
+
+
+@lru_cache(maxsize=10_000)
+def _month(hour_utc: int) -> str:
+    return month_of(hour_utc)
 
 
 @lru_cache(maxsize=1_000)

@@ -86,10 +86,16 @@ def _fields(entry: dict[str, Any]) -> list[tuple[str, object]]:
         ("from", book["effective_from"]),
         ("currency", book["currency"]),
         ("GPU-hour", _lanes(book["gpu_hour_micro"])),
-        *((f"  {_use(rate)}", in_units(rate["gpu_hour_micro"])) for rate in book["rates"]),
+        *((f"  {_use(rate)}", _falling(rate)) for rate in book["rates"]),
         ("in force", "yes" if entry["in_force"] else "no"),
         ("new tenants", "get it" if entry["is_default"] else "get another"),
     ]
+
+
+def _falling(rate: dict[str, Any]) -> str:
+    """A rate's price, and what more of a month costs: `3.00, 2.50 above 100`."""
+    tiers = (f"{in_units(tier['unit_micro'])} above {tier['above']:,}" for tier in rate["tiers"])
+    return ", ".join((in_units(rate["gpu_hour_micro"]), *tiers))
 
 
 def _lanes(prices: dict[str, int]) -> str:

@@ -4,15 +4,15 @@ A price book is a file, `<version>.json`, that billing imports into the log. Job
 the book on the log, whatever becomes of the file. Ours are in `prices/`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from schemas.account import Lane
-from schemas.billing import PriceBook, Rate
+from schemas.billing import PriceBook, Rate, Tier
 from schemas.pool import LeaseRef, Role, UsageCredited, UsageSliced
 from schemas.submission import Price
 from schemas.training import DEVICES, Device, LeaseHardware
@@ -48,9 +48,15 @@ def hourly_micro(price: Price, role: Role, hardware: LeaseHardware | None) -> Mi
     A rate that names the work counts before one that names an accelerator, that before one that
     names a kind of device, and that before one that only says whether it is spot.
     """
+    rate = find_rate(price, role, hardware)
+    return price.gpu_hour_micro if rate is None else rate.gpu_hour_micro
+
+
+def find_rate(price: Price, role: Role, hardware: LeaseHardware | None) -> Rate | None:
+    """The rate that counts for some work on some hardware, None: the lane's price does."""
     where = hardware or UNKNOWN
     rates = [rate for rate in price.rates if _is_of(rate, role, where)]
-    return max(rates, key=_detail).gpu_hour_micro if rates else price.gpu_hour_micro
+    return max(rates, key=_detail) if rates else None
 
 
 def dearest_micro(price: Price, device: Device) -> Micro:
@@ -112,12 +118,20 @@ def load_price_books(contents: Mapping[str, bytes]) -> Mapping[str, PriceBook]:
 def _unknown_fields(content: bytes) -> list[str]:
     """Fields that no book has, such as prices of storage; to ignore one would bill nothing."""
     book = msgspec.json.decode(content)
-    known = set(PriceBook.__struct_fields__)
-    unknown = sorted(set(book) - known)
+    unknown = [*_others(book, PriceBook, ""), *_unknown_in_tiers(book, "token_tiers", "")]
     for number, rate in enumerate(book.get("rates", ())):
-        others = sorted(set(rate) - set(Rate.__struct_fields__))
-        unknown += [f"rates.{number}.{name}" for name in others]
+        prefix = f"rates.{number}."
+        unknown += [*_others(rate, Rate, prefix), *_unknown_in_tiers(rate, "tiers", prefix)]
     return unknown
+
+
+def _unknown_in_tiers(fields: Mapping[str, Any], name: str, prefix: str) -> Iterator[str]:
+    for number, tier in enumerate(fields.get(name, ())):
+        yield from _others(tier, Tier, f"{prefix}{name}.{number}.")
+
+
+def _others(fields: Iterable[str], known: type[msgspec.Struct], prefix: str) -> list[str]:
+    return [f"{prefix}{name}" for name in sorted(set(fields) - set(known.__struct_fields__))]
 
 
 def price_micro(price: Price, time: MicroGpuMs, tokens: Tokens) -> Micro:
@@ -148,6 +162,20 @@ def tokens_micro(tokens: Tokens, token_micro_per_million: Micro) -> Micro:
     Lines of tokens are differences of it, as those of time are of `usage_micro`.
     """
     return divide_half_even(tokens * token_micro_per_million, PPM)
+
+
+def volume_micro(quantity: int, per: int, unit_micro: Micro, tiers: Sequence[Tier]) -> Micro:
+    """What volume tiers take off a month's quantity, rounded half to even; 0 below the first tier.
+
+    quantity: of one rate in one month, in whole GPU-milliseconds or tokens.
+    per: how many of them are one unit.
+    unit_micro: a unit before the first tier.
+    """
+    exact, price = 0, unit_micro
+    for tier in tiers:
+        exact += max(quantity - tier.above * per, 0) * (price - tier.unit_micro)
+        price = tier.unit_micro
+    return divide_half_even(exact, per)
 
 
 def job_cost(time: MicroGpuMs, tokens: Tokens, price: Price) -> Micro:

@@ -38,7 +38,7 @@ async def stop_tasks(
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()
-        task.add_done_callback(_retrieve)
+        task.add_done_callback(retrieve)
     if running:
         await asyncio.wait(running, timeout=wait_ms / 1_000)
     late = [task for task in running if not task.done()]
@@ -49,8 +49,8 @@ async def stop_tasks(
     return late
 
 
-def _retrieve(task: "asyncio.Task[Any]") -> None:
-    """Retrieve the exception of a stopped task, so that asyncio does not warn about it."""
+def retrieve(task: "asyncio.Task[Any]") -> None:
+    """Retrieve the exception of a task that has ended, so that asyncio does not warn about it."""
     if not task.cancelled():
         task.exception()
 

@@ -83,7 +83,7 @@ async def read_invoices(
         ended=ended is not None,
         statement={entry.period: entry for entry in closed}.get(month.name),
     )
-    usage = await read_usage(connection, tenant, share_of(month, closed))
+    usage = await read_usage(connection, tenant, share_of(month, closed), books)
     return make_invoices(billed, usage, books)
 
 
@@ -116,7 +116,7 @@ class PostgresBooks:
             seller=self._seller,
             adjustments=await _adjustments(self._connection, tenant, month),
         )
-        usage = await read_usage(self._connection, tenant, share)
+        usage = await read_usage(self._connection, tenant, share, books)
         invoices = make_invoices(billed, usage, books)
         own = {invoice.currency: invoice for invoice in invoices}.get(currency)
         return Statement(

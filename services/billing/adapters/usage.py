@@ -1,12 +1,14 @@
 """Reads what is on one bill from the ledger: its own month and what came late, not the history."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from schemas.billing import PriceBook
 from schemas.units import GpuMs
-from tunery.billing.lines import BilledUsage, LedgerRow, PricedJob, PricedUse
+from tunery.billing.lines import BilledUsage, EarlierUse, LedgerRow, PricedJob, PricedUse
 from tunery.billing.periods import BillShare, Cut
+from tunery.billing.volume import LateMonth, late_months
 
 # Rows of the month, and rows of earlier months that came after those were closed. Each part is
 # bound by an index: `{in_cut}` and `{late}` compare the row's position in the journal.
@@ -31,6 +33,14 @@ SELECT job_id, lane, price_version, role, device, accelerator, spot,
 FROM ledger WHERE tenant = $1 AND job_id = ANY($2) AND hour_utc < $3 AND {earlier}
 GROUP BY job_id, lane, price_version, role, device, accelerator, spot
 """
+# What earlier bills have of a month that late rows are of: their tiers depend on all of it.
+MONTH_BEFORE = """
+SELECT job_id, lane, price_version, role, device, accelerator, spot,
+    sum(gpu_ms)::bigint, sum(tokens)::bigint
+FROM ledger
+WHERE tenant = $1 AND hour_utc >= $2 AND hour_utc < $3 AND price_version = ANY($4) AND {earlier}
+GROUP BY job_id, lane, price_version, role, device, accelerator, spot
+"""
 
 
 class QueryConnection(Protocol):
@@ -40,7 +50,12 @@ class QueryConnection(Protocol):
         """All rows of the query."""
 
 
-async def read_usage(connection: QueryConnection, tenant: str, share: BillShare) -> BilledUsage:
+async def read_usage(
+    connection: QueryConnection,
+    tenant: str,
+    share: BillShare,
+    books: Mapping[str, PriceBook],
+) -> BilledUsage:
     """What of the ledger is on a bill, summed by line.
 
     A month is closed by its lines too, not by sums of jobs: overage and discounts depend on hours.
@@ -68,7 +83,27 @@ async def read_usage(connection: QueryConnection, tenant: str, share: BillShare)
         job = PricedJob(*use[:3])
         times[PricedUse(job, *use[3:])] = gpu_ms
         trained[job] += tokens
-    return BilledUsage(rows=tuple(rows), before=times, tokens_before=trained)
+    months = [
+        use
+        for late in late_months(rows, month, books)
+        async for use in _month_before(connection, tenant, share, late)
+    ]
+    return BilledUsage(
+        rows=tuple(rows), before=times, tokens_before=trained, months_before=tuple(months)
+    )
+
+
+async def _month_before(
+    connection: QueryConnection, tenant: str, share: BillShare, late: LateMonth
+) -> AsyncIterator[EarlierUse]:
+    arguments = _Arguments()
+    for value in (tenant, late.month.first_hour, late.month.end_hour, late.price_versions):
+        arguments.add(value)
+    earlier = "TRUE" if share.late is None else _compare(share.late, "<", arguments)
+    query = MONTH_BEFORE.format(earlier=earlier)
+    for *use, gpu_ms, tokens in await connection.fetch(query, *arguments.values):
+        priced = PricedUse(PricedJob(*use[:3]), *use[3:])
+        yield EarlierUse(late.month.name, priced, gpu_ms, tokens)
 
 
 class _Arguments:

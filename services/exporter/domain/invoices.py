@@ -49,6 +49,8 @@ def _charges_of_bill(
     header: Header, context: BillingContext, bill: Bill
 ) -> Iterator[ExportedCharge]:
     """What is known when the month is closed. `InvoiceId` stays the invoice's id in the API."""
+    if bill.volume_micro:
+        yield _charge(header, context, "Adjustment", "volume tiers", bill.volume_micro)
     if bill.contract_micro:
         yield _charge(header, context, "Adjustment", "contract terms", bill.contract_micro)
     if rounding := bill.net_micro - bill.amount_micro:

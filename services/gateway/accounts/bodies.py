@@ -141,6 +141,16 @@ class AdjustmentRequest(Body):
 PriceMicro = Annotated[StrictInt, Field(ge=-AMOUNT_MICRO_MAX, le=AMOUNT_MICRO_MAX)]
 
 
+class TierBody(Body):
+    """A lower price of what a month has above a quantity."""
+
+    above: PriceMicro = Field(description="GPU-hours, or millions of tokens")
+    unit_micro: PriceMicro = Field(description="each of them above that")
+
+
+Tiers = Annotated[list[TierBody], Field(max_length=RATES_MAX)]
+
+
 class RateBody(Body):
     """A price of some GPU time of a lane that differs from the lane's; what is null is any."""
 
@@ -153,6 +163,7 @@ class RateBody(Body):
     spot: StrictBool | None = Field(
         default=None, description="whether the nodes may be taken away at short notice"
     )
+    tiers: Tiers = Field(default_factory=list, description="the smallest quantity first")
 
 
 class PriceBookRequest(Body):
@@ -170,6 +181,9 @@ class PriceBookRequest(Body):
     effective_from: Name = Field(description="first day (UTC), like 2026-12-01")
     rates: Annotated[list[RateBody], Field(max_length=RATES_MAX)] = Field(
         default_factory=list, description="exceptions; the one that says most counts"
+    )
+    token_tiers: Tiers = Field(
+        default_factory=list, description="of a lane's trained tokens in a month"
     )
 
     def book(self) -> PriceBook:

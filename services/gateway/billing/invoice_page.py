@@ -98,10 +98,11 @@ def _totals(invoice: InvoiceResponse) -> Iterator[str]:
 
 def _monthly(lines: Sequence[InvoiceLineResponse]) -> Iterator[str]:
     """Why what jobs cost and the invoice differ, where contract terms add lines."""
-    if any(line.kind in ("discount", "overage", "commitment") for line in lines):
+    if any(line.kind in ("volume", "discount", "overage", "commitment") for line in lines):
         yield (
-            "<p>Jobs are listed at their list price. Discounts, overage and commitments apply to "
-            "the whole month, so they are lines of their own and not in the cost of a job.</p>"
+            "<p>Jobs are listed at their list price. Volume tiers, discounts, overage and "
+            "commitments apply to the whole month, so they are lines of their own and not in the "
+            "cost of a job.</p>"
         )
 
 

@@ -26,6 +26,7 @@ from services.gateway.web.errors import ApiError, invalid, not_found
 from tunery.billing.invoice import Altered, BilledMonth, Invoice, make_invoices
 from tunery.billing.lines import WHERE_BOOKS_ARE, LedgerRow, PriceMissing, select_usage
 from tunery.billing.periods import BillShare, Period, period, period_of, share_of
+from tunery.billing.volume import late_months
 
 PAGE: Final = 10_000
 MONTHS_MAX: Final = 1_200  # a hundred years
@@ -117,6 +118,7 @@ async def read_invoices(
     rows = await _read_usage(deps, tenant.plan.id, share)
     billed = await _billed_month(deps, tenant, month)
     books = await _books(deps, {row.price_version for row in rows})
+    rows += await _late_months(deps, tenant.plan.id, rows, month, books)
     try:
         return make_invoices(billed, select_usage(rows, share), books)
     except (Altered, PriceMissing) as error:
@@ -142,6 +144,27 @@ async def _billed_month(deps: Deps, tenant: BilledTenant, month: Period) -> Bill
 async def _books(deps: Deps, versions: set[str]) -> Mapping[str, PriceBook]:
     books = {version: await deps.prices.book(version) for version in versions}
     return {version: book for version, book in books.items() if book is not None}
+
+
+async def _late_months(
+    deps: Deps,
+    tenant: str,
+    rows: Sequence[LedgerRow],
+    month: Period,
+    books: Mapping[str, PriceBook],
+) -> tuple[LedgerRow, ...]:
+    """What months have that late rows are of, where volume tiers depend on it; no row twice."""
+    known = {_position(row) for row in rows}
+    more: list[LedgerRow] = []
+    for late in late_months(rows, month, books):
+        hours = IntRange(late.month.first_hour, late.month.end_hour)
+        where = {"tenant": tenant, "hour_utc": hours, "price_version": tuple(late.price_versions)}
+        more += map(_ledger_row, await _all(deps, USAGE, where))
+    return tuple(row for row in more if _position(row) not in known)
+
+
+def _position(row: LedgerRow) -> tuple[int, int, int]:
+    return row.journal_partition, row.incarnation, row.journal_offset
 
 
 async def _read_usage(deps: Deps, tenant: str, share: BillShare) -> tuple[LedgerRow, ...]:

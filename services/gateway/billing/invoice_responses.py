@@ -13,7 +13,15 @@ from tunery.billing.lines import Line
 from tunery.plan.refunds import applied_rules
 
 LineKind: TypeAlias = Literal[
-    "usage", "credit", "discount", "overage", "commitment", "adjustment", "rounding", "tax"
+    "usage",
+    "credit",
+    "volume",
+    "discount",
+    "overage",
+    "commitment",
+    "adjustment",
+    "rounding",
+    "tax",
 ]
 LINE_PREFIX = "line_"
 
@@ -58,7 +66,8 @@ class InvoiceResponse(ListItem):
 
     `status`: draft (the month runs), open (it is being closed), closed (it never changes) or
     corrected (it has credit notes). `number` and dates are null until it is closed.
-    `amount_micro` is the exact sum of use, what contract terms add, and adjustments; with
+    `amount_micro` is the exact sum of use, what volume tiers take off, what contract terms add, and
+    adjustments; with
     `rounding_micro` it is `net_micro`; with the taxes, `total_micro`. `refund_rules` are those of
     its credited lines. `due_micro` is what is to be paid: the total less `prepaid`; a total below
     zero is carried forward as a prepaid credit, `carried_micro`. Both are known once it is closed.
@@ -92,7 +101,8 @@ class InvoiceResponse(ListItem):
 
 class InvoiceLineResponse(ListItem):
     """Use or a credit of one job in one hour, of GPU time or of trained tokens; what contract terms
-    add to the whole month (discount, overage, commitment), an adjustment, the rounding, or a tax.
+    add to the whole month (discount, overage, commitment), what volume tiers take off it, an
+    adjustment, the rounding, or a tax.
 
     The amounts of all lines add up to the invoice's `total_micro`.
     """
@@ -182,9 +192,11 @@ def _note(note: CreditNote) -> CreditNoteResponse:
 
 
 def line_responses(invoice: Invoice) -> Iterator[InvoiceLineResponse]:
-    """All lines in the order of the bill: use, contract terms, adjustments, rounding, taxes."""
+    """All lines in the order of the bill: use, what is of the whole month, adjustments, rounding,
+    taxes.
+    """
     yield from (_usage_line(invoice, line) for line in invoice.lines)
-    for added in invoice.contract:
+    for added in (*invoice.volume, *invoice.contract):
         words, amount = added.description, added.amount_micro
         yield _other_line(invoice, added.kind, added.reference, words, amount)
     for entry in invoice.adjustments:

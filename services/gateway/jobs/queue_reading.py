@@ -1,6 +1,7 @@
 """Why jobs wait and when they are expected to start, from rows that are kept for a moment."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Final
 
 from schemas.units import Ms
@@ -16,6 +17,7 @@ from services.gateway.jobs.tables import JOBS, NODES, PLACEMENTS, SEATS, JobRow
 from services.gateway.ports import Views
 from tunery.plan.scheduling.requests import Request
 from tunery.runtime.clock import Clock
+from tunery.runtime.tasks import result_of, retrieve
 
 KEPT_MS: Final[Ms] = 2_000
 KEPT_SHARE: Final = 10  # and so many times as long as the reading took
@@ -23,28 +25,55 @@ ROWS_MAX: Final = 20_000  # of each kind; a longer queue is explained as if it e
 WAITING: Final = (*COMING, "provisioning", "evaluating")  # and those in which a job may wait there
 
 
+@dataclass(frozen=True)
+class KeptQueue:
+    """A queue as it was read. fresh_until: then it is read again. shown_until: meanwhile shown."""
+
+    rows: QueueRows
+    view: QueueView
+    fresh_until: Ms
+    shown_until: Ms
+
+
 class Queues:
-    """Reads the queues of pools. Requests at the same time share one reading."""
+    """Reads the queues of pools. Requests share one reading, and seldom wait for it."""
 
     def __init__(self, views: Views, clock: Clock) -> None:
         self._views, self._clock = views, clock
-        self._reading = asyncio.Lock()
-        self._kept: dict[str, tuple[Ms, QueueRows, QueueView]] = {}
+        self._kept: dict[str, KeptQueue] = {}
+        self._readings: dict[str, asyncio.Task[KeptQueue]] = {}
 
     async def read(self, pool: str) -> tuple[QueueRows, QueueView]:
-        """The queue of a pool, as it was at most KEPT_MS ago."""
-        async with self._reading:
-            # by the clock that does not jump: an old view must not be kept because time went back
-            began = self._clock.monotonic_ms()
-            kept = self._kept.get(pool)
-            if kept is None or began > kept[0]:
-                rows = await self._rows(pool)
-                # 10,000 jobs on 1,000 nodes take a second: other requests go on meanwhile
-                view = await asyncio.to_thread(view_queue, rows, self._clock.now_ms())
-                now = self._clock.monotonic_ms()
-                kept = (now + max(KEPT_MS, KEPT_SHARE * (now - began)), rows, view)
-                self._kept[pool] = kept
-            return kept[1], kept[2]
+        """The queue of a pool, as it was at most 2 * KEPT_MS ago."""
+        kept = self._kept.get(pool)
+        # by the clock that does not jump: an old view must not be kept because time went back
+        now = self._clock.monotonic_ms()
+        if kept is None or now > kept.fresh_until:
+            reading = self._reading(pool)
+            if kept is None or now > kept.shown_until:
+                await asyncio.wait((reading,))  # which a request that is given up does not end
+                kept = result_of(reading)
+        return kept.rows, kept.view
+
+    def _reading(self, pool: str) -> "asyncio.Task[KeptQueue]":
+        """The reading of a pool's queue that is under way; a new one if there is none."""
+        reading = self._readings.get(pool)
+        if reading is None or reading.done():
+            reading = asyncio.create_task(self._read(pool), name=f"read queue {pool}")
+            reading.add_done_callback(retrieve)
+            self._readings[pool] = reading
+        return reading
+
+    async def _read(self, pool: str) -> KeptQueue:
+        began = self._clock.monotonic_ms()
+        rows = await self._rows(pool)
+        # 10,000 jobs on 1,000 nodes take a second: other requests go on meanwhile
+        view = await asyncio.to_thread(view_queue, rows, self._clock.now_ms())
+        now = self._clock.monotonic_ms()
+        fresh_ms = max(KEPT_MS, KEPT_SHARE * (now - began))
+        kept = KeptQueue(rows, view, now + fresh_ms, now + 2 * fresh_ms)
+        self._kept[pool] = kept
+        return kept
 
     async def outlook_of(self, row: JobRow) -> Outlook | None:
         """Why a job waits, and until when; None: it does not."""

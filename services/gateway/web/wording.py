@@ -182,6 +182,15 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "Two rates of the price book {version!r} are of the same lane, role, device and spot. "
         "Remove one."
     ),
+    "prices_tiers_at_most": "A rate of the price book {version!r} has at most {limit} tiers.",
+    "prices_tier_order": (
+        "The quantities of the tiers of the price book {version!r} must rise, from above 0 to at "
+        "most {limit}: the smallest first, none twice."
+    ),
+    "prices_tier_rises": (
+        "The prices of the tiers of the price book {version!r} must fall: each below the one "
+        "before, the first below the rate's own price, none below 0."
+    ),
     "prices_overlap": (
         "The price book {version!r} begins on the day on which {other!r} of the same currency "
         "begins. Give it another first day."

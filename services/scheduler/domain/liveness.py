@@ -29,6 +29,7 @@ from schemas.units import Ms, hour_of
 
 # An observation that changed nothing (its command was lost, or came too early) is sent again.
 REPEAT_MS: Final = 5_000
+PREPARING_REPEAT_MS: Final = 120_000  # between two reports that preparations of a node go on
 OBSERVED_MAX: Final = 50  # nodes in one command, each with up to 256 leases of 30 bytes
 
 
@@ -47,6 +48,7 @@ class Sight(Struct, frozen=True, kw_only=True):
     leases: what the last heartbeat listed; None: its agent says nothing of elapsed time.
     listed: leases that an earlier heartbeat of this agent listed.
     notices: elapsed time of its leases that the pool must learn of at once, by lease number.
+    reported_bytes: what leases that have not started had prepared in the last `ObserveNodes`.
     """
 
     pool: str
@@ -63,6 +65,7 @@ class Sight(Struct, frozen=True, kw_only=True):
     leases: tuple[LeaseSeen, ...] | None = None
     listed: frozenset[int] = frozenset()
     notices: Map[int, Ms] = Map()
+    reported_bytes: Map[int, int] = Map()
 
 
 Sights: TypeAlias = Map[tuple[str, str], Sight]
@@ -140,8 +143,9 @@ def record_heartbeat(sights: Sights, beat: Heartbeat, at: Ms) -> Sights:
     still_idle = tuple(
         lease for lease in sight.reported_idle if lease.idle_ms <= idle_ms_of.get(lease.lease, 0)
     )
+    prepared = dict(zip(beat.leases, beat.prepared_bytes, strict=False))
     elapsed = tuple(
-        LeaseSeen(lease=lease, elapsed_ms=elapsed_ms)
+        LeaseSeen(lease=lease, elapsed_ms=elapsed_ms, prepared_bytes=prepared.get(lease, 0))
         for lease, elapsed_ms in zip(beat.leases, beat.elapsed_ms, strict=False)
     )
     alive = replace(
@@ -197,7 +201,7 @@ def due_observations(
         hourly = not silent and hour_of(sight.last_seen) > sight.reported_hour
         idle = () if silent else _idle_beyond(sight, idle_ms_max)
         ends = not silent and sight.since_report_ms >= REPEAT_MS and _has_lease_to_end(sight)
-        if changed or hourly or idle or ends:
+        if changed or hourly or idle or ends or (not silent and _prepares(sight)):
             seen = NodeSeen(
                 node_id=sight.node_id,
                 incarnation=sight.incarnation,
@@ -212,6 +216,20 @@ def due_observations(
         for pool, seen in by_pool.items()
         for first in range(0, len(seen), OBSERVED_MAX)
     )
+
+
+def _prepares(sight: Sight) -> bool:
+    """Whether a lease that has not started has more prepared than was reported some time ago."""
+    if sight.since_report_ms < PREPARING_REPEAT_MS:
+        return False
+    return any(
+        bytes_now > sight.reported_bytes.get(lease, 0)
+        for lease, bytes_now in _prepared(sight.leases).items()
+    )
+
+
+def _prepared(leases: tuple[LeaseSeen, ...] | None) -> Map[int, int]:
+    return Map({seen.lease: seen.prepared_bytes for seen in leases or () if seen.elapsed_ms == 0})
 
 
 def _has_lease_to_end(sight: Sight) -> bool:
@@ -246,6 +264,7 @@ def mark_reported(sights: Sights, pool: str, observed: Iterable[NodeSeen]) -> Si
             since_report_ms=0,
             reported_hour=hour_of(seen.last_seen),
             reported_idle=(*earlier, *seen.idle),
+            reported_bytes=_prepared(seen.leases),
         )
         sights = sights.set((pool, seen.node_id), reported)
     return sights

@@ -50,6 +50,14 @@ class ProcessGroup:
         self.signal(signal.SIGKILL)  # children it may have left in its group
         return status
 
+    def read_bytes(self) -> int:
+        """By the kernel's count: calls that read, and pages that mapped files brought in."""
+        with suppress(OSError, ValueError):  # it has ended
+            lines = Path(f"/proc/{self.pid}/io").read_text().splitlines()
+            counts = dict(line.split(": ", 1) for line in lines)
+            return int(counts["rchar"]) + int(counts["read_bytes"])
+        return 0
+
     def error_tail(self) -> str:
         with suppress(OSError), self._errors.open("rb") as file:
             file.seek(max(0, self._errors.stat().st_size - TAIL_BYTES))

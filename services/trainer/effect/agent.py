@@ -70,6 +70,9 @@ class RunningLease(Protocol):
     def elapsed_ms(self) -> Ms:
         """Monotonic time since its process began to work; 0 before that."""
 
+    def prepared_bytes(self) -> int:
+        """What was fetched and read for the start so far."""
+
 
 class NodeAgent:
     """One per node; a new incarnation at each run.
@@ -240,6 +243,7 @@ class NodeAgent:
                     leases=leases,
                     idle_ms=tuple(self._leases[lease].idle_ms for lease in leases),
                     elapsed_ms=tuple(self._leases[lease].elapsed_ms for lease in leases),
+                    prepared_bytes=tuple(self._leases[lease].prepared_bytes() for lease in leases),
                 )
             )
             await self._runtime.clock.sleep(self._settings.heartbeat_ms)

@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -69,6 +70,7 @@ class LeaseAttempt:
         self._ended_ms: int | None = None
         self._failed: Failed | None = None
         self._memory_kills: int | None = None  # before it started
+        self._prepared_bytes = 0
         self._idle_since_ms: int | None = None  # set while the agent waits for the next event
 
     @property
@@ -84,6 +86,13 @@ class LeaseAttempt:
         if self._started_ms is None:
             return 0
         return (self._ended_ms or self._tools.runtime.clock.monotonic_ms()) - self._started_ms
+
+    def prepared_bytes(self) -> int:
+        """What was fetched and read for the start; it stands still once that is done."""
+        if self._started_ms is None:
+            read = 0 if self._process is None else self._process.read_bytes()
+            self._prepared_bytes = max(self._prepared_bytes, read + _stored_bytes(self._folder))
+        return self._prepared_bytes
 
     def set_target(self, target: TargetState) -> None:
         """Drain or kill the process, now or as soon as there is one."""
@@ -229,6 +238,16 @@ class LeaseAttempt:
 
     def _signal(self, process: WorkProcess) -> None:
         process.signal(signal.SIGKILL if self._target == "kill" else signal.SIGTERM)
+
+
+def _stored_bytes(folder: Path) -> int:
+    """Of all files in a folder; those that come and go meanwhile may be left out."""
+    stored = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                stored += (Path(parent) / name).stat().st_size
+    return stored
 
 
 def _environment() -> dict[str, str]:

@@ -16,6 +16,10 @@ DRAIN_MS: Final = 120_000  # from the notice to the kill: a step, a checkpoint, 
 RETIRED_KEPT_MS: Final = DAY_MS
 LOST_KEPT_MS: Final = 7 * DAY_MS  # a machine under repair keeps its slots, and its name
 UNREPORTED_MS_MAX: Final = 600_000  # from the kill to the agent's report that it is done
+# A start that reads and fetches more may go on: so long after it was last seen to, and in all for
+# so many times its limit. The watcher reports such progress every two minutes.
+PREPARING_MS_MAX: Final = 600_000
+PREPARING_FACTOR: Final = 4
 
 
 def due_at(lease: Lease) -> Ms | None:
@@ -26,7 +30,7 @@ def due_at(lease: Lease) -> Ms | None:
     if lease.killed_at is not None:
         return lease.killed_at + UNREPORTED_MS_MAX
     if lease.started_at is None:
-        return lease.granted_at + lease.start_ms_max
+        return _start_by(lease)
     if lease.ending is not None and lease.ending.deadline is not None:
         return lease.ending.deadline
     return None
@@ -119,6 +123,15 @@ def _due(lease: Lease, ctx: Context) -> tuple[Event, ...]:
         end = closing.end_of_unstarted()
         return (closing.kill(lease, end.ended_by, end.reason), *closing.close(lease, end))
     return (closing.kill(lease, "budget", ending("cap_reached")),)
+
+
+def _start_by(lease: Lease) -> Ms:
+    """When a lease must have started: progress of its preparation extends the limit."""
+    limit = lease.granted_at + lease.start_ms_max
+    if lease.prepared_at is None:
+        return limit
+    latest = lease.granted_at + PREPARING_FACTOR * lease.start_ms_max
+    return min(latest, max(limit, lease.prepared_at + PREPARING_MS_MAX))
 
 
 def _left_ms(lease: Lease) -> Ms:

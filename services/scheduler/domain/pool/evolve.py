@@ -56,6 +56,7 @@ from services.scheduler.domain.pool.state import (
     Standing,
     Waiting,
     held_members,
+    is_run_by,
     lease_key,
     lease_of,
 )
@@ -195,8 +196,12 @@ def _with_proof_of_life(pool: Pool, event: NodesObserved, ctx: Context) -> Pool:
         if node_ids.isdisjoint(lease.node_ids):
             continue
         alive_at = _last_proof_of_all(lease, nodes)
+        prepared_bytes = _prepared_bytes(lease, event)
         if lease.started_at is not None and alive_at > lease.alive_at:
             leases = leases.set(key, replace(lease, alive_at=alive_at))
+        elif lease.started_at is None and prepared_bytes > lease.prepared_bytes:
+            prepared = replace(lease, prepared_bytes=prepared_bytes, prepared_at=ctx.at)
+            leases = leases.set(key, prepared)
     seen_now = tuple(seen.node_id for seen in event.seen)
     return _without_deferred(replace(pool, nodes=nodes, leases=leases), seen_now)
 
@@ -212,6 +217,18 @@ def _leases_seen(node: Node, seen: NodeSeen) -> tuple[LeaseSeen, ...] | None:
     """What its agent last said. A watcher that has started since then may have read nothing."""
     has_no_heartbeat = seen.leases is None and seen.last_seen <= node.last_seen
     return node.leases if has_no_heartbeat else seen.leases
+
+
+def _prepared_bytes(lease: Lease, event: NodesObserved) -> int:
+    """What its agents say they have fetched and read for its start."""
+    listed = (
+        entry.prepared_bytes
+        for seen in event.seen
+        if is_run_by(lease, seen.incarnation)
+        for entry in seen.leases or ()
+        if entry.lease == lease.number
+    )
+    return max(listed, default=0)
 
 
 def _last_proof_of_all(lease: Lease, nodes: Map[str, Node]) -> Ms:

@@ -31,6 +31,7 @@ from schemas.billing import (
     Months,
     OveragePrice,
     Rate,
+    Tier,
 )
 from schemas.envelope import Message
 from schemas.node import NodeSeen
@@ -55,6 +56,7 @@ from simulator.control_plane.samples import describe, node, request
 from tunery.billing.invoice import Invoice
 from tunery.billing.lines import bill_lines, select_usage
 from tunery.billing.periods import CLOSE_AFTER_MS, BillShare, Cut, period, period_of
+from tunery.billing.volume import volume_lines
 from tunery.cli.reconcile.comparison import reconcile
 from tunery.local import Stack
 from tunery.runtime.blobs.memory import MemoryBlobs
@@ -415,11 +417,21 @@ async def test_the_database_selects_the_rows_of_a_bill_as_the_rule_says(world: W
             shares.append(BillShare(month=september, late=first, cut=second))
             shares.append(BillShare(month=september, late=first))
     rows = await read_rows(connection, TENANT, september)
-    books = read_books()
+    tiers = (Tier(above=1, unit_micro=2_000_000), Tier(above=5, unit_micro=1))
+    rate = Rate(lane="standard", gpu_hour_micro=2_400_000, tiers=tiers)
+    books = {
+        version: structs.replace(book, rates=(rate,)) for version, book in read_books().items()
+    }
+    late_tiers = 0
     for share in shares:
-        expected = bill_lines(select_usage(rows, share), books, 1, september)
-        usage_read = await read_usage(connection, TENANT, share)
+        selected = select_usage(rows, share)
+        expected = bill_lines(selected, books, 1, september)
+        usage_read = await read_usage(connection, TENANT, share, books)
         assert bill_lines(usage_read, books, 1, september) == expected
+        reduction = volume_lines(expected, selected, books)
+        assert volume_lines(expected, usage_read, books) == reduction
+        late_tiers += any(line.period < september.name for line in reduction)
+    assert late_tiers > 0
 
 
 async def test_a_month_with_contract_terms_is_shown_as_it_was_closed(world: World) -> None:

@@ -430,7 +430,11 @@ class World:
         beat = agent.heartbeat(self._now_ms(node))
         elapsed = dict(zip(beat.leases, beat.elapsed_ms, strict=True))
         node.last_seen = self.at
-        node.leases = tuple(LeaseSeen(lease=n, elapsed_ms=ms) for n, ms in elapsed.items())
+        prepared = dict(zip(beat.leases, beat.prepared_bytes, strict=True))
+        node.leases = tuple(
+            LeaseSeen(lease=n, elapsed_ms=ms, prepared_bytes=prepared[n])
+            for n, ms in elapsed.items()
+        )
         beats = self.beats.setdefault((node.node_id, agent.node.incarnation), [])
         beats.append(Beat(self.at, elapsed))
 
@@ -458,6 +462,8 @@ class World:
         if attempt.diary.exited_ms is not None:
             self._report(attempt.free())
         elif attempt.diary.began_ms is None and attempt.target == "run":
+            if self._prepares(attempt):
+                return
             started = attempt.start(partial(self._now_ms, node), self._is_unreadable)
             self._report(started)
         elif attempt.diary.began_ms is None:
@@ -477,6 +483,17 @@ class World:
             self._exit(node, attempt, "failed", self.random.choice(CAUSES))
         elif attempt.step >= STEPS or attempt.grant.role == "eval" or self.random.random() < 0.3:
             self._exit(node, attempt, "succeeded")
+
+    def _prepares(self, attempt: SimAttempt) -> bool:
+        """Some read for long before they start, and a few read nothing any more."""
+        disk = Random(f"{self.seed}/{attempt.incarnation}/{attempt.grant.token.lease}")
+        kind = disk.choice(("slow", "slow", "dead", *["quick"] * 17)) if self.chaos else "quick"
+        if kind == "quick" or attempt.prepared_bytes >= disk.randrange(2, 9):
+            return False
+        if kind == "slow" or attempt.prepared_bytes == 0:
+            attempt.prepared_bytes += 1
+        self.faults[f"{kind} disk"] += 1
+        return True
 
     def _is_unreadable(self) -> bool:
         return self.chaos and self.random.random() < 0.1

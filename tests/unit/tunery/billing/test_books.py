@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from schemas.billing import PriceBook, Rate
+from schemas.billing import PriceBook, Rate, Tier
 from tunery.billing.books import newest_book, refuse_book
 from tunery.billing.currency import is_currency
 
@@ -24,6 +24,10 @@ def changed(**changes: Any) -> PriceBook:
 
 
 RATE = Rate(lane="standard", gpu_hour_micro=1_000_000, role="eval")
+
+
+def tiers(*prices: tuple[int, int]) -> tuple[Tier, ...]:
+    return tuple(Tier(above=above, unit_micro=micro) for above, micro in prices)
 
 
 def rated(**changes: Any) -> PriceBook:
@@ -48,6 +52,16 @@ def rated(**changes: Any) -> PriceBook:
         (rated(device="H200"), "prices_rate_device", "rates.0.device"),
         (rated(gpu_hour_micro=-1), "prices_out_of_range", "rates.0.gpu_hour_micro"),
         (changed(rates=(RATE, replace(RATE, gpu_hour_micro=7))), "prices_rate_twice", "rates.0"),
+        (rated(tiers=tiers((0, 5))), "prices_tier_order", "rates.0.tiers.0.above"),
+        (rated(tiers=tiers((-1, 5))), "prices_tier_order", "rates.0.tiers.0.above"),
+        (rated(tiers=tiers((10**10, 5))), "prices_tier_order", "rates.0.tiers.0.above"),
+        (rated(tiers=tiers((9, 5), (9, 4))), "prices_tier_order", "rates.0.tiers.1.above"),
+        (rated(tiers=tiers((9, 5), (8, 4))), "prices_tier_order", "rates.0.tiers.1.above"),
+        (rated(tiers=tiers((9, 1_000_000))), "prices_tier_rises", "rates.0.tiers.0.unit_micro"),
+        (rated(tiers=tiers((8, 5), (9, 6))), "prices_tier_rises", "rates.0.tiers.1.unit_micro"),
+        (rated(tiers=tiers((8, -1))), "prices_tier_rises", "rates.0.tiers.0.unit_micro"),
+        (rated(tiers=tiers((8, 5)) * 21), "prices_tiers_at_most", "rates.0.tiers"),
+        (changed(token_tiers=tiers((8, 0))), "prices_tier_rises", "token_tiers.0.unit_micro"),
     ],
 )
 def test_money_b3_books_that_make_no_sense_are_refused(
@@ -64,6 +78,7 @@ def test_money_b3_good_books_and_repeats_are_taken() -> None:
     assert refuse_book(changed(), known) is None
     assert refuse_book(changed(rates=(RATE, replace(RATE, role="train"))), known) is None
     assert refuse_book(changed(effective_from="2026-11-01", currency="USD"), known) is None
+    assert refuse_book(rated(tiers=tiers((8, 5), (9, 0))), known) is None
     assert is_currency(BOOK.currency)
 
 

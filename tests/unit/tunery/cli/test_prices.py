@@ -23,6 +23,7 @@ BOOK = {
             "role": "eval",
             "device": None,
             "spot": True,
+            "tiers": [{"above": 1_000, "unit_micro": 800_000}],
         }
     ],
 }
@@ -57,6 +58,7 @@ def test_money_b3_the_bytes_of_the_file_are_sent(
     assert (done.exit_code, request.method, request.content) == (0, "POST", file.read_bytes())
     assert "free 0.00, standard 2.60" in done.output
     assert "standard, eval, spot" in done.output
+    assert "0.90, 0.80 above 1,000" in done.output
     assert "tunery tenant plan TENANT --prices 2026-12" in done.output
 
 

@@ -54,10 +54,18 @@ def test_a_price_book_is_read_and_checked() -> None:
         (
             {
                 "2026-11.json": msgspec.json.encode(
-                    BOOK | {"rates": [{"lane": "premium", "gpu_hour_micro": 1, "tiers": []}]}
+                    BOOK | {"rates": [{"lane": "premium", "gpu_hour_micro": 1, "zone": "eu"}]}
                 )
             },
-            r"names what is not billed: rates\.0\.tiers",
+            r"names what is not billed: rates\.0\.zone",
+        ),
+        (
+            {
+                "2026-11.json": msgspec.json.encode(
+                    BOOK | {"token_tiers": [{"above": 1, "unit_micro": 1, "until": 5}]}
+                )
+            },
+            r"names what is not billed: token_tiers\.0\.until",
         ),
     ],
 )

@@ -30,6 +30,7 @@ BILL = Bill(
     total_micro=11_900_000,
     number="acme-0001",
     contract_micro=-250_000,
+    volume_micro=-125_000,
 )
 NOTE = CreditNote(
     number="acme-C0001",
@@ -85,14 +86,16 @@ def test_money_each_part_of_an_invoice_is_a_row_of_its_category() -> None:
     rows = [charge.columns for charge in invoice_charges()]
     assert [(row["ChargeCategory"], row["ChargeClass"], row["BilledCost"]) for row in rows] == [
         ("Adjustment", None, Decimal(-5)),
+        ("Adjustment", None, Decimal("-0.125")),
         ("Adjustment", None, Decimal("-0.25")),
         ("Adjustment", None, Decimal("-0.004")),
         ("Tax", None, Decimal("1.9")),
         ("Credit", "Correction", Decimal(-5)),
         ("Tax", "Correction", Decimal("-0.95")),
     ]
-    assert [row["ChargeDescription"] for row in rows][:4] == [
+    assert [row["ChargeDescription"] for row in rows][:5] == [
         "goodwill, T-1",
+        "volume tiers",
         "contract terms",
         "rounding to what can be paid",
         "VAT 19 %",
@@ -101,12 +104,12 @@ def test_money_each_part_of_an_invoice_is_a_row_of_its_category() -> None:
 
 def test_rows_of_a_closed_month_are_of_its_invoice_and_notes_of_their_own_number() -> None:
     charges = invoice_charges()
-    assert [charge.month for charge in charges] == ["2026-11"] * 4 + ["2026-12"] * 2
+    assert [charge.month for charge in charges] == ["2026-11"] * 5 + ["2026-12"] * 2
     rows = [charge.columns for charge in charges]
-    assert [row["InvoiceId"] for row in rows] == ["2026-11-EUR"] * 4 + ["acme-C0001"] * 2
+    assert [row["InvoiceId"] for row in rows] == ["2026-11-EUR"] * 5 + ["acme-C0001"] * 2
     assert {f"{row['ChargePeriodStart']:%Y-%m-%d}" for row in rows} == {"2026-11-01"}
     assert {row["x_Topic"] for row in rows} == {"tunery.account.journal.v1"}
-    assert [row["x_JournalOffset"] for row in rows] == [0, 1, 1, 1, 2, 2]
+    assert [row["x_JournalOffset"] for row in rows] == [0, 1, 1, 1, 1, 2, 2]
 
 
 def test_other_events_have_no_rows() -> None:

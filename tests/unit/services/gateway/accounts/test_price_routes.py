@@ -12,7 +12,15 @@ BOOK: dict[str, Any] = {
     "effective_from": "2027-01-01",
     "gpu_hour_micro": {"premium": 3_500_000, "standard": 2_600_000, "free": 0},
     "token_micro_per_million": 0,
-    "rates": [{"lane": "standard", "gpu_hour_micro": 900_000, "role": "eval", "spot": True}],
+    "rates": [
+        {
+            "lane": "standard",
+            "gpu_hour_micro": 900_000,
+            "role": "eval",
+            "spot": True,
+            "tiers": [{"above": 100, "unit_micro": 800_000}],
+        }
+    ],
 }
 
 
@@ -27,6 +35,7 @@ async def test_money_b3_a_book_is_imported_listed_and_binds_a_new_tenant(api: Co
     again = await api.api.post("/v1/prices", json=BOOK)
     assert (again.status_code, again.json()) == (201, shown)
     assert shown["book"]["rates"][0]["gpu_hour_micro"] == 900_000
+    assert shown["book"]["rates"][0]["tiers"] == [{"above": 100, "unit_micro": 800_000}]
     listed = (await api.api.get("/v1/prices")).json()["data"]
     assert [entry["id"] for entry in listed] == ["2026-11", "2027-01"]
     assert listed[0]["is_default"]
@@ -48,6 +57,9 @@ async def test_money_b3_a_book_is_imported_listed_and_binds_a_new_tenant(api: Co
         ({"rates": [{"lane": "fast", "gpu_hour_micro": 1}]}, "rates.0.lane", "gpu_hour_micro"),
         ({"rates": [{"lane": "free", "gpu_hour": 1}]}, "rates.0.gpu_hour_micro", "is required"),
         ({"token_micro_per_million": 10**13}, "token_micro_per_million", "between 0 and"),
+        ({"token_tiers": [{"above": 1, "unit_micro": 0}]}, "token_tiers.0.unit_micro", "fall"),
+        ({"token_tiers": [{"above": 0, "unit_micro": 0}]}, "token_tiers.0.above", "must rise"),
+        ({"token_tiers": [{"above": 1}]}, "token_tiers.0.unit_micro", "is required"),
     ],
 )
 async def test_money_b3_a_wrong_book_is_refused_with_the_field_and_the_fix(

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from schemas.account import (
     InvoiceClosed,
@@ -14,7 +15,7 @@ from schemas.account import (
     PricesImported,
     TenantCreated,
 )
-from schemas.billing import Statement
+from schemas.billing import Rate, Statement, Tier
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.sealed import Sealed
 from schemas.topics import PARTITIONS
@@ -33,7 +34,9 @@ from tunery.plan.price import PRICES_DIR, load_price_books
 from tunery.runtime.settings import read_files
 
 MONTHS = [period(name) for name in ("2026-09", "2026-10", "2026-11")]
-BOOK = load_price_books(read_files(PRICES_DIR, ".json"))["2026-11"]
+OURS = load_price_books(read_files(PRICES_DIR, ".json"))["2026-11"]
+TIERS = (Tier(above=1, unit_micro=2_000_000), Tier(above=4, unit_micro=1_234_567))
+BOOK = replace(OURS, rates=(Rate(lane="standard", gpu_hour_micro=2_400_000, tiers=TIERS),))
 TENANT = TenantCreated(
     name=Sealed(key_id="k", nonce=b"n", ciphertext=b"c"),
     terms=PlanTerms(

@@ -1,8 +1,10 @@
 """Queues out of the read models, kept for a moment."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from schemas.job import Phase
@@ -163,7 +165,7 @@ async def test_no_expected_start_is_in_the_past_however_the_clock_jumps() -> Non
     await queues.outlook_of(job("j"))
     for jump in (0, 1_500, 24 * HOUR, -24 * HOUR):
         clock.at = NOW + jump
-        for passed in (0, KEPT_MS + 1):  # out of the rows that are kept, and out of new ones
+        for passed in (0, 2 * KEPT_MS + 1):  # out of the rows that are kept, and out of new ones
             clock.ran += passed
             outlook = await queues.outlook_of(job("j"))
             assert outlook is not None
@@ -179,7 +181,7 @@ async def test_rows_are_kept_for_a_moment_by_the_clock_that_does_not_jump() -> N
     views.tables["nodes"] = [node()]
     clock.at -= 24 * HOUR
     assert await queues.start_of_new(new(), "default") is None
-    clock.ran += KEPT_MS + 1
+    clock.ran += 2 * KEPT_MS + 1
     assert await queues.start_of_new(new(), "default") == clock.at
     assert await queues.start_of_new(new(slots=2), "default") is None
 
@@ -192,7 +194,67 @@ async def test_a_job_that_is_newer_than_the_rows_is_last_until_they_are_read_aga
     views.tables["jobs"] = [new_job]
     last = Outlook(lane="standard", position=2, ahead=1, earliest=NOW, latest=NOW)
     assert await queues.outlook_of(new_job) == last
-    clock.ran += KEPT_MS + 1
+    clock.ran += 2 * KEPT_MS + 1
     again = await queues.outlook_of(new_job)
     assert again is not None
     assert (again.position, again.ahead) == (1, 0)  # it is much shorter than the other
+
+
+class StuckRows(Rows):
+    """Rows that are read only when `open` is set, or not at all."""
+
+    def __init__(self, **tables: Sequence[TableRow]) -> None:
+        super().__init__(**tables)
+        self.open = asyncio.Event()
+        self.open.set()
+        self.away = False
+        self.pages = 0
+
+    async def page(self, table: Table[R], where: Where, **asked: Any) -> Sequence[R]:
+        self.pages += 1
+        await self.open.wait()
+        if self.away:
+            raise ConnectionError("the database is away")
+        return await super().page(table, where, **asked)
+
+
+async def test_a_queue_is_shown_while_it_is_read_again_and_one_reading_is_enough() -> None:
+    views, clock = StuckRows(nodes=[node()]), Still()
+    queues = Queues(views, clock)
+    rows, _ = await queues.read("default")
+    read = views.pages
+    views.open.clear()
+    clock.ran += KEPT_MS + 1
+    for _ in range(3):
+        assert (await queues.read("default"))[0] is rows
+        await asyncio.sleep(0)
+    assert views.pages == read + 1
+    views.open.set()
+    clock.ran += KEPT_MS
+    newer, _ = await queues.read("default")
+    assert newer is not rows
+    assert views.pages == 2 * read
+
+
+async def test_a_request_that_is_given_up_does_not_end_the_reading_of_others() -> None:
+    views = StuckRows(nodes=[node()])
+    views.open.clear()
+    queues = Queues(views, Still())
+    first, second = (asyncio.create_task(queues.read("default")) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    views.open.set()
+    rows, _ = await second
+    assert len(rows.nodes) == 1
+
+
+async def test_a_reading_that_fails_is_tried_again_by_the_next_request() -> None:
+    views, clock = StuckRows(nodes=[node()]), Still()
+    queues = Queues(views, clock)
+    views.away = True
+    with pytest.raises(ConnectionError):
+        await queues.read("default")
+    views.away = False
+    rows, _ = await queues.read("default")
+    assert len(rows.nodes) == 1

@@ -23,6 +23,7 @@ from schemas.telemetry import Heartbeat
 from schemas.units import HOUR_MS
 from services.scheduler.domain.liveness import (
     INITIAL,
+    PREPARING_REPEAT_MS,
     REPEAT_MS,
     Sights,
     advance_silence,
@@ -225,3 +226,23 @@ def test_a_lease_that_is_listed_no_more_is_reported_until_it_is_free() -> None:
     assert seen(watched) == [("a", T0 + 1, False)]
     freed = MemberFreed(lease=ref(7), node_id="a")
     assert seen(fold_event(watched, POOL, freed, T0)) == []
+
+
+def preparing(prepared_bytes: int, elapsed_ms: int = 0) -> Heartbeat:
+    listed = replace(beat(l7=0), elapsed_ms=(elapsed_ms,))
+    return replace(listed, prepared_bytes=(prepared_bytes,))
+
+
+def test_sched_b13_preparation_that_goes_on_is_reported_now_and_then() -> None:
+    watched = record_heartbeat(sights(), preparing(5), T0)
+    watched = advance_silence(watched, PREPARING_REPEAT_MS)
+    ((_, command),) = due_observations(
+        record_heartbeat(watched, preparing(9), T0), TTL_MS, IDLE_MS_MAX
+    )
+    assert command.seen[0].leases == (LeaseSeen(lease=7, elapsed_ms=0, prepared_bytes=9),)
+    watched = mark_reported(watched, POOL, command.seen)
+    assert seen(record_heartbeat(watched, preparing(12), T0)) == [], "not at every heartbeat"
+    watched = advance_silence(watched, PREPARING_REPEAT_MS)
+    assert seen(record_heartbeat(watched, preparing(9), T0)) == [], "it stands still"
+    assert seen(record_heartbeat(watched, preparing(12, elapsed_ms=1), T0)) == [], "it has started"
+    assert seen(record_heartbeat(watched, preparing(12), T0)) == [("a", T0, False)]

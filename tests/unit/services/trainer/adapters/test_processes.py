@@ -58,3 +58,16 @@ async def test_sweep_finds_what_an_earlier_agent_left(tmp_path: Path) -> None:
     assert await ProcessGroups("t3").sweep() == 2
     assert await gone(grandchild)
     assert await child.wait() == -signal.SIGKILL
+
+
+async def test_sched_b13_what_a_process_reads_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes(bytes(3_000_000))
+    program = "open('weights', 'rb').read(); print('read', flush=True); import time; time.sleep(60)"
+    child = await ProcessGroups("t9").start([sys.executable, "-c", program], os.environ, tmp_path)
+    async for line in child.lines():
+        assert line == b"read\n"
+        break
+    assert child.read_bytes() >= 3_000_000
+    child.signal(signal.SIGKILL)
+    await child.wait()
+    assert child.read_bytes() == 0

@@ -35,6 +35,7 @@ class FakeProcess:
         self, lines: Sequence[bytes], status: int | None, errors: str, drained: int
     ) -> None:
         self.pid = 7
+        self.bytes_read = 0
         self.signals: list[int] = []
         self.is_idle = asyncio.Event()  # it has printed all that it prints
         self._lines, self._errors, self._drained = lines, errors, drained
@@ -55,6 +56,9 @@ class FakeProcess:
 
     async def wait(self) -> int:
         return await asyncio.shield(self._status)
+
+    def read_bytes(self) -> int:
+        return self.bytes_read
 
     def error_tail(self) -> str:
         return self._errors
@@ -333,3 +337,19 @@ async def test_an_event_that_is_none_ends_the_process(lease: Lease) -> None:
     assert lease.launcher.processes[0].signals == [signal.SIGKILL]
     assert (lease.exit.outcome, lease.exit.cause) == ("failed", "platform")
     assert AttemptStart not in map(type, lease.reports.facts)
+
+
+async def test_sched_b13_what_is_fetched_and_read_before_the_start_counts_as_preparation(
+    lease: Lease,
+) -> None:
+    lease.launcher.lines, lease.launcher.status = (), None
+    assert lease.attempt.prepared_bytes() == 0
+    running = asyncio.create_task(lease.attempt.run())
+    await lease.launcher.is_idle.wait()
+    (lease.folder / "resume").mkdir()
+    (lease.folder / "resume" / "weights").write_bytes(bytes(100))
+    lease.launcher.processes[0].bytes_read = 7
+    assert lease.attempt.prepared_bytes() == 107
+    lease.attempt.set_target("kill")
+    await running
+    assert lease.attempt.prepared_bytes() == 107, "it never shrinks"

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from schemas.envelope import Tick
 from schemas.job import PlacementWanted
-from schemas.node import IdleLease, NodeSeen
+from schemas.node import IdleLease, LeaseSeen, NodeSeen
 from schemas.pool import (
     LeaseKilled,
     NodesObserved,
@@ -136,3 +136,56 @@ def test_sched_b13_the_limit_of_a_job_follows_from_its_base() -> None:
     submitted = Joined(T0)
     wanted = of(tuple(submitted.events), PlacementWanted)
     assert wanted.placement.start_ms_max == start_ms_max(BASE) == 10 * MINUTE
+
+
+def preparing(prepared_bytes: int, incarnation: str = ALIVE) -> ObserveNodes:
+    """Its agent lists the lease, which has not started."""
+    listed = LeaseSeen(lease=1, elapsed_ms=0, prepared_bytes=prepared_bytes)
+    seen = NodeSeen(
+        node_id="a", incarnation=incarnation, last_seen=T0, silent=False, leases=(listed,)
+    )
+    return ObserveNodes(seen=(seen,))
+
+
+def granted() -> Decider:
+    return pool().accept(node(), request())
+
+
+def test_sched_b13_preparing_is_progress_that_extends_the_limit() -> None:
+    """Finding B13: a slow disk was ended in the middle of its read, and again on every node."""
+    decider = granted()
+    for minute in range(2, 30, 2):
+        decider.at = T0 + minute * MINUTE
+        decider.accept(preparing(minute * 10**9), Tick())
+    assert names(decider.when(begun())) == ["LeaseStarted"]
+    assert earliest(decider.state) is None
+
+
+def test_sched_b13_a_preparation_that_stalls_is_ended() -> None:
+    decider = granted()
+    for minute in (4, 8, 12, 16):
+        decider.at = T0 + minute * MINUTE
+        decider.accept(preparing(min(minute, 8) * 10**9), Tick())
+    assert earliest(decider.state) == (T0 + 18 * MINUTE, POOL), "ten minutes after the last byte"
+    decider.at = T0 + 18 * MINUTE
+    end = end_of(decider.when(Tick()))
+    assert (end.outcome, end.cause, end.reason.code) == ("failed", "platform", "start_timeout")
+    assert end.used_gpu_ms == 0
+
+
+def test_sched_b13_a_preparation_without_end_has_a_last_limit() -> None:
+    """An agent that counts for ever holds its slots no longer than four times the limit."""
+    decider, read = granted(), 0
+    while (due := earliest(decider.state)) is not None and due[0] > decider.at:
+        decider.at += MINUTE
+        read += 1
+        decider.accept(preparing(read))
+    assert decider.at == T0 + 40 * MINUTE
+    assert end_of(decider.when(Tick())).reason.code == "start_timeout"
+
+
+def test_sched_b13_only_the_agent_of_the_lease_extends_its_limit() -> None:
+    decider = granted()
+    decider.at += 5 * MINUTE
+    decider.when(preparing(10**9, incarnation="a-0"))
+    assert earliest(decider.state) == (T0 + 10 * MINUTE, POOL)
