@@ -6,7 +6,6 @@ from immutables import Map
 from msgspec.structs import replace
 
 from schemas.account import Lane
-from schemas.envelope import Reason
 from schemas.node import Beneficiary, Seat
 from schemas.pool import LeaseDraining, LeaseGranted, Placement, ReportCheckpoint
 from schemas.reasons import ending
@@ -43,13 +42,13 @@ def wanted(number: int, slots: int = 1, lane: Lane = "premium", **fields: object
     return replace(PLACEMENT, job_id=f"ftjob-{number}", slots=slots, lane=lane, **usual | fields)
 
 
-def queued(nodes: Iterable[Node], *placements: Placement, reason: Reason | None = None) -> Pool:
+def queued(nodes: Iterable[Node], *placements: Placement) -> Pool:
     """A pool in which these placements wait, in order of arrival."""
     return Pool(
         nodes=Map({each.description.node_id: each for each in nodes}),
         waiting=Map(
             {
-                placement.job_id: Waiting(placement=placement, arrival=arrival, reason=reason)
+                placement.job_id: Waiting(placement=placement, arrival=arrival)
                 for arrival, placement in enumerate(placements, 1)
             }
         ),
