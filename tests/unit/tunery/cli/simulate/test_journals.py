@@ -1,13 +1,14 @@
 """A journal of the pool is a trace, and its decisions are made again."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from services.scheduler.app import POOLS
-from services.scheduler.domain.pool import placement
+from services.scheduler.domain.pool import planned_pool
 from simulator.control_plane.samples import POOL
 from tests.histories.recorder import Recorder
 from tests.simulation.scheduling.pool_world import HOUR, Ask, PoolWorld
@@ -71,7 +72,7 @@ def test_the_decisions_of_a_journal_are_made_again(
     assert (same.exit_code, report["different_records"]) == (0, 0)
     assert report["kinds"]["LeaseDraining"] >= 1
     assert report["kinds"]["LeaseGranted"] >= 8
-    monkeypatch.setattr(placement, "EXPLAINED_MAX", 0)
+    monkeypatch.setattr(planned_pool, "POLICY", replace(planned_pool.POLICY, preempting=0))
     other = CliRunner().invoke(main, asked)
     report = json.loads(other.stdout)
     assert (other.exit_code, report["different_records"] > 0) == (1, True)
