@@ -25,8 +25,9 @@ OUTAGES := tests/e2e/test_outages.py
 FOCUS := tests/integration/services/exporter/test_focus.py
 PYTEST := $(BIN)/python -m pytest -q
 BESIDE := -n 2 --dist loadfile --no-loadscope-reorder
-# Quick tests share no servers, so a worker that has none left takes some of the other.
-SHARED := -n 2 --dist worksteal
+# Quick tests share no servers, so a worker that has none left takes some of another. Some wait for
+# a process or a clock, all together for 50 s: three workers keep two cores busy.
+SHARED := -n 3 --dist worksteal
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

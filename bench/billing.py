@@ -35,7 +35,7 @@ from schemas.topics import PARTITIONS
 from schemas.units import HOUR_MS
 from services.billing.adapters.ledger import PostgresBooks, read_invoices
 from services.billing.adapters.prices import read_imports
-from services.billing.app import LEDGER, TENANTS
+from services.billing.app import LEDGER, STORAGE, TENANTS
 from services.billing.project import project_ledger, project_tenants
 from services.exporter.adapters.files import FORMATS
 from services.exporter.domain.accounts import AccountFacts
@@ -75,7 +75,7 @@ async def measure(rows: int) -> dict[str, Any]:
 
 
 async def _measure(store: PostgresStore, rows: int) -> dict[str, Any]:
-    for projection in (TENANTS, LEDGER):
+    for projection in (TENANTS, LEDGER, STORAGE):
         await store.ensure(projection.described())
     await _add_tenant(store)
     random, ends = Random(13), list[int]()  # noqa: S311  # the same year each time

@@ -486,12 +486,14 @@ class PeriodEnded(Message):
     soft_gpu_ms: the tenant's soft limit at its end.
     before: how the month before was closed, None: this is the tenant's first.
     terms: what its invoices say.
+    price_version: the tenant's price book at its end, by which storage is billed; empty: it is not.
     """
 
     period: str
     soft_gpu_ms: GpuMs
     before: Statement | None
     terms: BillingTerms | None = None
+    price_version: str = ""
 
 
 class InvoiceClosed(Message):

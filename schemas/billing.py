@@ -149,12 +149,28 @@ class PrepaidUse(Part):
     left_micro: Micro
 
 
+class StorageCharge(Part):
+    """What a tenant kept in storage in a month: its files and models.
+
+    price_version: the tenant's price book at the month's end.
+    byte_hours: bytes times the hours that they were kept.
+    micro_per_gb_month: price of 10⁹ bytes that are kept all month.
+    amount_micro: what they cost, rounded once.
+    """
+
+    price_version: str
+    byte_hours: int
+    micro_per_gb_month: Micro
+    amount_micro: Micro
+
+
 class Bill(Part):
     """The invoice of a closed month in one currency.
 
     currency: of all amounts.
     gpu_ms: billed use less credits.
-    amount_micro: sum of lines, adjustments, and what volume tiers and contract terms add, exact.
+    amount_micro: sum of lines, adjustments, storage, and what volume tiers and contract terms add,
+      exact.
     net_micro: the same in whole minor units of the currency; the difference is shown as rounding.
     taxes: on the net amount.
     total_micro: what is to be paid: net amount and taxes.
@@ -166,6 +182,7 @@ class Bill(Part):
     carried_micro: a total below zero that became a prepaid credit, as a positive amount.
     contract_micro: what of `amount_micro` contract terms add.
     volume_micro: what of `amount_micro` volume tiers take off, below zero.
+    storage: what of `amount_micro` storage costs, None: nothing.
     """
 
     currency: str
@@ -182,6 +199,7 @@ class Bill(Part):
     carried_micro: Micro = 0
     contract_micro: Micro = 0
     volume_micro: Micro = 0
+    storage: StorageCharge | None = None
 
 
 class CreditNote(Part):
@@ -287,6 +305,7 @@ class PriceBook(Part):
     rates: exceptions, by what is done and where. The one that counts is found in
       `tunery.plan.price`.
     token_tiers: lower prices of the tokens that a lane has in a month above a quantity.
+    storage_micro_per_gb_month: 10⁹ bytes of files and models that are kept all month.
     """
 
     version: str
@@ -296,3 +315,4 @@ class PriceBook(Part):
     effective_from: str = ""
     rates: tuple[Rate, ...] = ()
     token_tiers: tuple[Tier, ...] = ()
+    storage_micro_per_gb_month: Micro = 0

@@ -1,5 +1,7 @@
 """Nodes of a pool, in the stream `pool`: how they join, leave, are seen, and are cordoned."""
 
+from typing import TypeAlias
+
 from schemas.envelope import Message, Part, Reason
 from schemas.units import Ms
 
@@ -185,6 +187,15 @@ class ObservationsDeferred(Message):
     seen: tuple[NodeSeen, ...]
 
 
+class PlanningDeferred(Message):
+    """Whether one record could not hold all that can start: the next tick goes on with it.
+
+    pending: there is more to plan.
+    """
+
+    pending: bool
+
+
 class NodeForgotten(Message):
     """The node is no longer known. Its agent, if it lives after all, registers again.
 
@@ -192,3 +203,16 @@ class NodeForgotten(Message):
     """
 
     node_id: str
+
+
+NodeOrder: TypeAlias = CordonNode | UncordonNode | DrainNode | ForgetNode
+NodeEvent: TypeAlias = (
+    NodeJoined
+    | NodeLeaving
+    | NodeCordoned
+    | NodeUncordoned
+    | NodeForgotten
+    | BackOffEnded
+    | ObservationsDeferred
+    | PlanningDeferred
+)

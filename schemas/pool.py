@@ -7,23 +7,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from schemas.account import Lane
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
-from schemas.node import (
-    BackOffEnded,
-    Beneficiary,
-    CordonNode,
-    DrainNode,
-    ForgetNode,
-    JoinNode,
-    LeaveNode,
-    NodeCordoned,
-    NodeForgotten,
-    NodeJoined,
-    NodeLeaving,
-    NodeSeen,
-    NodeUncordoned,
-    ObservationsDeferred,
-    UncordonNode,
-)
+from schemas.node import Beneficiary, JoinNode, LeaveNode, NodeEvent, NodeOrder, NodeSeen
 from schemas.sealed import Sealed
 from schemas.training import (
     AttemptOutcome,
@@ -555,10 +539,7 @@ Command: TypeAlias = (
     | JoinNode
     | LeaveNode
     | RetireNode
-    | CordonNode
-    | UncordonNode
-    | DrainNode
-    | ForgetNode
+    | NodeOrder
     | ObserveNodes
     | DescribeWork
     | ForgetWork
@@ -571,16 +552,10 @@ Command: TypeAlias = (
     | Tick
 )
 Event: TypeAlias = (
-    NodeRegistered
-    | NodeJoined
-    | NodeLeaving
+    NodeEvent
+    | NodeRegistered
     | NodeRetired
-    | NodeCordoned
-    | NodeUncordoned
-    | NodeForgotten
-    | BackOffEnded
     | NodesObserved
-    | ObservationsDeferred
     | NodeLost
     | WorkKept
     | WorkForgotten

@@ -69,7 +69,7 @@ ACCOUNT: Final = Stream(
     account.Event,
 )
 DATASET: Final = Stream(
-    "dataset", "tenant", "ingest", ("ingest", "gateway"), dataset.Command, dataset.Event
+    "dataset", "tenant", "ingest", ("ingest", "billing", "gateway"), dataset.Command, dataset.Event
 )
 JOB: Final = Stream(
     "job", "tenant", "scheduler", ("scheduler", "gateway", "eval"), job.Command, job.Event
@@ -86,7 +86,7 @@ MODEL: Final = Stream(
     "model",
     "tenant",
     "registry",
-    ("registry", "gateway", "ingest"),
+    ("registry", "billing", "gateway", "ingest"),
     model.Command,
     model.Event,
 )

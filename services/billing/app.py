@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from schemas.topics import ACCOUNT, POOL
+from schemas.topics import ACCOUNT, DATASET, MODEL, POOL
 from services.billing.adapters.ledger import PostgresBooks
 from services.billing.adapters.prices import PriceImport, read_imports
 from services.billing.domain.decide import decide
@@ -10,7 +10,14 @@ from services.billing.domain.evolve import evolve
 from services.billing.domain.state import INITIAL, Accounts
 from services.billing.domain.statements import earliest
 from services.billing.effect import close
-from services.billing.project import LEDGER_DDL, TENANTS_DDL, project_ledger, project_tenants
+from services.billing.project import (
+    LEDGER_DDL,
+    STORAGE_DDL,
+    TENANTS_DDL,
+    project_ledger,
+    project_storage,
+    project_tenants,
+)
 from services.billing.react import react_account
 from services.billing.settings import BillingSettings
 from tunery.runtime.hosts.abstract import Host
@@ -32,7 +39,7 @@ def _deadline(state: Accounts) -> Deadline | None:
 
 ACCOUNTS = Aggregate(
     stream=ACCOUNT,
-    fold_version=12,  # 12: volume tiers of price books
+    fold_version=13,  # 13: price books at months' ends
     initial=INITIAL,
     state_type=Accounts,
     decide=decide,
@@ -47,6 +54,14 @@ LEDGER = Projection(
     ddl=LEDGER_DDL,
     tables=("ledger",),
     rebuilds=False,  # money: a journal that is not the one it came from needs an operator
+)
+STORAGE = Projection(
+    name="storage",
+    version=1,
+    streams=(DATASET, MODEL),
+    project=project_storage,
+    ddl=STORAGE_DDL,
+    tables=("storage",),
 )
 TENANTS = Projection(
     name="tenants",
@@ -69,6 +84,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         Digests(runtime, (owner,)),
         Reactor(runtime, ACCOUNT, react_account),
         Projector(runtime, LEDGER),
+        Projector(runtime, STORAGE),
         tenants,
         PriceImport(runtime, tenants, read_imports(settings.prices_dir)),
         EffectHost(runtime, (close(runtime.log, books),)),

@@ -1,13 +1,14 @@
 """Closes a month: bills what the ledger has, once it has read everything of the month.
 
 The ledger must have passed the end that the pool's journal had after the month's end; what is
-written later is late, and on the next bill.
+written later is late, and on the next bill. What tenants keep must be known up to such an end, too;
+it is never late, because its time is that of the journal.
 """
 
 from typing import Final
 
 from schemas.account import CloseInvoice, PeriodEnded
-from schemas.topics import PARTITIONS, POOL
+from schemas.topics import DATASET, MODEL, PARTITIONS, POOL
 from services.billing.ports import Books
 from services.billing.project import CLOSE
 from tunery.billing.periods import BillShare, Cut, cut_of, later_cut, period
@@ -31,6 +32,7 @@ def close(log: Log, books: Books) -> Effect[PeriodEnded]:
         behind = [at for at in range(PARTITIONS) if reached.offsets[at] < ends[at]]
         if behind:
             raise Behind(f"partitions {behind} of {journal} are not in the ledger up to {ends}")
+        await _expect_storage(log, books)
         before = cut_of(ended.before) if ended.before else Cut(offsets=(0,) * PARTITIONS)
         now = Cut(offsets=tuple(ends), incarnations=reached.incarnations)
         share = BillShare(month=period(ended.period), late=before, cut=later_cut(before, now))
@@ -41,3 +43,13 @@ def close(log: Log, books: Books) -> Effect[PeriodEnded]:
         return None
 
     return Effect(kind=CLOSE, body=PeriodEnded, run=run, exhausted=exhausted, tries_max=TRIES_MAX)
+
+
+async def _expect_storage(log: Log, books: Books) -> None:
+    """Raises Behind where something that is kept or was deleted is not known yet."""
+    stored = await books.stored()
+    for stream in (DATASET, MODEL):
+        for partition in range(PARTITIONS):
+            _, end = await log.bounds(stream.journal.name, partition)
+            if stored[stream.name, partition] < end:
+                raise Behind(f"partition {partition} of {stream.journal.name} is not read to {end}")

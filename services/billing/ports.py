@@ -1,5 +1,6 @@
 """Port to the ledger, from which a month's bill is made."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from schemas.account import (
@@ -16,6 +17,9 @@ class Books(Protocol):
 
     async def reached(self) -> Cut:
         """Up to where the ledger has the pool's journal."""
+
+    async def stored(self) -> Mapping[tuple[str, int], int]:
+        """Up to which offset it is known what tenants keep, by stream and partition."""
 
     async def statement(self, tenant: str, ended: PeriodEnded, share: BillShare) -> Statement:
         """The bills of the month that `share` is of. Raises PriceMissing."""

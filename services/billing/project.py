@@ -1,4 +1,4 @@
-"""The usage ledger, the tenants' plans, their closed months and adjustments, as rows.
+"""The usage ledger, what tenants keep, their plans, closed months and adjustments, as rows.
 
 Billing copies what `pool` decided, integer by integer, and joins nothing. A ledger row's key is
 the offset of its event in the log, so a row cannot be there twice, and row and position are saved
@@ -23,6 +23,7 @@ from schemas.account import (
 from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.training import LeaseHardware
+from tunery.billing.storage import FOREVER, storage_fact
 from tunery.plan.price import billed_lease
 from tunery.runtime.verbs import Change, Done, Todo, Upsert
 
@@ -102,6 +103,17 @@ CREATE TABLE IF NOT EXISTS credit_notes (
     PRIMARY KEY (tenant, number)
 );
 """
+STORAGE_DDL: Final = """
+CREATE TABLE IF NOT EXISTS storage (
+    tenant text NOT NULL,
+    object_id text NOT NULL,
+    bytes bigint,
+    since bigint,
+    until bigint,
+    PRIMARY KEY (tenant, object_id)
+);
+CREATE INDEX IF NOT EXISTS storage_tenant_until ON storage (tenant, until);
+"""
 CLOSE: Final = "close"
 
 
@@ -158,6 +170,18 @@ def _row(
             **values,
         },
     )
+
+
+def project_storage(header: Header, event: Any) -> tuple[Change, ...]:
+    """A row for each file and model that a tenant keeps or has kept."""
+    fact = storage_fact(event)
+    if fact is None:
+        return ()
+    if fact.bytes is None:
+        values = {"until": header.at}
+    else:
+        values = {"bytes": fact.bytes, "since": header.at, "until": FOREVER}
+    return (Upsert("storage", {"tenant": header.key, "object_id": fact.object_id}, values),)
 
 
 def project_tenants(header: Header, event: Any) -> tuple[Change, ...]:

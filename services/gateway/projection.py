@@ -7,7 +7,7 @@ from schemas.envelope import Header
 from services.gateway.accounts import tables as accounts
 from services.gateway.accounts.projection import project_account
 from services.gateway.billing import tables as billing
-from services.gateway.billing.projection import project_bills
+from services.gateway.billing.projection import project_bills, project_storage
 from services.gateway.files import tables as files
 from services.gateway.files.projection import project_dataset
 from services.gateway.jobs import tables as jobs
@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 21  # 21: placements and seats; 20: prepaid credits that were revoked
+VERSION: Final = 22  # 22: what tenants keep; 21: placements and seats
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -38,6 +38,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
         billing.CREDIT_NOTES,
         billing.BILLING_TERMS,
         billing.PREPAID,
+        billing.STORED,
     ),
     *(models.PERMISSIONS, models.MODELS, models.BASES),
 )
@@ -50,15 +51,19 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
         case "account":
             return (*project_account(header, event), *project_bills(header, event))
         case "dataset" if isinstance(event, FileRegistered):
-            return (*project_dataset(header, event), *project_result_file(header, event))
+            return (
+                *project_dataset(header, event),
+                *project_result_file(header, event),
+                *project_storage(header, event),
+            )
         case "dataset":
-            return project_dataset(header, event)
+            return (*project_dataset(header, event), *project_storage(header, event))
         case "job":
             return project_job(header, event)
         case "pool":
             return project_pool(header, event)
         case "model":
-            return project_model(header, event)
+            return (*project_model(header, event), *project_storage(header, event))
         case other:
             raise ValueError(f"no projection of the stream {other!r}")
 

@@ -23,7 +23,7 @@ from tunery.runtime.journal import acceptance, decision, reader, snapshots
 @dataclass(frozen=True)
 class Mutant:
     """`owner.attribute` is replaced by `broken`. `invariant`: what a run with it violates; `seed`:
-    the first seed that shows it. `faults`: instead of those that the seed draws.
+    one that shows it in a short run. `faults`: instead of those that the seed draws.
     """
 
     name: str
@@ -90,11 +90,13 @@ _SEATS = run, "SEATS_AGGREGATE"
 MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("epoch check off", *_RULE, broken.epoch_off, "agreement"),
     Mutant("opened check off", *_RULE, broken.opened_off, "agreement", 18, faults=_LOST_CLAIMS),
-    Mutant("cause check off", *_RULE, broken.cause_off, "false stop"),
+    Mutant("cause check off", *_RULE, broken.cause_off, "false stop", 43),
     Mutant("cause check and hash chain off", *_RULE, broken.cause_and_chain_off, "agreement"),
     Mutant("hash chain off", *_RULE, broken.chain_off, "agreement", 153, faults=_LOST_CLAIMS),
-    Mutant("hash chain tested first", *_RULE, broken.chain_first, "false stop"),
-    Mutant("hash chain tested before the cause", *_RULE, broken.chain_before_cause, "false stop"),
+    Mutant("hash chain tested first", *_RULE, broken.chain_first, "false stop", 4),
+    Mutant(
+        "hash chain tested before the cause", *_RULE, broken.chain_before_cause, "false stop", 5
+    ),
     Mutant(
         "broken chain voided", *_RULE, broken.chain_voided, "agreement", 22, faults=_once(TAIL_LOST)
     ),
@@ -104,6 +106,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "_claimed",
         broken.base_ignored,
         "progress",
+        2,
         faults=_once(RECREATED),
     ),
     Mutant("no read-back", _OWNER, "_settle", broken.no_read_back, "read-back"),
@@ -170,6 +173,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "_open",
         broken.position_alone,
         "false stop",
+        8,
     ),
     Mutant(
         "position saved before the rows",

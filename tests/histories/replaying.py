@@ -16,9 +16,10 @@ from services.registry.app import MODELS
 from services.scheduler.app import JOBS, POOLS
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.journal.codec import canonical, codec_of, decode_record, state_hash
+from tunery.runtime.journal.fold import Fold
 from tunery.runtime.journal.reader import START, Accepted, read_record
 from tunery.runtime.tools.archive import ArchiveReader
-from tunery.runtime.tools.verify import replay
+from tunery.runtime.tools.verify import fold_record
 from tunery.runtime.verbs import Aggregate
 
 FOLDER: Final = Path(__file__).parent / "recorded"
@@ -43,8 +44,10 @@ class History:
 
     def states(self) -> Iterator[Any]:
         """The state after each record, claims and void ones included."""
-        for count in range(1, len(self.records) + 1):
-            yield replay(self.aggregate, self.partition, self.records[:count]).fold.state
+        fold: Fold[Any] = Fold(self.aggregate.initial)
+        for record in self.records:
+            fold, _ = fold_record(self.aggregate, fold, record)
+            yield fold.state
 
     def accepted(self) -> Iterator[Accepted]:
         """What every reader gets."""

@@ -125,19 +125,17 @@ def test_every_story_is_recorded() -> None:
     assert STORIES.keys() <= RECORDED.keys(), "python -m tests.histories.record"
 
 
-@pytest.mark.parametrize("seed", ["0", "1"])
-def test_another_hash_seed_gives_the_same_states(seed: str) -> None:
+def test_another_hash_seed_gives_the_same_states() -> None:
+    """This process has a hash seed of its own, which is another one in each run."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.histories.replaying"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": seed},
+        env={**os.environ, "PYTHONHASHSEED": "0"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert json.loads(done.stdout) == {
-        name: outcome(history).state_hash for name, history in RECORDED.items()
-    }
+    assert json.loads(done.stdout) == {name: today(name).state_hash for name in RECORDED}
 
 
 # --- erased data still folds ----------------------------------------------------------------------

@@ -64,6 +64,8 @@ def _is_prose(field: ast.AnnAssign) -> bool:
 def check_parameters(tree: Tree) -> Iterator[Violation]:
     """A reason that is made without a parameter that its words name, or a code without words."""
     for file in tree.files(SOURCES):
+        if not any(name in file.text for name in CATALOGUES):  # parsing all would take a second
+            continue
         makers = {"_parameter_reason"} | _imported(file)
         for node in file.nodes:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -98,8 +100,8 @@ def _missing(file: SourceFile, call: ast.Call, catalogue: Mapping[Any, str]) -> 
 
 def unused_codes(tree: Tree) -> list[str]:
     """Codes with words that no source uses."""
-    used: set[object] = set()
+    unused = {str(code) for name in ALL_USED for code in CATALOGUES[name]}
     for file in tree.files(SOURCES):
-        if file.name not in WHERE_NOT:
-            used |= {node.value for node in file.nodes if isinstance(node, ast.Constant)}
-    return sorted(code for name in ALL_USED for code in CATALOGUES[name] if code not in used)
+        if file.name not in WHERE_NOT and any(code in file.text for code in unused):
+            unused -= {node.value for node in file.nodes if isinstance(node, ast.Constant)}
+    return sorted(unused)

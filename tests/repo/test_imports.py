@@ -1,6 +1,7 @@
 """Import contracts hold, and each is shown to fail on a planted import."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,19 +15,8 @@ LINT: Final = str(Path(sys.executable).with_name("lint-imports"))
 LINT_S_MAX: Final = 60
 
 
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sources in which violations are planted."""
-    copy = tmp_path_factory.mktemp("tree")
-    for folder in ("schemas", "services", "tunery", "simulator"):
-        shutil.copytree(
-            ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__", "*.part")
-        )
-    shutil.copy(ROOT / "pyproject.toml", copy)
-    return copy
-
-
-def broken_contracts(tree: Path) -> list[str]:
+def broken_contracts(tree: Path) -> dict[str, str]:
+    """The contracts that a tree breaks, each with the imports that break it."""
     done = subprocess.run(
         [LINT, "--no-logo", "--no-cache"],
         cwd=tree,
@@ -37,13 +27,16 @@ def broken_contracts(tree: Path) -> list[str]:
         check=False,
     )
     assert "Contracts:" in done.stdout, done.stdout + done.stderr
-    return [
-        line.removesuffix(" BROKEN") for line in done.stdout.splitlines() if line.endswith("BROKEN")
-    ]
+    lines = done.stdout.splitlines()
+    names = [line.removesuffix(" BROKEN") for line in lines if line.endswith(" BROKEN")]
+    _, _, details = done.stdout.partition("Broken contracts")
+    chapters = re.split(r"^(.+)\n-+$", details, flags=re.MULTILINE)[1:]
+    imports = dict(zip(chapters[::2], chapters[1::2], strict=True))
+    return {name: imports[name] for name in names}
 
 
-def test_the_repository_keeps_its_contracts(tree: Path) -> None:
-    assert broken_contracts(tree) == []
+def test_the_repository_keeps_its_contracts() -> None:
+    assert broken_contracts(ROOT) == {}
 
 
 PLANTED: Final = {
@@ -72,18 +65,27 @@ PLANTED: Final = {
 }
 
 
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What breaks each contract in a copy of the sources with all the planted imports."""
+    tree = tmp_path_factory.mktemp("tree")
+    for folder in ("schemas", "services", "tunery", "simulator"):
+        shutil.copytree(
+            ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__", "*.part")
+        )
+    shutil.copy(ROOT / "pyproject.toml", tree)
+    for name, line in PLANTED.values():
+        with (tree / name).open("a", encoding="utf-8") as module:
+            module.write(f"\n{line}\n")
+    return broken_contracts(tree)
+
+
 @pytest.mark.parametrize("contract", PLANTED)
-def test_a_planted_import_breaks_its_contract(tree: Path, contract: str) -> None:
+def test_a_planted_import_breaks_its_contract(broken: dict[str, str], contract: str) -> None:
     name, line = PLANTED[contract]
-    path = tree / name
-    before = path.read_text(encoding="utf-8") if path.exists() else None
-    path.write_text(f"{before or ''}\n{line}\n", encoding="utf-8")
-    try:
-        assert contract in broken_contracts(tree)
-    finally:
-        path.unlink()
-        if before is not None:
-            path.write_text(before, encoding="utf-8")
+    importer = name.removesuffix(".py").replace("/", ".")
+    imported = line.removeprefix("import ")
+    assert f" {importer} -> {imported} " in broken[contract]
 
 
 def test_every_contract_has_its_proof() -> None:

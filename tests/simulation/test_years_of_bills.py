@@ -29,7 +29,7 @@ from schemas.billing import (
 from schemas.envelope import Tick
 from schemas.pool import Role
 from schemas.prepaid import GrantPrepaid, PrepaidExpired, PrepaidGranted
-from schemas.units import HOUR_MS, PPM, divide_half_even, month_of
+from schemas.units import DAY_MS, HOUR_MS, PPM, Ms, divide_half_even, month_of
 from services.billing.app import ACCOUNTS
 from tests.searches import YEARS
 from tests.unit.services.billing.domain.test_decide import create_tenant
@@ -45,12 +45,17 @@ from tunery.billing.invoice import (
 )
 from tunery.billing.lines import LedgerRow, Line, select_usage
 from tunery.billing.periods import CLOSE_AFTER_MS, BillShare, Cut, Period, cut_of, period, share_of
+from tunery.billing.storage import FOREVER, StorageUse, StoredObject, kept_byte_hours
 from tunery.billing.volume import MonthLine
 from tunery.plan.price import usage_micro
 
 Use: TypeAlias = tuple[Role, str, bool]  # work, accelerator, spot
 ROLES: tuple[Role, ...] = ("train", "eval")
-MONTHS = tuple(period(f"2026-{number:02}") for number in range(1, 13))
+MONTHS = tuple(  # with a year's end
+    period(f"{year}-{number:02}")
+    for year, numbers in ((2026, range(7, 13)), (2027, range(1, 7)))
+    for number in numbers
+)
 # The second book has rates by work and hardware; of each use the one that says most counts.
 RATES: dict[Use, int] = {
     ("train", "h1", False): 7_654_321,
@@ -82,8 +87,9 @@ PRICES = {
         rates=EXCEPTIONS,
         token_micro_per_million=1_234_567,
         token_tiers=TOKEN_TIERS,
+        storage_micro_per_gb_month=20_001,
     ),
-    "usd": replace(DOLLARS, token_micro_per_million=7),
+    "usd": replace(DOLLARS, token_micro_per_million=7, storage_micro_per_gb_month=29_999),
 }
 VERSIONS = ("2026-11", "2026-12", "usd")
 PARTITIONS = 2
@@ -98,6 +104,8 @@ class Year:
         self.charged: dict[tuple[str, int, Role, str, bool], int] = {}
         self.trained: Counter[tuple[str, int, Role, str, bool]] = Counter()
         self.written_in: dict[tuple[int, int], Period] = {}
+        self.kept: list[StoredObject] = []
+        self.books: dict[str, str] = {}  # of months at their ends
         self.adjustments: dict[str, list[InvoiceAdjustment]] = {}
         self.closed: list[Statement] = []
         self.issued: dict[str, tuple[Invoice, ...]] = {}
@@ -139,6 +147,29 @@ class Year:
         self.written_in[partition, offset] = MONTHS[now]
         for _ in range(self.random.choice((1, 1, 2))):
             self.rows[partition, offset] = written
+
+    def keep(self, month: Period) -> None:
+        """A file or a model of this month; some are deleted, at once or months later."""
+        since = month.first_hour * HOUR_MS + self.random.randrange(27 * DAY_MS)
+        until = since + self.random.randrange(200 * DAY_MS)
+        self.kept.append(
+            StoredObject(
+                bytes=self.random.choice((1, self.random.randrange(10**13))),
+                since=since,
+                until=self.random.choice((FOREVER, until, since + 1)),
+            )
+        )
+
+    def stored(self, month: Period, now: Ms) -> StorageUse:
+        """As it is known `now`: what will be deleted later is still there."""
+        known = (
+            replace(entry, until=entry.until if entry.until <= now else FOREVER)
+            for entry in self.kept
+            if entry.since <= now
+        )
+        return StorageUse(
+            price_version=self.books[month.name], byte_hours=kept_byte_hours(known, month, now)
+        )
 
     def adjust(self, month: Period) -> None:
         entries = self.adjustments.setdefault(month.name, [])
@@ -188,6 +219,7 @@ class Year:
         )
 
     def close(self, month: Period) -> None:
+        self.books[month.name] = self.random.choice((*VERSIONS, ""))
         rates = tuple(
             TaxRate(name=f"tax {rate}", rate_ppm=rate)
             for rate in self.random.sample((0, 70_000, 190_000, 333_333), 2)
@@ -201,6 +233,7 @@ class Year:
             soft_gpu_ms=self.random.randrange(10 * HOUR_MS),
             currency="EUR",
             terms=replace(self.contract(), taxes=rates),
+            storage=self.stored(month, month.end_ms + CLOSE_AFTER_MS),
             adjustments=tuple(self.adjustments.get(month.name, ())),
         )
         share = BillShare(month=month, late=late, cut=cut)
@@ -230,6 +263,7 @@ class Year:
             currency="EUR",
             adjustments=tuple(self.adjustments.get(month.name, ())),
             statement=statement,
+            storage=StorageUse() if statement is None else self.stored(month, FOREVER),
         )
         usage = select_usage(self.rows.values(), share_of(month, self.closed))
         return make_invoices(billed, usage, PRICES)
@@ -242,6 +276,8 @@ def random_year(seed: int) -> Year:
             year.write(now)
         if year.random.random() < 0.5:
             year.adjust(month)
+        if year.random.random() < 0.3:
+            year.keep(month)
         if year.random.random() < 0.5:
             year.prepay(month)
         if now and year.random.random() < 0.8:
@@ -262,6 +298,7 @@ def test_money_conserved_in_random_years(first: int) -> None:
             expect_sums(invoice)
             expect_terms(invoice, year)
         late_tiers += expect_volume(invoices, year)
+        expect_storage(invoices, year)
         expect_prepaid(year)
         lines = [line for invoice in invoices for line in invoice.lines]
         assert sum(line.gpu_ms for line in lines) == sum(row.gpu_ms for row in year.rows.values())
@@ -322,6 +359,27 @@ def expect_volume(invoices: Iterable[Invoice], year: Year) -> bool:
     return max(bills.values(), default=0) > 1
 
 
+def expect_storage(invoices: Iterable[Invoice], year: Year) -> None:
+    """Each closed month has what was kept in it, at its book's price, to the millionth."""
+    billed: dict[str, list[int]] = {}
+    for invoice in invoices:
+        if invoice.storage is not None:
+            billed.setdefault(invoice.period, []).append(invoice.storage.amount_micro)
+            assert PRICES[year.books[invoice.period]].currency == invoice.currency
+    for statement in year.closed:
+        month = period(statement.period)
+        first, end = month.first_hour * HOUR_MS, month.end_ms
+        byte_ms = sum(
+            entry.bytes * len(range(max(first, entry.since), min(end, entry.until)))
+            for entry in year.kept
+        )
+        book = PRICES.get(year.books[statement.period])
+        price = 0 if book is None else book.storage_micro_per_gb_month
+        exact = Fraction(byte_ms * price, (end - first) * 10**9)
+        (amount,) = billed.get(statement.period, [0])
+        assert abs(amount - exact) <= 1
+
+
 def falling(quantity: int, per: int, listed: int, tiers: tuple[Tier, ...]) -> int:
     """What is off a quantity, unit by unit: each part at the price of its own tier."""
     parts = [0, *(tier.above * per for tier in tiers), max(quantity, tiers[-1].above * per)]
@@ -336,6 +394,7 @@ def expect_sums(invoice: Invoice) -> None:
     """Lines of all kinds, rounding and taxes are the total, in whole minor units."""
     exact = sum(line.amount_micro for line in invoice.lines)
     exact += sum(line.amount_micro for line in (*invoice.volume, *invoice.contract))
+    exact += stored_micro(invoice)
     exact += sum(entry.amount_micro for entry in invoice.adjustments)
     taxes = sum(tax.amount_micro for tax in invoice.taxes)
     assert exact + invoice.rounding_micro + taxes == invoice.total_micro
@@ -374,6 +433,7 @@ def expect_terms(invoice: Invoice, year: Year) -> None:
         assert of_kind["overage"] == 0
     least = terms.commitment
     own = sum(line.amount_micro for line in monthly if month_of_line(line) == invoice.period)
+    own += stored_micro(invoice)
     own += sum(
         line.amount_micro
         for line in invoice.contract
@@ -381,6 +441,10 @@ def expect_terms(invoice: Invoice, year: Year) -> None:
     )
     missing = 0 if least is None or invoice.currency != "EUR" else least.amount_micro - own
     assert of_kind["commitment"] == max(missing, 0)
+
+
+def stored_micro(invoice: Invoice) -> int:
+    return 0 if invoice.storage is None else invoice.storage.amount_micro
 
 
 def month_of_line(line: Line | MonthLine) -> str:

@@ -5,6 +5,7 @@
 * `currency`: minor units, and the one rounding to what can be paid
 * `lines`: usage and credits as lines, with their overage; one cumulative rounding for each job
 * `volume`: what volume tiers of price books take off a month
+* `storage`: what a tenant keeps, and what a month of it costs
 * `contract`: discounts, overage and minimum commitments of a month, as lines
 * `invoice`: totals and adjustments of a bill
 * `cells`: cells of CSV files

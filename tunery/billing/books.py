@@ -51,6 +51,8 @@ def refuse_book(book: PriceBook, known: Mapping[str, PriceBook]) -> BookRefusal 
         version, book.token_micro_per_million, book.token_tiers, "token_tiers"
     ):
         return refusal
+    if not 0 <= book.storage_micro_per_gb_month <= PRICE_MICRO_MAX:
+        return _out_of_range(version, "storage_micro_per_gb_month")
     for other in known.values():
         if other.version != version and _begin_together(other, book):
             overlap = refusing("prices_overlap", version=version, other=other.version)

@@ -7,7 +7,7 @@ neither for overage nor for a commitment: those are of the month that the invoic
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from schemas.account import LANES
 from schemas.billing import BillingTerms, Commitment, Discount, Months, OveragePrice
@@ -24,24 +24,31 @@ SURCHARGE_PPM_MAX: Final = 10 * PPM
 CONTRACT_MICRO_MAX: Final[Micro] = 10**15
 
 
-def contract_lines(
-    terms: BillingTerms,
-    lines: Sequence[Line],
-    volume: Sequence[MonthLine],
-    month: Period,
-    currency: str,
-    *,
-    is_own: bool,
-) -> tuple[MonthLine, ...]:
-    """The lines that follow from the terms for an invoice with these lines, all in `currency`.
+class UseOfMonth(NamedTuple):
+    """What terms are applied to, all in one currency.
 
-    volume: what volume tiers take off the lines.
+    lines: of jobs.
+    volume: what volume tiers take off them.
+    storage_micro: what storage costs.
+    """
+
+    lines: Sequence[Line]
+    volume: Sequence[MonthLine]
+    storage_micro: Micro
+
+
+def contract_lines(
+    terms: BillingTerms, use: UseOfMonth, month: Period, currency: str, *, is_own: bool
+) -> tuple[MonthLine, ...]:
+    """The lines that follow from the terms for an invoice in `currency` with this use.
+
     is_own: whether it is the invoice in the tenant's own currency, the only one with a commitment.
     """
-    discounts = tuple(_discounts(terms, lines, volume))
-    overage = tuple(_overage(terms.overage, lines, month, currency))
-    months_own = sum(line.amount_micro for line in lines if not _is_late(line, month))
-    monthly = (*volume, *discounts, *overage)
+    discounts = tuple(_discounts(terms, use.lines, use.volume))
+    overage = tuple(_overage(terms.overage, use.lines, month, currency))
+    months_own = sum(line.amount_micro for line in use.lines if not _is_late(line, month))
+    months_own += use.storage_micro
+    monthly = (*use.volume, *discounts, *overage)
     months_own += sum(line.amount_micro for line in monthly if line.period == month.name)
     commitment = tuple(_commitment(terms.commitment, months_own, month, currency)) if is_own else ()
     return (*discounts, *overage, *commitment)

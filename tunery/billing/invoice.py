@@ -1,8 +1,8 @@
 """Invoices of a month, one for each currency: pure functions of usage, prices and terms.
 
-Lines, what volume tiers and contract terms add, and adjustments are exact to the millionth, and
-their sum is right to the unit by construction. What is paid is rounded once to the currency's minor
-unit, and each tax once.
+Lines, storage, what volume tiers and contract terms add, and adjustments are exact to the
+millionth, and their sum is right to the unit by construction. What is paid is rounded once to the
+currency's minor unit, and each tax once.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,15 +19,17 @@ from schemas.billing import (
     PrepaidUse,
     PriceBook,
     Statement,
+    StorageCharge,
     TaxAmount,
     TaxRate,
 )
 from schemas.sealed import Sealed
 from schemas.units import PPM, GpuMs, Micro, Ms, divide_half_even
-from tunery.billing.contract import contract_lines
+from tunery.billing.contract import UseOfMonth, contract_lines
 from tunery.billing.currency import minor_unit_micro, round_to_minor
 from tunery.billing.lines import BilledUsage, Line, bill_lines
 from tunery.billing.periods import Period
+from tunery.billing.storage import StorageUse, storage_charge
 from tunery.billing.volume import MonthLine, volume_lines
 
 # 28 digits are enough for any sum of GPU-milliseconds times any price; 60 leave no doubt
@@ -47,6 +49,7 @@ class BilledMonth(Struct, frozen=True, kw_only=True):
     currency: of the tenant's prices: of the invoice on which there is nothing.
     adjustments, notes: of the month.
     ended: whether the month is over, and is being closed.
+    storage: what the tenant kept in it.
     statement: how it was closed, None: it is not; limit and terms are those of then.
     """
 
@@ -59,6 +62,7 @@ class BilledMonth(Struct, frozen=True, kw_only=True):
     adjustments: tuple[InvoiceAdjustment, ...] = ()
     notes: tuple[CreditNote, ...] = ()
     ended: bool = False
+    storage: StorageUse = StorageUse()
     statement: Statement | None = None
 
 
@@ -68,9 +72,10 @@ class Invoice(Struct, frozen=True, kw_only=True):
     status: `draft`: the month runs; `open`: it is over and being closed; `closed`: it never
       changes; `corrected`: it has credit notes.
     number, issued_at, due_at: None until it is closed.
+    storage: what the tenant kept, on the invoice in the currency of its price.
     volume: what volume tiers take off the lines.
-    amount_micro: exact sum of the amounts of lines, volume and contract lines, and adjustments;
-      `gpu_ms`: that of times.
+    amount_micro: exact sum of the amounts of lines, storage, volume and contract lines, and
+      adjustments; `gpu_ms`: that of times.
     rounding_micro: what makes it whole minor units.
     net_micro: `amount_micro` with the rounding.
     total_micro: `net_micro` with all taxes.
@@ -89,6 +94,7 @@ class Invoice(Struct, frozen=True, kw_only=True):
     seller: str
     buyer: Sealed | None
     lines: tuple[Line, ...]
+    storage: StorageCharge | None
     volume: tuple[MonthLine, ...]
     contract: tuple[MonthLine, ...]
     adjustments: tuple[InvoiceAdjustment, ...]
@@ -120,7 +126,10 @@ def make_invoices(
     soft = billed.soft_gpu_ms if closed is None else closed.soft_gpu_ms
     own = billed.currency if closed is None else closed.currency
     lines = bill_lines(usage, books, soft, billed.month)
+    storage = storage_charge(billed.storage, billed.month, books)
     others = {line.currency for line in lines} | {entry.currency for entry in billed.adjustments}
+    if storage is not None:
+        others.add(books[storage.price_version].currency)
     if closed is not None:
         others |= {bill.currency for bill in closed.bills}
     by_currency = {
@@ -134,7 +143,7 @@ def make_invoices(
 
 def is_billable(invoice: Invoice) -> bool:
     """Whether anything is on it: an invoice without lines of any kind is not issued."""
-    return bool(invoice.lines or invoice.contract or invoice.adjustments)
+    return bool(invoice.lines or invoice.storage or invoice.contract or invoice.adjustments)
 
 
 def close_invoice(invoice: Invoice) -> Bill:
@@ -149,6 +158,7 @@ def close_invoice(invoice: Invoice) -> Bill:
         seller=invoice.seller,
         contract_micro=sum(line.amount_micro for line in invoice.contract),
         volume_micro=sum(line.amount_micro for line in invoice.volume),
+        storage=invoice.storage,
     )
 
 
@@ -169,9 +179,14 @@ def _invoice(
     added = [entry for entry in billed.adjustments if entry.currency == currency]
     notes = tuple(note for note in billed.notes if note.adjustment.currency == currency)
     volume = volume_lines(lines, usage, books)
-    contract = contract_lines(terms, lines, volume, billed.month, currency, is_own=is_own)
+    storage = storage_charge(billed.storage, billed.month, books)
+    if storage is not None and books[storage.price_version].currency != currency:
+        storage = None
+    stored_micro = 0 if storage is None else storage.amount_micro
+    used = UseOfMonth(lines, volume, stored_micro)
+    contract = contract_lines(terms, used, billed.month, currency, is_own=is_own)
     amount = sum(line.amount_micro for line in lines) + sum(entry.amount_micro for entry in added)
-    amount += sum(line.amount_micro for line in (*volume, *contract))
+    amount += stored_micro + sum(line.amount_micro for line in (*volume, *contract))
     net = round_to_minor(amount, currency)
     taxes = tax_amounts(net, terms.taxes, currency)
     total = net + sum(tax.amount_micro for tax in taxes)
@@ -189,6 +204,7 @@ def _invoice(
         seller=(terms.seller or billed.seller) if bill is None else bill.seller,
         buyer=terms.buyer,
         lines=lines,
+        storage=storage,
         volume=volume,
         contract=contract,
         adjustments=tuple(sorted(added, key=lambda entry: entry.reference)),

@@ -87,6 +87,7 @@ def _fields(entry: dict[str, Any]) -> list[tuple[str, object]]:
         ("currency", book["currency"]),
         ("GPU-hour", _lanes(book["gpu_hour_micro"])),
         *((f"  {_use(rate)}", _falling(rate)) for rate in book["rates"]),
+        ("GB-month", in_units(book["storage_micro_per_gb_month"])),
         ("in force", "yes" if entry["in_force"] else "no"),
         ("new tenants", "get it" if entry["is_default"] else "get another"),
     ]

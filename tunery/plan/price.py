@@ -116,7 +116,7 @@ def load_price_books(contents: Mapping[str, bytes]) -> Mapping[str, PriceBook]:
 
 
 def _unknown_fields(content: bytes) -> list[str]:
-    """Fields that no book has, such as prices of storage; to ignore one would bill nothing."""
+    """Fields that no book has, such as prices of a network; to ignore one would bill nothing."""
     book = msgspec.json.decode(content)
     unknown = [*_others(book, PriceBook, ""), *_unknown_in_tiers(book, "token_tiers", "")]
     for number, rate in enumerate(book.get("rates", ())):

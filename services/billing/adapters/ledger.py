@@ -16,13 +16,16 @@ from schemas.billing import (
     Statement,
 )
 from schemas.topics import PARTITIONS, POOL
+from schemas.units import HOUR_MS, Ms
 from services.billing.adapters.usage import QueryConnection, read_usage
 from tunery.billing.invoice import BilledMonth, Invoice, close_invoice, is_billable, make_invoices
 from tunery.billing.lines import WHERE_BOOKS_ARE, LedgerRow, PriceMissing
 from tunery.billing.periods import BillShare, Cut, Period, share_of
+from tunery.billing.storage import FOREVER, StorageUse, StoredObject, kept_byte_hours
 from tunery.runtime.store.abstract import Store
 
 LEDGER: Final = "ledger"  # the projection
+STORAGE: Final = "storage"  # likewise
 ROWS = """
 SELECT kind, job_id, role, lane, price_version, hour_utc, used_gpu_ms, gpu_ms, cause,
     device, accelerator, spot, tokens,
@@ -37,6 +40,9 @@ MONTHS = """
 SELECT period, ended::text, statement::text FROM statements WHERE tenant = $1 ORDER BY period
 """
 NOTES = "SELECT note::text FROM credit_notes WHERE tenant = $1 AND period = $2 ORDER BY number"
+KEPT = """
+SELECT bytes, since, until FROM storage WHERE tenant = $1 AND until > $2 AND since < $3
+"""
 ADJUSTMENTS = """
 SELECT reference, reason, currency, amount_micro
 FROM adjustments WHERE tenant = $1 AND period = $2
@@ -52,8 +58,9 @@ async def read_invoices(
     tenant: str,
     month: Period,
     seller: str = "",
+    now: Ms = FOREVER,
 ) -> tuple[Invoice, ...]:
-    """The invoices of one month as they are now, one for each currency.
+    """The invoices of one month as they are `now`, one for each currency.
 
     `connection` holds one snapshot, so all reads agree. Raises NoTenant, PriceMissing, Altered.
     """
@@ -81,6 +88,13 @@ async def read_invoices(
         adjustments=await _adjustments(connection, tenant, month),
         notes=await _notes(connection, tenant, month),
         ended=ended is not None,
+        storage=await _storage(
+            connection,
+            tenant,
+            month,
+            plans[0]["price_version"] if ended is None else ended.price_version,
+            now,
+        ),
         statement={entry.period: entry for entry in closed}.get(month.name),
     )
     usage = await read_usage(connection, tenant, share_of(month, closed), books)
@@ -101,6 +115,10 @@ class PostgresBooks:
             incarnations=tuple(position.acceptance.incarnation for position in positions),
         )
 
+    async def stored(self) -> Mapping[tuple[str, int], int]:
+        saved = await self._store.positions(STORAGE)
+        return {partition: entry.position.offset for partition, entry in saved.items()}
+
     async def statement(self, tenant: str, ended: PeriodEnded, share: BillShare) -> Statement:
         """The bills of a closed month. Raises PriceMissing."""
         month, cut = share.month, share.cut
@@ -115,6 +133,9 @@ class PostgresBooks:
             terms=ended.terms or BillingTerms(),
             seller=self._seller,
             adjustments=await _adjustments(self._connection, tenant, month),
+            storage=await _storage(
+                self._connection, tenant, month, ended.price_version, month.end_ms
+            ),
         )
         usage = await read_usage(self._connection, tenant, share, books)
         invoices = make_invoices(billed, usage, books)
@@ -152,6 +173,15 @@ async def read_rows(
     """Ledger rows of the tenant up to the end of the month, in the order of the bill."""
     rows = await connection.fetch(ROWS, tenant, month.end_hour)
     return tuple(msgspec.convert(dict(row), LedgerRow) for row in rows)
+
+
+async def _storage(
+    connection: QueryConnection, tenant: str, month: Period, price_version: str, now: Ms
+) -> StorageUse:
+    rows = await connection.fetch(KEPT, tenant, month.first_hour * HOUR_MS, month.end_ms)
+    kept = (StoredObject(**row) for row in rows)
+    byte_hours = kept_byte_hours(kept, month, now)
+    return StorageUse(price_version=price_version, byte_hours=byte_hours)
 
 
 async def _terms(connection: QueryConnection, tenant: str) -> BillingTerms:

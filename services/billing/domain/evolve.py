@@ -1,6 +1,6 @@
 """Fold of the `account` journal: total, whatever the order of events."""
 
-from typing import TypeAlias, assert_never
+from typing import TypeAlias, TypeVar, assert_never
 
 from immutables import Map
 from msgspec.structs import asdict, replace
@@ -33,7 +33,6 @@ from schemas.billing import (
 )
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
-from schemas.units import GpuMs
 from services.billing.domain.prepaid import use_up
 from services.billing.domain.state import (
     Accounts,
@@ -57,6 +56,7 @@ def evolve(state: Accounts, event: Event, ctx: Context) -> Accounts:
             period=month.name,
             closes_at=month.end_ms + CLOSE_AFTER_MS,
             soft_gpu_ms=Map({month.name: event.terms.limits.soft_gpu_ms}),
+            price_versions=Map({month.name: event.terms.price_version}),
         )
         return replace(state, tenants=state.tenants.set(ctx.key, created))
     if isinstance(event, PricesImported):
@@ -67,6 +67,7 @@ def evolve(state: Accounts, event: Event, ctx: Context) -> Accounts:
     return replace(state, tenants=state.tenants.set(ctx.key, _evolved(tenant, event, ctx)))
 
 
+Term = TypeVar("Term")
 OfEndpoint: TypeAlias = EndpointCreated | EndpointChanged | EndpointRotated | EndpointDeleted
 Changed: TypeAlias = (
     PlanSet
@@ -95,7 +96,13 @@ def _evolved(tenant: AccountState, event: Changed, ctx: Context) -> AccountState
         case PlanSet():
             month = period_of(ctx.at).name
             soft = tenant.soft_gpu_ms.set(month, event.terms.limits.soft_gpu_ms)
-            return replace(tenant, terms=event.terms, scheduled=None, soft_gpu_ms=soft)
+            return replace(
+                tenant,
+                terms=event.terms,
+                scheduled=None,
+                soft_gpu_ms=soft,
+                price_versions=tenant.price_versions.set(month, event.terms.price_version),
+            )
         case PlanScheduled():
             return replace(tenant, scheduled=event.change)
         case TenantSuspended() | TenantResumed():
@@ -148,6 +155,7 @@ def _close_month(tenant: AccountState, statement: Statement) -> AccountState:
         closes_at=following.end_ms + CLOSE_AFTER_MS,
         closed=statement,
         soft_gpu_ms=_later(tenant.soft_gpu_ms, following.name),
+        price_versions=_later(tenant.price_versions, following.name),
         adjustments=Map({name: month for name, month in known if month >= statement.period}),
         adjusted=Map({month: n for month, n in counts if month >= statement.period}),
         issued=tenant.issued.set(statement.period, Map(issued)) if issued else tenant.issued,
@@ -156,10 +164,10 @@ def _close_month(tenant: AccountState, statement: Statement) -> AccountState:
     )
 
 
-def _later(limits: Map[str, GpuMs], month: str) -> Map[str, GpuMs]:
-    """Without the limits that bind neither this month nor later ones."""
-    binding = max((name for name in limits if name <= month), default=month)
-    return Map({name: limit for name, limit in limits.items() if name >= binding})
+def _later(changes: Map[str, Term], month: str) -> Map[str, Term]:
+    """Without the changes that bind neither this month nor later ones."""
+    binding = max((name for name in changes if name <= month), default=month)
+    return Map({name: term for name, term in changes.items() if name >= binding})
 
 
 def _credit_invoice(tenant: AccountState, event: CreditNoteIssued) -> AccountState:

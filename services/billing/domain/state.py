@@ -74,7 +74,8 @@ class AccountState(Struct, frozen=True, kw_only=True):
 
     `period`: the oldest month that is not closed; `closes_at`: when it will be, None while it is
     being closed. `closed`: the month before. `scheduled`: a plan that is to come.
-    `soft_gpu_ms`: month → limit at its end, where it changed, from that which binds `period` on.
+    `soft_gpu_ms`: month → limit at its end, where it changed, from that which binds `period` on;
+    `price_versions`: likewise the price book.
     `adjustments`: reference → month, of `closed` and later. `issued`: month → currency →
     invoice. `adjusted`: month → how many of `adjustments`. `invoices`, `credit_notes`: how many
     there are. `prepaid`: by reference.
@@ -93,6 +94,7 @@ class AccountState(Struct, frozen=True, kw_only=True):
     closed: Statement | None = None
     billing: BillingTerms = BillingTerms()
     soft_gpu_ms: Map[str, GpuMs] = Map()
+    price_versions: Map[str, str] = Map()
     issued: Map[str, Map[str, IssuedInvoice]] = Map()
     invoices: int = 0
     credit_notes: int = 0

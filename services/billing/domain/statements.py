@@ -1,7 +1,7 @@
 """Bills over time: when a month is closed, and what operators add to one or give back."""
 
 from collections.abc import Iterator
-from typing import Final, assert_never
+from typing import Final, TypeVar, assert_never
 
 from immutables import Map
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ from schemas.billing import (
 from schemas.envelope import Context, Reason, Rejected, Tick
 from schemas.prepaid import GrantPrepaid
 from schemas.reasons import refusing
-from schemas.units import DAY_MS, PPM, GpuMs, Micro, Ms
+from schemas.units import DAY_MS, PPM, Micro, Ms
 from services.billing.domain import prepaid
 from services.billing.domain.state import ADJUSTMENTS_MAX, AccountState, IssuedInvoice
 from tunery.billing.contract import refuse_contract
@@ -35,6 +35,7 @@ from tunery.billing.currency import is_currency, round_to_minor
 from tunery.billing.invoice import tax_amounts
 from tunery.billing.periods import period, period_of
 
+Term = TypeVar("Term")
 AMOUNT_MICRO_MAX: Final[Micro] = 10**15
 TAXES_MAX: Final = 5
 DUE_DAYS_MAX: Final = 365
@@ -78,20 +79,22 @@ def decide(
             assert_never(command)
 
 
-def soft_limit(tenant: AccountState, month: str) -> GpuMs:
-    """The limit that was in force at the month's end, whatever it is now."""
-    name = max((name for name in tenant.soft_gpu_ms if name <= month), default=None)
-    return tenant.terms.limits.soft_gpu_ms if name is None else tenant.soft_gpu_ms[name]
+def at_month_end(changes: Map[str, Term], month: str, now: Term) -> Term:
+    """The term of a plan that was in force at the month's end, whatever it is `now`."""
+    name = max((name for name in changes if name <= month), default=None)
+    return now if name is None else changes[name]
 
 
 def _tick(tenant: AccountState, ctx: Context) -> tuple[Event, ...]:
     if tenant.closes_at is None or ctx.at < tenant.closes_at:
         return ()
+    month, terms = tenant.period, tenant.terms
     ended = PeriodEnded(
-        period=tenant.period,
-        soft_gpu_ms=soft_limit(tenant, tenant.period),
+        period=month,
+        soft_gpu_ms=at_month_end(tenant.soft_gpu_ms, month, terms.limits.soft_gpu_ms),
         before=tenant.closed,
         terms=tenant.billing,
+        price_version=at_month_end(tenant.price_versions, month, terms.price_version),
     )
     return (ended,)
 

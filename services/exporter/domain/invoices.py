@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from schemas.account import CreditNoteIssued, InvoiceAdjusted, InvoiceClosed
-from schemas.billing import Bill, CreditNote, TaxAmount
+from schemas.billing import Bill, CreditNote, StorageCharge, TaxAmount
 from schemas.envelope import Header
 from schemas.units import Micro
 from services.exporter.domain.focus import (
@@ -22,8 +22,10 @@ from services.exporter.domain.focus import (
     time_of,
 )
 from tunery.billing.periods import Period, period, period_of
+from tunery.billing.storage import gb_months
 
 PPM_OF_PERCENT: Final = 10_000
+GB_MONTHS: Final = "GB-Months"
 
 
 def charges_of_account(header: Header, event: Any, provider: str) -> Iterator[ExportedCharge]:
@@ -49,6 +51,8 @@ def _charges_of_bill(
     header: Header, context: BillingContext, bill: Bill
 ) -> Iterator[ExportedCharge]:
     """What is known when the month is closed. `InvoiceId` stays the invoice's id in the API."""
+    if bill.storage is not None:
+        yield _charge_of_storage(header, context, bill.storage)
     if bill.volume_micro:
         yield _charge(header, context, "Adjustment", "volume tiers", bill.volume_micro)
     if bill.contract_micro:
@@ -57,6 +61,30 @@ def _charges_of_bill(
         yield _charge(header, context, "Adjustment", "rounding to what can be paid", rounding)
     for tax in bill.taxes:
         yield _charge(header, context, "Tax", _tax_words(tax), tax.amount_micro)
+
+
+def _charge_of_storage(
+    header: Header, context: BillingContext, charge: StorageCharge
+) -> ExportedCharge:
+    """A month of files and models, by the gigabyte."""
+    quantity = gb_months(charge, context.month)
+    own = {
+        "ChargeFrequency": "Usage-Based",
+        "ConsumedQuantity": quantity,
+        "ConsumedUnit": GB_MONTHS,
+        **dict.fromkeys(
+            ("ContractedUnitPrice", "ListUnitPrice"), Decimal(charge.micro_per_gb_month) / MICRO
+        ),
+        "PricingQuantity": quantity,
+        "PricingCategory": "Standard",
+        "PricingUnit": GB_MONTHS,
+        "ResourceId": context.tenant,
+        "ResourceType": "Files and models",
+        "SkuId": "storage",
+        "SkuMeter": "Storage",
+        "SkuPriceId": f"{charge.price_version}/storage",
+    }
+    return _charge(header, context, "Usage", "files and models", charge.amount_micro, own)
 
 
 def _charges_of_note(

@@ -182,6 +182,9 @@ class PriceBookRequest(Body):
     rates: Annotated[list[RateBody], Field(max_length=RATES_MAX)] = Field(
         default_factory=list, description="exceptions; the one that says most counts"
     )
+    storage_micro_per_gb_month: PriceMicro = Field(
+        default=0, description="10⁹ bytes of files and models, all month"
+    )
     token_tiers: Tiers = Field(
         default_factory=list, description="of a lane's trained tokens in a month"
     )

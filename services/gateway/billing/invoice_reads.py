@@ -16,6 +16,7 @@ from services.gateway.billing.tables import (
     BILLING_TERMS,
     CREDIT_NOTES,
     MONTHS,
+    STORED,
     MonthRow,
 )
 from services.gateway.jobs.tables import USAGE, UsageRow
@@ -26,6 +27,7 @@ from services.gateway.web.errors import ApiError, invalid, not_found
 from tunery.billing.invoice import Altered, BilledMonth, Invoice, make_invoices
 from tunery.billing.lines import WHERE_BOOKS_ARE, LedgerRow, PriceMissing, select_usage
 from tunery.billing.periods import BillShare, Period, period, period_of, share_of
+from tunery.billing.storage import FOREVER, StorageUse, StoredObject, kept_byte_hours
 from tunery.billing.volume import late_months
 
 PAGE: Final = 10_000
@@ -117,7 +119,9 @@ async def read_invoices(
     share = share_of(month, tenant.closed)
     rows = await _read_usage(deps, tenant.plan.id, share)
     billed = await _billed_month(deps, tenant, month)
-    books = await _books(deps, {row.price_version for row in rows})
+    books = await _books(
+        deps, {billed.storage.price_version, *(row.price_version for row in rows)} - {""}
+    )
     rows += await _late_months(deps, tenant.plan.id, rows, month, books)
     try:
         return make_invoices(billed, select_usage(rows, share), books)
@@ -137,8 +141,29 @@ async def _billed_month(deps: Deps, tenant: BilledTenant, month: Period) -> Bill
         adjustments=tuple(entry.adjustment for entry in await _all(deps, ADJUSTMENTS, where)),
         notes=tuple(row.note for row in await _all(deps, CREDIT_NOTES, where)),
         ended=row is not None,
+        storage=await _storage(
+            deps, tenant, month, plan.price_version if row is None else row.ended.price_version
+        ),
         statement=None if row is None else row.statement,
     )
+
+
+async def _storage(
+    deps: Deps, tenant: BilledTenant, month: Period, price_version: str
+) -> StorageUse:
+    """What the tenant has kept in the month so far."""
+    first = month.first_hour * HOUR_MS
+    where = {
+        "tenant": tenant.plan.id,
+        "until": IntRange(first + 1, FOREVER + 1),
+        "since": IntRange(0, month.end_ms),
+    }
+    kept = (
+        StoredObject(bytes=row.bytes, since=row.since, until=row.until)
+        for row in await _all(deps, STORED, where)
+    )
+    byte_hours = kept_byte_hours(kept, month, deps.clock.now_ms())
+    return StorageUse(price_version=price_version, byte_hours=byte_hours)
 
 
 async def _books(deps: Deps, versions: set[str]) -> Mapping[str, PriceBook]:

@@ -1,4 +1,6 @@
-"""`account` → months, adjustments, credit notes, terms and prepaid credits of bills."""
+"""`account` → months, adjustments, credit notes, terms and prepaid credits of bills; `dataset` and
+`model` → what tenants keep.
+"""
 
 from schemas.account import (
     BillingTermsSet,
@@ -8,7 +10,9 @@ from schemas.account import (
     InvoiceClosed,
     PeriodEnded,
 )
+from schemas.dataset import Event as DatasetEvent
 from schemas.envelope import Header
+from schemas.model import Event as ModelEvent
 from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
 from services.gateway.billing.tables import (
     ADJUSTMENTS,
@@ -16,12 +20,15 @@ from services.gateway.billing.tables import (
     CREDIT_NOTES,
     MONTHS,
     PREPAID,
+    STORED,
     AdjustmentRow,
     BillingTermsRow,
     CreditNoteRow,
     MonthRow,
     PrepaidRow,
+    StoredRow,
 )
+from tunery.billing.storage import FOREVER, storage_fact
 from tunery.runtime.verbs import Change
 
 
@@ -75,3 +82,16 @@ def project_bills(header: Header, event: Event) -> tuple[Change, ...]:
             return (BILLING_TERMS.insert(BillingTermsRow(id=tenant, terms=terms)),)
         case _:
             return ()
+
+
+def project_storage(header: Header, event: DatasetEvent | ModelEvent) -> tuple[Change, ...]:
+    """The row of a file or a model, which stays when that is deleted: its months are billed."""
+    fact = storage_fact(event)
+    if fact is None:
+        return ()
+    if fact.bytes is None:
+        return (STORED.update({"tenant": header.key, "id": fact.object_id}, until=header.at),)
+    kept = StoredRow(
+        tenant=header.key, id=fact.object_id, bytes=fact.bytes, since=header.at, until=FOREVER
+    )
+    return (STORED.insert(kept),)

@@ -1,11 +1,11 @@
-"""Read models of bills: months, adjustments, credit notes, terms, prepaid credits."""
+"""Read models of bills: months, storage, adjustments, credit notes, terms, prepaid credits."""
 
 from typing import Final
 
 from schemas.account import PeriodEnded
 from schemas.billing import BillingTerms, CreditNote, InvoiceAdjustment, PrepaidCredit, Statement
 from schemas.units import Micro, Ms
-from services.gateway.views.table import Table, TableRow
+from services.gateway.views.table import Table, TableIndex, TableRow
 
 
 class MonthRow(TableRow):
@@ -39,6 +39,15 @@ class BillingTermsRow(TableRow):
     terms: BillingTerms
 
 
+class StoredRow(TableRow):
+    """A file or a model that a tenant keeps or has kept; `id` is its own."""
+
+    tenant: str
+    bytes: int
+    since: Ms
+    until: Ms
+
+
 class PrepaidRow(TableRow):
     """A prepaid credit; `id` is its reference. What is not left, expired or revoked was used."""
 
@@ -51,6 +60,13 @@ class PrepaidRow(TableRow):
     revoked_micro: Micro | None = None
 
 
+STORED: Final = Table(
+    "stored",
+    StoredRow,
+    key=("tenant", "id"),
+    order="id",
+    indexes=(TableIndex(("tenant", "until")),),
+)
 MONTHS: Final = Table("months", MonthRow, key=("tenant", "id"), order="id")
 ADJUSTMENTS: Final = Table("adjustments", AdjustmentRow, key=("tenant", "period", "id"), order="id")
 CREDIT_NOTES: Final = Table("credit_notes", CreditNoteRow, key=("tenant", "id"), order="id")

@@ -8,6 +8,7 @@ from schemas.node import (
     NodeLeaving,
     NodeUncordoned,
     ObservationsDeferred,
+    PlanningDeferred,
 )
 from schemas.pool import (
     Event,
@@ -33,7 +34,9 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
     match event:
         case UsageSliced() | UsageCredited():
             return (_line(header, event),)
-        case Rejected() | Repeated() | ObservationsDeferred() | WorkKept() | WaitExplained():
+        case Rejected() | Repeated() | WorkKept() | WaitExplained():
+            return ()
+        case ObservationsDeferred() | PlanningDeferred():
             return ()
         case NodeRegistered():
             return (_node(header, event),)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Final, TypeAlias
 
 from schemas.envelope import Context, Rejected, Repeated
-from schemas.node import NodeCordoned, NodeForgotten
+from schemas.node import NodeCordoned, NodeForgotten, PlanningDeferred
 from schemas.pool import (
     Event,
     LeaseDraining,
@@ -202,7 +202,7 @@ def _accepted(file: IO[bytes]) -> Iterator[Accepted]:
 def split_decisions(pool: Pool, events: Sequence[Any], context: Context) -> tuple[Events, Events]:
     """Facts of a record, and the decisions that follow from them, which begin with the first."""
     for number, event in enumerate(events):
-        if _is_decision(pool, event):
+        if number and _is_decision(pool, event):  # it follows from a fact
             return tuple(events[:number]), tuple(events[number:])
         pool = evolve_pool(pool, event, context)
     return tuple(events), ()
@@ -210,7 +210,7 @@ def split_decisions(pool: Pool, events: Sequence[Any], context: Context) -> tupl
 
 def _is_decision(pool: Pool, event: Event) -> bool:
     match event:
-        case LeaseGranted() | WaitExplained():
+        case LeaseGranted() | PlanningDeferred() | WaitExplained():
             return True
         case LeaseDraining():
             return event.beneficiary is not None

@@ -16,7 +16,7 @@ from tunery.runtime.blobs.abstract import (
     Stored,
     check_key,
 )
-from tunery.runtime.blobs.files import write_file
+from tunery.runtime.blobs.writing import write_file
 
 
 class MemoryUpload:

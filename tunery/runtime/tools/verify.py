@@ -29,17 +29,24 @@ class Replay(Generic[S]):
 
 def replay(aggregate: Aggregate[S], partition: int, records: Iterable[Record]) -> Replay[S]:
     """Fold all records of a partition, from offset 0. Pure. Raises Divergence, Unreadable."""
-    stream, codec = aggregate.stream, codec_of(aggregate.stream)
     fold, accepted, void = Fold(aggregate.initial), 0, 0
     for record in records:
-        judged = read_record(stream, codec, fold.position, record)
-        if judged.accepted is None:
-            void += 1
-            fold = msgspec.structs.replace(fold, position=judged.position)
-        else:
-            item, accepted = judged.accepted, accepted + 1
-            fold = advance(aggregate, fold, item.entry, item.events, item.position)
+        fold, is_accepted = fold_record(aggregate, fold, record)
+        accepted, void = accepted + is_accepted, void + (not is_accepted)
     return Replay(partition, fold, accepted, void)
+
+
+def fold_record(aggregate: Aggregate[S], fold: Fold[S], record: Record) -> tuple[Fold[S], bool]:
+    """The fold after the next record, and whether the record was accepted. Pure.
+
+    Raises Divergence, Unreadable.
+    """
+    stream = aggregate.stream
+    judged = read_record(stream, codec_of(stream), fold.position, record)
+    if judged.accepted is None:
+        return msgspec.structs.replace(fold, position=judged.position), False
+    item = judged.accepted
+    return advance(aggregate, fold, item.entry, item.events, item.position), True
 
 
 async def read_all(log: Log, topic: str, partition: int, wait_ms: Ms = 1_000) -> list[Record]:

@@ -111,6 +111,8 @@ def follow_budgets(
     tenant: TenantJobs, events: tuple[Event, ...], ctx: Context
 ) -> tuple[Event, ...]:
     """New totals of the budgets that these events change, and the thresholds that they reach."""
+    if not (tenant.budgets or any(isinstance(event, BudgetSet) for event in events)):
+        return ()
     if not any(isinstance(event, Counting) for event in events):
         return ()
     after = tenant

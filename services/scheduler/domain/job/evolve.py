@@ -58,6 +58,7 @@ from services.scheduler.domain.job.state import (
 from services.scheduler.domain.pool.faults import is_node_fault
 from tunery.plan.price import hourly_micro
 
+ReaderEvent: TypeAlias = Rejected | Repeated | BudgetCounted  # of no use to later decisions
 BudgetEvent: TypeAlias = BudgetSet | BudgetRemoved | BudgetThresholdReached
 TenantEvent: TypeAlias = (
     LimitsSet | SuspensionSet | BudgetEvent | FileNoted | JobSubmitted | UsageCounted | JobEnded
@@ -99,7 +100,7 @@ def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
 
 def evolve_tenant(tenant: TenantJobs, event: Event, ctx: Context) -> TenantJobs:
     """One tenant after an event. Events of jobs that are not open change nothing."""
-    if isinstance(event, Rejected | Repeated | BudgetCounted):
+    if isinstance(event, ReaderEvent):
         return tenant
     if isinstance(event, TenantEvent):
         return _evolve_tenant(tenant, event, ctx)

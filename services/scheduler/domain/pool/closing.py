@@ -42,9 +42,9 @@ from tunery.plan.refunds import attempt_refund
 CAUSES_OF_ENDING: Final[frozenset[FailureCause | None]] = frozenset({None, "platform"})
 # Facts of one record, by estimate; grants, explanations and the envelope need room as well.
 FACTS_BYTES_MAX: Final = 700_000
-END_BYTES: Final = 2_000  # of the notice, the kill and the end of a lease, at most
-LINE_BYTES: Final = 400  # of a slice or a credit
-REFUNDS_MAX: Final = 1_000  # credits in one record, at about 300 bytes each; ticks go on
+END_BYTES: Final = 2_600  # of the notice, the kill and the end of a lease, at most
+LINE_BYTES: Final = 650  # of a slice or a credit, at most
+REFUNDS_MAX: Final = 1_000  # credits in one record; ticks go on
 # Who ended a process that failed by itself; what is not here is its own doing.
 AUTHORS: Final[Mapping[FailureCause, EndAuthor]] = {"bad_node": "node", "platform": "platform"}
 

@@ -69,7 +69,11 @@ def earliest(state: Pools) -> tuple[Ms, str] | None:
         for lease in pool.leases.values()
         if not lease.closed and (lease_due_at := due_at(lease)) is not None
     )
-    refunds = ((0, key) for key, pool in state.items() if pool.refunds or pool.deferred)
+    unfinished = (
+        (0, key)
+        for key, pool in state.items()
+        if pool.refunds or pool.deferred or pool.planning_deferred
+    )
     back_offs = (
         (end, key) for key, pool in state.items() if (end := next_back_off_end(pool)) is not None
     )
@@ -79,7 +83,7 @@ def earliest(state: Pools) -> tuple[Ms, str] | None:
         for node in pool.nodes.values()
         if (forget_at := forgotten_at(node)) is not None
     )
-    return min(chain(due, refunds, back_offs, gone), default=None)
+    return min(chain(due, unfinished, back_offs, gone), default=None)
 
 
 def tick(pool: Pool, ctx: Context) -> tuple[Event, ...]:
@@ -92,11 +96,16 @@ def tick(pool: Pool, ctx: Context) -> tuple[Event, ...]:
             events += _due(lease, ctx)
             bytes_left -= closing.facts_bytes(lease)
     for job_id, cause in sorted(pool.refunds.items()):
-        if bytes_left > 0:
-            credits_given = closing.settle(pool, job_id, cause)
-            events += credits_given
-            bytes_left -= closing.LINE_BYTES * len(credits_given)
-    events += end_back_offs(pool, ctx.at)
+        credits_given = closing.settle(pool, job_id, cause)
+        bytes_left -= closing.LINE_BYTES * len(credits_given)
+        if events and bytes_left < 0:
+            break
+        events += credits_given
+    for ended in end_back_offs(pool, ctx.at):
+        bytes_left -= closing.LINE_BYTES * len(ended.node_ids)
+        if events and bytes_left < 0:
+            break
+        events.append(ended)
     return tuple(events)
 
 

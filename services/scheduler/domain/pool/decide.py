@@ -1,6 +1,6 @@
 """Decider of `pool`: facts of nodes and attempts first, then grants and notices."""
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from schemas import errors
 from schemas.envelope import Context, Rejected, Tick
@@ -11,6 +11,7 @@ from schemas.node import (
     ForgetNode,
     JoinNode,
     LeaveNode,
+    PlanningDeferred,
     Seat,
     UncordonNode,
 )
@@ -57,6 +58,11 @@ from services.scheduler.domain.pool.state import (
 )
 from services.scheduler.domain.pool.usage import notice_ms
 
+# Grants of one record, beside facts and notices; the next tick goes on with the others.
+GRANTS_BYTES_MAX: Final = 200_000
+GRANT_BYTES: Final = 500
+MEMBER_BYTES: Final = 200
+
 
 def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
     """Facts, grants and notices that follow from one command."""
@@ -83,9 +89,12 @@ def decide_following(pool: Pool, facts: tuple[Event, ...], ctx: Context) -> tupl
     #    leases that have to make room.
     pool = fold(pool, cordons, ctx)
     planned = plan_pool(pool, ctx.at)
-    grants = _grant(pool, planned.grants, ctx)
+    fitting = _first_grants(planned.grants)
+    grants = _grant(pool, fitting, ctx)
     notices = _preempt(planned.preemptions, ctx)
-    return (*cordons, *grants, *notices)
+    more = planned.more or len(fitting) < len(planned.grants)
+    deferral = () if more is pool.planning_deferred else (PlanningDeferred(pending=more),)
+    return (*cordons, *grants, *notices, *deferral)
 
 
 def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...]:
@@ -120,6 +129,8 @@ def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...
             return reports.decide_freed(pool, command, ctx)
         case Tick():
             due = deadlines.tick(pool, ctx) or nodes.decide_deferred(pool, ctx)
+            if not due and pool.planning_deferred:
+                return (PlanningDeferred(pending=False),)
             return due or nodes.forget_old(pool, ctx)
         case _:
             assert_never(command)
@@ -185,6 +196,17 @@ def _close(pool: Pool, command: ClosePlacement, ctx: Context) -> tuple[Event, ..
 def _drain(lease: Lease, request: EndRequest, ctx: Context) -> Event:
     deadline = deadlines.drain_deadline(lease, ctx.at)
     return closing.drain(lease, deadline, request.ended_by, request.reason)
+
+
+def _first_grants(grants: tuple[PlannedGrant, ...]) -> tuple[PlannedGrant, ...]:
+    """As many as one record holds beside its facts."""
+    bytes_left, fitting = GRANTS_BYTES_MAX, list[PlannedGrant]()
+    for grant in grants:
+        bytes_left -= GRANT_BYTES + MEMBER_BYTES * len(grant.members)
+        if bytes_left < 0:
+            break
+        fitting.append(grant)
+    return tuple(fitting)
 
 
 def _grant(pool: Pool, grants: tuple[PlannedGrant, ...], ctx: Context) -> tuple[LeaseGranted, ...]:

@@ -17,6 +17,7 @@ from schemas.node import (
     NodeSeen,
     NodeUncordoned,
     ObservationsDeferred,
+    PlanningDeferred,
 )
 from schemas.pool import (
     CheckpointAccepted,
@@ -99,6 +100,8 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
             later = {seen.node_id for seen in event.seen}
             kept = tuple(seen for seen in pool.deferred if seen.node_id not in later)
             return replace(pool, deferred=(*kept, *event.seen))
+        case PlanningDeferred():
+            return replace(pool, planning_deferred=event.pending)
         case NodeLost():
             return _with_standing(pool, event.node_id, "lost")
         case NodeCordoned():

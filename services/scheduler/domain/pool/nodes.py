@@ -50,7 +50,8 @@ from services.scheduler.domain.pool.usage import whole_hours_ms
 
 # A lease is missing only from heartbeats of so long after its start: older ones could not list it.
 UNLISTED_MS_MIN: Final[Ms] = 30_000
-NODE_SLOTS_MAX: Final = 256  # what a node says it has; all its leases end in one record
+# What a node says it has, and an agent's settings allow; all its leases end in one record.
+NODE_SLOTS_MAX: Final = 64
 FORGOTTEN_MAX: Final = 500  # events of one record
 SIGHT_BYTES: Final = 300  # of a node, a lease or an idle lease in an observation, at most
 LeasesByNode: TypeAlias = Mapping[str, Sequence[Lease]]

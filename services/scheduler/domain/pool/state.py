@@ -201,6 +201,7 @@ class Pool(Struct, frozen=True, kw_only=True, dict=True):
     attempts: highest attempt seen of each job, so that none is placed twice.
     charged: hours of jobs that have no open lease, by job id, oldest first.
     deferred: observations that no record has held yet, in the order of their arrival.
+    planning_deferred: the last record could not hold all that can start.
     failures: nodes that failed under jobs, by job id.
     refunds: why ended jobs are given back all, by job id; here while one record cannot hold it.
     next_lease: number of the next lease.
@@ -215,6 +216,7 @@ class Pool(Struct, frozen=True, kw_only=True, dict=True):
     attempts: Map[str, int] = Map()
     charged: Map[str, tuple[ChargedHour, ...]] = Map()
     deferred: tuple[NodeSeen, ...] = ()
+    planning_deferred: bool = False
     failures: Map[str, tuple[NodeFailure, ...]] = Map()
     refunds: Map[str, CreditCause] = Map()
     next_lease: int = 1

@@ -48,7 +48,7 @@ from schemas.units import HOUR_MS
 from services.billing.adapters.ledger import NoTenant, PostgresBooks, read_invoices, read_rows
 from services.billing.adapters.prices import PriceImport, read_books, read_imports
 from services.billing.adapters.usage import read_usage
-from services.billing.app import ACCOUNTS, LEDGER, TENANTS
+from services.billing.app import ACCOUNTS, LEDGER, STORAGE, TENANTS
 from services.billing.effect import close
 from services.gateway.app import VIEWS_PROJECTION as VIEWS
 from services.scheduler.app import POOLS
@@ -56,6 +56,7 @@ from simulator.control_plane.samples import describe, node, request
 from tunery.billing.invoice import Invoice
 from tunery.billing.lines import bill_lines, select_usage
 from tunery.billing.periods import CLOSE_AFTER_MS, BillShare, Cut, period, period_of
+from tunery.billing.storage import FOREVER, GB
 from tunery.billing.volume import volume_lines
 from tunery.cli.reconcile.comparison import reconcile
 from tunery.local import Stack
@@ -66,7 +67,7 @@ from tunery.runtime.clock import SystemClock
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.effects import EffectHost
-from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.hosts.projector import Projection, Projector
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.memory import MemoryKeyStore
@@ -125,6 +126,10 @@ class World:
         connection = pool_of(self.runtime.store)
         (bill,) = await read_invoices(connection, tenant, period(name))
         return bill
+
+
+def projectors(world: World, *projections: Projection) -> list[Projector]:
+    return [Projector(world.runtime, projection) for projection in projections]
 
 
 @pytest_asyncio.fixture
@@ -249,6 +254,7 @@ async def test_ledger_and_invoice_equal_the_usage_decided_by_the_pool(
         Projector(world.runtime, LEDGER),
         Projector(world.runtime, LEDGER),  # a second process of billing
         (tenants := Projector(world.runtime, TENANTS)),
+        Projector(world.runtime, STORAGE),
         PriceImport(world.runtime, tenants, rated_books()),
     )
     async with running(*hosts):
@@ -324,6 +330,7 @@ async def test_a_closed_invoice_never_changes_and_late_usage_is_on_the_next(worl
         AggregateHost(world.runtime, ACCOUNTS),
         Projector(world.runtime, LEDGER),
         (tenants := Projector(world.runtime, TENANTS)),
+        Projector(world.runtime, STORAGE),
         PriceImport(world.runtime, tenants, read_imports()),
         EffectHost(
             world.runtime, (close(world.runtime.log, PostgresBooks(store, pool_of(store))),)
@@ -376,7 +383,7 @@ async def test_a_closed_invoice_never_changes_and_late_usage_is_on_the_next(worl
 
 
 async def test_an_unknown_tenant_has_no_invoice(world: World) -> None:
-    async with running(Projector(world.runtime, LEDGER), Projector(world.runtime, TENANTS)):
+    async with running(*projectors(world, LEDGER, TENANTS, STORAGE)):
         with pytest.raises(NoTenant):
             await world.show_invoice("2026-11", "nobody")
 
@@ -450,20 +457,33 @@ async def test_a_month_with_contract_terms_is_shown_as_it_was_closed(world: Worl
         discounts=(Discount(reference="K-1", rate_ppm=500_000, months=Months(last="2026-07")),),
         overage=OveragePrice(surcharge_ppm=500_000),
     )
-    ended = PeriodEnded(period=september.name, soft_gpu_ms=2 * HOUR_MS, before=None, terms=terms)
+    ended = PeriodEnded(
+        period=september.name,
+        soft_gpu_ms=2 * HOUR_MS,
+        before=None,
+        terms=terms,
+        price_version="2026-11",
+    )
     cut = Cut(offsets=(9,) * PARTITIONS, incarnations=(0,) * PARTITIONS)
     first = Cut(offsets=(0,) * PARTITIONS, incarnations=(0,) * PARTITIONS)
-    async with running(Projector(world.runtime, LEDGER), Projector(world.runtime, TENANTS)):
+    async with running(*projectors(world, LEDGER, TENANTS, STORAGE)):
         await connection.execute(
             "INSERT INTO tenants VALUES ($1, 'standard', 1, 1, 1, '2026-11')", TENANT
         )
-        book = msgspec.to_builtins(read_books()["2026-11"])
+        priced = structs.replace(read_books()["2026-11"], storage_micro_per_gb_month=20_000)
+        book = msgspec.to_builtins(priced)
         await connection.execute("INSERT INTO prices VALUES ('2026-11', $1, '')", book)
         for offset, hour, job, lane in used:
             await connection.execute(
                 "INSERT INTO ledger VALUES (0, 0, $1, 'p', 1, $2, 'usage', '', $3, $4, 1, 'train',"
                 " $5, '2026-11', $6, $6, 0)",
                 *(offset, hour, TENANT, job, lane, HOUR_MS),
+            )
+        first_ms, end_ms = september.first_hour * HOUR_MS, september.end_ms
+        kept = (("a", first_ms - 5, FOREVER), ("b", 0, first_ms), ("c", end_ms, FOREVER))
+        for name, since, until in kept:
+            await connection.execute(
+                "INSERT INTO storage VALUES ($1, $2, $3, $4, $5)", TENANT, name, GB, since, until
             )
         books = PostgresBooks(world.runtime.store, connection)
         share = BillShare(month=september, late=first, cut=cut)
@@ -473,6 +493,8 @@ async def test_a_month_with_contract_terms_is_shown_as_it_was_closed(world: Worl
             *(TENANT, september.name, msgspec.to_builtins(ended), msgspec.to_builtins(statement)),
         )
     shown = await world.show_invoice(september.name)
+    assert shown.storage is not None
+    assert (shown.storage.byte_hours, shown.storage.amount_micro) == (720 * GB, 20_000)
     assert [(line.kind, line.amount_micro) for line in shown.contract] == [
         ("discount", -1_200_000),
         ("overage", 1_600_000),

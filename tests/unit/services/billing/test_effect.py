@@ -1,5 +1,6 @@
 """A month is closed once the ledger has all usage that was written before, and no other."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
@@ -11,7 +12,7 @@ from schemas.account import (
 from schemas.billing import (
     Statement,
 )
-from schemas.topics import PARTITIONS, POOL
+from schemas.topics import DATASET, MODEL, PARTITIONS, POOL
 from services.billing.effect import Behind, close
 from tunery.billing.periods import BillShare, Cut, period
 from tunery.runtime.bus.memory import MemoryLog
@@ -24,9 +25,13 @@ WRITTEN = 5  # records in partition 3 of the pool's journal
 class FakeBooks:
     at: tuple[int, ...] = (0, 0, 0, WRITTEN, 0, 0, 0, 0)
     asked: BillShare | None = None
+    stored_to: int = 0
 
     async def reached(self) -> Cut:
         return Cut(offsets=self.at, incarnations=(0,) * len(self.at))
+
+    async def stored(self) -> Mapping[tuple[str, int], int]:
+        return {(s, p): self.stored_to for s in ("dataset", "model") for p in range(PARTITIONS)}
 
     async def statement(self, tenant: str, ended: PeriodEnded, share: BillShare) -> Statement:
         self.asked = share
@@ -43,7 +48,7 @@ def ended(before: Statement | None = None) -> PeriodEnded:
 
 async def written() -> MemoryLog:
     log = MemoryLog()
-    await log.create((POOL.journal,), PARTITIONS)
+    await log.create((POOL.journal, DATASET.journal, MODEL.journal), PARTITIONS)
     key = next(key for key in (b"%d" % n for n in range(99)) if partition_of(key) == 3)
     for _ in range(WRITTEN):
         await log.send(POOL.journal.name, key, b"{}")
@@ -68,6 +73,17 @@ async def test_the_next_bill_begins_where_the_last_one_ended() -> None:
     assert books.asked.late == Cut(offsets=before.cut)
     assert books.asked.cut is not None
     assert books.asked.cut.offsets == (9, 0, 0, WRITTEN, 0, 0, 0, 0)  # a cut never goes back
+
+
+async def test_closing_waits_until_it_is_known_what_was_kept() -> None:
+    books, log = FakeBooks(), await written()
+    await log.send(DATASET.journal.name, b"acme", b"{}")
+    with pytest.raises(Behind, match="dataset"):
+        await close(log, books).run(ended(), "acme")
+    assert books.asked is None
+    books.stored_to = 1
+    await close(log, books).run(ended(), "acme")
+    assert books.asked is not None
 
 
 async def test_closing_waits_until_the_ledger_is_up_to_date() -> None:

@@ -103,11 +103,11 @@ async def test_adjustments_and_taxes_are_exported_with_their_place() -> None:
     account = JournalWriter(servers.log, 1, ACCOUNT, key="acme")
     account.append(InvoiceAdjusted(period="2026-11", adjustment=ADJUSTMENT))
     offset = account.append(CLOSED)
-    await run_until(servers, lambda: len(exported(servers)) == 5)
+    await run_until(servers, lambda: len(exported(servers)) == 6)
     rows = exported(servers)
     assert [row["description"] for row in rows][:1] == ["goodwill, T-1"]
     assert {(row["tenant"], row["partition"]) for row in rows} == {("acme", "1")}
-    assert [int(row["offset"]) for row in rows][1:] == [offset] * 4
+    assert [int(row["offset"]) for row in rows][1:] == [offset] * 5
 
 
 async def test_use_is_announced_to_tenants_that_subscribe_with_ids_that_stay() -> None:

@@ -45,6 +45,11 @@ def rated(**changes: Any) -> PriceBook:
         (changed(gpu_hour_micro={"fast": 1}), "prices_lanes", "gpu_hour_micro"),
         (changed(gpu_hour_micro={"free": -1}), "prices_out_of_range", "gpu_hour_micro.free"),
         (changed(gpu_hour_micro={"free": 10**13}), "prices_out_of_range", "gpu_hour_micro.free"),
+        (
+            changed(storage_micro_per_gb_month=-1),
+            "prices_out_of_range",
+            "storage_micro_per_gb_month",
+        ),
         (changed(token_micro_per_million=-1), "prices_out_of_range", "token_micro_per_million"),
         (changed(effective_from="2026-11-01"), "prices_overlap", "effective_from"),
         (rated(lane="premium"), "prices_rate_lane", "rates.0.lane"),

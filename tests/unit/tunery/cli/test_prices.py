@@ -16,6 +16,7 @@ BOOK = {
     "effective_from": "2026-12-01",
     "gpu_hour_micro": {"standard": 2_600_000, "free": 0},
     "token_micro_per_million": 0,
+    "storage_micro_per_gb_month": 20_000,
     "rates": [
         {
             "lane": "standard",

@@ -170,13 +170,13 @@ def test_any_damage_gives_a_report(name: str, at: int, byte: bytes) -> None:
     assert (report.verdict == "accepted") == (report.error_count == 0)
 
 
-def test_a_bomb_is_left_early() -> None:
-    bomb = gzip.compress(b"\0" * (2 * limits.UNPACKED_FREE_BYTES), compresslevel=1)
+def test_a_bomb_is_left_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = limits.UNPACKED_FREE_BYTES // 4
+    monkeypatch.setattr(compression, "UNPACKED_FREE_BYTES", free)
+    bomb = gzip.compress(b"\0" * (2 * free), compresslevel=1)
     report = check(io.BytesIO(b"".join([bomb] * 3)))
     assert "decompression_bomb" in report.counts or "not_utf8" in report.counts
-    spaces = gzip.compress(
-        b'{"prompt": "' + b" " * (2 * limits.UNPACKED_FREE_BYTES), compresslevel=1
-    )
+    spaces = gzip.compress(b'{"prompt": "' + b" " * (2 * free), compresslevel=1)
     report = check(io.BytesIO(spaces))
     assert report.counts["decompression_bomb"] == 1
     assert report.rows <= 1
@@ -296,13 +296,16 @@ def test_repeats_inside_lists_stay_shared_until_their_row() -> None:
     assert counted.max_memory() < 50 * limits.MIB
 
 
-def test_numbers_that_pack_too_well_are_refused_before_they_are_read() -> None:
-    numbers = pa.ListArray.from_arrays([0, 20_000_000], np.full(20_000_000, 7))
+def test_numbers_that_pack_too_well_are_refused_before_they_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(columnar, "UNPACKED_FREE_BYTES", limits.UNPACKED_FREE_BYTES // 8)
+    numbers = pa.ListArray.from_arrays([0, 2_000_000], np.full(2_000_000, 7))
     out = io.BytesIO()
     parquet.write_table(pa.table({"text": ["a"], "ids": numbers}), out)
     report = check(io.BytesIO(out.getvalue()))
     assert (report.rows, report.counts["decompression_bomb"]) == (0, 1)
-    assert "a row group of 160,000,00" in report.errors[0].message
+    assert "a row group of 16,000,0" in report.errors[0].message
 
 
 @pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
@@ -311,8 +314,11 @@ def test_other_encodings_of_text_are_read(encoding: str) -> None:
     assert values(io.BytesIO(written(rows, use_dictionary=False, column_encoding=encoding))) == rows
 
 
-def test_text_in_lists_that_may_become_anything_is_refused_by_name() -> None:
-    rows = [{"tags": [f"{'x' * 100_000}{n}" for n in range(1_000)]}]
+def test_text_in_lists_that_may_become_anything_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(columnar, "UNPACKED_FREE_BYTES", limits.UNPACKED_FREE_BYTES // 8)
+    rows = [{"tags": [f"{'x' * 100_000}{n}" for n in range(125)]}]
     content = written(rows, use_dictionary=False, column_encoding="DELTA_BYTE_ARRAY")
     report = check(io.BytesIO(content))
     assert (report.rows, report.counts["decompression_bomb"]) == (0, 1)
@@ -331,7 +337,7 @@ def test_lists_of_texts_in_groups(group_rows: int) -> None:
 
 def test_a_huge_row_of_a_table_costs_itself_only() -> None:
     rows = [{"prompt": f"Question {n}?", "completion": f"Answer {n}."} for n in range(20)]
-    rows[7]["completion"] = "".join(map(str, range(2_000_000)))
+    rows[7]["completion"] = "".join(map(str, range(1_400_000)))
     out = io.BytesIO()
     parquet.write_table(pa.Table.from_pylist(rows), out)
     report = check(io.BytesIO(out.getvalue()))

@@ -48,8 +48,8 @@ def test_a_price_book_is_read_and_checked() -> None:
         ),
         ({"2027-01.json": msgspec.json.encode(BOOK)}, r"rename it to 2026-11\.json"),
         (
-            {"2026-11.json": msgspec.json.encode(BOOK | {"storage_micro_per_gb_month": 1})},
-            "2026-11.json names what is not billed: storage_micro_per_gb_month; remove it",
+            {"2026-11.json": msgspec.json.encode(BOOK | {"network_micro_per_gb": 1})},
+            "2026-11.json names what is not billed: network_micro_per_gb; remove it",
         ),
         (
             {

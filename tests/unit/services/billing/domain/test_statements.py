@@ -120,15 +120,19 @@ def test_nothing_is_closed_or_adjusted_for_an_unknown_tenant() -> None:
 def test_money_c8_a_month_closes_with_the_limit_that_it_ended_with() -> None:
     decider = tenant()
     terms = create_tenant().terms
-    raised = replace(terms, limits=replace(terms.limits, soft_gpu_ms=terms.limits.soft_gpu_ms + 1))
+    limits = replace(terms.limits, soft_gpu_ms=terms.limits.soft_gpu_ms + 1)
+    raised = replace(terms, limits=limits, price_version="next")
     decider.at = NOVEMBER.end_ms + HOUR_MS
     decider.accept(SetPlan(terms=raised))
     decider.at = DUE
     ended = of(decider.when(Tick()), PeriodEnded)
     assert ended.soft_gpu_ms == terms.limits.soft_gpu_ms
+    assert ended.price_version == terms.price_version
     decider.accept(CloseInvoice(statement=statement()))
     decider.at = period("2026-12").end_ms + CLOSE_AFTER_MS
-    assert of(decider.when(Tick()), PeriodEnded).soft_gpu_ms == terms.limits.soft_gpu_ms + 1
+    following = of(decider.when(Tick()), PeriodEnded)
+    assert following.soft_gpu_ms == terms.limits.soft_gpu_ms + 1
+    assert following.price_version == "next"
     assert decider.refolded() == decider.state
 
 

@@ -8,6 +8,7 @@ from schemas.billing import (
     CreditNote,
     InvoiceAdjustment,
     Statement,
+    StorageCharge,
     TaxAmount,
     TaxRate,
 )
@@ -31,6 +32,12 @@ BILL = Bill(
     number="acme-0001",
     contract_micro=-250_000,
     volume_micro=-125_000,
+    storage=StorageCharge(
+        price_version="2026-11",
+        byte_hours=360 * 10**9,
+        micro_per_gb_month=20_000,
+        amount_micro=10_000,
+    ),
 )
 NOTE = CreditNote(
     number="acme-C0001",
@@ -86,6 +93,7 @@ def test_money_each_part_of_an_invoice_is_a_row_of_its_category() -> None:
     rows = [charge.columns for charge in invoice_charges()]
     assert [(row["ChargeCategory"], row["ChargeClass"], row["BilledCost"]) for row in rows] == [
         ("Adjustment", None, Decimal(-5)),
+        ("Usage", None, Decimal("0.01")),
         ("Adjustment", None, Decimal("-0.125")),
         ("Adjustment", None, Decimal("-0.25")),
         ("Adjustment", None, Decimal("-0.004")),
@@ -93,8 +101,9 @@ def test_money_each_part_of_an_invoice_is_a_row_of_its_category() -> None:
         ("Credit", "Correction", Decimal(-5)),
         ("Tax", "Correction", Decimal("-0.95")),
     ]
-    assert [row["ChargeDescription"] for row in rows][:5] == [
+    assert [row["ChargeDescription"] for row in rows][:6] == [
         "goodwill, T-1",
+        "files and models",
         "volume tiers",
         "contract terms",
         "rounding to what can be paid",
@@ -102,14 +111,21 @@ def test_money_each_part_of_an_invoice_is_a_row_of_its_category() -> None:
     ]
 
 
+def test_money_storage_is_use_of_half_a_gigabyte_month() -> None:
+    row = invoice_charges()[1].columns
+    priced = row["PricingQuantity"], row["ConsumedQuantity"], row["ListUnitPrice"]
+    assert priced == (Decimal("0.5"), Decimal("0.5"), Decimal("0.02"))
+    assert (row["PricingUnit"], row["SkuPriceId"]) == ("GB-Months", "2026-11/storage")
+
+
 def test_rows_of_a_closed_month_are_of_its_invoice_and_notes_of_their_own_number() -> None:
     charges = invoice_charges()
-    assert [charge.month for charge in charges] == ["2026-11"] * 5 + ["2026-12"] * 2
+    assert [charge.month for charge in charges] == ["2026-11"] * 6 + ["2026-12"] * 2
     rows = [charge.columns for charge in charges]
-    assert [row["InvoiceId"] for row in rows] == ["2026-11-EUR"] * 5 + ["acme-C0001"] * 2
+    assert [row["InvoiceId"] for row in rows] == ["2026-11-EUR"] * 6 + ["acme-C0001"] * 2
     assert {f"{row['ChargePeriodStart']:%Y-%m-%d}" for row in rows} == {"2026-11-01"}
     assert {row["x_Topic"] for row in rows} == {"tunery.account.journal.v1"}
-    assert [row["x_JournalOffset"] for row in rows] == [0, 1, 1, 1, 1, 2, 2]
+    assert [row["x_JournalOffset"] for row in rows] == [0, 1, 1, 1, 1, 1, 2, 2]
 
 
 def test_other_events_have_no_rows() -> None:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from schemas.account import (
@@ -16,6 +17,7 @@ from schemas.account import (
     TenantCreated,
 )
 from schemas.billing import Rate, Statement, Tier
+from schemas.dataset import FileContent, FileDeleted, FileRegistered, FileTerms
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.sealed import Sealed
 from schemas.topics import PARTITIONS
@@ -33,10 +35,12 @@ from tunery.billing.periods import Period, cut_of, period, share_of
 from tunery.plan.price import PRICES_DIR, load_price_books
 from tunery.runtime.settings import read_files
 
+GB = 10**9
 MONTHS = [period(name) for name in ("2026-09", "2026-10", "2026-11")]
 OURS = load_price_books(read_files(PRICES_DIR, ".json"))["2026-11"]
 TIERS = (Tier(above=1, unit_micro=2_000_000), Tier(above=4, unit_micro=1_234_567))
 BOOK = replace(OURS, rates=(Rate(lane="standard", gpu_hour_micro=2_400_000, tiers=TIERS),))
+END = MONTHS[-1].end_ms
 TENANT = TenantCreated(
     name=Sealed(key_id="k", nonce=b"n", ciphertext=b"c"),
     terms=PlanTerms(
@@ -137,6 +141,32 @@ async def test_each_months_invoice_is_that_of_the_whole_ledger(seed: int) -> Non
         assert invoices == ledger_invoices(month, ledger, closed)
         total += sum(invoice.gpu_ms for invoice in invoices)
     assert total == sum(row.gpu_ms for row in ledger)
+
+
+async def test_money_b3_storage_is_on_the_draft_and_stays_after_a_file_is_gone() -> None:
+    records, closed = history(Random(1))
+    until = END - 30 * HOUR_MS
+    for bytes_, since, gone in ((3 * GB, END - 40 * HOUR_MS, None), (GB, 0, until)):
+        name = f"file-{bytes_}"
+        content = FileContent(bytes=bytes_, sha256="", blob="")
+        terms = FileTerms(purpose="fine-tune", name=TENANT.name)
+        registered = FileRegistered(file_id=name, terms=terms, content=content)
+        folded("dataset", registered, records=records)
+        records["stored"]["acme", name]["since"] = since
+        if gone is not None:
+            deleted = FileDeleted(file_id=name, blob="", report_blob=None)
+            folded("dataset", deleted, records=records)
+            records["stored"]["acme", name]["until"] = gone
+    priced = replace(BOOK, storage_micro_per_gb_month=720_000)
+    records = with_account(records, closed)
+    records["prices"][BOOK.version,]["book"] = to_builtins(priced)
+    deps = deps_over(records)
+    (draft,) = await read_invoices(deps, await find_tenant(deps, "acme"), MONTHS[-1])
+    hours_before = (until - MONTHS[-1].first_hour * HOUR_MS) // HOUR_MS
+    now_before_end = 20  # `deps_over` says that it is the 700th hour of 720
+    assert draft.storage is not None
+    assert draft.storage.byte_hours == GB * (hours_before + 3 * (40 - now_before_end))
+    assert draft.storage.amount_micro == 1_000 * (hours_before + 3 * 20)
 
 
 async def test_an_invoice_that_is_not_what_was_closed_is_an_error() -> None:

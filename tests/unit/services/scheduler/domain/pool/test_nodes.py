@@ -12,6 +12,7 @@ from schemas import errors
 from schemas.envelope import Message, Rejected, Tick
 from schemas.node import DrainNode, ForgetNode, JoinNode, LeaseSeen, LeaveNode, NodeSeen
 from schemas.pool import (
+    ForgetWork,
     LeaseDraining,
     LeaseGranted,
     LeaseKilled,
@@ -23,6 +24,7 @@ from schemas.pool import (
     ReportCheckpoint,
     RetireNode,
     Token,
+    UsageCredited,
     UsageSliced,
 )
 from schemas.topics import MESSAGE_BYTES_MAX
@@ -31,7 +33,15 @@ from services.scheduler.app import POOLS
 from services.scheduler.domain.liveness import OBSERVED_MAX
 from services.scheduler.domain.pool.deadlines import RETIRED_KEPT_MS, earliest
 from services.scheduler.domain.pool.nodes import NODE_SLOTS_MAX, UNLISTED_MS_MIN
-from services.scheduler.domain.pool.state import Lease, Node, Pool, lease_key
+from services.scheduler.domain.pool.state import (
+    Lease,
+    Node,
+    NodeFailure,
+    Pool,
+    Waiting,
+    lease_key,
+)
+from services.scheduler.domain.pool.usage import ChargedHour
 from simulator.control_plane.samples import MINUTE, POOL, T0, TRAINED, checkpoint, node, request
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     ALIVE,
@@ -303,12 +313,12 @@ def test_nodes_that_are_gone_are_forgotten_in_time() -> None:
 NODES, SLOTS, STARTED_AT = 300, 8, T0 - 30 * MINUTE
 
 
-def full_pool() -> Pool:
-    """Every slot of hundreds of nodes trains since half an hour before the hour."""
+def full_pool(count: int = NODES) -> Pool:
+    """Every slot of so many nodes trains since half an hour before the hour."""
     nodes: dict[str, Node] = {}
     leases: dict[str, Lease] = {}
     ref = running().state[POOL].leases["1"].ref
-    for number in range(NODES * SLOTS):
+    for number in range(count * SLOTS):
         name = f"gpu-node-{number // SLOTS:04}"
         incarnation = f"{number // SLOTS:032x}"
         described = NodeDescription(
@@ -335,10 +345,12 @@ def full_pool() -> Pool:
     )
 
 
-def decide_all(at: int, commands: Sequence[Message]) -> tuple[Pool, list[tuple[Any, ...]]]:
-    """What the full pool makes of these commands and of the ticks that follow, by record."""
+def decide_all(
+    at: int, commands: Sequence[Message], state: Pool | None = None
+) -> tuple[Pool, list[tuple[Any, ...]]]:
+    """What a pool makes of these commands and of the ticks that follow, by record."""
     decider = Decider(POOLS, POOL, at)
-    decider.state = Map({POOL: full_pool()})
+    decider.state = Map({POOL: state or full_pool()})
     records = [decider.when(command) for command in commands]
     while (due := earliest(decider.state)) is not None and due[0] <= at:
         records.append(decider.when(Tick()))
@@ -348,9 +360,9 @@ def decide_all(at: int, commands: Sequence[Message]) -> tuple[Pool, list[tuple[A
     return pool_after, records
 
 
-def observations(at: int, silent: bool) -> list[ObserveNodes]:
+def observations(at: int, silent: bool, count: int = NODES) -> list[ObserveNodes]:
     """As the watcher sends them."""
-    nodes = full_pool().nodes.values()
+    nodes = full_pool(count).nodes.values()
     seen = [
         NodeSeen(
             node_id=each.description.node_id,
@@ -366,14 +378,16 @@ def observations(at: int, silent: bool) -> list[ObserveNodes]:
     ]
 
 
-def test_sched_a10_all_nodes_silent_at_once_are_lost_and_all_leases_closed() -> None:
+@pytest.mark.parametrize("count", [NODES, pytest.param(2_000, marks=pytest.mark.long)])
+def test_sched_a10_all_nodes_silent_at_once_are_lost_and_all_leases_closed(count: int) -> None:
     """Finding A10: one record could not hold it, so that no node was ever lost."""
-    after, records = decide_all(T0 + MINUTE, observations(T0, silent=True))
+    silent = observations(T0, silent=True, count=count)
+    after, records = decide_all(T0 + MINUTE, silent, full_pool(count))
     assert {each.standing for each in after.nodes.values()} == {"lost"}
     closed = [event for events in records for event in events if isinstance(event, PlacementClosed)]
-    assert len(closed) == NODES * SLOTS
+    assert len(closed) == count * SLOTS
     assert not [lease for lease in after.leases.values() if not lease.closed]
-    assert len(records) > NODES // OBSERVED_MAX, "it took ticks"
+    assert len(records) > count // OBSERVED_MAX, "it took ticks"
     assert after.deferred == ()
 
 
@@ -397,3 +411,55 @@ def test_sched_a10_a_tick_that_finds_all_leases_due_ends_them_over_several_ticks
         ticks += 1
     assert ticks > 1
     assert all(lease.closed for lease in decider.state[POOL].leases.values())
+
+
+LONG_NAME = "x" * 63
+
+
+def test_sched_a10_grants_that_one_record_cannot_hold_follow_by_ticks() -> None:
+    """Finding A10: nodes of a whole zone come back while all jobs of the pool wait."""
+    described = NodeDescription(
+        node_id="", incarnation=LONG_NAME, slots=32, device="cpu", memory_bytes=10**12
+    )
+    names_of = [f"{LONG_NAME[:-2]}{number:02}" for number in range(OBSERVED_MAX)]
+    nodes = {
+        name: Node(description=replace(described, node_id=name), last_seen=T0, standing="lost")
+        for name in names_of
+    }
+    placement = replace(request().placement, tenant=LONG_NAME, memory_bytes=0)
+    slots = 32 * OBSERVED_MAX
+    waiting = {
+        job_id: Waiting(placement=replace(placement, job_id=job_id), arrival=number)
+        for number, job_id in enumerate(f"ftjob-{number}" for number in range(slots))
+    }
+    seen = tuple(
+        NodeSeen(node_id=name, incarnation=LONG_NAME, last_seen=T0, silent=False) for name in nodes
+    )
+    state = Pool(nodes=Map(nodes), waiting=Map(waiting))
+    after, records = decide_all(T0 + MINUTE, [ObserveNodes(seen=seen)], state)
+    assert len(after.leases) == slots, "no slot is free beside a job that fits"
+    assert len(records) > 2
+    assert not after.planning_deferred
+
+
+def test_sched_a10_back_offs_that_end_at_once_are_spread_over_ticks() -> None:
+    failure = NodeFailure(node_id=LONG_NAME, times=1, back_off_until=T0)
+    failures = {f"ftjob-{number:024}": (failure,) for number in range(6_000)}
+    after, records = decide_all(T0, [], Pool(failures=Map(failures)))
+    assert len(records) > 1
+    assert all(f.back_off_until is None for each in after.failures.values() for f in each)
+
+
+def test_sched_a10_refunds_of_long_jobs_are_spread_over_ticks() -> None:
+    ref = replace(running().state[POOL].leases["1"].ref, tenant=LONG_NAME, price_version=LONG_NAME)
+    charged: dict[str, tuple[ChargedHour, ...]] = {}
+    for number in range(4):
+        job = replace(ref, job_id=f"ftjob-{number}")
+        hours = (ChargedHour(lease=job, hour_utc=hour, gpu_ms=1) for hour in range(1_500))
+        charged[job.job_id] = tuple(hours)
+    state = Pool(charged=Map(charged), works=Map(dict.fromkeys(charged, ())))
+    ended = [ForgetWork(job_id=job_id, refund="platform_error") for job_id in charged]
+    after, records = decide_all(T0, ended, state)
+    credited = [event for events in records for event in events if isinstance(event, UsageCredited)]
+    assert len(credited) == 6_000
+    assert (len(after.charged), len(after.works), len(after.refunds)) == (0, 0, 0)

@@ -1,0 +1,152 @@
+"""The events that carry a job on, each step by itself."""
+
+from typing import Any, get_args
+
+import pytest
+from msgspec.structs import replace
+
+from schemas import errors
+from schemas.job import (
+    JobEnded,
+    Phase,
+    PhaseSet,
+    PlacementUnwanted,
+    PlacementWanted,
+    RecordRegistered,
+    RecordVerdict,
+    WorkDescribed,
+)
+from schemas.pool import CloseMode
+from schemas.reasons import Failure, failing, waiting
+from schemas.training import EvalWork, TrainWork
+from services.scheduler.domain.job import steps
+from services.scheduler.domain.job.state import OpenJob
+from simulator.control_plane.samples import PASSED, TRAINED
+from tests.unit.services.scheduler.fold import of
+from tests.unit.services.scheduler.lives import JOB_ID, SCORED_LIFE, job_of, lived, new_tenant
+
+FAILURE = Failure(code=errors.PLATFORM, reason=failing("scores_unjudged"))
+
+
+def job_in(phase: Phase, **changes: Any) -> OpenJob:
+    job = job_of(lived(phase))
+    assert job is not None
+    return replace(job, **changes)
+
+
+def kinds(events: tuple[Any, ...]) -> list[type]:
+    return [type(event) for event in events]
+
+
+def test_nothing_is_placed_before_both_dataset_and_base_are_there() -> None:
+    job = job_in("queued", open=None, work_id=None)
+    assert PlacementWanted in kinds(steps.after_binding(job))
+    assert steps.after_binding(replace(job, base_bound=False)) == ()
+    assert steps.after_binding(replace(job, prepared=None)) == ()
+
+
+def test_a_paused_job_waits_instead_of_being_placed() -> None:
+    job = job_in("queued", open=None, wanted="paused")
+    (paused,) = steps.after_binding(job)
+    assert isinstance(paused, PhaseSet)
+    assert (paused.phase, paused.reason) == ("queued", waiting("paused"))
+
+
+def test_work_is_described_once_and_again_only_when_it_has_changed() -> None:
+    first = steps.place_attempt(job_in("queued", work_id=None), "train")
+    assert kinds(first) == [PhaseSet, WorkDescribed, PlacementWanted]
+    described, wanted = of(first, WorkDescribed), of(first, PlacementWanted)
+    assert isinstance(described.description.work, TrainWork)
+    assert described.description.work_id == wanted.placement.work_id
+    job = job_in("queued", work_id=wanted.placement.work_id)
+    assert kinds(steps.place_attempt(job, "train")) == [PhaseSet, PlacementWanted]
+    other = replace(job, hyper=replace(job.hyper, seed=job.hyper.seed + 1))
+    assert WorkDescribed in kinds(steps.place_attempt(other, "train"))
+
+
+def test_an_evaluation_has_the_adapter_and_no_checkpoints() -> None:
+    events = steps.place_attempt(job_in("evaluating", work_id=None), "eval")
+    work, placement = of(events, WorkDescribed).description.work, of(events, PlacementWanted)
+    assert isinstance(work, EvalWork)
+    assert work.adapter == TRAINED.adapter
+    assert placement.placement.checkpoints == ()
+    assert of(events, PhaseSet).phase == "evaluating"
+
+
+def test_attempts_are_numbered_and_capped_by_what_is_left_of_the_hold() -> None:
+    job = job_in("queued", attempt=6)
+    placement = of(steps.place_attempt(job, "train"), PlacementWanted).placement
+    assert placement.attempt == 7
+    assert placement.p50_ms <= placement.p90_ms == placement.max_gpu_ms // placement.slots
+
+
+def test_less_than_a_millisecond_for_each_slot_ends_the_job() -> None:
+    job = job_in("queued")
+    assert job.hold is not None
+    empty_hold = replace(job.hold, hold_gpu_ms=0, train_gpu_ms=0, eval_gpu_ms=0)
+    (ended,) = steps.place_attempt(replace(job, hold=empty_hold), "train")
+    assert isinstance(ended, JobEnded)
+    assert ended.outcome == "failed"
+
+
+@pytest.mark.parametrize("asked", [None, *get_args(CloseMode)])
+@pytest.mark.parametrize(("wanted", "mode"), [("paused", "drain"), ("cancelled", "kill")])
+def test_the_end_of_an_attempt_is_asked_for_only_in_a_harder_way(
+    asked: Any, wanted: Any, mode: CloseMode
+) -> None:
+    job = job_in("running", wanted=wanted)
+    assert job.open is not None
+    job = replace(job, open=replace(job.open, asked=asked))
+    events = steps.after_change(job)
+    if steps.HARDNESS[asked] >= steps.HARDNESS[mode]:
+        assert events == ()
+    else:
+        request = of(events, PlacementUnwanted).request
+        assert (request.mode, request.attempt, request.ended_by) == (mode, 1, "tenant")
+
+
+def test_a_cancelled_job_without_an_attempt_ends_at_once() -> None:
+    (ended,) = steps.after_change(job_in("validating", wanted="cancelled"))
+    assert isinstance(ended, JobEnded)
+    assert (ended.outcome, ended.failure, ended.pool) == ("cancelled", None, None)
+
+
+@pytest.mark.parametrize(
+    ("phase", "placed"), [("validating", False), ("queued", True), ("evaluating", True)]
+)
+def test_a_resumed_job_is_placed_where_its_inputs_are_ready(phase: Phase, placed: bool) -> None:
+    events = steps.after_change(job_in(phase, open=None, wanted="run"))
+    assert (PlacementWanted in kinds(events)) is placed
+
+
+def test_a_resumed_job_that_still_drains_waits_for_the_end_of_its_attempt() -> None:
+    assert steps.after_change(job_in("checkpointing", wanted="run")) == ()
+
+
+def test_a_verdict_counts_only_where_scores_are() -> None:
+    command = RecordVerdict(job_id=JOB_ID, summary=PASSED)
+    assert steps.after_verdict(job_in("running"), command) == ()
+    scored = job_of(new_tenant().accept(*SCORED_LIFE))
+    assert scored is not None
+    (ended,) = steps.after_verdict(scored, replace(command, summary=None))
+    assert isinstance(ended, JobEnded)
+    assert ended.failure is not None
+    assert (ended.failure.code, ended.failure.reason.code) == (errors.PLATFORM, "scores_unjudged")
+
+
+def test_a_failed_registration_is_the_platforms_and_costs_nothing() -> None:
+    refused = replace(FAILURE, code=errors.MALFORMED)
+    command = RecordRegistered(job_id=JOB_ID, model_id="", failure=refused)
+    assert steps.after_registration(job_in("running"), command) == ()
+    job = job_in("registering")
+    (ended,) = steps.after_registration(job, command)
+    assert isinstance(ended, JobEnded)
+    assert ended.failure is not None
+    assert ended.failure.code == errors.PLATFORM
+    assert ended.refund is not None
+    assert ended.lost_gpu_ms == ended.billable_gpu_ms == job.billable_gpu_ms > 0
+
+
+def test_a_failure_names_the_field_of_the_request() -> None:
+    ended = steps.fail_job(job_in("validating"), FAILURE, param="training_file")
+    assert ended.failure == replace(FAILURE, param="training_file")

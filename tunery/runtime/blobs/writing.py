@@ -1,0 +1,42 @@
+"""Writes a stream of bytes into a file completely and checked, or not at all."""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tunery.runtime.blobs.abstract import BlobCorrupt, Stored
+
+
+async def write_file(
+    key: str, path: Path, chunks: AsyncIterator[bytes], sha256: str | None
+) -> Stored:
+    """Write aside, check, fsync, rename. Raises BlobCorrupt and what the stream raises."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+    digest, size = hashlib.sha256(), 0
+    try:
+        handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            async for chunk in chunks:
+                await asyncio.to_thread(_take, file, digest, chunk)
+                size += len(chunk)
+            await asyncio.to_thread(_sync, file)
+        got = digest.hexdigest()
+        if sha256 is not None and got != sha256:
+            raise BlobCorrupt(key, sha256, got)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    return Stored(key, got, size)
+
+
+def _take(file: BinaryIO, digest: Any, chunk: bytes) -> None:
+    file.write(chunk)
+    digest.update(chunk)
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
