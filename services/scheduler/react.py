@@ -147,7 +147,7 @@ def _after_job(header: Header, event: JobEnded) -> tuple[Send, ...]:
 
 
 def _announce(header: Header, job_id: str, what: str, fact: str) -> Send:
-    """For endpoints that subscribe to it. The event's id follows from the job's and the fact."""
+    """Announce a job's event to endpoints that subscribe to it; its id is derived from the fact."""
     event = WebhookEvent(
         event_id=EVENT + derived_id(header.tenant, job_id, fact),
         event_type=f"fine_tuning.job.{what}",

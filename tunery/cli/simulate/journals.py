@@ -79,10 +79,10 @@ class Decisions:
 class PoolHistory:
     """What a journal says of jobs and nodes.
 
-    jobs: placements that ended and worked, of each job one to train and one to evaluate.
-    jobs_open: how many had not ended, or never worked.
-    nodes: the most that were there at the same time.
-    slots: what most of them had.
+    jobs: placements that ran and ended: for each job one of training and one of evaluation.
+    jobs_open: how many had not ended, or never ran.
+    nodes: the largest number of nodes at one time.
+    slots: the most frequent number of slots of a node.
     """
 
     jobs: list[TraceJob]
