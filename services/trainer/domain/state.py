@@ -66,6 +66,23 @@ class Grant(Struct, frozen=True, kw_only=True):
         return self.placement.checkpoints
 
 
+class QueuedPlacement(Struct, frozen=True, kw_only=True):
+    """The part of a waiting placement in the pool's snapshots that agents read."""
+
+    placement: Placement
+
+
+class PoolSnapshot(Struct, frozen=True, kw_only=True):
+    """The part of a pool in the scheduler's snapshots that agents read.
+
+    waiting: by job id.
+    works: works of the pool's open jobs by job id.
+    """
+
+    waiting: Map[str, QueuedPlacement]
+    works: Map[str, tuple[WorkDescription, ...]]
+
+
 class Assignment(Struct, frozen=True, kw_only=True):
     """A lease on this node, and what the pool wants of its process now.
 
@@ -97,3 +114,16 @@ class NodeState(Struct, frozen=True, kw_only=True):
     assignments: Map[int, Assignment] = Map()
     placements: Map[str, Placement] = Map()
     works: Map[str, tuple[WorkDescription, ...]] = Map()
+
+
+def state_of_snapshot(node_id: str, incarnation: str, snapshot: PoolSnapshot | None) -> NodeState:
+    """What a new incarnation knows of its pool; None: nothing."""
+    if snapshot is None:
+        return NodeState(node_id=node_id, incarnation=incarnation)
+    placements = {job_id: queued.placement for job_id, queued in snapshot.waiting.items()}
+    return NodeState(
+        node_id=node_id,
+        incarnation=incarnation,
+        placements=Map(placements),
+        works=snapshot.works,
+    )

@@ -1,7 +1,8 @@
 """The node agent: makes the machine agree with what the pool's journal says about this node.
 
 It owns no state. After a crash the next incarnation kills what is left over, registers, and folds
-the journal from its start; the old leases end where their proof of life ended.
+the journal from the scheduler's last snapshot on; the old leases end where their proof of life
+ended.
 """
 
 import asyncio
@@ -11,6 +12,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 from uuid import uuid4
+
+from immutables import Map
 
 from schemas.node import JoinNode, LeaveNode
 from schemas.pool import (
@@ -23,7 +26,14 @@ from schemas.telemetry import Heartbeat
 from schemas.topics import POOL
 from schemas.units import Ms
 from services.trainer.domain.evolve import HARDNESS, evolve
-from services.trainer.domain.state import Assignment, Grant, NodeState, TargetState
+from services.trainer.domain.state import (
+    Assignment,
+    Grant,
+    NodeState,
+    PoolSnapshot,
+    TargetState,
+    state_of_snapshot,
+)
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import Hardware, ProcessLauncher
 from services.trainer.settings import TrainerSettings
@@ -31,6 +41,7 @@ from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.abstract import HostStopped
 from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.journal.snapshots import SnapshotReader
 from tunery.runtime.ports import Runtime
 from tunery.runtime.tasks import KeptTask, run_again
 from tunery.runtime.telemetry.logs import log_event
@@ -93,6 +104,7 @@ class NodeAgent:
         self._runtime, self._settings, self._launcher = runtime, settings, launcher
         self._hardware, self._start_lease = hardware, start_lease
         self._reports = Reports(runtime, settings.pool)
+        self._partition = partition_of(settings.pool.encode())
         self._registered = asyncio.Event()
         self._begin()
 
@@ -119,6 +131,7 @@ class NodeAgent:
     async def _live(self) -> None:
         """The life of one incarnation."""
         self._begin()
+        await self._restore()
         killed = await self._launcher.sweep()
         if killed:
             log_event(LOG, logging.WARNING, "node.orphans_killed", processes=killed)
@@ -131,6 +144,20 @@ class NodeAgent:
                 await self._leave()
             finally:
                 await beating.stop()
+
+    async def _restore(self) -> None:
+        """Begin where the scheduler's newest snapshot ends; without one, at the first record.
+
+        Before the registration: what the pool says of this incarnation comes after the snapshot.
+        """
+        empty: Map[str, PoolSnapshot] = Map()
+        kind = Map[str, PoolSnapshot]
+        snapshots = SnapshotReader(self._runtime, POOL, kind, empty, self._partition)
+        fold = await snapshots.load()
+        state, known = self._state, fold.state.get(self._settings.pool)
+        self._state = state_of_snapshot(state.node_id, state.incarnation, known)
+        self._position = fold.position
+        log_event(LOG, logging.INFO, "node.restored", offset=fold.position.offset)
 
     async def _follow_while(self, beating: KeptTask[None]) -> None:
         """Follow the journal until that, or the heartbeats, come to an end. Raises what they did.
@@ -165,7 +192,7 @@ class NodeAgent:
 
     async def _follow(self) -> None:
         """Fold the pool's journal, and make the machine agree with it after every batch."""
-        partition = partition_of(self._settings.pool.encode())
+        partition = self._partition
         while True:
             reader = JournalReader(self._runtime.log, POOL, {partition: self._position})
             try:

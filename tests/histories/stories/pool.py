@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
+from schemas.account import Lane
 from schemas.envelope import Source, Tick
 from schemas.node import (
     CordonNode,
@@ -11,6 +14,7 @@ from schemas.node import (
     LeaseSeen,
     LeaveNode,
     NodeSeen,
+    PlanningDeferred,
     UncordonNode,
 )
 from schemas.pool import (
@@ -21,6 +25,7 @@ from schemas.pool import (
     EndAuthor,
     EndRequest,
     ForgetWork,
+    LeaseDraining,
     LeaseGranted,
     NodeDescription,
     ObserveNodes,
@@ -270,3 +275,32 @@ def nodes_that_are_forgotten(story: Recorder) -> None:
     story.when(node("n1", 2))
     story.when(RetireNode(node_id="n1", incarnation="n1-2"))
     story.when(Tick(), after_ms=25 * HOUR_MS)
+
+
+def more_notices_than_one_decision(story: Recorder) -> None:
+    """Premium jobs wait until those of the free lane may be stopped: ticks go on with the rest."""
+    count = 34
+    story.when(node("a", 1, slots=count))
+
+    def lane_request(number: int, lane: Lane) -> RequestPlacement:
+        placement = request(number).placement
+        small = replace(placement, lane=lane, memory_bytes=1_000_000, p50_ms=10 * HOUR_MS)
+        return RequestPlacement(placement=small)
+
+    tokens = []
+    for number in range(count):
+        story.when(describe(number), after_ms=0)
+        tokens.append(token_of(story.when(lane_request(number, "free"), after_ms=0)))
+        story.when(started(tokens[-1], "a"), after_ms=0)
+    for number, token in enumerate(tokens):
+        saved = replace(checkpoint(5), captured_ms=9 * MINUTE_MS)
+        report = ReportCheckpoint(token=token, incarnation="a-1", checkpoint=saved)
+        story.when(report, after_ms=0 if number else 9 * MINUTE_MS)
+    for number in range(count, 2 * count):
+        story.when(describe(number), after_ms=0)
+        story.when(lane_request(number, "premium"), after_ms=0)
+    events = story.when(describe(2 * count), after_ms=MINUTE_MS)
+    assert PlanningDeferred(pending=True) in events
+    events = story.when(Tick(), after_ms=0)
+    assert events[0] == PlanningDeferred(pending=False)
+    assert any(isinstance(event, LeaseDraining) for event in events)

@@ -13,7 +13,7 @@ from immutables import Map
 from msgspec import Struct
 
 from schemas.envelope import Sha256
-from schemas.topics import SNAPSHOTS
+from schemas.topics import SNAPSHOTS, Stream
 from tunery.runtime.blobs.abstract import BlobError
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.journal.acceptance import record_hash
@@ -47,19 +47,30 @@ class _NotGood(Exception):
     """Why a snapshot is not used."""
 
 
-class Snapshots(Generic[S]):
-    """The snapshots of one partition: `load` at the beginning of a term, `save` within it."""
+class SnapshotReader(Generic[S]):
+    """Reads the snapshots of one partition.
 
-    def __init__(self, parts: JournalPorts, aggregate: Aggregate[S], partition: int) -> None:
+    fold_version: others are not used. None: whoever reads is not their writer; all are used that
+      have the fields of its `state_type`, which is a part of the writer's.
+    """
+
+    def __init__(
+        self,
+        parts: JournalPorts,
+        stream: Stream,
+        state_type: Any,
+        initial: S,
+        partition: int,
+        fold_version: int | None = None,
+    ) -> None:
         self._log, self._blobs = parts.log, parts.blobs
-        self._aggregate, self._partition = aggregate, partition
-        self._stream = aggregate.stream
+        self._stream, self._initial, self._partition = stream, initial, partition
+        self._fold_version = fold_version
         generic: Any = Fold
         self._decoder: msgspec.json.Decoder[Fold[S]] = msgspec.json.Decoder(
-            generic[aggregate.state_type], dec_hook=revive
+            generic[state_type], dec_hook=revive
         )
         self._pointers: dict[int, Pointer] = {}
-        self._round_trips: bool | None = None
         self.bytes_last = 0  # of the one loaded or kept last
 
     async def load(self) -> Fold[S]:
@@ -74,59 +85,10 @@ class Snapshots(Generic[S]):
                 return await self._open(pointer)
             except (_NotGood, BlobError, BusError, *MALFORMED) as error:
                 self._warn("snapshot.not_used", error, offset=pointer.offset)
-        return Fold(self._aggregate.initial)
-
-    async def save(self, fold: Fold[S]) -> None:
-        """Save a settled fold. A failure is logged only: there will be another snapshot."""
-        body = canonical(fold)
-        self.bytes_last = len(body)
-        if not self._comes_back(fold, body):
-            return
-        newest = max(self._pointers.values(), key=lambda pointer: pointer.offset, default=None)
-        slot = 0 if newest is None else (newest.slot + 1) % SLOTS
-        replaced = self._pointers.get(slot)
-        digest = sha256(body).hexdigest()
-        pointer = Pointer(
-            stream=self._stream.name,
-            partition=self._partition,
-            slot=slot,
-            offset=fold.position.offset,
-            fold_version=self._aggregate.fold_version,
-            blob=f"snapshots/{self._stream.name}/{self._partition}/{digest}.json",
-            sha256=digest,
-        )
-        key = f"{self._stream.name}/{self._partition}/{slot}".encode()
-        try:
-            await self._blobs.put(pointer.blob, body, sha256=digest)
-            # The pointer last: what it names is complete.
-            await self._log.send(SNAPSHOTS.name, key, msgspec.json.encode(pointer), self._partition)
-            self._pointers[slot] = pointer
-            if replaced is not None and replaced.blob != pointer.blob:
-                await self._blobs.delete(replaced.blob)
-        except (BlobError, BusError) as error:
-            self._warn("snapshot.not_taken", error)
-
-    def _comes_back(self, fold: Fold[S], body: bytes) -> bool:
-        """Whether the state survives encoding and decoding; checked once in a process."""
-        if self._round_trips is None:
-            try:
-                self._round_trips = self._decoder.decode(body) == fold
-            except (msgspec.DecodeError, TypeError) as error:
-                self._round_trips = False
-                self._warn("snapshot.not_decoded", error)
-            if not self._round_trips:
-                log_event(
-                    LOG,
-                    logging.ERROR,
-                    "snapshot.state_not_restorable",
-                    stream=self._stream.name,
-                    state_type=self._aggregate.state_type,
-                    hint="no snapshots: the state differs from what its encoding decodes to",
-                )
-        return self._round_trips
+        return Fold(self._initial)
 
     async def _open(self, pointer: Pointer) -> Fold[S]:
-        if pointer.fold_version != self._aggregate.fold_version:
+        if self._fold_version not in (None, pointer.fold_version):
             raise _NotGood(f"it has fold version {pointer.fold_version}")
         body = await self._blobs.get(pointer.blob, sha256=pointer.sha256)
         fold = self._decoder.decode(body)
@@ -189,6 +151,71 @@ class Snapshots(Generic[S]):
             why=why,
             **fields,
         )
+
+
+class Snapshots(SnapshotReader[S]):
+    """The snapshots of one partition: `load` at the beginning of a term, `save` within it."""
+
+    def __init__(self, parts: JournalPorts, aggregate: Aggregate[S], partition: int) -> None:
+        super().__init__(
+            parts,
+            aggregate.stream,
+            aggregate.state_type,
+            aggregate.initial,
+            partition,
+            aggregate.fold_version,
+        )
+        self._aggregate = aggregate
+        self._round_trips: bool | None = None
+
+    async def save(self, fold: Fold[S]) -> None:
+        """Save a settled fold. A failure is logged only: there will be another snapshot."""
+        body = canonical(fold)
+        self.bytes_last = len(body)
+        if not self._comes_back(fold, body):
+            return
+        newest = max(self._pointers.values(), key=lambda pointer: pointer.offset, default=None)
+        slot = 0 if newest is None else (newest.slot + 1) % SLOTS
+        replaced = self._pointers.get(slot)
+        digest = sha256(body).hexdigest()
+        pointer = Pointer(
+            stream=self._stream.name,
+            partition=self._partition,
+            slot=slot,
+            offset=fold.position.offset,
+            fold_version=self._aggregate.fold_version,
+            blob=f"snapshots/{self._stream.name}/{self._partition}/{digest}.json",
+            sha256=digest,
+        )
+        key = f"{self._stream.name}/{self._partition}/{slot}".encode()
+        try:
+            await self._blobs.put(pointer.blob, body, sha256=digest)
+            # The pointer last: what it names is complete.
+            await self._log.send(SNAPSHOTS.name, key, msgspec.json.encode(pointer), self._partition)
+            self._pointers[slot] = pointer
+            if replaced is not None and replaced.blob != pointer.blob:
+                await self._blobs.delete(replaced.blob)
+        except (BlobError, BusError) as error:
+            self._warn("snapshot.not_taken", error)
+
+    def _comes_back(self, fold: Fold[S], body: bytes) -> bool:
+        """Whether the state survives encoding and decoding; checked once in a process."""
+        if self._round_trips is None:
+            try:
+                self._round_trips = self._decoder.decode(body) == fold
+            except (msgspec.DecodeError, TypeError) as error:
+                self._round_trips = False
+                self._warn("snapshot.not_decoded", error)
+            if not self._round_trips:
+                log_event(
+                    LOG,
+                    logging.ERROR,
+                    "snapshot.state_not_restorable",
+                    stream=self._stream.name,
+                    state_type=self._aggregate.state_type,
+                    hint="no snapshots: the state differs from what its encoding decodes to",
+                )
+        return self._round_trips
 
 
 def revive(wanted: Any, plain: Any) -> Any:

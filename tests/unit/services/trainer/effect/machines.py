@@ -29,6 +29,7 @@ from tests.unit.services.trainer.domain.test_evolve import WORK
 from tests.unit.tunery.work.samples import STARTED
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.memory_servers import MemoryServers
 from tunery.runtime.ports import Runtime
@@ -37,6 +38,7 @@ from tunery.work.events import AnyWorkEvent, Started
 from tunery.work.spec import TrainSpec
 
 POOL_NAME = "default"
+LIMITS = HostLimits()
 WAIT_S_MAX = 20
 TTL_MS, POLL_MS, IDLE_MS_MAX = 60_000, 50, 1_000
 
@@ -147,7 +149,10 @@ def settings(folder: Path) -> TrainerSettings:
 
 @asynccontextmanager
 async def node(
-    world: MemoryServers, folder: Path, script: Callable[[Grant], Script]
+    world: MemoryServers,
+    folder: Path,
+    script: Callable[[Grant], Script],
+    limits: HostLimits = LIMITS,
 ) -> AsyncIterator[Node]:
     """A running agent and a running owner of the pool."""
     runtime = world.runtime("trainer")
@@ -162,7 +167,7 @@ async def node(
 
     agent = NodeAgent(runtime, chosen, launcher, Hardware("cpu", 8 << 30), attempt)
     owner_runtime = world.runtime("scheduler")
-    owner = AggregateHost(owner_runtime, POOLS)
+    owner = AggregateHost(owner_runtime, POOLS, limits=limits)
     watcher = Watcher(owner_runtime, TTL_MS, POLL_MS, IDLE_MS_MAX)
     async with running(owner.run), running(watcher.run), running(agent.run):
         await asyncio.wait_for(agent.ready(), WAIT_S_MAX)

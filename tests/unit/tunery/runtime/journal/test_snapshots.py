@@ -13,7 +13,7 @@ from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import canonical
 from tunery.runtime.journal.fold import Fold
-from tunery.runtime.journal.snapshots import Pointer, Snapshots, revive
+from tunery.runtime.journal.snapshots import Pointer, SnapshotReader, Snapshots, revive
 from tunery.runtime.tools.verify import replay
 
 KEY = "tenant-a"
@@ -138,3 +138,28 @@ def test_nested_maps_keep_their_types() -> None:
     back = msgspec.json.decode(canonical(state), type=wanted, dec_hook=revive)
     assert back == state
     assert isinstance(back[7]["acme"], Hold)
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """The first field of `TenantSeats`, as another service may read it."""
+
+    holds: tuple[Hold, ...]
+
+
+async def test_another_service_reads_a_part_of_any_version(world: World) -> None:
+    empty: Map[str, Part] = Map()
+    reader = SnapshotReader(world, SEATS, Map[str, Part], empty, PARTITION)
+    fold, whole = await reader.load(), await load(world)
+    assert fold.position == whole.position
+    assert fold.state[KEY].holds == whole.state[KEY].holds
+
+
+class Other(msgspec.Struct, frozen=True):
+    """No part of the state."""
+
+    missing: int
+
+
+async def test_a_snapshot_without_the_wanted_fields_is_not_used(world: World) -> None:
+    reader = SnapshotReader(world, SEATS, Other, Other(0), PARTITION)
+    assert await reader.load() == Fold(Other(0))
