@@ -163,7 +163,7 @@ def expect_sound(visit: Visit) -> None:
 
 
 def moves(visit: Visit) -> Iterator[Move]:
-    """All that can come next: what clients send, what is owed, and facts that came before already."""
+    """All that can come next: what clients send, what is owed, and what came before."""
     yield from map(Move, CLIENT_COMMANDS)
     job = visit.job
     for name in sorted(visit.owed - {"pool"}):
