@@ -33,7 +33,6 @@ from schemas.pool import (
     NodesObserved,
     PlacementClosed,
     PlacementQueued,
-    WaitExplained,
     WorkForgotten,
 )
 from services.scheduler.domain.pool.planned_pool import (
@@ -145,7 +144,7 @@ def _touched(after: Pool, before: Pool, event: Event) -> Iterator[Part]:
                 yield node_part(after, seen.node_id)
         case PlacementQueued():
             yield job_part(after, event.placement.job_id)
-        case WaitExplained() | BackOffEnded() | WorkForgotten():
+        case BackOffEnded() | WorkForgotten():
             yield job_part(after, event.job_id)
         case PlacementClosed():
             yield job_part(after, event.job_id)

@@ -38,7 +38,6 @@ def view(planned: PlannedPool, at: int) -> tuple[object, ...]:
         state.held,
         state.queue.requests,
         planned.queued,
-        sorted(planned.unexplained(EVERYTHING)),
         decisions(plan(state, at)),
     )
 

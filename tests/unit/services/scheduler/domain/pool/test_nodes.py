@@ -254,7 +254,7 @@ def test_sched_a16_a_leaving_node_gets_nothing_and_nobody_loses_his_place() -> N
 
 def test_a_node_that_joins_gets_leases_once_its_agent_has_caught_up() -> None:
     decider = pool().accept(replace(node(slots=1), joins=True))
-    assert names(decider.when(request())) == ["PlacementQueued", "WaitExplained"]
+    assert names(decider.when(request())) == ["PlacementQueued"]
     joined = decider.when(JoinNode(node_id="a", incarnation=ALIVE))
     assert names(joined) == ["NodeJoined", "LeaseGranted"]
     assert decider.when(JoinNode(node_id="a", incarnation=ALIVE)) == ()
@@ -284,7 +284,7 @@ def test_a_drained_node_gives_its_work_back_with_a_credit_and_gets_nothing_new()
     ended = decider.when(exited(elapsed_ms=6 * MINUTE))
     assert (end_of(ended).outcome, end_of(ended).ended_by) == ("preempted", "platform")
     assert end_of(ended).lost_gpu_ms == end_of(ended).billable_gpu_ms > 0, "it had no checkpoint"
-    assert names(decider.when(request("ftjob-3"))) == ["PlacementQueued", "WaitExplained"]
+    assert names(decider.when(request("ftjob-3"))) == ["PlacementQueued"]
 
 
 def test_a_node_in_service_is_not_forgotten_and_a_lost_one_with_all_that_it_held() -> None:
