@@ -1,4 +1,4 @@
-"""The event core as a scenario: a plan decides the run, and a broken rule is broken in it."""
+"""The event core as a scenario: its plan alone decides the run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,11 +7,22 @@ from simulator.engine.command_line import silence
 from simulator.event_core.scenario import EVENT_CORE
 
 
-def test_a_plan_gives_the_same_verdict_again_and_is_traced_on_request() -> None:
+def test_a_plan_gives_the_same_verdict_again_traced_or_with_another_context() -> None:
+    order: list[str] = []
+
+    @contextmanager
+    def entered() -> Iterator[None]:
+        order.append("entered")
+        yield
+        order.append("left")
+
     plan = EVENT_CORE.plan(5)
     assert plan == EVENT_CORE.plan(5) != EVENT_CORE.plan(6)
     with silence():
-        first, traced = EVENT_CORE.play(plan), EVENT_CORE.play(plan, trace=True)
+        first = EVENT_CORE.play(plan)
+        traced = EVENT_CORE.play(plan, trace=True, broken=entered())
+    assert order == ["entered", "left"]
+    assert first.counts["commands"] > 0
     assert (first.violations, first.counts, first.voided) == (
         traced.violations,
         traced.counts,
@@ -19,18 +30,3 @@ def test_a_plan_gives_the_same_verdict_again_and_is_traced_on_request() -> None:
     )
     assert first.trace == []
     assert traced.trace
-
-
-def test_a_rule_is_broken_during_the_run_alone() -> None:
-    order: list[str] = []
-
-    @contextmanager
-    def broken() -> Iterator[None]:
-        order.append("broken")
-        yield
-        order.append("mended")
-
-    with silence():
-        verdict = EVENT_CORE.play(EVENT_CORE.plan(5), broken=broken())
-    assert order == ["broken", "mended"]
-    assert verdict.counts["commands"] > 0
