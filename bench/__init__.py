@@ -5,7 +5,7 @@ gateway, bare_gateway: the API under load beside a bare FastAPI handler
 submit: how long a submission takes
 follow: followers of one job over server-sent events
 billing: the ledger and invoices in PostgreSQL
-scheduler: what the planner decides on public traces, and how fast
+scheduler, full_pool: what the planner decides on public traces, and how fast in a full pool
 rebuild: all state rebuilt from the log
 data: the data pipeline, stage by stage
 measures: shared by the benchmarks over HTTP

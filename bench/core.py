@@ -146,7 +146,7 @@ async def _all(log: Log, settings: RuntimeSettings, sizes: Sizes) -> dict[str, f
     log_progress(f"replay: the first {sizes.replayed:,} of {records:,} records, three times each")
     figures |= await replays.measure(log, bootstrap, sizes.replayed)
     log_progress("owners in processes of their own: from zero, and from a snapshot")
-    figures |= await owners.begin_again(settings, log_progress)
+    figures |= await owners.measure_restarts(settings, log_progress)
     return figures | _ratios(figures)
 
 

@@ -4,26 +4,36 @@
 
 Two traces of the Philly cluster on 41 nodes with 8 slots, with noisy estimates, a checkpoint every
 30 minutes and 3 minutes a preemption. The folder (or $TUNERY_TRACES) has `anchors.json` and
-`scenarios/`; without it only the speed is measured: 10,000 placements wait for 1,000 full nodes.
-The speed is that of the planner alone, in time of the processor.
+`scenarios/`; without it only the rest is measured, in time of the processor:
+
+* the scheduler's whole decision while 10,000 placements wait for 1,000 or 2,000 full nodes;
+* the planner alone, as part of it;
+* the forecast of 1,000 jobs that wait for 40 nodes, as readers make it;
+* what the scheduler's memory grows by while jobs come, work, end and are forgotten.
 """
 
 import argparse
+import gc
 import json
 import os
 import sys
+import tracemalloc
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 from typing import Any, Final
 
+from bench.full_pool import FullPool
 from tunery.cli.simulate.outcome import outcome
 from tunery.cli.simulate.policies import POLICIES
 from tunery.cli.simulate.trace_player import play
 from tunery.cli.simulate.traces import read_trace
+from tunery.plan.scheduling.forecast import QUANTILES, forecast
 from tunery.plan.scheduling.plan import plan
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.policy import PRODUCT
+from tunery.plan.scheduling.queue import in_order
 from tunery.plan.scheduling.requests import (
+    LANES,
     PlanNode,
     Request,
     RequestClass,
@@ -35,6 +45,7 @@ SCENARIOS: Final = {"C": "philly_C_2w_load61.csv.gz", "B": "philly_B_2w_load80.c
 # Names of the anchors for our names of the policies.
 ANCHORED: Final = {"fifo": "fifo", "skip-ahead": "bestfit", "easy": "easy", "sjf": "sjf"}
 WAITING, POOL_NODES, DECISIONS = 10_000, 1_000, 2_000
+FORECAST_JOBS, FORECAST_NODES, HEAP_JOBS = 1_000, 40, 4_000
 MINUTE_MS: Final = 60_000
 
 
@@ -67,40 +78,104 @@ def _off(figures: dict[str, float | int], anchor: float) -> float:
     return round(100 * abs(figures["mean_wait_h"] - anchor) / anchor, 2)
 
 
-def speed() -> dict[str, float]:
+def decision_speed(nodes: int) -> dict[str, float]:
+    """Leases end one by one in a full pool: exits, freed slots with grants, jobs that follow."""
+    pool = FullPool(nodes)
+    for number in range(WAITING):
+        pool.wait(number)
+    took_ns = []
+    for number in range(WAITING, WAITING + DECISIONS // 4):
+        pool.at += 1
+        pool.describe(number)
+        for command in (*pool.next_end(), pool.request(number)):
+            began = process_time_ns()
+            events = pool.decide(command)
+            took_ns.append(process_time_ns() - began)
+            pool.fold(events)
+    return _quantiles(took_ns)
+
+
+def heap_growth(jobs: int) -> dict[str, float]:
+    """What each job leaves in memory: bytes in use after so many jobs, less those after half."""
+    pool, used = FullPool(1), [0, 0]
+    tracemalloc.start()
+    for number in range(jobs):
+        pool.at += MINUTE_MS
+        pool.describe(number)
+        pool.send(pool.request(number, 1))
+        for command in pool.next_end():
+            pool.send(command)
+        if number + 1 in (jobs // 2, jobs):
+            gc.collect()
+            used[(number + 1) // jobs] = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return {"jobs": jobs, "bytes_a_job": round((used[1] - used[0]) / (jobs - jobs // 2), 1)}
+
+
+def forecast_speed() -> dict[str, float]:
+    """The queue of 1,000 jobs on 40 full nodes is played through, once for each estimate."""
+    state = _full(FORECAST_NODES, FORECAST_JOBS)
+    planned = plan(state, 0)
+    order = [
+        request
+        for lane in range(len(LANES))
+        for request in in_order(state.queue, lane, {}, frozenset())
+    ]
+    took_ns = []
+    for quantile in QUANTILES * 5:
+        began = process_time_ns()
+        forecast(state, planned, order, 0, quantile)
+        took_ns.append(process_time_ns() - began)
+    return {"p50_ms": _quantiles(took_ns)["p50_ms"]}
+
+
+def planner_speed() -> dict[str, float]:
     """Leases end one by one in a full pool; after each the planner decides who follows."""
-    state = PlanningState(
-        [PlanNode(f"n{number:04d}", SLOTS, "cuda", 0) for number in range(POOL_NODES)], PRODUCT
-    )
-    for number in range(WAITING + POOL_NODES * SLOTS + DECISIONS):
-        request = _request(number)
-        if number < POOL_NODES * SLOTS:
-            seats = ((f"n{number // SLOTS:04d}", 1),)
-            state.start(granted(request, seats, 0, request.job_id))
-        elif number < POOL_NODES * SLOTS + WAITING:
-            state.queue.add(request)
+    state = _full(POOL_NODES, WAITING)
     took_ns = []
     for number in range(DECISIONS):
         at = 10 * MINUTE_MS + number
         state.end(f"j{number:06d}")
-        state.queue.add(_request(POOL_NODES * SLOTS + WAITING + number))
+        state.queue.add(_request(POOL_NODES * SLOTS + WAITING + number, _slots(number)))
         began = process_time_ns()
         planned = plan(state, at)
         took_ns.append(process_time_ns() - began)
         for start in planned.starts:
             request = state.leave_queue(start.request.job_id)
             state.start(granted(request, start.seats, at, request.job_id))
+    return _quantiles(took_ns)
+
+
+def _quantiles(took_ns: list[int]) -> dict[str, float]:
     took_ns.sort()
     return {
-        "decision_p50_ms": round(took_ns[len(took_ns) // 2] / 1e6, 3),
-        "decision_p99_ms": round(took_ns[len(took_ns) * 99 // 100] / 1e6, 3),
-        "decisions_per_s": round(1e9 * len(took_ns) / sum(took_ns)),
+        "p50_ms": round(took_ns[len(took_ns) // 2] / 1e6, 3),
+        "p99_ms": round(took_ns[len(took_ns) * 99 // 100] / 1e6, 3),
+        "per_s": round(1e9 * len(took_ns) / sum(took_ns)),
     }
 
 
-def _request(number: int) -> Request:
-    """Mostly single slots, some gangs, of a hundred tenants in three lanes."""
-    slots = (1, 1, 1, 1, 1, 1, 2, 4, 8, 16)[number % 10] if number >= POOL_NODES * SLOTS else 1
+def _full(nodes: int, waiting: int) -> PlanningState:
+    """Nodes full of leases with one slot each, and so many requests that wait."""
+    state = PlanningState(
+        [PlanNode(f"n{number:04d}", SLOTS, "cuda", 0) for number in range(nodes)], PRODUCT
+    )
+    for number in range(nodes * SLOTS):
+        request = _request(number, 1)
+        seats = ((f"n{number // SLOTS:04d}", 1),)
+        state.start(granted(request, seats, 0, request.job_id))
+    for number in range(nodes * SLOTS, nodes * SLOTS + waiting):
+        state.queue.add(_request(number, _slots(number)))
+    return state
+
+
+def _slots(number: int) -> int:
+    """Mostly single slots, some gangs."""
+    return (1, 1, 1, 1, 1, 1, 2, 4, 8, 16)[number % 10]
+
+
+def _request(number: int, slots: int) -> Request:
+    """Of a hundred tenants in three lanes."""
     hours_ms = (1 + number % 20) * 60 * MINUTE_MS
     return Request(
         job_id=f"j{number:06d}",
@@ -113,6 +188,22 @@ def _request(number: int) -> Request:
     )
 
 
+def measure_speed() -> dict[str, float]:
+    """All that needs no traces."""
+    decision, large = decision_speed(POOL_NODES), decision_speed(2 * POOL_NODES)
+    planner = planner_speed()
+    return {
+        "decision_p50_ms": decision["p50_ms"],
+        "decision_p99_ms": decision["p99_ms"],
+        "decisions_per_s": decision["per_s"],
+        "decision_of_2000_nodes_p50_ms": large["p50_ms"],
+        "planner_p50_ms": planner["p50_ms"],
+        "planner_p99_ms": planner["p99_ms"],
+        "forecast_of_1000_ms": forecast_speed()["p50_ms"],
+        "heap_bytes_a_job": heap_growth(HEAP_JOBS)["bytes_a_job"],
+    }
+
+
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -121,7 +212,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     parser.add_argument("--traces", type=Path, default=os.environ.get("TUNERY_TRACES"))
     arguments = parser.parse_args()
-    figures: dict[str, Any] = dict(speed())
+    figures: dict[str, Any] = dict(measure_speed())
     if arguments.traces is None:
         print("no traces: --traces FOLDER or $TUNERY_TRACES", file=sys.stderr)
     else:

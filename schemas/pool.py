@@ -405,7 +405,7 @@ class PlacementQueued(Message):
 
 
 class WaitExplained(Message):
-    """Why a placement waits; written when the reason changes. Positions are computed by readers.
+    """Why a placement waits, as older releases wrote it. Readers compute it from the queue now.
 
     tenant, job_id, attempt: which placement.
     reason: why.

@@ -120,14 +120,16 @@ async def _copy(bootstrap: str, topic: str, records: int) -> float:
         await producer.stop()
 
 
-# --- beginning again, and weight ------------------------------------------------------------------
+# --- restarts and memory --------------------------------------------------------------------------
 
 
-async def begin_again(settings: RuntimeSettings, say: Callable[[str], None]) -> dict[str, float]:
+async def measure_restarts(
+    settings: RuntimeSettings, say: Callable[[str], None]
+) -> dict[str, float]:
     """Processes of their own take over the partition `PARTITION` of `job`, as it is in the log.
 
     The first folds the whole journal and keeps a snapshot, the second begins from that; `empty`
-    owns a partition in which nothing was ever written. Weight: resident, a second after the start.
+    owns a partition in which nothing was ever written. Memory: resident, a second after the start.
     """
     empty = await _child(settings, PARTITION + 1, snapshot=False)
     say(f"an owner of nothing: {empty['rss_mb']:.0f} MB")
@@ -148,11 +150,11 @@ async def _child(settings: RuntimeSettings, partition: int, *, snapshot: bool) -
     values = {name: getattr(settings, name) for name in RuntimeSettings.model_fields}
     with get_context("spawn").Pool(1) as pool:
         arguments = (values, partition, snapshot)
-        return await asyncio.to_thread(pool.apply, own_alone, arguments)
+        return await asyncio.to_thread(pool.apply, measure_owner, arguments)
 
 
-def own_alone(values: Mapping[str, Any], partition: int, snapshot: bool) -> dict[str, float]:
-    """Measurements of a process by itself."""
+def measure_owner(values: Mapping[str, Any], partition: int, snapshot: bool) -> dict[str, float]:
+    """Own the partition in this process, and measure start-up, one decision and memory."""
     spare_collector()
     return asyncio.run(_own(RuntimeSettings(**values), partition, snapshot))
 

@@ -91,6 +91,6 @@ class ExportHost:
         """
         for tenant, command_id, event in usage_events(partition, written, charges):
             beat("working")
-            if self._accounts.is_fed(tenant):
+            if self._accounts.wants_usage(tenant):
                 body, sender = Announce(event=event), self._runtime.sender
                 await sender.send(ACCOUNT, tenant, tenant, body, command_id=command_id)

@@ -21,7 +21,6 @@ from schemas.job import (
     RecordGranted,
     RecordStarted,
     RecordUsage,
-    RecordWait,
     RegistrationWanted,
     VerdictRecorded,
     WantedSet,
@@ -41,7 +40,6 @@ from schemas.pool import (
     RequestPlacement,
     UsageCredited,
     UsageSliced,
-    WaitExplained,
 )
 from schemas.pool import Event as PoolEvent
 from schemas.submission import UsageSource
@@ -83,9 +81,6 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
 def react_pool(_: Header, event: PoolEvent) -> tuple[Send, ...]:
     """The command to `job` that follows from an event of `pool`."""
     match event:
-        case WaitExplained():
-            wait = RecordWait(job_id=event.job_id, attempt=event.attempt, reason=event.reason)
-            return (_to_job(event.tenant, wait),)
         case PlacementClosed():
             closed = RecordClosed(
                 job_id=event.job_id, attempt=event.attempt, role=event.role, end=event.end
@@ -152,7 +147,7 @@ def _after_job(header: Header, event: JobEnded) -> tuple[Send, ...]:
 
 
 def _announce(header: Header, job_id: str, what: str, fact: str) -> Send:
-    """For endpoints that subscribe to it. The event's id follows from the job's and the fact."""
+    """Announce a job's event to endpoints that subscribe to it; its id is derived from the fact."""
     event = WebhookEvent(
         event_id=EVENT + derived_id(header.tenant, job_id, fact),
         event_type=f"fine_tuning.job.{what}",

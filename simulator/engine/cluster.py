@@ -31,7 +31,7 @@ from tunery.runtime.tasks import StrayCancellation
 
 PROCESSES: Final = 2
 RESTART_MS_MAX: Final[Ms] = 5_000
-CRASH_WITHIN: Final = 80  # awaits
+CRASH_WITHIN: Final = 80  # awaits of the process until a planted crash, at most
 FLIGHT_S_MAX: Final = 3
 Action: TypeAlias = Callable[[Random], Coroutine[Any, Any, None]]
 
@@ -65,7 +65,7 @@ class _Watched:
 
 
 class _HealthNotes(Health):
-    """Notes hosts that hang: in the simulator every wait ends, so a hang is a violation."""
+    """Records hosts that hang: in the simulator every wait ends, so a hang is a violation."""
 
     def __init__(self, cluster: "Cluster", process: str) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class Cluster:
             self.databases[service] = Database(self.broker)
         return self.databases[service]
 
-    # --- life and death ---------------------------------------------------------------------------
+    # --- start and end ----------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start what is missing, unless all are to be down."""
@@ -316,8 +316,12 @@ class Cluster:
     async def _restart_broker(self, rng: Random) -> None:
         """Restart the broker: appends in flight fail, acknowledged records stay."""
         self._note("broker restart", "the broker goes down")
+        await self.lose_broker(rng.uniform(0.3, 5))
+
+    async def lose_broker(self, away_s: float) -> None:
+        """The broker is away for so long; all groups are assigned anew after that."""
         self.broker.away = True
-        await asyncio.sleep(rng.uniform(0.3, 5))
+        await asyncio.sleep(away_s)
         self.broker.away = False
         self.broker.trace("the broker is up")
         for group in list(self.broker.groups):

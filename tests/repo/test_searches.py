@@ -21,6 +21,7 @@ from tests.simulation import (
     test_years_of_exports,
 )
 from tests.unit.services.scheduler import test_domain
+from tests.unit.services.scheduler.domain.pool import test_carried
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SEARCHES: Final = {name: s for name, s in vars(searches).items() if isinstance(s, Search)}
@@ -99,6 +100,11 @@ def _is_long(value: Any) -> bool:
             searches.UNIT_WORLDS,
             1,
         ),
+        (
+            test_carried.test_the_plan_of_a_carried_pool_is_that_of_a_new_one,
+            searches.CARRIED_POOLS,
+            1,
+        ),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -133,6 +139,7 @@ BEFORE: Final = {
     "CONTROL_PLANE_SEEDS": 60,
     "YEARS": 400,
     "UNIT_WORLDS": 80,
+    "CARRIED_POOLS": 6,
     "EXAMPLES": 100,
 }  # what `make test` ran before `make check` had shares
 

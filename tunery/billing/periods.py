@@ -72,8 +72,10 @@ class Cut(Struct, frozen=True, kw_only=True):
 class BillShare(Struct, frozen=True, kw_only=True):
     """The rows of the ledger that are on one bill.
 
-    `late`: rows of earlier months are, unless they were written before. `cut`: none is that was not
-    written before. None: earlier months, or this one, are not closed.
+    month: its own rows are on the bill, unless they were written after `cut`.
+    late: rows of earlier months are on the bill too if they were written after this; None: none is,
+        as the month before is not closed.
+    cut: rows that were written after this are on a later bill; None: the month is not closed.
     """
 
     month: Period

@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 EXAMPLES: Final = "\b\nExamples:\n"
 
 
-class Noun(click.Group):
+class ExampleGroup(click.Group):
     """A group with examples in its epilog. Each command shows the examples that begin with it."""
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:

@@ -15,7 +15,7 @@ Examples:
 """
 
 
-@click.group("base", cls=_options.Noun, epilog=EPILOG)
+@click.group("base", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
     """Add base models and list them."""
 

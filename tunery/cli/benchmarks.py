@@ -18,7 +18,7 @@ Examples:
 """
 
 
-@click.group("benchmarks", cls=_options.Noun, epilog=EPILOG)
+@click.group("benchmarks", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
     """Manage benchmarks that training data must not contain."""
 

@@ -25,7 +25,7 @@ Examples:
 """
 
 
-@click.group("budget", cls=_options.Noun, epilog=EPILOG)
+@click.group("budget", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
     """Manage monthly budgets, of all your jobs or of those of one API key.
 

@@ -28,7 +28,7 @@ Examples:
 """
 
 
-@click.group("file", cls=_options.Noun, epilog=EPILOG)
+@click.group("file", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
     """Upload training files, and read the reports of their checks."""
 

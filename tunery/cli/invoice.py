@@ -61,7 +61,7 @@ Invoice: TypeAlias = Mapping[str, Any]
 Line: TypeAlias = Mapping[str, Any]
 
 
-@click.group("invoice", cls=_options.Noun, epilog=EPILOG)
+@click.group("invoice", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
     """Show invoices; credit or charge a tenant."""
 

@@ -45,7 +45,7 @@ training.learning_rate, training.max_length, training.checkpoint_every_steps, â€
 """
 
 
-@click.group("job", cls=_options.Noun, epilog=EPILOG)
+@click.group("job", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
     """Submit, follow and stop fine-tuning jobs."""
 

@@ -48,7 +48,7 @@ def _tenant_and_key(names: tuple[str, ...]) -> tuple[str | None, str]:
     return tenant, names[-1] if names else CURRENT
 
 
-@click.group("key", cls=_options.Noun, epilog=EPILOG)
+@click.group("key", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
     """Manage API keys.
 

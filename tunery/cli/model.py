@@ -20,7 +20,7 @@ Examples:
 """
 
 
-@click.group("model", cls=_options.Noun, epilog=EPILOG)
+@click.group("model", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
     """List, promote, roll back and download fine-tuned models."""
 

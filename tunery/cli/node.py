@@ -18,7 +18,7 @@ Examples:
 """
 
 
-@click.group("node", cls=_options.Noun, epilog=EPILOG)
+@click.group("node", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
     """Show nodes, and take them out of service (admin key)."""
 

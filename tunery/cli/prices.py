@@ -21,7 +21,7 @@ Examples:
 """
 
 
-@click.group("prices", cls=_options.Noun, epilog=EPILOG)
+@click.group("prices", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
     """Import and show price books (admin key).
 

@@ -35,7 +35,7 @@ Examples:
 """
 
 
-@click.group("tenant", cls=_options.Noun, epilog=EPILOG)
+@click.group("tenant", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
     """Create tenants, change their plans, suspend and list them (admin key)."""
 

@@ -30,7 +30,7 @@ Examples:
 """
 
 
-@click.group("webhook", cls=_options.Noun, epilog=EPILOG)
+@click.group("webhook", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
     """Manage webhook endpoints and their deliveries.
 

@@ -106,7 +106,7 @@ def _fetch_with_jgo(jar: Jar, scratch: Path) -> Path:
     for _attempt in range(ATTEMPTS_MAX):
         try:
             return Path(component.artifact().resolve())
-        except Exception as problem:  # whatever the resolver raises, the reader needs the jar
+        except Exception as problem:  # its errors have no common base class
             reason = f"{type(problem).__name__}: {problem}"
     raise LocalError(
         f"{jar.group}:{jar.artifact}:{jar.version} could not be downloaded ({reason})",

@@ -128,7 +128,7 @@ def format_once(folder: Path, settings: Path, path: str) -> None:
         return
     cluster = cluster_id(uuid.uuid4())
     meta = folder / "log" / "meta.properties"
-    meta.unlink(missing_ok=True)  # a cluster id of a format that was cut off
+    meta.unlink(missing_ok=True)  # left by a format that was interrupted
     tool = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings))
     process = subprocess.run(
         [

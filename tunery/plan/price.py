@@ -43,7 +43,7 @@ def billed_lease(event: UsageSliced | UsageCredited) -> LeaseRef:
 
 
 def hourly_micro(price: Price, role: Role, hardware: LeaseHardware | None) -> Micro:
-    """A GPU-hour of some work on some hardware: by the rate that says most of it, else the lane's.
+    """Price of a GPU-hour: by the most specific rate for the work and hardware, else the lane's.
 
     A rate that names the work counts before one that names an accelerator, that before one that
     names a kind of device, and that before one that only says whether it is spot.
@@ -78,7 +78,7 @@ def _is_of(rate: Rate, role: Role, hardware: LeaseHardware) -> bool:
 
 
 def _detail(rate: Rate) -> tuple[bool, bool, bool, bool]:
-    """Orders the rates of one use; two of the same detail would be one rate twice."""
+    """How specific a rate is. Of the rates for one use no two are equally specific."""
     named = rate.device is not None
     return rate.role is not None, named and rate.device not in DEVICES, named, rate.spot is not None
 

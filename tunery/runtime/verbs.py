@@ -52,7 +52,7 @@ class Aggregate(Generic[S]):
 
 @dataclass(frozen=True)
 class Send:
-    """A command for another stream. Its id and source are the host's business.
+    """A command for another stream. The host adds its id and its source.
 
     `partition` is set for global facts only: one command for each partition.
     """
@@ -100,9 +100,9 @@ Project: TypeAlias = Callable[[Header, Any], tuple[Change, ...]]
 
 
 class RetryLater(Exception):
-    """Raised by an effect whose try failed in a foreseen way: it is tried again, without a trace.
+    """Raised by an effect that failed in an expected way: it is retried without a traceback.
 
-    `delay_ms_min`: the pause that the other side asked for; a longer one of the schedule holds.
+    `delay_ms_min`: the pause that the other side asked for; the schedule may wait longer.
     """
 
     def __init__(self, why: str, delay_ms_min: Ms = 0) -> None:
@@ -113,7 +113,7 @@ class RetryLater(Exception):
 class RunEffect(Protocol[B_contra]):
     """Does the work of one to-do row: its body, its tenant, the number of this try from 1.
 
-    Returns the command that carries the outcome; None: there is nothing to say and the row goes.
+    Returns the command that carries the outcome; None: no command is sent, and the row is removed.
     """
 
     def __call__(

@@ -19,7 +19,7 @@ from tunery.billing.periods import CLOSE_AFTER_MS, Cut, Period, cut_of, period_o
 
 
 class MonthOpen(Exception):
-    """It is not known yet on which month's bill a late row is: billing is about to close one."""
+    """Billing is about to close a month, so it is unknown which month's bill gets a late row."""
 
 
 class AccountFacts:
@@ -61,7 +61,7 @@ class AccountFacts:
         else:
             endpoints.discard(endpoint_id)
 
-    def is_fed(self, tenant: str) -> bool:
+    def wants_usage(self, tenant: str) -> bool:
         """Whether an endpoint of the tenant subscribes to its use."""
         return bool(self._subscribed.get(tenant))
 
@@ -69,7 +69,7 @@ class AccountFacts:
         """The month whose invoice a row of the pool's journal is on: its own, or a later one when
         that was closed before the row was written. Raises MonthOpen.
 
-        What is decided from does not depend on when it is asked, so a file can be written again.
+        The answer follows from the journals alone, so a file that is written again is the same.
         """
         month = period_of(hour_utc * HOUR_MS)
         closed = self._closed.get(tenant)

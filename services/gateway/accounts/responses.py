@@ -179,7 +179,7 @@ def _scheduled_response(change: PlanChange) -> ScheduledPlanResponse:
 def adjustment_response(
     tenant: str, adjusted: InvoiceAdjustment, at: Ms, period: str | None = None
 ) -> AdjustmentResponse:
-    """An adjustment. `period`: the month that was asked for, None: the one of then."""
+    """An adjustment. `period`: the month it was made for; None: the month in which it was made."""
     return AdjustmentResponse(
         tenant=tenant,
         reference=adjusted.reference,

@@ -29,7 +29,7 @@ from tunery.work.codec import decode_event
 from tunery.work.events import Failed
 from tunery.work.exits import ExitCode, is_machine_fault
 
-MESSAGE_CHARACTERS_MAX: Final = 4_000  # of a failure: it goes on the log
+MESSAGE_CHARACTERS_MAX: Final = 4_000  # of a failure message, which is kept on the log
 KILLED: Final = (
     "Its agent did not kill it: the kernel kills processes like this when memory runs out."
 )
@@ -195,7 +195,7 @@ class LeaseAttempt:
         return ProcessEnd("failed", "platform", text)
 
     def _killed(self, text: str) -> ProcessEnd:
-        """Of a kill that nobody asked for: out of memory, unless the kernel's count denies it.
+        """The end of a process that was killed unasked: out of memory, unless the kernel says no.
 
         A kill from outside is no reason to train in smaller micro-batches: the job goes on as it
         is, as after any fault of the platform.
@@ -241,7 +241,7 @@ class LeaseAttempt:
 
 
 def _stored_bytes(folder: Path) -> int:
-    """Of all files in a folder; those that come and go meanwhile may be left out."""
+    """Size of all files in a folder; files that appear or vanish meanwhile may be left out."""
     stored = 0
     for parent, _, names in os.walk(folder):
         for name in names:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from schemas.pool import LeaseMember, NodeLost
+from schemas.units import DAY_MS
 from services.scheduler.domain.pool import (
     closing,
-    decide,
     nodes,
     placement,
     planned_pool,
@@ -19,7 +19,7 @@ from services.scheduler.domain.pool.state import Lease, Node, Pool
 from services.scheduler.domain.pool.usage import Slice
 from simulator.event_core.mutants import Mutant
 from tests.simulation.scheduling.rules import Rule
-from tunery.plan.scheduling import outlook, victims
+from tunery.plan.scheduling import explanation, forecast, outlook, victims
 from tunery.plan.scheduling import plan as plan_module
 from tunery.plan.scheduling.capacity import Capacity
 from tunery.plan.scheduling.draft import Draft
@@ -116,6 +116,13 @@ def _nothing_kept(billable: int, slots: int, kept_ms: int) -> int:
     return billable
 
 
+_forecast = forecast.forecast
+
+
+def _yesterday(*args: Any) -> dict[str, int]:
+    return {job_id: at - DAY_MS for job_id, at in _forecast(*args).items()}
+
+
 def _not_ended(pool: Pool, seen: Any, leases: Any, ctx: Any) -> list[Any]:
     """A lost node's leases go on."""
     last_seen = pool.nodes[seen.node_id].last_seen
@@ -138,7 +145,8 @@ OF_POOLS: Final[Sequence[Mutant]] = (
     Mutant("victims at any loss", outlook, "loss_ms", _at_any_loss, Rule.VICTIM),
     Mutant("freed slots for anybody", PlanningState, "bind", _unbound, Rule.BOUND),
     Mutant("victims of any lane", plan_module, "find_eviction", _of_any_lane, Rule.FLAPPING),
-    Mutant("no reasons", decide, "_explain", lambda _pool: (), Rule.REASON),
+    Mutant("expected in the past", explanation, "forecast", _yesterday, Rule.REASON),
+    Mutant("memory that is not there", Capacity, "has_memory", lambda *_: True, Rule.LEGAL),
     Mutant("saved work given back", closing, "lost_gpu_ms", _nothing_kept, Rule.PROGRESS),
     Mutant("lost and not ended", nodes, "_silence", _not_ended, Rule.LOST),
     Mutant(

@@ -28,7 +28,6 @@ from schemas.pool import (
     PlacementQueued,
     UsageCredited,
     UsageSliced,
-    WaitExplained,
 )
 from tests.simulation.scheduling.rules import Judge, Rule
 
@@ -104,10 +103,9 @@ class BookedLease:
 
 @dataclass
 class BookedWait:
-    """A placement that waits, why, and the slots that are being freed for it."""
+    """A placement that waits, and the slots that are being freed for it."""
 
     placement: Placement
-    explained: bool = False
     bound: tuple[Seat, ...] = ()
 
 
@@ -157,8 +155,6 @@ class PoolBooks:
                 del self.nodes[node_id]
             case PlacementQueued(placement=placement):
                 self.waiting[placement.job_id] = BookedWait(placement)
-            case WaitExplained(job_id=job_id):
-                self.waiting[job_id].explained = True
             case LeaseGranted():
                 self._grant(event, at)
             case PlacementClosed():

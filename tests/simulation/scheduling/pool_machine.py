@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.simulation.scheduling.pool_world import MINUTE, Ask, PoolWorld
 from tests.simulation.scheduling.rules import Judge, Rule
@@ -97,6 +97,10 @@ class PoolMachine(RuleBasedStateMachine):
     @rule()
     def repeat(self) -> None:
         self.world.repeat()
+
+    @invariant()
+    def explain(self) -> None:
+        self.world.check_reasons()
 
     def teardown(self) -> None:
         if not self.world.judge.has_raised:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from immutables import Map
 
 from schemas.account import Lane
 from schemas.envelope import Context, Message, Tick
@@ -45,6 +46,7 @@ from simulator.control_plane.samples import POOL, T0, TRAINED, checkpoint, descr
 from tests.simulation.scheduling.pool_books import LANES, BookedLease, BookedWait, PoolBooks
 from tests.simulation.scheduling.rules import Judge, Rule
 from tunery.cli.simulate.journals import split_decisions
+from tunery.plan.scheduling.explanation import explain
 from tunery.plan.scheduling.plan import Plan, plan
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.runtime.journal.codec import canonical
@@ -345,12 +347,26 @@ class PoolWorld:
         is_same = canonical(folded) == canonical(self.state)
         self.judge.check(Rule.SAME, is_same, "another state from the journal")
 
+    def check_reasons(self) -> None:
+        """Readers say of everything that waits why, and until when; never until a past moment."""
+        cluster = PlannedPool(msgspec.structs.replace(self.pool, waiting=Map())).state
+        planned = self._cluster()
+        for job_id, seats in planned.bound.items():
+            cluster.bind(job_id, seats)
+        explained = explain(cluster, planned.queue.requests.values(), self.at).explanations
+        for job_id, wait in self.books.waiting.items():
+            says = explained.get(job_id)
+            text = f"{job_id} at {self.at}: {says}"
+            self.judge.check(Rule.REASON, says is not None and bool(says.reason.code), text)
+            if says is None or says.earliest is None or says.latest is None:
+                self.judge.check(Rule.REASON, not self._can_ever(wait), text)
+            else:
+                self.judge.check(Rule.REASON, self.at <= says.earliest <= says.latest, text)
+
     # --- what must hold after every record --------------------------------------------------------
 
     def _check(self, planned: Plan | None) -> None:
         self._check_slots()
-        for job_id, wait in self.books.waiting.items():
-            self.judge.check(Rule.REASON, wait.explained, f"{job_id} waits for no reason")
         self._check_bound()
         for lease in self.books.leases.values():
             ended = lease.closed or not any(

@@ -19,7 +19,7 @@ class Rule(StrEnum):
     FLAPPING = "8: what was stopped for a job never stops that job"
     IDLE = "9: no free slot beside a request that fits and that no reservation holds back"
     SAME = "10: the same facts lead to the same decisions, also from a snapshot, in any order"
-    REASON = "11: what waits has a reason"
+    REASON = "11: what waits has a reason, and an expected start that is not in the past"
     PROGRESS = "12: what a checkpoint saved is neither lost nor given back"
     LOST = "13: nothing is placed on a node that leaves; what a lost node ran has ended"
 
@@ -28,7 +28,6 @@ class Rule(StrEnum):
 MISSING: Final = {
     "3: locality": "placements ask for no domain",
     "6: hard limits of GPU-hours": "the job decider holds them: simulator.control_plane checks it",
-    "11: an expected start": "readers compute it; nothing of it is on the log",
     "13: notices of spot nodes": "there are none; nodes that leave stand for them",
 }
 

@@ -6,6 +6,10 @@ from bench import scheduler
 
 
 def test_decisions_are_measured_in_a_full_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("WAITING", 30), ("POOL_NODES", 3), ("DECISIONS", 10)):
+    for name, value in (("WAITING", 30), ("POOL_NODES", 3), ("DECISIONS", 12), ("HEAP_JOBS", 20)):
         monkeypatch.setattr(scheduler, name, value)
-    assert scheduler.speed().keys() == {"decision_p50_ms", "decision_p99_ms", "decisions_per_s"}
+    for name, value in (("FORECAST_JOBS", 20), ("FORECAST_NODES", 2)):
+        monkeypatch.setattr(scheduler, name, value)
+    figures = scheduler.measure_speed()
+    assert {"decision_p50_ms", "decision_p99_ms", "decisions_per_s"} < figures.keys()
+    assert figures["decision_of_2000_nodes_p50_ms"] > 0

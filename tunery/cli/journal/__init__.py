@@ -43,7 +43,7 @@ They read the log of the running stack, or of $TUNERY_KAFKA_BOOTSTRAP.
 """
 
 
-@click.group("journal", cls=_options.Noun, epilog=EPILOG)
+@click.group("journal", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
     """Inspect, verify, export and import journals.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Final, TypeAlias
 
 from schemas.envelope import Context, Rejected, Repeated
-from schemas.node import NodeCordoned, NodeForgotten
+from schemas.node import NodeCordoned, NodeForgotten, PlanningDeferred
 from schemas.pool import (
     Event,
     LeaseDraining,
@@ -79,10 +79,10 @@ class Decisions:
 class PoolHistory:
     """What a journal says of jobs and nodes.
 
-    jobs: placements that ended and worked, of each job one to train and one to evaluate.
-    jobs_open: how many had not ended, or never worked.
-    nodes: the most that were there at the same time.
-    slots: what most of them had.
+    jobs: placements that ran and ended: for each job one of training and one of evaluation.
+    jobs_open: how many had not ended, or never ran.
+    nodes: the largest number of nodes at one time.
+    slots: the most frequent number of slots of a node.
     """
 
     jobs: list[TraceJob]
@@ -142,7 +142,11 @@ def compare_decisions(file: IO[bytes]) -> Decisions:
         compared.records += 1
         compared.compared += len(decisions)
         compared.kinds.update(_names(decisions))
-        recorded = [bytes(raw) for raw in entry.events[len(facts) :]]
+        recorded = [
+            bytes(raw)
+            for raw, event in zip(entry.events[len(facts) :], decisions, strict=True)
+            if not isinstance(event, WaitExplained)
+        ]
         if recorded != [bytes(raw) for raw in raw_events(again)]:
             offset = accepted.position.offset - 1
             location = f"{POOL.name}/{accepted.partition} at offset {offset}"
@@ -198,7 +202,7 @@ def _accepted(file: IO[bytes]) -> Iterator[Accepted]:
 def split_decisions(pool: Pool, events: Sequence[Any], context: Context) -> tuple[Events, Events]:
     """Facts of a record, and the decisions that follow from them, which begin with the first."""
     for number, event in enumerate(events):
-        if _is_decision(pool, event):
+        if number and _is_decision(pool, event):  # it follows from a fact
             return tuple(events[:number]), tuple(events[number:])
         pool = evolve_pool(pool, event, context)
     return tuple(events), ()
@@ -206,7 +210,7 @@ def split_decisions(pool: Pool, events: Sequence[Any], context: Context) -> tupl
 
 def _is_decision(pool: Pool, event: Event) -> bool:
     match event:
-        case LeaseGranted() | WaitExplained():
+        case LeaseGranted() | PlanningDeferred() | WaitExplained():
             return True
         case LeaseDraining():
             return event.beneficiary is not None

@@ -103,7 +103,7 @@ def decide_record(
 ) -> Decided[S]:
     """Decide one command; `expected` is the journal offset that the record should get.
 
-    Raises Poison when a saga's command or a tick cannot be taken.
+    Raises Poison when a command of a saga, or a tick, cannot be decided.
     """
     cause = fold.position.acceptance.cause + 1
     incoming = read_command(aggregate.stream, record, cause)
@@ -119,7 +119,7 @@ def decide_record(
         rejected = _failed(error)
     try:
         return _write(aggregate, fold, incoming, at, (rejected,), expected)
-    except _EntryTooLarge:  # what the envelope carries along fills the record by itself
+    except _EntryTooLarge:  # the envelope's own fields are too large already
         bare = Incoming(incoming.id, None, None, incoming.refused)
         return _write(aggregate, fold, bare, at, (rejected,), expected)
 

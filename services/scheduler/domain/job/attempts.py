@@ -11,18 +11,11 @@ from schemas.job import (
     RecordClosed,
     RecordGranted,
     RecordStarted,
-    RecordWait,
-    WaitNoted,
 )
 from schemas.pool import AttemptEnd, Role
 from schemas.reasons import WaitCode, waiting
 from schemas.training import EvalResult, TrainResult
 from services.scheduler.domain.job.state import OpenJob
-
-
-def note_wait(job: OpenJob, command: RecordWait) -> tuple[Event, ...]:
-    """Why the open placement waits."""
-    return (WaitNoted(job_id=job.job_id, reason=command.reason),)
 
 
 def note_grant(job: OpenJob, role: Role, command: RecordGranted) -> tuple[Event, ...]:

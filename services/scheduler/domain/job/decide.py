@@ -307,8 +307,8 @@ def _decide_attempt_fact(job: OpenJob, command: AttemptFact) -> tuple[Event, ...
     if job.open is None or attempt != job.attempt:
         return ()
     match command:
-        case RecordWait():
-            return attempts.note_wait(job, command)
+        case RecordWait():  # of older releases: readers compute why something waits
+            return ()
         case RecordGranted():
             return attempts.note_grant(job, job.open.role, command)
         case RecordStarted():

@@ -20,7 +20,7 @@ def ended_job(tenant: TenantJobs, job_id: str) -> EndedJob | None:
 
 
 def remember_end(tenant: TenantJobs, job_id: str, ended: EndedJob, at: Ms) -> TenantJobs:
-    """With this job among those that ended. The older generation is forgotten where its time is up.
+    """Add a job to those that ended, and forget the older generation when its time is up.
 
     `at` may go back, as clocks do: then a generation merely lives longer.
     """
@@ -31,7 +31,7 @@ def remember_end(tenant: TenantJobs, job_id: str, ended: EndedJob, at: Ms) -> Te
 
 
 def correct_charge(tenant: TenantJobs, job_id: str, ended: EndedJob) -> TenantJobs:
-    """With a new charge of a job that ended, in the generation that it is in."""
+    """Replace the charge of a job that ended, in whichever generation it is."""
     if job_id in tenant.ended:
         return replace(tenant, ended=tenant.ended.set(job_id, ended))
     return replace(tenant, ended_before=tenant.ended_before.set(job_id, ended))

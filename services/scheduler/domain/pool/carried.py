@@ -1,11 +1,11 @@
 """The planned pool, carried from one state of a pool to the next.
 
-To make it is a pass over all nodes, leases and placements; a fact changes two or three of them. So
-there is one, and it is that of the pool that was planned last. A pool that follows from another one
-by an event knows in what it differs. Whoever asks for its planned pool has the differences on the
-way put in, and those of the way back written down (H. Baker, "Shallow binding makes functional
-arrays fast", 1991). Pools stay values: one that knows nothing of this, as after a snapshot, has its
-planned pool made anew.
+Building a planned pool takes a pass over all nodes, leases and placements, but an event changes two
+or three of them. So one planned pool is kept: that of the pool that was planned last. Each pool
+remembers in which parts it differs from the pool that it follows. When the planned pool of another
+pool is asked for, these differences are applied to the one that is kept, and the differences back
+are recorded (H. Baker, "Shallow binding makes functional arrays fast", 1991). Pools stay immutable
+values. A pool without such a record, as after a snapshot, has its planned pool built anew.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,6 @@ from schemas.pool import (
     NodesObserved,
     PlacementClosed,
     PlacementQueued,
-    WaitExplained,
     WorkForgotten,
 )
 from services.scheduler.domain.pool.planned_pool import (
@@ -49,16 +48,16 @@ from services.scheduler.domain.pool.planned_pool import (
 )
 from services.scheduler.domain.pool.state import Pool, lease_key
 
-DISTANCE_MAX: Final = 1_000  # changes to the pool that was planned last; farther ones are made anew
+DISTANCE_MAX: Final = 1_000  # links; a planned pool that is farther away is built anew
 
 
 class Version:
-    """How a pool differs from the next one on the way to the pool that was planned last.
+    """A link of the chain of pools that leads to the pool that was planned last.
 
-    planned: of the pool that was planned last; None: this one is another.
-    next_version: of the next pool on the way there; None: it is there.
-    changes: parts of this pool that are others in the next one.
-    distance: how many pools are on the way, at least.
+    planned: the planned pool that is kept; None: this pool is not the one that was planned last.
+    next_version: the next link of the chain; None: this is its end.
+    changes: parts that differ between this pool and the next one.
+    distance: number of links to the end, at least.
     """
 
     __slots__ = ("changes", "distance", "next_version", "planned")
@@ -147,7 +146,7 @@ def _touched(after: Pool, before: Pool, event: Event) -> Iterator[Part]:
                 yield node_part(after, seen.node_id)
         case PlacementQueued():
             yield job_part(after, event.placement.job_id)
-        case WaitExplained() | BackOffEnded() | WorkForgotten():
+        case BackOffEnded() | WorkForgotten():
             yield job_part(after, event.job_id)
         case PlacementClosed():
             yield job_part(after, event.job_id)

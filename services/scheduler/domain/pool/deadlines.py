@@ -16,8 +16,8 @@ DRAIN_MS: Final = 120_000  # from the notice to the kill: a step, a checkpoint, 
 RETIRED_KEPT_MS: Final = DAY_MS
 LOST_KEPT_MS: Final = 7 * DAY_MS  # a machine under repair keeps its slots, and its name
 UNREPORTED_MS_MAX: Final = 600_000  # from the kill to the agent's report that it is done
-# A start that reads and fetches more may go on: so long after it was last seen to, and in all for
-# so many times its limit. The watcher reports such progress every two minutes.
+# A start that still fetches or reads is given more time: this long after its last progress, but
+# never more than this many times its limit. The watcher reports progress every two minutes.
 PREPARING_MS_MAX: Final = 600_000
 PREPARING_FACTOR: Final = 4
 

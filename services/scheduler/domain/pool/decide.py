@@ -1,4 +1,4 @@
-"""Decider of `pool`: facts of nodes and attempts first, then grants, then explanations."""
+"""Decider of `pool`: facts of nodes and attempts first, then grants and notices."""
 
 from typing import Final, assert_never
 
@@ -37,18 +37,17 @@ from schemas.pool import (
     RequestPlacement,
     RetireNode,
     Token,
-    WaitExplained,
     WorkKept,
 )
 from schemas.reasons import ending, refusing
 from schemas.training import LeaseHardware, work_id_of
 from services.scheduler.domain.pool import closing, deadlines, nodes, reports
+from services.scheduler.domain.pool.carried import planned_pool
 from services.scheduler.domain.pool.faults import cordon_failing
 from services.scheduler.domain.pool.nodes import fold
 from services.scheduler.domain.pool.placement import (
     PlannedGrant,
     PlannedPreemption,
-    plan_explanations,
     plan_pool,
 )
 from services.scheduler.domain.pool.state import (
@@ -60,14 +59,14 @@ from services.scheduler.domain.pool.state import (
 )
 from services.scheduler.domain.pool.usage import notice_ms
 
-# Grants of one record, beside facts and explanations; the next tick goes on with the others.
+# Grants of one record, beside facts and notices; the next tick goes on with the others.
 GRANTS_BYTES_MAX: Final = 200_000
 GRANT_BYTES: Final = 500
 MEMBER_BYTES: Final = 200
 
 
 def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
-    """Facts, grants and explanations that follow from one command."""
+    """Facts, grants and notices that follow from one command."""
     pool = state.get(ctx.key, Pool())
     # 1. The fact itself. A stale or refused one changes nothing, so nothing can follow from it.
     facts = _decide_fact(pool, command, ctx)
@@ -81,6 +80,8 @@ def decide_following(pool: Pool, facts: tuple[Event, ...], ctx: Context) -> tupl
 
     They are a function of state and facts alone, so that a journal can be decided again.
     """
+    # Pools that follow from this one carry its planned pool on, also the one that its owner folds.
+    planned_pool(pool)
     # 2. Nodes that have failed too often are cordoned before their slots can be granted again.
     pool = fold(pool, facts, ctx)
     cordons = cordon_failing(pool, facts)
@@ -94,9 +95,7 @@ def decide_following(pool: Pool, facts: tuple[Event, ...], ctx: Context) -> tupl
     notices = _preempt(planned.preemptions, ctx)
     more = planned.more or len(fitting) < len(planned.grants)
     deferral = () if more is pool.planning_deferred else (PlanningDeferred(pending=more),)
-    # 4. Explanations for what still waits, last: only now is it known who got nothing.
-    explanations = _explain(fold(pool, (*grants, *notices), ctx))
-    return (*cordons, *grants, *notices, *deferral, *explanations)
+    return (*cordons, *grants, *notices, *deferral)
 
 
 def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...]:
@@ -263,15 +262,3 @@ def _hardware(pool: Pool, grant: PlannedGrant) -> LeaseHardware | None:
         spot=all(node.spot for node in nodes),
     )
     return None if hardware == LeaseHardware() else hardware
-
-
-def _explain(pool: Pool) -> tuple[WaitExplained, ...]:
-    return tuple(
-        WaitExplained(
-            tenant=wait.placement.tenant,
-            job_id=wait.placement.job_id,
-            attempt=wait.placement.attempt,
-            reason=wait.reason,
-        )
-        for wait in plan_explanations(pool)
-    )

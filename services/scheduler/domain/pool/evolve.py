@@ -84,7 +84,7 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
 
 def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
     match event:
-        case Rejected() | Repeated():
+        case Rejected() | Repeated() | WaitExplained():  # readers compute why something waits
             return pool
         case NodeRegistered():
             return _with_node(pool, event, ctx)
@@ -129,8 +129,6 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
             )
         case PlacementQueued():
             return _with_waiting(pool, event)
-        case WaitExplained():
-            return _with_reason(pool, event)
         case LeaseGranted():
             return _with_lease(pool, event, ctx)
         case PlacementClosed():
@@ -274,14 +272,6 @@ def _with_waiting(pool: Pool, event: PlacementQueued) -> Pool:
         attempts=pool.attempts.set(placement.job_id, placement.attempt),
         arrivals=arrival,
     )
-
-
-def _with_reason(pool: Pool, event: WaitExplained) -> Pool:
-    waiting = pool.waiting.get(event.job_id)
-    if waiting is None or waiting.placement.attempt != event.attempt:
-        return pool
-    explained = replace(waiting, reason=event.reason)
-    return replace(pool, waiting=pool.waiting.set(event.job_id, explained))
 
 
 def _with_bound(pool: Pool, beneficiary: Beneficiary) -> Pool:

@@ -1,9 +1,7 @@
-"""From the pool's state to the planner and back: who gets slots, who is stopped, who waits why."""
+"""From the pool's state to the planner and back: who gets slots, who is stopped."""
 
 from dataclasses import dataclass
-from typing import Final
 
-from schemas.envelope import Reason
 from schemas.pool import LeaseMember, Placement
 from schemas.units import Ms
 from services.scheduler.domain.pool.carried import planned_pool
@@ -11,10 +9,6 @@ from services.scheduler.domain.pool.state import Lease, Pool, free_devices
 from tunery.plan.scheduling.plan import Plan, plan
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.requests import Seats
-
-# Explanations are for people. One decision explains this many changes, from the head of the queue;
-# later ones catch up with the next decisions. It keeps a record far below the size limit.
-EXPLAINED_MAX: Final = 64
 
 
 @dataclass(frozen=True)
@@ -32,14 +26,6 @@ class PlannedPreemption:
     placement: Placement
     seats: Seats
     leases: tuple[Lease, ...]
-
-
-@dataclass(frozen=True)
-class PlannedExplanation:
-    """A placement that still waits, for a reason that has changed."""
-
-    placement: Placement
-    reason: Reason
 
 
 @dataclass(frozen=True)
@@ -63,14 +49,6 @@ def plan_pool(pool: Pool, at: Ms) -> PoolPlan:
         return PoolPlan((), (), more=False)
     planned = plan(state, at)
     return PoolPlan(_grants(pool, planned, state), _preemptions(pool, planned), planned.more)
-
-
-def plan_explanations(pool: Pool) -> tuple[PlannedExplanation, ...]:
-    """Reasons that have changed, for what is still waiting; new arrivals first."""
-    return tuple(
-        PlannedExplanation(pool.waiting[job_id].placement, reason)
-        for job_id, reason in planned_pool(pool).unexplained(EXPLAINED_MAX)
-    )
 
 
 def _grants(pool: Pool, planned: Plan, state: PlanningState) -> tuple[PlannedGrant, ...]:

@@ -1,19 +1,15 @@
-"""A pool as the planner sees it: its planning state, and which waits want an explanation."""
+"""A pool as the planner sees it."""
 
-from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, TypeAlias, assert_never
 
 from msgspec import Struct
 
-from schemas.envelope import Reason
 from schemas.pool import LeaseMember
-from schemas.reasons import waiting as waiting_reason
 from schemas.units import Ms
 from services.scheduler.domain.pool.faults import barred_nodes
 from services.scheduler.domain.pool.state import Lease, Pool, Waiting, held_members
-from tunery.plan.scheduling.capacity import Capacity, suits
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.policy import PRODUCT
 from tunery.plan.scheduling.requests import (
@@ -57,8 +53,6 @@ class JobPart(Struct, frozen=True):
 # The planner gives whole nodes to what is larger than any; agents do not run ranks yet.
 POLICY: Final = replace(PRODUCT, spanning=False)
 Part: TypeAlias = NodePart | LeasePart | JobPart
-# Whether the wait was explained before, and its place in the queue: what is explained first.
-Unexplained: TypeAlias = tuple[bool, int, int, str]
 
 
 def node_part(pool: Pool, node_id: str) -> NodePart:
@@ -95,9 +89,6 @@ class PlannedPool:
     def __init__(self, pool: Pool) -> None:
         self.state = PlanningState((), POLICY)
         self.queued: dict[str, Queued] = {}
-        self._unexplained: list[Unexplained] = []
-        self._entries: dict[str, Unexplained] = {}
-        self._reasons: dict[RequestClass, Reason] = {}
         for part in _parts(pool):
             self.put(part)
 
@@ -113,18 +104,12 @@ class PlannedPool:
             case _:
                 assert_never(part)
 
-    def unexplained(self, count: int) -> list[tuple[str, Reason]]:
-        """Jobs that wait for another reason than they were told, and the reason; new ones first."""
-        jobs = (job_id for _, _, _, job_id in self._unexplained[:count])
-        return [(job_id, self._reasons[_needs(self.queued[job_id])]) for job_id in jobs]
-
     def _put_node(self, part: NodePart) -> NodePart:
         before = NodePart(part.node_id, self.state.capacity.nodes.get(part.node_id))
         if part.node is None:
             self.state.remove_node(part.node_id)
         else:
             self.state.put_node(part.node)
-        self._explain_anew()
         return before
 
     def _put_lease(self, part: LeasePart) -> LeasePart:
@@ -145,37 +130,9 @@ class PlannedPool:
             self.queued[job_id] = queued
             if job_id not in queue.requests:
                 queue.add(request)
-            if request.needs not in self._reasons:
-                self._reasons[request.needs] = _reason(self.state.capacity, request.needs)
             bound = tuple((seat.node_id, seat.slots) for seat in queued.waiting.bound)
             self.state.bind(job_id, bound)
-        self._explain(job_id)
         return JobPart(job_id, before)
-
-    def _explain(self, job_id: str) -> None:
-        """Note whether a job waits for another reason than it was told."""
-        entry, queued = None, self.queued.get(job_id)
-        if queued is not None:
-            waiting, reason = queued.waiting, self._reasons[_needs(queued)]
-            if waiting.reason != reason:
-                lane = LANES.index(waiting.placement.lane)
-                entry = (waiting.reason is not None, lane, waiting.arrival, job_id)
-        before = self._entries.pop(job_id, None)
-        if before is not None:
-            del self._unexplained[bisect_left(self._unexplained, before)]
-        if entry is not None:
-            self._entries[job_id] = entry
-            insort(self._unexplained, entry)
-
-    def _explain_anew(self) -> None:
-        """Nodes have changed: some wait for another reason now."""
-        before, self._reasons = self._reasons, {}
-        for lane in self.state.queue.lanes:
-            for needs, members in lane.items():
-                self._reasons[needs] = _reason(self.state.capacity, needs)
-                if before.get(needs) != self._reasons[needs]:
-                    for _, _, job_id in members.by_length:
-                        self._explain(job_id)
 
 
 def _parts(pool: Pool) -> Iterator[Part]:
@@ -246,21 +203,3 @@ def _ends_by(lease: Lease) -> Ms | None:
     if lease.killed_at is not None:
         return lease.killed_at
     return None if lease.ending is None else lease.ending.deadline
-
-
-def _reason(capacity: Capacity, needs: RequestClass) -> Reason:
-    """Coarse on purpose: it changes only when the situation does."""
-    if not capacity.nodes:
-        return waiting_reason("no_node_up")
-    largest = capacity.largest(needs)
-    if largest == 0:
-        return waiting_reason("no_device", device=needs.device, memory_bytes=needs.memory_bytes)
-    if largest < needs.slots:
-        return waiting_reason("gang_too_large", slots=needs.slots)
-    if needs.barred and not any(
-        node.slots >= needs.slots and suits(node, needs)
-        for node_id, node in capacity.nodes.items()
-        if node_id not in needs.barred
-    ):
-        return waiting_reason("excluded_nodes", nodes=len(needs.barred))
-    return waiting_reason("no_capacity", slots=needs.slots)

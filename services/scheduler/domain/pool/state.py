@@ -182,13 +182,11 @@ class Waiting(Struct, frozen=True, kw_only=True):
 
     placement: what it asks for.
     arrival: orders a lane.
-    reason: why it waits, as it was explained last; None: not yet.
     bound: slots that leases were told to free for it.
     """
 
     placement: Placement
     arrival: int
-    reason: Reason | None = None
     bound: tuple[Seat, ...] = ()
 
 

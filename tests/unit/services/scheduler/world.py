@@ -556,7 +556,6 @@ class World:
             assert used + open_gpu_ms(state) <= HARD_GPU_MS, "the hard limit was passed"
         pool = self.pool.state.get(POOL)
         if pool is not None:
-            assert all(w.reason for w in pool.waiting.values()), "no reason"
             waiting = {(w.placement.job_id, w.placement.attempt) for w in pool.waiting.values()}
             running = [(x.ref.job_id, x.ref.attempt) for x in pool.leases.values() if not x.closed]
             assert len(waiting | set(running)) == len(waiting) + len(running)

@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tunery.cli._options import Noun, as_json, data_dir
+from tunery.cli._options import ExampleGroup, as_json, data_dir
 from tunery.local.paths import DataDir
 
 EPILOG = "\b\nExamples:\n  tunery lamp light --json\n  tunery lamp lights\n  tunery lamp light a\n"
@@ -48,8 +48,8 @@ def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
     assert "is a file" in ran.output
 
 
-def group() -> Noun:
-    lamp = Noun("lamp", epilog=EPILOG)
+def group() -> ExampleGroup:
+    lamp = ExampleGroup("lamp", epilog=EPILOG)
     lamp.add_command(click.Command("light", epilog="Lights stay on."))
     lamp.add_command(click.Command("lights"))
     lamp.add_command(click.Command("dim"))
@@ -71,11 +71,11 @@ def test_examples_of_a_command_are_not_replaced_or_doubled() -> None:
     lamp.add_command(lamp.commands["light"])
     assert lamp.commands["light"].epilog == before
     own = click.Command("light", epilog="\b\nExamples:\n  tunery lamp light own")
-    Noun("lamp", epilog=EPILOG).add_command(own)
+    ExampleGroup("lamp", epilog=EPILOG).add_command(own)
     assert own.epilog == "\b\nExamples:\n  tunery lamp light own"
 
 
 def test_a_command_with_another_name_in_the_group_shows_the_examples_of_that_name() -> None:
     command = click.Command("switch-on")
-    Noun("lamp", epilog=EPILOG).add_command(command, "lights")
+    ExampleGroup("lamp", epilog=EPILOG).add_command(command, "lights")
     assert command.epilog == "\b\nExamples:\n  tunery lamp lights"

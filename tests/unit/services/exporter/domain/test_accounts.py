@@ -83,21 +83,21 @@ def test_use_of_nobody_known_is_of_its_own_month() -> None:
     assert billed_month(accounts(), NOVEMBER.end_ms, tenant="unknown") == "2026-10"
 
 
-def test_a_tenant_is_fed_while_an_endpoint_subscribes_to_use() -> None:
+def test_a_tenant_wants_usage_while_an_endpoint_subscribes_to_it() -> None:
     known = accounts()
     terms = EndpointTerms(
         endpoint_id="we_1", name=SEALED, url=SEALED, event_types=("usage.recorded",)
     )
-    assert not known.is_fed("acme")
+    assert not known.wants_usage("acme")
     known.fold("acme", EndpointCreated(terms=terms))
     known.fold("acme", EndpointChanged(endpoint_id="we_1", change=EndpointChange(url=SEALED)))
-    assert (known.is_fed("acme"), known.is_fed("other")) == (True, False)
+    assert (known.wants_usage("acme"), known.wants_usage("other")) == (True, False)
     only_ends = EndpointChange(event_types=("fine_tuning.job.failed",))
     known.fold("acme", EndpointChanged(endpoint_id="we_1", change=only_ends))
-    assert not known.is_fed("acme")
+    assert not known.wants_usage("acme")
     known.fold("acme", EndpointCreated(terms=terms))
     known.fold("acme", EndpointDeleted(endpoint_id="we_1"))
-    assert not known.is_fed("acme")
+    assert not known.wants_usage("acme")
 
 
 def test_events_may_be_folded_twice() -> None:

@@ -1,13 +1,14 @@
 """A journal of the pool is a trace, and its decisions are made again."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from services.scheduler.app import POOLS
-from services.scheduler.domain.pool import placement
+from services.scheduler.domain.pool import planned_pool
 from simulator.control_plane.samples import POOL
 from tests.histories.recorder import Recorder
 from tests.simulation.scheduling.pool_world import HOUR, Ask, PoolWorld
@@ -35,6 +36,16 @@ def a_day(world: PoolWorld) -> None:
     world.calm_down()
 
 
+def export(world: PoolWorld, path: Path) -> None:
+    """Write all that the world told its pool as `tunery journal export` does."""
+    recorder = Recorder("a day of a pool", POOLS, POOL)
+    for at, command in world.commands:
+        recorder.at = at
+        recorder.when(command, after_ms=0)
+    with path.open("wb") as file:
+        archive.write(file, "pool", recorder.bounds, recorder.records)
+
+
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
     """A day of a pool, as `tunery journal export` writes it."""
@@ -42,13 +53,8 @@ def journal(tmp_path: Path) -> Path:
     a_day(world)
     assert world.happened["preempted"] > 0
     assert world.happened["NodeLost"] == 1
-    recorder = Recorder("a day of a pool", POOLS, POOL)
-    for at, command in world.commands:
-        recorder.at = at
-        recorder.when(command, after_ms=0)
     path = tmp_path / "pool.jsonl"
-    with path.open("wb") as file:
-        archive.write(file, "pool", recorder.bounds, recorder.records)
+    export(world, path)
     return path
 
 
@@ -71,11 +77,29 @@ def test_the_decisions_of_a_journal_are_made_again(
     assert (same.exit_code, report["different_records"]) == (0, 0)
     assert report["kinds"]["LeaseDraining"] >= 1
     assert report["kinds"]["LeaseGranted"] >= 8
-    monkeypatch.setattr(placement, "EXPLAINED_MAX", 0)
+    monkeypatch.setattr(planned_pool, "POLICY", replace(planned_pool.POLICY, preempting=0))
     other = CliRunner().invoke(main, asked)
     report = json.loads(other.stdout)
     assert (other.exit_code, report["different_records"] > 0) == (1, True)
     assert report["first_difference"].startswith("pool/")
+
+
+def test_planning_that_goes_on_at_a_tick_is_decided_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planned_pool, "POLICY", replace(planned_pool.POLICY, starts_max=1))
+    world = PoolWorld(Judge(frozenset()))
+    for number in range(4):
+        world.submit(Ask(lane=2, tenant=number % 3, slots=1, hours=10, cuda=True, gigabytes=1))
+    world.register(0, 4, cuda=True, gigabytes=24, joins=False)
+    world.pass_time(HOUR)
+    path = tmp_path / "pool.jsonl"
+    export(world, path)
+    shown = CliRunner().invoke(main, ["simulate", str(path), "--decisions", "--json"])
+    report = json.loads(shown.stdout)
+    assert (shown.exit_code, report["different_records"]) == (0, 0)
+    assert report["kinds"]["LeaseGranted"] == 4
+    assert report["kinds"]["PlanningDeferred"] == 2
 
 
 def test_a_journal_that_is_cut_off_is_refused(journal: Path) -> None:

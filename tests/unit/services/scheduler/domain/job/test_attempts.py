@@ -11,8 +11,6 @@ from schemas.job import (
     PhaseSet,
     RecordDraining,
     RecordUsage,
-    RecordWait,
-    WaitNoted,
 )
 from schemas.reasons import waiting
 from schemas.units import HOUR_MS
@@ -36,14 +34,6 @@ def draining(attempt: int = 1) -> RecordDraining:
 def phase_of(decider: Decider) -> str:
     job = job_of(decider)
     return "done" if job is None else job.phase
-
-
-def test_a_wait_is_noted_with_its_code_and_changes_no_phase() -> None:
-    decider = lived("queued")
-    reason = waiting("placement")
-    (noted,) = decider.when(RecordWait(job_id=JOB_ID, attempt=1, reason=reason))
-    assert noted == WaitNoted(job_id=JOB_ID, reason=reason)
-    assert phase_of(decider) == "queued"
 
 
 def test_a_grant_of_a_training_is_provisioning_on_its_nodes() -> None:

@@ -9,10 +9,10 @@ from schemas.pool import (
     ReportExit,
     ReportStarted,
 )
-from schemas.reasons import cordoning, waiting
+from schemas.reasons import cordoning
 from schemas.training import AttemptStart, FailureCause
 from services.scheduler.domain.pool.deadlines import earliest
-from services.scheduler.domain.pool.faults import BACK_OFF_MS, FAILED_JOBS_MAX
+from services.scheduler.domain.pool.faults import BACK_OFF_MS, FAILED_JOBS_MAX, barred_nodes
 from services.scheduler.domain.pool.state import Lease, Pool, open_leases
 from simulator.control_plane.samples import POOL, T0, node, submit
 from tests.unit.services.scheduler.fold import of
@@ -114,7 +114,7 @@ def test_sched_a9_the_only_node_is_met_again_after_a_back_off_that_grows() -> No
         fail(joined, joined.lease)
         assert not open_leases(pool_of(joined))
         (waiter,) = pool_of(joined).waiting.values()
-        assert waiter.reason == waiting("excluded_nodes", nodes=1)
+        assert barred_nodes(pool_of(joined), waiter.placement.job_id) == ("a",)
         due = earliest(joined.pool.state)
         assert due is not None
         failed_at = joined.pool.at

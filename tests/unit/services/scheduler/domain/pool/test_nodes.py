@@ -275,7 +275,7 @@ def test_a_noticed_node_gets_nothing_new_and_what_runs_has_the_time_that_is_left
     assert events[0].ends_at == decider.at + left_ms
     assert of(events, LeaseDraining).deadline == decider.at + until_ms
     assert (end_of(events).outcome, end_of(events).reason.code) == ("not_started", "node_noticed")
-    assert names(decider.when(request("ftjob-3"))) == ["PlacementQueued", "WaitExplained"]
+    assert names(decider.when(request("ftjob-3"))) == ["PlacementQueued"]
     assert decider.when(notice(left_ms)) == (), "it is told once"
     assert decider.refolded() == decider.state
 
@@ -310,7 +310,7 @@ def test_a_machine_that_comes_back_after_its_notice_gets_leases_again() -> None:
 
 def test_a_node_that_joins_gets_leases_once_its_agent_has_caught_up() -> None:
     decider = pool().accept(replace(node(slots=1), joins=True))
-    assert names(decider.when(request())) == ["PlacementQueued", "WaitExplained"]
+    assert names(decider.when(request())) == ["PlacementQueued"]
     joined = decider.when(JoinNode(node_id="a", incarnation=ALIVE))
     assert names(joined) == ["NodeJoined", "LeaseGranted"]
     assert decider.when(JoinNode(node_id="a", incarnation=ALIVE)) == ()
@@ -340,7 +340,7 @@ def test_a_drained_node_gives_its_work_back_with_a_credit_and_gets_nothing_new()
     ended = decider.when(exited(elapsed_ms=6 * MINUTE))
     assert (end_of(ended).outcome, end_of(ended).ended_by) == ("preempted", "platform")
     assert end_of(ended).lost_gpu_ms == end_of(ended).billable_gpu_ms > 0, "it had no checkpoint"
-    assert names(decider.when(request("ftjob-3"))) == ["PlacementQueued", "WaitExplained"]
+    assert names(decider.when(request("ftjob-3"))) == ["PlacementQueued"]
 
 
 def test_a_node_in_service_is_not_forgotten_and_a_lost_one_with_all_that_it_held() -> None:

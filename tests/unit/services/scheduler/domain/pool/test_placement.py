@@ -6,15 +6,11 @@ from immutables import Map
 from msgspec.structs import replace
 
 from schemas.account import Lane
-from schemas.envelope import Reason
 from schemas.node import Beneficiary, Seat
 from schemas.pool import LeaseDraining, LeaseGranted, Placement, ReportCheckpoint
 from schemas.reasons import ending
-from schemas.reasons import waiting as waiting_reason
 from schemas.units import HOUR_MS
 from services.scheduler.domain.pool.placement import (
-    EXPLAINED_MAX,
-    plan_explanations,
     plan_pool,
 )
 from services.scheduler.domain.pool.state import Node, Pool, Waiting
@@ -46,13 +42,13 @@ def wanted(number: int, slots: int = 1, lane: Lane = "premium", **fields: object
     return replace(PLACEMENT, job_id=f"ftjob-{number}", slots=slots, lane=lane, **usual | fields)
 
 
-def queued(nodes: Iterable[Node], *placements: Placement, reason: Reason | None = None) -> Pool:
+def queued(nodes: Iterable[Node], *placements: Placement) -> Pool:
     """A pool in which these placements wait, in order of arrival."""
     return Pool(
         nodes=Map({each.description.node_id: each for each in nodes}),
         waiting=Map(
             {
-                placement.job_id: Waiting(placement=placement, arrival=arrival, reason=reason)
+                placement.job_id: Waiting(placement=placement, arrival=arrival)
                 for arrival, placement in enumerate(placements, 1)
             }
         ),
@@ -66,10 +62,6 @@ def granted(state: Pool) -> dict[str, tuple[str, tuple[int, ...]]]:
         for grant in plan_pool(state, AT).grants
         for member in grant.members
     }
-
-
-def reasons(state: Pool) -> dict[str, Reason]:
-    return {each.placement.job_id: each.reason for each in plan_explanations(state)}
 
 
 def test_the_fullest_node_that_fits_is_taken_and_ties_go_to_the_first_name() -> None:
@@ -134,39 +126,12 @@ def test_money_b14_a_placement_gets_its_kind_of_device_with_enough_memory() -> N
     assert granted(queued(nodes, wanted(1, memory_bytes=40 * GB))) == {"ftjob-1": ("c", (0,))}
     too_much = queued(nodes, wanted(1, memory_bytes=100 * GB))
     assert granted(too_much) == {}
-    missing = waiting_reason("no_device", device="cuda", memory_bytes=100 * GB)
-    assert reasons(too_much) == {"ftjob-1": missing}
 
 
 def test_leases_share_the_memory_of_a_machine_without_accelerators() -> None:
     machine = described(node("a", 4), device="cpu", memory_bytes=5 * GB)
     two = [wanted(number, device="cpu", memory_bytes=2 * GB) for number in (1, 2, 3)]
     assert granted(queued((machine,), *two)) == {"ftjob-1": ("a", (0,)), "ftjob-2": ("a", (1,))}
-
-
-def test_the_reason_of_a_wait_names_what_is_missing() -> None:
-    lost = replace(node("b", 1), standing="lost")
-    assert reasons(queued((), wanted(1))) == {"ftjob-1": waiting_reason("no_node_up")}
-    assert reasons(queued((lost,), wanted(1))) == {"ftjob-1": waiting_reason("no_node_up")}
-    state = queued((node("a", 2), lost), wanted(1, 3), wanted(2, 2))
-    assert reasons(state) == {
-        "ftjob-1": waiting_reason("gang_too_large", slots=3),
-        "ftjob-2": waiting_reason("no_capacity", slots=2),
-    }
-
-
-def test_only_changed_reasons_are_explained_and_new_arrivals_first() -> None:
-    known = waiting_reason("no_capacity", slots=1)
-    state = queued((node("a", 1),), wanted(1), wanted(2, 2), reason=known)
-    assert list(reasons(state)) == ["ftjob-2"]
-    new = Waiting(placement=wanted(3), arrival=3)
-    state = replace(state, waiting=state.waiting.set("ftjob-3", new))
-    assert list(reasons(state)) == ["ftjob-3", "ftjob-2"]
-
-
-def test_one_decision_explains_so_many() -> None:
-    state = queued((), *(wanted(number) for number in range(EXPLAINED_MAX + 1)))
-    assert len(plan_explanations(state)) == EXPLAINED_MAX
 
 
 def test_a_premium_placement_stops_a_free_lease_and_gets_its_slots() -> None:

@@ -3,7 +3,6 @@
 from immutables import Map
 from msgspec.structs import replace
 
-from schemas.reasons import waiting as waiting_reason
 from services.scheduler.domain.pool.planned_pool import (
     Part,
     PlannedPool,
@@ -12,7 +11,7 @@ from services.scheduler.domain.pool.planned_pool import (
     node_part,
 )
 from services.scheduler.domain.pool.state import Pool, Waiting
-from tests.unit.services.scheduler.domain.pool.test_state import GANG, PLACEMENT, node, pool
+from tests.unit.services.scheduler.domain.pool.test_state import GANG, PLACEMENT, pool
 
 KNOWN = Waiting(placement=replace(PLACEMENT, device="cuda", memory_bytes=1), arrival=1)
 
@@ -36,17 +35,3 @@ def test_a_part_that_is_put_back_leaves_the_pool_as_it_was() -> None:
         planned.put(part)
     assert planned.state.capacity.free == {"a": 2, "b": 1}
     assert list(planned.state.queue.requests) == ["ftjob-1"] == list(planned.queued)
-
-
-def test_a_wait_wants_an_explanation_whenever_its_reason_changes() -> None:
-    waiting = replace(KNOWN, placement=replace(KNOWN.placement, job_id="j", slots=4))
-    state = replace(pool(), waiting=Map({"j": waiting}))
-    planned = PlannedPool(state)
-    reason = waiting_reason("no_capacity", slots=4)
-    assert planned.unexplained(9) == [("j", reason)]
-    state = replace(state, waiting=Map({"j": replace(waiting, reason=reason)}))
-    planned.put(job_part(state, "j"))
-    assert planned.unexplained(9) == []
-    lost = replace(node("a", 4), standing="lost")
-    planned.put(node_part(replace(state, nodes=state.nodes.set("a", lost)), "a"))
-    assert planned.unexplained(9) == [("j", waiting_reason("gang_too_large", slots=4))]
