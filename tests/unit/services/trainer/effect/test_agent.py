@@ -351,7 +351,7 @@ async def test_a_notice_moves_what_runs_and_the_node_gets_nothing_new(tmp_path: 
 
 async def test_what_runs_when_the_notice_comes_is_drained(tmp_path: Path) -> None:
     cloud = Noticed()
-    cloud.answers = [None] * 30 + [None, None, 30_000]
+    cloud.answers = [*(None for _ in range(32)), 30_000]
     world = await memory_servers()
     async with node(world, tmp_path, lambda _: Script(then=DRAINS), notices=cloud) as here:
         await here.request("job1")
