@@ -124,6 +124,22 @@ BENCHES: Final = (
         ),
     ),
     Bench(
+        "billing",
+        "Ledger and invoices: a tenant with 400,000 rows of a year",
+        "python -m bench.billing --json",
+        (
+            Figure("slices_per_s", "slices and credits into the ledger, a second"),
+            Figure(
+                "invoice_of_400k_rows_ms",
+                "invoice of the running month with its lines, median",
+                "{:,.1f} ms",
+            ),
+            Figure("closing_ms", "closing a month of 33,333 rows, median", "{:,.0f} ms"),
+            Figure("export_rows_per_s", "events exported in all formats, a second"),
+            Figure("year_replay_equal", "all closed months made anew are what they were", "{}"),
+        ),
+    ),
+    Bench(
         "rebuild",
         "1,000 jobs with kills, rebuilt after PostgreSQL was lost",
         "python -m bench.rebuild --json",

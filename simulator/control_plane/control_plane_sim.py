@@ -121,7 +121,24 @@ class ControlPlaneSim:
             for _ in range(count):
                 act = partial(what, rng.choice(self.tenants))
                 acts.append((rng.uniform(3, until_s), act))
+        if plan.new_month and plan.month_outage:
+            acts.append(self._outage_across_the_month())
         return acts
+
+    def _outage_across_the_month(self) -> tuple[float, Act]:
+        """The broker goes some seconds before the month turns, and comes back after it."""
+        broker, chance = self.context.broker, self.context.chance("month")
+        turns_s = (NEW_MONTH_MS - broker.clock.true_ms()) / 1_000
+        before_s, after_s = chance.uniform(1, 10), chance.uniform(1, 20)
+
+        async def act() -> None:
+            if broker.clock.true_ms() >= NEW_MONTH_MS:  # all slept until the next month
+                return
+            broker.trace("the broker goes down before the month turns")
+            await self.cluster.lose_broker(before_s + after_s)
+            broker.tally.add("outage across a month")
+
+        return max(turns_s - before_s, 0), act
 
     def _machines(self, fault: Callable[[SimMachine], Coroutine[Any, Any, None]]) -> Action:
         """A fault that hits one of the machines."""

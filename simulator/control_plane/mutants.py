@@ -82,6 +82,15 @@ def _uncut(started_at: Ms, from_ms: Ms, to_ms: Ms, slots: int, most: GpuMs) -> t
     return (Slice(hour_of(started_at + from_ms), used, billable),) if used > 0 else ()
 
 
+def _when_noticed(
+    started_at: Ms, from_ms: Ms, to_ms: Ms, slots: int, most: GpuMs
+) -> tuple[Slice, ...]:
+    """All that an outage delayed is of the hour, and so of the month, in which it is noticed."""
+    at = hour_of(started_at + to_ms)
+    parts = slices(started_at, from_ms, to_ms, slots, most)
+    return tuple(Slice(at, part.used_gpu_ms, part.billable_gpu_ms) for part in parts)
+
+
 _evolved = pool_evolve._evolve_lease
 
 
@@ -223,6 +232,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("an agent's time as it says", closing, "elapsed_ms", _as_reported, "ledger"),
     Mutant("provisioning billed", pool_evolve, "_evolve_lease", _from_the_grant, "ledger"),
     Mutant("slices not cut at full hours", closing, "slices", _uncut, "ledger", seed=5),
+    Mutant(
+        "an outage's use billed when it ends", closing, "slices", _when_noticed, "ledger", seed=29
+    ),
     Mutant(
         "passed hours billed again at the end",
         closing,

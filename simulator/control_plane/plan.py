@@ -27,6 +27,7 @@ KINDS: Final[Mapping[str, int]] = {
 }
 #: What follows from the numbers of a plan, and from several things at once.
 CONSEQUENCES: Final = (
+    "outage across a month",
     *("loaded node departed", "node failed by itself", "exit noticed late", "slow disk"),
     *(
         "plan to come",
@@ -59,7 +60,8 @@ class ControlPlanePlan(Struct, frozen=True):
     be loaded any more; `stubborn`: of attempts that do not listen to a notice; `stuck`: of attempts
     whose process makes no progress while its agent lives.
     `narrow`: limits leave room for few holds at once. `long`: some trainings reach their cap.
-    `new_month`: the full hour in the middle of the run begins a month.
+    `new_month`: the full hour in the middle of the run begins a month; `month_outage`: the broker
+    is away while it does.
     `new_prices`: moves of a plan to another price book, perhaps of another currency;
     `suspensions`: of tenants, each followed by a resumption; `unnoticed`: per cent of attempts
     whose agent notices the end of their process late; `slow_disks`: of attempts that read for long
@@ -78,6 +80,7 @@ class ControlPlanePlan(Struct, frozen=True):
     narrow: bool = False
     long: bool = False
     new_month: bool = False
+    month_outage: bool = False
     new_prices: int = 0
     suspensions: int = 0
     unnoticed: int = 0
@@ -111,5 +114,6 @@ def draw(seed: int, size: Size) -> ControlPlanePlan:
         new_prices=terms.choice((0, 0, 0, 1, 2)),
         suspensions=terms.choice((0, 0, 1)),
         unnoticed=terms.choice((0, 0, 0, 30)),
+        month_outage=Random(f"{seed}/months").random() < 0.5,
         slow_disks=Random(f"{seed}/disks").choice((0, 0, 0, 0, 30)),
     )

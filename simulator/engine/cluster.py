@@ -316,8 +316,12 @@ class Cluster:
     async def _restart_broker(self, rng: Random) -> None:
         """Restart the broker: appends in flight fail, acknowledged records stay."""
         self._note("broker restart", "the broker goes down")
+        await self.lose_broker(rng.uniform(0.3, 5))
+
+    async def lose_broker(self, away_s: float) -> None:
+        """The broker is away for so long; all groups are assigned anew after that."""
         self.broker.away = True
-        await asyncio.sleep(rng.uniform(0.3, 5))
+        await asyncio.sleep(away_s)
         self.broker.away = False
         self.broker.trace("the broker is up")
         for group in list(self.broker.groups):

@@ -36,6 +36,7 @@ def test_machines_fail_in_ways_that_services_do_not() -> None:
         ("stuck processes", lambda plan: plan.stuck > 0, range(30, 100)),
         ("narrow limits", lambda plan: plan.narrow, range(80, 170)),
         ("a new month", lambda plan: plan.new_month, range(50, 140)),
+        ("outages at its turn", lambda plan: plan.month_outage and plan.new_month, range(20, 60)),
         ("new prices", lambda plan: plan.new_prices > 0, range(80, 160)),
         ("suspensions", lambda plan: plan.suspensions > 0, range(60, 140)),
         ("exits that are noticed late", lambda plan: plan.unnoticed > 0, range(40, 115)),
