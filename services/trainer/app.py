@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from schemas.training import EvalWork, TrainWork
 from services.trainer.adapters.hardware import probe
 from services.trainer.adapters.memory_kills import count_memory_kills
+from services.trainer.adapters.notices import notices_of
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.domain.state import Grant
 from services.trainer.effect.agent import NodeAgent
@@ -38,4 +39,5 @@ async def build(runtime: Runtime) -> Sequence[Host]:
             case EvalWork():
                 return Evaluation(grant, grant.work, tools, settings)
 
-    return (NodeAgent(runtime, settings, launcher, probe(), attempt),)
+    notices = notices_of(settings.notices, settings.notices_url)
+    return (NodeAgent(runtime, settings, launcher, probe(), attempt, notices),)
