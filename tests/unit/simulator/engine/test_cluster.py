@@ -47,11 +47,11 @@ def cluster_of(build: Callable[[Process], Sequence[Any]] = waiting, seed: int = 
 
 def virtually(test: Callable[[Cluster], Awaitable[None]], **changes: Any) -> Cluster:
     """Run a coroutine with a started cluster in virtual time, and end the cluster."""
-    made: list[Cluster] = []
+    clusters: list[Cluster] = []
 
     async def run() -> None:
         cluster = cluster_of(**changes)
-        made.append(cluster)
+        clusters.append(cluster)
         cluster.start()
         await asyncio.sleep(0)
         await test(cluster)
@@ -59,7 +59,7 @@ def virtually(test: Callable[[Cluster], Awaitable[None]], **changes: Any) -> Clu
         await asyncio.sleep(0)
 
     run_virtual(run())
-    return made[0]
+    return clusters[0]
 
 
 def names(cluster: Cluster) -> list[str]:
