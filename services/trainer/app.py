@@ -17,7 +17,7 @@ from services.trainer.effect.training import Training
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.ports import Runtime
-from tunery.runtime.settings import load
+from tunery.runtime.settings import SettingsError, load
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
@@ -39,5 +39,8 @@ async def build(runtime: Runtime) -> Sequence[Host]:
             case EvalWork():
                 return Evaluation(grant, grant.work, tools, settings)
 
-    notices = notices_of(settings.notices, settings.notices_url)
-    return (NodeAgent(runtime, settings, launcher, probe(), attempt, notices),)
+    hardware, notices = probe(), notices_of(settings.notices, settings.notices_url)
+    if hardware.device == "cuda" and settings.slots > hardware.devices:
+        said = f"TUNERY_NODE_SLOTS is {settings.slots}, and the driver knows {hardware.devices}"
+        raise SettingsError(f"{said} accelerators: each slot needs one of its own")
+    return (NodeAgent(runtime, settings, launcher, hardware, attempt, notices),)

@@ -14,10 +14,15 @@ MemoryKills: TypeAlias = Callable[[], int | None]
 
 @dataclass(frozen=True)
 class Hardware:
-    """What one slot of the machine has. `memory_bytes`: of the device, or of the machine."""
+    """What one slot of the machine has.
+
+    memory_bytes: of the device, or of the machine.
+    devices: how many accelerators there are; each is one slot at most.
+    """
 
     device: Device
     memory_bytes: int
+    devices: int = 0
 
 
 class WorkProcess(Protocol):

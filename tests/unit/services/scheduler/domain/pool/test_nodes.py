@@ -247,6 +247,22 @@ def test_one_command_may_observe_several_nodes() -> None:
     assert decider.refolded() == decider.state
 
 
+def test_bad_input_of_two_agents_with_one_name_the_second_has_the_node() -> None:
+    """What the first one ran ends with a credit; whatever it says later is stale."""
+    decider = pool().accept(node(slots=1), request(), begun())
+    decider.at += 5 * MINUTE
+    decider.accept(listed(decider.at, 5 * MINUTE))
+    events = decider.when(node("a", "a-2", 1))
+    assert names(events)[-2:] == ["MemberFreed", "NodeRegistered"]
+    assert (end_of(events).outcome, end_of(events).lost_gpu_ms) == ("lost", 5 * MINUTE)
+    decider.accept(request("ftjob-2"))
+    for late in (exited(), node("a", ALIVE, 1), LeaveNode(node_id="a", incarnation=ALIVE)):
+        (refused,) = decider.when(late)
+        assert refused.code == errors.STALE_TOKEN
+    (lease,) = decider.state[POOL].leases.values()
+    assert (lease.ref.job_id, lease.members[0].incarnation) == ("ftjob-2", "a-2")
+
+
 def test_sched_a16_a_leaving_node_gets_nothing_and_nobody_loses_his_place() -> None:
     """Finding A16: slots that a leaving agent freed were granted, and their jobs thrown back."""
     decider = pool().accept(node(slots=1), request(), begun(), request("ftjob-2"))
