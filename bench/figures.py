@@ -172,6 +172,34 @@ BENCHES: Final = (
         ),
     ),
     Bench(
+        "scheduler",
+        "Scheduling: two traces of 41 nodes, and decisions while 10,000 jobs wait",
+        "python -m bench.scheduler --json",
+        (
+            *(
+                Figure(f"{trace}/{key}", f"{text}, at {load} % load", form)
+                for trace, load in (("C", 61), ("B", 80))
+                for key, text, form in (
+                    ("premium_under_5min_pct", "premium jobs that start within 5 minutes", "{} %"),
+                    ("standard_under_1h_pct", "standard jobs that start within an hour", "{} %"),
+                    ("free_under_24h_pct", "free jobs that start within 24 hours", "{} %"),
+                    ("mean_wait_h", "mean wait", "{} h"),
+                    ("gpu_hours_lost_pct", "GPU-hours lost to preemptions", "{} %"),
+                )
+            ),
+            Figure("decision_p50_ms", "a decision with 1,000 nodes, p50", "{:,.2f} ms"),
+            Figure("decision_p99_ms", "p99", "{:,.2f} ms"),
+            Figure("decisions_per_s", "decisions a second"),
+            Figure(
+                "decision_of_2000_nodes_p50_ms",
+                "a decision with 2,000 nodes, p50",
+                "{:,.2f} ms",
+            ),
+            Figure("forecast_of_1000_ms", "the forecast of 1,000 jobs on 40 nodes", "{:,.1f} ms"),
+            Figure("heap_bytes_a_job", "what a job leaves in the scheduler's memory", "{} bytes"),
+        ),
+    ),
+    Bench(
         "simulation",
         "Simulation: two scenarios, faults at every await",
         "python -m simulator --seeds 2000 --first 1",

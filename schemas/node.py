@@ -92,6 +92,18 @@ class LeaveNode(Message):
     incarnation: str
 
 
+class NoticeNode(Message):
+    """A cloud has told the agent that it takes the machine away.
+
+    node_id, incarnation: whose machine.
+    left_ms: how long it has from now on.
+    """
+
+    node_id: str
+    incarnation: str
+    left_ms: Ms
+
+
 class CordonNode(Message):
     """An operator takes a node out of service: what runs there goes on, and nothing new comes.
 
@@ -145,6 +157,17 @@ class NodeLeaving(Message):
     """
 
     node_id: str
+
+
+class NodeNoticed(Message):
+    """The machine is taken away: it gets nothing new, and what runs on it moves.
+
+    node_id: the node.
+    ends_at: when it is gone.
+    """
+
+    node_id: str
+    ends_at: Ms
 
 
 class NodeCordoned(Message):
@@ -209,6 +232,7 @@ NodeOrder: TypeAlias = CordonNode | UncordonNode | DrainNode | ForgetNode
 NodeEvent: TypeAlias = (
     NodeJoined
     | NodeLeaving
+    | NodeNoticed
     | NodeCordoned
     | NodeUncordoned
     | NodeForgotten

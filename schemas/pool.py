@@ -7,7 +7,15 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from schemas.account import Lane
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
-from schemas.node import Beneficiary, JoinNode, LeaveNode, NodeEvent, NodeOrder, NodeSeen
+from schemas.node import (
+    Beneficiary,
+    JoinNode,
+    LeaveNode,
+    NodeEvent,
+    NodeOrder,
+    NodeSeen,
+    NoticeNode,
+)
 from schemas.sealed import Sealed
 from schemas.training import (
     AttemptOutcome,
@@ -538,6 +546,7 @@ Command: TypeAlias = (
     RegisterNode
     | JoinNode
     | LeaveNode
+    | NoticeNode
     | RetireNode
     | NodeOrder
     | ObserveNodes

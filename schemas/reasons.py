@@ -49,6 +49,7 @@ EndCode: TypeAlias = Literal[
     "node_replaced",  # an agent with a new incarnation registered for its node
     "node_left",  # its node left in order
     "node_drained",  # an operator emptied its node
+    "node_noticed",  # its machine is taken away by the cloud that it is rented from
     "start_timeout",  # it did not start in time
     "exit_unreported",  # it was killed, and its agent did not report the exit in time
     "exit_missing",  # its agent freed the slots without reporting an exit

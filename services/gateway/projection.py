@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 22  # 22: what tenants keep; 21: placements and seats
+VERSION: Final = 23  # 23: notices of machines; 22: what tenants keep
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=16,  # 16: waits have no reason
+    fold_version=17,  # 17: machines that are taken away
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from schemas.training import EvalWork, TrainWork
 from services.trainer.adapters.hardware import probe
 from services.trainer.adapters.memory_kills import count_memory_kills
+from services.trainer.adapters.notices import notices_of
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.domain.state import Grant
 from services.trainer.effect.agent import NodeAgent
@@ -16,7 +17,7 @@ from services.trainer.effect.training import Training
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.ports import Runtime
-from tunery.runtime.settings import load
+from tunery.runtime.settings import SettingsError, load
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
@@ -38,4 +39,8 @@ async def build(runtime: Runtime) -> Sequence[Host]:
             case EvalWork():
                 return Evaluation(grant, grant.work, tools, settings)
 
-    return (NodeAgent(runtime, settings, launcher, probe(), attempt),)
+    hardware, notices = probe(), notices_of(settings.notices, settings.notices_url)
+    if hardware.device == "cuda" and settings.slots > hardware.devices:
+        said = f"TUNERY_NODE_SLOTS is {settings.slots}, and the driver knows {hardware.devices}"
+        raise SettingsError(f"{said} accelerators: each slot needs one of its own")
+    return (NodeAgent(runtime, settings, launcher, hardware, attempt, notices),)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from schemas.training import Device
+from schemas.units import Ms
 
 # How many processes the kernel has killed here for lack of memory; None: it does not say.
 MemoryKills: TypeAlias = Callable[[], int | None]
@@ -13,10 +14,15 @@ MemoryKills: TypeAlias = Callable[[], int | None]
 
 @dataclass(frozen=True)
 class Hardware:
-    """What one slot of the machine has. `memory_bytes`: of the device, or of the machine."""
+    """What one slot of the machine has.
+
+    memory_bytes: of the device, or of the machine.
+    devices: how many accelerators there are; each is one slot at most.
+    """
 
     device: Device
     memory_bytes: int
+    devices: int = 0
 
 
 class WorkProcess(Protocol):
@@ -55,3 +61,17 @@ class ProcessLauncher(Protocol):
 
         Raises TimeoutError when one does not die.
         """
+
+
+class NoticesUnavailable(Exception):
+    """Whether the machine is taken away is not known now."""
+
+
+class NoticeSource(Protocol):
+    """Says when a cloud takes this machine away."""
+
+    async def left_ms(self) -> Ms | None:
+        """How long the machine has; None: there is no notice. Raises NoticesUnavailable."""
+
+    async def close(self) -> None:
+        """Free connections."""

@@ -3,7 +3,7 @@
 import os
 import socket
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -25,3 +25,7 @@ class TrainerSettings(BaseSettings):
     threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
     heartbeat_ms: int = Field(default=1_000, ge=100, le=10_000)
     drain_grace_ms: int = Field(default=25_000, ge=1_000, le=STOP_MS_MAX // 2)
+    # The metadata server that is asked whether this machine is taken away; it implies nothing else.
+    notices: Literal["aws", "gcp"] | None = None
+    notices_url: str = ""  # of another server than the cloud's own
+    notices_poll_ms: int = Field(default=2_000, ge=10, le=30_000)

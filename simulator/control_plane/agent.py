@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from schemas.node import JoinNode, LeaveNode
+from schemas.node import JoinNode, LeaveNode, NoticeNode
 from schemas.pool import (
     ConfirmFreed,
     Event,
@@ -151,6 +151,11 @@ class SimAgent:
     def leave(self) -> LeaveNode:
         """What it says when it is told to end."""
         return LeaveNode(node_id=self.node.node_id, incarnation=self.node.incarnation)
+
+    def notice(self, left_ms: Ms) -> NoticeNode:
+        """What it says when its cloud takes the machine away."""
+        node = self.node
+        return NoticeNode(node_id=node.node_id, incarnation=node.incarnation, left_ms=left_ms)
 
     def retire(self) -> RetireNode:
         """What it says last."""

@@ -49,6 +49,7 @@ _ALL: Final = (
     Story(POOLS, pool.lost_and_killed, pool.POOL),
     Story(POOLS, pool.nodes_that_fail_and_leave, pool.POOL),
     Story(POOLS, pool.nodes_that_are_forgotten, pool.POOL),
+    Story(POOLS, pool.a_machine_that_is_taken_away, pool.POOL),
     Story(POOLS, pool.more_notices_than_one_decision, pool.POOL),
 )
 STORIES: Final = {story.name: story for story in _ALL}

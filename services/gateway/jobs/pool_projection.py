@@ -6,6 +6,7 @@ from schemas.node import (
     NodeForgotten,
     NodeJoined,
     NodeLeaving,
+    NodeNoticed,
     NodeUncordoned,
     ObservationsDeferred,
     PlanningDeferred,
@@ -44,6 +45,8 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
             return (NODES.update({"id": event.node_id}, joining=False),)
         case NodeLeaving():
             return (NODES.update({"id": event.node_id}, leaving=True),)
+        case NodeNoticed():
+            return (NODES.update({"id": event.node_id}, ends_at=event.ends_at),)
         case NodeCordoned():
             return (NODES.update({"id": event.node_id}, cordon=event.reason),)
         case NodeUncordoned():
@@ -76,6 +79,7 @@ def _node(header: Header, event: NodeRegistered) -> Change:
         state="alive",
         joining=event.joining,
         leaving=False,
+        ends_at=None,
         registered_at=header.at,
         seen_at=header.at,
     )

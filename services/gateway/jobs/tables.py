@@ -17,7 +17,9 @@ from schemas.units import GpuMs, MicroGpuMs, Ms, Tokens
 from services.gateway.views.table import Table, TableIndex, TableRow
 
 EventLevel: TypeAlias = Literal["info", "warn", "error"]
-NodeStatus: TypeAlias = Literal["joining", "up", "cordoned", "leaving", "lost", "retired"]
+NodeStatus: TypeAlias = Literal[
+    "joining", "up", "cordoned", "leaving", "noticed", "lost", "retired"
+]
 JOB_ENTRY: Final = ("tenant", "job_id", "id")
 
 
@@ -115,7 +117,8 @@ class NodeRow(TableRow):
     """A node as its newest events leave it.
 
     state: alive, lost or retired. joining: its agent reads the journal still. leaving: its agent
-    is about to end. cordon: why it gets no new leases. seen_at: its last proof of life on the log.
+    is about to end. ends_at: when its machine is taken away. cordon: why it gets no new leases.
+    seen_at: its last proof of life on the log.
     """
 
     pool: str
@@ -125,6 +128,7 @@ class NodeRow(TableRow):
     state: str
     joining: bool | None = None
     leaving: bool | None = None
+    ends_at: Ms | None = None
     cordon: Reason | None = None
     registered_at: Ms | None = None
     seen_at: Ms | None = None
@@ -136,6 +140,8 @@ class NodeRow(TableRow):
             return "lost"
         if self.state == "retired":
             return "retired"
+        if self.ends_at is not None:
+            return "noticed"
         if self.leaving:
             return "leaving"
         if self.cordon is not None:

@@ -2,5 +2,6 @@
 
 hardware      what it offers
 memory_kills  the kernel's count of processes killed for lack of memory
+notices       of clouds that take a machine away
 processes     process groups on Linux
 """

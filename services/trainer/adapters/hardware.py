@@ -23,5 +23,5 @@ def probe() -> Hardware:
         )
         sizes = [int(line) for line in asked.stdout.split() if line.isdigit()]
         if asked.returncode == 0 and sizes:
-            return Hardware("cuda", min(sizes) * MIB)
+            return Hardware("cuda", min(sizes) * MIB, len(sizes))
     return Hardware("cpu", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from immutables import Map
 
-from schemas.node import JoinNode, LeaveNode
+from schemas.node import JoinNode, LeaveNode, NoticeNode
 from schemas.pool import (
     Event,
     NodeDescription,
@@ -35,7 +35,12 @@ from services.trainer.domain.state import (
     state_of_snapshot,
 )
 from services.trainer.effect.reports import Reports
-from services.trainer.ports import Hardware, ProcessLauncher
+from services.trainer.ports import (
+    Hardware,
+    NoticeSource,
+    NoticesUnavailable,
+    ProcessLauncher,
+)
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.bus.partitioner import partition_of
@@ -100,9 +105,11 @@ class NodeAgent:
         launcher: ProcessLauncher,
         hardware: Hardware,
         start_lease: Callable[[Grant, str], RunningLease],
+        notices: NoticeSource,
     ) -> None:
         self._runtime, self._settings, self._launcher = runtime, settings, launcher
         self._hardware, self._start_lease = hardware, start_lease
+        self._notices = notices
         self._reports = Reports(runtime, settings.pool)
         self._partition = partition_of(settings.pool.encode())
         self._registered = asyncio.Event()
@@ -138,12 +145,36 @@ class NodeAgent:
         beating = KeptTask(self._beat, "agent heartbeats")
         try:
             await run_again(self._register, "agent registration")
-            await self._follow_while(beating)
+            noticing = KeptTask(self._await_notice, "agent notices")
+            try:
+                await self._follow_while(beating)
+            finally:
+                await noticing.stop()
         finally:
             try:
                 await self._leave()
             finally:
                 await beating.stop()
+
+    async def _await_notice(self) -> None:
+        """Tell the pool once that the machine is taken away. What runs ends by the pool's order."""
+        state, known = self._state, True
+        while True:
+            beat("waiting")
+            try:
+                left_ms = await self._notices.left_ms()
+                known = True
+            except NoticesUnavailable as error:
+                left_ms = None
+                if known:
+                    log_event(LOG, logging.WARNING, "node.notices_unavailable", why=error)
+                known = False
+            if left_ms is not None:
+                break
+            await self._runtime.clock.sleep(self._settings.notices_poll_ms)
+        log_event(LOG, logging.WARNING, "node.noticed", left_ms=left_ms)
+        notice = NoticeNode(node_id=state.node_id, incarnation=state.incarnation, left_ms=left_ms)
+        await self._reports.fact(notice)
 
     async def _restore(self) -> None:
         """Begin where the scheduler's newest snapshot ends; without one, at the first record.

@@ -14,6 +14,7 @@ from schemas.node import (
     LeaseSeen,
     LeaveNode,
     NodeSeen,
+    NoticeNode,
     PlanningDeferred,
     UncordonNode,
 )
@@ -304,3 +305,21 @@ def more_notices_than_one_decision(story: Recorder) -> None:
     events = story.when(Tick(), after_ms=0)
     assert events[0] == PlanningDeferred(pending=False)
     assert any(isinstance(event, LeaseDraining) for event in events)
+
+
+def a_machine_that_is_taken_away(story: Recorder) -> None:
+    """A notice of two minutes: one job saves its work and goes on elsewhere, one never started."""
+    story.when(node("a", 1, slots=2))
+    story.when(describe(1))
+    token = token_of(story.when(request(1)))
+    story.when(started(token, "a"))
+    story.when(describe(2))
+    story.when(request(2))
+    story.when(NoticeNode(node_id="a", incarnation="a-1", left_ms=2 * MINUTE_MS))
+    report = ReportCheckpoint(token=token, incarnation="a-1", checkpoint=checkpoint(5))
+    story.when(report, after_ms=MINUTE_MS // 2)
+    story.when(exited(story, token, "a", "preempted", MINUTE_MS // 2))
+    story.when(freed(token, "a"))
+    story.when(node("b", 1, slots=2))
+    story.when(request(1, attempt=2, checkpoints=(checkpoint(5),)))
+    story.when(seen(story, "a", silent=True, after_ms=3 * MINUTE_MS))

@@ -175,6 +175,7 @@ class _Work:
             submitted_at=self.queued_at - begin,
             duration_ms=max(1, self.gpu_ms // placement.slots),
             estimate_ms=max(1, placement.p50_ms),
+            upper_ms=placement.p90_ms,
             slots=placement.slots,
             tenant=placement.tenant,
             lane=LANES.index(placement.lane),

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Final
 
 from schemas.units import HOUR_MS, Ms
+from tunery.cli.simulate.trace_jobs import TraceJob
 from tunery.cli.simulate.trace_player import Played, PlayedJob, QueueSample
 from tunery.plan.scheduling.requests import LANES
 
@@ -48,6 +49,7 @@ def outcome(played: Played, slots: int) -> dict[str, float | int]:
         ),
         "p99_slowdown": round(slowdowns[len(slowdowns) * 99 // 100], 2),
     }
+    figures |= calibration([job.job for job in jobs])
     for number, lane in enumerate(LANES):
         key, promise_ms = PROMISES[lane]
         of_lane = [job for job in jobs if job.job.lane == number]
@@ -55,6 +57,19 @@ def outcome(played: Played, slots: int) -> dict[str, float | int]:
             kept = sum(job.wait_ms < promise_ms for job in of_lane)
             figures[key] = round(100 * kept / len(of_lane), 2)
     return figures
+
+
+def calibration(jobs: Sequence[TraceJob]) -> dict[str, float]:
+    """Share of the jobs that took no longer than their estimates: 50 and 85 to 95 are good."""
+    upper = [job for job in jobs if job.upper_ms]
+    shares = {"within_p50_pct": _share([job.duration_ms <= job.estimate_ms for job in jobs])}
+    if upper:
+        shares["within_p90_pct"] = _share([job.duration_ms <= job.upper_ms for job in upper])
+    return shares
+
+
+def _share(hits: Sequence[bool]) -> float:
+    return round(100 * sum(hits) / len(hits), 2)
 
 
 def fragmentation_pct(samples: Sequence[QueueSample], slots: int) -> float:

@@ -12,7 +12,8 @@ class TraceJob:
     job_id: made of a fixed width, so that it sorts by its place in the file.
     submitted_at: since the begin of the trace.
     duration_ms: how long it runs undisturbed.
-    estimate_ms: how long its owner thinks.
+    estimate_ms: how long it should take (p50).
+    upper_ms: how long it should take at most (p90); 0: the trace does not say.
     slots: how many it needs at the same time.
     tenant: whose it is.
     lane: index in `LANES`.
@@ -25,3 +26,4 @@ class TraceJob:
     slots: int
     tenant: str
     lane: int
+    upper_ms: Ms = 0

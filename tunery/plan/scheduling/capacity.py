@@ -92,8 +92,9 @@ class Capacity:
         that suits gets whole nodes.
         """
         excluded = self.excluded(needs)
-        is_gang = needs.slots > self.largest(needs)
-        for kind in self.kinds(needs):
+        kinds = self.kinds(needs)
+        is_gang = all(self.largest_of(kind) < needs.slots for kind in kinds)
+        for kind in kinds:
             buckets = self._buckets[kind]
             if is_gang:
                 seats = self._whole_nodes(buckets, needs, excluded)

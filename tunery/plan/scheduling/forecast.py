@@ -1,18 +1,18 @@
 """When what waits is expected to start: the queue is played through, and nothing new comes."""
 
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from heapq import heapify, heappop, heappush
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from typing import Final, Literal, TypeAlias
 
 from schemas.units import Ms
-from tunery.plan.scheduling.draft import Draft, new_key
+from tunery.plan.scheduling.capacity import Capacity, could_hold
 from tunery.plan.scheduling.expectations import expected_end
 from tunery.plan.scheduling.plan import Plan
 from tunery.plan.scheduling.planning_state import PlanningState
-from tunery.plan.scheduling.requests import Request, RequestClass, Running, Seats, granted
-from tunery.plan.scheduling.reservation import Reservation, reserve
+from tunery.plan.scheduling.requests import Kind, Request, RequestClass, Seats
 
 Quantile: TypeAlias = Literal["p50", "p90"]
 QUANTILES: Final[tuple[Quantile, ...]] = ("p50", "p90")
@@ -31,8 +31,26 @@ def forecast(
     return _Playback(cluster, planned, order, at, quantile).run()
 
 
+# What holds slots: its end, a number, its seats, and memory of each slot.
+_End: TypeAlias = tuple[Ms, int, Seats, int]
+# The same on one node: its end, the number, slots and memory that it frees there.
+_NodeEnd: TypeAlias = tuple[Ms, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Promise:
+    """When and where the first one that is blocked should fit."""
+
+    job_id: str
+    at: Ms
+    node_id: str
+
+
 class _Playback:
-    """What runs, ends to come and the rest of the queue, at one moment after another."""
+    """Free slots, ends to come and the rest of the queue, at one moment after another.
+
+    What is larger than any node has no reservation; it starts once whole nodes are free.
+    """
 
     def __init__(
         self,
@@ -43,13 +61,13 @@ class _Playback:
         quantile: Quantile,
     ) -> None:
         self._at, self._quantile = at, quantile
-        policy = replace(cluster.policy, preempting=0)
-        self._state = PlanningState(cluster.capacity.nodes.values(), policy)
+        self._free = Capacity(cluster.capacity.nodes.values())
+        self._number = 0
+        self._ends: list[_End] = []
+        self._on_node: dict[str, list[_NodeEnd]] = {node_id: [] for node_id in self._free.nodes}
         for lease in cluster.running.values():
-            self._state.start(self._timed(lease))
-        self._free = self._state.capacity
-        self._ends = [(expected_end(lease, at), key) for key, lease in self._state.running.items()]
-        heapify(self._ends)
+            timed = replace(lease, p90_ms=lease.p50_ms) if quantile == "p50" else lease
+            self._hold(expected_end(timed, at), lease.seats, lease.memory_bytes)
         self._starts: dict[str, Ms] = {}
         for request, seats in _decided(cluster, planned):
             self._start(request, seats)
@@ -57,15 +75,14 @@ class _Playback:
         for number, request in enumerate(order):
             if request.job_id not in self._starts:
                 self._waiting.setdefault(request.needs, deque()).append((number, request))
-        self._reservation: Reservation | None = None
+        self._reservation: _Promise | None = None
 
     def run(self) -> dict[str, Ms]:
         self._serve()
         while self._ends and self._waiting:
-            self._at, _ = self._ends[0]
+            self._at = self._ends[0][0]
             while self._ends and self._ends[0][0] == self._at:
-                _, key = heappop(self._ends)
-                self._state.end(key)
+                self._release(heappop(self._ends))
             self._serve()
         return self._starts
 
@@ -96,38 +113,68 @@ class _Playback:
         seats = self._free.find_seats(request.needs)
         if seats is None or blocked is None:
             return seats
-        reservation = self._reserve(blocked)
-        if reservation is None or self._at + self._length(request) <= reservation.at:
+        promise = self._promise(blocked)
+        if promise is None or self._at + self._length(request) <= promise.at:
             return seats
-        reserved = [(node_id, self._free.free[node_id]) for node_id, _ in reservation.seats]
-        for node_id, _ in reserved:
-            self._free.set_free(node_id, 0)
+        free = self._free.free[promise.node_id]
+        self._free.set_free(promise.node_id, 0)
         seats = self._free.find_seats(request.needs)
-        for node_id, slots in reserved:
-            self._free.set_free(node_id, slots)
+        self._free.set_free(promise.node_id, free)
         return seats
 
-    def _reserve(self, blocked: Request) -> Reservation | None:
+    def _promise(self, blocked: Request) -> "_Promise | None":
         """The promise to the first one that is blocked; it is computed once."""
         kept = self._reservation
-        if kept is None or kept.request.job_id != blocked.job_id or kept.at <= self._at:
-            self._state.advance(self._at)
-            self._reservation = reserve(Draft(self._state, self._at), blocked)
-        return self._reservation
+        if kept is None or kept.job_id != blocked.job_id or kept.at <= self._at:
+            first = self._first_node(blocked.needs)
+            kept = None if first is None else _Promise(blocked.job_id, first[0], first[3])
+            self._reservation = kept
+        return kept
+
+    def _first_node(self, needs: RequestClass) -> tuple[Ms, Kind, int, str] | None:
+        """When a node has slots and memory first; its kind, its free slots then, its name."""
+        excluded, free = self._free.excluded(needs), self._free
+        first: tuple[Ms, Kind, int, str] | None = None
+        for node_id, node in free.nodes.items():
+            if node_id in excluded or not could_hold(node, needs):
+                continue
+            at, slots, freed_bytes = self._at, free.free[node_id], 0
+            ends = iter(self._on_node[node_id])
+            while slots < needs.slots or not free.has_memory(node_id, needs, freed_bytes):
+                end = next(ends, None)
+                if end is None or (first is not None and end[0] > first[0]):
+                    break
+                at, slots, freed_bytes = end[0], slots + end[2], freed_bytes + end[3]
+            else:
+                choice = (at, node.kind, slots, node_id)
+                first = choice if first is None else min(first, choice)
+        return first
 
     def _start(self, request: Request, seats: Seats) -> None:
-        key = new_key(request)
-        lease = self._timed(granted(request, seats, self._at, key))
         self._starts[request.job_id] = self._at
-        self._state.start(lease)
-        heappush(self._ends, (self._at + max(1, lease.p90_ms), key))
+        ends_at = self._at + max(1, self._length(request))
+        self._hold(ends_at, seats, request.needs.memory_bytes)
+
+    def _hold(self, ends_at: Ms, seats: Seats, memory_bytes: int) -> None:
+        self._number += 1
+        end = (ends_at, self._number, seats, memory_bytes)
+        self._free.take(seats, memory_bytes)
+        heappush(self._ends, end)
+        for node_id, slots in seats:
+            if node_id in self._on_node:
+                freed = (ends_at, self._number, slots, slots * memory_bytes)
+                insort(self._on_node[node_id], freed)
+
+    def _release(self, end: _End) -> None:
+        ends_at, number, seats, memory_bytes = end
+        self._free.give(seats, memory_bytes)
+        for node_id, _ in seats:
+            if node_id in self._on_node:
+                ends = self._on_node[node_id]
+                del ends[bisect_left(ends, (ends_at, number, 0, 0))]
 
     def _length(self, request: Request) -> Ms:
         return request.p50_ms if self._quantile == "p50" else request.p90_ms
-
-    def _timed(self, lease: Running) -> Running:
-        """A lease that is expected to last as long as the quantile says."""
-        return replace(lease, p90_ms=lease.p50_ms) if self._quantile == "p50" else lease
 
 
 def _decided(cluster: PlanningState, planned: Plan) -> Iterable[tuple[Request, Seats]]:

@@ -17,6 +17,7 @@ from schemas.node import (
     NodeForgotten,
     NodeJoined,
     NodeLeaving,
+    NodeNoticed,
     NodeUncordoned,
 )
 from schemas.pool import (
@@ -132,6 +133,7 @@ def _touched(after: Pool, before: Pool, event: Event) -> Iterator[Part]:
         case (
             NodeJoined()
             | NodeLeaving()
+            | NodeNoticed()
             | NodeRetired()
             | NodeLost()
             | NodeCordoned()

@@ -11,6 +11,7 @@ from schemas.node import (
     ForgetNode,
     JoinNode,
     LeaveNode,
+    NoticeNode,
     PlanningDeferred,
     Seat,
     UncordonNode,
@@ -105,6 +106,8 @@ def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...
             return nodes.decide_joined(pool, command)
         case LeaveNode():
             return nodes.decide_leaving(pool, command)
+        case NoticeNode():
+            return nodes.decide_noticed(pool, command, ctx)
         case RetireNode():
             return nodes.decide_retired(pool, command, ctx)
         case CordonNode() | UncordonNode() | DrainNode() | ForgetNode():

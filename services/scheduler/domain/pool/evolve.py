@@ -14,6 +14,7 @@ from schemas.node import (
     NodeForgotten,
     NodeJoined,
     NodeLeaving,
+    NodeNoticed,
     NodeSeen,
     NodeUncordoned,
     ObservationsDeferred,
@@ -91,6 +92,8 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
             return _with_node_change(pool, event.node_id, joining=False)
         case NodeLeaving():
             return _with_node_change(pool, event.node_id, leaving=True)
+        case NodeNoticed():
+            return _with_node_change(pool, event.node_id, ends_at=event.ends_at)
         case NodeRetired():
             retired = _with_standing(pool, event.node_id, "retired")
             return _without_deferred(retired, (event.node_id,))

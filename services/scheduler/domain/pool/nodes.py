@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias, assert_never
 
 from schemas import errors
-from schemas.envelope import Context, Rejected
+from schemas.envelope import Context, Reason, Rejected
 from schemas.node import (
     CordonNode,
     DrainNode,
@@ -15,12 +15,15 @@ from schemas.node import (
     NodeForgotten,
     NodeJoined,
     NodeLeaving,
+    NodeNoticed,
     NodeSeen,
     NodeUncordoned,
+    NoticeNode,
     ObservationsDeferred,
     UncordonNode,
 )
 from schemas.pool import (
+    EndAuthor,
     Event,
     MemberFreed,
     NodeLost,
@@ -52,6 +55,7 @@ from services.scheduler.domain.pool.usage import whole_hours_ms
 UNLISTED_MS_MIN: Final[Ms] = 30_000
 # What a node says it has, and an agent's settings allow; all its leases end in one record.
 NODE_SLOTS_MAX: Final = 64
+NOTICE_MARGIN_MS: Final[Ms] = 2_000  # from the kill to the end of a machine that is taken away
 FORGOTTEN_MAX: Final = 500  # events of one record
 SIGHT_BYTES: Final = 300  # of a node, a lease or an idle lease in an observation, at most
 LeasesByNode: TypeAlias = Mapping[str, Sequence[Lease]]
@@ -99,6 +103,20 @@ def decide_leaving(pool: Pool, command: LeaveNode) -> tuple[Event, ...]:
     return (NodeLeaving(node_id=command.node_id),)
 
 
+def decide_noticed(pool: Pool, command: NoticeNode, ctx: Context) -> tuple[Event, ...]:
+    """The machine is taken away: what runs writes a checkpoint while there is time, and moves."""
+    node = pool.nodes.get(command.node_id)
+    if node is None or command.incarnation != node.description.incarnation:
+        return (_incarnation_unknown(command.node_id),)
+    if node.ends_at is not None or node.standing == "retired":
+        return ()
+    left_ms = max(0, command.left_ms)
+    noticed = NodeNoticed(node_id=command.node_id, ends_at=ctx.at + left_ms)
+    until_ms = max(0, left_ms - NOTICE_MARGIN_MS)
+    ended = _drain(pool, command.node_id, ctx, "node", ending("node_noticed"), until_ms)
+    return (noticed, *ended)
+
+
 def decide_retired(pool: Pool, command: RetireNode, ctx: Context) -> tuple[Event, ...]:
     """The node leaves; what it did not report has ended all the same."""
     node = pool.nodes.get(command.node_id)
@@ -124,7 +142,8 @@ def decide_order(
         case UncordonNode():
             return () if node.cordon is None else (NodeUncordoned(node_id=node_id),)
         case DrainNode():
-            return (*_cordon(node), *_drain(pool, node_id, ctx))
+            drained = ending("node_drained")
+            return (*_cordon(node), *_drain(pool, node_id, ctx, "platform", drained))
         case ForgetNode():
             if node.standing == "up":
                 in_service = refusing("node_in_service", node_id=node_id)
@@ -156,19 +175,26 @@ def _cordon(node: Node) -> tuple[Event, ...]:
     return (NodeCordoned(node_id=node.description.node_id, reason=ordered),)
 
 
-def _drain(pool: Pool, node_id: str, ctx: Context) -> tuple[Event, ...]:
+def _drain(
+    pool: Pool,
+    node_id: str,
+    ctx: Context,
+    ended_by: EndAuthor,
+    reason: Reason,
+    left_ms: Ms = deadlines.DRAIN_MS,
+) -> tuple[Event, ...]:
     """What runs gets its notice; what has not started goes back to the queue."""
-    reason, events = ending("node_drained"), list[Event]()
+    events = list[Event]()
     for lease in leases_on(pool, node_id):
         if lease.closed or lease.killed_at is not None or lease.draining:
             continue
         if lease.started_at is None:
-            unstarted = closing.LeaseEnd(0, "not_started", "platform", reason)
-            events.append(closing.kill(lease, "platform", reason))
+            unstarted = closing.LeaseEnd(0, "not_started", ended_by, reason)
+            events.append(closing.kill(lease, ended_by, reason))
             events += closing.close(lease, unstarted)
         else:
-            deadline = deadlines.drain_deadline(lease, ctx.at)
-            events.append(closing.drain(lease, deadline, "platform", reason))
+            deadline = min(deadlines.drain_deadline(lease, ctx.at), ctx.at + left_ms)
+            events.append(closing.drain(lease, deadline, ended_by, reason))
     return tuple(events)
 
 

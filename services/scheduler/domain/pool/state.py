@@ -35,6 +35,7 @@ class Node(Struct, frozen=True, kw_only=True):
     standing: whether it lives.
     joining: its agent is reading the journal still.
     leaving: its agent is about to end.
+    ends_at: when its machine is taken away; None: nobody said so.
     former: its older incarnations, newest first.
     cordon: why an operator, or the failures of jobs, keep new leases away from it.
     failed_jobs: different jobs that failed on it in a row, oldest first.
@@ -46,6 +47,7 @@ class Node(Struct, frozen=True, kw_only=True):
     standing: Standing = "up"
     joining: bool = False
     leaving: bool = False
+    ends_at: Ms | None = None
     former: tuple[str, ...] = ()
     cordon: Reason | None = None
     failed_jobs: tuple[str, ...] = ()
@@ -54,7 +56,7 @@ class Node(Struct, frozen=True, kw_only=True):
     def is_grantable(self) -> bool:
         """Whether it may get new leases."""
         in_service = self.standing == "up" and self.cordon is None
-        return in_service and not self.joining and not self.leaving
+        return in_service and not self.joining and not self.leaving and self.ends_at is None
 
 
 class NodeFailure(Struct, frozen=True, kw_only=True):

@@ -203,6 +203,7 @@ def test_every_kind_of_fault_occurs_over_the_seeds() -> None:
     assert {"zone lost", "outage", "plan changed", "attempt task died"} <= kinds
     assert {"node failed by itself", "loaded node left"} <= kinds
     assert {"prices changed", "tenant suspended", "slow disk", "dead disk"} <= kinds
+    assert "machine taken away" in kinds
     billed = {bill.key[-1] for world in worlds for bill in bills_of(world)}
     assert billed == {"EUR", "USD"}
     months = {month for w in worlds for t in TENANTS for month in w.job.state[t].used_gpu_ms}

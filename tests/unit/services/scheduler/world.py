@@ -31,8 +31,9 @@ from schemas.job import (
     VerdictDue,
 )
 from schemas.model import PinBase, RegisterVersion
-from schemas.node import LeaseSeen, NodeSeen
+from schemas.node import LeaseSeen, NodeNoticed, NodeSeen
 from schemas.pool import (
+    LeaseGranted,
     NodeDescription,
     ObserveNodes,
 )
@@ -106,6 +107,7 @@ class WorldNode:
     leases: tuple[LeaseSeen, ...] | None = ()
     slept_ms: int = 0  # its monotonic clock stood while the broker's ran
     broken: bool = False  # whatever runs on it fails
+    taken_at: int | None = None  # when its cloud takes it away
     leaving: bool = False  # it retires once what it runs has ended
 
 
@@ -113,6 +115,8 @@ class World:
     def __init__(self, seed: int, nodes: int = 2, chaos: bool = True) -> None:
         self.seed, self.random, self.chaos = seed, Random(seed), chaos
         self.weather = Random(f"{seed}/weather")  # of faults that hit everybody, or are rare
+        self.clouds = Random(f"{seed}/clouds")  # of those that take their machines away
+        self.noticed: set[str] = set()  # incarnations whose machines are taken away
         self.operators = Random(f"{seed}/operators")  # of what they do to plans and nodes
         self.faults: Counter[str] = Counter()
         begun = self.weather.choice(BEGINNINGS) if chaos else T0
@@ -179,6 +183,7 @@ class World:
             if isinstance(event, Rejected):
                 self.rejected[event.code] += 1
             if stream == "pool":
+                self._check_notices(event)
                 self.journal = evolve(self.journal, event)
                 for node in self.nodes:
                     if node.agent is not None:
@@ -195,6 +200,15 @@ class World:
                     self.queues[send.stream].append((send.key, send.body))
                 else:
                     self._elsewhere(key, send.body)
+
+    def _check_notices(self, event: Message) -> None:
+        """Nothing is granted to a machine that is taken away."""
+        if isinstance(event, NodeNoticed):
+            node = self.pool.state[POOL].nodes[event.node_id]
+            self.noticed.add(node.description.incarnation)
+        if isinstance(event, LeaseGranted):
+            doomed = self.noticed & {member.incarnation for member in event.members}
+            assert not doomed, f"granted to {doomed}, whose machine is taken away"
 
     def _elsewhere(self, tenant: str, body: Message) -> None:
         """The other services, which answer at once."""
@@ -390,7 +404,15 @@ class World:
                 self._report(agent.retire())
                 node.retired = True
             return
+        if node.taken_at is not None and self.at >= node.taken_at:
+            node.alive = False  # whatever still runs is gone
+            return
         self._beat(node, agent)
+        if self.chaos and node.taken_at is None and self.clouds.random() < 0.02:
+            self.faults["machine taken away"] += 1
+            left_ms = self.clouds.choice((30_000, 120_000))
+            node.taken_at = self.at + left_ms
+            self._report(agent.notice(left_ms))
         running = agent.reconcile(takes_new=not node.leaving)
         if running and self.chaos and not node.leaving and self.operators.random() < 0.01:
             self.faults["loaded node left"] += 1
@@ -408,7 +430,9 @@ class World:
     def _boot(self, node: WorldNode) -> None:
         """A new incarnation; or, where it had only been silent, the same one again."""
         node.alive, node.leaving, agent = True, False, node.agent
-        if self.chaos and agent and not node.retired and self.random.random() < 0.3:
+        was_taken, node.taken_at = node.taken_at is not None, None
+        may_return = agent and not node.retired and not was_taken
+        if self.chaos and agent and may_return and self.random.random() < 0.3:
             self._beat(node, agent)
             return
         self.incarnations += 1

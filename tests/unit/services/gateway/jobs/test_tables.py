@@ -16,6 +16,8 @@ from services.gateway.jobs.tables import NodeRow
         ({"joining": True}, "joining"),
         ({"joining": True, "cordon": cordoning("operator")}, "cordoned"),
         ({"leaving": True, "cordon": cordoning("operator")}, "leaving"),
+        ({"ends_at": 1, "cordon": cordoning("operator"), "leaving": True}, "noticed"),
+        ({"ends_at": 1, "state": "lost"}, "lost"),
         ({"leaving": True, "state": "lost"}, "lost"),
         ({"leaving": True, "state": "retired"}, "retired"),
     ],

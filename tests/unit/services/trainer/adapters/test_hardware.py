@@ -18,6 +18,7 @@ def test_the_smallest_accelerator_counts(tmp_path: Path, monkeypatch: pytest.Mon
     driver(tmp_path, monkeypatch, "echo 81920; echo 40960")
     hardware = probe()
     assert (hardware.device, hardware.memory_bytes) == ("cuda", 40_960 * MIB)
+    assert hardware.devices == 2
 
 
 @pytest.mark.parametrize("script", ["echo failed; exit 9", "exit 0"])

@@ -16,13 +16,14 @@ from schemas.training import work_id_of
 from services.scheduler.app import POOLS
 from services.scheduler.watch import Watcher
 from services.trainer.adapters.memory_kills import count_memory_kills
+from services.trainer.adapters.notices import NoNotices
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.domain.state import Grant
 from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.attempt import LeaseAttempt
 from services.trainer.effect.program import Program, Tools
 from services.trainer.effect.reports import Reports
-from services.trainer.ports import Hardware
+from services.trainer.ports import Hardware, NoticeSource
 from services.trainer.settings import TrainerSettings
 from simulator.control_plane import samples
 from tests.unit.services.trainer.domain.test_evolve import WORK
@@ -144,6 +145,7 @@ def settings(folder: Path) -> TrainerSettings:
         drain_grace_ms=5_000,
         accelerator="h200",
         spot=True,
+        notices_poll_ms=50,
     )
 
 
@@ -153,6 +155,7 @@ async def node(
     folder: Path,
     script: Callable[[Grant], Script],
     limits: HostLimits = LIMITS,
+    notices: NoticeSource | None = None,
 ) -> AsyncIterator[Node]:
     """A running agent and a running owner of the pool."""
     runtime = world.runtime("trainer")
@@ -165,7 +168,8 @@ async def node(
         program = ScriptProgram(grant, tools, chosen, script(grant))
         return LeaseAttempt(grant, tools, program, folder / str(grant.token.lease))
 
-    agent = NodeAgent(runtime, chosen, launcher, Hardware("cpu", 8 << 30), attempt)
+    hardware = Hardware("cpu", 8 << 30)
+    agent = NodeAgent(runtime, chosen, launcher, hardware, attempt, notices or NoNotices())
     owner_runtime = world.runtime("scheduler")
     owner = AggregateHost(owner_runtime, POOLS, limits=limits)
     watcher = Watcher(owner_runtime, TTL_MS, POLL_MS, IDLE_MS_MAX)

@@ -13,11 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from schemas import pool, training
-from schemas.node import ForgetNode, NodeForgotten, NodeJoined, NodeLeaving
+from schemas.node import ForgetNode, NodeForgotten, NodeJoined, NodeLeaving, NodeNoticed
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, PARTITIONS, POOL
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.effect import agent as agents
+from services.trainer.ports import NoticesUnavailable
 from tests.unit.services.trainer.effect.machines import POOL_NAME, WAIT_S_MAX, Script, node
 from tests.unit.tunery.runtime.strays import tasks_called
 from tests.unit.tunery.work.samples import STARTED
@@ -320,3 +321,42 @@ async def test_an_agent_begins_from_a_snapshot_and_not_from_the_first_record(
     assert first_read[0] > 5
     ended = [event.job_id for event in events if isinstance(event, pool.PlacementClosed)]
     assert {f"job{number}" for number in range(2, 8)} <= set(ended)
+
+
+class Noticed:
+    """A cloud that does not answer at first, and then takes the machine away."""
+
+    def __init__(self) -> None:
+        self.answers: list[int | None] = [None, None, 30_000]
+
+    async def left_ms(self) -> int | None:
+        if len(self.answers) == 2:
+            self.answers.pop(0)
+            raise NoticesUnavailable("no route to host")
+        return self.answers.pop(0)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+async def test_a_notice_moves_what_runs_and_the_node_gets_nothing_new(tmp_path: Path) -> None:
+    cloud, world = Noticed(), await memory_servers()
+    async with node(world, tmp_path, lambda _: Script(then=DRAINS), notices=cloud) as here:
+        await here.until(NodeNoticed)
+        await here.request("job1")
+        events = await here.until(pool.PlacementQueued)
+    assert cloud.answers == []
+    assert not any(isinstance(event, pool.LeaseGranted) for event in events)
+
+
+async def test_what_runs_when_the_notice_comes_is_drained(tmp_path: Path) -> None:
+    cloud = Noticed()
+    cloud.answers = [*(None for _ in range(32)), 30_000]
+    world = await memory_servers()
+    async with node(world, tmp_path, lambda _: Script(then=DRAINS), notices=cloud) as here:
+        await here.request("job1")
+        events = await here.until(pool.MemberFreed)
+    closed = only(events, pool.PlacementClosed)
+    assert isinstance(closed, pool.PlacementClosed)
+    assert (closed.end.outcome, closed.end.ended_by) == ("preempted", "node")
+    assert closed.end.reason.code == "node_noticed"

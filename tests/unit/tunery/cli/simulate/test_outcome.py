@@ -1,7 +1,9 @@
 """Figures of a played trace."""
 
+from dataclasses import replace
+
 from tests.unit.tunery.cli.simulate.test_trace_player import HOUR, MINUTE, job
-from tunery.cli.simulate.outcome import outcome
+from tunery.cli.simulate.outcome import calibration, outcome
 from tunery.cli.simulate.policies import POLICIES
 from tunery.cli.simulate.trace_player import play
 
@@ -15,3 +17,13 @@ def test_a_played_trace_says_how_long_lanes_wait_and_what_was_lost() -> None:
     lost_ms = sum(each.lost_ms for each in played.jobs)
     assert figures["gpu_hours_lost_pct"] == round(100 * lost_ms / (12 * HOUR), 3)
     assert figures["mean_wait_h"] == round(sum(e.wait_ms for e in played.jobs) / 3 / HOUR, 3)
+
+
+def test_the_calibration_says_which_share_ended_within_the_estimates() -> None:
+    jobs = [
+        replace(job(number, 1), duration_ms=number * HOUR, estimate_ms=2 * HOUR)
+        for number in (1, 2, 3, 4)
+    ]
+    assert calibration(jobs) == {"within_p50_pct": 50}, "the trace has no upper estimate"
+    upper = [replace(each, upper_ms=3 * HOUR) for each in jobs]
+    assert calibration(upper) == {"within_p50_pct": 50, "within_p90_pct": 75}

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.unit.tunery.plan.scheduling.clusters import (
     GB,
     HOUR,
@@ -168,3 +170,30 @@ def test_a_pass_has_limits_and_says_so() -> None:
     apply(state, planned, AT)
     apply(state, plan_at(state, AT), AT)
     assert (len(plan_at(state, AT).starts), plan_at(state, AT).more) == (1, False)
+
+
+@pytest.mark.parametrize("estimate_ms", [0, 1, 10**18])
+def test_an_absurd_estimate_keeps_nobody_from_starting(estimate_ms: int) -> None:
+    """It is what a tenant says: neither it nor others may wait for ever for it."""
+    odd = replace(request("odd", 2), p50_ms=estimate_ms, p90_ms=estimate_ms)
+    state = cluster(nodes(2), odd, request("usual", 1), request("other", 1, tenant="globex"))
+    at, starting = 0, set[str]()
+    for _ in range(4):
+        planned = plan_at(state, at)
+        starting |= started(planned).keys()
+        apply(state, planned, at)
+        for key in [*state.running]:
+            state.end(key)
+        at += HOUR
+    assert starting == {"odd", "usual", "other"}
+
+
+@pytest.mark.parametrize("estimate_ms", [0, 10**18])
+def test_an_absurd_estimate_does_not_widen_the_bound_of_preemptions(estimate_ms: int) -> None:
+    at = 24 * HOUR
+    odd = replace(request("odd", 1, "free"), p50_ms=estimate_ms, p90_ms=10**18)
+    for minutes, may in ((1, estimate_ms > 0), (8, False)):
+        state = cluster(nodes(1), request("p", 1, "premium"))
+        lease = ran(odd, (("a", 1),), HOUR, at)
+        state.start(replace(lease, saved_at=at - minutes * MINUTE))
+        assert bool(plan_at(state, at).preemptions) is may

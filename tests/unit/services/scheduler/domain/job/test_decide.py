@@ -186,6 +186,16 @@ def test_a_lowered_limit_applies_to_new_jobs_only() -> None:
     assert "PlacementWanted" in names(decider.when(closed()))
 
 
+def test_bad_input_a_quota_lowered_under_what_runs_ends_nothing_and_counts_all_of_it() -> None:
+    decider = lived("running").accept(limits(hard=1))
+    used = RecordUsage(job_id=JOB_ID, attempt=1, hour_utc=HOUR, gpu_ms=10 * MINUTE)
+    assert "PlacementUnwanted" not in names(decider.when(used))
+    assert rejected(decider.when(submit("ftjob-2"))) == errors.HARD_LIMIT
+    assert "PlacementWanted" in names(decider.when(closed()))
+    assert sum(decider.state[TENANT].used_gpu_ms.values()) == 10 * MINUTE
+    assert decider.refolded() == decider.state
+
+
 def test_use_of_an_earlier_month_does_not_count() -> None:
     decider = new_tenant().accept(limits(hard=hold()))
     used = RecordUsage(job_id="ftjob-0", attempt=1, hour_utc=HOUR, gpu_ms=MINUTE)

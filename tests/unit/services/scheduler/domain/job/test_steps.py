@@ -21,7 +21,7 @@ from schemas.reasons import Failure, failing, waiting
 from schemas.training import EvalWork, TrainWork
 from services.scheduler.domain.job import steps
 from services.scheduler.domain.job.state import OpenJob
-from simulator.control_plane.samples import PASSED, TRAINED
+from simulator.control_plane.samples import PASSED, TRAINED, checkpoint
 from tests.unit.services.scheduler.fold import of
 from tests.unit.services.scheduler.lives import JOB_ID, SCORED_LIFE, job_of, lived, new_tenant
 
@@ -65,7 +65,8 @@ def test_work_is_described_once_and_again_only_when_it_has_changed() -> None:
 
 
 def test_an_evaluation_has_the_adapter_and_no_checkpoints() -> None:
-    events = steps.place_attempt(job_in("evaluating", work_id=None), "eval")
+    job = job_in("evaluating", work_id=None, checkpoints=(checkpoint(20),))
+    events = steps.place_attempt(job, "eval")
     work, placement = of(events, WorkDescribed).description.work, of(events, PlacementWanted)
     assert isinstance(work, EvalWork)
     assert work.adapter == TRAINED.adapter

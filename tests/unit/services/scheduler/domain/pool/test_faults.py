@@ -90,6 +90,28 @@ def test_sched_a9_one_broken_node_fails_none_of_forty_jobs() -> None:
     assert len(pool_of(joined).waiting) == 40
 
 
+def test_bad_input_a_node_that_lies_about_its_gpus_is_cordoned_and_fails_no_job() -> None:
+    """It says 64 slots and has none: whatever is started there fails at once."""
+    joined = Joined(T0)
+    start(joined, joined.lease)
+    joined.to_pool(node("good", "good-1", 4))
+    for number in range(4):
+        joined.send("job", TENANT, submit(f"ftjob-long-{number}", 100_000))
+    for lease in leases_on(joined, "good"):
+        start(joined, lease)
+    joined.to_pool(node("liar", "liar-1", 64))
+    for number in range(80):
+        joined.send("job", TENANT, submit(f"ftjob-{number:02}", 20_000))
+    while leases := leases_on(joined, "liar"):
+        for lease in leases:
+            fail(joined, lease)
+    cordoned = of(tuple(joined.events), NodeCordoned)
+    assert (cordoned.node_id, cordoned.reason.code) == ("liar", "jobs_failed")
+    assert not [event for event in joined.events if isinstance(event, JobEnded)]
+    assert len(pool_of(joined).waiting) == 80
+    assert joined.pool.refolded() == joined.pool.state
+
+
 def test_sched_a9_an_attempt_that_fails_before_a_checkpoint_excludes_its_node() -> None:
     joined = one_job(node("b", "b-1", 1))
     fail(joined, joined.lease)

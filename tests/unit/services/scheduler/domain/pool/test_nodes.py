@@ -10,7 +10,15 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Message, Rejected, Tick
-from schemas.node import DrainNode, ForgetNode, JoinNode, LeaseSeen, LeaveNode, NodeSeen
+from schemas.node import (
+    DrainNode,
+    ForgetNode,
+    JoinNode,
+    LeaseSeen,
+    LeaveNode,
+    NodeSeen,
+    NoticeNode,
+)
 from schemas.pool import (
     ForgetWork,
     LeaseDraining,
@@ -239,6 +247,22 @@ def test_one_command_may_observe_several_nodes() -> None:
     assert decider.refolded() == decider.state
 
 
+def test_bad_input_of_two_agents_with_one_name_the_second_has_the_node() -> None:
+    """What the first one ran ends with a credit; whatever it says later is stale."""
+    decider = pool().accept(node(slots=1), request(), begun())
+    decider.at += 5 * MINUTE
+    decider.accept(listed(decider.at, 5 * MINUTE))
+    events = decider.when(node("a", "a-2", 1))
+    assert names(events)[-2:] == ["MemberFreed", "NodeRegistered"]
+    assert (end_of(events).outcome, end_of(events).lost_gpu_ms) == ("lost", 5 * MINUTE)
+    decider.accept(request("ftjob-2"))
+    for late in (exited(), node("a", ALIVE, 1), LeaveNode(node_id="a", incarnation=ALIVE)):
+        (refused,) = decider.when(late)
+        assert refused.code == errors.STALE_TOKEN
+    (lease,) = decider.state[POOL].leases.values()
+    assert (lease.ref.job_id, lease.members[0].incarnation) == ("ftjob-2", "a-2")
+
+
 def test_sched_a16_a_leaving_node_gets_nothing_and_nobody_loses_his_place() -> None:
     """Finding A16: slots that a leaving agent freed were granted, and their jobs thrown back."""
     decider = pool().accept(node(slots=1), request(), begun(), request("ftjob-2"))
@@ -250,6 +274,54 @@ def test_sched_a16_a_leaving_node_gets_nothing_and_nobody_loses_his_place() -> N
     (waiting,) = decider.state[POOL].waiting.values()
     assert (waiting.placement.job_id, waiting.placement.attempt) == ("ftjob-2", 1)
     assert of(decider.when(node("a", "a-2", 1)), LeaseGranted).lease.job_id == "ftjob-2"
+
+
+def notice(left_ms: int, incarnation: str = ALIVE) -> NoticeNode:
+    return NoticeNode(node_id="a", incarnation=incarnation, left_ms=left_ms)
+
+
+@pytest.mark.parametrize(("left_ms", "until_ms"), [(120_000, 118_000), (30_000, 28_000), (0, 0)])
+def test_a_noticed_node_gets_nothing_new_and_what_runs_has_the_time_that_is_left(
+    left_ms: int, until_ms: int
+) -> None:
+    decider = pool().accept(node(slots=2), request(), begun(), request("ftjob-2"))
+    decider.at += 5 * MINUTE
+    events = decider.when(notice(left_ms))
+    assert names(events) == ["NodeNoticed", "LeaseDraining", "LeaseKilled", "PlacementClosed"]
+    assert events[0].ends_at == decider.at + left_ms
+    assert of(events, LeaseDraining).deadline == decider.at + until_ms
+    assert (end_of(events).outcome, end_of(events).reason.code) == ("not_started", "node_noticed")
+    assert names(decider.when(request("ftjob-3"))) == ["PlacementQueued"]
+    assert decider.when(notice(left_ms)) == (), "it is told once"
+    assert decider.refolded() == decider.state
+
+
+def test_work_that_a_notice_ends_is_credited_since_its_last_checkpoint() -> None:
+    decider = pool().accept(node(), request(), begun())
+    decider.at += 5 * MINUTE
+    saved = checkpoint(5, captured_ms=4 * MINUTE)
+    decider.accept(ReportCheckpoint(token=token(), incarnation=ALIVE, checkpoint=saved))
+    decider.accept(notice(30_000))
+    events = decider.when(exited(outcome="preempted", elapsed_ms=5 * MINUTE, result=None))
+    assert (end_of(events).outcome, end_of(events).ended_by) == ("preempted", "node")
+    assert (of(events, UsageCredited).cause, end_of(events).lost_gpu_ms) == ("preempted", MINUTE)
+
+
+def test_a_machine_that_is_gone_before_its_checkpoint_is_credited_as_lost() -> None:
+    decider = pool().accept(node(), request(), begun())
+    decider.at += 5 * MINUTE
+    decider.accept(listed(decider.at, 5 * MINUTE), notice(30_000))
+    decider.at += MINUTE
+    events = decider.when(listed(decider.at - MINUTE, 5 * MINUTE, silent=True))
+    assert end_of(events).outcome == "lost"
+    assert end_of(events).lost_gpu_ms == end_of(events).billable_gpu_ms > 0
+
+
+def test_a_machine_that_comes_back_after_its_notice_gets_leases_again() -> None:
+    decider = pool().accept(node(slots=1), notice(0), node("a", "a-2", 1))
+    assert of(decider.when(request()), LeaseGranted).members[0].incarnation == "a-2"
+    (refused,) = decider.when(notice(0))
+    assert (refused.code, refused.reason.code) == (errors.STALE_TOKEN, "incarnation_unknown")
 
 
 def test_a_node_that_joins_gets_leases_once_its_agent_has_caught_up() -> None:

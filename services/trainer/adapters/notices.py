@@ -1,0 +1,106 @@
+"""Notices that a cloud takes its machine away, asked for at its metadata server.
+
+AWS: two minutes before, at `spot/instance-action`, with a session token (IMDSv2). Google: thirty
+seconds before, at `instance/preempted`.
+"""
+
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Final, Literal, TypeAlias
+
+import httpx
+
+from schemas.units import Ms
+from services.trainer.ports import NoticeSource, NoticesUnavailable
+
+Cloud: TypeAlias = Literal["aws", "gcp"]
+URLS: Final[dict[Cloud, str]] = {
+    "aws": "http://169.254.169.254",
+    "gcp": "http://metadata.google.internal",
+}
+TIMEOUT_S: Final = 2
+AWS_NOTICE_MS: Final[Ms] = 120_000
+GCP_NOTICE_MS: Final[Ms] = 30_000
+TOKEN_S: Final = 21_600
+UNAUTHORIZED, MISSING = 401, 404
+
+
+class NoNotices:
+    """Nobody takes this machine away."""
+
+    async def left_ms(self) -> Ms | None:
+        """There is no notice."""
+        return None
+
+    async def close(self) -> None:
+        """There is no connection."""
+
+
+class AwsNotices:
+    """`{"action": "terminate", "time": "2026-11-22T08:22:00Z"}`, and 404 before that."""
+
+    def __init__(self, url: str) -> None:
+        self._client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=TIMEOUT_S)
+        self._token = ""
+
+    async def left_ms(self) -> Ms | None:
+        """By the server's clock: that of the machine may be wrong. Raises NoticesUnavailable."""
+        try:
+            if not self._token:
+                self._token = await self._new_token()
+            response = await self._client.get(
+                "/latest/meta-data/spot/instance-action",
+                headers={"X-aws-ec2-metadata-token": self._token},
+            )
+            if response.status_code == UNAUTHORIZED:
+                self._token = ""
+            if response.status_code == MISSING:
+                return None
+            response.raise_for_status()
+            return _left_ms(response)
+        except (httpx.HTTPError, ValueError, TypeError, KeyError) as error:
+            raise NoticesUnavailable(f"{type(error).__name__}: {error}") from error
+
+    async def _new_token(self) -> str:
+        response = await self._client.put(
+            "/latest/api/token", headers={"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}
+        )
+        response.raise_for_status()
+        return response.text
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+class GcpNotices:
+    """The word TRUE once the machine is being taken away."""
+
+    def __init__(self, url: str) -> None:
+        self._client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=TIMEOUT_S)
+
+    async def left_ms(self) -> Ms | None:
+        """Raises NoticesUnavailable."""
+        try:
+            response = await self._client.get(
+                "/computeMetadata/v1/instance/preempted", headers={"Metadata-Flavor": "Google"}
+            )
+            response.raise_for_status()
+        except httpx.HTTPError as error:
+            raise NoticesUnavailable(f"{type(error).__name__}: {error}") from error
+        return GCP_NOTICE_MS if response.text.strip() == "TRUE" else None
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def notices_of(cloud: Cloud | None, url: str) -> NoticeSource:
+    """The notices of a cloud, at its own metadata server or at another URL."""
+    if cloud is None:
+        return NoNotices()
+    return (AwsNotices if cloud == "aws" else GcpNotices)(url or URLS[cloud])
+
+
+def _left_ms(response: httpx.Response) -> Ms:
+    ends_at = datetime.fromisoformat(response.json()["time"])
+    now = parsedate_to_datetime(response.headers["date"])
+    return min(AWS_NOTICE_MS, max(0, round((ends_at - now).total_seconds() * 1_000)))

@@ -1,0 +1,51 @@
+"""The hosts of the composition root: the owner of `model`, and what follows from its journal."""
+
+import asyncio
+from contextlib import suppress
+
+from schemas.model import GLOBAL, AddBase, BaseAdded
+from schemas.topics import MODEL
+from services.registry.app import MODELS, build
+from simulator.control_plane.samples import BASE
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.digests import Digests
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.journal.history import read_history
+from tunery.runtime.memory_servers import memory_servers
+
+WAIT_S = 20
+
+
+async def test_the_owner_decides_and_the_others_follow_its_journal() -> None:
+    there = await memory_servers()
+    runtime = there.runtime("registry")
+    hosts = await build(runtime)
+    assert [type(host) for host in hosts] == [
+        AggregateHost,
+        Digests,
+        Reactor,
+        Projector,
+        EffectHost,
+    ]
+    tasks = [asyncio.create_task(host.run()) for host in hosts]
+    try:
+        async with asyncio.timeout(WAIT_S):
+            for host in hosts:
+                await host.ready()
+            await runtime.sender.send(MODEL, GLOBAL, GLOBAL, AddBase(base=BASE), partition=0)
+            events: list[object] = []
+            while not events:
+                await asyncio.sleep(0.01)
+                read = [entry async for entry in read_history(there.log, MODEL, (0,))]
+                events = [event for entry in read for event in entry.events]
+    finally:
+        for task in tasks:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks)
+    (added,) = events
+    assert isinstance(added, BaseAdded)
+    assert added.base.base_id == BASE.base_id
+    assert MODELS.stream is MODEL

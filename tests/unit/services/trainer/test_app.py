@@ -1,0 +1,43 @@
+"""The composition root of the node agent: its settings decide where leases work."""
+
+from pathlib import Path
+
+import pytest
+
+from services.trainer import app
+from services.trainer.app import build
+from services.trainer.effect.agent import NodeAgent
+from services.trainer.ports import Hardware
+from tunery.runtime.memory_servers import memory_servers
+from tunery.runtime.settings import SettingsError
+
+
+async def test_one_agent_is_built_from_the_settings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TUNERY_NODE_ID", "a")
+    monkeypatch.setenv("TUNERY_NODE_WORK_DIR", str(tmp_path))
+    runtime = (await memory_servers()).runtime("trainer")
+    (agent,) = await build(runtime)
+    assert isinstance(agent, NodeAgent)
+
+
+async def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNERY_NODE_SLOTS", "many")
+    with pytest.raises(SettingsError, match="SLOTS"):
+        await build((await memory_servers()).runtime("trainer"))
+
+
+@pytest.mark.parametrize(("slots", "starts"), [(2, True), (3, False)])
+async def test_bad_input_a_node_with_fewer_gpus_than_slots_does_not_start(
+    slots: int, starts: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(app, "probe", lambda: Hardware("cuda", 80 << 30, devices=2))
+    monkeypatch.setenv("TUNERY_NODE_SLOTS", str(slots))
+    monkeypatch.setenv("TUNERY_NODE_WORK_DIR", str(tmp_path))
+    runtime = (await memory_servers()).runtime("trainer")
+    if starts:
+        assert len(await build(runtime)) == 1
+        return
+    with pytest.raises(SettingsError, match="driver knows 2 accelerators"):
+        await build(runtime)

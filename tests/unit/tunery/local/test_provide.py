@@ -1,0 +1,86 @@
+"""Set-up installs what is missing, says so, and is silent when all is there."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunery.local import jars, provide, s3
+from tunery.local.errors import LocalError
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine that has everything; the folder of its base model."""
+    model, binary = tmp_path / "model", tmp_path / "bin" / "versitygw"
+    for file in (model / "model.safetensors", binary):
+        file.parent.mkdir()
+        file.write_bytes(b"")
+    monkeypatch.setattr(provide, "base_model_dir", lambda: model)
+    monkeypatch.setattr(provide, "versitygw_binary", lambda: binary)
+    monkeypatch.setattr(jars, "install", lambda: (tmp_path, 0))
+    monkeypatch.setattr(s3, "install", lambda: pytest.fail("it was there"))
+    return model
+
+
+def convert_with(monkeypatch: pytest.MonkeyPatch, code: int, errors: str) -> list[list[str]]:
+    """The conversion ends with a code; the commands that were run."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, code, stdout="", stderr=errors)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return commands
+
+
+def test_nothing_is_printed_when_all_is_there(
+    installed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    provide.main()
+    assert capsys.readouterr().out == ""
+    assert provide.missing() == []
+    assert provide.base_model() == installed
+
+
+def test_what_was_installed_is_announced(
+    installed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (installed / "model.safetensors").unlink()
+    (tmp_path / "bin" / "versitygw").unlink()
+    monkeypatch.setattr(jars, "install", lambda: (tmp_path, 3))
+    monkeypatch.setattr(s3, "install", lambda: tmp_path / "bin" / "versitygw")
+    commands = convert_with(monkeypatch, 0, "")
+    assert provide.missing() == [("base model", str(installed))]
+    provide.main()
+    printed = capsys.readouterr().out
+    for text in (f"3 Kafka jars in {tmp_path}", "building versitygw", f"base model in {installed}"):
+        assert f"setup: {text}" in printed
+    assert commands == [[sys.executable, "-m", "tunery.ml.base", "convert", str(installed)]]
+
+
+def test_a_conversion_that_fails_is_an_error_with_its_last_words(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (installed / "model.safetensors").unlink()
+    convert_with(monkeypatch, 1, "x" * 2_000 + " MemoryError\n")
+    with pytest.raises(LocalError, match=r"could not be converted: x{788} MemoryError\n"):
+        provide.base_model()
+
+
+def test_set_up_ends_with_the_problem_of_any_part(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable() -> Any:
+        raise LocalError("no network", "connect it")
+
+    assert installed.exists()
+    monkeypatch.setattr(jars, "install", unreachable)
+    with pytest.raises(SystemExit, match="setup: no network"):
+        provide.main()
