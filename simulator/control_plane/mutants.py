@@ -10,20 +10,30 @@ from schemas.admission import TENANT_BUDGET, BudgetUse, SuspensionSet
 from schemas.billing import PriceBook
 from schemas.envelope import Context
 from schemas.job import JobEnded, SubmitJob
-from schemas.pool import Event, LeaseMember, LeaseStarted, ReportExit, UsageCredited
+from schemas.pool import (
+    EndAuthor,
+    Event,
+    LeaseMember,
+    LeaseStarted,
+    ReportExit,
+    UsageCredited,
+)
 from schemas.reasons import EndCode, ending
-from schemas.units import GpuMs, Ms, hour_of
+from schemas.training import AttemptOutcome, FailureCause
+from schemas.units import GpuMs, Micro, MicroGpuMs, Ms, Tokens, hour_of
 from services.scheduler.domain.job import admission, budgets, decide, evolve, steps
 from services.scheduler.domain.job.quota import month_standing, terms_at
 from services.scheduler.domain.job.state import OpenJob, TenantJobs
-from services.scheduler.domain.pool import closing, deadlines, planned_pool, reports
+from services.scheduler.domain.pool import closing, deadlines, nodes, planned_pool, reports
 from services.scheduler.domain.pool import evolve as pool_evolve
 from services.scheduler.domain.pool import state as pool_state
 from services.scheduler.domain.pool.closing import LeaseEnd
 from services.scheduler.domain.pool.state import Lease, Node, Pool, lease_key, open_leases
-from services.scheduler.domain.pool.usage import Slice, slices
+from services.scheduler.domain.pool.usage import ChargedHour, Slice, newest_hours, slices
 from simulator.event_core.mutants import Mutant
 from tunery.billing import lines
+from tunery.plan.price import usage_micro
+from tunery.plan.refunds import ATTEMPTS, Refund
 from tunery.runtime.hosts.broker_time import BrokerTime
 
 _held_members = pool_state.held_members
@@ -204,6 +214,36 @@ def _seen_is_run(_lease: Lease, node: Node) -> Ms:
     return node.last_seen
 
 
+def _listed_or_not(pool: Pool, seen: Any, leases: tuple[Lease, ...], ctx: Context) -> list[Event]:
+    """An attempt whose task in its agent is gone lives as long as its agent."""
+    return []
+
+
+def _job_pays(_code: str) -> None:
+    """A job that the platform failed costs what its attempts did."""
+
+
+def _attempt_pays(_outcome: AttemptOutcome, _by: EndAuthor, _cause: FailureCause | None) -> Refund:
+    """Lost work is billed whoever lost it."""
+    return ATTEMPTS["user"]
+
+
+def _in_the_newest(
+    charged: Sequence[ChargedHour], gpu_ms: GpuMs, tokens: Tokens = 0
+) -> tuple[ChargedHour, ...]:
+    """A credit is of the hour, and so of the month, in which its lease ended."""
+    parts = newest_hours(charged, gpu_ms, tokens)
+    if not parts:
+        return parts
+    sums = sum(part.gpu_ms for part in parts), sum(part.tokens for part in parts)
+    return (replace(parts[-1], gpu_ms=sums[0], tokens=sums[1]),)
+
+
+def _line_alone(_before: MicroGpuMs, time: MicroGpuMs) -> Micro:
+    """Each line of a job is rounded for itself."""
+    return usage_micro(time)
+
+
 _REPORT = reports, "decide_report"
 MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
@@ -228,6 +268,17 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("the hold's rest is not released", steps, "rest_gpu_ms", _nothing_released, "hold"),
     Mutant(
         "use after the last proof of life", closing, "end_of_lost", _to_the_end, "ledger", seed=3
+    ),
+    Mutant("what no agent lists lives on", nodes, "_unlisted", _listed_or_not, "progress", seed=89),
+    Mutant(
+        "a job that the platform failed billed", steps, "job_refund", _job_pays, "refund", seed=24
+    ),
+    Mutant("lost work billed", closing, "attempt_refund", _attempt_pays, "ledger", seed=3),
+    Mutant(
+        "a credit in the hour of the end", closing, "newest_hours", _in_the_newest, "ledger", seed=9
+    ),
+    Mutant(
+        "each line of a bill rounded alone", lines, "line_micro", _line_alone, "invoice", seed=5
     ),
     Mutant("an agent's time as it says", closing, "elapsed_ms", _as_reported, "ledger"),
     Mutant("provisioning billed", pool_evolve, "_evolve_lease", _from_the_grant, "ledger"),
