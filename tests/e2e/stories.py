@@ -20,6 +20,7 @@ from tests.bases import tiny_base
 from tests.stacks import sweep, temporary_data_dir
 from tunery.cli.demo.receiver import Receiver, receiving
 from tunery.local import SERVICES, Stack, initial_setup, stack
+from tunery.local.paths import DataDir
 from tunery.local.stack import AGENT, ServiceSpec
 
 TINY: Final = "tiny"
@@ -262,6 +263,14 @@ async def running_stack(
                 await api.post("/bases", {"id": TINY, "path": str(tiny.dir)})
                 file_id = await api.upload(rows())
                 yield RunningStack(api, TINY, file_id, running.postgres_dsn, running, receiver)
+            assert_no_host_hung(data_dir)
+
+
+def assert_no_host_hung(data_dir: Path) -> None:
+    """Assert that every host of every service has reported, whatever it waited for."""
+    for log in sorted(DataDir(data_dir).logs.glob("*.log")):
+        for line in log.read_text("utf-8", "replace").splitlines():
+            assert '"host.hung"' not in line, f"{log.name}: {line}"
 
 
 def client(api_url: str, key: str) -> httpx.AsyncClient:

@@ -20,6 +20,7 @@ from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import read_files
 from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.watchdog import wait_forever
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -87,4 +88,4 @@ class PriceImport:
                 ACCOUNT, GLOBAL, GLOBAL, command, partition=PRICES_PARTITION
             )
         self._ready.set()
-        await asyncio.Event().wait()
+        await wait_forever()

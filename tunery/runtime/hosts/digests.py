@@ -14,6 +14,7 @@ from tunery.runtime.journal.codec import state_hash
 from tunery.runtime.ports import Runtime
 from tunery.runtime.store.abstract import StoreUnavailable, StreamPartition
 from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.hosts")
 EVERY_MS: Final[Ms] = 2_000
@@ -35,6 +36,7 @@ class Digests:
     async def run(self) -> None:
         """Look at the owners every two seconds; an outage of the store is waited out."""
         while True:
+            beat("waiting")
             await self._clock.sleep(EVERY_MS)
             try:
                 await self._write_quiet()

@@ -13,9 +13,11 @@ from services.billing.adapters.prices import PriceImport, read_books, read_impor
 from services.billing.app import ACCOUNTS, TENANTS
 from tunery.billing.lines import PriceMissing
 from tunery.plan.price import PRICES_DIR
+from tunery.runtime import watchdog
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
+from tunery.runtime.tasks import stop_tasks
 
 OURS = PRICES_DIR / "2026-11.json"
 
@@ -38,6 +40,18 @@ def test_a_broken_book_and_an_empty_folder_are_named(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"version": 1}')
     with pytest.raises(PriceMissing, match=r"x\.json cannot be read.*version"):
         read_books(tmp_path)
+
+
+class CaughtUp:
+    """Implements `Host`: a projector that has read everything."""
+
+    name = "tenants"
+
+    async def ready(self) -> None:
+        """At once."""
+
+    async def run(self) -> None:
+        await watchdog.wait_forever()
 
 
 async def imported(here: MemoryServers, *commands: ImportPrices) -> dict[str, int]:
@@ -70,3 +84,17 @@ async def test_money_b3_a_file_that_was_edited_re_prices_nothing(
     dearer = replace(ours.book, gpu_hour_micro={"standard": 9_900_000})
     assert await imported(here, replace(ours, book=dearer, sha256="b" * 64)) == first
     assert "prices.refused" in caplog.text
+
+
+async def test_a_host_that_has_imported_all_books_reports_that_it_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watchdog, "REPORT_EVERY_MS", 10)
+    runtime = (await memory_servers()).runtime("billing")
+    host, watch = PriceImport(runtime, CaughtUp(), ()), watchdog.HostWatch("price import")
+    task = asyncio.create_task(host.run(), context=watch.context())
+    await host.ready()
+    for _ in range(3):
+        await asyncio.sleep(0.05)
+        assert watch.look(0) == []
+    await stop_tasks((task,))

@@ -16,6 +16,8 @@ from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.ports import Runtime
 from tunery.runtime.store.abstract import StoreUnavailable
 from tunery.runtime.store.memory import MemoryStore
+from tunery.runtime.tasks import stop_tasks
+from tunery.runtime.watchdog import HostWatch
 
 KEY = "a"
 PARTITION = partition_of(KEY.encode())
@@ -77,3 +79,12 @@ async def test_a_digest_is_written_once_while_nothing_moves() -> None:
         writes = store.writes
         await asyncio.sleep(0.1)
     assert store.writes == writes == len(store.digests)
+
+
+async def test_a_host_that_looks_at_quiet_owners_reports_that_it_waits() -> None:
+    watch, runtime = HostWatch("digests"), toy_runtime(await memory_servers(), CountingStore())
+    task = asyncio.create_task(Digests(runtime, ()).run(), context=watch.context())
+    for _ in range(3):
+        await asyncio.sleep(0.05)
+        assert watch.look(0) == []
+    await stop_tasks((task,))
