@@ -154,24 +154,6 @@ BENCHES: Final = (
         ),
     ),
     Bench(
-        "billing",
-        "The ledger, invoices and exports",
-        "python -m bench.billing --json",
-        (
-            Figure("slices_per_s", "usage slices into the ledger, a second"),
-            Figure(
-                "invoice_of_400k_rows_ms",
-                "the running month's invoice beside 400,000 rows of use",
-                "{:,.0f} ms",
-            ),
-            Figure("closing_ms", "closing a month", "{:,.0f} ms"),
-            Figure("export_rows_per_s", "exported rows a second"),
-            Figure(
-                "year_replay_equal", "a year's invoices, made anew from its rows, are equal", "{}"
-            ),
-        ),
-    ),
-    Bench(
         "scheduler",
         "Scheduling: two traces of 41 nodes, and decisions while 10,000 jobs wait",
         "python -m bench.scheduler --json",

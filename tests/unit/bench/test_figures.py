@@ -22,6 +22,11 @@ def test_every_recorded_result_shows_figures() -> None:
         assert figures._table(bench, result).count("\n| ") > 1
 
 
+def test_each_bench_has_one_table() -> None:
+    names = [bench.name for bench in figures.BENCHES]
+    assert len(names) == len(set(names))
+
+
 def test_record_keeps_the_last_line_with_date_and_machine(tmp_path: Path) -> None:
     path = figures.record("submit", ["progress", '{"sequential_p50_ms": 1.4}'], tmp_path)
     result = json.loads(path.read_text(encoding="utf-8"))
