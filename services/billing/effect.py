@@ -8,7 +8,7 @@ it is never late, because its time is that of the journal.
 from typing import Final
 
 from schemas.account import CloseInvoice, PeriodEnded
-from schemas.topics import DATASET, MODEL, PARTITIONS, POOL
+from schemas.topics import DATASET, MODEL, PARTITIONS, POOL, Stream
 from services.billing.ports import Books
 from services.billing.project import CLOSE
 from tunery.billing.periods import BillShare, Cut, cut_of, later_cut, period
@@ -27,7 +27,7 @@ def close(log: Log, books: Books) -> Effect[PeriodEnded]:
 
     async def run(ended: PeriodEnded, tenant: str, _: int = 1) -> Send:
         journal = POOL.journal.name
-        ends = [(await log.bounds(journal, partition))[1] for partition in range(PARTITIONS)]
+        ends = await _ends(log, POOL)
         reached = await books.reached()
         behind = [at for at in range(PARTITIONS) if reached.offsets[at] < ends[at]]
         if behind:
@@ -49,7 +49,12 @@ async def _expect_storage(log: Log, books: Books) -> None:
     """Raises Behind where something that is kept or was deleted is not known yet."""
     stored = await books.stored()
     for stream in (DATASET, MODEL):
-        for partition in range(PARTITIONS):
-            _, end = await log.bounds(stream.journal.name, partition)
+        for partition, end in enumerate(await _ends(log, stream)):
             if stored[stream.name, partition] < end:
                 raise Behind(f"partition {partition} of {stream.journal.name} is not read to {end}")
+
+
+async def _ends(log: Log, stream: Stream) -> list[int]:
+    """Up to which offset each partition of a journal is written."""
+    bounds = [await log.bounds(stream.journal.name, number) for number in range(PARTITIONS)]
+    return [end for _, end in bounds]
