@@ -36,12 +36,20 @@ class NoNotices:
         """There is no connection."""
 
 
-class AwsNotices:
-    """`{"action": "terminate", "time": "2026-11-22T08:22:00Z"}`, and 404 before that."""
+class MetadataServer:
+    """A connection to a cloud's metadata server."""
 
     def __init__(self, url: str) -> None:
         self._client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=TIMEOUT_S)
-        self._token = ""
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+class AwsNotices(MetadataServer):
+    """`{"action": "terminate", "time": "2026-11-22T08:22:00Z"}`, and 404 before that."""
+
+    _token = ""
 
     async def left_ms(self) -> Ms | None:
         """By the server's clock: that of the machine may be wrong. Raises NoticesUnavailable."""
@@ -68,15 +76,9 @@ class AwsNotices:
         response.raise_for_status()
         return response.text
 
-    async def close(self) -> None:
-        await self._client.aclose()
 
-
-class GcpNotices:
+class GcpNotices(MetadataServer):
     """The word TRUE once the machine is being taken away."""
-
-    def __init__(self, url: str) -> None:
-        self._client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=TIMEOUT_S)
 
     async def left_ms(self) -> Ms | None:
         """Raises NoticesUnavailable."""
@@ -88,9 +90,6 @@ class GcpNotices:
         except httpx.HTTPError as error:
             raise NoticesUnavailable(f"{type(error).__name__}: {error}") from error
         return GCP_NOTICE_MS if response.text.strip() == "TRUE" else None
-
-    async def close(self) -> None:
-        await self._client.aclose()
 
 
 def notices_of(cloud: Cloud | None, url: str) -> NoticeSource:
