@@ -108,10 +108,8 @@ def read_history(file: IO[bytes]) -> PoolHistory:
                     present[node.node_id] = node.slots
                     sizes[node.slots] += 1
                     nodes_max = max(nodes_max, len(present))
-                case NodeLost(node_id=node_id) | NodeRetired(node_id=node_id):
-                    present.pop(node_id, None)
-                case NodeForgotten(node_id=node_id):
-                    present.pop(node_id, None)
+                case NodeLost() | NodeRetired() | NodeForgotten():
+                    present.pop(event.node_id, None)
                 case PlacementQueued(placement=placement):
                     key = placement.job_id, placement.role
                     works.setdefault(key, _Work(placement, accepted.entry.at)).is_open = True
