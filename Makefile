@@ -1,7 +1,7 @@
 # Tunery. `make help` lists the targets; each sets up what it needs first.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test pythons focus check lint types contracts unit fmt integration sim soak bench figures lock clean
+.PHONY: help setup demo test pythons focus check lint types contracts unit simulations hosts services others fmt integration sim soak bench figures lock clean
 MAKEFLAGS += --no-print-directory
 # Our modules are compiled once, not again in each of the hundreds of processes of a test run.
 unexport PYTHONDONTWRITEBYTECODE
@@ -25,9 +25,13 @@ OUTAGES := tests/e2e/test_outages.py
 FOCUS := tests/integration/services/exporter/test_focus.py
 PYTEST := $(BIN)/python -m pytest -q
 BESIDE := -n 2 --dist loadfile --no-loadscope-reorder
-# Quick tests share no servers, so a worker that has none left takes some of another. Some wait for
-# a process or a clock, all together for 50 s: three workers keep two cores busy.
+# Long searches share no servers, so a worker that has none left takes some of another. Some wait
+# for a process or a clock: three workers keep two cores busy.
 SHARED := -n 3 --dist worksteal
+# Quick tests run in four processes. Two cores suffice for them: those of services mostly wait for a
+# clock or a process. Workers of one run would each import and collect all 5,000 tests and report
+# them to one process more: a tenth more CPU time.
+QUICK_TESTS := $(PYTEST) -p no:cacheprovider -m "not train and not long"
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,7 +66,7 @@ integration: setup
 	@$(MAKE) focus
 
 check: setup ## within a minute: format, lint, types, import contracts, quick tests, the first seeds
-	@$(MAKE) -k -j2 --output-sync=target unit types lint contracts
+	@$(MAKE) -k -j5 --output-sync=target simulations hosts services others types lint contracts
 
 lint:
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
@@ -74,7 +78,20 @@ contracts:
 	@$(BIN)/lint-imports
 
 unit:
-	@$(PYTEST) $(SHARED) -m "not train and not long" $(QUICK)
+	@$(MAKE) -k -j4 --output-sync=target simulations hosts services others
+
+simulations:
+	@$(QUICK_TESTS) tests/simulation tests/histories tests/contract tests/repo tests/unit/simulator
+
+hosts:
+	@$(QUICK_TESTS) tests/unit/services/gateway tests/unit/tunery/runtime
+
+services:
+	@$(QUICK_TESTS) tests/unit/services --ignore=tests/unit/services/gateway
+
+others:
+	@$(QUICK_TESTS) tests/unit --ignore=tests/unit/services --ignore=tests/unit/simulator \
+		--ignore=tests/unit/tunery/runtime
 
 fmt: setup ## format and sort imports
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

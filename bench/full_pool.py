@@ -1,5 +1,6 @@
 """A pool without a free slot, in front of the scheduler's decider of production."""
 
+from collections import deque
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from schemas.training import AttemptStart
 from schemas.units import HOUR_MS
 from services.scheduler.app import POOLS
 from services.scheduler.domain.pool.state import Pools
-from simulator.control_plane.samples import POOL, T0, describe, node, request
+from simulator.control_plane.samples import POOL, T0, TRAINED, describe, node, request
 
 SLOTS: Final = 8
 GB: Final = 1_000_000_000
@@ -35,7 +36,7 @@ class FullPool:
     def __init__(self, nodes: int) -> None:
         self._state: Pools = POOLS.initial
         self._records = 0
-        self._order: list[tuple[int, str, str]] = []  # leases that hold slots: number, node, job
+        self._order = deque[tuple[int, str, str]]()  # leases that hold slots: number, node, job
         self.at = T0
         for number in range(nodes):
             name = f"n{number:04d}"
@@ -88,14 +89,17 @@ class FullPool:
 
     def next_end(self) -> tuple[Message, ...]:
         """What the agent reports of the lease that was granted first: it ends, its slots are free,
-        and its job is forgotten.
+        and its job is forgotten. Every other one has succeeded.
         """
-        lease, node_id, job_id = self._order.pop(0)
+        lease, node_id, job_id = self._order.popleft()
         token = Token(pool=POOL, lease=lease)
+        end = ReportExit(
+            token=token, incarnation=node_id, outcome="failed", elapsed_ms=1, cause="user"
+        )
+        if lease % 2:
+            end = replace(end, outcome="succeeded", cause=None, result=TRAINED)
         return (
-            ReportExit(
-                token=token, incarnation=node_id, outcome="failed", elapsed_ms=1, cause="user"
-            ),
+            end,
             ConfirmFreed(token=token, node_id=node_id, incarnation=node_id),
             ForgetWork(job_id=job_id),
         )

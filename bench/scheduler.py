@@ -1,6 +1,7 @@
 """Measures what the scheduler's planner decides, and how fast, and compares both to the anchors.
 
     python -m bench.scheduler [--json] [--traces FOLDER]
+    python -m bench.scheduler --jobs 1000000
 
 Two traces of the Philly cluster on 41 nodes with 8 slots, with noisy estimates, a checkpoint every
 30 minutes and 3 minutes a preemption. The folder (or $TUNERY_TRACES) has `anchors.json` and
@@ -9,13 +10,15 @@ Two traces of the Philly cluster on 41 nodes with 8 slots, with noisy estimates,
 * the scheduler's whole decision while 10,000 placements wait for 1,000 or 2,000 full nodes;
 * the planner alone, as part of it;
 * the forecast of 1,000 jobs that wait for 40 nodes, as readers make it;
-* what the scheduler's memory grows by while jobs come, work, end and are forgotten.
+* what the scheduler's memory grows by while jobs come, work, end and are forgotten; with `--jobs`
+  only that, for so many.
 """
 
 import argparse
 import gc
 import json
 import os
+import resource
 import sys
 import tracemalloc
 from pathlib import Path
@@ -100,16 +103,44 @@ def heap_growth(jobs: int) -> dict[str, float]:
     pool, used = FullPool(1), [0, 0]
     tracemalloc.start()
     for number in range(jobs):
-        pool.at += MINUTE_MS
-        pool.describe(number)
-        pool.send(pool.request(number, 1))
-        for command in pool.next_end():
-            pool.send(command)
+        play_job(pool, number)
         if number + 1 in (jobs // 2, jobs):
             gc.collect()
             used[(number + 1) // jobs] = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     return {"jobs": jobs, "bytes_a_job": round((used[1] - used[0]) / (jobs - jobs // 2), 1)}
+
+
+def heap_of_many(jobs: int) -> dict[str, float]:
+    """What the process has grown by from a tenth of so many jobs to all of them.
+
+    Without the tracing of every allocation, so that a million take a quarter of an hour.
+    """
+    pool, marks = FullPool(1), list[tuple[int, int]]()
+    for number in range(jobs):
+        play_job(pool, number)
+        if (number + 1) * 10 % jobs == 0:
+            gc.collect()
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            marks.append((sys.getallocatedblocks(), peak))
+            print(f"{number + 1} jobs: {marks[-1][0]} blocks, peak {peak} kB", file=sys.stderr)
+    (blocks, peak), (blocks_now, peak_now) = marks[0], marks[-1]
+    return {
+        "jobs": jobs,
+        "blocks_first": blocks,
+        "blocks_more": blocks_now - blocks,
+        "peak_first_kb": peak,
+        "peak_more_kb": peak_now - peak,
+    }
+
+
+def play_job(pool: FullPool, number: int) -> None:
+    """A job comes, the oldest one ends, and the pool forgets that one."""
+    pool.at += MINUTE_MS
+    pool.describe(number)
+    pool.send(pool.request(number, 1))
+    for command in pool.next_end():
+        pool.send(command)
 
 
 def forecast_speed() -> dict[str, float]:
@@ -210,8 +241,12 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    parser.add_argument("--jobs", type=int, help="only this: memory after so many jobs")
     parser.add_argument("--traces", type=Path, default=os.environ.get("TUNERY_TRACES"))
     arguments = parser.parse_args()
+    if arguments.jobs:
+        print(json.dumps(heap_of_many(arguments.jobs)))
+        return 0
     figures: dict[str, Any] = dict(measure_speed())
     if arguments.traces is None:
         print("no traces: --traces FOLDER or $TUNERY_TRACES", file=sys.stderr)

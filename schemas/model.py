@@ -25,6 +25,8 @@ class Base(Part):
     family: architecture, "llama" for example.
     licence: its SPDX identifier.
     hidden_size: width of its hidden states.
+    layers, inner_size, vocabulary: its layers, the width inside of them, its tokens; 0: the writer
+      did not say.
     """
 
     base_id: str
@@ -35,6 +37,9 @@ class Base(Part):
     family: str
     licence: str
     hidden_size: int
+    layers: int = 0
+    inner_size: int = 0
+    vocabulary: int = 0
 
 
 class Lineage(Part):

@@ -3,7 +3,35 @@
 from typing import TypeAlias
 
 from schemas.envelope import Message, Part, Reason
+from schemas.training import Device
 from schemas.units import Ms
+
+
+class NodeDescription(Part):
+    """A node as its agent describes it when it starts.
+
+    node_id: its name, the same after a restart.
+    incarnation: new at each start of the agent.
+    slots: how many leases of one slot it can run at the same time.
+    device: what each slot is.
+    memory_bytes: memory of the node (cpu) or of one device (cuda).
+    accelerator: model of its devices as its operator calls it: "h200"; empty: not told.
+    spot: it may be taken away at short notice, and its time may have another price.
+    reserved: its time is paid for, whether it is used or not.
+    taints: only placements that tolerate all of them get it.
+    domain: nodes of one domain are connected faster than others; empty: not told.
+    """
+
+    node_id: str
+    incarnation: str
+    slots: int
+    device: Device
+    memory_bytes: int
+    accelerator: str = ""
+    spot: bool = False
+    reserved: bool = False
+    taints: tuple[str, ...] = ()
+    domain: str = ""
 
 
 class Seat(Part):
@@ -104,6 +132,16 @@ class NoticeNode(Message):
     left_ms: Ms
 
 
+class WarnNode(Message):
+    """A cloud has told the agent that it may soon take the machine away.
+
+    node_id, incarnation: whose machine.
+    """
+
+    node_id: str
+    incarnation: str
+
+
 class CordonNode(Message):
     """An operator takes a node out of service: what runs there goes on, and nothing new comes.
 
@@ -170,6 +208,15 @@ class NodeNoticed(Message):
     ends_at: Ms
 
 
+class NodeWarned(Message):
+    """The machine may soon be taken away: it gets something new only where no other node fits.
+
+    node_id: the node.
+    """
+
+    node_id: str
+
+
 class NodeCordoned(Message):
     """The node gets no new leases until it is uncordoned; also not after a restart of its agent.
 
@@ -199,6 +246,15 @@ class BackOffEnded(Message):
 
     job_id: str
     node_ids: tuple[str, ...]
+
+
+class SpotGivenUp(Message):
+    """The placement gets no spot nodes any more: it would not be done in time.
+
+    job_id: whose.
+    """
+
+    job_id: str
 
 
 class ObservationsDeferred(Message):
@@ -233,10 +289,12 @@ NodeEvent: TypeAlias = (
     NodeJoined
     | NodeLeaving
     | NodeNoticed
+    | NodeWarned
     | NodeCordoned
     | NodeUncordoned
     | NodeForgotten
     | BackOffEnded
+    | SpotGivenUp
     | ObservationsDeferred
     | PlanningDeferred
 )

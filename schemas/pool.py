@@ -11,10 +11,12 @@ from schemas.node import (
     Beneficiary,
     JoinNode,
     LeaveNode,
+    NodeDescription,
     NodeEvent,
     NodeOrder,
     NodeSeen,
     NoticeNode,
+    WarnNode,
 )
 from schemas.sealed import Sealed
 from schemas.training import (
@@ -22,8 +24,10 @@ from schemas.training import (
     AttemptStart,
     Checkpoint,
     Device,
+    ExpectedTime,
     FailureCause,
     LeaseHardware,
+    NodeConstraints,
     Result,
     WorkDescription,
 )
@@ -83,6 +87,7 @@ class Placement(Part):
     preemptions: how many attempts of the job were stopped by anyone but its tenant.
     start_ms_max: how long it may take from its grant to its start: its base model has to be read.
     max_tokens: cap of the trained tokens that its job is billed; 0: they have no price.
+    constraints: which nodes it may run on, None: any.
     """
 
     tenant: str
@@ -105,6 +110,7 @@ class Placement(Part):
     preemptions: int = 0
     start_ms_max: Ms = 600_000
     max_tokens: Tokens = 0
+    constraints: NodeConstraints | None = None
 
 
 class LeaseRef(Part):
@@ -178,27 +184,6 @@ class EndRequest(Part):
     mode: CloseMode
     ended_by: EndAuthor
     reason: Reason
-
-
-class NodeDescription(Part):
-    """A node as its agent describes it when it starts.
-
-    node_id: its name, the same after a restart.
-    incarnation: new at each start of the agent.
-    slots: how many leases of one slot it can run at the same time.
-    device: what each slot is.
-    memory_bytes: memory of the node (cpu) or of one device (cuda).
-    accelerator: model of its devices as its operator calls it: "h200"; empty: not told.
-    spot: it may be taken away at short notice, and its time may have another price.
-    """
-
-    node_id: str
-    incarnation: str
-    slots: int
-    device: Device
-    memory_bytes: int
-    accelerator: str = ""
-    spot: bool = False
 
 
 # --- commands
@@ -399,9 +384,15 @@ class PlacementQueued(Message):
     """The placement waits in the queue of its pool.
 
     placement: what it asks for.
+    expected: how long it should take, by what has ended; None: as its estimate says.
+    spot: what its constraints say, and false while spot nodes cost it too much.
+    spot_until: when it needs another node to be done in time; None: never.
     """
 
     placement: Placement
+    expected: ExpectedTime | None = None
+    spot: bool | None = None
+    spot_until: Ms | None = None
 
 
 class WaitExplained(Message):
@@ -547,6 +538,7 @@ Command: TypeAlias = (
     | JoinNode
     | LeaveNode
     | NoticeNode
+    | WarnNode
     | RetireNode
     | NodeOrder
     | ObserveNodes

@@ -26,15 +26,18 @@ WaitCode: TypeAlias = Literal[
     "gang_too_large",  # slots: more than the pool can ever give
     "memory_short",  # slots, memory_bytes: no node has memory for so many slots of so much each
     "no_device",  # device, memory_bytes: no node has slots of this kind with so much memory
+    "no_accelerator",  # accelerator: no node is of this model, accelerators: the models there are
+    "tainted",  # taints: of the nodes that fit, which it does not tolerate
     "excluded_nodes",  # nodes: all that fit have failed under this job
     "lane_order",  # ahead: so many are before it in its lane or in a higher one
+    "lane_cap",  # premium holds so much that jobs of other lanes go first
     "reservation",  # free slots are reserved for a job before it
     "topology",  # slots: free ones suffice, but not on one node
     "memory_taken",  # memory_bytes: free slots, and too little of the memory that they share
     "slots_being_freed",  # slots: other jobs were told to free them for it
     "next_decision",  # it fits now: the pool's next decision starts it
     "price_class",  # only slots of another price class are free
-    "quota",  # its tenant uses all that it may
+    "quota",  # limit: its tenant has so many jobs, which are all that it may have at a time
     "budget",  # its budget is used up until the next period
 ]
 # Why an attempt was ended, beside who ended it (`EndAuthor`).
@@ -55,6 +58,7 @@ EndCode: TypeAlias = Literal[
     "exit_missing",  # its agent freed the slots without reporting an exit
     "no_progress",  # its process lived and did nothing
     "work_unknown",  # it named a work that was never described
+    "slots_above_largest",  # slots, largest: no known node with such devices has more
 ]
 # Why a node gets no new leases.
 CordonCode: TypeAlias = Literal[
@@ -233,6 +237,7 @@ FailureCode: TypeAlias = Literal[
     "loss_diverged",
     "row_untrainable",
     "request_wrong",
+    "slots_above_largest",  # slots, largest: no node with such devices has more
     "memory_exceeded",
     "hold_used_up",
     "scores_unjudged",

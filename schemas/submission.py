@@ -7,7 +7,7 @@ from schemas.envelope import Part
 from schemas.model import Base
 from schemas.pool import Role
 from schemas.sealed import Sealed
-from schemas.training import Device, HyperParameters, LeaseHardware
+from schemas.training import Device, HyperParameters, LeaseHardware, NodeConstraints
 from schemas.units import GpuMs, Micro, Tokens
 
 
@@ -99,6 +99,7 @@ class JobSpec(Part):
     device: kind of device that every slot must be.
     budget: what it may cost, None: no cap of its own.
     drop_max_ppm: loss of accuracy at which the gate blocks, None: the gate's own.
+    constraints: which nodes it may run on, None: any.
     """
 
     base: Base
@@ -118,6 +119,7 @@ class JobSpec(Part):
     device: Device = "cpu"
     budget: Budget | None = None
     drop_max_ppm: int | None = None
+    constraints: NodeConstraints | None = None
 
 
 class KeyCap(Part):

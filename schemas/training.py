@@ -33,6 +33,33 @@ class LeaseHardware(Part):
     spot: bool = False
 
 
+class NodeConstraints(Part):
+    """What a job demands of the nodes that it runs on, beside device and memory.
+
+    accelerator: model of their devices, as their agents say it: "h200"; empty: any.
+    spot: whether it may be on nodes that may be taken away at short notice: they come first then,
+      while its checkpoints bear it. None: it does not say; they come last.
+    finish_by: when it should be done; None: it does not say.
+    tolerations: taints of nodes that it may be on all the same.
+    """
+
+    accelerator: str = ""
+    spot: bool | None = None
+    finish_by: Ms | None = None
+    tolerations: tuple[str, ...] = ()
+
+
+class ExpectedTime(Part):
+    """How long an attempt should take from its start.
+
+    p50_ms: half of those like it take no longer.
+    p90_ms: nine of ten take no longer.
+    """
+
+    p50_ms: Ms
+    p90_ms: Ms
+
+
 class BlobFile(Part):
     """One file of a directory kept in object storage under a content-named key.
 
@@ -101,6 +128,16 @@ class HyperParameters(Part):
     keep_checkpoints: how many of the newest are named in a placement.
     accumulation: micro-batches that a step is computed in; divides `batch_size`.
     threads: of the processor that compute it: another number rounds elsewhere; 0: as its node says.
+    checkpoint_share_ppm: share of the time that checkpoints may take, in millionths: one that is
+      due by its step waits; 0: it does not, whatever it costs.
+    scheduler: how the learning rate runs down once it has risen.
+    max_steps: the training ends after so many optimizer steps; 0: after its epochs.
+    grad_norm_max_ppm: longer gradients are scaled down to it, in millionths; 0: they are not.
+    target_modules: names of the layers that are adapted; empty: all linear ones.
+    rslora: alpha is divided by the square root of the rank.
+    dora: the lengths of weights are learnt apart from their directions.
+    lora_plus_ppm: learning rate of the matrices B by that of the matrices A, in millionths.
+    neftune_ppm: strength of the noise that is added to embeddings, in millionths.
     """
 
     n_epochs: int
@@ -119,10 +156,31 @@ class HyperParameters(Part):
     keep_checkpoints: int = 3
     accumulation: int = 1
     threads: int = 0
+    checkpoint_share_ppm: int = 0
+    scheduler: Literal["linear", "cosine", "constant", "wsd"] = "linear"
+    max_steps: int = 0
+    grad_norm_max_ppm: int = 1_000_000
+    target_modules: tuple[str, ...] = ()
+    rslora: bool = False
+    dora: bool = False
+    lora_plus_ppm: int = 1_000_000
+    neftune_ppm: int = 0
 
 
 # Fields that came after works had ids, with their defaults.
-HYPER_ADDED: Final[Mapping[str, object]] = {"accumulation": 1, "threads": 0}
+HYPER_ADDED: Final[Mapping[str, object]] = {
+    "accumulation": 1,
+    "threads": 0,
+    "checkpoint_share_ppm": 0,
+    "scheduler": "linear",
+    "max_steps": 0,
+    "grad_norm_max_ppm": 1_000_000,
+    "target_modules": (),
+    "rslora": False,
+    "dora": False,
+    "lora_plus_ppm": 1_000_000,
+    "neftune_ppm": 0,
+}
 EVAL_ADDED: Final[Mapping[str, object]] = {"precision": "auto", "threads": 0}
 
 

@@ -1,6 +1,7 @@
 """Integer units. The unit ends every name; floats never carry money, time or tokens."""
 
 from datetime import date, timedelta
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 Ms: TypeAlias = int  # milliseconds; as a moment: since the Unix epoch, UTC
@@ -22,6 +23,7 @@ def hour_of(at: Ms) -> int:
     return at // HOUR_MS
 
 
+@lru_cache(maxsize=4_096)  # months of a few years: bills and budgets ask for the same hours
 def month_of(hour_utc: int) -> str:
     """Calendar month ("2026-11", UTC) of an hour counted from the epoch."""
     day = EPOCH + timedelta(days=hour_utc // HOURS_PER_DAY)

@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 23  # 23: notices of machines; 22: what tenants keep
+VERSION: Final = 27  # 27: taints; 26: price classes; 25: models of devices; 24: steps of leases
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

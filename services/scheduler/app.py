@@ -32,7 +32,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=17,  # 17: volume tiers of rates
+    fold_version=18,  # 18: constraints of jobs
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,
@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=17,  # 17: machines that are taken away
+    fold_version=21,  # 21: taints
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

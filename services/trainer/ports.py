@@ -18,11 +18,13 @@ class Hardware:
 
     memory_bytes: of the device, or of the machine.
     devices: how many accelerators there are; each is one slot at most.
+    accelerator: their model, where all are of one; empty: not known.
     """
 
     device: Device
     memory_bytes: int
     devices: int = 0
+    accelerator: str = ""
 
 
 class WorkProcess(Protocol):
@@ -72,6 +74,9 @@ class NoticeSource(Protocol):
 
     async def left_ms(self) -> Ms | None:
         """How long the machine has; None: there is no notice. Raises NoticesUnavailable."""
+
+    async def is_at_risk(self) -> bool:
+        """Whether the machine may soon be taken away. Raises NoticesUnavailable."""
 
     async def close(self) -> None:
         """Free connections."""

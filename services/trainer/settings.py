@@ -8,6 +8,7 @@ from typing import Final, Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+LABELS: Final = r"^[a-z0-9][a-z0-9._-]{0,31}(,[a-z0-9][a-z0-9._-]{0,31}){0,7}$|^$"
 STOP_MS_MAX: Final = 55_000  # the agent checkpoints what runs before it leaves
 
 
@@ -21,6 +22,9 @@ class TrainerSettings(BaseSettings):
     slots: int = Field(default=1, ge=1, le=64)
     accelerator: str = Field(default="", pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$|^$")
     spot: bool = False
+    reserved: bool = False  # it is paid for in any case
+    taints: str = Field(default="", pattern=LABELS)  # like "research,big-memory"
+    domain: str = Field(default="", pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$|^$")  # of its fabric
     work_dir: Path | None = None
     threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
     heartbeat_ms: int = Field(default=1_000, ge=100, le=10_000)

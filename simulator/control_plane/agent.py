@@ -10,11 +10,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from schemas.node import JoinNode, LeaveNode, NoticeNode
+from schemas.node import JoinNode, LeaveNode, NodeDescription, NoticeNode
 from schemas.pool import (
     ConfirmFreed,
     Event,
-    NodeDescription,
     RegisterNode,
     ReportCheckpoint,
     ReportExit,

@@ -65,6 +65,7 @@ class ControlPlaneSim:
             "attempt cancelled": self._machines(SimMachine.cancel_attempt),
             "machine asleep": self._machines(SimMachine.sleep),
             "node broken": self._machines(SimMachine.break_down),
+            "machine taken away": self._machines(SimMachine.be_taken_away),
             "zone lost": self._lose_zone,
             "all asleep": self._sleep,
         }

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from schemas.envelope import Message
-from schemas.pool import NodeDescription
+from schemas.node import NodeDescription
 from schemas.topics import HEARTBEATS, POOL
 from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import Ms
@@ -25,12 +25,14 @@ from simulator.control_plane.agent import (
     SimAttempt,
 )
 from simulator.control_plane.samples import POOL as POOL_NAME
+from simulator.control_plane.samples import SLOT_BYTES
 from simulator.control_plane.sim_context import POOL_PARTITION, READ_WAIT_MS, SimContext, insist
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.journal.reader import START, JournalReader
 
 HEARTBEAT_MS: Final[Ms] = 7_500
 LEAVE_MS_MAX: Final[Ms] = 20_000
+NOTICES_MS: Final[tuple[Ms, ...]] = (30_000, 120_000)  # of Google, and of AWS
 READ_MS: Final[Ms] = 30_000  # of a slow disk, for something that its agent can see
 STILL_MS_MAX: Final[Ms] = 600_000  # the limit, a step's share of the cap, and all that goes wrong
 CAUSES: Final[tuple[FailureCause, ...]] = (
@@ -148,6 +150,23 @@ class SimMachine:
             self.agent = None
             self.context.broker.later(self.rng.uniform(500, 30_000), self.boot)
 
+    async def be_taken_away(self) -> None:
+        """A spot machine: its agent is told, and some time later it is gone with all it runs."""
+        agent = self.agent
+        if agent is None or not agent.agent.state.registered:
+            return
+        left_ms = self.rng.choice(NOTICES_MS)
+        self.context.broker.tally.add("machine taken away")
+        if self.running:
+            self.context.broker.tally.add("loaded machine taken away")
+        self.note(f"is taken away in {left_ms} ms")
+        telling = agent.tell(agent.agent.notice(left_ms))
+        await asyncio.sleep(left_ms / 1_000)
+        telling.cancel()
+        if self.agent is agent:
+            self._lose_agent("power cut")
+            self.running.clear()
+
 
 class AgentTasks:
     """One incarnation on virtual time. Its tasks, and those of its attempts, end with it."""
@@ -162,7 +181,7 @@ class AgentTasks:
             incarnation=incarnation,
             slots=machine.slots,
             device="cpu",
-            memory_bytes=8_000_000_000,
+            memory_bytes=SLOT_BYTES * machine.slots,
             accelerator=accelerator,
             spot=spot,
         )
@@ -185,6 +204,12 @@ class AgentTasks:
 
     async def fact(self, body: Message) -> None:
         await insist(self.port, self._sender, POOL.name, POOL_NAME, body)
+
+    def tell(self, body: Message) -> asyncio.Task[None]:
+        """Send a fact, beside whatever else it does."""
+        telling = asyncio.create_task(self.fact(body))
+        self._tasks.append(telling)
+        return telling
 
     def begin_to_leave(self) -> asyncio.Task[None]:
         leaving = asyncio.create_task(self._leave())

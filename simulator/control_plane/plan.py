@@ -24,11 +24,13 @@ KINDS: Final[Mapping[str, int]] = {
     "all asleep": 1,  # for hours, while no process and no machine notices any time
     "node broken": 2,  # whatever runs on it fails by itself, for some seconds
     "zone lost": 1,  # most of the machines lose power at once
+    "machine taken away": 2,  # by its cloud, half a minute or two after a notice
 }
 #: What follows from the numbers of a plan, and from several things at once.
 CONSEQUENCES: Final = (
     "outage across a month",
-    *("loaded node departed", "node failed by itself", "exit noticed late", "slow disk"),
+    *("loaded node departed", "loaded machine taken away", "node failed by itself"),
+    *("exit noticed late", "slow disk"),
     *(
         "plan to come",
         "prices changed",

@@ -8,7 +8,8 @@ from schemas.account import Lane, Limits, PlanTerms
 from schemas.dataset import BaseTokens, Prepared
 from schemas.job import SetLimits, SubmitJob
 from schemas.model import Base, ScoreSummary
-from schemas.pool import DescribeWork, NodeDescription, Placement, RegisterNode, RequestPlacement
+from schemas.node import NodeDescription
+from schemas.pool import DescribeWork, Placement, RegisterNode, RequestPlacement
 from schemas.submission import JobSpec, Price
 from schemas.training import (
     BlobFile,
@@ -33,7 +34,11 @@ BASE = Base(
     family="llama",
     licence="apache-2.0",
     hidden_size=576,
+    layers=30,
+    inner_size=1_536,
+    vocabulary=49_152,
 )
+SLOT_BYTES = 10_000_000_000  # a training as in `spec` takes 8.5 of them
 HYPER = HyperParameters(
     n_epochs=2,
     batch_size=4,
@@ -141,7 +146,7 @@ def node(node_id: str = "a", incarnation: str = "a-1", slots: int = 2) -> Regist
         incarnation=incarnation,
         slots=slots,
         device="cpu",
-        memory_bytes=64_000_000_000,
+        memory_bytes=SLOT_BYTES * slots,
     )
     return RegisterNode(node=described)
 

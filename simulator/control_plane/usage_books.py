@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from schemas.envelope import Rejected
+from schemas.node import NodeDescription
 from schemas.pool import (
     CheckpointAccepted,
     ConfirmFreed,
@@ -20,7 +21,6 @@ from schemas.pool import (
     LeaseKilled,
     LeaseStarted,
     MemberFreed,
-    NodeDescription,
     NodeRegistered,
     NodesObserved,
     Placement,
@@ -284,7 +284,10 @@ class Meter:
             self._say("token", f"checkpoint of {lease.grant.token} before its start")
             return
         diary = self.diaries[lease.grant.incarnation, lease.grant.token.lease]
-        said_ms = diary.captured[checkpoint.manifest_sha256]
+        said_ms = diary.captured.get(checkpoint.manifest_sha256)
+        if said_ms is None:
+            self._say("token", f"{lease.grant.token} has a checkpoint of another lease")
+            return
         cap_ms = lease.grant.max_gpu_ms // lease.grant.slots
         latest_ms = min(at - lease.started_at, cap_ms)
         lease.captured_ms = min(max(said_ms, lease.captured_ms), latest_ms)

@@ -31,7 +31,7 @@ KINDS: Final[Mapping[str, int]] = {
 #: Kinds that came later. They are drawn from a copy, so that a seed keeps the rest of its plan.
 LATER_KINDS: Final = (
     *("stray cancellation", "clock ahead", "attempt cancelled"),
-    *("machine asleep", "all asleep", "node broken", "zone lost"),
+    *("machine asleep", "all asleep", "node broken", "zone lost", "machine taken away"),
 )
 
 

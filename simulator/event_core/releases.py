@@ -38,7 +38,7 @@ SEATS_NEWER: Final = Stream(
 
 def decide_stricter(state: Seats, command: SeatsCommand, context: Context) -> tuple[Message, ...]:
     """One seat less may be held, and for half the time."""
-    held = state.get(context.key, TenantSeats()).held
+    held = len(state.get(context.key, TenantSeats()).held)
     if isinstance(command, HoldSeats) and command.seats > 0:
         if held + command.seats == SEATS_MAX:
             return refuse("full", "seats_at_most", held=held, limit=SEATS_MAX - 1)

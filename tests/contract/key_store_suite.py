@@ -40,8 +40,9 @@ class KeyStoreSuite:
     def test_damaged_bytes_do_not_open(self, keys: KeyStore) -> None:
         sealer = Sealer(keys)
         sealed = sealer.seal("acme", "text")
+        flipped = sealed.ciphertext[:-1] + bytes([sealed.ciphertext[-1] ^ 1])
         for damaged in (
-            Sealed(sealed.key_id, sealed.nonce, sealed.ciphertext[:-1] + b"\0"),
+            Sealed(sealed.key_id, sealed.nonce, flipped),
             Sealed(sealed.key_id, b"", sealed.ciphertext),
             Sealed(sealed.key_id, sealed.nonce, b""),
         ):

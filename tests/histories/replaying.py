@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -103,33 +104,56 @@ def expected(name: str, folder: Path = FOLDER) -> Expected:
     return msgspec.json.decode((folder / f"{name}.state.json").read_bytes(), type=Expected)
 
 
-def without_defaults(state: Any) -> Any:
-    """A state without what is at its default: a field that is added later changes no hash."""
-    match state:
-        case msgspec.Struct():
-            fields = msgspec.structs.fields(state)
-            values = ((field, getattr(state, field.name)) for field in fields)
+class Pruning:
+    """States without what is at its default: a field that is added later changes no hash.
+
+    A state shares most of its parts with the one before, so each part is pruned once.
+    """
+
+    def __init__(self) -> None:
+        self._pruned: dict[int, tuple[Any, Any]] = {}  # by identity; what is kept keeps its own
+
+    def prune(self, state: Any) -> Any:
+        match state:
+            case str() | int() | None:
+                return state
+            case msgspec.Struct() | Mapping() | tuple() | list():
+                known = self._pruned.get(id(state))
+                if known is None:
+                    known = self._pruned[id(state)] = (state, self._without_defaults(state))
+                return known[1]
+            case _:
+                return state
+
+    def _without_defaults(self, state: Any) -> Any:
+        if isinstance(state, msgspec.Struct):
             return {
-                field.encode_name: without_defaults(value)
-                for field, value in values
-                if value != _usual(field)
+                encoded: self.prune(value)
+                for name, encoded, usual in _usual_fields(type(state))
+                if (value := getattr(state, name)) != usual
             }
-        case Mapping():
-            return {str(key): without_defaults(item) for key, item in state.items()}
-        case tuple() | list():
-            return [without_defaults(item) for item in state]
-        case _:
-            return state
+        if isinstance(state, Mapping):
+            return {str(key): self.prune(item) for key, item in state.items()}
+        return [self.prune(item) for item in state]
 
 
-def _usual(field: msgspec.structs.FieldInfo) -> Any:
-    factory = field.default_factory
-    return factory() if callable(factory) else field.default
+@cache
+def _usual_fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
+    """Name, name in JSON and default of each field."""
+    return tuple(
+        (
+            field.name,
+            field.encode_name,
+            field.default_factory() if callable(field.default_factory) else field.default,
+        )
+        for field in msgspec.structs.fields(kind)
+    )
 
 
 def outcome(history: History) -> Expected:
     """What today's code makes of it."""
-    *_, last = states = [without_defaults(state) for state in history.states()]
+    pruning = Pruning()
+    *_, last = states = [pruning.prune(state) for state in history.states()]
     return Expected(
         fold_version=history.aggregate.fold_version,
         state_hash=state_hash(last),

@@ -30,12 +30,12 @@ from tests.histories.replaying import (
     FOLDER,
     Expected,
     History,
+    Pruning,
     difference,
     expected,
     histories,
     outcome,
     sums,
-    without_defaults,
 )
 from tunery.cli.replay.catalogue import PROJECTIONS
 from tunery.runtime.bus.abstract import Record
@@ -254,7 +254,7 @@ class Outer(msgspec.Struct):
 
 def test_fields_at_their_default_are_left_out_of_states() -> None:
     state = Outer(Map({"a": Inner("free"), "b": Inner("free", 2)}), files=["f"])
-    assert without_defaults(state) == {
+    assert Pruning().prune(state) == {
         "jobs": {"a": {"lane": "free"}, "b": {"lane": "free", "slots": 2}},
         "files": ["f"],
     }

@@ -1,4 +1,4 @@
-"""How a job looks in a terminal: its fields with their names."""
+"""How a job and an estimate look in a terminal: their fields with their names."""
 
 import time
 from typing import Any
@@ -26,4 +26,22 @@ def job_fields(job: Any) -> list[tuple[str, Any]]:
         ("billed", _api.money(cost["amount_micro"], cost["currency"])),
         ("at most", _api.money(cost["amount_max_micro"], cost["currency"])),
         ("error", error and f"{error['code']}: {error['message']}"),
+    ]
+
+
+def estimate_fields(forecast: Any) -> list[tuple[str, Any]]:
+    """(name, value) of an estimate; first of all why the job would be refused."""
+    if not forecast["estimation_available"]:
+        return [("no estimate", forecast["unavailable_reason"])]
+    currency = forecast["currency"]
+    minutes = forecast["expected_duration_seconds"] / 60
+    return [
+        ("refused", forecast["refusal"]),
+        ("tokens", f"{forecast['trained_tokens']:,} in {forecast['steps']:,} steps"),
+        ("memory", _api.size(forecast["memory_bytes"])),
+        ("time", f"about {minutes:.0f} min once it runs"),
+        ("use", _api.hours(forecast["train_gpu_ms"] + forecast["eval_gpu_ms"])),
+        ("price", _api.money(forecast["amount_micro"], currency)),
+        ("at most", _api.money(forecast["amount_max_micro"], currency)),
+        ("settings", ", ".join(f"{k} {v}" for k, v in forecast["hyperparameters"].items())),
     ]

@@ -50,8 +50,7 @@ def decisions(pool: Any, now: float) -> Iterator[str]:
     for preemption in coming["preemptions"]:
         stopped = ", ".join(preemption["stops"])
         yield f"stop {stopped} for {preemption['job_id']} on {_seats(preemption['seats'])}"
-    reserved = coming["reservation"]
-    if reserved:
+    for reserved in coming["reservations"]:
         when = _clock(reserved["at"], now)
         yield f"reserve {_seats(reserved['seats'])} from {when} for {reserved['job_id']}"
 

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from tunery.cli import _api, _options
+from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir, cache_dir
 
 if TYPE_CHECKING:
@@ -181,8 +182,12 @@ def _difference(before: str, after: str, folders: DataDir) -> "Difference":
 
     missing = [name for name in (before, after) if not Path(name).exists()]
     if _api.is_uploaded(before) and _api.is_uploaded(after):
-        with _api.connect(folders) as api:
-            return msgspec.convert(api.diff(before, after), Difference)
+        try:
+            with _api.connect(folders) as api:
+                return msgspec.convert(api.diff(before, after), Difference)
+        except (LocalError, click.ClickException) as problem:
+            click.echo(f"Error: {problem}", err=True)
+            sys.exit(UNREADABLE)  # 1 would mean that their rows differ
     if missing:
         raise click.UsageError(
             f"There is no file {missing[0]}. Compare two local files, or two uploaded files by id "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tunery.cli import _api, _options
-from tunery.cli._job_view import job_fields
+from tunery.cli._job_view import estimate_fields, job_fields
 from tunery.cli._queue_view import queue_fields
 from tunery.local.paths import DataDir
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 EVENTS_SHOWN: Final = 50
 JOBS_SHOWN: Final = 20
+INTERRUPTED: Final = 130  # the exit code of a program that SIGINT ends
 EPILOG = """\
 \b
 Examples:
@@ -67,6 +68,15 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
             click.option("--batch-size", type=int),
             click.option("--learning-rate-multiplier", type=float),
             click.option("--seed", type=int),
+            click.option("--accelerator", help="Only nodes of this model, like h200. [any]"),
+            click.option(
+                "--spot/--no-spot",
+                default=None,
+                help="Spot machines first, or never. [where no other fits]",
+            ),
+            click.option(
+                "--tolerate", "tolerations", multiple=True, help="A taint of nodes it may be on."
+            ),
             click.option(
                 "--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Any other field."
             ),
@@ -88,6 +98,9 @@ def submit(
     """Submit a job. Returns when it is accepted and its budget is held."""
     with _api.connect(folders) as api:
         body = _body(api, quiet=as_json, **requested)
+        if body.get("dry_run") is True:
+            _show_estimate(api.estimate(body), as_json)
+            return
         job = api.submit(body, idempotency_key or str(uuid.uuid4()))
         if watching:
             _follow(api, job["id"], as_json)
@@ -100,26 +113,13 @@ def submit(
 @_options.data_dir
 @_options.as_json
 def estimate(folders: DataDir, as_json: bool, **requested: Any) -> None:
-    """Show the tokens, memory, time and price of a job without submitting it."""
+    """Show the tokens, memory, time and price of a job without submitting it.
+
+    The exit code is 1 if the job's own budget would refuse it.
+    """
     with _api.connect(folders) as api:
         forecast = api.estimate(_body(api, quiet=as_json, **requested))
-    if not forecast["estimation_available"]:
-        _api.show_one(forecast, as_json, [("no estimate", forecast["unavailable_reason"])])
-        return
-    currency = forecast["currency"]
-    _api.show_one(
-        forecast,
-        as_json,
-        [
-            ("tokens", f"{forecast['trained_tokens']:,} in {forecast['steps']:,} steps"),
-            ("memory", _api.size(forecast["memory_bytes"])),
-            ("time", f"about {forecast['expected_duration_seconds'] / 60:.0f} min once it runs"),
-            ("use", _api.hours(forecast["train_gpu_ms"] + forecast["eval_gpu_ms"])),
-            ("price", _api.money(forecast["amount_micro"], currency)),
-            ("at most", _api.money(forecast["amount_max_micro"], currency)),
-            ("settings", ", ".join(f"{k} {v}" for k, v in forecast["hyperparameters"].items())),
-        ],
-    )
+    _show_estimate(forecast, as_json)
 
 
 @command.command("list")
@@ -302,10 +302,25 @@ def statement(job_id: str, tenant: str | None, folders: DataDir, as_json: bool) 
         )
 
 
+def _show_estimate(forecast: Any, as_json: bool) -> None:
+    """Print an estimate; ends the process with 1 if the job would be refused."""
+    _api.show_one(forecast, as_json, estimate_fields(forecast))
+    if forecast.get("refusal") is not None:
+        raise SystemExit(1)
+
+
 def _follow(api: "Api", job_id: str, as_json: bool) -> None:
     from tunery.cli._watch import follow
 
-    job = follow(api, job_id, as_json)
+    try:
+        job = follow(api, job_id, as_json)
+    except KeyboardInterrupt:
+        click.echo(
+            f"The job goes on. `tunery job watch {job_id}` follows it again, "
+            f"`tunery job cancel {job_id}` ends it.",
+            err=True,
+        )
+        raise SystemExit(INTERRUPTED) from None
     if job["status"] != "succeeded":
         raise SystemExit(1)
 
@@ -317,6 +332,9 @@ def _body(
     model: str,
     training: str,
     settings: tuple[str, ...],
+    accelerator: str | None,
+    spot: bool | None,
+    tolerations: tuple[str, ...],
     **other: Any,
 ) -> dict[str, Any]:
     names = ("n_epochs", "batch_size", "learning_rate_multiplier")
@@ -326,6 +344,13 @@ def _body(
     body |= {name: value for name, value in other.items() if value is not None}
     if hyperparameters:
         body["method"] = {"type": "supervised", "supervised": {"hyperparameters": hyperparameters}}
+    placement = {
+        "accelerator": accelerator,
+        "spot": spot,
+        "tolerations": list(tolerations) or None,
+    }
+    if placed := {name: value for name, value in placement.items() if value is not None}:
+        body["placement"] = placed
     for setting in settings:
         _set(body, setting)
     return body

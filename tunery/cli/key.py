@@ -154,12 +154,18 @@ def list_keys(tenant: str | None, folders: DataDir, as_json: bool) -> None:
         _api.show(
             api.keys(tenant),
             as_json,
-            ("id", "name", "ends in", "scopes", "created", "expires", "revoked"),
+            (
+                *("id", "name", "last four", "scopes", "models", "spend cap", "requests/min"),
+                *("created", "expires", "revoked"),
+            ),
             lambda key: (
                 key["id"],
                 key["name"],
                 key["hint"],
                 ", ".join(key["scopes"]),
+                "all" if key["models"] is None else ", ".join(key["models"]),
+                _api.money(key["spend_cap_micro"], key["spend_cap_currency"] or ""),
+                key["requests_per_minute"],
                 _api.moment(key["created_at"]),
                 _api.moment(key["expires_at"]),
                 _api.moment(key["revoked_at"]),

@@ -32,16 +32,29 @@ def list_nodes(folders: DataDir, as_json: bool) -> None:
         _api.show(
             api.nodes(),
             as_json,
-            ("node", "pool", "status", "slots", "device", "memory", "seen", "reason"),
+            (
+                "node",
+                "pool",
+                "status",
+                "slots",
+                "device",
+                "memory",
+                "price",
+                "taints",
+                "seen",
+                "reason",
+            ),
             lambda node: (
                 node["id"],
                 node["pool"],
                 node["status"],
                 node["slots"],
-                node["device"],
+                node["accelerator"] or node["device"],
                 f"{node['memory_bytes'] / 1e9:.0f} GB",
+                node["price_class"].replace("_", "-"),
+                ", ".join(node["taints"]),
                 _api.moment(node["seen_at"]),
-                node["reason"] or "",
+                node["reason"] or ("may soon be taken away" if node["warned"] else ""),
             ),
         )
 

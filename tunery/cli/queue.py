@@ -47,7 +47,13 @@ def _show_nodes(queue: Any) -> None:
         queue["nodes"],
         False,
         ("node", "status", "device", "free", "slots"),
-        lambda node: (node["id"], node["status"], node["device"], node["free"], node["slots"]),
+        lambda node: (
+            node["id"],
+            node["status"],
+            node["accelerator"] or node["device"],
+            node["free"],
+            node["slots"],
+        ),
     )
 
 

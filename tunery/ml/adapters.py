@@ -48,13 +48,13 @@ class LoadProof(Struct, frozen=True, kw_only=True):
 
 
 def write_canonical(
-    tensors: dict[str, Tensor], config: dict[str, Any], dst: Path, base_name: str, base_sha256: str
+    tensors: dict[str, Tensor], config: dict[str, Any], dst: Path, base_id: str
 ) -> Canonical:
     """Write an adapter to `dst` in canonical form.
 
     tensors: LoRA weights by the names PEFT saves them under
     config: the PEFT configuration as JSON values, see `adapter_config`
-    base_name, base_sha256: name the base model in the written configuration
+    base_id: names the base model in the written configuration
 
     Raises WorkError("user") for tensors that are no LoRA weights, or not finite.
     """
@@ -66,7 +66,7 @@ def write_canonical(
     with new_directory(dst) as partial:
         ordered = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
         save_file(ordered, partial / WEIGHTS, metadata={"format": "pt"})
-        text = canonical_config(config, base_name, base_sha256)
+        text = canonical_config(config, base_id)
         (partial / CONFIG).write_text(text, encoding="utf-8")
         for path in partial.iterdir():
             path.chmod(0o644)
@@ -77,10 +77,14 @@ def write_canonical(
     )
 
 
-def canonical_config(config: dict[str, Any], base_name: str, base_sha256: str) -> str:
-    """`adapter_config.json` as text: one spelling for one meaning."""
+def canonical_config(config: dict[str, Any], base_id: str) -> str:
+    """`adapter_config.json` as text: one spelling for one meaning.
+
+    It names the base by its id alone, which libraries take for a repository or a folder. The hash
+    of the base is in the lineage of the model.
+    """
     plain = {name: _normalise(value) for name, value in config.items()}
-    plain["base_model_name_or_path"] = f"{base_name}@{base_sha256}"
+    plain["base_model_name_or_path"] = base_id
     plain["revision"] = None
     plain["inference_mode"] = True
     return f"{json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False)}\n"

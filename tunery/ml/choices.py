@@ -68,11 +68,16 @@ def read_items(path: Path) -> tuple[ChoiceItem, ...]:
 def tokenise(item: ChoiceItem, tokenizer: Any) -> TokenTree:
     """Tokenise as lm-evaluation-harness does: a choice is what it adds to the question's ids.
 
+    Without special tokens: a base whose tokenizer begins texts with one gets none.
+
     Raises WorkError("platform") for an item of more than `ITEM_TOKENS_MAX` tokens.
     """
     context = QUESTION.format(question=item.question)
-    question = tokenizer(context).input_ids
-    whole = [tokenizer(f"{context} {choice}").input_ids for choice in item.choices]
+    question = tokenizer(context, add_special_tokens=False).input_ids
+    whole = [
+        tokenizer(f"{context} {choice}", add_special_tokens=False).input_ids
+        for choice in item.choices
+    ]
     tree = TokenTree(
         tuple(question),
         tuple(tuple(ids[len(question) :]) for ids in whole),

@@ -21,7 +21,7 @@ from tunery.runtime.blobs.base_files import default_cache, matches
 from tunery.runtime.blobs.files import file_sha256
 from tunery.work.events import Finished, Preempted, SkippedCandidate, Started
 from tunery.work.exits import ExitCode, WorkError
-from tunery.work.spec import Hyper, Precision, ResumeCandidate, TrainSpec
+from tunery.work.spec import ALL_LINEAR, HYPER_ADDED, Hyper, Precision, ResumeCandidate, TrainSpec
 
 ADAPTER: Final = "adapter"
 DTYPE_NAMES: Final[Mapping[torch.dtype, Precision]] = {
@@ -126,6 +126,7 @@ def _plan(rows: PackedRows, hyper: Hyper) -> StepPlan:
         n_epochs=hyper.n_epochs,
         rows_per_step=hyper.batch_size * hyper.accumulation,
         seed=hyper.seed,
+        max_steps=hyper.max_steps,
     )
 
 
@@ -135,10 +136,14 @@ def _fingerprint(spec: TrainSpec, hyper: Hyper, precision: str) -> dict[str, str
     How a step is divided into micro-batches is no part of it: that follows the memory.
     """
     whole = replace(hyper, batch_size=hyper.batch_size * hyper.accumulation, accumulation=1)
+    fields = msgspec.to_builtins(whole)
+    for name, default in HYPER_ADDED.items():
+        if fields[name] == default:
+            del fields[name]
     return {
         "base": spec.base_sha256,
         "data": " ".join(file_sha256(Path(path)) for path in spec.train_shards),
-        "hyper": msgspec.json.encode(whole, order="sorted").decode(),
+        "hyper": msgspec.json.encode(fields, order="sorted").decode(),
         "order": str(ORDER_VERSION),
         "precision": precision,
     }
@@ -167,17 +172,27 @@ def _model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torch.de
         lora_alpha=hyper.alpha,
         lora_dropout=hyper.dropout,
         target_modules=targets if isinstance(targets, str) else list(targets),
+        use_rslora=hyper.rslora,
+        use_dora=hyper.dora,
         task_type="CAUSAL_LM",
     )
     try:
         # Adapters in the base's type: mixed types cost a conversion in every layer.
         model = get_peft_model(base, config, autocast_adapter_dtype=False)
     except ValueError as error:
-        raise WorkError("user", f"target_modules: {error}", 'Use "all-linear".') from error
+        message = f"target_modules {hyper.target_modules!r} are not in this model"
+        advice = f'Use "{ALL_LINEAR}", or some of {", ".join(_linear_names(base))}.'
+        raise WorkError("user", message, advice) from error
     return model.to(torch_device)
 
 
-def _check_packing(model: Any, rows: PackedRows, torch_device: torch.device) -> float:
+def _linear_names(base: Any) -> list[str]:
+    """Last parts of the names of the layers that an adapter can be added to."""
+    linear = (name for name, layer in base.named_modules() if isinstance(layer, torch.nn.Linear))
+    return sorted({name.rpartition(".")[2] for name in linear} - {"lm_head"})
+
+
+def _check_packing(model: Any, rows: PackedRows, torch_device: torch.device) -> float | None:
     exact = next(model.parameters()).dtype == torch.float32
     model.eval()
     with torch.no_grad():
@@ -193,7 +208,10 @@ def _check_packing(model: Any, rows: PackedRows, torch_device: torch.device) -> 
 
 
 def _started(
-    run: TrainingRun, loaded: Loaded | None, skipped: tuple[SkippedCandidate, ...], packing: float
+    run: TrainingRun,
+    loaded: Loaded | None,
+    skipped: tuple[SkippedCandidate, ...],
+    packing: float | None,
 ) -> Started:
     changes: tuple[tuple[str, str, str], ...] = ()
     if loaded is not None:
@@ -220,7 +238,10 @@ def _finish(run: TrainingRun, model: Any, step: int) -> Finished:
     destination = Path(run.spec.out_dir) / ADAPTER
     try:
         canonical = adapters.write_canonical(
-            adapters.adapter_tensors(model), adapters.adapter_config(model), destination, *run.base
+            adapters.adapter_tensors(model),
+            adapters.adapter_config(model),
+            destination,
+            run.spec.base_id,
         )
     except WorkError as error:  # an adapter of ours that is not finite has diverged
         raise WorkError("divergence", error.message, "Lower the learning rate.") from error

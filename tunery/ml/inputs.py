@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from tunery.plan.hyperparameters import RANGES, Number
+from tunery.plan.hyperparameters import RANGES
+from tunery.plan.knobs import Number
 from tunery.work.codec import decode_score_spec, decode_train_spec
 from tunery.work.exits import WorkError
 from tunery.work.spec import CHECKPOINTS_KEPT_MIN, ScoreSpec, TrainSpec
@@ -16,9 +17,11 @@ HYPER_RANGES: Final[Mapping[str, tuple[Number, Number]]] = {
     **{name: RANGES[name] for name in ("n_epochs", "batch_size", "learning_rate", "rank", "alpha")},
     **{name: RANGES[name] for name in ("dropout", "max_length", "weight_decay")},
     "warmup": RANGES["warmup_ratio"],
-    # no request names these
-    "accumulation": (1, 256),
-    "grad_norm_max": (1e-6, 1e6),
+    **{name: RANGES[name] for name in ("accumulation", "max_steps")},
+    "grad_norm_max": RANGES["max_grad_norm"],
+    "lora_plus": RANGES["lora_plus_ratio"],
+    "neftune": RANGES["neftune_alpha"],
+    # no knob sets it
     "seed": (0, 2**32 - 1),
 }
 
@@ -42,6 +45,7 @@ def read_train_spec(path: Path) -> TrainSpec:
     for name, least in (
         ("checkpoint_every_steps", 1),
         ("checkpoint_every_ms", 1),
+        ("checkpoint_share", 0),
         ("keep_checkpoints", CHECKPOINTS_KEPT_MIN),
     ):
         if getattr(spec, name) < least:

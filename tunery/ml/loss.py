@@ -68,18 +68,20 @@ def mean_loss(model: Any, rows: PackedRows, *, rows_max: int, device: torch.devi
     return total / labels if labels else None
 
 
-def check_packing(token_losses: TokenLosses, rows: PackedRows, *, exact: bool) -> float:
+def check_packing(token_losses: TokenLosses, rows: PackedRows, *, exact: bool) -> float | None:
     """Score a few documents packed and alone; the mean absolute difference in nats per token.
+
+    None where there are fewer than two documents: nothing was compared.
 
     `token_losses` maps a batch to the losses of its labels. `exact`: computed in fp32. Raises
     `WorkError("platform")` when documents in one row influence each other.
     """
     documents = _documents(rows)
-    if len(documents) < 2:  # nothing to be packed with
-        return 0.0
+    if len(documents) < 2:
+        return None
     packed = PackedRow(
         torch.cat([document.input_ids for document in documents]),
-        torch.cat([document.labels for document in documents]),
+        torch.cat([document.is_label for document in documents]),
         tuple(len(document.input_ids) for document in documents),
     )
     together = token_losses(PackedRows([packed]).batch([0])).double()
@@ -117,9 +119,9 @@ def _documents(rows: PackedRows) -> list[PackedRow]:
             start += length
             if length < 2:
                 continue
-            labels = ids.clone()
-            labels[0] = IGNORED
-            documents.append(PackedRow(ids, labels, (len(ids),)))
+            is_label = torch.ones(len(ids), dtype=torch.bool)
+            is_label[0] = False
+            documents.append(PackedRow(ids, is_label, (len(ids),)))
             if len(documents) == CHECK_DOCUMENTS:
                 return documents
     return documents

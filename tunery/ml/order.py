@@ -40,7 +40,6 @@ class StepPlan:
     n_epochs: int
     rows_per_step: int
     steps_per_epoch: int
-    tokens_per_epoch: int
     cumulative: tuple[int, ...]  # tokens committed after 1, 2, … total_steps steps
 
     @property
@@ -49,7 +48,7 @@ class StepPlan:
 
     @property
     def tokens_total(self) -> int:
-        return self.tokens_per_epoch * self.n_epochs
+        return self.cumulative[-1]
 
     def tokens_after(self, step: int) -> int:
         """Tokens trained once `step` steps are committed."""
@@ -57,9 +56,12 @@ class StepPlan:
 
 
 def plan_steps(
-    row_tokens: Sequence[int], *, n_epochs: int, rows_per_step: int, seed: int
+    row_tokens: Sequence[int], *, n_epochs: int, rows_per_step: int, seed: int, max_steps: int = 0
 ) -> StepPlan:
-    """`row_tokens`: tokens of each packed row. An epoch's last step takes what is left over."""
+    """The steps of a run, at most `max_steps` where that is not 0.
+
+    row_tokens: tokens of each packed row. An epoch's last step takes what is left over.
+    """
     n_rows = len(row_tokens)
     per_step: list[int] = []
     for epoch in range(n_epochs):
@@ -72,6 +74,5 @@ def plan_steps(
         n_epochs=n_epochs,
         rows_per_step=rows_per_step,
         steps_per_epoch=steps_of_epoch(n_rows, rows_per_step),
-        tokens_per_epoch=sum(row_tokens),
-        cumulative=tuple(accumulate(per_step)),
+        cumulative=tuple(accumulate(per_step[:max_steps] if max_steps else per_step)),
     )

@@ -28,15 +28,20 @@ TENSORS = {
 
 @dataclass(frozen=True)
 class PackedRow:
-    """One packed row: token ids and labels int64 [tokens], and its sequences' lengths.
+    """One packed row: token ids int32 [tokens], and its sequences' lengths.
 
-    `labels[i]` is `input_ids[i]` or -100. A sequence's first token is never a label: what comes
-    before it in the row is another document.
+    is_label: bool [tokens]. A sequence's first token is never a label: what comes before it in the
+    row is another document.
     """
 
     input_ids: Tensor
-    labels: Tensor
+    is_label: Tensor
     lengths: tuple[int, ...]
+
+    @property
+    def labels(self) -> Tensor:
+        """int64 [tokens]: `input_ids` where they are labels, else -100. Made when it is needed."""
+        return torch.where(self.is_label, self.input_ids.long(), IGNORED)
 
 
 class PackedRows:
@@ -46,7 +51,7 @@ class PackedRows:
         self.rows = tuple(rows)
         self.row_tokens = tuple(sum(row.lengths) for row in self.rows)
         self.n_sequences = sum(len(row.lengths) for row in self.rows)
-        self.n_labels = sum(int((row.labels != IGNORED).sum()) for row in self.rows)
+        self.n_labels = sum(int(row.is_label.sum()) for row in self.rows)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -104,23 +109,23 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _rows_of(path: Path, tensors: dict[str, Tensor], vocabulary: int) -> list[PackedRow]:
-    ids, mask = tensors["input_ids"].long(), tensors["loss_mask"].bool()
+    """Views of the file's ids and of one byte a token: a file may have hundreds of millions."""
+    ids, is_label = tensors["input_ids"], tensors["loss_mask"].bool()
     lengths: list[int] = tensors["seq_lengths"].tolist()
     counts: list[int] = tensors["row_lengths"].tolist()
-    if len(mask) != len(ids) or sum(lengths) != len(ids) or sum(counts) != len(lengths):
+    if len(is_label) != len(ids) or sum(lengths) != len(ids) or sum(counts) != len(lengths):
         raise _bad(path, "lengths do not add up")
     if min(lengths, default=1) < 1 or min(counts, default=1) < 1:
         raise _bad(path, "a length below 1")
     if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
         raise _bad(path, f"token ids outside 0 to {vocabulary - 1}")
-    labels = torch.where(mask, ids, IGNORED)
     starts = torch.tensor([0, *lengths]).cumsum(0)
-    labels[starts[:-1]] = IGNORED
+    is_label[starts[:-1]] = False
     edges = torch.tensor([0, *counts]).cumsum(0).tolist()
     rows = []
     for first, last in pairwise(edges):
         span = slice(int(starts[first]), int(starts[last]))
-        rows.append(PackedRow(ids[span], labels[span], tuple(lengths[first:last])))
+        rows.append(PackedRow(ids[span], is_label[span], tuple(lengths[first:last])))
     return rows
 
 

@@ -1,9 +1,11 @@
 """The learning rate of every optimizer step, as a share of the highest. Never imports torch."""
 
 import math
-from typing import assert_never
+from typing import Final, assert_never
 
 from tunery.work.spec import Scheduler
+
+WSD_DECAY: Final = 0.1  # of all steps (MiniCPM, arXiv 2404.06395)
 
 
 def rate_factor(scheduler: Scheduler, step: int, *, warmup: int, total: int) -> float:
@@ -22,5 +24,7 @@ def rate_factor(scheduler: Scheduler, step: int, *, warmup: int, total: int) -> 
             return max(0.0, 1.0 - done)
         case "cosine":
             return max(0.0, 0.5 * (1.0 + math.cos(math.pi * done)))
+        case "wsd":
+            return min(1.0, (total - step) / max(1, round(WSD_DECAY * total)))
         case _:
             assert_never(scheduler)

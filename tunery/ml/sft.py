@@ -11,6 +11,7 @@ What is overridden, and why (trl and transformers are pinned, each override is c
 * non-finite numbers: the trainer logs a NaN loss as 0.0 and trains on; ours stops.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from transformers import PrinterCallback, TrainerCallback, TrainerState
 from trl import SFTConfig, SFTTrainer
 
 from tunery.ml import checkpoints, state
+from tunery.ml.cadence import is_due
 from tunery.ml.divergence import LossWindow, check_finite
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import label_loss, mean_loss
@@ -47,6 +49,7 @@ class TrainingRun:
     environment: equal where a resume is equal to the bit
     window, loss: recent losses, and that of the last step in nats per label
     saved_at_s, saved: when (monotonic clock) and what the last checkpoint was
+    save_s: what it took, while the training stood still; 0: there is none yet
     """
 
     spec: TrainSpec
@@ -62,10 +65,7 @@ class TrainingRun:
     loss: float | None = None
     saved_at_s: float = field(default_factory=time.monotonic)
     saved: checkpoints.Written | None = None
-
-    @property
-    def base(self) -> tuple[str, str]:
-        return self.spec.base_id, self.spec.base_sha256
+    save_s: float = 0.0
 
 
 class EpochOrder(torch.utils.data.Sampler[int]):
@@ -93,15 +93,21 @@ class Boundary(TrainerCallback):  # type: ignore[misc]  # transformers is untype
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Evaluate at the end of an epoch, save when due, stop when asked to."""
         run, step = self.run, state.global_step
-        unsaved_ms = 1000 * (time.monotonic() - run.saved_at_s)
         stop = run.must_stop()
         last = step >= run.plan.total_steps
-        control.should_evaluate = run.valid is not None and step % run.plan.steps_per_epoch == 0
+        epoch_ends = step % run.plan.steps_per_epoch == 0
+        control.should_evaluate = run.valid is not None and (epoch_ends or last)
         control.should_save = (
             stop
             or last
-            or step % run.spec.checkpoint_every_steps == 0
-            or unsaved_ms >= run.spec.checkpoint_every_ms
+            or is_due(
+                step,
+                unsaved_s=time.monotonic() - run.saved_at_s,
+                cost_s=run.save_s,
+                every_steps=run.spec.checkpoint_every_steps,
+                every_s=run.spec.checkpoint_every_ms / 1000,
+                share_max=run.spec.checkpoint_share,
+            )
         )
         control.should_training_stop = control.should_training_stop or stop
 
@@ -115,6 +121,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             state.trainable(model),
             rate=run.hyper.learning_rate,
             weight_decay=run.hyper.weight_decay,
+            ratio=run.hyper.lora_plus,
         )
         on_cpu = not torch.cuda.is_available()
         super().__init__(
@@ -175,7 +182,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         return loss
 
     def _clip_grad_norm(self, model: Any) -> Tensor:
-        norm = self.adamw.clip(self.run.hyper.grad_norm_max)
+        norm = self.adamw.clip(self.run.hyper.grad_norm_max or math.inf)
         self._check_finite(float(norm), "the gradient norm")
         return norm
 
@@ -239,8 +246,9 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             run=run.fingerprint,
             environment=run.environment,
         )
-        run.saved_at_s = time.monotonic()
         checkpoints.keep_newest(out_dir, run.spec.keep_checkpoints)
+        run.saved_at_s = time.monotonic()
+        run.save_s = run.saved_at_s - captured_s
         run.events.emit(
             Checkpointed(
                 step=step,
@@ -251,7 +259,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
                 files=run.saved.files,
                 captured_elapsed_ms=captured_ms,
                 captured_monotonic_ms=int(1000 * captured_s),
-                write_ms=int(1000 * (run.saved_at_s - captured_s)),
+                write_ms=int(1000 * run.save_s),
             )
         )
 
@@ -269,7 +277,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         state.save(
             directory,
             model=self.model,
-            base=run.base,
+            base_id=run.spec.base_id,
             optimizer=self.adamw,
             scheduler=self.lr_scheduler,
             progress=progress,
@@ -314,11 +322,13 @@ def _arguments(run: TrainingRun, on_cpu: bool) -> SFTConfig:
     return SFTConfig(
         output_dir=run.spec.out_dir,
         num_train_epochs=hyper.n_epochs,
+        max_steps=run.plan.total_steps if hyper.max_steps else -1,
         per_device_train_batch_size=hyper.batch_size,
         gradient_accumulation_steps=hyper.accumulation,
         learning_rate=hyper.learning_rate,
         weight_decay=hyper.weight_decay,
-        max_grad_norm=hyper.grad_norm_max,
+        max_grad_norm=hyper.grad_norm_max or math.inf,  # 0: the norm would not be measured
+        neftune_noise_alpha=hyper.neftune or None,
         max_length=None,  # rows were cut and packed when the cache was made
         seed=hyper.seed,
         bf16=False,  # weights are in their final type already: autocast would only cost

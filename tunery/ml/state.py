@@ -32,11 +32,18 @@ class AdapterAdamW(torch.optim.AdamW):
     """
 
     def __init__(
-        self, weights: Mapping[str, Parameter], *, rate: float, weight_decay: float
+        self,
+        weights: Mapping[str, Parameter],
+        *,
+        rate: float,
+        weight_decay: float,
+        ratio: float = 1.0,
     ) -> None:
+        """`ratio`: rate of the matrices B of LoRA by that of all other weights (LoRA+)."""
         self.live = dict(weights)
         self.masters = {name: _master(weight) for name, weight in self.live.items()}
-        super().__init__(list(self.masters.values()), lr=rate, weight_decay=weight_decay)
+        groups = _groups(self.masters, rate, ratio)
+        super().__init__(groups, lr=rate, weight_decay=weight_decay)
         for name, live in self.live.items():
             if self.masters[name] is not live:
                 hook = partial(_hand_over, self.masters[name])
@@ -108,6 +115,15 @@ class AdapterAdamW(torch.optim.AdamW):
         ]
 
 
+def _groups(masters: Mapping[str, Tensor], rate: float, ratio: float) -> list[dict[str, Any]]:
+    """Parameter groups. The first has the rate that is reported."""
+    if ratio == 1.0:
+        return [{"params": list(masters.values())}]
+    slow = [master for name, master in masters.items() if ".lora_B." not in name]
+    fast = [master for name, master in masters.items() if ".lora_B." in name]
+    return [{"params": slow}, {"params": fast, "lr": ratio * rate}]
+
+
 def _master(weight: Parameter) -> Tensor:
     if weight.dtype == torch.float32:
         return weight
@@ -132,14 +148,14 @@ def save(
     directory: Path,
     *,
     model: Any,
-    base: tuple[str, str],
+    base_id: str,
     optimizer: AdapterAdamW,
     scheduler: Any,
     progress: dict[str, Any],
 ) -> None:
     """Write adapter, optimizer, schedule, random generators and `progress` into a directory."""
     save_file(_contiguous(adapter_tensors(model)), directory / WEIGHTS, metadata={"format": "pt"})
-    (directory / CONFIG).write_text(canonical_config(adapter_config(model), *base), "utf-8")
+    (directory / CONFIG).write_text(canonical_config(adapter_config(model), base_id), "utf-8")
     save_file(_contiguous(optimizer.tensors()), directory / OPTIMIZER)
     save_rng(directory)
     written = {

@@ -1,9 +1,12 @@
 """What a job will need and cost, and when it will run: pure arithmetic, integers out.
 
-* `hyperparameters`: ranges of every hyper-parameter, and the rules that resolve "auto"
+* `knobs`: every hyper-parameter of a request: range, default and its source
+* `hyperparameters`: what is wrong with a request, and the rules that resolve "auto"
 * `micro_batches`: how a step's rows are divided to fit into memory
 * `packing`: packed rows and optimizer steps of an epoch
+* `durations`: how long work takes, by what has ended and by the progress of what runs
 * `time`: how long training and evaluation take, and the GPU time held for them
+* `spot`: when work may run on machines that may be taken away
 * `memory`: peak memory of one training slot
 * `price`: price books, and what GPU time and trained tokens cost
 * `refunds`: what is given back, by class of failure

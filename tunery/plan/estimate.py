@@ -29,7 +29,13 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
         tokens = replace(tokens, tokens=tokens.tokens + repeated)
     plan = packed(tokens, hyper.max_length, spec.validation_fraction_ppm)
     trained = plan.tokens * hyper.n_epochs
-    train = slots * train_ms(base, tokens.tokens * hyper.n_epochs, slots, device)
+    passed = tokens.tokens * hyper.n_epochs
+    steps = steps_of_epoch(plan.packed_rows, hyper.batch_size) * hyper.n_epochs
+    if hyper.max_steps:
+        steps = min(steps, hyper.max_steps)
+        longest = steps * hyper.batch_size * hyper.max_length
+        trained, passed = min(trained, longest), min(passed, longest)
+    train = slots * train_ms(base, passed, slots, device)
     evaluate = slots * eval_ms(base, slots, device)
     hold = hold_of(train, slots) + hold_of(evaluate, slots)
     price, expected_on = spec.price, LeaseHardware(device=device)
@@ -37,11 +43,11 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     expected += evaluate * hourly_micro(price, "eval", expected_on)
     return Estimate(
         tokens=trained,
-        steps=steps_of_epoch(plan.packed_rows, hyper.batch_size) * hyper.n_epochs,
+        steps=steps,
         train_gpu_ms=train,
         eval_gpu_ms=evaluate,
         hold_gpu_ms=hold,
-        memory_bytes=memory_bytes(base, hyper, device),
+        memory_bytes=memory_bytes(base, hyper, device, tokens),
         price_micro=price_micro(price, expected, trained),
         price_max_micro=price_micro(price, hold * dearest_micro(price, device), trained),
         currency=price.currency,

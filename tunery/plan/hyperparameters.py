@@ -1,23 +1,22 @@
 """Hyper-parameters of a request: their ranges, and the rules behind "auto"."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from reprlib import repr as repr_short
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from schemas.dataset import BaseTokens
 from schemas.envelope import Reason
 from schemas.model import Base
 from schemas.training import Device, HyperParameters
 from schemas.units import PPB, PPM, divide_up
+from tunery.plan.knobs import KNOBS, LAYERS_MAX, Number
 from tunery.plan.packing import packed, steps_of_epoch
+from tunery.work.spec import ALL_LINEAR
 
 # "auto"
-RANK: Final = 16
-DROPOUT_PPM: Final = 50_000
-WARMUP_PPM: Final = 50_000
-WEIGHT_DECAY_PPM: Final = 0
+CHECKPOINT_SHARE_PPM: Final = 20_000  # of the time; the rest of it is paid for training
 MAX_LENGTH: Final[Mapping[Device, int]] = {"cpu": 512, "cuda": 2048}
 MAX_LENGTH_TOP: Final[Mapping[Device, int]] = {"cpu": 2048, "cuda": 8192}
 THREADS: Final[Mapping[Device, int]] = {"cpu": 2, "cuda": 4}  # of a slot; `time` counts two cores
@@ -36,39 +35,19 @@ LR_HIDDEN: Final = 2000
 LR_EXPONENT: Final[Mapping[str, float]] = {"llama": 0.781, "qwen": 0.0775}
 LR_EXPONENT_OTHER: Final = LR_EXPONENT["llama"]  # most other families have its architecture
 LR_MIN: Final = 2e-4
-Number: TypeAlias = int | float
-HyperRequest: TypeAlias = Mapping[str, int | float | str | None]
-# What a request may name, and the range of each. Everything may be null or "auto".
+HyperRequest: TypeAlias = Mapping[str, int | float | str | Sequence[str] | None]
+# Everything may be null or "auto".
 RANGES: Final[Mapping[str, tuple[Number, Number]]] = {
-    "n_epochs": (1, 50),
-    "batch_size": (1, 256),
-    "learning_rate_multiplier": (0.01, 100),
-    "learning_rate": (1e-7, 0.1),
-    "rank": (1, 256),
-    "alpha": (1, 1024),
-    "dropout": (0, 0.9),
-    "warmup_ratio": (0, 0.9),
-    "weight_decay": (0, 1),
-    "max_length": (64, 131_072),
-    "checkpoint_every_steps": (1, 10_000),
-    "checkpoint_every_ms": (1_000, 600_000),
-    "keep_checkpoints": (1, 20),
-    "threads": (1, 64),
+    name: (knob.low, knob.high) for name, knob in KNOBS.items() if knob.kind in ("whole", "number")
 }
-WHOLE: Final = frozenset(RANGES) - {
-    "learning_rate_multiplier",
-    "learning_rate",
-    "dropout",
-    "warmup_ratio",
-    "weight_decay",
-}
-PRECISIONS: Final = ("auto", "bf16", "fp32")
 
 
 # Why a parameter cannot be used. Names after a code are the parameters of its reason.
 ParameterCode: TypeAlias = Literal[
     "unknown",  # known
-    "precision_unknown",  # known
+    "not_a_choice",  # name, known
+    "not_layers",  # name, most
+    "does_not_divide",  # batch_size
     "two_learning_rates",
     "not_whole_in_range",  # name, low, high, value
     "not_in_range",  # name, low, high, value
@@ -93,6 +72,11 @@ def problems(request: HyperRequest, base: Base) -> tuple[ParameterProblem, ...]:
     if all(_is_set(request.get(name)) for name in ("learning_rate", "learning_rate_multiplier")):
         both = _parameter_reason("two_learning_rates")
         named.append(ParameterProblem("learning_rate_multiplier", both))
+    batch, parts = request.get("batch_size"), request.get("accumulation")
+    divides = isinstance(batch, int) and isinstance(parts, int) and parts and batch % parts == 0
+    if KNOBS["accumulation"].allows(parts) and not divides:
+        uneven = _parameter_reason("does_not_divide", batch_size=repr_short(batch or "auto"))
+        named.append(ParameterProblem("accumulation", uneven))
     return tuple(named)
 
 
@@ -112,32 +96,47 @@ def resolve(
     device: of the node the job will run on
     validation_fraction_ppm: share of the rows that are kept for validation
     """
-    requested = {name: value for name, value in (request or {}).items() if _is_set(value)}
+    requested: dict[str, Any] = {
+        name: value for name, value in (request or {}).items() if _is_set(value)
+    }
     length = _whole(requested, "max_length", _auto_length(base, tokens, device))
     plan = None if tokens is None else packed(tokens, length, validation_fraction_ppm)
     rows = None if plan is None else plan.packed_rows
     batch = _whole(requested, "batch_size", _auto_batch(rows))
     steps_per_epoch = None if rows is None else steps_of_epoch(rows, batch)
     epochs = _whole(requested, "n_epochs", _auto_epochs(steps_per_epoch, tokens))
+    max_steps = _whole(requested, "max_steps")
     steps = None if steps_per_epoch is None else steps_per_epoch * epochs
-    rank = _whole(requested, "rank", RANK)
-    precision = requested.get("precision", "auto")
+    if steps is not None and max_steps:
+        steps = min(steps, max_steps)
+    rank = _whole(requested, "rank")
+    layers = requested.get("target_modules", ALL_LINEAR)
     hyper = HyperParameters(
         n_epochs=epochs,
         batch_size=batch,
         learning_rate_ppb=_learning_rate_ppb(requested, base, steps),
         rank=rank,
         alpha=_whole(requested, "alpha", 2 * rank),
-        dropout_ppm=_ppm(requested, "dropout", DROPOUT_PPM),
-        warmup_ppm=_ppm(requested, "warmup_ratio", WARMUP_PPM),
-        weight_decay_ppm=_ppm(requested, "weight_decay", WEIGHT_DECAY_PPM),
+        dropout_ppm=_ppm(requested, "dropout"),
+        warmup_ppm=_ppm(requested, "warmup_ratio"),
+        weight_decay_ppm=_ppm(requested, "weight_decay"),
         max_length=length,
         seed=seed,
-        precision="bf16" if precision == "bf16" else "fp32" if precision == "fp32" else "auto",
-        checkpoint_every_steps=_whole(requested, "checkpoint_every_steps", 20),
-        checkpoint_every_ms=_whole(requested, "checkpoint_every_ms", 600_000),
-        keep_checkpoints=_whole(requested, "keep_checkpoints", 3),
+        precision=cast("Any", _word(requested, "precision")),
+        checkpoint_every_steps=_whole(requested, "checkpoint_every_steps"),
+        checkpoint_every_ms=_whole(requested, "checkpoint_every_ms"),
+        keep_checkpoints=_whole(requested, "keep_checkpoints"),
+        accumulation=_whole(requested, "accumulation", 1),
         threads=_whole(requested, "threads", THREADS[device]),
+        checkpoint_share_ppm=_ppm(requested, "checkpoint_share", _auto_share_ppm(requested)),
+        scheduler=cast("Any", _word(requested, "scheduler")),
+        max_steps=max_steps,
+        grad_norm_max_ppm=_ppm(requested, "max_grad_norm"),
+        target_modules=() if isinstance(layers, str) else tuple(sorted(set(layers))),
+        rslora=requested.get("rslora") is True,
+        dora=requested.get("dora") is True,
+        lora_plus_ppm=_ppm(requested, "lora_plus_ratio"),
+        neftune_ppm=_ppm(requested, "neftune_alpha"),
     )
     auto = (n for n in ("n_epochs", "batch_size", "learning_rate", "rank", "alpha", "max_length"))
     named = set(requested)
@@ -168,7 +167,12 @@ def _auto_epochs(steps_per_epoch: int | None, tokens: BaseTokens | None) -> int:
     return max(EPOCHS, min(EPOCHS_MAX, divide_up(STEPS_MIN, max(steps_per_epoch, 1))))
 
 
-def _learning_rate_ppb(requested: HyperRequest, base: Base, steps: int | None) -> int:
+def _auto_share_ppm(requested: HyperRequest) -> int:
+    """No bound where the steps between checkpoints were asked for: they are kept to."""
+    return 0 if "checkpoint_every_steps" in requested else CHECKPOINT_SHARE_PPM
+
+
+def _learning_rate_ppb(requested: Mapping[str, Any], base: Base, steps: int | None) -> int:
     if "learning_rate" in requested:
         return max(1, round(float(requested["learning_rate"] or 0) * PPB))
     factor = LR_LORA_SHORT if steps is not None and steps < STEPS_MIN else LR_LORA
@@ -195,34 +199,53 @@ def _parameter_reason(code: ParameterCode, **params: str | int) -> Reason:
     return Reason(code=code, params=params)
 
 
-def _problem(name: str, value: int | float | str | None, base: Base) -> Reason | None:
-    if name == "precision":
-        if value is None or value in PRECISIONS:
-            return None
-        return _parameter_reason("precision_unknown", known=", ".join(PRECISIONS))
-    if name not in RANGES:
-        return _parameter_reason("unknown", known=", ".join((*RANGES, "precision")))
-    if not _is_set(value):
+def _problem(name: str, value: Any, base: Base) -> Reason | None:
+    knob = KNOBS.get(name)
+    if knob is None:
+        return _parameter_reason("unknown", known=", ".join(KNOBS))
+    high = knob.high
+    if name == "max_length":
+        high = min(high, base.context_length)
+    if name == "learning_rate_multiplier":
+        high = multiplier_max(base)
+    if not _is_set(value) or replace(knob, high=high).allows(value):
         return None
-    low, high = RANGES[name]
-    high = min(high, base.context_length) if name == "max_length" else high
-    high = multiplier_max(base) if name == "learning_rate_multiplier" else high
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if whole or (isinstance(value, float) and name not in WHOLE):
-        number: Any = value  # never through float(): JSON has whole numbers above its range
-        if low <= number <= high:
-            return None
-    code: ParameterCode = "not_whole_in_range" if name in WHOLE else "not_in_range"
-    return _parameter_reason(code, name=name, low=str(low), high=str(high), value=repr_short(value))
+    shown = repr_short(value)
+    match knob.kind:
+        case "choice":
+            known = ", ".join(knob.choices)
+            return _parameter_reason("not_a_choice", name=name, known=known)
+        case "flag":
+            return _parameter_reason("not_a_choice", name=name, known="true, false")
+        case "layers":
+            return _parameter_reason("not_layers", name=name, most=LAYERS_MAX)
+        case "whole" | "number":
+            code: ParameterCode = "not_whole_in_range" if knob.kind == "whole" else "not_in_range"
+            return _parameter_reason(
+                code, name=name, low=str(knob.low), high=str(high), value=shown
+            )
 
 
-def _is_set(value: int | float | str | None) -> bool:
+def _is_set(value: Any) -> bool:
     return value is not None and value != "auto"
 
 
-def _whole(requested: HyperRequest, name: str, otherwise: int) -> int:
-    return int(requested[name] or 0) if name in requested else otherwise
+def _whole(requested: Mapping[str, Any], name: str, otherwise: int | None = None) -> int:
+    return int(_value(requested, name, otherwise))
 
 
-def _ppm(requested: HyperRequest, name: str, otherwise: int) -> int:
-    return round(float(requested[name] or 0) * PPM) if name in requested else otherwise
+def _ppm(requested: Mapping[str, Any], name: str, otherwise_ppm: int | None = None) -> int:
+    if otherwise_ppm is not None and name not in requested:
+        return otherwise_ppm
+    return round(float(_value(requested, name, None)) * PPM)
+
+
+def _word(requested: Mapping[str, Any], name: str) -> str:
+    return str(requested.get(name, KNOBS[name].default))
+
+
+def _value(requested: Mapping[str, Any], name: str, otherwise: int | None) -> Any:
+    """What was asked for; else the result of a rule; else the default."""
+    if name in requested:
+        return requested[name] or 0
+    return KNOBS[name].default if otherwise is None else otherwise

@@ -1,29 +1,100 @@
-"""Peak memory of one training slot, from the sizes of the model and of a packed row."""
+"""Peak memory of one training slot, by what a step keeps: each constant is counted or measured.
+
+The trainer keeps all activations for the backward pass (it does not compute them again), and gives
+every labelled position its logits. A test trains ten shapes and compares their peak with this:
+`tests/integration/tunery/ml/test_memory.py`.
+"""
 
 from collections.abc import Mapping
 from typing import Final
 
+from schemas.dataset import BaseTokens
 from schemas.model import Base
 from schemas.training import Device, HyperParameters
 from schemas.units import divide_up
+from tunery.plan.micro_batches import rows_at_once, with_rows_at_once
 
 # LoRA on all linear layers has about 1.6 × parameters / hidden size parameters per rank
 # (measured 1.3 for SmolLM2-135M, 1.34 for Llama-3.1-8B with their embeddings counted).
 LORA_TENTHS: Final = 16
-LORA_BYTES: Final = 16  # fp32 adapter, gradient, two Adam moments
+LORA_BYTES: Final = 16  # fp32 master, gradient, two Adam moments; the adapter itself comes on top
 LAYER_PARAMETERS_PER_HIDDEN_SQUARED: Final = 12
-WEIGHT_BYTES: Final[Mapping[Device, int]] = {"cpu": 4, "cuda": 2}
-# Bytes per token, hidden unit and layer: 34 without recompute (Korthikanti et al. 2022, "Reducing
-# activation recomputation in large transformer models"), 2 with full recompute.
-ACTIVATION_BYTES: Final[Mapping[Device, int]] = {"cpu": 34, "cuda": 2}
-OVERHEAD_BYTES: Final = 1_200_000_000  # process, libraries, allocator: 2.2 GB RSS seen for 135 M
+INNER_PER_HIDDEN: Final = 3  # width of the inner layer, where the base's record does not say
+VOCABULARY: Final = 131_072  # likewise
+# What autograd keeps of one token in one layer, in values of the weights' type per unit of width
+# (queries, keys, values, output, inputs of adapters; inside: gate, activation, product, input of
+# the adapter) and in bytes (two norms in fp32). Dropout keeps its noise and its output for each of
+# seven adapters.
+HIDDEN_VALUES: Final = 8
+INNER_VALUES: Final = 4
+NORM_BYTES: Final = 16
+# DoRA keeps the outputs of the base and of the adapter, of each layer.
+DORA_HIDDEN: Final = 10
+DORA_INNER: Final = 4
+DROPOUT_INPUTS: Final = 6  # of the hidden width; the seventh has the inner width
+# Of one logit: fp32 log-probabilities and two gradients of them (measured 11.8 to 12.9).
+LOGIT_BYTES: Final = 12
+# Memory of a layer's activations for each 10 bytes of them. On a CPU glibc does not give all of
+# what a step freed to the next one: up to 0.5 times more was measured in bf16, 0.4 to 0.9 in fp32.
+KEPT_TENTHS: Final[Mapping[str, int]] = {"bf16": 11, "fp32": 17}
+SHARD_BYTES: Final = 6  # of a token of the training file: the file and a byte of labels
+WIDTH: Final[Mapping[str, int]] = {"bf16": 2, "fp32": 4}
+# "auto" takes bf16 where the processor multiplies it: on a CPU the larger one is counted.
+AUTO_PRECISION: Final[Mapping[Device, str]] = {"cpu": "fp32", "cuda": "bf16"}
+OVERHEAD_BYTES: Final = 970_000_000  # process, libraries, allocator
 
 
-def memory_bytes(base: Base, hyper: HyperParameters, device: Device) -> int:
-    """Peak memory of one slot: weights, adapter with optimizer, activations, the process itself."""
+def memory_bytes(
+    base: Base, hyper: HyperParameters, device: Device, tokens: BaseTokens | None = None
+) -> int:
+    """Peak memory of one slot: weights, adapter with optimizer, one micro-batch, rows, process.
+
+    tokens: of the training file; None: rows are as long as they may be, the file is not counted
+    """
+    precision = AUTO_PRECISION[device] if hyper.precision == "auto" else hyper.precision
+    width = WIDTH[precision]
     hidden = max(base.hidden_size, 1)
     adapter = LORA_TENTHS * hyper.rank * base.parameters // (10 * hidden)
-    layers = divide_up(base.parameters, LAYER_PARAMETERS_PER_HIDDEN_SQUARED * hidden * hidden)
-    activations = ACTIVATION_BYTES[device] * hyper.max_length * hidden * layers
-    weights = WEIGHT_BYTES[device] * base.parameters
-    return weights + LORA_BYTES * adapter + activations + OVERHEAD_BYTES
+    in_file = 0 if tokens is None else tokens.tokens
+    row = hyper.max_length if tokens is None else min(hyper.max_length, max(1, in_file))
+    at_once = rows_at_once(hyper) * _row_bytes(base, row, precision, hyper)
+    return (
+        width * base.parameters
+        + (LORA_BYTES + width) * adapter
+        + at_once
+        + SHARD_BYTES * in_file
+        + OVERHEAD_BYTES
+    )
+
+
+def _row_bytes(base: Base, tokens: int, precision: str, hyper: HyperParameters) -> int:
+    """What a packed row keeps from its forward pass to its backward pass."""
+    width = WIDTH[precision]
+    hidden = max(base.hidden_size, 1)
+    inner = base.inner_size or INNER_PER_HIDDEN * hidden
+    layers = base.layers or divide_up(
+        base.parameters, LAYER_PARAMETERS_PER_HIDDEN_SQUARED * hidden * hidden
+    )
+    token = hidden * (HIDDEN_VALUES * width + NORM_BYTES) + inner * INNER_VALUES * width
+    if hyper.dora:
+        token += (DORA_HIDDEN * hidden + DORA_INNER * inner) * width
+    if hyper.dropout_ppm:
+        token += (DROPOUT_INPUTS * hidden + inner) * 2 * width
+    mask = width * tokens * tokens  # between documents; attention itself keeps nothing of a pair
+    logits = tokens * (base.vocabulary or VOCABULARY) * LOGIT_BYTES
+    return layers * (tokens * token + mask) * KEPT_TENTHS[precision] // 10 + logits
+
+
+def fitted(
+    base: Base,
+    hyper: HyperParameters,
+    device: Device,
+    tokens: BaseTokens | None,
+    limit_bytes: int,
+) -> HyperParameters:
+    """The same step in the largest micro-batches that fit; of one row where none does."""
+    for rows in range(rows_at_once(hyper), 1, -1):
+        smaller = with_rows_at_once(hyper, rows)
+        if memory_bytes(base, smaller, device, tokens) <= limit_bytes:
+            return smaller
+    return with_rows_at_once(hyper, 1)

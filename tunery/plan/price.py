@@ -48,7 +48,7 @@ def hourly_micro(price: Price, role: Role, hardware: LeaseHardware | None) -> Mi
     A rate that names the work counts before one that names an accelerator, that before one that
     names a kind of device, and that before one that only says whether it is spot.
     """
-    rate = find_rate(price, role, hardware)
+    rate = find_rate(price, role, hardware) if price.rates else None
     return price.gpu_hour_micro if rate is None else rate.gpu_hour_micro
 
 

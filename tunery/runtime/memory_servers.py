@@ -1,10 +1,11 @@
 """A service's ports without servers: what tests and the simulator give to it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from schemas.topics import PARTITIONS, STREAMS, TOPICS
+from schemas.topics import PARTITIONS, STREAMS, TOPICS, Stream
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.sender import Sender
@@ -26,6 +27,7 @@ class MemoryServers:
     blobs: MemoryBlobs
     keys: MemoryKeyStore
     clock: Clock
+    streams: Mapping[str, Stream] = field(default_factory=lambda: STREAMS)
 
     def runtime(self, name: str, store: MemoryStore | None = None) -> Runtime:
         """The ports of one service. Pass the same `store` again to restart the service."""
@@ -36,17 +38,21 @@ class MemoryServers:
             store=store or MemoryStore(self.clock),
             blobs=self.blobs,
             seal=Sealer(self.keys),
-            sender=Sender(self.log, STREAMS),
+            sender=Sender(self.log, self.streams),
             clock=self.clock,
         )
 
 
-async def memory_servers(clock: Clock | None = None) -> MemoryServers:
-    """Empty servers; the log has every topic of the catalogue."""
+async def memory_servers(
+    clock: Clock | None = None, streams: Sequence[Stream] = ()
+) -> MemoryServers:
+    """Empty servers; the log has every topic of the catalogue, and those of more streams."""
     time = clock or SystemClock()
     log = MemoryLog(time)
-    await log.create(TOPICS, PARTITIONS)
-    return MemoryServers(log, MemoryBlobs(), MemoryKeyStore(), time)
+    more = [topic for stream in streams for topic in (stream.commands, stream.journal)]
+    await log.create((*TOPICS, *more), PARTITIONS)
+    known = {**STREAMS, **{stream.name: stream for stream in streams}}
+    return MemoryServers(log, MemoryBlobs(), MemoryKeyStore(), time, known)
 
 
 def settings() -> RuntimeSettings:

@@ -48,7 +48,8 @@ class Started(WorkEvent, frozen=True, kw_only=True, tag="started"):
     environment: facts that must be equal for a resume to be equal to the bit
     environment_changes: those that differ from the checkpoint's: (name, value then, value now)
     rows, labels: packed rows, and tokens in them that carry loss
-    packing_difference_nats: mean loss difference per token, documents packed against alone
+    packing_difference_nats: mean loss difference per token, documents packed against alone;
+      None: there is only one document
     """
 
     resumed_from_step: int
@@ -63,7 +64,7 @@ class Started(WorkEvent, frozen=True, kw_only=True, tag="started"):
     environment_changes: tuple[tuple[str, str, str], ...] = ()
     rows: int
     labels: int
-    packing_difference_nats: float
+    packing_difference_nats: float | None
 
 
 class StepCompleted(WorkEvent, frozen=True, kw_only=True, tag="step"):
@@ -101,7 +102,7 @@ class Checkpointed(WorkEvent, frozen=True, kw_only=True, tag="checkpoint"):
     files: those its manifest names, and the manifest itself last
     captured_elapsed_ms, captured_monotonic_ms: when the state was taken, since the process began
         and on the machine's monotonic clock
-    write_ms: from then until it was verified
+    write_ms: from then until the training went on
     """
 
     step: int

@@ -4,6 +4,7 @@ The process reads and writes plain files; its caller fetches and stores them. Pa
 relative to the working directory of the process; times are milliseconds.
 """
 
+from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -12,9 +13,18 @@ from schemas.training import HyperParameters
 from schemas.units import PPB, PPM, Ms
 
 Precision: TypeAlias = Literal["auto", "bf16", "fp32"]
-Scheduler: TypeAlias = Literal["linear", "cosine", "constant"]
+Scheduler: TypeAlias = Literal["linear", "cosine", "constant", "wsd"]
 
+ALL_LINEAR: Final = "all-linear"  # layers that are adapted
 CHECKPOINTS_KEPT_MIN: Final = 2  # one may turn out to be damaged
+# Fields of `Hyper` that came after runs had fingerprints, with what those runs did.
+HYPER_ADDED: Final[Mapping[str, object]] = {
+    "max_steps": 0,
+    "rslora": False,
+    "dora": False,
+    "lora_plus": 1.0,
+    "neftune": 0.0,
+}
 
 
 class ResumeCandidate(Struct, frozen=True, kw_only=True):
@@ -36,6 +46,10 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_length: no packed row has more tokens
     warmup: share of all steps
     target_modules: "all-linear", or the names of the layers that get an adapter
+    grad_norm_max: 0: gradients are not clipped
+    max_steps: 0: all steps of the epochs
+    lora_plus: learning rate of the matrices B by that of the matrices A
+    neftune: strength of the noise on embeddings
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
     because the estimate and the hold rest on the numbers.
@@ -48,13 +62,18 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rank: int
     alpha: int
     dropout: float
-    target_modules: str | tuple[str, ...] = "all-linear"
+    target_modules: str | tuple[str, ...] = ALL_LINEAR
     max_length: int
     warmup: float
     scheduler: Scheduler = "linear"
     weight_decay: float
     grad_norm_max: float = 1.0
     seed: int
+    max_steps: int = 0
+    rslora: bool = False
+    dora: bool = False
+    lora_plus: float = 1.0
+    neftune: float = 0.0
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
@@ -71,6 +90,14 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             warmup=hyper.warmup_ppm / PPM,
             weight_decay=hyper.weight_decay_ppm / PPM,
             seed=hyper.seed,
+            scheduler=hyper.scheduler,
+            max_steps=hyper.max_steps,
+            grad_norm_max=hyper.grad_norm_max_ppm / PPM,
+            target_modules=hyper.target_modules or ALL_LINEAR,
+            rslora=hyper.rslora,
+            dora=hyper.dora,
+            lora_plus=hyper.lora_plus_ppm / PPM,
+            neftune=hyper.neftune_ppm / PPM,
         )
 
 
@@ -82,6 +109,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     out_dir: receives the checkpoints `step-NNNNNNNN/` and, at the end, `adapter/`
     resume: checkpoints, newest first; the first that verifies is used
     threads: null for all physical cores; a resume is equal to the bit with the same number only
+    checkpoint_share: of the time that they may take; 0: they are written whatever they cost
     keep_checkpoints: how many of the newest stay in `out_dir`
     """
 
@@ -97,6 +125,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     threads: int | None = None
     checkpoint_every_steps: int = 20
     checkpoint_every_ms: Ms = 600_000
+    checkpoint_share: float = 0.0
     keep_checkpoints: int = 3
 
 

@@ -9,14 +9,20 @@ BOOKS_MAX = 1_000
 
 
 class ViewedPrices:
-    """Implements `Prices`."""
+    """Implements `Prices`. Keeps the books that were asked for: a version never changes."""
 
     def __init__(self, views: Views) -> None:
         self._views = views
+        self._books: dict[str, PriceBook] = {}
 
     async def book(self, version: str) -> PriceBook | None:
-        row = await self._views.first(PRICES, {"id": version})
-        return None if row is None else row.book
+        book = self._books.get(version)
+        if book is None:
+            row = await self._views.first(PRICES, {"id": version})
+            if row is None:
+                return None
+            book = self._books[version] = row.book
+        return book
 
     async def newest(self, today: str) -> PriceBook | None:
         rows = await self._views.page(PRICES, {}, limit=BOOKS_MAX)

@@ -20,7 +20,7 @@ class FileDeps(Deps):
     previews: Previews
 
 
-def _file_deps(request: Request) -> FileDeps:
+async def _file_deps(request: Request) -> FileDeps:
     deps: FileDeps = request.app.state.deps
     return deps
 

@@ -19,6 +19,9 @@ SUFFIX_MAX: Final = 64
 URI_MAX: Final = 2_048
 SEED_MAX: Final = 2_147_483_647
 PREVIEW_ROWS_MAX: Final = 20
+SECONDS_MAX: Final = 10**11
+TOLERATIONS_MAX: Final = 8
+Label = Annotated[str, StringConstraints(strict=True, pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]
 Hyperparameters = dict[StrictStr, Any]  # ranges: `tunery.plan.hyperparameters`
 
 
@@ -40,6 +43,26 @@ class BudgetBody(Body):
     max_amount_micro: Annotated[StrictInt, Field(ge=1, le=INT_MAX)] | None = None
 
 
+class PlacementBody(Body):
+    """Which nodes a job may run on."""
+
+    accelerator: Label | None = Field(
+        default=None, description="only nodes of this model, like h200; null: any"
+    )
+    spot: StrictBool | None = Field(
+        default=None,
+        description="true: also, and first, on spot machines while its checkpoints bear it; false: "
+        "never; null: only where no other fits",
+    )
+    finish_by: Annotated[StrictInt, Field(ge=1, le=SECONDS_MAX)] | None = Field(
+        default=None,
+        description="epoch seconds: it leaves spot machines in time to be done by then",
+    )
+    tolerations: Annotated[list[Label], Field(max_length=TOLERATIONS_MAX)] = Field(
+        default=[], description="taints of nodes that it may be on all the same"
+    )
+
+
 class JobRequest(Body):
     """OpenAI's body with additional groups, which the SDK sends with `extra_body={…}`."""
 
@@ -57,12 +80,13 @@ class JobRequest(Body):
     metadata: Metadata | None = None
     integrations: Annotated[list[Any], Field(max_length=INTEGRATIONS_MAX)] | None = None
     lora: Hyperparameters | None = Field(
-        default=None, description="rank, alpha, dropout: numbers, or auto"
+        default=None,
+        description="rank, alpha, dropout, target_modules, rslora, dora, lora_plus_ratio",
     )
     training: Hyperparameters | None = Field(
         default=None,
-        description="max_length, learning_rate, warmup_ratio, weight_decay, precision, "
-        "checkpoint_every_steps, slots, length_policy, validation_fraction, …",
+        description="every other hyper-parameter, for example max_length, learning_rate, "
+        "scheduler, max_steps; slots, length_policy, validation_fraction",
     )
     eval: Hyperparameters | None = Field(
         default=None,
@@ -70,6 +94,7 @@ class JobRequest(Body):
         "accuracy the gate lets a model lose on its general items, as a share",
     )
     budget: BudgetBody | None = None
+    placement: PlacementBody | None = None
     dry_run: StrictBool = Field(
         default=False, description="check everything, answer with the estimate, record nothing"
     )
@@ -84,6 +109,7 @@ class PlainJob(Body):
     seed: Annotated[StrictInt, Field(ge=0, le=SEED_MAX)] | None = None
     metadata: Metadata | None = None
     budget: BudgetBody | None = None
+    placement: PlacementBody | None = None
 
     def extras(self) -> dict[str, Any]:
         return self.model_dump(include=set(PlainJob.model_fields), exclude_none=True)

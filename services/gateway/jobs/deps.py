@@ -18,7 +18,7 @@ class JobDeps(FileDeps):
     queues: Queues
 
 
-def _job_deps(request: Request) -> JobDeps:
+async def _job_deps(request: Request) -> JobDeps:
     deps: JobDeps = request.app.state.deps
     return deps
 

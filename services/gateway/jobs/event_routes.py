@@ -38,19 +38,28 @@ PREFIX: Final = "/v1/fine_tuning/jobs/{job_id}"
 router = APIRouter(tags=["fine-tuning"])
 
 
-@dataclass
+@dataclass(frozen=True)
 class ListQuery:
     """Query and header parameters of these routes."""
 
-    after: After = None
-    limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT
-    stream: Annotated[bool, Query(description="server-sent events, oldest first")] = False
+    after: str | None
+    limit: int
+    stream: bool
+    last_event_id: str | None
+
+
+async def _list_query(
+    after: After = None,
+    limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT,
+    stream: Annotated[bool, Query(description="server-sent events, oldest first")] = False,
     last_event_id: Annotated[
         str | None, Header(max_length=256, description="id of the last frame you have")
-    ] = None
+    ] = None,
+) -> ListQuery:
+    return ListQuery(after, limit, stream, last_event_id)
 
 
-Part = Annotated[ListQuery, Depends()]
+Part = Annotated[ListQuery, Depends(_list_query)]
 
 
 @router.get(PREFIX + "/events", response_model=None, responses=streams(Page[JobEventResponse]))

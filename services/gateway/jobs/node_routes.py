@@ -13,6 +13,7 @@ from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
 from services.gateway.web.errors import not_found
 from services.gateway.web.responses import Deleted, ListItem, Page, listing, seconds_or_none
 from services.gateway.web.wording import cordon_words
+from tunery.plan.scheduling.requests import PriceClass, price_class_of
 
 NODES_MAX: Final = 10_000
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
@@ -22,8 +23,10 @@ class NodeResponse(ListItem):
     """A machine with an agent. Only a node that is `up` gets new jobs.
 
     `code` and `reason`: why it is cordoned. `memory_bytes`: of the machine (cpu) or of one device
-    (cuda). `seen_at`: its last proof of life on the log, which is written every hour and when
-    something changes.
+    (cuda). `accelerator`: model of its devices, null: not known. `price_class`: on_demand, reserved
+    (paid for in any case) or spot (it may be taken away). `warned`: its cloud says that it may soon
+    take it away. `taints`: only jobs that tolerate all of them get it. `seen_at`: its last proof of
+    life on the log, which is written every hour and when something changes.
     """
 
     id: str
@@ -35,6 +38,10 @@ class NodeResponse(ListItem):
     device: Device
     slots: int
     memory_bytes: int
+    accelerator: str | None
+    price_class: PriceClass
+    warned: bool
+    taints: list[str]
     registered_at: int | None
     seen_at: int | None
 
@@ -104,6 +111,10 @@ def _response(row: NodeRow) -> NodeResponse:
         device=row.device,
         slots=row.slots,
         memory_bytes=row.memory_bytes,
+        accelerator=row.accelerator or None,
+        price_class=price_class_of(spot=row.spot, reserved=row.reserved),
+        warned=bool(row.warned),
+        taints=list(row.taints),
         registered_at=seconds_or_none(row.registered_at),
         seen_at=seconds_or_none(row.seen_at),
     )

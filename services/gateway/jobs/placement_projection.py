@@ -3,7 +3,7 @@
 from typing import TypeAlias, assert_never
 
 from schemas.envelope import Header
-from schemas.node import BackOffEnded
+from schemas.node import BackOffEnded, SpotGivenUp
 from schemas.pool import (
     CheckpointAccepted,
     LeaseDraining,
@@ -13,17 +13,17 @@ from schemas.pool import (
     LeaseRef,
     LeaseStarted,
     MemberFreed,
-    Placement,
     PlacementClosed,
     PlacementQueued,
     WorkForgotten,
 )
-from schemas.training import FailureCause
+from schemas.training import ExpectedTime, FailureCause
 from services.gateway.jobs.tables import PLACEMENTS, SEATS, SeatRow
 from tunery.runtime.verbs import Change
 
 PlacementEvent: TypeAlias = (
     BackOffEnded
+    | SpotGivenUp
     | PlacementQueued
     | LeaseGranted
     | LeaseStarted
@@ -42,16 +42,16 @@ def project_placement(header: Header, event: PlacementEvent) -> tuple[Change, ..
     """Rows of the queue and of leases that follow from one event of `pool`."""
     match event:
         case PlacementQueued():
-            return (_queued(header, event.placement),)
+            return (_queued(header, event),)
         case LeaseGranted():
             granted = _set(header, event.lease.job_id, granted_at=header.at, bound=None)
             seats = (_seat(header, event.lease, member) for member in event.members)
             return (granted, *seats)
         case LeaseStarted():
-            return (_set(header, event.lease.job_id, started_at=header.at),)
+            return (_started(header, event),)
         case CheckpointAccepted():
-            captured_ms = event.checkpoint.captured_ms
-            return (_set(header, event.lease.job_id, captured_ms=captured_ms),)
+            captured_ms, step = event.checkpoint.captured_ms, event.checkpoint.step
+            return (_set(header, event.lease.job_id, captured_ms=captured_ms, saved_step=step),)
         case LeaseDraining():
             return _draining(header, event)
         case LeaseKilled():
@@ -61,6 +61,8 @@ def project_placement(header: Header, event: PlacementEvent) -> tuple[Change, ..
         case MemberFreed():
             seat = seat_id(event.lease.token.lease, event.node_id)
             return (SEATS.delete({"pool": header.key, "id": seat}),)
+        case SpotGivenUp():
+            return (_set(header, event.job_id, spot=False),)
         case BackOffEnded():
             return (_set(header, event.job_id, barred=None),)
         case WorkForgotten():
@@ -78,8 +80,11 @@ def _set(header: Header, job_id: str, **values: object) -> Change:
     return PLACEMENTS.update({"pool": header.key, "id": job_id}, **values)
 
 
-def _queued(header: Header, placement: Placement) -> Change:
+def _queued(header: Header, event: PlacementQueued) -> Change:
     """A new attempt: all is as it asks for, but what its last one said of its nodes."""
+    placement = event.placement
+    own = ExpectedTime(p50_ms=placement.p50_ms, p90_ms=placement.p90_ms)
+    expected = event.expected or own
     return _set(
         header,
         placement.job_id,
@@ -93,16 +98,30 @@ def _queued(header: Header, placement: Placement) -> Change:
         memory_bytes=placement.memory_bytes,
         excluded_nodes=placement.excluded_nodes,
         submitted_at=placement.first_submitted_at,
-        p50_ms=placement.p50_ms,
-        p90_ms=placement.p90_ms,
+        p50_ms=expected.p50_ms,
+        p90_ms=expected.p90_ms,
+        estimate_ms=placement.p50_ms,
+        limit_ms=placement.p90_ms,
         preemptions=placement.preemptions,
         start_ms_max=placement.start_ms_max,
+        constraints=placement.constraints,
+        spot=event.spot,
         bound=None,
         granted_at=None,
         started_at=None,
+        first_step=None,
+        steps=None,
         captured_ms=None,
+        saved_step=None,
         ends_by=None,
     )
+
+
+def _started(header: Header, event: LeaseStarted) -> Change:
+    first_step = event.start.loaded_step
+    steps = max(0, event.start.total_steps - first_step)
+    job_id = event.lease.job_id
+    return _set(header, job_id, started_at=header.at, first_step=first_step, steps=steps)
 
 
 def _seat(header: Header, lease: LeaseRef, member: LeaseMember) -> Change:

@@ -8,6 +8,7 @@ from schemas.node import (
     NodeLeaving,
     NodeNoticed,
     NodeUncordoned,
+    NodeWarned,
     ObservationsDeferred,
     PlanningDeferred,
 )
@@ -47,6 +48,8 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
             return (NODES.update({"id": event.node_id}, leaving=True),)
         case NodeNoticed():
             return (NODES.update({"id": event.node_id}, ends_at=event.ends_at),)
+        case NodeWarned():
+            return (NODES.update({"id": event.node_id}, warned=True),)
         case NodeCordoned():
             return (NODES.update({"id": event.node_id}, cordon=event.reason),)
         case NodeUncordoned():
@@ -76,10 +79,15 @@ def _node(header: Header, event: NodeRegistered) -> Change:
         device=event.node.device,
         slots=event.node.slots,
         memory_bytes=event.node.memory_bytes,
+        accelerator=event.node.accelerator,
+        spot=event.node.spot,
+        reserved=event.node.reserved,
+        taints=event.node.taints,
         state="alive",
         joining=event.joining,
         leaving=False,
         ends_at=None,
+        warned=False,
         registered_at=header.at,
         seen_at=header.at,
     )

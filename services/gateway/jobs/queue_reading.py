@@ -1,18 +1,23 @@
 """Why jobs wait and when they are expected to start, from rows that are kept for a moment."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from schemas.job import Phase, Wanted
 from schemas.units import Ms
+from services.gateway.accounts.tables import LIMITS
 from services.gateway.jobs.queue_view import (
     COMING,
     Outlook,
     QueueRows,
     QueueView,
     look_out,
+    look_out_full,
     view_queue,
 )
+from services.gateway.jobs.statuses import PAUSED, RUNNING
 from services.gateway.jobs.tables import JOBS, NODES, PLACEMENTS, SEATS, JobRow
 from services.gateway.ports import Views
 from tunery.plan.scheduling.requests import Request
@@ -23,6 +28,11 @@ KEPT_MS: Final[Ms] = 2_000
 KEPT_SHARE: Final = 10  # and so many times as long as the reading took
 ROWS_MAX: Final = 20_000  # of each kind; a longer queue is explained as if it ended there
 WAITING: Final = (*COMING, "provisioning", "evaluating")  # and those in which a job may wait there
+# What counts against the limit of jobs at the same time: wanted to run, or not stopped yet.
+COUNTED: Final[Mapping[Wanted, tuple[Phase, ...]]] = {
+    "run": tuple(RUNNING),
+    "paused": ("running", "checkpointing"),
+}
 
 
 @dataclass(frozen=True)
@@ -77,10 +87,32 @@ class Queues:
 
     async def outlook_of(self, row: JobRow) -> Outlook | None:
         """Why a job waits, and until when; None: it does not."""
+        if row.wanted == "paused" and row.phase in PAUSED:
+            return await self._outlook_of_paused(row)
         if row.wanted != "run" or row.phase not in WAITING:
             return None
         rows, view = await self.read(row.spec.pool)
         return look_out(row, rows, view, self._clock.now_ms())
+
+    async def _outlook_of_paused(self, row: JobRow) -> Outlook | None:
+        """Until when a paused job cannot be resumed, as its tenant has all jobs that it may have;
+        None: it can be.
+        """
+        limits = await self._views.page(LIMITS, {"id": row.tenant}, limit=1)
+        if not limits:
+            return None
+        limit = limits[0].limits.concurrency
+        counted = [
+            job
+            for wanted, phases in COUNTED.items()
+            for job in await self._views.page(
+                JOBS, {"tenant": row.tenant, "wanted": wanted, "phase": phases}, limit=limit
+            )
+        ]
+        if len(counted) < limit:
+            return None
+        rows, view = await self.read(row.spec.pool)
+        return look_out_full(row.tenant, limit, rows, view, self._clock.now_ms())
 
     async def start_of_new(self, request: Request, pool: str) -> Ms | None:
         """Expected start of a job that would be submitted now; None: no node is large enough."""

@@ -15,6 +15,7 @@ from services.gateway.web.wording import unblock_words, wait_words
 from tunery.plan.scheduling.expectations import expected_end
 from tunery.plan.scheduling.explanation import Explanation
 from tunery.plan.scheduling.requests import LANES, Seats
+from tunery.plan.scheduling.reservation import Reservation
 
 
 class JobQueueResponse(Response):
@@ -33,6 +34,7 @@ class QueuedNodeResponse(Response):
     id: str
     status: NodeStatus
     device: Device
+    accelerator: str | None
     slots: int
     free: int
 
@@ -92,11 +94,14 @@ class NextReservationResponse(Response):
 
 
 class NextDecisionsResponse(Response):
-    """What the pool would decide now."""
+    """What the pool would decide now. `reservations`: one for each group of nodes that are alike to
+    what waits for them; `reservation`: the first of them.
+    """
 
     starts: list[NextStartResponse]
     preemptions: list[NextPreemptionResponse]
     reservation: NextReservationResponse | None
+    reservations: list[NextReservationResponse]
 
 
 class PoolQueueResponse(Response):
@@ -131,6 +136,7 @@ def _node(row: NodeRow, held: int) -> QueuedNodeResponse:
         id=row.id,
         status=row.status,
         device=row.device,
+        accelerator=row.accelerator or None,
         slots=row.slots,
         free=max(0, row.slots - held),
     )
@@ -180,7 +186,7 @@ def _waiting(each: Explanation, rows: QueueRows, now: Ms) -> QueuedJobResponse:
 def _next_decisions(rows: QueueRows, view: QueueView, now: Ms) -> NextDecisionsResponse:
     """Only for what is in the pool's queue: a job that prepares its inputs cannot start yet."""
     planned, jobs = view.explained.planned, {str(seat.lease): seat.job_id for seat in rows.seats}
-    reserved = planned.reservation
+    reservations = [_reservation(each, now) for each in planned.reservations]
     return NextDecisionsResponse(
         starts=[
             NextStartResponse(job_id=start.request.job_id, seats=_seats(start.seats))
@@ -196,15 +202,16 @@ def _next_decisions(rows: QueueRows, view: QueueView, now: Ms) -> NextDecisionsR
             for stop in planned.preemptions
             if rows.coming_job(stop.request.job_id) is None
         ],
-        reservation=(
-            None
-            if reserved is None
-            else NextReservationResponse(
-                job_id=reserved.request.job_id,
-                at=seconds(max(now, reserved.at)),
-                seats=_seats(reserved.seats),
-            )
-        ),
+        reservation=reservations[0] if reservations else None,
+        reservations=reservations,
+    )
+
+
+def _reservation(reserved: Reservation, now: Ms) -> NextReservationResponse:
+    return NextReservationResponse(
+        job_id=reserved.request.job_id,
+        at=seconds(max(now, reserved.at)),
+        seats=_seats(reserved.seats),
     )
 
 

@@ -1,15 +1,19 @@
 """The queue of a pool as its rows show it: given to the planner, and explained by it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 from schemas.account import Lane
 from schemas.envelope import Reason
+from schemas.reasons import waiting
 from schemas.submission import Estimate, JobSpec
+from schemas.training import ExpectedTime
 from schemas.units import HOUR_MS, Ms
 from services.gateway.jobs.tables import JobRow, NodeRow, PlacementRow, SeatRow
+from tunery.plan.durations import follow
+from tunery.plan.scheduling.expectations import expected_end
 from tunery.plan.scheduling.explanation import ExplainedQueue, Explanation, explain
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.policy import PRODUCT
@@ -20,6 +24,9 @@ from tunery.plan.scheduling.requests import (
     RequestClass,
     Running,
     Seats,
+    avoids_spot,
+    demands,
+    price_class_of,
 )
 
 # A job whose file is being validated has no estimate yet.
@@ -105,7 +112,16 @@ class QueueView:
 def view_queue(rows: QueueRows, at: Ms, *more: Request) -> QueueView:
     """The queue with `more` requests behind those of the rows, explained as of `at`."""
     nodes = [
-        PlanNode(row.id, row.slots, row.device, row.memory_bytes)
+        PlanNode(
+            row.id,
+            row.slots,
+            row.device,
+            row.memory_bytes,
+            accelerator=row.accelerator,
+            price_class=price_class_of(spot=row.spot, reserved=row.reserved),
+            warned=bool(row.warned),
+            taints=tuple(sorted(row.taints)),
+        )
         for row in sorted(rows.nodes, key=_by_id)
         if row.status == "up"
     ]
@@ -160,6 +176,22 @@ def _look_out_last(row: JobRow, view: QueueView, now: Ms) -> Outlook:
     )
 
 
+def look_out_full(tenant: str, limit: int, rows: QueueRows, view: QueueView, now: Ms) -> Outlook:
+    """What a job is told that cannot be resumed before another one of its tenant ends, of which it
+    may have so many.
+    """
+    names = {lease_name(seat.lease) for seat in rows.seats if seat.tenant == tenant}
+    leases = [view.state.running[name] for name in names if name in view.state.running]
+    expected = [replace(lease, p90_ms=lease.p50_ms) for lease in leases]
+    earliest = min((expected_end(lease, view.at) for lease in expected), default=None)
+    latest = min((expected_end(lease, view.at) for lease in leases), default=None)
+    return Outlook(
+        reason=waiting("quota", limit=limit),
+        earliest=not_before(earliest, now),
+        latest=not_before(latest, now),
+    )
+
+
 def not_before(at: Ms | None, now: Ms) -> Ms | None:
     """A moment of a view that is a little old, as it is said now."""
     return None if at is None else max(at, now)
@@ -194,6 +226,7 @@ def _request_of(
             slots=spec.slots,
             device=spec.device,
             memory_bytes=0 if needed is None else needed.memory_bytes,
+            constraints=demands(spec.constraints),
         ),
         submitted_at=at,
         p50_ms=min(expected_ms, at_most_ms),
@@ -212,10 +245,13 @@ def _request(row: PlacementRow) -> Request:
             memory_bytes=row.memory_bytes,
             excluded=tuple(sorted(row.excluded_nodes)),
             barred=tuple(sorted(row.barred or ())),
+            constraints=demands(row.constraints),
+            avoids_spot=avoids_spot(row.constraints, row.spot),
         ),
         submitted_at=row.submitted_at,
         p50_ms=row.p50_ms,
         p90_ms=row.p90_ms,
+        estimate_ms=row.estimate_ms,
         preemptions=row.preemptions,
     )
 
@@ -230,13 +266,23 @@ def _running(rows: QueueRows) -> Iterable[Running]:
 
 
 def _open_lease(row: PlacementRow, seat: SeatRow, seats: Seats) -> Running:
+    first_step = row.first_step or 0
+    expected = follow(
+        ExpectedTime(p50_ms=row.p50_ms, p90_ms=row.p90_ms),
+        row.limit_ms,
+        row.captured_ms or 0,
+        first_step,
+        row.steps or 0,
+        max(0, (row.saved_step or 0) - first_step),
+    )
     return Running(
         key=lease_name(seat.lease),
         tenant=row.tenant,
         lane=LANES.index(row.lane),
         memory_bytes=row.memory_bytes,
-        p50_ms=row.p50_ms,
-        p90_ms=row.p90_ms,
+        p50_ms=expected.p50_ms,
+        p90_ms=expected.p90_ms,
+        estimate_ms=row.estimate_ms,
         preemptions=row.preemptions,
         seats=seats,
         granted_at=seat.granted_at,

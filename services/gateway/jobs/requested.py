@@ -14,7 +14,15 @@ SLOTS_USED: Final = 1  # more would be billed, and train no faster
 VALIDATION_FRACTION_PPM: Final = 100_000
 VALIDATION_FRACTION_MAX: Final = 0.5
 DROP_MAX: Final = 0.5
-LORA: Final = ("rank", "alpha", "dropout")
+LORA: Final = (
+    "rank",
+    "alpha",
+    "dropout",
+    "target_modules",
+    "rslora",
+    "dora",
+    "lora_plus_ratio",
+)
 # settings of a group that are not passed to the trainer
 OWN: Final[Mapping[str, tuple[str, ...]]] = {
     "training": ("slots", "length_policy", "validation_fraction"),

@@ -1,5 +1,6 @@
 """Resolves a request to a job specification, or reports all of its problems at once. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +12,7 @@ from schemas.dataset import BaseTokens
 from schemas.model import Base
 from schemas.sealed import Sealed
 from schemas.submission import Budget, JobSpec
-from schemas.training import Device
+from schemas.training import Device, HyperParameters, NodeConstraints
 from schemas.units import HOUR_MS
 from services.gateway.accounts.tables import TenantRow
 from services.gateway.files.bodies import FileRole, check_purpose
@@ -27,6 +28,7 @@ from services.gateway.models.names import model_id, unknown_model
 from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invalid
 from services.gateway.web.wording import file_words, parameter_words
 from tunery.plan import hyperparameters
+from tunery.plan.memory import fitted, memory_bytes
 from tunery.plan.price import lane_price
 
 POOL: Final = "default"
@@ -35,13 +37,33 @@ PRICE_BOOK_RETRY_S: Final = 60  # an operator has to install the file
 
 
 @dataclass(frozen=True)
+class NodeKind:
+    """Nodes of the pool that are alike. accelerator: model of their devices; empty: not known.
+
+    memory_bytes: as in `Node`: of each device, or of a machine without any.
+    """
+
+    is_alive: bool
+    device: Device
+    accelerator: str
+    slots: int
+    memory_bytes: int
+    spot: bool = False
+
+    @property
+    def slot_bytes(self) -> int:
+        """Slots of a CPU share their machine's memory."""
+        return self.memory_bytes // (self.slots if self.device == "cpu" else 1)
+
+
+@dataclass(frozen=True)
 class Facts:
     """Everything that a request is resolved against. None: there is no such row or price book.
 
     allowed_models: the base models that the caller's key may train, None: all. held_out: the
-    validation file. device: of the pool. book: of the tenant's price version. job_id, seed: drawn
-    for this job. suffix, metadata: sealed for the tenant. suffix_hmac: equal for equal suffixes of
-    a tenant.
+    validation file. device: of the pool. nodes: all that the pool knows. book: of the tenant's
+    price version. job_id, seed: drawn for this job. suffix, metadata: sealed for the tenant.
+    suffix_hmac: equal for equal suffixes of a tenant.
     """
 
     tenant_id: str
@@ -51,6 +73,7 @@ class Facts:
     training: FileRow | None
     held_out: FileRow | None
     device: Device
+    nodes: Sequence[NodeKind]
     book: PriceBook | None
     job_id: str
     seed: int
@@ -82,12 +105,14 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
             facts.held_out, request.validation_file, "validation_file", settings
         )
     tokens = _tokens(training, base)
+    constraints = _constraints(request, facts)
     book = _installed_book(facts, tenant)
     fraction_ppm = 0 if held_out is not None else settings.validation_fraction_ppm
     seed = facts.seed if request.seed is None else request.seed
     hyper, auto = hyperparameters.resolve(
         settings.hyper, base, tokens, seed, facts.device, fraction_ppm
     )
+    hyper = _fitted(hyper, base, tokens, facts)
     spec = JobSpec(
         base=base,
         training_file=training.id,
@@ -106,6 +131,7 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
         device=facts.device,
         budget=_budget(request),
         drop_max_ppm=settings.drop_max_ppm,
+        constraints=constraints,
     )
     return Resolved(spec, tokens)
 
@@ -235,6 +261,30 @@ def _tokens(file: FileRow, base: Base) -> BaseTokens | None:
     )
 
 
+def _fitted(
+    hyper: HyperParameters, base: Base, tokens: BaseTokens | None, facts: Facts
+) -> HyperParameters:
+    """The same steps in micro-batches that a slot has the memory for.
+
+    Raises ApiError where no node has it even for one row at a time: the job would wait for ever.
+    """
+    suitable = [node for node in facts.nodes if node.device == facts.device]
+    if not suitable:
+        return hyper
+    slot_bytes = max(node.slot_bytes for node in suitable)
+    node_bytes = max(node.memory_bytes for node in suitable)
+    smaller = fitted(base, hyper, facts.device, tokens, slot_bytes)
+    needed = memory_bytes(base, smaller, facts.device, tokens)
+    if needed > node_bytes:
+        text = (
+            f"one row at a time needs about {needed / 1e9:.1f} GB of memory, and the largest node "
+            f"has {node_bytes / 1e9:.1f} GB. Lower max_length or lora.rank, or choose a "
+            "smaller model."
+        )
+        raise invalid(text, "training.max_length")
+    return smaller
+
+
 def _installed_book(facts: Facts, tenant: TenantRow) -> PriceBook:
     if facts.book is None:
         message = (
@@ -254,4 +304,31 @@ def _budget(request: JobRequest) -> Budget | None:
     return Budget(
         max_gpu_ms=None if hours is None else round(hours * HOUR_MS),
         max_amount_micro=request.budget.max_amount_micro,
+    )
+
+
+def _constraints(request: JobRequest, facts: Facts) -> NodeConstraints | None:
+    """Which nodes the job may run on. Raises ApiError where no node of the pool is such a one.
+
+    A pool without any node says nothing of those that it will have.
+    """
+    asked = request.placement
+    if asked is None or not asked.model_fields_set:
+        return None
+    suited = list(facts.nodes)
+    if asked.accelerator is not None:
+        suited = [node for node in suited if node.accelerator == asked.accelerator]
+        if facts.nodes and not suited:
+            models = ", ".join(sorted({node.accelerator for node in facts.nodes} - {""}))
+            others = f"there are {models}" if models else "they do not say their model"
+            text = f"no node of the pool has {asked.accelerator} devices: {others}"
+            raise _refusal([RequestProblem("placement.accelerator", text)])
+    if asked.spot is False and suited and all(node.spot for node in suited):
+        text = "all such nodes of the pool are spot machines; leave it out, or allow them with true"
+        raise _refusal([RequestProblem("placement.spot", text)])
+    return NodeConstraints(
+        accelerator=asked.accelerator or "",
+        spot=asked.spot,
+        finish_by=None if asked.finish_by is None else 1_000 * asked.finish_by,
+        tolerations=tuple(sorted({*asked.tolerations})),
     )

@@ -10,7 +10,7 @@ from schemas.job import Phase, Wanted
 from schemas.model import ScoreSummary, Verdict
 from schemas.reasons import waiting
 from schemas.submission import JobSpec
-from schemas.training import HyperParameters
+from schemas.training import HyperParameters, NodeConstraints
 from schemas.units import PPM
 from services.gateway.jobs.event_ids import finite
 from services.gateway.jobs.queue_view import Outlook
@@ -62,9 +62,18 @@ class TrainingParametersResponse(Response):
     warmup_ratio: float
     weight_decay: float
     precision: str
+    accumulation: int
+    max_steps: int
+    scheduler: str
+    max_grad_norm: float
+    target_modules: str | tuple[str, ...]
+    rslora: bool
+    dora: bool
+    lora_plus_ratio: float
+    neftune_alpha: float
 
 
-class HyperparametersResponse(Response):
+class HyperparametersResponse(TrainingParametersResponse):
     """Hyper-parameters: "auto" as requested until the job runs, then resolved numbers.
 
     learning_rate_multiplier: the learning rate divided by the default for this base and data.
@@ -73,14 +82,6 @@ class HyperparametersResponse(Response):
     batch_size: int | Auto
     learning_rate_multiplier: float | Auto
     n_epochs: int | Auto
-    learning_rate: float
-    rank: int
-    alpha: int
-    dropout: float
-    max_length: int
-    warmup_ratio: float
-    weight_decay: float
-    precision: str
 
 
 class SupervisedResponse(Response):
@@ -134,6 +135,18 @@ class CostSummaryResponse(Response):
 class EvalSettingsResponse(Response):
     validation_fraction: float
     drop_max: float | None
+
+
+class PlacementResponse(Response):
+    """Which nodes a job may run on. `accelerator`: only those of this model, null: any. `spot`:
+    also on spot machines, null: only where no other fits. `finish_by`: when it should be done.
+    `tolerations`: taints of nodes that it may be on all the same.
+    """
+
+    accelerator: str | None
+    spot: bool | None
+    finish_by: int | None
+    tolerations: list[str]
 
 
 class ScoresResponse(Response):
@@ -194,6 +207,7 @@ class JobResponse(ListItem):
     progress: ProgressResponse | None
     cost: CostSummaryResponse
     eval: EvalSettingsResponse
+    placement: PlacementResponse
     gate: GateResponse | None
     provenance: ProvenanceResponse
 
@@ -255,8 +269,19 @@ def job_response(
             validation_fraction=spec.validation_fraction_ppm / PPM,
             drop_max=None if spec.drop_max_ppm is None else spec.drop_max_ppm / PPM,
         ),
+        placement=_placement(spec),
         gate=None if row.gate is None else gate_response(row.gate),
         provenance=_provenance(row),
+    )
+
+
+def _placement(spec: JobSpec) -> PlacementResponse:
+    constraints = spec.constraints or NodeConstraints()
+    return PlacementResponse(
+        accelerator=constraints.accelerator or None,
+        spot=constraints.spot,
+        finish_by=seconds_or_none(constraints.finish_by),
+        tolerations=list(constraints.tolerations),
     )
 
 
@@ -288,6 +313,15 @@ def training_parameters(hyper: HyperParameters) -> dict[str, Any]:
         "warmup_ratio": values.warmup,
         "weight_decay": values.weight_decay,
         "precision": hyper.precision,
+        "accumulation": values.accumulation,
+        "max_steps": values.max_steps,
+        "scheduler": values.scheduler,
+        "max_grad_norm": values.grad_norm_max,
+        "target_modules": values.target_modules,
+        "rslora": values.rslora,
+        "dora": values.dora,
+        "lora_plus_ratio": values.lora_plus,
+        "neftune_alpha": values.neftune,
     }
 
 

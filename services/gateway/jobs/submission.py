@@ -20,31 +20,38 @@ from services.gateway.files.routes import find_file
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import SEED_MAX, JobRequest
 from services.gateway.jobs.deps import JobDeps
-from services.gateway.jobs.resolve import POOL, Facts, Resolved, canonical, resolve
-from services.gateway.jobs.tables import JOBS, NODES, JobRow, NodeRow
+from services.gateway.jobs.resolve import POOL, Facts, NodeKind, Resolved, canonical, resolve
+from services.gateway.jobs.tables import JOBS, NODES, JobRow
 from services.gateway.models.names import slug
 from services.gateway.models.routes import find_base
+from services.gateway.ports import Buckets
 from services.gateway.web.deps import Principal
 from services.gateway.web.errors import ApiError
 
 SUBMITTING_MAX: Final = 16
 IDEMPOTENCY_KEY_MAX: Final = 255
 LINE_CHARACTERS: Final = 16
-NODES_MAX: Final = 1_000
+SLOTS_END: Final = 2**31
+BY_SLOTS: Final = Buckets("slots", 0, SLOTS_END, 1)
+KINDS_MAX: Final = 1_024
 
 
-@dataclass
+@dataclass(frozen=True)
 class Intent:
     """Headers that distinguish a repeated submission from a second one with the same body."""
 
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=IDEMPOTENCY_KEY_MAX)] = (
-        None
-    )
-    retry_count: Annotated[str, Header(alias="x-stainless-retry-count", max_length=8)] = "0"
+    idempotency_key: str | None
+    retried: bool
 
-    @property
-    def retried(self) -> bool:
-        return self.retry_count != "0"
+
+async def intent_of(
+    idempotency_key: Annotated[
+        str | None, Header(min_length=1, max_length=IDEMPOTENCY_KEY_MAX)
+    ] = None,
+    retry_count: Annotated[str, Header(alias="x-stainless-retry-count", max_length=8)] = "0",
+) -> Intent:
+    """The intent of a request."""
+    return Intent(idempotency_key, retried=retry_count != "0")
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,8 @@ class Submissions:
             base=base,
             training=training,
             held_out=held_out,
-            device=_device(nodes),
+            device=_device(nodes, body),
+            nodes=nodes,
             book=None if tenant is None else await deps.prices.book(tenant.price_version),
             job_id=job_id,
             seed=int.from_bytes(deps.draw(4), "big") % (SEED_MAX + 1),
@@ -135,8 +143,23 @@ class Submissions:
             return None
         return await find_file(self._deps, caller, body.validation_file)
 
-    async def _nodes(self) -> Sequence[NodeRow]:
-        return await self._deps.views.page(NODES, {"pool": POOL}, limit=NODES_MAX)
+    async def _nodes(self) -> Sequence[NodeKind]:
+        """Kinds of the pool's nodes: of a large pool there are many nodes and few kinds."""
+        names = ("state", "device", "accelerator", "memory_bytes", "spot")
+        kinds = await self._deps.views.sums(
+            NODES, {"pool": POOL}, BY_SLOTS, by=names, of=("slots",), limit=KINDS_MAX
+        )
+        return [
+            NodeKind(
+                is_alive=kind["state"] == "alive",
+                device=kind["device"],
+                accelerator=kind["accelerator"],
+                slots=kind["bucket"],
+                memory_bytes=kind["memory_bytes"],
+                spot=kind["spot"],
+            )
+            for kind in kinds
+        ]
 
     def _seal(self, caller: Principal, text: str | None) -> Sealed | None:
         return None if text is None else self._deps.seal.seal(caller.tenant, text)
@@ -162,7 +185,12 @@ class Submissions:
         return row
 
 
-def _device(nodes: Sequence[NodeRow]) -> Device:
-    """`cuda` if any live node has an accelerator; without live nodes, if any known node has."""
-    nodes = [node for node in nodes if node.state == "alive"] or nodes
+def _device(nodes: Sequence[NodeKind], body: JobRequest) -> Device:
+    """`cuda` if any live node has an accelerator; without live nodes, if any known node has.
+
+    Where the job names a model, only nodes of that count.
+    """
+    model = None if body.placement is None else body.placement.accelerator
+    nodes = [node for node in nodes if model in (None, node.accelerator)] or nodes
+    nodes = [node for node in nodes if node.is_alive] or nodes
     return "cuda" if any(node.device == "cuda" for node in nodes) else "cpu"

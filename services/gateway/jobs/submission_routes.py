@@ -17,40 +17,41 @@ from services.gateway.jobs.queue_view import request_of_new
 from services.gateway.jobs.resolve import Resolved
 from services.gateway.jobs.responses import JobResponse
 from services.gateway.jobs.routes import current_job
-from services.gateway.jobs.submission import Intent, Submissions
+from services.gateway.jobs.submission import Intent, Submissions, intent_of
 from services.gateway.jobs.tables import JobRow
-from services.gateway.web.deps import Caller
+from services.gateway.web.deps import Caller, Principal
 from tunery.plan.estimate import estimate
 
 NOT_VALIDATED: Final = "train_file_not_validated"
 router = APIRouter(tags=["fine-tuning"])
 
 
-@dataclass
+@dataclass(frozen=True)
 class Submission:
     """A request to submit a job: the caller and the idempotency headers."""
 
-    request: Request
-    caller: Caller
-    intent: Annotated[Intent, Depends()]
+    submissions: Submissions
+    caller: Principal
+    intent: Intent
 
     async def job_of(self, body: JobRequest, response: Response) -> JobRow:
         """Submit a job; sets the header `idempotent-replayed` if it existed already."""
-        submitted = await self._submissions.submit(self.caller, body, self.intent)
+        submitted = await self.submissions.submit(self.caller, body, self.intent)
         if submitted.replayed:
             response.headers["idempotent-replayed"] = "true"
         return submitted.row
 
     async def resolve(self, body: JobRequest) -> Resolved:
-        return await self._submissions.resolve(self.caller, body)
-
-    @property
-    def _submissions(self) -> Submissions:
-        submissions: Submissions = self.request.app.state.submissions
-        return submissions
+        return await self.submissions.resolve(self.caller, body)
 
 
-WithSubmission = Annotated[Submission, Depends()]
+async def _submission(
+    request: Request, caller: Caller, intent: Annotated[Intent, Depends(intent_of)]
+) -> Submission:
+    return Submission(request.app.state.submissions, caller, intent)
+
+
+WithSubmission = Annotated[Submission, Depends(_submission)]
 
 
 # before the routes with {job_id}, which would match `estimate`

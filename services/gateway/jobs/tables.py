@@ -12,7 +12,7 @@ from schemas.pool import Role
 from schemas.reasons import Failure
 from schemas.sealed import Sealed
 from schemas.submission import Estimate, JobSpec
-from schemas.training import BlobFile, Device
+from schemas.training import BlobFile, Device, NodeConstraints
 from schemas.units import GpuMs, MicroGpuMs, Ms, Tokens
 from services.gateway.views.table import Table, TableIndex, TableRow
 
@@ -117,18 +117,24 @@ class NodeRow(TableRow):
     """A node as its newest events leave it.
 
     state: alive, lost or retired. joining: its agent reads the journal still. leaving: its agent
-    is about to end. ends_at: when its machine is taken away. cordon: why it gets no new leases.
-    seen_at: its last proof of life on the log.
+    is about to end. ends_at: when its machine is taken away. warned: it may be soon. cordon: why it
+    gets no new leases. accelerator: model of its devices; empty: not known. spot, reserved, taints:
+    as in its description. seen_at: its last proof of life on the log.
     """
 
     pool: str
     device: Device
     slots: int
     memory_bytes: int
+    accelerator: str
+    spot: bool
+    reserved: bool
+    taints: tuple[str, ...]
     state: str
     joining: bool | None = None
     leaving: bool | None = None
     ends_at: Ms | None = None
+    warned: bool | None = None
     cordon: Reason | None = None
     registered_at: Ms | None = None
     seen_at: Ms | None = None
@@ -152,9 +158,11 @@ class NodeRow(TableRow):
 class PlacementRow(TableRow):
     """What a job asked its pool for, from its queueing to its end; `id` is the job's.
 
-    attempt … start_ms_max: as in its `Placement`. sequence: its arrival. bound: slots that others
-    were told to free for it. granted_at: null while it waits. captured_ms: elapsed at its last
-    checkpoint. ends_by: when what was told to end is killed. barred: nodes that its last attempt
+    attempt … constraints: as in its `Placement`, but p50_ms and p90_ms are what it should take by
+    what has ended; estimate_ms and limit_ms are those of its `Placement`. sequence: its arrival.
+    bound: slots that others were told to free for it. granted_at: null while it waits. first_step,
+    steps: of its start, and to do then. captured_ms, saved_step: elapsed at its last checkpoint,
+    and its step. ends_by: when what was told to end is killed. barred: nodes that its last attempt
     failed on, until the back-off is over. Between two attempts only that is there.
     """
 
@@ -171,12 +179,19 @@ class PlacementRow(TableRow):
     submitted_at: Ms
     p50_ms: Ms
     p90_ms: Ms
+    estimate_ms: Ms
+    limit_ms: Ms
     preemptions: int
     start_ms_max: Ms
+    constraints: NodeConstraints | None = None
+    spot: bool | None = None
     bound: tuple[Seat, ...] | None = None
     granted_at: Ms | None = None
     started_at: Ms | None = None
+    first_step: int | None = None
+    steps: int | None = None
     captured_ms: Ms | None = None
+    saved_step: int | None = None
     ends_by: Ms | None = None
     barred: tuple[str, ...] | None = None
 

@@ -42,6 +42,9 @@ def describe(base_id: str, folder: Path, licence: str) -> Base:
             family=_family(config),
             licence=licence,
             hidden_size=_number(config, "hidden_size"),
+            layers=_number_or_zero(config, "num_hidden_layers"),
+            inner_size=_number_or_zero(config, "intermediate_size"),
+            vocabulary=_number_or_zero(config, "vocab_size"),
         )
     except FileNotFoundError as error:
         raise invalid(f"{error.filename} does not exist; name a model folder", "path") from error
@@ -73,6 +76,12 @@ def _number(config: dict[str, Any], key: str) -> int:
     if not isinstance(value, int) or value < 1:
         raise ValueError(f"config.json has no {key}")
     return value
+
+
+def _number_or_zero(config: dict[str, Any], key: str) -> int:
+    """0 where the configuration does not say it: the estimate of memory then goes by the size."""
+    value = config.get(key)
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def _family(config: dict[str, Any]) -> str:

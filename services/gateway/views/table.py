@@ -81,6 +81,11 @@ class Table(Generic[R]):
     def _fields(self) -> tuple[str, ...]:
         return self.row.__struct_fields__
 
+    @cached_property
+    def _defaults(self) -> Mapping[str, Any]:
+        """Column → its default; kept, because reading it evaluates all annotations of the row."""
+        return {info.name: info.default for info in msgspec.structs.fields(self.row)}
+
     def ddl(self) -> str:
         """Statements that create the table and its indexes if they do not exist."""
         lines = [f"{name} {self._declared(name)}" for name in self.columns]
@@ -98,9 +103,9 @@ class Table(Generic[R]):
     def insert(self, row: R) -> Upsert:
         """Write the row: its key, the fields without a default, and those that differ from it."""
         values = {
-            info.name: value
-            for info in msgspec.structs.fields(self.row)
-            if (value := getattr(row, info.name)) is not info.default or info.required
+            column: value
+            for column, default in self._defaults.items()
+            if (value := getattr(row, column)) is not default
         }
         key = {name: values.pop(name) for name in self.key}
         return Upsert(self.name, key, msgspec.to_builtins(values))

@@ -67,18 +67,18 @@ class Principal:
     sha256: str = ""
 
 
-def _deps(request: Request) -> Deps:
+async def _deps(request: Request) -> Deps:
     deps: Deps = request.app.state.deps
     return deps
 
 
-def _principal(request: Request) -> Principal:
+async def _principal(request: Request) -> Principal:
     principal: Principal = request.state.principal
     return principal
 
 
-def _admin(request: Request) -> Principal:
-    principal = _principal(request)
+async def _admin(request: Request) -> Principal:
+    principal: Principal = request.state.principal
     require(principal, ADMIN_SCOPE)
     return principal
 

@@ -1,19 +1,76 @@
 """uvicorn as a host of the service's process: no signal handlers, no log settings of its own."""
 
 import asyncio
+import fcntl
+import logging
 import socket
+import sys
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from schemas.units import Ms
+from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import beat
 
+LOG: Final = logging.getLogger("tunery.gateway")
+STALLED_MS_MAX: Final[Ms] = 60_000
 CONNECTIONS_MAX: Final = 2_048
 BACKLOG_MAX: Final = 1_024
 STOP_S_MAX: Final = 3
 KEEP_ALIVE_S: Final = 30
+
+
+class _Connection(H11Protocol):  # it bounds a request's head; httptools takes one of any size
+    """A connection that is cut when its client has read nothing for STALLED_MS_MAX.
+
+    A follower of events that keeps its connection and reads nothing would hold one of the places
+    for followers until it goes. What it has not read is thrown away: a connection that is closed
+    in the usual way stays open until all of that is sent.
+    """
+
+    _look_again: asyncio.TimerHandle | None = None
+
+    def pause_writing(self) -> None:
+        """Called when more is buffered than the client has read for."""
+        super().pause_writing()
+        self._look_later()
+
+    def resume_writing(self) -> None:
+        self._stop_looking()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_looking()
+        super().connection_lost(exc)
+
+    def _look_later(self) -> None:
+        self._stop_looking()
+        self._look_again = self.loop.call_later(
+            STALLED_MS_MAX / 1_000, self._cut_unless_read, self._unread_bytes()
+        )
+
+    def _stop_looking(self) -> None:
+        if self._look_again is not None:
+            self._look_again.cancel()
+            self._look_again = None
+
+    def _cut_unless_read(self, unread_before: int) -> None:
+        if self._unread_bytes() < unread_before:  # it is only slow
+            self._look_later()
+            return
+        log_event(LOG, logging.WARNING, "connection.stalled", client=self.client)
+        self.transport.abort()
+
+    def _unread_bytes(self) -> int:
+        """Bytes in our buffer and the kernel's, which frees a part that the client has taken."""
+        connection = self.transport.get_extra_info("socket")
+        in_kernel = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
+        return self.transport.get_write_buffer_size() + int.from_bytes(in_kernel, sys.byteorder)
 
 
 class _Server(uvicorn.Server):
@@ -61,7 +118,7 @@ class HttpServer:
         """Serve until cancelled; requests under way get STOP_S_MAX to end. Raises OSError."""
         config = uvicorn.Config(
             self._app,
-            http="h11",  # bounds a request's head; httptools takes one of any size
+            http=_Connection,
             log_config=None,
             access_log=False,
             lifespan="off",

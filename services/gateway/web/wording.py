@@ -40,16 +40,22 @@ WAITS: Final[Mapping[WaitCode, str]] = {
     "no_capacity": "Waiting for {slots}: every node that fits is busy.",
     "gang_too_large": "No node of the pool has {slots}. The job waits until one is added.",
     "no_device": "No node of the pool has slots of kind {device} with {memory_bytes} of memory.",
+    "no_accelerator": "No node of the pool has {accelerator} devices{accelerators}.",
+    "tainted": "Nodes that fit are kept for jobs that tolerate {taints}.",
     "memory_short": "No node of the pool has memory for {slots} of {memory_bytes} each.",
     "excluded_nodes": "Every node that fits has failed under this job.",
     "lane_order": "Waiting behind {ahead} in its lane or in a higher one.",
+    "lane_cap": "Premium jobs hold so much of the pool that jobs of other lanes go first.",
     "reservation": "Free slots are reserved for a job before it.",
     "topology": "There are {slots} free, but not on one node.",
     "memory_taken": "Slots are free, but what runs beside them leaves less than {memory_bytes}.",
     "slots_being_freed": "Other jobs write a checkpoint and free {slots} for it.",
     "next_decision": "It fits now, and starts with the pool's next decision.",
     "price_class": "Only slots of another price class are free.",
-    "quota": "The tenant uses all that it may use at the same time.",
+    "quota": (
+        "Paused. It cannot be resumed yet: the tenant has as many jobs as it may have at the same "
+        "time ({limit})."
+    ),
     "budget": "The budget is used up until the next period.",
 }
 # what lets a job go on
@@ -64,16 +70,19 @@ UNBLOCKS: Final[Mapping[WaitCode, str]] = {
     "no_capacity": "A running job that ends or is stopped.",
     "gang_too_large": "An operator adds a node with {slots}.",
     "no_device": "An operator adds a node with such a device.",
+    "no_accelerator": "An operator adds a node with {accelerator} devices.",
+    "tainted": "A node without these taints; or submit it with placement.tolerations.",
     "memory_short": "An operator adds a node with more memory.",
     "excluded_nodes": "The end of the back-off of at most 15 minutes, or another node.",
     "lane_order": "The jobs before it start, and slots become free.",
+    "lane_cap": "A premium job ends, or the jobs of other lanes that wait start.",
     "reservation": "The job with the reservation starts; a shorter job could start before it.",
     "topology": "Running jobs end until one node has {slots} free.",
     "memory_taken": "A running job ends on a node that has such slots.",
     "slots_being_freed": "The other jobs' checkpoints, within minutes.",
     "next_decision": "The pool's next decision.",
     "price_class": "A node of its price class becomes free.",
-    "quota": "A job of the tenant ends, or its limit is raised.",
+    "quota": "A job of the tenant ends, or its limit is raised. Then resume the job.",
     "budget": "The next period, or a higher budget.",
 }
 SKIPS: Final[Mapping[SkipCode, str]] = {
@@ -421,6 +430,10 @@ FAILURES: Final[Mapping[FailureCode, str]] = {
     "row_untrainable": (
         "A row could not be trained on. Correct the file, upload it and submit again."
     ),
+    "slots_above_largest": (
+        "It needs {slots}, and the largest node of the pool has {largest}. Submit it with fewer, "
+        "or ask the operator for a larger node."
+    ),
     "request_wrong": "Correct what the message names and submit again.",
     "memory_exceeded": (
         "It does not fit into memory. Lower batch_size, max_length or rank, or ask for a larger "
@@ -467,7 +480,9 @@ OVERFITTED: Final = (
 )
 PARAMETERS: Final[Mapping[ParameterCode, str]] = {
     "unknown": "unknown hyper-parameter; known: {known}",
-    "precision_unknown": "precision must be one of {known}",
+    "not_a_choice": "{name} must be one of {known}",
+    "not_layers": '{name} must be "all-linear", or 1 to {most} names of layers, like "q_proj"',
+    "does_not_divide": "accumulation must divide batch_size, which is {batch_size}",
     "two_learning_rates": "give learning_rate or learning_rate_multiplier, not both",
     "not_whole_in_range": (
         '{name} must be a whole number from {low} to {high}, or "auto"; it is {value}'
@@ -481,6 +496,7 @@ FORMS: Final[Mapping[str, Callable[[int], str]]] = {
     "ahead": lambda jobs: "1 job" if jobs == 1 else f"{jobs} jobs",
     "others": lambda others: f" and {others} more" if others else "",
     "memory_bytes": lambda size: f"{size / 1e9:.1f} GB",
+    "accelerators": lambda models: f"; there are {models}" if models else "",
     "errors": lambda errors: f" {errors} errors in all." if errors > 1 else "",
     "change_ppm": lambda ppm: f"{100 * ppm / PPM:+.1f}",
     "drop_max_ppm": lambda ppm: f"{100 * ppm / PPM:g}",

@@ -35,7 +35,8 @@ def check_names(names: tuple[str, ...]) -> None:
 def read_config(data: bytes, base_id: str, base_sha256: str) -> dict[str, Any]:
     """The configuration of an adapter.
 
-    Raises Unpublishable unless it is in canonical form and names its base by hash.
+    Raises Unpublishable unless it is in canonical form and names its base. Adapters of before
+    November 22nd, 2026 name it with its hash, which no library understands.
     """
     try:
         config = json.loads(data)
@@ -46,9 +47,8 @@ def read_config(data: bytes, base_id: str, base_sha256: str) -> dict[str, Any]:
     canonical = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     if canonical.encode() != data:
         raise Unpublishable(f"{CONFIG} is not in canonical form (sorted keys, two spaces)")
-    wanted = f"{base_id}@{base_sha256}"
-    if config.get("base_model_name_or_path") != wanted:
-        raise Unpublishable(f"{CONFIG}: base_model_name_or_path must be {wanted!r}")
+    if config.get("base_model_name_or_path") not in {base_id, f"{base_id}@{base_sha256}"}:
+        raise Unpublishable(f"{CONFIG}: base_model_name_or_path must be {base_id!r}")
     for name, value in config.items():
         _check_value(name, value)
     if not isinstance(config.get("r"), int) or config["r"] < 1:

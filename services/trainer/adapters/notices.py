@@ -1,7 +1,8 @@
 """Notices that a cloud takes its machine away, asked for at its metadata server.
 
-AWS: two minutes before, at `spot/instance-action`, with a session token (IMDSv2). Google: thirty
-seconds before, at `instance/preempted`.
+AWS: two minutes before, at `spot/instance-action`, with a session token (IMDSv2); before that it
+may recommend to leave the machine, at `events/recommendations/rebalance`. Google: thirty seconds
+before, at `instance/preempted`.
 """
 
 from datetime import datetime
@@ -32,6 +33,10 @@ class NoNotices:
         """There is no notice."""
         return None
 
+    async def is_at_risk(self) -> bool:
+        """Nobody says so."""
+        return False
+
     async def close(self) -> None:
         """There is no connection."""
 
@@ -54,20 +59,29 @@ class AwsNotices(MetadataServer):
     async def left_ms(self) -> Ms | None:
         """By the server's clock: that of the machine may be wrong. Raises NoticesUnavailable."""
         try:
-            if not self._token:
-                self._token = await self._new_token()
-            response = await self._client.get(
-                "/latest/meta-data/spot/instance-action",
-                headers={"X-aws-ec2-metadata-token": self._token},
-            )
-            if response.status_code == UNAUTHORIZED:
-                self._token = ""
-            if response.status_code == MISSING:
-                return None
-            response.raise_for_status()
-            return _left_ms(response)
+            response = await self._page("spot/instance-action")
+            return None if response is None else _left_ms(response)
         except (httpx.HTTPError, ValueError, TypeError, KeyError) as error:
             raise NoticesUnavailable(f"{type(error).__name__}: {error}") from error
+
+    async def is_at_risk(self) -> bool:
+        """Whether there is a rebalance recommendation. Raises NoticesUnavailable."""
+        try:
+            return await self._page("events/recommendations/rebalance") is not None
+        except httpx.HTTPError as error:
+            raise NoticesUnavailable(f"{type(error).__name__}: {error}") from error
+
+    async def _page(self, path: str) -> httpx.Response | None:
+        """A page of the machine's metadata; None: there is none."""
+        if not self._token:
+            self._token = await self._new_token()
+        headers = {"X-aws-ec2-metadata-token": self._token}
+        response = await self._client.get(f"/latest/meta-data/{path}", headers=headers)
+        if response.status_code == UNAUTHORIZED:
+            self._token = ""
+        if response.status_code == MISSING:
+            return None
+        return response.raise_for_status()
 
     async def _new_token(self) -> str:
         response = await self._client.put(
@@ -90,6 +104,10 @@ class GcpNotices(MetadataServer):
         except httpx.HTTPError as error:
             raise NoticesUnavailable(f"{type(error).__name__}: {error}") from error
         return GCP_NOTICE_MS if response.text.strip() == "TRUE" else None
+
+    async def is_at_risk(self) -> bool:
+        """Google says nothing before its notice."""
+        return False
 
 
 def notices_of(cloud: Cloud | None, url: str) -> NoticeSource:

@@ -15,13 +15,8 @@ from uuid import uuid4
 
 from immutables import Map
 
-from schemas.node import JoinNode, LeaveNode, NoticeNode
-from schemas.pool import (
-    Event,
-    NodeDescription,
-    RegisterNode,
-    RetireNode,
-)
+from schemas.node import JoinNode, LeaveNode, NodeDescription, NoticeNode, WarnNode
+from schemas.pool import Event, RegisterNode, RetireNode
 from schemas.telemetry import Heartbeat
 from schemas.topics import POOL
 from schemas.units import Ms
@@ -157,8 +152,11 @@ class NodeAgent:
                 await beating.stop()
 
     async def _await_notice(self) -> None:
-        """Tell the pool once that the machine is taken away. What runs ends by the pool's order."""
-        state, known = self._state, True
+        """Tell the pool once that the machine is taken away. What runs ends by the pool's order.
+
+        And once before that it may be: then the pool prefers other nodes.
+        """
+        state, known, warned = self._state, True, False
         while True:
             beat("waiting")
             try:
@@ -171,10 +169,23 @@ class NodeAgent:
                 known = False
             if left_ms is not None:
                 break
+            warned = warned or await self._warn()
             await self._runtime.clock.sleep(self._settings.notices_poll_ms)
         log_event(LOG, logging.WARNING, "node.noticed", left_ms=left_ms)
         notice = NoticeNode(node_id=state.node_id, incarnation=state.incarnation, left_ms=left_ms)
         await self._reports.fact(notice)
+
+    async def _warn(self) -> bool:
+        """Tell the pool where the cloud may soon take the machine away; whether it was told."""
+        try:
+            if not await self._notices.is_at_risk():
+                return False
+        except NoticesUnavailable:  # the next notice that is asked for says so
+            return False
+        log_event(LOG, logging.WARNING, "node.warned")
+        state = self._state
+        await self._reports.fact(WarnNode(node_id=state.node_id, incarnation=state.incarnation))
+        return True
 
     async def _restore(self) -> None:
         """Begin where the scheduler's newest snapshot ends; without one, at the first record.
@@ -216,8 +227,11 @@ class NodeAgent:
             slots=self._settings.slots,
             device=self._hardware.device,
             memory_bytes=self._hardware.memory_bytes,
-            accelerator=self._settings.accelerator,
+            accelerator=self._settings.accelerator or self._hardware.accelerator,
             spot=self._settings.spot,
+            reserved=self._settings.reserved,
+            taints=tuple(filter(None, self._settings.taints.split(","))),
+            domain=self._settings.domain,
         )
         await self._reports.fact(RegisterNode(node=node, joins=True))
 

@@ -40,6 +40,19 @@ KILLED_FROM_OUTSIDE: Final = (
     "Neither its agent nor the kernel killed it: since it started the kernel has killed no process "
     "for lack of memory. Somebody or something else on the machine did."
 )
+# What a process may know of its agent's environment. It reads what tenants upload, so all else,
+# such as AWS_*, PG*, HF_TOKEN or a proxy with a password, stays with the agent.
+INHERITED: Final = frozenset(
+    {
+        *("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TEMP", "TMP", "TMPDIR", "TZ"),
+        *("USER", "VIRTUAL_ENV", "XDG_CACHE_HOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "HF_HOME"),
+    }
+)
+INHERITED_PREFIXES: Final = (
+    *("LC_", "PYTHON", "MALLOC_"),
+    *("ATEN_", "DNNL_", "GOMP_", "KMP_", "MKL_", "OMP_", "ONEDNN_", "OPENBLAS_"),
+    *("CUBLAS_", "CUDA_", "CUDNN_", "NCCL_", "NVIDIA_", "PYTORCH_", "TORCH_", "TRITON_"),
+)
 LOG: Final = logging.getLogger(__name__)
 
 
@@ -251,8 +264,12 @@ def _stored_bytes(folder: Path) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """The process's environment: no secret of ours, and no library that reaches for the network."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TUNERY_")}
+    """The process's environment: no secret, and no library that reaches for the network."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in INHERITED or name.startswith(INHERITED_PREFIXES)
+    }
     return kept | {
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",

@@ -73,6 +73,7 @@ class Training(Program):
             threads=work.hyper.threads or self.settings.threads,
             checkpoint_every_steps=work.hyper.checkpoint_every_steps,
             checkpoint_every_ms=work.hyper.checkpoint_every_ms,
+            checkpoint_share=work.hyper.checkpoint_share_ppm / PPM,
             keep_checkpoints=max(CHECKPOINTS_KEPT_MIN, work.hyper.keep_checkpoints),
         )
 

@@ -13,10 +13,12 @@ from schemas.node import (
     JoinNode,
     LeaseSeen,
     LeaveNode,
+    NodeDescription,
     NodeSeen,
     NoticeNode,
     PlanningDeferred,
     UncordonNode,
+    WarnNode,
 )
 from schemas.pool import (
     CloseMode,
@@ -28,9 +30,9 @@ from schemas.pool import (
     ForgetWork,
     LeaseDraining,
     LeaseGranted,
-    NodeDescription,
     ObserveNodes,
     Placement,
+    PlacementQueued,
     RegisterNode,
     ReportCheckpoint,
     ReportExit,
@@ -45,6 +47,8 @@ from schemas.training import (
     AttemptStart,
     BlobFile,
     Checkpoint,
+    ExpectedTime,
+    NodeConstraints,
     SkippedCheckpoint,
     TrainWork,
     WorkDescription,
@@ -83,7 +87,12 @@ def describe(number: int) -> DescribeWork:
     return DescribeWork(tenant="acme", description=described)
 
 
-def request(number: int, attempt: int = 1, checkpoints: tuple[Checkpoint, ...] = ()) -> Any:
+def request(
+    number: int,
+    attempt: int = 1,
+    checkpoints: tuple[Checkpoint, ...] = (),
+    constraints: NodeConstraints | None = None,
+) -> Any:
     placement = Placement(
         tenant="acme",
         job_id=f"ftjob-{number}",
@@ -102,6 +111,7 @@ def request(number: int, attempt: int = 1, checkpoints: tuple[Checkpoint, ...] =
         device="cpu",
         memory_bytes=2_000_000_000,
         preemptions=attempt - 1,
+        constraints=constraints,
     )
     return RequestPlacement(placement=placement)
 
@@ -278,6 +288,26 @@ def nodes_that_are_forgotten(story: Recorder) -> None:
     story.when(Tick(), after_ms=25 * HOUR_MS)
 
 
+def work_that_teaches_how_long_it_takes(story: Recorder) -> None:
+    """Eight jobs take half of their estimate; the ninth is expected to, until a checkpoint."""
+    story.when(node("a", 1))
+    for number in range(1, 10):
+        story.when(describe(number), after_ms=0)
+        events = story.when(request(number))
+        token = token_of(events)
+        story.when(started(token, "a"))
+        if number < 9:
+            story.when(UncordonNode(node_id="a"), after_ms=HOUR_MS // 2 - 1_000)
+            exited(story, token, "a", "succeeded", HOUR_MS // 2)
+            story.when(freed(token, "a"))
+    queued = next(event for event in events if isinstance(event, PlacementQueued))
+    half = ExpectedTime(p50_ms=HOUR_MS // 2, p90_ms=HOUR_MS // 2)
+    assert queued.expected == half
+    slow = replace(checkpoint(20), captured_ms=HOUR_MS)
+    report = ReportCheckpoint(token=token, incarnation="a-1", checkpoint=slow)
+    story.when(report, after_ms=HOUR_MS)
+
+
 def more_notices_than_one_decision(story: Recorder) -> None:
     """Premium jobs wait until those of the free lane may be stopped: ticks go on with the rest."""
     count = 34
@@ -323,3 +353,23 @@ def a_machine_that_is_taken_away(story: Recorder) -> None:
     story.when(node("b", 1, slots=2))
     story.when(request(1, attempt=2, checkpoints=(checkpoint(5),)))
     story.when(seen(story, "a", silent=True, after_ms=3 * MINUTE_MS))
+
+
+def spot_nodes_that_are_lost(story: Recorder) -> None:
+    """A job that allows spot nodes loses two, is kept off them, and others give them up in time."""
+    spot = NodeConstraints(spot=True)
+    story.when(describe(1))
+    for attempt, name in enumerate(("a", "b"), start=1):
+        story.when(RegisterNode(node=replace(node(name, 1).node, spot=True)))
+        token = token_of(story.when(request(1, attempt=attempt, constraints=spot)))
+        story.when(started(token, name))
+        story.when(NoticeNode(node_id=name, incarnation=f"{name}-1", left_ms=2 * MINUTE_MS))
+        exited(story, token, name, "preempted", MINUTE_MS)
+    story.when(request(1, attempt=3, constraints=spot))
+    in_time = replace(spot, finish_by=BEGAN + 12 * HOUR_MS)
+    story.when(describe(2))
+    story.when(request(2, constraints=in_time))
+    story.when(Tick(), after_ms=2 * HOUR_MS)
+    story.when(RegisterNode(node=replace(node("c", 1).node, reserved=True, accelerator="h200")))
+    story.when(RegisterNode(node=replace(node("d", 1).node, spot=True)))
+    story.when(WarnNode(node_id="d", incarnation="d-1"))

@@ -4,13 +4,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from msgspec import structs
+
 from schemas.pool import LeaseMember, NodeLost
+from schemas.training import NodeConstraints
 from schemas.units import DAY_MS
 from services.scheduler.domain.pool import (
     closing,
     nodes,
     placement,
     planned_pool,
+    price_classes,
     usage,
 )
 from services.scheduler.domain.pool import state as pool_state
@@ -18,12 +22,14 @@ from services.scheduler.domain.pool.planned_pool import POLICY
 from services.scheduler.domain.pool.state import Lease, Node, Pool
 from services.scheduler.domain.pool.usage import Slice
 from simulator.event_core.mutants import Mutant
+from tests.simulation.scheduling.asks import TAINT
 from tests.simulation.scheduling.rules import Rule
-from tunery.plan.scheduling import explanation, forecast, outlook, victims
+from tunery.plan.scheduling import capacity, explanation, forecast, outlook, victims
 from tunery.plan.scheduling import plan as plan_module
 from tunery.plan.scheduling.capacity import Capacity
 from tunery.plan.scheduling.draft import Draft
 from tunery.plan.scheduling.planning_state import PlanningState
+from tunery.plan.scheduling.premium_cap import PremiumCap
 from tunery.plan.scheduling.queue import Queue
 from tunery.plan.scheduling.requests import RequestClass, Seats
 
@@ -43,13 +49,36 @@ def _half_of_it(pool: Pool, node_id: str, free: list[int], slots: int) -> LeaseM
     return _member(pool, node_id, free, max(1, slots // 2))
 
 
+_kinds = Capacity.kinds
+
+
 def _any_kind(self: Capacity, needs: RequestClass) -> list[Any]:
     return sorted(self._buckets)
+
+
+def _any_model(self: Capacity, needs: RequestClass) -> list[Any]:
+    return _kinds(self, replace(needs, constraints=NodeConstraints()))
+
+
+def _whatever_taints(self: Capacity, needs: RequestClass) -> list[Any]:
+    tolerant = structs.replace(needs.constraints, tolerations=(TAINT,))
+    return _kinds(self, replace(needs, constraints=tolerant))
 
 
 def _is_up(node: Any) -> bool:
     """Cordoned nodes get leases as well."""
     return bool(node.standing == "up" and not node.joining and not node.leaving)
+
+
+def _is_not_leaving(node: Any) -> bool:
+    """Nodes whose machines are taken away get leases as well."""
+    is_in_service = node.standing == "up" and node.cordon is None
+    return bool(is_in_service and not node.joining and not node.leaving)
+
+
+def _drain_nothing(*_: Any) -> tuple[()]:
+    """What runs on a machine that is taken away goes on."""
+    return ()
 
 
 def _is_not_cordoned(node: Any) -> bool:
@@ -60,6 +89,11 @@ def _is_not_cordoned(node: Any) -> bool:
 def _fit_beside_it(self: Any, request: Any) -> Seats | None:
     """What fits starts, whatever is reserved."""
     return self._draft.free.find_seats(request.needs)  # type: ignore[no-any-return]  # of `Capacity`
+
+
+def _all_of(self: Any, needs: RequestClass) -> Any:
+    """Any reservation is in the way of everybody."""
+    return self._reservations
 
 
 def _last_first(self: Queue, request: Any) -> tuple[int, int, str]:
@@ -130,6 +164,20 @@ def _not_ended(pool: Pool, seen: Any, leases: Any, ctx: Any) -> list[Any]:
     return [lost] if pool.nodes[seen.node_id].standing == "up" else []
 
 
+def _without_limit(*_: Any) -> bool:
+    """Premium always goes first."""
+    return False
+
+
+def _never(*_: Any) -> None:
+    """No deadline keeps a job off spot nodes."""
+
+
+def _as_if_there_were(*_: Any) -> bool:
+    """What is kept off spot nodes waits for others, and there may be none."""
+    return True
+
+
 _BLOCKED: Final = replace(POLICY, skipping=False, reserving=False)
 
 #: Of pools, through all of the decider.
@@ -137,18 +185,29 @@ OF_POOLS: Final[Sequence[Mutant]] = (
     Mutant("the first devices again", placement, "free_devices", _first_again, Rule.CAPACITY),
     Mutant("half of a start", placement, "_member", _half_of_it, Rule.GANG),
     Mutant("any kind of device", Capacity, "kinds", _any_kind, Rule.LEGAL),
+    Mutant("any model of device", Capacity, "kinds", _any_model, Rule.LEGAL),
+    Mutant("taints for anybody", Capacity, "kinds", _whatever_taints, Rule.LEGAL),
     Mutant("cordoned nodes", pool_state.Node, "is_grantable", property(_is_up), Rule.LEGAL),
     Mutant("one waits, all wait", planned_pool, "POLICY", _BLOCKED, Rule.IDLE),
+    Mutant("one reservation for all", plan_module._Pass, "_reservations_of", _all_of, Rule.OWNER),
     Mutant("excluded for ever", Capacity, "excluded", _excluded_for_ever, Rule.STARVATION),
+    Mutant("no others to wait for", Capacity, "_has_others", _as_if_there_were, Rule.STARVATION),
     Mutant("the last come first", Queue, "rank", _last_first, Rule.RANK),
     Mutant("billed above the cap", closing, "slices", _without_cap, Rule.USE),
     Mutant("victims at any loss", outlook, "loss_ms", _at_any_loss, Rule.VICTIM),
-    Mutant("freed slots for anybody", PlanningState, "bind", _unbound, Rule.BOUND),
-    Mutant("victims of any lane", plan_module, "find_eviction", _of_any_lane, Rule.FLAPPING),
+    Mutant("freed slots for anybody", PlanningState, "bind", _unbound, Rule.BOUND, seed=5),
+    Mutant(
+        "victims of any lane", plan_module, "find_eviction", _of_any_lane, Rule.FLAPPING, seed=3
+    ),
     Mutant("expected in the past", explanation, "forecast", _yesterday, Rule.REASON),
     Mutant("memory that is not there", Capacity, "has_memory", lambda *_: True, Rule.LEGAL),
     Mutant("saved work given back", closing, "lost_gpu_ms", _nothing_kept, Rule.PROGRESS),
+    Mutant("back on spot nodes at once", price_classes, "is_kept_off", _without_limit, Rule.SPOT),
+    Mutant("spot nodes for anybody", capacity, "SPOT", -1, Rule.SPOT),
+    Mutant("late on spot nodes", price_classes, "spot_until", _never, Rule.SPOT),
     Mutant("lost and not ended", nodes, "_silence", _not_ended, Rule.LOST),
+    Mutant("noticed nodes", pool_state.Node, "is_grantable", property(_is_not_leaving), Rule.LOST),
+    Mutant("a notice that nobody hears", nodes, "_drain", _drain_nothing, Rule.LOST),
     Mutant(
         "nodes that leave", pool_state.Node, "is_grantable", property(_is_not_cordoned), Rule.LOST
     ),
@@ -157,6 +216,7 @@ OF_POOLS: Final[Sequence[Mutant]] = (
 #: Of clusters with gangs, through the planner alone.
 OF_CLUSTERS: Final[Sequence[Mutant]] = (
     Mutant("past the reservation", plan_module._Pass, "_fit", _fit_beside_it, Rule.HEAD),
+    Mutant("premium without a cap", PremiumCap, "is_beyond", _without_limit, Rule.CAP),
     Mutant("victims more than needed", victims, "_least_loss", _all_on_node, Rule.VICTIM),
     Mutant("the first node described", Capacity, "find_seats", _first_known, Rule.SAME),
 )

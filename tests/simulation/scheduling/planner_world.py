@@ -1,12 +1,12 @@
 """A cluster with gangs and domains, whose jobs end exactly when they are expected to."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
 from schemas.training import Device
 from tests.simulation.scheduling.rules import Judge, Rule
-from tunery.plan.scheduling.plan import Plan, plan
+from tunery.plan.scheduling.plan import BEYOND, Plan, Start, plan
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.policy import PRODUCT
 from tunery.plan.scheduling.queue import Rank
@@ -169,6 +169,7 @@ class PlannerWorld:
         self._check_victims(planned, free)
         self._check_head(planned)
         self._check_idle(planned, free)
+        self._check_cap(planned, free)
         self._check_same(planned)
 
     def _free_after(self, planned: Plan) -> dict[str, int]:
@@ -229,18 +230,20 @@ class PlannerWorld:
         is_alone = self.tenants == 1 and not self.preempted and not self.state.bound
         if kept is None or kept.job_id != reserved.request.job_id or not is_alone:
             return
-        jumped = [
-            request
-            for request, _ in begun
-            if self._order_of(request) < self._order_of(reserved.request)
-        ]
+        last = {start.request.job_id for start in self._starts_beyond(planned)}
+        if reserved.request.lane == 0 and reserved.request.needs in planned.beyond:
+            last.add(reserved.request.job_id)
+        kept_order = self._order_of(reserved.request, last)
+        jumped = [request for request, _ in begun if self._order_of(request, last) < kept_order]
         if not jumped and not planned.preemptions:
             delayed = f"{kept.job_id} is put off from {kept.at} to {reserved.at}"
             self.judge.check(Rule.HEAD, reserved.at <= kept.at, delayed)
 
-    def _order_of(self, request: Request) -> tuple[int, Rank]:
-        """An old request has moved to an earlier lane."""
-        return self.state.queue.lane_of(request), self.state.queue.rank(request)
+    def _order_of(self, request: Request, last: Set[str]) -> tuple[int, Rank]:
+        """An old request has moved to an earlier lane; `last`: those after all lanes."""
+        queue = self.state.queue
+        turn = BEYOND if request.job_id in last else queue.lane_of(request)
+        return turn, queue.rank(request)
 
     def _check_idle(self, planned: Plan, free: Mapping[str, int]) -> None:
         """Nothing on one node, when no reservation and no preemption keeps slots."""
@@ -252,6 +255,54 @@ class PlannerWorld:
             if job_id not in started and request.needs.slots <= largest:
                 fits = max(free.values()) >= request.needs.slots
                 self.judge.check(Rule.IDLE, not fits, f"{request} beside {free}")
+
+    def _check_cap(self, planned: Plan, free: Mapping[str, int]) -> None:
+        """What premium got beyond its cap, no other request could have; and it stops nobody."""
+        started = {start.request.job_id for start in planned.starts}
+        others = self._others()
+        late = dict(free)
+        for start in self._starts_beyond(planned):
+            _give(late, start.seats)
+        is_quiet = planned.reservation is None and not planned.preemptions
+        if is_quiet and not self.state.bound and late != free:
+            for each in others:
+                fits = max(late.values()) >= each.needs.slots and each.job_id not in started
+                self.judge.check(Rule.CAP, not fits, f"{each} beside premium: {planned.starts}")
+        for preemption in planned.preemptions:
+            victims = [self.state.running[key] for key in preemption.keys]
+            is_premium = preemption.request.lane == 0
+            is_beyond = is_premium and self._is_beyond(self._premium(), [*others, *victims])
+            self.judge.check(Rule.CAP, not is_beyond, preemption)
+
+    def _starts_beyond(self, planned: Plan) -> list[Start]:
+        """Starts of premium when it had its cap, by what it held before this pass and got in it."""
+        held, others = self._premium(), self._others()
+        beyond: list[Start] = []
+        for start in planned.starts:
+            if start.request.lane == 0 and start.request.job_id not in self.state.bound:
+                if self._is_beyond(held, others):
+                    beyond.append(start)
+                held += start.request.needs.slots
+        return beyond
+
+    def _premium(self) -> int:
+        """Slots that premium holds, or that others were stopped for it to have."""
+        leases = [lease.slots for lease in self.state.running.values() if lease.lane == 0]
+        bound = [self.state.queue.requests[job_id] for job_id in self.state.bound]
+        return sum(leases) + sum(each.needs.slots for each in bound if each.lane == 0)
+
+    def _others(self) -> list[Request]:
+        """What waits in other lanes and could have a place."""
+        total = sum(node.slots for node in self.nodes)
+        requests = self.state.queue.requests.values()
+        return [each for each in requests if each.lane and each.needs.slots <= total]
+
+    def _is_beyond(self, held: int, others: Sequence[Request | Running]) -> bool:
+        """Whether premium, which holds so much, leaves too little to the largest other one."""
+        total = sum(node.slots for node in self.nodes)
+        slots = (each.slots if isinstance(each, Running) else each.needs.slots for each in others)
+        gang = max(slots, default=0)
+        return gang > 0 and held >= max(total - gang, -(-total // 2))
 
     def _check_same(self, planned: Plan) -> None:
         """The same cluster, told in the opposite order."""

@@ -9,8 +9,10 @@ from schemas.node import (
     NodeForgotten,
     NodeJoined,
     NodeLeaving,
+    NodeNoticed,
     NodeUncordoned,
     Seat,
+    SpotGivenUp,
 )
 from schemas.pool import (
     CheckpointAccepted,
@@ -26,9 +28,12 @@ from schemas.pool import (
     Placement,
     PlacementClosed,
     PlacementQueued,
+    Token,
     UsageCredited,
     UsageSliced,
 )
+from schemas.training import ExpectedTime, NodeConstraints
+from simulator.control_plane.samples import POOL
 from tests.simulation.scheduling.rules import Judge, Rule
 
 LANES: Final = ("premium", "standard", "free")
@@ -39,7 +44,10 @@ LOSS_MS_MAX: Final = 10 * MINUTE
 RESTART_MS: Final = 3 * MINUTE
 RAN_MS_MIN: Final = 10 * MINUTE
 PREEMPTIONS_MAX: Final = 3
+SAVED_EVERY_MS: Final = 10 * MINUTE  # by the work of all jobs here
+HOUR: Final = 60 * MINUTE
 SOON_MS: Final = 10_000
+STEPS_MIN: Final = 20  # of a lease, before they say how long the others take
 
 
 @dataclass
@@ -55,10 +63,21 @@ class BookedNode:
     cordoned: bool = False
     joining: bool = False
     leaving: bool = False
+    noticed: bool = False  # its machine is taken away
+    accelerator: str = ""
+    spot: bool = False
+    taints: tuple[str, ...] = ()
 
     @property
     def may_get(self) -> bool:
         return not (self.gone or self.cordoned or self.joining or self.leaving)
+
+    def suits(self, placement: Placement) -> bool:
+        """Whether its slots can be what a placement asks for."""
+        asked = placement.constraints or NodeConstraints()
+        is_alike = self.device == placement.device and asked.accelerator in ("", self.accelerator)
+        is_tolerated = {*self.taints} <= {*asked.tolerations}
+        return is_alike and is_tolerated and self.memory_bytes >= placement.memory_bytes
 
 
 @dataclass
@@ -69,8 +88,11 @@ class BookedLease:
     placement: Placement
     members: dict[str, tuple[int, ...]]  # node → devices that it still holds
     incarnations: dict[str, str]
+    expected: ExpectedTime
     granted_at: int
     started_at: int | None = None
+    steps: int = 0
+    step: int = 0
     captured_ms: int = 0
     ends_by: int | None = None
     beneficiary: str = ""
@@ -78,6 +100,15 @@ class BookedLease:
     billable: int = 0
     lost: int = 0
     closed: bool = False
+    spot: bool | None = None
+
+    @property
+    def token(self) -> Token:
+        return Token(pool=POOL, lease=self.number)
+
+    @property
+    def agent(self) -> str:
+        return next(iter(self.incarnations.values()))
 
     def on(self, node_id: str) -> int:
         """Slots that it holds there."""
@@ -94,11 +125,22 @@ class BookedLease:
             late_ms = at - ends_by
             return ends_by if late_ms < 0 else ends_by + late_ms - late_ms % SOON_MS + SOON_MS
         began = self.granted_at if self.started_at is None else self.started_at
-        ends_at, ran_ms = began + self.placement.p90_ms, at - began
+        ends_at, ran_ms = began + self.lasts_ms(), at - began
         if ends_at > at:
             return ends_at
         ran_ms -= ran_ms % (4_000 << (ran_ms // (10 * MINUTE)).bit_length())
         return began + ran_ms + max(MINUTE, ran_ms // 10)
+
+    def lasts_ms(self) -> int:
+        """How long it should last at most: as the steps in its last checkpoint took, and a quarter
+        more for the others.
+        """
+        if not self.steps or self.step < STEPS_MIN:
+            return self.expected.p90_ms
+        left = max(0, self.steps - self.step)
+        left_ms = self.captured_ms * left // self.step + MINUTE // 2
+        most_ms = self.captured_ms + left_ms + left_ms // 4 + MINUTE
+        return max(1, min(most_ms, self.placement.p90_ms))
 
 
 @dataclass
@@ -106,7 +148,28 @@ class BookedWait:
     """A placement that waits, and the slots that are being freed for it."""
 
     placement: Placement
+    expected: ExpectedTime
     bound: tuple[Seat, ...] = ()
+    spot: bool | None = None
+    is_kept_off: bool = False  # it lost too many spot nodes lately
+
+    @property
+    def sharing(self) -> int:
+        """How many of its slots share the memory of a node: those of a CPU node all do."""
+        return self.placement.slots if self.placement.device == "cpu" else 1
+
+    def fits(self, node: BookedNode) -> bool:
+        """Whether a node could hold it, if it were idle."""
+        asked = self.placement
+        has_memory = node.memory_bytes >= asked.memory_bytes * self.sharing
+        return has_memory and node.slots >= asked.slots and node.suits(asked)
+
+    def gives_up_spot(self, at: int) -> bool:
+        """Whether it could not lose a spot node now and be done in time all the same."""
+        asked = self.placement.constraints
+        if asked is None or asked.finish_by is None:
+            return False
+        return at + self.expected.p90_ms + SAVED_EVERY_MS + RESTART_MS >= asked.finish_by
 
 
 @dataclass
@@ -120,41 +183,22 @@ class PoolBooks:
     granted: list[BookedLease] = field(default_factory=list)  # in this record, bound ones left out
     stopped_for: set[tuple[str, str]] = field(default_factory=set)  # (victim, beneficiary)
     closed: set[tuple[str, int]] = field(default_factory=set)
+    spot_nodes: dict[str, bool] = field(default_factory=dict)  # also of those that are gone
+    losses: dict[str, list[int]] = field(default_factory=dict)  # of spot nodes, by job
     ended: dict[str, PlacementClosed] = field(default_factory=dict)  # by job, its last attempt
 
     def apply(self, event: Any, at: int) -> None:
         match event:
-            case NodeRegistered(node=node):
-                known = self.nodes.get(node.node_id)
-                self.nodes[node.node_id] = BookedNode(
-                    node.slots,
-                    node.device,
-                    node.memory_bytes,
-                    node.incarnation,
-                    joining=event.joining,
-                    cordoned=known is not None and known.cordoned,
-                )
-            case NodeJoined(node_id=node_id):
-                self.nodes[node_id].joining = False
-            case NodeLeaving(node_id=node_id):
-                self.nodes[node_id].leaving = True
-            case NodeRetired(node_id=node_id):
-                self.nodes[node_id].gone = True
-            case NodeLost(node_id=node_id):
-                self.nodes[node_id].gone = self.nodes[node_id].is_lost = True
-            case NodesObserved(seen=seen):
-                for sight in seen:
-                    booked_node = self.nodes[sight.node_id]
-                    if booked_node.is_lost and not sight.silent:
-                        booked_node.gone = booked_node.is_lost = False
-            case NodeCordoned(node_id=node_id):
-                self.nodes[node_id].cordoned = True
-            case NodeUncordoned(node_id=node_id):
-                self.nodes[node_id].cordoned = False
-            case NodeForgotten(node_id=node_id):
-                del self.nodes[node_id]
             case PlacementQueued(placement=placement):
-                self.waiting[placement.job_id] = BookedWait(placement)
+                own = ExpectedTime(p50_ms=placement.p50_ms, p90_ms=placement.p90_ms)
+                self.waiting[placement.job_id] = BookedWait(
+                    placement,
+                    event.expected or own,
+                    spot=event.spot,
+                    is_kept_off=self._is_kept_off(placement.job_id, at),
+                )
+            case SpotGivenUp(job_id=job_id):
+                self.waiting[job_id].spot = False
             case LeaseGranted():
                 self._grant(event, at)
             case PlacementClosed():
@@ -163,8 +207,10 @@ class PoolBooks:
                 self.leases[lease.token.lease].members.pop(node_id, None)
             case LeaseStarted(lease=lease):
                 self.leases[lease.token.lease].started_at = at
+                self.leases[lease.token.lease].steps = event.start.total_steps
             case CheckpointAccepted(lease=lease, checkpoint=checkpoint):
                 self._save(self.leases[lease.token.lease], checkpoint.captured_ms, at)
+                self.leases[lease.token.lease].step = checkpoint.step
             case LeaseDraining(lease=lease):
                 booked = self.leases[lease.token.lease]
                 if booked.ends_by is None:
@@ -182,7 +228,7 @@ class PoolBooks:
                 if lease.token.lease in self.leases:
                     self.leases[lease.token.lease].lost += event.lost_gpu_ms
             case _:
-                pass
+                self._apply_node(event)
 
     def open_leases(self) -> list[BookedLease]:
         """Leases that hold slots, oldest first."""
@@ -224,13 +270,70 @@ class PoolBooks:
         """A node that is gone, or has become too small, binds nothing."""
         nodes = [(self.nodes.get(seat.node_id), seat.slots) for seat in wait.bound]
         return all(
-            node is not None
-            and node.may_get
-            and node.slots >= slots
-            and node.device == wait.placement.device
-            and node.memory_bytes >= wait.placement.memory_bytes
+            node is not None and node.may_get and node.slots >= slots and node.suits(wait.placement)
             for node, slots in nodes
         )
+
+    def _apply_node(self, event: Any) -> None:
+        match event:
+            case NodeRegistered(node=node):
+                known = self.nodes.get(node.node_id)
+                self.spot_nodes[node.node_id] = node.spot
+                self.nodes[node.node_id] = BookedNode(
+                    node.slots,
+                    node.device,
+                    node.memory_bytes,
+                    node.incarnation,
+                    joining=event.joining,
+                    cordoned=known is not None and known.cordoned,
+                    accelerator=node.accelerator,
+                    spot=node.spot,
+                    taints=node.taints,
+                )
+            case NodeJoined(node_id=node_id):
+                self.nodes[node_id].joining = False
+            case NodeLeaving(node_id=node_id):
+                self.nodes[node_id].leaving = True
+            case NodeNoticed(node_id=node_id):
+                self.nodes[node_id].leaving = self.nodes[node_id].noticed = True
+            case NodeRetired(node_id=node_id):
+                self.nodes[node_id].gone = True
+            case NodeLost(node_id=node_id):
+                self.nodes[node_id].gone = self.nodes[node_id].is_lost = True
+            case NodesObserved(seen=seen):
+                for sight in seen:
+                    booked_node = self.nodes[sight.node_id]
+                    if booked_node.is_lost and not sight.silent:
+                        booked_node.gone = booked_node.is_lost = False
+            case NodeCordoned(node_id=node_id):
+                self.nodes[node_id].cordoned = True
+            case NodeUncordoned(node_id=node_id):
+                self.nodes[node_id].cordoned = False
+            case NodeForgotten(node_id=node_id):
+                del self.nodes[node_id]
+            case _:
+                pass
+
+    def must_avoid(self, node: BookedNode, wait: BookedWait) -> bool:
+        """Whether a spot node is none for it: it said so, or is kept off and there are others."""
+        if not node.spot or wait.spot is not False:
+            return False
+        asked = wait.placement.constraints
+        return asked is None or not asked.spot or self.has_others(wait)
+
+    def has_others(self, wait: BookedWait) -> bool:
+        """Whether a node that is not spot could hold it."""
+        return any(
+            wait.fits(node) for node in self.nodes.values() if node.may_get and not node.spot
+        )
+
+    def _is_kept_off(self, job_id: str, at: int) -> bool:
+        """Two losses of spot nodes within two hours keep a job off them for four."""
+        losses = self.losses.get(job_id, [])
+        if len(losses) < 2:
+            return False
+        before, newest = losses[-2:]
+        return newest - before <= 2 * HOUR and at < newest + 4 * HOUR
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -251,8 +354,13 @@ class PoolBooks:
             rule = Rule.LOST if node.leaving or node.gone else Rule.LEGAL
             check(rule, node.may_get, f"{member.node_id} is {node}")
             check(Rule.LEGAL, member.incarnation == node.incarnation, "a former agent")
-            check(Rule.LEGAL, node.device == placement.device, f"{node} for {placement.device}")
-            check(Rule.LEGAL, node.memory_bytes >= placement.memory_bytes, f"memory of {node}")
+            check(Rule.LEGAL, node.suits(placement), f"{node} for {placement}")
+            asked = placement.constraints
+            if node.spot and asked is not None and asked.spot is not None:
+                check(Rule.SPOT, asked.spot, f"{placement} must not be on {member.node_id}")
+            if node.spot and asked is not None and asked.spot and self.has_others(wait):
+                check(Rule.SPOT, not wait.is_kept_off, f"{placement} lost too many such nodes")
+                check(Rule.SPOT, not wait.gives_up_spot(at), f"{placement} would be too late")
             held = {
                 device
                 for lease in self.leases.values()
@@ -265,7 +373,9 @@ class PoolBooks:
             placement,
             {member.node_id: member.devices for member in event.members},
             {member.node_id: member.incarnation for member in event.members},
+            wait.expected,
             at,
+            spot=wait.spot,
         )
         self.leases[lease.number] = lease
         for node_id in lease.members:
@@ -290,6 +400,9 @@ class PoolBooks:
             if (lease.placement.job_id, lease.placement.attempt) == (event.job_id, event.attempt)
         )
         lease.closed = True
+        was_lost = end.outcome in ("lost", "preempted") and end.ended_by == "node"
+        if was_lost and any(self.spot_nodes.get(node_id) for node_id in end.node_ids):
+            self.losses.setdefault(event.job_id, []).append(at)
         sums = (end.billable_gpu_ms, end.lost_gpu_ms)
         check(Rule.USE, sums == (lease.billable, lease.lost), f"{sums} for {lease}")
         check(Rule.USE, lease.billable <= lease.placement.max_gpu_ms, "above its cap")

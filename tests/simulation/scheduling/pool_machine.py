@@ -5,7 +5,8 @@ from typing import ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.simulation.scheduling.pool_world import MINUTE, Ask, PoolWorld
+from tests.simulation.scheduling.asks import TAINT, Ask
+from tests.simulation.scheduling.pool_world import MINUTE, PoolWorld
 from tests.simulation.scheduling.rules import Judge, Rule
 
 numbers = st.integers(0, 11)
@@ -17,9 +18,14 @@ asks = st.builds(
     hours=st.sampled_from((1, 2, 4, 10, 30)),
     cuda=st.sampled_from((True, True, True, False)),
     gigabytes=st.sampled_from((1, 1, 10)),
+    accelerator=st.sampled_from(("", "", "", "a100", "h200")),
+    spot=st.sampled_from((None, None, True, True, False)),
+    tolerates=st.booleans(),
+    slack=st.sampled_from((0, 0, 1, 4)),
 )
 node_slots = st.sampled_from((1, 2, 4, 8))
 gigabytes = st.sampled_from((8, 24))
+accelerators = st.sampled_from(("", "a100", "h200"))
 times = st.sampled_from((0, 1, 5, 12, 30, 120, 20 * 60)).map(lambda minutes: minutes * MINUTE)
 
 
@@ -32,10 +38,11 @@ class PoolMachine(RuleBasedStateMachine):
         super().__init__()
         self.world = PoolWorld(Judge(self.watched))
 
-    @initialize(sizes=st.lists(node_slots, min_size=1, max_size=4))
-    def begin(self, sizes: list[int]) -> None:
+    @initialize(sizes=st.lists(node_slots, min_size=1, max_size=4), spot=st.booleans())
+    def begin(self, sizes: list[int], spot: bool) -> None:
         for number, slots in enumerate(sizes):
-            self.world.register(number, slots, cuda=True, gigabytes=24, joins=False)
+            is_spot = spot and number % 2 == 0
+            self.world.register(number, slots, cuda=True, gigabytes=24, joins=False, spot=is_spot)
 
     @rule(asked=st.lists(asks, min_size=1, max_size=4))
     def submit(self, asked: list[Ask]) -> None:
@@ -81,12 +88,35 @@ class PoolMachine(RuleBasedStateMachine):
         self.world.pass_time(ms)
 
     @rule(
-        number=numbers, slots=node_slots, cuda=st.booleans(), memory=gigabytes, joins=st.booleans()
+        number=numbers,
+        slots=node_slots,
+        cuda=st.booleans(),
+        memory=gigabytes,
+        joins=st.booleans(),
+        accelerator=accelerators,
+        spot=st.booleans(),
+        tainted=st.booleans(),
     )
-    def register(self, number: int, slots: int, cuda: bool, memory: int, joins: bool) -> None:
-        self.world.register(number, slots, cuda, memory, joins)
+    def register(
+        self,
+        number: int,
+        slots: int,
+        cuda: bool,
+        memory: int,
+        joins: bool,
+        accelerator: str,
+        spot: bool,
+        tainted: bool,
+    ) -> None:
+        taints = (TAINT,) if tainted else ()
+        self.world.register(number, slots, cuda, memory, joins, accelerator, spot, taints)
 
-    @rule(number=numbers, what=st.integers(0, 6))
+    @rule(number=numbers)
+    def take_away(self, number: int) -> None:
+        """The cloud takes back a machine on which something works; its job comes back."""
+        self.world.take_away(number)
+
+    @rule(number=numbers, what=st.integers(0, 7))
     def order(self, number: int, what: int) -> None:
         self.world.order(number, what)
 

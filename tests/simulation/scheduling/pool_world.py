@@ -1,7 +1,6 @@
 """A pool that lives: production decides and folds, agents report, nodes fail, time passes."""
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -15,8 +14,9 @@ from schemas.node import (
     ForgetNode,
     JoinNode,
     LeaveNode,
-    NodeCordoned,
+    NodeDescription,
     NodeSeen,
+    NoticeNode,
     UncordonNode,
 )
 from schemas.pool import (
@@ -24,7 +24,6 @@ from schemas.pool import (
     ConfirmFreed,
     EndRequest,
     LeaseDraining,
-    NodeDescription,
     ObserveNodes,
     RegisterNode,
     ReportCheckpoint,
@@ -32,46 +31,31 @@ from schemas.pool import (
     ReportStarted,
     RequestPlacement,
     RetireNode,
-    Token,
 )
 from schemas.reasons import ending
 from schemas.training import AttemptStart, Device
 from services.scheduler.app import POOLS
 from services.scheduler.domain.pool.deadlines import earliest
-from services.scheduler.domain.pool.evolve import evolve_pool
 from services.scheduler.domain.pool.faults import barred_nodes
 from services.scheduler.domain.pool.planned_pool import PlannedPool
 from services.scheduler.domain.pool.state import Pool, Pools, free_devices, leases_on
 from simulator.control_plane.samples import POOL, T0, TRAINED, checkpoint, describe, request
-from tests.simulation.scheduling.pool_books import LANES, BookedLease, BookedWait, PoolBooks
+from tests.simulation.scheduling.asks import GB, HOUR, Ask
+from tests.simulation.scheduling.pool_books import BookedLease, BookedWait, PoolBooks
+from tests.simulation.scheduling.pool_replay import planned_before, through_snapshot
 from tests.simulation.scheduling.rules import Judge, Rule
-from tunery.cli.simulate.journals import split_decisions
 from tunery.plan.scheduling.explanation import explain
-from tunery.plan.scheduling.plan import Plan, plan
+from tunery.plan.scheduling.plan import BEYOND, Plan
 from tunery.plan.scheduling.planning_state import PlanningState
+from tunery.plan.scheduling.requests import Request
 from tunery.runtime.journal.codec import canonical
-from tunery.runtime.journal.snapshots import revive
 
 MINUTE: Final = 60_000
-HOUR: Final = 60 * MINUTE
-GB: Final = 1_000_000_000
 NODES: Final = ("a", "b", "c", "d", "e", "f")
 TENANTS: Final = ("acme", "globex", "initech")
 ROUNDS_MAX: Final = 400  # of the calm in which all that waits gets its turn
 AGED_MS: Final = 16 * HOUR  # a free request is served with the standard lane
 OUTCOMES: Final = ("succeeded", "succeeded", "platform", "bad_node", "user", "oom", "preempted")
-
-
-@dataclass(frozen=True)
-class Ask:
-    """What a job asks for, in steps of what makes a difference."""
-
-    lane: int
-    tenant: int
-    slots: int
-    hours: int
-    cuda: bool
-    gigabytes: int
 
 
 class PoolWorld:
@@ -100,7 +84,7 @@ class PoolWorld:
         )
         before = self.state
         events = POOLS.decide(before, command, context)
-        again = POOLS.decide(_through_snapshot(before), command, context)
+        again = POOLS.decide(through_snapshot(before), command, context)
         self.judge.check(Rule.SAME, events == again, "another decision from a snapshot")
         self.books.granted = []
         stopped: dict[str, list[BookedLease]] = {}
@@ -115,7 +99,7 @@ class PoolWorld:
         self.journal.append((context, events))
         self.books.check_victims(stopped)
         is_planned = bool(events) and type(events[0]).__name__ != "Rejected"
-        self._check(_planned(before, events, context) if is_planned else None)
+        self._check(planned_before(before, events, context) if is_planned else None)
         return events
 
     @property
@@ -124,7 +108,17 @@ class PoolWorld:
 
     # --- nodes ------------------------------------------------------------------------------------
 
-    def register(self, number: int, slots: int, cuda: bool, gigabytes: int, joins: bool) -> None:
+    def register(
+        self,
+        number: int,
+        slots: int,
+        cuda: bool,
+        gigabytes: int,
+        joins: bool,
+        accelerator: str = "",
+        spot: bool = False,
+        taints: tuple[str, ...] = (),
+    ) -> None:
         """An agent starts: a new node, or a node again, whatever it held."""
         self.count += 1
         device: Device = "cuda" if cuda else "cpu"
@@ -134,6 +128,9 @@ class PoolWorld:
             slots=slots,
             device=device,
             memory_bytes=gigabytes * GB,
+            accelerator=accelerator,
+            spot=spot,
+            taints=taints,
         )
         self.send(RegisterNode(node=node, joins=joins))
 
@@ -156,8 +153,34 @@ class PoolWorld:
             JoinNode(node_id=node_id, incarnation=incarnation),
             LeaveNode(node_id=node_id, incarnation=incarnation),
             RetireNode(node_id=node_id, incarnation=incarnation),
+            NoticeNode(node_id=node_id, incarnation=incarnation, left_ms=2 * MINUTE),
         )
         self.send(orders[what % len(orders)])
+
+    def take_away(self, number: int) -> None:
+        """A spot node is noticed while its leases work; then they wait again, and it comes back."""
+        names = sorted(
+            name for name, node in self.books.nodes.items() if node.spot and node.may_get
+        )
+        if not names:
+            return
+        node_id = names[number % len(names)]
+        node = self.books.nodes[node_id]
+        self.work(12 * MINUTE)
+        self.send(NoticeNode(node_id=node_id, incarnation=node.incarnation, left_ms=2 * MINUTE))
+        self.end_noticed()
+        for each in range(3):
+            self.retry(each)
+        self.register(
+            NODES.index(node_id),
+            node.slots,
+            node.device == "cuda",
+            node.memory_bytes // GB,
+            joins=False,
+            accelerator=node.accelerator,
+            spot=True,
+            taints=node.taints,
+        )
 
     def watch(self, number: int, silent: bool, zone: bool) -> None:
         """A node, or all of every second one, is silent or lives."""
@@ -249,13 +272,13 @@ class PoolWorld:
 
     def start(self, lease: BookedLease) -> None:
         start = AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=40)
-        self.send(ReportStarted(token=_token(lease), incarnation=_agent(lease), start=start))
+        self.send(ReportStarted(token=lease.token, incarnation=lease.agent, start=start))
 
     def save(self, lease: BookedLease) -> None:
         self.count += 1
         elapsed_ms = self.at - (lease.started_at or self.at)
         saved = checkpoint(self.count, lease.placement.attempt, elapsed_ms)
-        report = ReportCheckpoint(token=_token(lease), incarnation=_agent(lease), checkpoint=saved)
+        report = ReportCheckpoint(token=lease.token, incarnation=lease.agent, checkpoint=saved)
         self.send(report)
 
     def save_all(self) -> None:
@@ -267,8 +290,8 @@ class PoolWorld:
     def end(self, lease: BookedLease, outcome: str) -> None:
         elapsed_ms = self.at - (lease.started_at or self.at)
         report: Any = ReportExit(
-            token=_token(lease),
-            incarnation=_agent(lease),
+            token=lease.token,
+            incarnation=lease.agent,
             outcome="failed",
             elapsed_ms=elapsed_ms,
             cause=None,
@@ -300,7 +323,7 @@ class PoolWorld:
         for node_id in list(lease.members):
             self.send(
                 ConfirmFreed(
-                    token=_token(lease), node_id=node_id, incarnation=lease.incarnations[node_id]
+                    token=lease.token, node_id=node_id, incarnation=lease.incarnations[node_id]
                 )
             )
 
@@ -327,8 +350,16 @@ class PoolWorld:
                 self.send(UncordonNode(node_id=node_id))
             if not node.may_get:
                 number = NODES.index(node_id)
-                gigabytes = node.memory_bytes // GB
-                self.register(number, node.slots, node.device == "cuda", gigabytes, joins=False)
+                self.register(
+                    number,
+                    node.slots,
+                    node.device == "cuda",
+                    node.memory_bytes // GB,
+                    joins=False,
+                    accelerator=node.accelerator,
+                    spot=node.spot,
+                    taints=node.taints,
+                )
         for _ in range(ROUNDS_MAX):
             leases = self.books.open_leases()
             if not self.books.waiting and not leases:
@@ -374,8 +405,15 @@ class PoolWorld:
                 for node_id in lease.members
             )
             self.judge.check(Rule.LOST, ended, f"{lease} goes on")
+            is_ending = lease.closed or lease.ends_by is not None
+            stays = not any(
+                node_id in self.books.nodes and self.books.nodes[node_id].noticed
+                for node_id in lease.members
+            )
+            self.judge.check(Rule.LOST, is_ending or stays, f"{lease} was not told to end")
         if planned is not None:
             self._check_ranks()
+            self._check_owners(planned)
             for wait in self.books.waiting.values():
                 if self._fits_now(wait):
                     self._check_held_back(wait, planned)
@@ -401,9 +439,11 @@ class PoolWorld:
         for lease in self.books.granted:
             for wait in self.books.waiting.values():
                 first, second = wait.placement, lease.placement
-                if self._alike(first) != self._alike(second) or first.p90_ms > second.p90_ms:
+                is_longer = wait.expected.p90_ms > lease.expected.p90_ms
+                is_alike = self._alike(first) == self._alike(second) and wait.spot == lease.spot
+                if not is_alike or is_longer:
                     continue
-                in_order = _rank(second) < _rank(first)
+                in_order = _rank(lease) < _rank(wait)
                 self.judge.check(Rule.RANK, in_order, f"{second.job_id} before {first.job_id}")
 
     def _alike(self, asked: Any) -> tuple[object, ...]:
@@ -418,30 +458,58 @@ class PoolWorld:
             asked.slots,
             asked.device,
             asked.memory_bytes,
+            None if asked.constraints is None else asked.constraints.accelerator,
+            () if asked.constraints is None else asked.constraints.tolerations,
             *sorted(kept_away),
         )
 
     def _check_held_back(self, wait: BookedWait, planned: Plan) -> None:
-        """It fits: then it would go on beyond a reservation whose slots it needs."""
-        asked, reserved = wait.placement, planned.reservation
-        says = f"{asked.job_id} waits beside free slots"
-        self.judge.check(Rule.IDLE, reserved is not None, says)
-        if reserved is None:
+        """It fits: then it would go on beyond reservations whose slots it needs, on every node."""
+        asked, request = wait.placement, self._cluster().queue.requests[wait.placement.job_id]
+        in_its_way = [
+            reserved
+            for reserved in planned.reservations
+            if self._turn(reserved.request, planned) <= max(1, self._turn(request, planned))
+            and self.at + wait.expected.p90_ms > reserved.at
+        ]
+        for name in self._possible(wait):
+            left = self.books.free_on(name) - self.books.bound_on(name)
+            spare = min((left, *(reserved.spare.free[name] for reserved in in_its_way)))
+            is_held = spare < asked.slots or not self._has_memory(name, wait)
+            says = f"{asked.job_id} waits beside free slots of {name}, which nobody reserved"
+            self.judge.check(Rule.IDLE, is_held, says)
+        for reserved in in_its_way:
+            for node_id, slots in reserved.seats:
+                ended = sum(
+                    lease.on(node_id)
+                    for lease in self.books.leases.values()
+                    if lease.members and lease.ends_at(self.at) <= reserved.at
+                )
+                kept = self.books.free_on(node_id) + ended
+                self.judge.check(Rule.HEAD, kept >= slots, f"{reserved} has {kept} of its slots")
+
+    def _check_owners(self, planned: Plan) -> None:
+        """A node is reserved for one request, and who waits is behind a reservation or has one."""
+        reserved = [node_id for each in planned.reservations for node_id, _ in each.seats]
+        self.judge.check(Rule.OWNER, len({*reserved}) == len(reserved), planned.reservations)
+        if planned.more or planned.preemptions:
             return
-        is_before = reserved.request.lane <= max(1, LANES.index(asked.lane))
-        self.judge.check(Rule.IDLE, is_before, f"{says} for a later lane")
-        self.judge.check(Rule.IDLE, self.at + asked.p90_ms > reserved.at, f"{says}; it is short")
-        needs = self._cluster().queue.requests[asked.job_id].needs
-        spare = reserved.spare.find_seats(needs)
-        self.judge.check(Rule.IDLE, spare is None, f"{says}, which nobody reserved")
-        for node_id, slots in reserved.seats:
-            ended = sum(
-                lease.on(node_id)
-                for lease in self.books.leases.values()
-                if lease.members and lease.ends_at(self.at) <= reserved.at
-            )
-            kept = self.books.free_on(node_id) + ended
-            self.judge.check(Rule.HEAD, kept >= slots, f"{reserved} has {kept} of its slots")
+        state = self._cluster()
+        for job_id, wait in self.books.waiting.items():
+            if wait.bound or not self._possible(wait):
+                continue
+            kinds = state.capacity.kinds(state.queue.requests[job_id].needs)
+            is_behind = any(each.concerns(kinds) for each in planned.reservations)
+            self.judge.check(Rule.OWNER, is_behind, f"{job_id} waits, and nothing is reserved")
+
+    def _turn(self, request: Request, planned: Plan) -> int:
+        """The place of its lane in the order of service: old requests of the free lane are served
+        with the standard one, premium beyond its cap comes last.
+        """
+        if request.lane == 0 and request.needs in planned.beyond:
+            return BEYOND
+        is_old = request.lane == 2 and request.submitted_at + AGED_MS <= self.at
+        return 1 if is_old else request.lane
 
     def _cluster(self) -> PlanningState:
         """What the planner sees. It is made anew: what is carried has to be the same."""
@@ -466,9 +534,8 @@ class PoolWorld:
             name
             for name, node in self.books.nodes.items()
             if node.may_get
-            and node.slots >= asked.slots
-            and node.device == asked.device
-            and node.memory_bytes >= asked.memory_bytes * _sharing(asked)
+            and wait.fits(node)
+            and not self.books.must_avoid(node, wait)
             and name not in barred
         ]
         return [name for name in names if name not in asked.excluded_nodes] or names
@@ -503,40 +570,13 @@ class PoolWorld:
             p50_ms=ask.hours * HOUR,
             p90_ms=2 * ask.hours * HOUR,
             max_gpu_ms=2 * ask.hours * HOUR * ask.slots,
+            constraints=ask.constraints_at(submitted_at),
         )
         self.send(command)
 
 
-def _rank(asked: Any) -> tuple[int, int, str]:
+def _rank(booked: BookedWait | BookedLease) -> tuple[int, int, str]:
     """Requests of a tenant: by submission, and twice their expected time."""
-    waits = asked.first_submitted_at + 2 * asked.p50_ms
+    asked = booked.placement
+    waits = asked.first_submitted_at + 2 * booked.expected.p50_ms
     return waits, asked.first_submitted_at, asked.job_id
-
-
-def _sharing(asked: Any) -> int:
-    """How many of its slots share the memory of a node: those of a CPU node all do."""
-    return int(asked.slots) if asked.device == "cpu" else 1
-
-
-def _token(lease: BookedLease) -> Token:
-    return Token(pool=POOL, lease=lease.number)
-
-
-def _agent(lease: BookedLease) -> str:
-    return next(iter(lease.incarnations.values()))
-
-
-def _planned(before: Pools, events: tuple[Any, ...], context: Context) -> Plan:
-    """What production planned in a record: on the state that its facts led to."""
-    pool = before.get(POOL, Pool())
-    facts, decisions = split_decisions(pool, events, context)
-    for event in (*facts, *(each for each in decisions if isinstance(each, NodeCordoned))):
-        pool = evolve_pool(pool, event, context)
-    return plan(PlannedPool(pool).state, context.at)
-
-
-def _through_snapshot(state: Pools) -> Pools:
-    """The state as an owner reads it that takes over."""
-    plain = msgspec.json.decode(canonical(state))
-    revived: Pools = msgspec.convert(plain, Pools, dec_hook=revive)
-    return revived

@@ -11,8 +11,10 @@ class Rule(StrEnum):
     GANG = "2: a start holds exactly its slots, at once; what waits holds none"
     LEGAL = "3: device, memory and state of a node allow what is placed on it"
     HEAD = "4: what starts beside a reservation does not delay it"
+    OWNER = "4: a node is reserved for one request; the first that waits for a kind has one"
     STARVATION = "5: what can be placed starts in the end"
     RANK = "5: among requests alike, the first in rank starts first"
+    CAP = "5: premium beyond its cap stops nobody, and starts only where no other request could"
     USE = "6: use is sliced once, never above its cap, and a placement ends once"
     VICTIM = "7: victims are of later lanes, inside the published bound, and none is superfluous"
     BOUND = "7: slots that are freed for a request are for it alone"
@@ -21,14 +23,14 @@ class Rule(StrEnum):
     SAME = "10: the same facts lead to the same decisions, also from a snapshot, in any order"
     REASON = "11: what waits has a reason, and an expected start that is not in the past"
     PROGRESS = "12: what a checkpoint saved is neither lost nor given back"
-    LOST = "13: nothing is placed on a node that leaves; what a lost node ran has ended"
+    SPOT = "13: spot nodes run what allows them, bears them, and would be done in time without them"
+    LOST = "13: nothing is placed on a node that leaves; what it ran is told to end, or has ended"
 
 
 #: What cannot be checked because the product does not have it, by name.
 MISSING: Final = {
     "3: locality": "placements ask for no domain",
     "6: hard limits of GPU-hours": "the job decider holds them: simulator.control_plane checks it",
-    "13: notices of spot nodes": "there are none; nodes that leave stand for them",
 }
 
 

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec.structs import replace
 
-from schemas.training import TrainWork, Work, work_id_of
+from schemas.training import HYPER_ADDED, TrainWork, Work, work_id_of
 from simulator.control_plane.samples import HYPER, WORK
 
 
@@ -19,6 +19,14 @@ def test_the_id_does_not_follow_the_order_of_fields() -> None:
     fields = msgspec.to_builtins(WORK)
     shuffled = dict(reversed(list(fields.items())))
     assert work_id_of(msgspec.convert(shuffled, TrainWork)) == work_id_of(WORK)
+
+
+def test_a_field_that_came_later_changes_no_id_at_its_default() -> None:
+    for name in HYPER_ADDED:
+        other = replace(WORK, hyper=replace(HYPER, **{name: 7}))
+        assert work_id_of(other) != work_id_of(WORK), name
+        default = replace(other, hyper=replace(other.hyper, **{name: HYPER_ADDED[name]}))
+        assert work_id_of(default) == work_id_of(WORK), name
 
 
 def test_the_id_of_a_known_work_is_for_ever() -> None:

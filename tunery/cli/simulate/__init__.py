@@ -2,11 +2,13 @@
 
 `trace_jobs` is a job of a trace; `traces` reads CSV and the Standard Workload Format, `journals`
 journals of the pool; `policies` names the ways to serve the queue; `what_if` changes a trace or its
-pool; `trace_player` plays them on virtual time; `outcome` is what came of it; `page` shows it with
-`plots`. The planner is the scheduler's own, not a copy.
+pool; `spot` reads how spot machines came and went; `trace_player` plays all of it on virtual time;
+`outcome` is what came of it; `page` shows it with `plots`. The planner is the scheduler's own, not
+a copy.
 """
 
 import json
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +29,9 @@ Examples:
   tunery simulate log.swf.gz --nodes 32 --gpus-per-node 8 --json
   tunery simulate jobs.csv --what-if nodes=+2 --what-if 'tenant=acme*2' --html page.html
   tunery journal export pool pool.jsonl && tunery simulate pool.jsonl
+  tunery simulate jobs.csv --spot us-east-1c.json.gz --spot-nodes 10
   tunery simulate pool.jsonl --decisions               decide the journal again, and compare
+  tunery simulate pool.jsonl --estimates               how well estimates are calibrated
 """
 AS_IS = "as it is"
 NODES, SLOTS = 41, 8  # of a trace that does not say
@@ -40,7 +44,7 @@ NODES, SLOTS = 41, 8  # of a trace that does not say
     default="tunery",
     show_default=True,
     metavar="NAME",
-    help="fifo, skip-ahead, easy, easy-sjf, sjf or tunery.",
+    help="fifo, skip-ahead, easy, easy-sjf, sjf, fair-hours or tunery.",
 )
 @click.option(
     "--nodes",
@@ -58,7 +62,23 @@ NODES, SLOTS = 41, 8  # of a trace that does not say
     "questions",
     multiple=True,
     metavar="CHANGE",
-    help="Play it once more with nodes=+2, nodes=40 or tenant=NAME*2. May be repeated.",
+    help="Play it once more with nodes=+2, nodes=40, tenant=NAME*2 or premium-cap=64."
+    " May be repeated.",
+)
+@click.option(
+    "--spot",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A series of spot machines: some of the nodes come and go as it says.",
+)
+@click.option(
+    "--spot-nodes", type=click.IntRange(1, 100_000), help="How many of the nodes. [half of them]"
+)
+@click.option(
+    "--notice",
+    type=click.IntRange(0, 3_600),
+    default=120,
+    show_default=True,
+    help="Seconds from the notice of a spot machine to its end.",
 )
 @click.option(
     "--html",
@@ -70,6 +90,11 @@ NODES, SLOTS = 41, 8  # of a trace that does not say
     is_flag=True,
     help="Of a journal: decide every record again; exit code 1 when one differs.",
 )
+@click.option(
+    "--estimates",
+    is_flag=True,
+    help="Of a journal: how long each kind of work took, as a share of its estimates.",
+)
 @_options.as_json
 def command(
     trace: Path,
@@ -78,8 +103,12 @@ def command(
     gpus_per_node: int | None,
     exact: bool,
     questions: tuple[str, ...],
+    spot: Path | None,
+    spot_nodes: int | None,
+    notice: int,
     html: Path | None,
     decisions: bool,
+    estimates: bool,
     as_json: bool,
 ) -> None:
     """Play TRACE through the scheduler's planner, and print how long its jobs wait.
@@ -97,6 +126,9 @@ def command(
     if decisions:
         _compare_decisions(trace, as_json)
         return
+    if estimates:
+        _show_estimates(trace, as_json)
+        return
     if policy not in POLICIES:
         names = ", ".join(POLICIES)
         raise click.ClickException(f"There is no policy {policy!r}. There are {names}.")
@@ -109,11 +141,13 @@ def command(
             nodes or (history.nodes if history else NODES),
             gpus_per_node or (history.slots if history else SLOTS),
         )
+        if spot is not None:
+            setting = _with_spot(setting, spot, spot_nodes, notice)
         settings = {AS_IS: setting} | {each: ask(setting, each) for each in questions}
     except (TraceUnreadable, QuestionUnclear) as error:
         raise click.ClickException(str(error)) from error
     played = {
-        name: play(each.jobs, each.policy, each.nodes, each.slots, exact=exact)
+        name: play(each.jobs, each.policy, each.nodes, each.slots, exact=exact, spot=each.spot)
         for name, each in settings.items()
     }
     if not all(each.jobs for each in played.values()):
@@ -131,6 +165,15 @@ def command(
     _show(figures, said, as_json)
 
 
+def _with_spot(setting: "Setting", file: Path, nodes: int | None, notice_s: int) -> "Setting":
+    from tunery.cli.simulate.spot import SpotScenario, read_series
+
+    count = max(1, setting.nodes // 2) if nodes is None else nodes
+    if count > setting.nodes:
+        raise click.ClickException(f"--spot-nodes {count}: the pool has {setting.nodes} nodes.")
+    return replace(setting, spot=SpotScenario(read_series(file), count, 1_000 * notice_s))
+
+
 def _summary(
     trace: Path, policy: str, setting: "Setting", left_out: int, played: "Played"
 ) -> list[str]:
@@ -140,6 +183,10 @@ def _summary(
         said.append(f"{left_out} jobs are left out: they did not run, or have not ended.")
     if played.left_out:
         said.append(f"{played.left_out} jobs are left out: they need more slots than there are.")
+    if setting.spot is not None:
+        said.append(f"{setting.spot.nodes} of the nodes are spot machines.")
+    if played.unfinished:
+        said.append(f"{played.unfinished} jobs are left out: they never got through on spot nodes.")
     return said
 
 
@@ -161,6 +208,20 @@ def _show(figures: dict[str, dict[str, float | int]], said: list[str], as_json: 
         ["", *figures],
         lambda key: [key, *(each.get(key) for each in figures.values())],
     )
+
+
+def _show_estimates(trace: Path, as_json: bool) -> None:
+    from tunery.cli.simulate.outcome import calibration_of_works
+    from tunery.cli.simulate.traces import TraceUnreadable, open_trace
+
+    try:
+        rows = calibration_of_works(open_trace(trace).jobs)
+    except TraceUnreadable as error:
+        raise click.ClickException(str(error)) from error
+    if not rows:
+        raise click.ClickException(f"{trace}: no job of it succeeded, or it is no journal.")
+    columns = ("work", "jobs", "median_of_estimate_pct", "within_p50_pct", "within_p90_pct")
+    _api.show(rows, as_json, columns, lambda row: [row.get(column) for column in columns])
 
 
 def _compare_decisions(trace: Path, as_json: bool) -> None:

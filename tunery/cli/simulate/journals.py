@@ -20,10 +20,10 @@ from schemas.pool import (
     NodeLost,
     NodeRegistered,
     NodeRetired,
-    Placement,
     PlacementClosed,
     PlacementQueued,
     WaitExplained,
+    WorkKept,
 )
 from schemas.topics import POOL
 from schemas.units import Ms
@@ -99,6 +99,7 @@ def is_journal(content: bytes) -> bool:
 def read_history(file: IO[bytes]) -> PoolHistory:
     """Jobs and nodes of an export. Raises JournalUnreadable."""
     works: dict[tuple[str, str], _Work] = {}
+    bases: dict[tuple[str, str], str] = {}
     present: dict[str, int] = {}
     nodes_max, sizes = 0, Counter[int]()
     for accepted in _accepted(file):
@@ -110,13 +111,17 @@ def read_history(file: IO[bytes]) -> PoolHistory:
                     nodes_max = max(nodes_max, len(present))
                 case NodeLost() | NodeRetired() | NodeForgotten():
                     present.pop(event.node_id, None)
+                case WorkKept(description=known):
+                    bases[known.job_id, known.work_id] = known.work.base_id
                 case PlacementQueued(placement=placement):
                     key = placement.job_id, placement.role
-                    works.setdefault(key, _Work(placement, accepted.entry.at)).is_open = True
+                    base_id = bases.get((placement.job_id, placement.work_id), "")
+                    queued = _Work(event, base_id, accepted.entry.at)
+                    works.setdefault(key, queued).is_open = True
                 case PlacementClosed():
                     work = works.get((event.job_id, event.role))
                     if work is not None:
-                        work.is_open = False
+                        work.is_open, work.succeeded = False, event.end.outcome == "succeeded"
                         work.gpu_ms += event.end.used_gpu_ms - event.end.lost_gpu_ms
                 case _:
                     pass
@@ -159,24 +164,28 @@ def compare_decisions(file: IO[bytes]) -> Decisions:
 
 @dataclass(slots=True)
 class _Work:
-    """Placements of one job in one role."""
+    """Placements of one job in one role, and the first of them as it was queued."""
 
-    placement: Placement
+    queued: PlacementQueued
+    base_id: str
     queued_at: Ms
     is_open: bool = True
+    succeeded: bool = False
     gpu_ms: int = 0
 
     def job(self, number: int, begin: Ms) -> TraceJob:
-        placement = self.placement
+        placement, expected = self.queued.placement, self.queued.expected
         return TraceJob(
             job_id=str(number).zfill(8),
             submitted_at=self.queued_at - begin,
             duration_ms=max(1, self.gpu_ms // placement.slots),
-            estimate_ms=max(1, placement.p50_ms),
-            upper_ms=placement.p90_ms,
+            estimate_ms=max(1, expected.p50_ms if expected else placement.p50_ms),
+            upper_ms=expected.p90_ms if expected else placement.p90_ms,
             slots=placement.slots,
             tenant=placement.tenant,
             lane=LANES.index(placement.lane),
+            work=f"{placement.role} {self.base_id} on {placement.device}",
+            succeeded=self.succeeded,
         )
 
 

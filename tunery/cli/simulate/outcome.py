@@ -1,10 +1,12 @@
 """How long the jobs of a played trace waited, what was lost, and how slots were used."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
 from schemas.units import HOUR_MS, Ms
+from tunery.cli.simulate.spot import MICRO
 from tunery.cli.simulate.trace_jobs import TraceJob
 from tunery.cli.simulate.trace_player import Played, PlayedJob, QueueSample
 from tunery.plan.scheduling.requests import LANES
@@ -38,8 +40,8 @@ def outcome(played: Played, slots: int) -> dict[str, float | int]:
         "p50_completion_h": _hours(_quantile(spans, 50)),
         "p99_completion_h": _hours(_quantile(spans, 99)),
         "makespan_h": _hours(ended - began),
-        "utilisation_pct": round(100 * used / (slots * (ended - began)), 2),
-        "fragmentation_pct": fragmentation_pct(played.samples, slots),
+        "utilisation_pct": round(100 * used / _slot_ms(played, slots, began, ended), 2),
+        "fragmentation_pct": fragmentation_pct(played.samples),
         "preemptions": sum(job.preemptions for job in jobs),
         "gpu_hours_lost": _hours(sum(job.lost_ms for job in jobs)),
         "gpu_hours_lost_pct": round(100 * sum(job.lost_ms for job in jobs) / used, 3),
@@ -50,6 +52,15 @@ def outcome(played: Played, slots: int) -> dict[str, float | int]:
         "p99_slowdown": round(slowdowns[len(slowdowns) * 99 // 100], 2),
     }
     figures |= calibration([job.job for job in jobs])
+    if played.spot is not None:
+        spot = played.spot
+        figures |= {
+            "interruptions": sum(len(job.interrupted_at) for job in jobs),
+            "spot_nodes_lost": spot.lost,
+            "spot_node_hours": _hours(spot.machine_ms),
+        }
+        if spot.cost_micro:
+            figures["spot_node_cost"] = round(spot.cost_micro / MICRO, 2)
     for number, lane in enumerate(LANES):
         key, promise_ms = PROMISES[lane]
         of_lane = [job for job in jobs if job.job.lane == number]
@@ -60,26 +71,59 @@ def outcome(played: Played, slots: int) -> dict[str, float | int]:
 
 
 def calibration(jobs: Sequence[TraceJob]) -> dict[str, float]:
-    """Share of the jobs that took no longer than their estimates: 50 and 85 to 95 are good."""
-    upper = [job for job in jobs if job.upper_ms]
-    shares = {"within_p50_pct": _share([job.duration_ms <= job.estimate_ms for job in jobs])}
+    """Share of the jobs that took no longer than their estimates: 50 and 85 to 95 are good.
+
+    What failed or was cancelled says nothing of how long its work takes.
+    """
+    done = [job for job in jobs if job.succeeded]
+    upper = [job for job in done if job.upper_ms]
+    shares: dict[str, float] = {}
+    if done:
+        shares["within_p50_pct"] = _share([job.duration_ms <= job.estimate_ms for job in done])
     if upper:
         shares["within_p90_pct"] = _share([job.duration_ms <= job.upper_ms for job in upper])
     return shares
+
+
+def calibration_of_works(jobs: Sequence[TraceJob]) -> list[dict[str, float | int | str]]:
+    """The calibration of each kind of work, of which a trace says something, by its name."""
+    by_work: dict[str, list[TraceJob]] = {}
+    for job in jobs:
+        if job.work and job.succeeded:
+            by_work.setdefault(job.work, []).append(job)
+    return [
+        {
+            "work": work,
+            "jobs": len(of_work),
+            "median_of_estimate_pct": _quantile(
+                sorted(100 * job.duration_ms // job.estimate_ms for job in of_work), 50
+            ),
+            **calibration(of_work),
+        }
+        for work, of_work in sorted(by_work.items())
+    ]
 
 
 def _share(hits: Sequence[bool]) -> float:
     return round(100 * sum(hits) / len(hits), 2)
 
 
-def fragmentation_pct(samples: Sequence[QueueSample], slots: int) -> float:
+def _slot_ms(played: Played, slots: int, began: Ms, ended: Ms) -> int:
+    """Slots of all nodes over that time; spot nodes count while they are there."""
+    if played.spot is None:
+        return slots * (ended - began)
+    steps = [*played.samples, replace(played.samples[-1], at=ended)]
+    return sum(now.slots * (later.at - now.at) for now, later in pairwise(steps))
+
+
+def fragmentation_pct(samples: Sequence[QueueSample]) -> float:
     """Slots that stand free while jobs wait, of all slots and over the time in which jobs wait."""
-    idle, waited_ms = 0, 0
+    idle, waiting_slot_ms = 0, 0
     for now, later in pairwise(samples):
         if now.waiting:
-            idle += (slots - now.used) * (later.at - now.at)
-            waited_ms += later.at - now.at
-    return round(100 * idle / (slots * waited_ms), 2) if waited_ms else 0.0
+            idle += max(0, now.slots - now.used) * (later.at - now.at)
+            waiting_slot_ms += now.slots * (later.at - now.at)
+    return round(100 * idle / waiting_slot_ms, 2) if waiting_slot_ms else 0.0
 
 
 def _slowdown(job: PlayedJob) -> float:

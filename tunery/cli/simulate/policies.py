@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from schemas.units import HOUR_MS
 from tunery.plan.scheduling.policy import PRODUCT, Policy
 
 UNLIMITED: Final = 1_000_000_000
@@ -12,6 +13,7 @@ _ONE_QUEUE: Final = replace(
     PRODUCT,
     lanes=False,
     fair=False,
+    premium_capped=False,
     patience=0,
     preempting=0,
     backfill_max=UNLIMITED,
@@ -24,4 +26,5 @@ POLICIES: Final[Mapping[str, Policy]] = {
     "easy-sjf": _ONE_QUEUE,
     "sjf": replace(_ONE_QUEUE, reserving=False, patience=UNLIMITED),
     "tunery": PRODUCT,
+    "fair-hours": replace(PRODUCT, share_half_life_ms=168 * HOUR_MS),
 }

@@ -17,6 +17,8 @@ class TraceJob:
     slots: how many it needs at the same time.
     tenant: whose it is.
     lane: index in `LANES`.
+    work: what it does and on what: "train base on cuda"; empty: the trace does not say.
+    succeeded: it ran to its end, so that its duration is that of its work.
     """
 
     job_id: str
@@ -27,3 +29,5 @@ class TraceJob:
     tenant: str
     lane: int
     upper_ms: Ms = 0
+    work: str = ""
+    succeeded: bool = True

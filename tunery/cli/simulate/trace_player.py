@@ -1,27 +1,34 @@
 """Plays jobs on virtual time: they are submitted, planned, stopped for others, and end."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from time import perf_counter_ns
 from typing import Final
 
-from schemas.units import Ms
+from schemas.training import NodeConstraints
+from schemas.units import Micro, Ms
+from tunery.cli.simulate.spot import SAVING_MS, SpotScenario
 from tunery.cli.simulate.trace_jobs import TraceJob
 from tunery.plan.scheduling.plan import Plan, Preemption, Start, plan
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.policy import Policy
 from tunery.plan.scheduling.requests import (
+    ANY_NODE,
     PlanNode,
     Request,
     RequestClass,
     Seats,
     granted,
+    price_class_of,
 )
+from tunery.plan.spot import LOSSES_KEPT, bears_spot, is_kept_off, lifetime_ms
 
 CHECKPOINT_MS: Final[Ms] = 1_800_000  # from one checkpoint of a lease to the next
-# Events of one moment in order: slots are freed before anything is planned.
-ENDED, SAVED, SUBMITTED = 0, 1, 2
+# Events of one moment in order: slots are freed before anything is planned. The last four are of
+# spot nodes, whose names are in the place of a job's.
+ENDED, SAVED, SUBMITTED, CHANGED, NOTICED, LOST, CAME = range(7)
+SERIES_MAX: Final = 20  # rounds of a spot series, after which jobs that are left never end
 
 
 @dataclass(slots=True)
@@ -33,8 +40,9 @@ class PlayedJob:
     lease: how often it was granted; its events carry that number.
     started_at: its first start.
     ends_at: when its last start ends, if nothing stops it.
-    preemptions: how often it was stopped.
-    lost_ms: slots × time that this cost.
+    preemptions: how often it was stopped for others.
+    interrupted_at: when it lost spot nodes.
+    lost_ms: slots × time that both cost.
     """
 
     job: TraceJob
@@ -44,6 +52,7 @@ class PlayedJob:
     started_at: Ms = -1
     ends_at: Ms = -1
     preemptions: int = 0
+    interrupted_at: list[Ms] = field(default_factory=list)
     lost_ms: int = 0
 
     @property
@@ -59,11 +68,27 @@ class QueueSample:
     at: when.
     waiting: jobs in the queue.
     used: slots that leases hold.
+    slots: those of nodes that are there.
     """
 
     at: Ms
     waiting: int
     used: int
+    slots: int
+
+
+@dataclass(slots=True)
+class SpotUse:
+    """What spot nodes did.
+
+    lost: how often one was taken away.
+    machine_ms: time for which they were there.
+    cost_micro: what that cost, where the series has prices.
+    """
+
+    lost: int = 0
+    machine_ms: int = 0
+    cost_micro: Micro = 0
 
 
 @dataclass(slots=True)
@@ -74,12 +99,16 @@ class Played:
     plan_ns: the planner's time for each of its decisions.
     samples: what waited and what was used, in order of time.
     left_out: how many need more slots than there are.
+    unfinished: how many never got through, because their nodes were taken away again and again.
+    spot: what spot nodes did; None: there were none.
     """
 
     jobs: list[PlayedJob]
     plan_ns: list[int]
     samples: list[QueueSample]
     left_out: int = 0
+    unfinished: int = 0
+    spot: SpotUse | None = None
 
 
 def play(
@@ -89,10 +118,14 @@ def play(
     slots: int,
     exact: bool = False,
     checkpoint_ms: Ms = CHECKPOINT_MS,
+    spot: SpotScenario | None = None,
 ) -> Played:
-    """Every job runs to its end. What needs more than all nodes have is left out."""
+    """Every job runs to its end. What needs more than all nodes have is left out.
+
+    spot: which of the nodes are spot machines, and how they come and go.
+    """
     fitting = [job for job in jobs if job.slots <= nodes * slots]
-    played = _TracePlayer(fitting, policy, nodes, slots, exact, checkpoint_ms).run()
+    played = _TracePlayer(fitting, policy, nodes, slots, exact, checkpoint_ms, spot).run()
     played.left_out = len(jobs) - len(fitting)
     return played
 
@@ -106,18 +139,29 @@ class _TracePlayer:
         slots: int,
         exact: bool,
         checkpoint_ms: Ms,
+        spot: SpotScenario | None,
     ) -> None:
-        alike = [PlanNode(f"n{number:05d}", slots, "cuda", 0) for number in range(nodes)]
-        self._state = PlanningState(alike, policy)
-        self._policy, self._exact, self._checkpoint_ms = policy, exact, checkpoint_ms
+        self._size, self._fixed = slots, nodes - (spot.nodes if spot else 0)
+        self._state = PlanningState(map(self._node, range(self._fixed)), policy)
+        self._policy, self._exact = policy, exact
+        self._checkpoint_ms = spot.saved_every_ms if spot else checkpoint_ms
         self._jobs = {job.job_id: PlayedJob(job, job.duration_ms) for job in jobs}
         self._events = [(job.submitted_at, SUBMITTED, job.job_id, 0) for job in jobs]
         self._plan_ns: list[int] = []
         self._samples: list[QueueSample] = []
         heapify(self._events)
+        self._left = len(self._jobs)
+        self._begin = min((job.submitted_at for job in jobs), default=0)
+        self._spot, self._used, self._up = spot, SpotUse(), 0
+        self._lost: list[Ms] = []  # when spot nodes were, the newest ones
+        self._came: dict[str, Ms] = {}  # spot nodes that are there, and since when
+        if spot is not None:
+            self._changes = spot.changes()
+            self._foresee_change(self._begin)
 
     def run(self) -> Played:
-        while self._events:
+        at = self._begin
+        while self._events and self._left:
             at, is_changed = self._events[0][0], False
             while self._events and self._events[0][0] == at:
                 is_changed |= self._happen(at)
@@ -125,25 +169,96 @@ class _TracePlayer:
                 self._plan(at)
             if is_changed:
                 used = sum(self._state.held.values())
-                self._samples.append(QueueSample(at, len(self._state.queue.requests), used))
-        return Played(list(self._jobs.values()), self._plan_ns, self._samples)
+                number = len(self._state.queue.requests)
+                self._samples.append(QueueSample(at, number, used, self._slots()))
+        for name in [*self._came]:
+            self._take_away(name, at)
+        jobs = [
+            job for job in self._jobs.values() if job.job.job_id not in self._state.queue.requests
+        ]
+        played = Played(jobs, self._plan_ns, self._samples, unfinished=len(self._jobs) - len(jobs))
+        played.spot = self._used if self._spot else None
+        return played
+
+    def _slots(self) -> int:
+        return (self._fixed + len(self._came)) * self._size
+
+    def _node(self, number: int) -> PlanNode:
+        price_class = price_class_of(spot=number >= self._fixed, reserved=False)
+        return PlanNode(f"n{number:05d}", self._size, "cuda", 0, price_class=price_class)
 
     def _happen(self, at: Ms) -> bool:
         """The next event; whether there is something to plan after it."""
         _, kind, job_id, lease = heappop(self._events)
+        if kind >= CHANGED:
+            return self._happen_to_spot(at, kind, job_id, lease)
         played = self._jobs[job_id]
         if kind == SUBMITTED:
-            self._state.queue.add(self._request(played))
+            self._state.queue.add(self._request(played, at))
             return True
         if lease != played.lease or job_id not in self._state.running:
             return False
         if kind == ENDED:
-            self._state.end(job_id)
+            self._state.end(job_id, at)
+            self._left -= 1
             return True
         self._state.save(job_id, at)
         self._save_later(played, at)
         # A checkpoint is when a lease has the least to lose: whoever may stop it looks again.
         return any(self._state.queue.lanes[: self._policy.preempting])
+
+    def _foresee_change(self, at: Ms) -> None:
+        """The next change of the number of spot nodes, the notices before it among its events."""
+        if self._spot is None:
+            return
+        since, up = next(self._changes)
+        if since >= SERIES_MAX * self._spot.series.length_ms:
+            return
+        changes_at = self._begin + since
+        heappush(self._events, (changes_at, CHANGED, "", 0))
+        for number in range(min(up, self._up), max(up, self._up)):
+            name = self._node(self._fixed + number).node_id
+            if up > self._up:
+                heappush(self._events, (changes_at, CAME, name, number))
+            else:
+                noticed_at = max(at, changes_at - self._spot.notice_ms)
+                heappush(self._events, (noticed_at, NOTICED, name, changes_at))
+                heappush(self._events, (changes_at, LOST, name, 0))
+        self._up = up
+
+    def _happen_to_spot(self, at: Ms, kind: int, name: str, number: int) -> bool:
+        """A change of spot nodes; whether there is something to plan after it.
+
+        number: of the node that came, or when the one that was noticed is taken away.
+        """
+        if kind == CHANGED:
+            self._foresee_change(at)
+            return False
+        if kind == CAME:
+            self._came[name] = at
+            self._state.put_node(self._node(self._fixed + number))
+            return True
+        self._state.remove_node(name)
+        if kind == LOST:
+            self._lost = [*self._lost, at][-LOSSES_KEPT:]
+        if kind == NOTICED and number - at < SAVING_MS:
+            return False
+        for lease in [*self._state.leases_on(name)]:
+            if kind == NOTICED:
+                self._state.save(lease.key, at)
+            self._jobs[lease.key].interrupted_at.append(at)
+            self._stop(self._jobs[lease.key], at)
+        if kind == LOST:
+            self._used.lost += 1
+            self._take_away(name, at)
+        return True
+
+    def _take_away(self, name: str, at: Ms) -> None:
+        came = self._came.pop(name)
+        self._used.machine_ms += at - came
+        if self._spot is not None:
+            began, ended = came - self._begin, at - self._begin
+            self._used.cost_micro += self._spot.price_micro(began, ended)
 
     def _plan(self, at: Ms) -> None:
         more = True
@@ -157,6 +272,7 @@ class _TracePlayer:
     def _apply(self, planned: Plan, at: Ms) -> None:
         for preemption in planned.preemptions:
             for job_id in preemption.keys:
+                self._jobs[job_id].preemptions += 1
                 self._stop(self._jobs[job_id], at)
         decided: list[Start | Preemption] = [*planned.starts, *planned.preemptions]
         for start in decided:
@@ -182,22 +298,34 @@ class _TracePlayer:
 
     def _stop(self, played: PlayedJob, at: Ms) -> None:
         """It loses what it did since its last checkpoint, and its next start costs time."""
-        lease = self._state.end(played.job.job_id)
+        lease = self._state.end(played.job.job_id, at)
         saved_ms = lease.saved_at - lease.granted_at
         played.left_ms -= max(0, saved_ms - played.restart_ms)
         played.restart_ms = self._policy.restart_ms
         played.lost_ms += lease.slots * (at - lease.saved_at + self._policy.restart_ms)
-        played.preemptions += 1
-        self._state.queue.add(self._request(played))
+        self._state.queue.add(self._request(played, at))
 
-    def _request(self, played: PlayedJob) -> Request:
+    def _may_have_spot(self, played: PlayedJob, at: Ms) -> bool | None:
+        """Whether a job gets spot nodes, by the rules of the product; None: there are none."""
+        if self._spot is None:
+            return None
+        lives_ms = lifetime_ms(self._spot.nodes, self._lost, at)
+        bears_it = bears_spot(self._checkpoint_ms, lives_ms)
+        return bears_it and not is_kept_off(played.interrupted_at, at)
+
+    def _request(self, played: PlayedJob, at: Ms) -> Request:
         job = played.job
+        may_have_spot = self._may_have_spot(played, at)
+        constraints = ANY_NODE if may_have_spot is None else NodeConstraints(spot=True)
+        avoids_spot = may_have_spot is False
         expected_ms = job.duration_ms if self._exact else job.estimate_ms
         return Request(
             job_id=job.job_id,
             tenant=job.tenant,
             lane=job.lane,
-            needs=RequestClass(job.slots, "cuda", 0),
+            needs=RequestClass(
+                job.slots, "cuda", 0, constraints=constraints, avoids_spot=avoids_spot
+            ),
             submitted_at=job.submitted_at,
             p50_ms=expected_ms,
             p90_ms=expected_ms,

@@ -1,16 +1,18 @@
-"""Questions to a trace: more nodes, a tenant that grows, a cap on premium slots."""
+"""Questions to a trace: more nodes, a tenant that grows, a cap of premium."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tunery.cli.simulate.spot import SpotScenario
 from tunery.cli.simulate.trace_jobs import TraceJob
 from tunery.plan.scheduling.policy import Policy
 
 NODES: Final = re.compile(r"nodes=([+-]?)(\d+)")
 TENANT: Final = re.compile(r"tenant=(.+)\*(\d+)")
-FORMS: Final = "nodes=+2, nodes=40, tenant=NAME*2"
+PREMIUM_CAP: Final = re.compile(r"premium-cap=(\d+)")
+FORMS: Final = "nodes=+2, nodes=40, tenant=NAME*2, premium-cap=64"
 FACTOR_MAX: Final = 100
 
 
@@ -24,12 +26,14 @@ class Setting:
 
     jobs, policy: which, and how they are served.
     nodes, slots: how many nodes there are, and slots of each.
+    spot: which of the nodes are spot machines; None: none.
     """
 
     jobs: Sequence[TraceJob]
     policy: Policy
     nodes: int
     slots: int
+    spot: SpotScenario | None = None
 
 
 def ask(setting: Setting, question: str) -> Setting:
@@ -55,4 +59,8 @@ def ask(setting: Setting, question: str) -> Setting:
             for job in own
         ]
         return replace(setting, jobs=[*setting.jobs, *more])
+    if match := PREMIUM_CAP.fullmatch(question):
+        if not setting.policy.lanes:
+            raise QuestionUnclear(f"{question}: this policy has one queue for all lanes.")
+        return replace(setting, policy=replace(setting.policy, premium_slots_max=int(match[1])))
     raise QuestionUnclear(f"{question!r} is no what-if. There are {FORMS}.")

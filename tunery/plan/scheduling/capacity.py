@@ -2,10 +2,10 @@
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from typing import TypeAlias
 
-from tunery.plan.scheduling.requests import Kind, PlanNode, RequestClass, Seats
+from tunery.plan.scheduling.requests import ANY_NODE, SPOT, Kind, PlanNode, RequestClass, Seats
 
 Domains: TypeAlias = dict[str, list[str]]
 
@@ -110,15 +110,39 @@ class Capacity:
     def fits_on(self, node_id: str, needs: RequestClass, slots: int) -> bool:
         """Whether a node would take a request, if so many of its slots were free."""
         node = self.nodes[node_id]
-        return slots >= needs.slots and suits(node, needs) and node_id not in self.excluded(needs)
+        return (
+            slots >= needs.slots
+            and self.suits(node.kind, needs)
+            and node_id not in self.excluded(needs)
+        )
+
+    @property
+    def all_kinds(self) -> Collection[Kind]:
+        """Kinds of all nodes."""
+        return self._buckets.keys()
 
     def kinds(self, needs: RequestClass) -> list[Kind]:
-        """Kinds of nodes that suit a class, those with the least memory first."""
-        return sorted(
-            kind
-            for kind in self._buckets
-            if kind[0] == needs.device and kind[1] >= needs.memory_bytes
-        )
+        """Kinds of nodes that suit a class, those with the least memory first.
+
+        Those with taints that the class tolerates come before all others, which more classes may
+        have, and those that may soon be taken away come last. Of equal ones those that are paid
+        for come before others, and spot nodes last; where the class allows spot nodes they come
+        first.
+        """
+        kinds = [kind for kind in self._buckets if self.suits(kind, needs)]
+        if len(kinds) < 2:
+            return kinds
+        spot_first = needs.constraints.spot and not needs.avoids_spot
+        return sorted(kinds, key=_spot_first if spot_first else _spot_last)
+
+    def suits(self, kind: Kind, needs: RequestClass) -> bool:
+        """Whether such a node can be what a request needs, beside the others that are here."""
+        is_avoided = needs.avoids_spot and kind.price == SPOT
+        return suits(kind, needs) and not (is_avoided and self._has_others(needs))
+
+    def could_hold(self, node: PlanNode, needs: RequestClass) -> bool:
+        """Whether a node suits a request, and has memory enough when it is idle."""
+        return self.suits(node.kind, needs) and _has_memory_for(node.kind, node.slots, needs)
 
     def excluded(self, needs: RequestClass) -> Set[str]:
         """Nodes that failed under this job. Where no other is left they are tried again.
@@ -132,7 +156,7 @@ class Capacity:
         others = (
             node
             for node_id, node in self.nodes.items()
-            if node_id not in excluded and node.slots >= least and could_hold(node, needs)
+            if node_id not in excluded and node.slots >= least and self.could_hold(node, needs)
         )
         return excluded if next(others, None) is not None else frozenset(needs.barred)
 
@@ -148,9 +172,13 @@ class Capacity:
         """Slots of the largest node of a kind."""
         return self._sizes[kind][-1]
 
+    def slots_of(self, kind: Kind) -> int:
+        """Slots of all nodes of a kind."""
+        return sum(self._sizes[kind])
+
     def total(self, needs: RequestClass) -> int:
         """Slots of all nodes that suit a class."""
-        return sum(node.slots for node in self.nodes.values() if suits(node, needs))
+        return sum(node.slots for node in self.nodes.values() if self.suits(node.kind, needs))
 
     def has_memory(self, node_id: str, needs: RequestClass, freed_bytes: int = 0) -> bool:
         """Whether the leases of a node leave enough of the memory that they share."""
@@ -167,6 +195,18 @@ class Capacity:
         for node_id in whole:
             by_domain[self.nodes[node_id].domain].append(node_id)
         return by_domain
+
+    def _has_others(self, needs: RequestClass) -> bool:
+        """Whether nodes that are not spot could hold a request."""
+        suitable = [kind for kind in self._buckets if suits(kind, needs)]
+        is_gang = all(self.largest_of(kind) < needs.slots for kind in suitable)
+        slots_of = self.slots_of if is_gang else self.largest_of
+        return any(
+            kind.price != SPOT
+            and slots_of(kind) >= needs.slots
+            and _has_memory_for(kind, self.largest_of(kind), needs)
+            for kind in suitable
+        )
 
     def _change(self, node_id: str, slots: int, memory_bytes: int) -> None:
         before, node = self.free[node_id], self.nodes[node_id]
@@ -201,18 +241,33 @@ class Capacity:
         return (*seats, (min(rests)[2], rest)) if rests else None
 
 
-def suits(node: PlanNode, needs: RequestClass) -> bool:
-    """Whether slots of a node can be what a request needs."""
-    return node.device == needs.device and node.memory_bytes >= needs.memory_bytes
+def suits(kind: Kind, needs: RequestClass) -> bool:
+    """Whether slots of such a node can be what a request needs."""
+    if kind.device != needs.device or kind.memory_bytes < needs.memory_bytes:
+        return False
+    asked = needs.constraints
+    if asked is ANY_NODE:
+        return not kind.taints
+    return (
+        asked.accelerator in ("", kind.accelerator)
+        and (kind.price != SPOT or asked.spot is not False)
+        and all(taint in asked.tolerations for taint in kind.taints)
+    )
 
 
-def could_hold(node: PlanNode, needs: RequestClass) -> bool:
-    """Whether a node suits a request, and has memory enough when it is idle.
+def _spot_last(kind: Kind) -> tuple[bool, bool, int, int, Kind]:
+    return kind.warned, not kind.taints, kind.memory_bytes, kind.price, kind
 
-    Leases of a CPU node share its memory.
-    """
-    sharing = min(needs.slots, node.slots) if node.device == "cpu" else 1
-    return suits(node, needs) and node.memory_bytes >= sharing * needs.memory_bytes
+
+def _spot_first(kind: Kind) -> tuple[bool, bool, int, int, Kind]:
+    price = -1 if kind.price == SPOT else kind.price
+    return kind.warned, not kind.taints, kind.memory_bytes, price, kind
+
+
+def _has_memory_for(kind: Kind, slots: int, needs: RequestClass) -> bool:
+    """Whether an idle node with so many slots has the memory. Leases of a CPU node share it."""
+    sharing = min(needs.slots, slots) if kind.device == "cpu" else 1
+    return kind.memory_bytes >= sharing * needs.memory_bytes
 
 
 def pick(domains: Domains, count: int) -> Iterator[str]:

@@ -8,6 +8,7 @@ from tunery.plan.scheduling.capacity import Capacity
 from tunery.plan.scheduling.outlook import NodeOutlook, Release, foresee
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.requests import (
+    PREMIUM,
     Kind,
     Request,
     Running,
@@ -21,16 +22,28 @@ class Draft:
 
     free: what is free still.
     more: slots that tenants have got.
+    premium: slots that premium holds, by kind of node.
     at: now.
     policy: of the planning state.
     """
 
-    __slots__ = ("_changed", "_new", "_state", "_stopped", "at", "free", "more", "policy")
+    __slots__ = (
+        "_changed",
+        "_new",
+        "_state",
+        "_stopped",
+        "at",
+        "free",
+        "more",
+        "policy",
+        "premium",
+    )
 
     def __init__(self, state: PlanningState, at: Ms) -> None:
         self._state, self.at, self.policy = state, at, state.policy
         self.free: Capacity = state.capacity.copy()
         self.more: dict[str, int] = {}
+        self.premium: dict[Kind, int] = state.premium.copy()
         self._new: dict[str, Running] = {}
         self._stopped: set[str] = set()
         self._changed: dict[str, NodeOutlook | None] = {}  # None: not known yet
@@ -101,6 +114,10 @@ class Draft:
     def _count(self, lease: Running, sign: int) -> None:
         self._changed.update((node_id, None) for node_id, _ in lease.seats)
         self.more[lease.tenant] = self.more.get(lease.tenant, 0) + sign * lease.slots
+        if lease.lane == PREMIUM:
+            for node_id, slots in lease.seats:
+                kind = self.free.nodes[node_id].kind
+                self.premium[kind] = self.premium.get(kind, 0) + sign * slots
 
 
 def new_key(request: Request) -> str:

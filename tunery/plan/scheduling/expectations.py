@@ -81,8 +81,9 @@ def is_stoppable(running: Running, policy: Policy) -> bool:
 
 
 def bound_ms(running: Running, policy: Policy) -> Ms:
-    """What a stop may cost a lease at most."""
-    return min(running.p50_ms * policy.loss_ppm // PPM, policy.loss_ms_max)
+    """What a stop may cost a lease at most: a share of what it was estimated to need."""
+    estimate_ms = running.p50_ms if running.estimate_ms is None else running.estimate_ms
+    return min(estimate_ms * policy.loss_ppm // PPM, policy.loss_ms_max)
 
 
 def next_change(running: Running, at: Ms, policy: Policy) -> Ms:

@@ -3,23 +3,33 @@
 Readers compute it from the queue whenever somebody asks; nothing of it is on a log.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import structs
 
 from schemas.envelope import Reason
 from schemas.reasons import waiting
 from schemas.training import Device
 from schemas.units import Ms
-from tunery.plan.scheduling.capacity import Capacity, could_hold, suits
+from tunery.plan.scheduling.capacity import Capacity, suits
 from tunery.plan.scheduling.forecast import QUANTILES, forecast
 from tunery.plan.scheduling.plan import Plan, plan
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.queue import in_order
-from tunery.plan.scheduling.requests import LANES, Request, RequestClass
+from tunery.plan.scheduling.requests import (
+    LANES,
+    PREMIUM,
+    Kind,
+    Request,
+    RequestClass,
+    tolerating,
+)
 
 # Until leases that are told to end for another job have freed their slots: notice, checkpoint, end.
 FREED_MS_MAX: Final[Ms] = 180_000
+NAMES_SAID_MAX: Final = 16
 BACK_OFF_MS_MAX: Final[Ms] = 900_000  # the longest after which a job may meet a node again
 
 
@@ -70,34 +80,39 @@ def explain(cluster: PlanningState, requests: Iterable[Request], at: Ms) -> Expl
     cluster.queue.age(at)
     planned = plan(cluster, at)
     lanes = [list(_serve(cluster, lane)) for lane in range(len(LANES))]
-    order = [request for lane in lanes for request in lane]
-    later = [_without_back_off(request) for request in order]
-    forecasts = [forecast(cluster, planned, later, at, quantile) for quantile in QUANTILES]
-    situation = _Situation(cluster, planned)
     oversized.sort(key=_by_submission)
+    situation = _Situation(cluster, planned)
+    order = [
+        (lane, request)
+        for lane, served in enumerate(lanes)
+        for request in (*served, *(each for each in oversized if each.lane == lane))
+    ]
+    order.sort(key=lambda entry: situation.is_beyond_cap(entry[1]))
+    later = [_without_back_off(each) for _, each in order if each.job_id in cluster.queue.requests]
+    forecasts = [forecast(cluster, planned, later, at, quantile) for quantile in QUANTILES]
     explanations: dict[str, Explanation] = {}
     ahead: dict[Device, int] = {}
-    for lane, served in enumerate(lanes):
-        never = [request for request in oversized if request.lane == lane]
-        for position, request in enumerate((*served, *never), start=1):
-            before = ahead.get(request.needs.device, 0)
-            starts = [by[request.job_id] for by in forecasts if request.job_id in by]
-            if request.job_id in situation.making_way and starts:
-                starts.append(situation.freed_by(request.job_id, at))
-            reason = situation.reason(request, before)
-            if reason.code == "excluded_nodes" and starts:
-                starts.append(at + BACK_OFF_MS_MAX)
-            explanations[request.job_id] = Explanation(
-                request=request,
-                lane=lane,
-                position=position,
-                ahead=before,
-                reason=reason,
-                earliest=min(starts, default=None),
-                latest=max(starts, default=None),
-            )
-            if starts:
-                ahead[request.needs.device] = before + 1
+    positions = [0] * len(LANES)
+    for lane, request in order:
+        positions[lane] += 1
+        before = ahead.get(request.needs.device, 0)
+        starts = [by[request.job_id] for by in forecasts if request.job_id in by]
+        if request.job_id in situation.making_way and starts:
+            starts.append(situation.freed_by(request.job_id, at))
+        reason = situation.reason(request, before)
+        if reason.code == "excluded_nodes" and starts:
+            starts.append(at + BACK_OFF_MS_MAX)
+        explanations[request.job_id] = Explanation(
+            request=request,
+            lane=lane,
+            position=positions[lane],
+            ahead=before,
+            reason=reason,
+            earliest=min(starts, default=None),
+            latest=max(starts, default=None),
+        )
+        if starts:
+            ahead[request.needs.device] = before + 1
     return ExplainedQueue(explanations, planned)
 
 
@@ -118,6 +133,12 @@ class _Situation:
             needs = cluster.queue.requests[job_id].needs
             self._free.take(cluster.bound[job_id], needs.memory_bytes)
         self._by_class: dict[RequestClass, Reason | None] = {}
+
+    def is_beyond_cap(self, request: Request) -> bool:
+        """Whether a request waits for other lanes, because premium has its cap."""
+        job_id = request.job_id
+        is_capped = request.lane == PREMIUM and request.needs in self._planned.beyond
+        return is_capped and job_id not in self._starting and job_id not in self.making_way
 
     def freed_by(self, job_id: str, at: Ms) -> Ms:
         """When the seats that others were told to free for a job are free at the latest."""
@@ -141,9 +162,12 @@ class _Situation:
         reason = self._by_class[needs]
         if reason is not None:
             return reason
-        reservation = self._planned.reservation
-        is_free = self._free.find_seats(needs) is not None
-        if is_free and reservation is not None and reservation.request.job_id != request.job_id:
+        if self.is_beyond_cap(request):
+            return waiting("lane_cap")
+        kinds = self._free.kinds(needs)
+        reservations = self._planned.reservations
+        owners = {each.request.job_id for each in reservations if each.concerns(kinds)}
+        if owners - {request.job_id} and self._free.find_seats(needs) is not None:
             return waiting("reservation")
         if ahead:
             return waiting("lane_order", ahead=ahead)
@@ -156,13 +180,13 @@ class _Situation:
         nodes = self._free.nodes
         if not nodes:
             return waiting("no_node_up")
-        alike = [node for node in nodes.values() if suits(node, needs)]
+        alike = [node for node in nodes.values() if self._free.suits(node.kind, needs)]
         if not alike:
-            return waiting("no_device", device=needs.device, memory_bytes=needs.memory_bytes)
+            return _unsuited([node.kind for node in nodes.values()], needs)
         large = {node.node_id for node in alike if node.slots >= needs.slots}
         if not large:
             return waiting("gang_too_large", slots=needs.slots)
-        large = {node_id for node_id in large if could_hold(nodes[node_id], needs)}
+        large = {node_id for node_id in large if self._free.could_hold(nodes[node_id], needs)}
         if not large:
             return waiting("memory_short", slots=needs.slots, memory_bytes=needs.memory_bytes)
         if large <= {*needs.barred}:
@@ -175,7 +199,36 @@ class _Situation:
             return waiting("memory_taken", memory_bytes=needs.memory_bytes)
         if not enough and sum(free.values()) >= needs.slots:
             return waiting("topology", slots=needs.slots)
+        is_off_spot = needs.constraints.spot is False or needs.avoids_spot
+        if is_off_spot and self._free.find_seats(_on_spot_too(needs)):
+            return waiting("price_class")
         return None
+
+
+def _unsuited(kinds: Sequence[Kind], needs: RequestClass) -> Reason:
+    """Why nodes of none of these kinds suit a class."""
+    constraints = needs.constraints
+    if constraints.spot is False and any(suits(kind, _on_spot_too(needs)) for kind in kinds):
+        return waiting("price_class")
+    tolerant = replace(needs, constraints=tolerating(constraints, _taints(kinds)))
+    taints = {taint for kind in kinds if suits(kind, tolerant) for taint in kind.taints}
+    if taints:
+        return waiting("tainted", taints=", ".join(sorted(taints)[:NAMES_SAID_MAX]))
+    model = constraints.accelerator
+    models = sorted({kind.accelerator for kind in kinds} - {""})
+    if model and model not in models:
+        others = ", ".join(models[:NAMES_SAID_MAX])
+        return waiting("no_accelerator", accelerator=model, accelerators=others)
+    return waiting("no_device", device=needs.device, memory_bytes=needs.memory_bytes)
+
+
+def _taints(kinds: Sequence[Kind]) -> tuple[str, ...]:
+    return tuple(sorted({taint for kind in kinds for taint in kind.taints}))
+
+
+def _on_spot_too(needs: RequestClass) -> RequestClass:
+    constraints = structs.replace(needs.constraints, spot=True)
+    return replace(needs, constraints=constraints, avoids_spot=False)
 
 
 def _serve(cluster: PlanningState, lane: int) -> Iterator[Request]:

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import Final, Literal, TypeAlias
 
 from schemas.units import Ms
-from tunery.plan.scheduling.capacity import Capacity, could_hold
+from tunery.plan.scheduling.capacity import Capacity
 from tunery.plan.scheduling.expectations import expected_end
 from tunery.plan.scheduling.plan import Plan
 from tunery.plan.scheduling.planning_state import PlanningState
@@ -136,7 +136,7 @@ class _Playback:
         excluded, free = self._free.excluded(needs), self._free
         first: tuple[Ms, Kind, int, str] | None = None
         for node_id, node in free.nodes.items():
-            if node_id in excluded or not could_hold(node, needs):
+            if node_id in excluded or not free.could_hold(node, needs):
                 continue
             at, slots, freed_bytes = self._at, free.free[node_id], 0
             ends = iter(self._on_node[node_id])

@@ -4,11 +4,18 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from schemas.units import Ms
-from tunery.plan.scheduling.capacity import Capacity, could_hold
+from tunery.plan.scheduling.capacity import Capacity
 from tunery.plan.scheduling.outlook import ClusterOutlook, foresee
 from tunery.plan.scheduling.policy import Policy
 from tunery.plan.scheduling.queue import Queue
-from tunery.plan.scheduling.requests import PlanNode, Request, Running, Seats
+from tunery.plan.scheduling.requests import (
+    PREMIUM,
+    Kind,
+    PlanNode,
+    Request,
+    Running,
+    Seats,
+)
 
 
 class PlanningState:
@@ -17,6 +24,7 @@ class PlanningState:
     capacity: what no lease holds.
     queue: what waits.
     running: leases by key, also those that were told to end and have not ended.
+    premium: slots of the nodes that premium leases hold, by kind of node.
     bound: seats that leases were told to free for a request, by its job.
     outlook: what is expected of nodes, as of the last `advance`.
     """
@@ -29,6 +37,7 @@ class PlanningState:
         "capacity",
         "outlook",
         "policy",
+        "premium",
         "queue",
         "running",
     )
@@ -39,6 +48,7 @@ class PlanningState:
         self.queue = Queue(policy)
         self.outlook = ClusterOutlook()
         self.running: dict[str, Running] = {}
+        self.premium: dict[Kind, int] = {}
         self.bound: dict[str, Seats] = {}
         self._on_node: dict[str, dict[str, Running]] = {}
         self._changed: set[str] = set()  # nodes whose outlook is not known
@@ -58,12 +68,15 @@ class PlanningState:
         for lease in self.leases_on(node.node_id):
             seats = ((node.node_id, lease.slots_on(node.node_id)),)
             self.capacity.take(seats, lease.memory_bytes)
+            self._count_premium(lease, seats, 1)
         self._changed.add(node.node_id)
 
     def remove_node(self, node_id: str) -> None:
         """A node may get nothing. What runs there goes on."""
         node = self.capacity.nodes.get(node_id)
         if node is not None:
+            for lease in self.leases_on(node_id):
+                self._count_premium(lease, ((node_id, lease.slots_on(node_id)),), -1)
             self.outlook.remove(node)
             self.capacity.remove(node_id)
 
@@ -76,13 +89,19 @@ class PlanningState:
         self.running[running.key] = running
         self.capacity.take(running.seats, running.memory_bytes)
         self.queue.count(running.tenant, running.slots)
+        self._count_premium(running, running.seats, 1)
+        self.queue.charge(running.tenant, running.slots * running.p50_ms, running.granted_at)
         self._note(running)
 
-    def end(self, key: str) -> Running:
-        """The seats of a lease are free."""
+    def end(self, key: str, at: Ms | None = None) -> Running:
+        """The seats of a lease are free. at: now, where its tenant's use counts."""
         running = self.running.pop(key)
         self.capacity.give(running.seats, running.memory_bytes)
         self.queue.count(running.tenant, -running.slots)
+        self._count_premium(running, running.seats, -1)
+        if at is not None:
+            more_ms = at - running.granted_at - running.p50_ms
+            self.queue.charge(running.tenant, running.slots * more_ms, running.granted_at)
         for node_id, _ in running.seats:
             on_node = self._on_node[node_id]
             del on_node[key]
@@ -128,7 +147,7 @@ class PlanningState:
             and all(
                 node_id in nodes
                 and nodes[node_id].slots >= slots
-                and could_hold(nodes[node_id], requests[job_id].needs)
+                and self.capacity.could_hold(nodes[node_id], requests[job_id].needs)
                 for node_id, slots in seats
             )
         }
@@ -146,6 +165,13 @@ class PlanningState:
                 free, leases = self.capacity.free[node_id], self.leases_on(node_id)
                 self.outlook.put(node, foresee(node, free, leases, at, self.policy))
         self._changed.clear()
+
+    def _count_premium(self, lease: Running, seats: Seats, sign: int) -> None:
+        if lease.lane == PREMIUM:
+            for node_id, slots in seats:
+                node = self.capacity.nodes.get(node_id)
+                if node is not None:
+                    self.premium[node.kind] = self.premium.get(node.kind, 0) + sign * slots
 
     def _note(self, running: Running) -> None:
         self.running[running.key] = running

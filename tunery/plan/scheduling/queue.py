@@ -3,20 +3,20 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Set
 from heapq import heapify, heappop, heappush, merge
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from schemas.units import Ms
+from schemas.units import GpuMs, Ms
 from tunery.plan.scheduling.policy import Policy
-from tunery.plan.scheduling.requests import LANES, Request, RequestClass
+from tunery.plan.scheduling.requests import FREE, LANES, STANDARD, Request, RequestClass
+from tunery.plan.scheduling.shares import Shares
 
 # Order of service among requests of a tenant: smaller goes first.
 Rank: TypeAlias = tuple[int, Ms, str]
 Length: TypeAlias = tuple[Ms, Ms, str]
-# Order of service among tenants: slots that it holds, its first rank, its name.
+# Order of service among tenants: its share, its first rank, its name. A share is the slots that a
+# tenant holds, below what it has used where that counts.
 Turn: TypeAlias = tuple[int, Rank, str]
-
-
-STANDARD, FREE = LANES.index("standard"), LANES.index("free")
+HELD_BITS: Final = 32  # of a share
 
 
 class ClassQueue:
@@ -69,12 +69,24 @@ class ClassQueue:
 class Queue:
     """All that waits, by job id, and in the orders that the planner reads."""
 
-    __slots__ = ("_aged", "_aged_at", "_classes", "_young", "held", "lanes", "policy", "requests")
+    __slots__ = (
+        "_aged",
+        "_aged_at",
+        "_classes",
+        "_young",
+        "held",
+        "lanes",
+        "policy",
+        "requests",
+        "shares",
+    )
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.requests: dict[str, Request] = {}
         self.held: dict[str, int] = {}  # slots of tenants
+        half_life_ms = policy.share_half_life_ms
+        self.shares = None if half_life_ms is None else Shares(half_life_ms)
         self.lanes: list[dict[RequestClass, ClassQueue]] = [{} for _ in LANES]
         self._classes: dict[str, list[ClassQueue]] = {}  # where each tenant waits
         self._aged: set[str] = set()
@@ -97,15 +109,27 @@ class Queue:
 
     def count(self, tenant: str, slots: int) -> None:
         """A tenant holds so many slots more."""
-        held = self.held.get(tenant, 0)
-        holds = held + slots
+        before = self.share(tenant)
+        holds = self.held.get(tenant, 0) + slots
         if holds:
             self.held[tenant] = holds
         else:
             self.held.pop(tenant, None)
-        if self.policy.fair:
-            for members in self._classes.get(tenant, ()):
-                members.move(tenant, held, holds)
+        self._move(tenant, before)
+
+    def charge(self, tenant: str, gpu_ms: GpuMs, at: Ms) -> None:
+        """A tenant is charged for so much use; below zero: it gets that back."""
+        if self.shares is not None:
+            before = self.share(tenant)
+            self.shares.charge(tenant, gpu_ms, at)
+            self._move(tenant, before)
+
+    def share(self, tenant: str) -> int:
+        """The share of a tenant, by which it has its turn."""
+        if not self.policy.fair:
+            return 0
+        held = self.held.get(tenant, 0)
+        return held if self.shares is None else (self.shares.level(tenant) << HELD_BITS) + held
 
     def age(self, at: Ms) -> None:
         """Free requests that have waited long enough are served with the standard lane."""
@@ -132,6 +156,12 @@ class Queue:
         waits = request.submitted_at + self.policy.patience * request.p50_ms
         return (waits, request.submitted_at, request.job_id)
 
+    def _move(self, tenant: str, before: int) -> None:
+        share = self.share(tenant)
+        if share != before:
+            for members in self._classes.get(tenant, ()):
+                members.move(tenant, before, share)
+
     def _make_young(self) -> None:
         """The clock was set back: who is old is found out anew."""
         for job_id in sorted(self._aged):
@@ -148,12 +178,12 @@ class Queue:
             members = lane[request.needs] = ClassQueue()
         if tenant not in members.by_tenant:
             self._classes.setdefault(tenant, []).append(members)
-        members.add(tenant, self._held(tenant), self.rank(request), length(request))
+        members.add(tenant, self.share(tenant), self.rank(request), length(request))
 
     def _delete(self, request: Request) -> None:
         lane, tenant = self.lanes[self.lane_of(request)], self._tenant(request)
         members = lane[request.needs]
-        members.remove(tenant, self._held(tenant), self.rank(request), length(request))
+        members.remove(tenant, self.share(tenant), self.rank(request), length(request))
         if tenant not in members.by_tenant:
             left = [each for each in self._classes[tenant] if each is not members]
             if left:
@@ -162,9 +192,6 @@ class Queue:
                 del self._classes[tenant]
         if not members.by_length:
             del lane[request.needs]
-
-    def _held(self, tenant: str) -> int:
-        return self.held.get(tenant, 0) if self.policy.fair else 0
 
     def _tenant(self, request: Request) -> str:
         return request.tenant if self.policy.fair else ""
@@ -196,14 +223,14 @@ def in_order(
             continue
         if position is not None and position + 1 < len(members.turns):
             heappush(heap, (members.turns[position + 1], number, 0, position + 1))
-        holds = queue.held.get(tenant, 0) + more.get(tenant, 0) if queue.policy.fair else 0
+        holds = queue.share(tenant) + more.get(tenant, 0) if queue.policy.fair else 0
         if holds != held:
             heappush(heap, ((holds, rank, tenant), number, index, None))
             continue
         yield queue.requests[rank[2]]
         ranks = members.by_tenant[tenant]
         if index + 1 < len(ranks):
-            holds = queue.held.get(tenant, 0) + more.get(tenant, 0) if queue.policy.fair else 0
+            holds = queue.share(tenant) + more.get(tenant, 0) if queue.policy.fair else 0
             heappush(heap, ((holds, ranks[index + 1], tenant), number, index + 1, None))
 
 

@@ -1,19 +1,43 @@
 """What waits, what runs, and where."""
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
-from schemas.training import Device
+from msgspec import structs
+
+from schemas.training import Device, NodeConstraints
 from schemas.units import Ms
 
 # Slots on nodes: a request that starts holds these, and nothing else.
 Seats: TypeAlias = tuple[tuple[str, int], ...]
-Kind: TypeAlias = tuple[Device, int]  # a device, and its memory
 LANES: tuple[Literal["premium"], Literal["standard"], Literal["free"]] = (
     "premium",
     "standard",
     "free",
 )
+PREMIUM, STANDARD, FREE = range(len(LANES))
+
+
+PriceClass: TypeAlias = Literal["reserved", "on_demand", "spot"]
+PRICE_CLASSES: tuple[PriceClass, ...] = get_args(PriceClass)
+RESERVED, ON_DEMAND, SPOT = range(len(PRICE_CLASSES))
+ANY_NODE: Final = NodeConstraints()
+
+
+class Kind(NamedTuple):
+    """What requests choose nodes by: nodes of one kind are alike to all of them.
+
+    device, memory_bytes, accelerator: as in `PlanNode`.
+    price: index of its price class in `PRICE_CLASSES`.
+    warned, taints: as in `PlanNode`.
+    """
+
+    device: Device
+    memory_bytes: int
+    accelerator: str = ""
+    price: int = ON_DEMAND
+    warned: bool = False
+    taints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +49,8 @@ class RequestClass:
     memory_bytes: what one slot needs.
     excluded: nodes that failed under its job: it gets others while there are any.
     barred: nodes that it may not have in any case.
+    constraints: what else it demands of nodes.
+    avoids_spot: it gets others than spot nodes while there are any that could hold it.
     """
 
     slots: int
@@ -32,6 +58,8 @@ class RequestClass:
     memory_bytes: int
     excluded: tuple[str, ...] = ()
     barred: tuple[str, ...] = ()
+    constraints: NodeConstraints = ANY_NODE
+    avoids_spot: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +71,7 @@ class Request:
     needs: what decides where it fits.
     submitted_at: when its job was submitted; a retry keeps its place by it.
     p50_ms, p90_ms: elapsed time that it should need, and should not pass.
+    estimate_ms: what it was estimated to need when it was submitted; None: `p50_ms`.
     preemptions: how many attempts of the job were stopped for others.
     """
 
@@ -53,6 +82,7 @@ class Request:
     submitted_at: Ms
     p50_ms: Ms
     p90_ms: Ms
+    estimate_ms: Ms | None = None
     preemptions: int = 0
 
 
@@ -61,7 +91,7 @@ class Running:
     """A lease that holds slots.
 
     key: names it; a job may have an old lease that has not freed its slots yet.
-    tenant, lane, p50_ms, p90_ms, preemptions: as in its `Request`.
+    tenant, lane, p50_ms, p90_ms, estimate_ms, preemptions: as in its `Request`.
     memory_bytes: what each of its slots uses.
     seats: what it holds.
     granted_at: since when.
@@ -82,6 +112,7 @@ class Running:
     started_at: Ms | None = None
     saved_at: Ms = 0
     ends_by: Ms | None = None
+    estimate_ms: Ms | None = None
 
     @property
     def slots(self) -> int:
@@ -93,6 +124,29 @@ class Running:
         return sum(slots for name, slots in self.seats if name == node_id)
 
 
+def price_class_of(*, spot: bool, reserved: bool) -> PriceClass:
+    """The price class of a node, as its agent describes it."""
+    return "spot" if spot else "reserved" if reserved else "on_demand"
+
+
+def demands(asked: NodeConstraints | None) -> NodeConstraints:
+    """What a placement demands of nodes; when it should be done says nothing about that."""
+    return ANY_NODE if asked is None else structs.replace(asked, finish_by=None)
+
+
+def avoids_spot(asked: NodeConstraints | None, decided: bool | None) -> bool:
+    """Whether a placement allows spot nodes, and its pool has decided that it is better off others.
+
+    Where there are no others it gets spot nodes all the same: it would wait for ever otherwise.
+    """
+    return asked is not None and asked.spot is True and decided is False
+
+
+def tolerating(asked: NodeConstraints, taints: tuple[str, ...]) -> NodeConstraints:
+    """The same demands of what tolerates these taints."""
+    return structs.replace(asked, tolerations=taints)
+
+
 def granted(request: Request, seats: Seats, at: Ms, key: str) -> Running:
     """The lease of a request that gets these seats now."""
     return Running(
@@ -102,6 +156,7 @@ def granted(request: Request, seats: Seats, at: Ms, key: str) -> Running:
         memory_bytes=request.needs.memory_bytes,
         p50_ms=request.p50_ms,
         p90_ms=request.p90_ms,
+        estimate_ms=request.estimate_ms,
         preemptions=request.preemptions,
         seats=seats,
         granted_at=at,
@@ -117,6 +172,11 @@ class PlanNode:
     device: what each slot is.
     memory_bytes: memory of one device (cuda) or of the node, which its leases share (cpu).
     domain: nodes of one domain are connected faster than others.
+    accelerator: model of its devices; empty: not known.
+    price_class: reserved: it is paid for in any case; spot: it may be taken away.
+    warned: it may soon be taken away, and gets something only where no other node fits.
+    taints: only requests that tolerate all of them get it.
+    kind: what requests choose nodes by.
     """
 
     node_id: str
@@ -124,8 +184,15 @@ class PlanNode:
     device: Device
     memory_bytes: int
     domain: str = ""
+    accelerator: str = ""
+    price_class: PriceClass = "on_demand"
+    warned: bool = False
+    taints: tuple[str, ...] = ()
+    kind: Kind = field(init=False, repr=False, compare=False)
 
-    @property
-    def kind(self) -> Kind:
-        """What requests choose nodes by."""
-        return self.device, self.memory_bytes
+    def __post_init__(self) -> None:
+        price = PRICE_CLASSES.index(self.price_class)
+        kind = Kind(
+            self.device, self.memory_bytes, self.accelerator, price, self.warned, self.taints
+        )
+        object.__setattr__(self, "kind", kind)

@@ -1,7 +1,7 @@
 """When and where the first blocked request will fit, and what may start before it does."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
@@ -24,12 +24,18 @@ class Reservation:
     at: when they are expected to be free.
     seats: where.
     spare: what may be held beyond that moment; never more than what is free now.
+    kinds: of nodes that suit the request. No other reservation is of any of them.
     """
 
     request: Request
     at: Ms
     seats: Seats
     spare: Capacity
+    kinds: frozenset[Kind]
+
+    def concerns(self, kinds: Iterable[Kind]) -> bool:
+        """Whether what may have nodes of these kinds may be in its way."""
+        return not self.kinds.isdisjoint(kinds)
 
     def take_short(self, free: Capacity, seats: Seats) -> None:
         """What ends before that moment has started here."""
@@ -55,7 +61,19 @@ def reserve(draft: Draft, request: Request) -> Reservation | None:
     spare = draft.free.copy()
     for node_id, slots in seats:
         spare.limit(node_id, _free_at(draft, node_id, at) - slots)
-    return Reservation(request, at, seats, spare)
+    return Reservation(request, at, seats, spare, frozenset(draft.free.kinds(needs)))
+
+
+def spare_beside(reservations: Sequence[Reservation]) -> Capacity:
+    """What may be held beyond the moments of all of these; at least one."""
+    first, *others = reservations
+    if not others:
+        return first.spare
+    spare = first.spare.copy()
+    for reservation in others:
+        for node_id, _ in reservation.seats:
+            spare.limit(node_id, reservation.spare.free[node_id])
+    return spare
 
 
 def _free_at(draft: Draft, node_id: str, at: Ms) -> int:

@@ -3,6 +3,9 @@
 Every process of a service reads all partitions; no group is needed. Of two processes that bring
 the same batch the store lets one win, and the other finds its work done. That costs reading twice
 and saves every hand-over.
+
+Most entries of some journals lead to nothing in a projection. The position after such entries is
+held back for a moment and committed once for many of them: read again, they lead to nothing again.
 """
 
 import asyncio
@@ -35,6 +38,7 @@ from tunery.runtime.watchdog import beat
 LOG: Final = logging.getLogger("tunery.work")
 POLL_MS: Final[Ms] = 500
 ENTRIES_MAX: Final = 500  # of one read, so of one commit
+HELD_MS_MAX: Final[Ms] = 500  # for a position whose entries lead to no change
 RESULT_KEPT_MS: Final[Ms] = HOUR_MS
 PRUNE_EVERY_MS: Final[Ms] = 60_000
 RAISE_EVERY_MS: Final[Ms] = 5_000
@@ -78,12 +82,18 @@ class _Again(Exception):
 
 @dataclass
 class _Follow:
-    """One stream of one run: its reader, and for each partition the offset the store is at."""
+    """One stream of one run: its reader, and for each partition the offset the store is at.
+
+    held: positions after entries that lead to no change, by partition; committed later.
+    held_since: when the first of them was held back, on the monotonic clock.
+    """
 
     stream: Stream
     reader: JournalReader
     offsets: dict[int, int]
     behind: set[int] = field(default_factory=set)
+    held: dict[int, JournalBatch] = field(default_factory=dict)
+    held_since: Ms = 0
 
     def is_fresh(self, partition: int) -> bool:
         return partition not in self.reader.stopped and self.reader.caught_up(partition)
@@ -200,7 +210,8 @@ class Projector:
                 continue
             for partition in sorted(batches):
                 beat("working")
-                await self._commit(follow, partition, batches[partition])
+                await self._commit(follow, partition, batches[partition], can_wait=True)
+            await self._commit_held(follow, at_rest=not batches)
             for partition in sorted(follow.behind):
                 if follow.is_fresh(partition):
                     stream_partition = (follow.stream.name, partition)
@@ -218,11 +229,30 @@ class Projector:
         await self._store.set_caught_up(self._projection.name, stream_partition, False)
         follow.behind.discard(stopped.partition)
 
-    async def _commit(self, follow: _Follow, partition: int, read: JournalBatch) -> None:
+    async def _commit_held(self, follow: _Follow, *, at_rest: bool) -> None:
+        """Commit what was held back for long enough, or when there is nothing else to do."""
+        waited_ms = self._runtime.clock.monotonic_ms() - follow.held_since
+        if not follow.held or not (at_rest or waited_ms >= HELD_MS_MAX):
+            return
+        for partition in sorted(follow.held):
+            beat("working")
+            await self._commit(follow, partition, follow.held[partition])
+
+    async def _commit(
+        self, follow: _Follow, partition: int, read: JournalBatch, *, can_wait: bool = False
+    ) -> None:
+        """Commit what follows from the entries. `can_wait`: hold them back if that is nothing."""
         expected = follow.offsets[partition]
         if read.position.offset <= expected:
+            follow.held.pop(partition, None)
             return  # another process has committed further than we have read
         batch = self._batch(follow.stream.name, partition, expected, read)
+        if can_wait and partition not in follow.behind and batch.is_empty:
+            if not follow.held:
+                follow.held_since = self._runtime.clock.monotonic_ms()
+            follow.held[partition] = JournalBatch((), read.position)
+            self._measure(follow, read)
+            return
         name = self._projection.name
         with metrics.PROJECTION_COMMIT_SECONDS.labels(name).time():
             committed = await self._store.commit(batch)
@@ -231,11 +261,16 @@ class Projector:
             follow.offsets[partition] = await self._catch_up_with(batch)
             await self._commit(follow, partition, read)
             return
+        follow.held.pop(partition, None)
         follow.offsets[partition] = read.position.offset
+        self._measure(follow, read)
+
+    def _measure(self, follow: _Follow, read: JournalBatch) -> None:
         if read.accepted:
-            metrics.PROJECTED.labels(name, follow.stream.name).inc(len(read.accepted))
+            labels = (self._projection.name, follow.stream.name)
+            metrics.PROJECTED.labels(*labels).inc(len(read.accepted))
             lag_ms = self._runtime.clock.now_ms() - read.accepted[-1].header.at
-            metrics.PROJECTION_LAG_MS.labels(name, follow.stream.name).set(lag_ms)
+            metrics.PROJECTION_LAG_MS.labels(*labels).set(lag_ms)
 
     async def _catch_up_with(self, batch: RowBatch) -> int:
         """The offset that another process has committed. Raises _Again if it is below ours."""

@@ -1,7 +1,10 @@
 """Alarms for partitions that stopped and need an operator: a log line and a metric."""
 
 import logging
+from functools import lru_cache
 from typing import Final
+
+from prometheus_client import Gauge
 
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.telemetry.logs import log_event
@@ -12,7 +15,7 @@ LOG: Final = logging.getLogger("tunery.journal")
 
 def sound(host: str, stream: str, stopped: PartitionStopped) -> None:
     """`stream`: the one whose partition the host does not serve any more."""
-    PARTITION_STOPPED.labels(host, stream, stopped.partition).set(1)
+    _stopped_gauge(host, stream, stopped.partition).set(1)
     where = "" if stopped.stream == stream else " --commands"
     log_event(
         LOG,
@@ -30,4 +33,9 @@ def sound(host: str, stream: str, stopped: PartitionStopped) -> None:
 
 def silence(host: str, stream: str, partition: int) -> None:
     """The host serves the partition, or tries to."""
-    PARTITION_STOPPED.labels(host, stream, partition).set(0)
+    _stopped_gauge(host, stream, partition).set(0)
+
+
+@lru_cache(maxsize=1_024)  # hosts × partitions; readers say it again each time that they begin
+def _stopped_gauge(host: str, stream: str, partition: int) -> Gauge:
+    return PARTITION_STOPPED.labels(host, stream, partition)

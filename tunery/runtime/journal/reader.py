@@ -102,7 +102,7 @@ def read_record(stream: Stream, codec: Codec, position: Position, record: Record
         parsed = decode_record(record.value)
         acceptance, reason = judge(position.acceptance, record.offset, parsed, record.value)
         after = Position(record.offset + 1, acceptance)
-        if isinstance(parsed, Claim):
+        if not isinstance(parsed, Entry):  # a test that most often says yes is five times quicker
             return Judged(None, reason, after, parsed)
         if reason is not None:
             return Judged(None, reason, after)

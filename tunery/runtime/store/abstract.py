@@ -130,6 +130,11 @@ class RowBatch:
     command_results: Sequence[CommandResult] = ()
     notices: Sequence[str] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing but the position would change."""
+        return not (self.changes or self.command_results or self.notices)
+
 
 @dataclass(frozen=True)
 class LeasedRow:

@@ -1,5 +1,6 @@
-"""Tools for journals: verification, inspection, archives.
+"""Tools for streams and journals: trial, verification, inspection, archives.
 
+trial         tries a stream on a log in memory
 verify        rebuilds states from offset 0
 inspection    looks at records, and says whether they count
 archive       journals as files

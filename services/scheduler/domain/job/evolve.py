@@ -1,9 +1,14 @@
-"""Fold of the `job` journal: total, whatever the order of events."""
+"""Fold of the `job` journal: total, whatever the order of events.
 
-from typing import TypeAlias, assert_never
+An event's group is looked up by its exact type, and frequent cases come first: each `isinstance`
+that says no to a Struct takes 100 ns, and an event would otherwise pass a dozen of them.
+"""
+
+from typing import Final, TypeAlias, assert_never, get_args
 
 from immutables import Map
 from msgspec.structs import replace
+from typing_extensions import TypeIs
 
 from schemas.account import PlanChange
 from schemas.admission import (
@@ -39,9 +44,9 @@ from schemas.job import (
     WorkDescribed,
 )
 from schemas.pool import AttemptEnd
-from schemas.submission import Price, UsageSource
+from schemas.submission import UsageSource
 from schemas.training import EvalResult, TrainResult, TrainWork
-from schemas.units import MicroGpuMs, Ms, Tokens
+from schemas.units import Ms
 from services.scheduler.domain.job.ended import correct_charge, ended_job, remember_end
 from services.scheduler.domain.job.quota import charged_micro, terms_at, with_use
 from services.scheduler.domain.job.state import (
@@ -89,35 +94,45 @@ JobEvent: TypeAlias = (
     | VerdictRecorded
     | RegistrationWanted
 )
+READER_EVENTS: Final = frozenset(get_args(ReaderEvent))
+JOB_EVENTS: Final = frozenset(get_args(JobEvent))
+ATTEMPT_EVENTS: Final = frozenset(get_args(AttemptEvent))
+UNKNOWN_SOURCE: Final = UsageSource()
 
 
 def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
     """All tenants after an event of one of them."""
-    tenant = state.get(ctx.key, TenantJobs())
+    tenant = state.get(ctx.key) or TenantJobs()
     evolved = evolve_tenant(tenant, event, ctx)
     return state if evolved is tenant else state.set(ctx.key, evolved)
 
 
 def evolve_tenant(tenant: TenantJobs, event: Event, ctx: Context) -> TenantJobs:
     """One tenant after an event. Events of jobs that are not open change nothing."""
-    if isinstance(event, ReaderEvent):
-        return tenant
-    if isinstance(event, TenantEvent):
-        return _evolve_tenant(tenant, event, ctx)
-    job = tenant.jobs.get(event.job_id)
-    if job is None:
-        return tenant
-    return replace(tenant, jobs=tenant.jobs.set(event.job_id, evolve_job(job, event)))
+    if _is_job_event(event):
+        job = tenant.jobs.get(event.job_id)
+        if job is None:
+            return tenant
+        return replace(tenant, jobs=tenant.jobs.set(event.job_id, evolve_job(job, event)))
+    return tenant if _is_reader_event(event) else _evolve_tenant(tenant, event, ctx)
+
+
+def _is_job_event(event: Event) -> TypeIs[JobEvent]:
+    return type(event) in JOB_EVENTS
+
+
+def _is_attempt_event(event: JobEvent) -> TypeIs[AttemptEvent]:
+    return type(event) in ATTEMPT_EVENTS
+
+
+def _is_reader_event(event: Event) -> TypeIs[ReaderEvent]:
+    return type(event) in READER_EVENTS
 
 
 def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> TenantJobs:
     match event:
-        case LimitsSet():
-            return _set_limits(tenant, event, ctx.at)
-        case SuspensionSet():
-            return replace(tenant, suspended=event.suspended)
-        case BudgetSet() | BudgetRemoved() | BudgetThresholdReached():
-            return _evolve_budget(tenant, event)
+        case UsageCounted():
+            return _count_usage(tenant, event)
         case FileNoted():
             verdict = FileVerdict(
                 file_id=event.file_id,
@@ -139,10 +154,14 @@ def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> Tena
                 key_id=event.key_id or (None if event.cap is None else event.cap.key_id),
             )
             return replace(tenant, jobs=tenant.jobs.set(event.job_id, job))
-        case UsageCounted():
-            return _count_usage(tenant, event)
         case JobEnded():
             return _end_job(tenant, event, ctx.at)
+        case LimitsSet():
+            return _set_limits(tenant, event, ctx.at)
+        case SuspensionSet():
+            return replace(tenant, suspended=event.suspended)
+        case BudgetSet() | BudgetRemoved() | BudgetThresholdReached():
+            return _evolve_budget(tenant, event)
         case _:
             assert_never(event)
 
@@ -179,10 +198,7 @@ def _end_job(tenant: TenantJobs, event: JobEnded, at: Ms) -> TenantJobs:
     charge = None if job is None else _charge(job)
     ended = EndedJob(outcome=event.outcome, ended_at=at, charge=charge)
     tenant = remember_end(tenant, event.job_id, ended, at)
-    return replace(
-        tenant,
-        jobs=_without(tenant.jobs, event.job_id),
-    )
+    return replace(tenant, jobs=_without(tenant.jobs, event.job_id))
 
 
 def _charge(job: OpenJob) -> Charge:
@@ -197,39 +213,34 @@ def _charge(job: OpenJob) -> Charge:
 def _count_usage(tenant: TenantJobs, event: UsageCounted) -> TenantJobs:
     """The window moves from the hold's rest to the month's use; its sum stays."""
     job, ended = tenant.jobs.get(event.job_id), ended_job(tenant, event.job_id)
-    if job is not None:
-        charge: Charge | None = _charge(job)
-        counted = replace(
-            job,
-            counted_gpu_ms=job.counted_gpu_ms + event.gpu_ms,
-            counted_micro_gpu_ms=job.counted_micro_gpu_ms + _time(job.spec.price, event),
-            counted_tokens=job.counted_tokens + _tokens(event),
-        )
-        tenant = replace(tenant, jobs=tenant.jobs.set(event.job_id, counted))
-    else:
-        charge = None if ended is None else ended.charge
+    charge = _charge(job) if job is not None else None if ended is None else ended.charge
     if charge is None:
         return replace(tenant, use=with_use(tenant, None, event.hour_utc, event.gpu_ms, 0))
-    time = charge.time + _time(charge.price, event)
-    total = replace(charge, time=time, tokens=charge.tokens + _tokens(event))
+    source = event.source or UNKNOWN_SOURCE
+    time = event.gpu_ms * hourly_micro(charge.price, source.role, source.hardware)
+    total = replace(charge, time=charge.time + time, tokens=charge.tokens + source.tokens)
     if ended is not None:
         tenant = correct_charge(tenant, event.job_id, replace(ended, charge=total))
     micro = charged_micro(total) - charged_micro(charge)
-    return replace(tenant, use=with_use(tenant, total, event.hour_utc, event.gpu_ms, micro))
-
-
-def _tokens(event: UsageCounted) -> Tokens:
-    return 0 if event.source is None else event.source.tokens
-
-
-def _time(price: Price, event: UsageCounted) -> MicroGpuMs:
-    source = event.source or UsageSource()
-    return event.gpu_ms * hourly_micro(price, source.role, source.hardware)
+    use = with_use(tenant, total, event.hour_utc, event.gpu_ms, micro)
+    if job is None:
+        return replace(tenant, use=use)
+    counted = replace(
+        job,
+        counted_gpu_ms=job.counted_gpu_ms + event.gpu_ms,
+        counted_micro_gpu_ms=total.time,
+        counted_tokens=total.tokens,
+    )
+    return replace(tenant, jobs=tenant.jobs.set(event.job_id, counted), use=use)
 
 
 def evolve_job(job: OpenJob, event: JobEvent) -> OpenJob:
     """One open job after an event."""
+    if _is_attempt_event(event):
+        return _evolve_attempt(job, event)
     match event:
+        case PhaseSet():
+            return _set_phase(job, event)
         case HoldTaken():
             return replace(job, hold=event.estimate)
         case DatasetBound():
@@ -238,23 +249,12 @@ def evolve_job(job: OpenJob, event: JobEvent) -> OpenJob:
             return replace(job, base_bound=True)
         case WantedSet():
             return replace(job, wanted=event.wanted)
-        case PhaseSet():
-            return _set_phase(job, event)
         case VerdictRecorded():
             return replace(job, scores=None)
         case PinsWanted() | WaitNoted() | RegistrationWanted():
             return job
         case VerdictDue():
             return replace(job, scores=event.scores)
-        case (
-            WorkDescribed()
-            | PlacementWanted()
-            | PlacementUnwanted()
-            | AttemptStarted()
-            | CheckpointRecorded()
-            | AttemptEnded()
-        ):
-            return _evolve_attempt(job, event)
         case _:
             assert_never(event)
 

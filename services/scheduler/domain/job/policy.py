@@ -82,7 +82,7 @@ def _after_failure(job: OpenJob, ended: AttemptEnded, cause: FailureCause) -> St
         case "bad_data":
             return GiveUp(errors.BAD_DATA, failing("row_untrainable"))
         case "user":
-            return GiveUp(errors.USER_ERROR, failing("request_wrong"))
+            return GiveUp(errors.USER_ERROR, _wrong_request(ended.end.reason))
         case "budget":
             # Time lost to the platform and credited meanwhile is the job's to use again. What a
             # drained attempt left of its cap is less than one notice, so this cannot go round.
@@ -105,6 +105,13 @@ def _after_oom(job: OpenJob, ended: AttemptEnded) -> Step:
     if job.retries.oom <= divided + OOM_RETRIES_MAX:
         return Again(job.hyper)
     return GiveUp(errors.OUT_OF_MEMORY, failing("memory_exceeded"))
+
+
+def _wrong_request(reason: Reason) -> Reason:
+    """What of the request was wrong, where the pool says it."""
+    if reason.code == "slots_above_largest":
+        return failing("slots_above_largest", **reason.params)
+    return failing("request_wrong")
 
 
 def budget_exhausted() -> GiveUp:

@@ -77,10 +77,8 @@ def with_use(
     tenant: TenantJobs, charge: Charge | None, hour_utc: int, gpu_ms: GpuMs, micro: Micro
 ) -> Map[str, MonthUse]:
     """The use of the tenant, and of the job's API key, after more of it; below 0: a credit."""
-    use = tenant.use
-    for scope in {TENANT_BUDGET, TENANT_BUDGET if charge is None else charge.key_id}:
-        if scope is None:
-            continue
+    use, key_id = tenant.use, None if charge is None else charge.key_id
+    for scope in (TENANT_BUDGET,) if key_id is None else {TENANT_BUDGET, key_id}:
         window = window_of(scope, hour_utc)
         before = use.get(window, MonthUse())
         amounts = before.amounts

@@ -41,6 +41,7 @@ from schemas.units import GpuMs
 from services.scheduler.domain.job.policy import Again, GiveUp, budget_exhausted, next_step
 from services.scheduler.domain.job.quota import attempt_gpu_ms_max, rest_gpu_ms
 from services.scheduler.domain.job.state import OpenJob
+from tunery.plan.memory import memory_bytes
 from tunery.plan.refunds import job_refund
 from tunery.plan.time import start_ms_max
 
@@ -110,11 +111,20 @@ def _placement(
         p50_ms=min(expected_gpu_ms // slots, cap_ms),
         p90_ms=cap_ms,  # no distribution is known yet: what it may use at most
         device=job.spec.device,
-        memory_bytes=hold.memory_bytes,
+        memory_bytes=_memory_bytes(job, hold),
         preemptions=job.preemptions,
         start_ms_max=start_ms_max(job.spec.base),
+        constraints=job.spec.constraints,
         max_tokens=hold.tokens if job.spec.price.token_micro_per_million and role == "train" else 0,
     )
+
+
+def _memory_bytes(job: OpenJob, hold: Estimate) -> int:
+    """As estimated for its hold; less once its micro-batches are smaller."""
+    spec = job.spec
+    if job.hyper == spec.hyper:
+        return hold.memory_bytes
+    return min(hold.memory_bytes, memory_bytes(spec.base, job.hyper, spec.device))
 
 
 def after_change(job: OpenJob) -> tuple[Event, ...]:

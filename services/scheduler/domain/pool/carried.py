@@ -19,6 +19,8 @@ from schemas.node import (
     NodeLeaving,
     NodeNoticed,
     NodeUncordoned,
+    NodeWarned,
+    SpotGivenUp,
 )
 from schemas.pool import (
     CheckpointAccepted,
@@ -134,6 +136,7 @@ def _touched(after: Pool, before: Pool, event: Event) -> Iterator[Part]:
             NodeJoined()
             | NodeLeaving()
             | NodeNoticed()
+            | NodeWarned()
             | NodeRetired()
             | NodeLost()
             | NodeCordoned()
@@ -146,7 +149,7 @@ def _touched(after: Pool, before: Pool, event: Event) -> Iterator[Part]:
                 yield node_part(after, seen.node_id)
         case PlacementQueued():
             yield job_part(after, event.placement.job_id)
-        case BackOffEnded() | WorkForgotten():
+        case BackOffEnded() | SpotGivenUp() | WorkForgotten():
             yield job_part(after, event.job_id)
         case PlacementClosed():
             yield job_part(after, event.job_id)

@@ -15,6 +15,7 @@ from schemas.node import (
     PlanningDeferred,
     Seat,
     UncordonNode,
+    WarnNode,
 )
 from schemas.pool import (
     AttemptEnd,
@@ -29,6 +30,7 @@ from schemas.pool import (
     LeaseGranted,
     LeaseRef,
     ObserveNodes,
+    Placement,
     PlacementQueued,
     RegisterNode,
     ReportCheckpoint,
@@ -43,6 +45,7 @@ from schemas.reasons import ending, refusing
 from schemas.training import LeaseHardware, work_id_of
 from services.scheduler.domain.pool import closing, deadlines, nodes, reports
 from services.scheduler.domain.pool.carried import planned_pool
+from services.scheduler.domain.pool.experience import expected_time
 from services.scheduler.domain.pool.faults import cordon_failing
 from services.scheduler.domain.pool.nodes import fold
 from services.scheduler.domain.pool.placement import (
@@ -50,6 +53,7 @@ from services.scheduler.domain.pool.placement import (
     PlannedPreemption,
     plan_pool,
 )
+from services.scheduler.domain.pool.price_classes import may_have_spot, spot_until_of
 from services.scheduler.domain.pool.state import (
     Lease,
     Pool,
@@ -67,7 +71,7 @@ MEMBER_BYTES: Final = 200
 
 def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
     """Facts, grants and notices that follow from one command."""
-    pool = state.get(ctx.key, Pool())
+    pool = state.get(ctx.key) or Pool()
     # 1. The fact itself. A stale or refused one changes nothing, so nothing can follow from it.
     facts = _decide_fact(pool, command, ctx)
     if not facts or isinstance(facts[0], Rejected):
@@ -108,6 +112,8 @@ def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...
             return nodes.decide_leaving(pool, command)
         case NoticeNode():
             return nodes.decide_noticed(pool, command, ctx)
+        case WarnNode():
+            return nodes.decide_warned(pool, command)
         case RetireNode():
             return nodes.decide_retired(pool, command, ctx)
         case CordonNode() | UncordonNode() | DrainNode() | ForgetNode():
@@ -119,7 +125,7 @@ def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...
         case ForgetWork():
             return _forget(pool, command)
         case RequestPlacement():
-            return _request(pool, command)
+            return _request(pool, command, ctx)
         case ClosePlacement():
             return _close(pool, command, ctx)
         case ReportStarted():
@@ -158,20 +164,42 @@ def _forget(pool: Pool, command: ForgetWork) -> tuple[Event, ...]:
     return closing.settle(pool, command.job_id, command.refund)
 
 
-def _request(pool: Pool, command: RequestPlacement) -> tuple[Event, ...]:
+def _request(pool: Pool, command: RequestPlacement, ctx: Context) -> tuple[Event, ...]:
     placement = command.placement
     if placement.attempt <= pool.attempts.get(placement.job_id, 0):
         return ()
     if placement.slots < 1:
         below = refusing("slots_below_one")
         return (Rejected(code=errors.MALFORMED, reason=below, param="slots"),)
-    queued = PlacementQueued(placement=placement)
+    queued = PlacementQueued(
+        placement=placement,
+        expected=expected_time(pool, placement),
+        spot=may_have_spot(pool, placement, ctx.at),
+        spot_until=spot_until_of(pool, placement),
+    )
+    largest = _largest_node(pool, placement)
+    if 0 < largest < placement.slots:
+        above = ending("slots_above_largest", slots=placement.slots, largest=largest)
+        end = AttemptEnd(outcome="failed", ended_by="platform", reason=above, cause="user")
+        return (queued, closing.close_waiting(placement, end))
     if is_described(pool, placement.job_id, placement.work_id):
         return (queued,)
     end = AttemptEnd(
         outcome="failed", ended_by="platform", reason=ending("work_unknown"), cause="platform"
     )
     return (queued, closing.close_waiting(placement, end))
+
+
+def _largest_node(pool: Pool, placement: Placement) -> int:
+    """Slots of the largest node with such devices, in service or not; 0: none has ever joined."""
+    model = "" if placement.constraints is None else placement.constraints.accelerator
+    described = (node.description for node in pool.nodes.values())
+    sizes = (
+        node.slots
+        for node in described
+        if node.device == placement.device and model in ("", node.accelerator)
+    )
+    return max(sizes, default=0)
 
 
 def _close(pool: Pool, command: ClosePlacement, ctx: Context) -> tuple[Event, ...]:

@@ -1,9 +1,10 @@
 """Fold of the `pool` journal: total, whatever the order of events."""
 
-from typing import TypeAlias, TypeVar, assert_never
+from typing import Final, TypeAlias, TypeVar, assert_never, get_args
 
 from immutables import Map
 from msgspec.structs import replace
+from typing_extensions import TypeIs
 
 from schemas.envelope import Context, Reason, Rejected, Repeated
 from schemas.node import (
@@ -17,8 +18,10 @@ from schemas.node import (
     NodeNoticed,
     NodeSeen,
     NodeUncordoned,
+    NodeWarned,
     ObservationsDeferred,
     PlanningDeferred,
+    SpotGivenUp,
 )
 from schemas.pool import (
     CheckpointAccepted,
@@ -42,10 +45,16 @@ from schemas.pool import (
 )
 from schemas.units import Ms
 from services.scheduler.domain.pool.carried import carry
+from services.scheduler.domain.pool.experience import classes_of, with_duration
 from services.scheduler.domain.pool.faults import (
     with_attempt_end,
     with_back_off_ended,
     with_progress,
+)
+from services.scheduler.domain.pool.price_classes import (
+    with_spot_end,
+    with_spot_given_up,
+    with_spot_lost,
 )
 from services.scheduler.domain.pool.state import (
     INCARNATIONS_REMEMBERED_MAX,
@@ -68,11 +77,13 @@ V = TypeVar("V")
 LeaseEvent: TypeAlias = (
     LeaseStarted | CheckpointAccepted | LeaseDraining | LeaseKilled | UsageSliced | UsageCredited
 )
+# Looked up by exact type: an `isinstance` that says no to a Struct takes 100 ns.
+LEASE_EVENTS: Final = frozenset(get_args(LeaseEvent))
 
 
 def evolve(state: Pools, event: Event, ctx: Context) -> Pools:
     """All pools after an event of one of them."""
-    pool = state.get(ctx.key, Pool())
+    pool = state.get(ctx.key) or Pool()
     evolved = evolve_pool(pool, event, ctx)
     return state if evolved is pool else state.set(ctx.key, evolved)
 
@@ -82,7 +93,13 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
     return carry(pool, _evolve(pool, event, ctx), event)
 
 
+def _is_lease_event(event: Event) -> TypeIs[LeaseEvent]:
+    return type(event) in LEASE_EVENTS
+
+
 def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
+    if _is_lease_event(event):
+        return _with_lease_event(pool, event, ctx)
     match event:
         case Rejected() | Repeated() | WaitExplained():  # readers compute why something waits
             return pool
@@ -93,7 +110,10 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
         case NodeLeaving():
             return _with_node_change(pool, event.node_id, leaving=True)
         case NodeNoticed():
+            pool = with_spot_lost(pool, event.node_id, ctx.at)
             return _with_node_change(pool, event.node_id, ends_at=event.ends_at)
+        case NodeWarned():
+            return _with_node_change(pool, event.node_id, warned=True)
         case NodeRetired():
             retired = _with_standing(pool, event.node_id, "retired")
             return _without_deferred(retired, (event.node_id,))
@@ -106,7 +126,9 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
         case PlanningDeferred():
             return replace(pool, planning_deferred=event.pending)
         case NodeLost():
-            return _with_standing(pool, event.node_id, "lost")
+            return _with_standing(
+                with_spot_lost(pool, event.node_id, ctx.at), event.node_id, "lost"
+            )
         case NodeCordoned():
             return _with_cordon(pool, event.node_id, event.reason)
         case NodeUncordoned():
@@ -116,6 +138,8 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
             return _without_deferred(forgotten, (event.node_id,))
         case BackOffEnded():
             return with_back_off_ended(pool, event)
+        case SpotGivenUp():
+            return with_spot_given_up(pool, event)
         case WorkKept():
             return _with_work(pool, event)
         case WorkForgotten():
@@ -125,6 +149,7 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
                 attempts=_without(pool.attempts, event.job_id),
                 charged=_without(pool.charged, event.job_id),
                 failures=_without(pool.failures, event.job_id),
+                spot_losses=_without(pool.spot_losses, event.job_id),
                 refunds=_without(pool.refunds, event.job_id),
             )
         case PlacementQueued():
@@ -135,15 +160,6 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
             return _with_closed(pool, event, ctx)
         case MemberFreed():
             return _with_freed(pool, event)
-        case (
-            LeaseStarted()
-            | CheckpointAccepted()
-            | LeaseDraining()
-            | LeaseKilled()
-            | UsageSliced()
-            | UsageCredited()
-        ):
-            return _with_lease_event(pool, event, ctx)
         case _:
             assert_never(event)
 
@@ -266,9 +282,14 @@ def _with_work(pool: Pool, event: WorkKept) -> Pool:
 
 def _with_waiting(pool: Pool, event: PlacementQueued) -> Pool:
     placement, arrival = event.placement, pool.arrivals + 1
+    waiting = Waiting(
+        placement=placement, expected=event.expected, spot=event.spot, arrival=arrival
+    )
+    if event.spot and event.spot_until is not None:
+        pool = replace(pool, spot_until=pool.spot_until.set(placement.job_id, event.spot_until))
     return replace(
         pool,
-        waiting=pool.waiting.set(placement.job_id, Waiting(placement=placement, arrival=arrival)),
+        waiting=pool.waiting.set(placement.job_id, waiting),
         attempts=pool.attempts.set(placement.job_id, placement.attempt),
         arrivals=arrival,
     )
@@ -296,9 +317,11 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
         max_tokens=placement.max_tokens,
         forecast=Forecast(
             memory_bytes=placement.memory_bytes,
-            p50_ms=placement.p50_ms,
-            p90_ms=placement.p90_ms,
             preemptions=placement.preemptions,
+            expected=waiting.expected_time,
+            estimate_ms=placement.p50_ms,
+            limit_ms=placement.p90_ms,
+            classes=classes_of(pool, placement),
         ),
         granted_at=ctx.at,
         start_ms_max=placement.start_ms_max,
@@ -309,6 +332,7 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
         pool,
         charged=_without(pool.charged, event.lease.job_id),
         waiting=pool.waiting.delete(event.lease.job_id),
+        spot_until=_without(pool.spot_until, event.lease.job_id),
         leases=pool.leases.set(lease_key(number), lease),
         open=pool.open.set(event.lease.job_id, lease_key(number)),
         next_lease=max(pool.next_lease, number + 1),
@@ -318,11 +342,17 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
 def _with_closed(pool: Pool, event: PlacementClosed, ctx: Context) -> Pool:
     waiting = pool.waiting.get(event.job_id)
     if waiting is not None and waiting.placement.attempt == event.attempt:
-        return replace(pool, waiting=pool.waiting.delete(event.job_id))
+        return replace(
+            pool,
+            waiting=pool.waiting.delete(event.job_id),
+            spot_until=_without(pool.spot_until, event.job_id),
+        )
     lease = lease_of(pool, event.job_id, event.attempt)
     if lease is None:
         return pool
     pool = with_attempt_end(pool, lease, event, ctx)
+    pool = with_duration(pool, lease, event, ctx)
+    pool = with_spot_end(pool, lease, event, ctx)
     pool = replace(pool, open=_without(pool.open, event.job_id))
     if lease.charged:
         pool = replace(pool, charged=pool.charged.set(event.job_id, lease.charged))
@@ -391,6 +421,7 @@ def _evolve_lease(lease: Lease, event: LeaseEvent, ctx: Context) -> Lease:
                 started_at=ctx.at,
                 alive_at=ctx.at,
                 named=(),
+                first_step=event.start.loaded_step,
                 steps=steps,
                 trained_tokens=tokens,
                 sliced_tokens=tokens,
@@ -402,6 +433,7 @@ def _evolve_lease(lease: Lease, event: LeaseEvent, ctx: Context) -> Lease:
                 lease,
                 alive_at=max(lease.alive_at, captured_at),
                 captured_ms=captured_ms,
+                done_steps=max(0, event.checkpoint.step - lease.first_step),
                 last_manifest=event.checkpoint.manifest_sha256,
                 trained_tokens=max(lease.trained_tokens, event.checkpoint.tokens),
             )

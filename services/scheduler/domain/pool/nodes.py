@@ -18,9 +18,11 @@ from schemas.node import (
     NodeNoticed,
     NodeSeen,
     NodeUncordoned,
+    NodeWarned,
     NoticeNode,
     ObservationsDeferred,
     UncordonNode,
+    WarnNode,
 )
 from schemas.pool import (
     EndAuthor,
@@ -115,6 +117,16 @@ def decide_noticed(pool: Pool, command: NoticeNode, ctx: Context) -> tuple[Event
     until_ms = max(0, left_ms - NOTICE_MARGIN_MS)
     ended = _drain(pool, command.node_id, ctx, "node", ending("node_noticed"), until_ms)
     return (noticed, *ended)
+
+
+def decide_warned(pool: Pool, command: WarnNode) -> tuple[Event, ...]:
+    """What runs goes on; a notice may follow, or not."""
+    node = pool.nodes.get(command.node_id)
+    if node is None or command.incarnation != node.description.incarnation:
+        return (_incarnation_unknown(command.node_id),)
+    if node.warned or node.ends_at is not None or node.standing == "retired":
+        return ()
+    return (NodeWarned(node_id=command.node_id),)
 
 
 def decide_retired(pool: Pool, command: RetireNode, ctx: Context) -> tuple[Event, ...]:

@@ -10,6 +10,7 @@ from schemas.pool import LeaseMember
 from schemas.units import Ms
 from services.scheduler.domain.pool.faults import barred_nodes
 from services.scheduler.domain.pool.state import Lease, Pool, Waiting, held_members
+from tunery.plan.durations import follow
 from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.policy import PRODUCT
 from tunery.plan.scheduling.requests import (
@@ -19,6 +20,9 @@ from tunery.plan.scheduling.requests import (
     RequestClass,
     Running,
     Seats,
+    avoids_spot,
+    demands,
+    price_class_of,
 )
 
 
@@ -61,8 +65,20 @@ def node_part(pool: Pool, node_id: str) -> NodePart:
     if node is None or not node.is_grantable:
         return NodePart(node_id, None)
     described = node.description
-    planned = PlanNode(node_id, described.slots, described.device, described.memory_bytes)
-    return NodePart(node_id, planned)
+    return NodePart(
+        node_id,
+        PlanNode(
+            node_id,
+            described.slots,
+            described.device,
+            described.memory_bytes,
+            accelerator=described.accelerator,
+            price_class=price_class_of(spot=described.spot, reserved=described.reserved),
+            domain=described.domain,
+            warned=node.warned,
+            taints=tuple(sorted(described.taints)),
+        ),
+    )
 
 
 def lease_part(pool: Pool, key: str) -> LeasePart:
@@ -149,19 +165,22 @@ def _needs(queued: Queued) -> RequestClass:
         memory_bytes=placement.memory_bytes,
         excluded=tuple(sorted(placement.excluded_nodes)),
         barred=queued.barred,
+        constraints=demands(placement.constraints),
+        avoids_spot=avoids_spot(placement.constraints, queued.waiting.spot),
     )
 
 
 def _request(queued: Queued) -> Request:
-    placement = queued.waiting.placement
+    placement, expected = queued.waiting.placement, queued.waiting.expected_time
     return Request(
         job_id=placement.job_id,
         tenant=placement.tenant,
         lane=LANES.index(placement.lane),
         needs=_needs(queued),
         submitted_at=placement.first_submitted_at,
-        p50_ms=placement.p50_ms,
-        p90_ms=placement.p90_ms,
+        p50_ms=expected.p50_ms,
+        p90_ms=expected.p90_ms,
+        estimate_ms=placement.p50_ms,
         preemptions=placement.preemptions,
     )
 
@@ -180,14 +199,24 @@ def _slots(pool: Pool, member: LeaseMember) -> int:
 
 
 def _running(key: str, lease: Lease, seats: Seats) -> Running:
+    forecast = lease.forecast
+    expected = follow(
+        forecast.expected,
+        forecast.limit_ms,
+        lease.captured_ms,
+        lease.first_step,
+        lease.steps,
+        lease.done_steps,
+    )
     return Running(
         key=key,
         tenant=lease.ref.tenant,
         lane=LANES.index(lease.ref.lane),
-        memory_bytes=lease.forecast.memory_bytes,
-        p50_ms=lease.forecast.p50_ms,
-        p90_ms=lease.forecast.p90_ms,
-        preemptions=lease.forecast.preemptions,
+        memory_bytes=forecast.memory_bytes,
+        p50_ms=expected.p50_ms,
+        p90_ms=expected.p90_ms,
+        estimate_ms=forecast.estimate_ms,
+        preemptions=forecast.preemptions,
         seats=seats,
         granted_at=lease.granted_at,
         started_at=lease.started_at,

@@ -7,18 +7,12 @@ from immutables import Map
 from msgspec import Struct
 
 from schemas.envelope import Reason
-from schemas.node import LeaseSeen, NodeSeen, Seat
-from schemas.pool import (
-    CreditCause,
-    EndAuthor,
-    LeaseMember,
-    LeaseRef,
-    NodeDescription,
-    Placement,
-)
-from schemas.training import Checkpoint, WorkDescription
+from schemas.node import LeaseSeen, NodeDescription, NodeSeen, Seat
+from schemas.pool import CreditCause, EndAuthor, LeaseMember, LeaseRef, Placement
+from schemas.training import Checkpoint, ExpectedTime, WorkDescription
 from schemas.units import GpuMs, Ms, Tokens
 from services.scheduler.domain.pool.usage import ChargedHour
+from tunery.plan.durations import History
 
 # Incarnations of a node remembered so that a late command of a dead agent is recognised.
 INCARNATIONS_REMEMBERED_MAX: Final = 16
@@ -48,6 +42,7 @@ class Node(Struct, frozen=True, kw_only=True):
     joining: bool = False
     leaving: bool = False
     ends_at: Ms | None = None
+    warned: bool = False
     former: tuple[str, ...] = ()
     cordon: Reason | None = None
     failed_jobs: tuple[str, ...] = ()
@@ -87,13 +82,18 @@ class Ending(Struct, frozen=True, kw_only=True):
 class Forecast(Struct, frozen=True, kw_only=True):
     """What the planner needs to know of a placement after its grant.
 
-    memory_bytes, p50_ms, p90_ms, preemptions: as in its `Placement`.
+    memory_bytes, preemptions: as in its `Placement`.
+    expected: how long it should take from its start, before anything of it is done.
+    estimate_ms, limit_ms: what its `Placement` has as `p50_ms` and `p90_ms`.
+    classes: what it teaches about when it succeeds, the narrowest class first.
     """
 
     memory_bytes: int = 0
-    p50_ms: Ms = 0
-    p90_ms: Ms = 0
     preemptions: int = 0
+    expected: ExpectedTime = ExpectedTime(p50_ms=0, p90_ms=0)
+    estimate_ms: Ms = 0
+    limit_ms: Ms = 0
+    classes: tuple[str, ...] = ()
 
 
 class Lease(Struct, frozen=True, kw_only=True):
@@ -114,7 +114,9 @@ class Lease(Struct, frozen=True, kw_only=True):
     named: checkpoints in its placement; empty once it has started.
     last_manifest: of its last accepted checkpoint.
     captured_ms: elapsed at the capture of that checkpoint.
+    first_step: of the checkpoint that it began with.
     steps: how many it began with still to do.
+    done_steps: how many of them its last accepted checkpoint has.
     trained_tokens: of the whole job, as of that checkpoint or the one that it began with.
     sliced_tokens: what of them slices have; those before its start count.
     used_gpu_ms, billable_gpu_ms: sliced so far.
@@ -140,7 +142,9 @@ class Lease(Struct, frozen=True, kw_only=True):
     named: tuple[Checkpoint, ...] = ()
     last_manifest: str | None = None
     captured_ms: Ms = 0
+    first_step: int = 0
     steps: int = 0
+    done_steps: int = 0
     trained_tokens: Tokens = 0
     sliced_tokens: Tokens = 0
     used_gpu_ms: GpuMs = 0
@@ -181,13 +185,23 @@ class Waiting(Struct, frozen=True, kw_only=True):
     """A placement in the queue.
 
     placement: what it asks for.
+    expected: how long it should take by what has ended; None: as its estimate says.
     arrival: orders a lane.
     bound: slots that leases were told to free for it.
+    spot: as in its `PlacementQueued`.
     """
 
     placement: Placement
+    expected: ExpectedTime | None = None
+    spot: bool | None = None
     arrival: int
     bound: tuple[Seat, ...] = ()
+
+    @property
+    def expected_time(self) -> ExpectedTime:
+        """How long it should take, by what has ended or by its estimate."""
+        own = ExpectedTime(p50_ms=self.placement.p50_ms, p90_ms=self.placement.p90_ms)
+        return self.expected or own
 
 
 class Pool(Struct, frozen=True, kw_only=True, dict=True):
@@ -205,7 +219,11 @@ class Pool(Struct, frozen=True, kw_only=True, dict=True):
     deferred: observations that no record has held yet, in the order of their arrival.
     planning_deferred: the last record could not hold all that can start.
     failures: nodes that failed under jobs, by job id.
+    spot_until: when placements that wait give up spot nodes, by job id.
+    spot_losses: when jobs lost spot nodes that they ran on, by job id, oldest first.
+    spot_lost: when spot nodes of the pool were noticed or lost, oldest first.
     refunds: why ended jobs are given back all, by job id; here while one record cannot hold it.
+    durations: how much longer than estimated ended work took, by its class.
     next_lease: number of the next lease.
     arrivals: placements queued so far.
     """
@@ -220,7 +238,11 @@ class Pool(Struct, frozen=True, kw_only=True, dict=True):
     deferred: tuple[NodeSeen, ...] = ()
     planning_deferred: bool = False
     failures: Map[str, tuple[NodeFailure, ...]] = Map()
+    spot_until: Map[str, Ms] = Map()
+    spot_losses: Map[str, tuple[Ms, ...]] = Map()
+    spot_lost: tuple[Ms, ...] = ()
     refunds: Map[str, CreditCause] = Map()
+    durations: History = Map()
     next_lease: int = 1
     arrivals: int = 0
 

@@ -197,7 +197,7 @@ async def register_version(client: Client, base: Base) -> RegisterVersion:
     header = json.dumps(
         {"up.lora_A.weight": {"dtype": "F32", "shape": [4, 8], "data_offsets": [0, 128]}}
     ).encode()
-    config = {"base_model_name_or_path": f"{base.base_id}@{base.sha256}", "r": 4}
+    config = {"base_model_name_or_path": base.base_id, "r": 4}
     contents = {
         "adapter_config.json": (json.dumps(config, indent=2, sort_keys=True) + "\n").encode(),
         "adapter_model.safetensors": struct.pack("<Q", len(header)) + header + bytes(128),

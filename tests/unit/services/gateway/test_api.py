@@ -1,12 +1,14 @@
 """All routes: responses match the OpenAPI document, and tenants are isolated."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from inspect import iscoroutinefunction
 from typing import Any
 
 import httpx
 import pytest
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
@@ -15,6 +17,7 @@ from schemas.topics import ACCOUNT
 from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts import tenant_routes as tenants
 from services.gateway.accounts import webhook_routes as webhooks
+from services.gateway.api import routes
 from services.gateway.billing import invoice_routes as invoices
 from services.gateway.billing import statement_routes as statements
 from services.gateway.billing import usage_routes as usage
@@ -343,3 +346,23 @@ async def test_admin_routes_answer_403_for_every_tenant(api: ControlPlane) -> No
                 answers = [await other.request(method, url, json={}) for url in shown]
                 assert {url.status_code for url in answers} == {403}, (method, path)
                 assert answers[0].json() == answers[1].json()
+
+
+def test_no_dependency_of_a_route_waits_for_a_thread() -> None:
+    """FastAPI runs plain functions and classes in a thread, for which a busy machine waits."""
+
+    def calls(dependant: Dependant) -> Iterator[Callable[..., Any]]:
+        for each in dependant.dependencies:
+            assert each.call is not None
+            yield each.call
+            yield from calls(each)
+
+    api_routes = [route for route in routes().routes if isinstance(route, APIRoute)]
+    called = {call for route in (*api_routes, *ROUTES) for call in calls(route.dependant)}
+    in_threads = {
+        call
+        for call in called
+        if not iscoroutinefunction(call) and not iscoroutinefunction(type(call).__call__)
+    }
+    assert len(called) > 5
+    assert not in_threads

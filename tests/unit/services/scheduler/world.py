@@ -31,12 +31,8 @@ from schemas.job import (
     VerdictDue,
 )
 from schemas.model import PinBase, RegisterVersion
-from schemas.node import LeaseSeen, NodeNoticed, NodeSeen
-from schemas.pool import (
-    LeaseGranted,
-    NodeDescription,
-    ObserveNodes,
-)
+from schemas.node import LeaseSeen, NodeDescription, NodeNoticed, NodeSeen
+from schemas.pool import LeaseGranted, ObserveNodes
 from schemas.reasons import Failure, failing
 from schemas.submission import Price
 from schemas.training import AttemptOutcome, FailureCause
@@ -63,6 +59,7 @@ from simulator.control_plane.samples import (
     PASSED,
     POOL,
     PREPARED,
+    SLOT_BYTES,
     T0,
     limits,
     submit,
@@ -441,7 +438,7 @@ class World:
             incarnation=f"i{self.incarnations}",
             slots=node.slots,
             device="cpu",
-            memory_bytes=64_000_000_000,
+            memory_bytes=SLOT_BYTES * node.slots,
         )
         node.agent, node.retired = SimAgent(described, self.diaries, self.journal), False
         self._beat(node, node.agent)

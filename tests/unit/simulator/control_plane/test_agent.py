@@ -1,5 +1,6 @@
 """The simulated agent: what the journal assigns, and what it reports about it."""
 
+from schemas.node import NodeDescription
 from schemas.pool import (
     Event,
     LeaseDraining,
@@ -7,7 +8,6 @@ from schemas.pool import (
     LeaseMember,
     LeaseRef,
     MemberFreed,
-    NodeDescription,
     PlacementQueued,
     Token,
     WorkKept,

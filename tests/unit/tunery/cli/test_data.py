@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.unit.tunery.cli.scripted_api import ScriptedApi
 from tunery.cli.data import command
 from tunery.data.screening import benchmarks
 from tunery.local.paths import base_model_dir
@@ -138,6 +139,15 @@ def test_uploaded_versions_are_compared_by_name(
     here.write_bytes(b"")
     mixed = CliRunner().invoke(command, ["diff", "faq@1", str(here)])
     assert (mixed.exit_code, "no file faq@1" in mixed.output) == (2, True)
+
+
+def test_first_hour_19_a_version_that_does_not_exist_is_no_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ended with 1, which says that the rows differ."""
+    result = ScriptedApi(monkeypatch, {}).run("data", "diff", "faq@1", "faq@9")
+    assert result.exit_code == 2
+    assert "There is no such thing." in result.output
 
 
 def test_a_page_is_written_for_one_file(tmp_path: Path) -> None:

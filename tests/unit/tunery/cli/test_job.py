@@ -1,9 +1,15 @@
-"""Request bodies from options."""
+"""Request bodies from options, and estimates in a terminal."""
 
+import json
+from typing import Any
+
+import pytest
 from click.testing import CliRunner
 
-from tunery.cli.job import _set
+from tests.unit.tunery.cli.scripted_api import ScriptedApi
+from tunery.cli.job import _body, _set
 from tunery.cli.main import main
+from tunery.client import Api
 
 
 def test_a_setting_goes_where_its_path_says() -> None:
@@ -25,3 +31,89 @@ def test_without_an_api_the_fix_is_named(tmp_path: object) -> None:
     assert result.exit_code == 1
     assert "No API is running or configured." in result.output
     assert "fix: start a stack with `tunery up`" in result.output
+
+
+def test_a_model_of_device_is_a_field_of_the_placement() -> None:
+    settings = ("placement.finish_by=1800000000",)
+    body = _body(
+        Api("http://api/v1", "k"),
+        quiet=True,
+        model="tiny",
+        training="file-1",
+        settings=settings,
+        accelerator="h200",
+        spot=True,
+        tolerations=("research",),
+        n_epochs=None,
+        batch_size=None,
+        learning_rate_multiplier=None,
+    )
+    assert body["placement"] == {
+        "accelerator": "h200",
+        "spot": True,
+        "tolerations": ["research"],
+        "finish_by": 1_800_000_000,
+    }
+
+
+REFUSAL = "This job may cost 1.60 EUR, and its budget is 0.30."
+ESTIMATE: dict[str, Any] = {
+    "object": "fine_tuning.job.estimate",
+    "estimation_available": True,
+    "allowed_to_proceed": True,
+    "refusal": None,
+    "hyperparameters": {"n_epochs": 1},
+    "trained_tokens": 1_000,
+    "steps": 4,
+    "memory_bytes": 2_000_000_000,
+    "train_gpu_ms": 60_000,
+    "eval_gpu_ms": 60_000,
+    "expected_duration_seconds": 120,
+    "currency": "EUR",
+    "amount_micro": 80_000,
+    "amount_max_micro": 1_600_000,
+}
+REFUSED = {**ESTIMATE, "allowed_to_proceed": False, "refusal": REFUSAL}
+JOB = ("--model", "tiny", "--file", "file-" + "1" * 24)
+
+
+@pytest.mark.parametrize("options", [(), ("--watch",), ("--json",)])
+def test_first_hour_01_a_dry_run_is_shown_as_an_estimate(
+    options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended with a traceback: KeyError 'progress'."""
+    api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs/estimate": ESTIMATE})
+    result = api.run("job", "submit", *JOB, "--set", "dry_run=true", *options)
+    assert (result.exit_code, result.exception) == (0, None)
+    assert ("1.6000 EUR" in result.output) == ("--json" not in options)
+    assert api.bodies[-1]["dry_run"] is True
+
+
+@pytest.mark.parametrize("words", [("estimate",), ("submit", "--set", "dry_run=true")])
+def test_first_hour_02_an_estimate_says_first_that_the_job_would_be_refused(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It showed the price and ended with 0; only its JSON had the refusal."""
+    api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs/estimate": REFUSED})
+    result = api.run("job", words[0], *JOB, *words[1:])
+    assert result.exit_code == 1
+    assert REFUSAL in result.output.splitlines()[0]
+    as_json = api.run("job", words[0], *JOB, *words[1:], "--json")
+    assert (as_json.exit_code, json.loads(as_json.output)) == (1, REFUSED)
+
+
+@pytest.mark.parametrize("words", [("watch", "ftjob-1"), ("submit", *JOB, "--watch")])
+def test_first_hour_09_an_interrupted_watch_says_that_the_job_goes_on(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said "Aborted!", as if the job had been."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tunery.cli._watch.follow", interrupted)
+    api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs": {"id": "ftjob-1"}})
+    result = api.run("job", *words)
+    assert result.exit_code == 130
+    assert "The job goes on. `tunery job watch ftjob-1` follows it again" in result.output
+    assert "Aborted" not in result.output

@@ -47,6 +47,22 @@ def test_arguments_select_the_key(
         assert "tun-new" in done.output
 
 
+def test_first_hour_16_a_list_of_keys_shows_what_limits_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    capped = {
+        **KEY,
+        "models": ["tiny"],
+        "spend_cap_micro": 500_000,
+        "spend_cap_currency": "EUR",
+        "requests_per_minute": 60,
+    }
+    shown = ScriptedApi(monkeypatch, {"GET /keys": page(capped)}).run("key", "list").output
+    head, row = shown.splitlines()
+    assert all(name in head for name in ("last four", "models", "spend cap", "requests/min"))
+    assert all(value in row for value in ("abcd", "tiny", "0.5000 EUR", "60"))
+
+
 def test_three_names_are_a_usage_error() -> None:
     done = CliRunner().invoke(main, ["key", "rotate", "acme", "key_1", "key_2"])
     assert done.exit_code == 2

@@ -19,6 +19,10 @@ NODE: dict[str, Any] = {
     "code": "jobs_failed",
     "reason": "3 different jobs in a row failed on it.",
     "device": "cuda",
+    "accelerator": "h200",
+    "price_class": "on_demand",
+    "warned": False,
+    "taints": ["research"],
     "slots": 8,
     "memory_bytes": 80_000_000_000,
     "registered_at": 1_762_700_400,
@@ -47,6 +51,9 @@ def test_nodes_are_listed_with_status_and_reason(monkeypatch: pytest.MonkeyPatch
     assert (done.exit_code, request.url.path) == (0, "/v1/nodes")
     assert "cordoned" in done.output
     assert "80 GB" in done.output
+    assert "h200" in done.output
+    assert "on-demand" in done.output
+    assert "research" in done.output
     assert _api.moment(NODE["seen_at"]) in done.output
     assert "jobs in a row failed" in done.output
     done, _ = run(["list", "--json"], monkeypatch)

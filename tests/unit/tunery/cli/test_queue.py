@@ -46,7 +46,16 @@ QUEUE: dict[str, Any] = {
     "object": "queue",
     "pool": "default",
     "at": 1_762_700_400,
-    "nodes": [{"id": "gpu-07", "status": "up", "device": "cuda", "slots": 8, "free": 0}],
+    "nodes": [
+        {
+            "id": "gpu-07",
+            "status": "up",
+            "device": "cuda",
+            "accelerator": None,
+            "slots": 8,
+            "free": 0,
+        }
+    ],
     "leases": [LEASE, {**LEASE, "ends": None}],
     "waiting": [
         {"job_id": SECOND, "tenant": "umbrella", "slots": 8, "submitted_at": 1_762_700_400, **WHY}
@@ -55,6 +64,7 @@ QUEUE: dict[str, Any] = {
         "starts": [{"job_id": SECOND, "seats": SEATS}],
         "preemptions": [{"job_id": SECOND, "stops": [FIRST], "seats": SEATS}],
         "reservation": {"job_id": SECOND, "at": 1_762_704_000, "seats": SEATS},
+        "reservations": [{"job_id": SECOND, "at": 1_762_704_000, "seats": SEATS}],
     },
 }
 
@@ -101,7 +111,13 @@ def test_the_queue_has_nodes_leases_waiting_jobs_and_next_decisions(
     assert any(line.startswith("  reserve gpu-07 (8) from") for line in lines)
     done, _ = run(["queue", "--json"], monkeypatch, QUEUE)
     assert json.loads(done.output) == QUEUE
-    idle = {**QUEUE, "next": {"starts": [], "preemptions": [], "reservation": None}}
+    idle_next: dict[str, Any] = {
+        "starts": [],
+        "preemptions": [],
+        "reservation": None,
+        "reservations": [],
+    }
+    idle = {**QUEUE, "next": idle_next}
     assert "  None." in run(["queue"], monkeypatch, idle)[0].output.splitlines()
 
 

@@ -1,9 +1,11 @@
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 
 from tunery.ml.choices import ChoiceItem, TokenTree, _score, pick, read_items, tokenise
 from tunery.work.exits import WorkError
@@ -69,6 +71,17 @@ def test_a_choice_is_what_it_adds_to_the_question(loaded: tuple[Any, Any]) -> No
     texts = [loaded[1].decode(list(tree.question + choice)) for choice in tree.choices]
     assert texts[0] == f"Question: {item(1).question}\nAnswer: {item(1).choices[0]}"
     assert tree.choice_bytes == tuple(len(choice) for choice in item(1).choices)
+
+
+def test_a_tokenizer_that_begins_texts_with_a_mark_gives_the_same_tokens(
+    loaded: tuple[Any, Any],
+) -> None:
+    """As lm-evaluation-harness: Llama 3 puts one before every text."""
+    marked = deepcopy(loaded[1])
+    mark = ("<mark>", 1)
+    marked.backend_tokenizer.post_processor = TemplateProcessing("<mark> $A", special_tokens=[mark])
+    assert marked("fog").input_ids[0] == 1
+    assert tokenise(item(1), marked) == tokenise(item(1), loaded[1])
 
 
 GOOD = {"id": "1", "question": "q", "choices": ["a", "b"], "answer_index": 1, "category": "c"}

@@ -11,11 +11,12 @@ import msgspec
 import pytest
 import torch
 
+from tunery.ml.checkpoints import MANIFEST
 from tunery.ml.events import EventWriter, classify
 from tunery.ml.order import row_order
 from tunery.ml.packed import read_rows
 from tunery.work.exits import ExitCode, WorkError
-from tunery.work.spec import Hyper, ResumeCandidate, TrainSpec
+from tunery.work.spec import HYPER_ADDED, Hyper, ResumeCandidate, TrainSpec
 
 pytestmark = [
     pytest.mark.train,
@@ -138,6 +139,62 @@ def test_a_resume_from_any_step_ends_in_the_same_bytes(spec: TrainSpec, precisio
         # A checkpoint holds everything there is to carry on: made after a resume, it is the same.
         again = {event["step"]: event["manifest_sha256"] for event in of(events, "checkpoint")}
         assert again == {event["step"]: event["manifest_sha256"] for event in checkpoints[step:]}
+
+
+KNOBS: dict[str, dict[str, Any]] = {
+    "wsd, and few steps": {"scheduler": "wsd", "max_steps": 4},
+    "rslora, some layers": {"rslora": True, "target_modules": ("q_proj", "v_proj")},
+    "dora": {"dora": True},
+    "lora plus": {"lora_plus": 16.0},
+    "noise": {"neftune": 5.0},
+    "no clipping": {"grad_norm_max": 0.0},
+}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("changed", KNOBS.values(), ids=KNOBS)
+def test_training_every_knob_has_an_effect_and_resumes_to_the_byte(
+    spec: TrainSpec, changed: dict[str, Any], precision: str
+) -> None:
+    _, usual = go(msgspec.structs.replace(spec, precision=precision))
+    hyper = msgspec.structs.replace(HYPER, **changed)
+    spec = msgspec.structs.replace(spec, hyper=hyper, precision=precision)
+    _, whole = go(resumed(spec, out="whole"))
+    steps = hyper.max_steps or STEPS
+    assert (len(of(whole, "step")), whole[-1]["steps"]) == (steps, steps)
+    assert whole[-1]["adapter_sha256"] != usual[-1]["adapter_sha256"]
+    for checkpoint in of(whole, "checkpoint")[1:-1:2]:
+        _, events = go(resumed(spec, checkpoint, out=f"again-{checkpoint['step']}"))
+        assert (events[0]["resumed_from_step"], events[0]["skipped"]) == (checkpoint["step"], [])
+        assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
+
+
+def test_training_fewer_steps_end_with_a_checkpoint_and_an_evaluation(spec: TrainSpec) -> None:
+    hyper = msgspec.structs.replace(HYPER, max_steps=4, scheduler="wsd")
+    _, events = go(msgspec.structs.replace(spec, hyper=hyper))
+    assert [event["step"] for event in of(events, "eval")] == [3, 4]
+    assert of(events, "checkpoint")[-1]["step"] == 4
+    last = of(events, "step")[-1]
+    assert last["tokens"] == last["tokens_total"] == events[0]["tokens_total"]
+    rates = [event["learning_rate"] for event in of(events, "step")]
+    assert rates == pytest.approx([0.005, 0.01, 0.01, 0.01])
+
+
+def test_training_a_checkpoint_of_before_a_knob_came_is_still_of_its_run(spec: TrainSpec) -> None:
+    """The fingerprint of a run has only what differs from what was done before."""
+    _, whole = go(spec)
+    manifest = json.loads(Path(of(whole, "checkpoint")[0]["dir"], MANIFEST).read_text())
+    assert HYPER_ADDED.keys().isdisjoint(json.loads(manifest["run"]["hyper"]))
+
+
+def test_training_checkpoints_that_cost_more_than_their_share_are_left_out(
+    spec: TrainSpec,
+) -> None:
+    """The first shows what one costs; the last is written whatever it costs."""
+    _, whole = go(spec)
+    _, events = go(resumed(msgspec.structs.replace(spec, checkpoint_share=1e-6), out="few"))
+    assert [event["step"] for event in of(events, "checkpoint")] == [1, STEPS]
+    assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
 
 
 def test_asked_to_stop_it_finishes_the_step_and_leaves_a_checkpoint(spec: TrainSpec) -> None:

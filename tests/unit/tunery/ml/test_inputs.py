@@ -56,6 +56,7 @@ def test_a_short_spec_gets_defaults(tmp_path: Path) -> None:
         ({"train_shards": []}, "train_shards is empty"),
         ({"keep_checkpoints": 1}, "keep_checkpoints is below 2"),
         ({"checkpoint_every_ms": 0}, "checkpoint_every_ms is below 1"),
+        ({"checkpoint_share": -0.1}, "checkpoint_share is below 0"),
         ({"base_dir": None}, "base_dir"),
     ],
 )

@@ -34,6 +34,15 @@ def test_committed_tokens_add_up(
     assert all(a < b for a, b in zip(plan.cumulative, plan.cumulative[1:], strict=False))
 
 
+def test_fewer_steps_are_the_first_ones() -> None:
+    whole = plan_steps([10, 20, 30, 40], n_epochs=2, rows_per_step=1, seed=3)
+    few = plan_steps([10, 20, 30, 40], n_epochs=2, rows_per_step=1, seed=3, max_steps=5)
+    assert few.cumulative == whole.cumulative[:5]
+    assert few.tokens_total == few.tokens_after(5) < whole.tokens_total
+    more = plan_steps([10, 20, 30, 40], n_epochs=2, rows_per_step=1, seed=3, max_steps=99)
+    assert more == whole
+
+
 def test_training_m6_a_sample_is_fixed_and_not_the_first_rows() -> None:
     assert sample_rows(3, 32) == [0, 1, 2]
     sample = sample_rows(1_000, 32)

@@ -15,6 +15,8 @@ def test_warm_up_climbs_in_equal_parts_and_the_rest_runs_down() -> None:
     assert factors == pytest.approx([1 / 3, 2 / 3, 1, 3 / 4, 1 / 2, 1 / 4, 0])
     cosine = [rate_factor("cosine", step, warmup=0, total=4) for step in range(5)]
     assert cosine == pytest.approx([1, 0.853553, 0.5, 0.146447, 0], abs=1e-6)
+    wsd = [rate_factor("wsd", step, warmup=1, total=20) for step in (0, 1, 17, 18, 19, 20)]
+    assert wsd == pytest.approx([1 / 2, 1, 1, 1, 1 / 2, 0])
     assert {rate_factor("constant", step, warmup=0, total=4) for step in range(5)} == {1.0}
 
 

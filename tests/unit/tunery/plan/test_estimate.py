@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from schemas.training import Device
 from tests.unit.tunery.plan.samples import SMOL, job, tokens
@@ -12,8 +13,9 @@ from tunery.plan.time import HOLD_MS_MIN, hold_of
 
 def test_the_estimate_reproduces_a_measured_run() -> None:
     """20,480 tokens took 62 s of CPU, and evaluation 150 s; start-up is counted on top of both."""
-    hyper, _ = resolve({"n_epochs": 1}, SMOL, tokens(20_480), 1)
-    needs = estimate(job(hyper), tokens(20_480))
+    hyper, _ = resolve({"n_epochs": 1, "precision": "bf16"}, SMOL, tokens(20_480), 1)
+    whole = replace(SMOL, layers=30, inner_size=1536, vocabulary=49_152)
+    needs = estimate(job(hyper, base=whole), tokens(20_480))
     assert 120_000 <= needs.train_gpu_ms <= 130_000
     assert 205_000 <= needs.eval_gpu_ms <= 215_000
     assert needs.hold_gpu_ms == 2 * HOLD_MS_MIN
@@ -47,3 +49,15 @@ def test_rows_that_are_split_have_more_tokens() -> None:
     needs = estimate(job(hyper, length_policy="split"), tokens(10_000, 500))
     assert needs.tokens == 10_100
     assert needs.steps == 100
+
+
+def test_fewer_steps_are_estimated_by_their_longest_rows() -> None:
+    hyper, _ = resolve({"n_epochs": 3}, SMOL, tokens(1_000_000), 1)
+    whole = estimate(job(hyper), tokens(1_000_000))
+    shortened = replace(hyper, max_steps=10)
+    few = estimate(job(shortened), tokens(1_000_000))
+    assert few.steps == 10 < whole.steps
+    assert few.tokens == 10 * hyper.batch_size * hyper.max_length < whole.tokens
+    assert few.hold_gpu_ms < whole.hold_gpu_ms
+    never = replace(hyper, max_steps=whole.steps + 1)
+    assert estimate(job(never), tokens(1_000_000)) == whole

@@ -36,6 +36,15 @@ def test_the_learning_rate_rule() -> None:
     assert exact.learning_rate_ppb == 200_000
 
 
+def test_checkpoints_have_a_share_of_the_time_unless_their_steps_were_asked_for() -> None:
+    assert resolve(None, SMOL, None, 1)[0].checkpoint_share_ppm == 20_000
+    asked, _ = resolve({"checkpoint_every_steps": 5}, SMOL, None, 1)
+    assert (asked.checkpoint_every_steps, asked.checkpoint_share_ppm) == (5, 0)
+    both, _ = resolve({"checkpoint_every_steps": 5, "checkpoint_share": 0.1}, SMOL, None, 1)
+    assert (both.checkpoint_every_steps, both.checkpoint_share_ppm) == (5, 100_000)
+    assert resolve({"checkpoint_share": 0}, SMOL, None, 1)[0].checkpoint_share_ppm == 0
+
+
 def test_the_length_grows_with_the_longest_row_up_to_a_bound() -> None:
     assert resolve(None, SMOL, tokens(9_000, 500), 1)[0].max_length == 512
     assert resolve(None, SMOL, tokens(9_000, 700), 1)[0].max_length == 1024
@@ -84,8 +93,9 @@ def test_the_ends_of_every_range_are_allowed_and_resolve(name: str, high: bool) 
         end = min(end, SMOL.context_length)
     if name == "learning_rate_multiplier":
         end = min(end, multiplier_max(SMOL))
-    assert problems({name: end}, SMOL) == ()
-    hyper, _ = resolve({name: end}, SMOL, tokens(10_000), 1)
+    asked = {name: end, "batch_size": 256} if name == "accumulation" else {name: end}
+    assert problems(asked, SMOL) == ()
+    hyper, _ = resolve(asked, SMOL, tokens(10_000), 1)
     assert hyper.learning_rate_ppb >= 1
     assert memory_bytes(SMOL, hyper, "cpu") > 0
 

@@ -4,13 +4,37 @@ from msgspec.structs import replace
 
 from tests.unit.tunery.plan.samples import SMOL, tokens
 from tunery.plan.hyperparameters import resolve
-from tunery.plan.memory import memory_bytes
+from tunery.plan.memory import SHARD_BYTES, fitted, memory_bytes
+from tunery.plan.micro_batches import rows_at_once
 
 
 def test_memory_of_the_measured_run_is_estimated_near_its_resident_set() -> None:
     """2.2 GB were measured for 135 M parameters on two cores."""
-    hyper, _ = resolve(None, SMOL, tokens(20_480), 1)
-    assert 1_800_000_000 <= memory_bytes(SMOL, hyper, "cpu") <= 2_600_000_000
+    whole = replace(SMOL, layers=30, inner_size=1536, vocabulary=49_152)
+    hyper, _ = resolve({"precision": "bf16"}, SMOL, tokens(20_480), 1)
+    assert 1_800_000_000 <= memory_bytes(whole, hyper, "cpu") <= 2_600_000_000
+
+
+def test_training_m5_memory_grows_with_batch_precision_dropout_and_the_file() -> None:
+    """Finding M5: one figure for every batch and precision."""
+    whole = replace(SMOL, layers=30, inner_size=1536, vocabulary=49_152)
+    hyper, _ = resolve({"precision": "bf16", "dropout": 0}, SMOL, tokens(20_480), 1)
+    least = memory_bytes(whole, hyper, "cpu")
+    for more in ({"batch_size": 2}, {"precision": "fp32"}, {"dropout_ppm": 50_000}, {"dora": True}):
+        assert memory_bytes(whole, replace(hyper, **more), "cpu") > least, more
+    divided = replace(hyper, batch_size=4, accumulation=4)
+    assert memory_bytes(whole, divided, "cpu") == least
+    file = memory_bytes(whole, hyper, "cpu", tokens(10**9)) - least
+    assert file == SHARD_BYTES * 10**9
+
+
+def test_training_m5_a_step_is_divided_until_it_fits() -> None:
+    hyper, _ = resolve({"batch_size": 16}, SMOL, None, 1)
+    sizes = [
+        rows_at_once(fitted(SMOL, hyper, "cpu", None, gigabytes * 10**9))
+        for gigabytes in (999, 16, 1)
+    ]
+    assert sizes[0] == 16 > sizes[1] > sizes[2] == 1
 
 
 def test_memory_grows_with_rank_length_and_parameters() -> None:

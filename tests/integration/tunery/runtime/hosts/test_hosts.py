@@ -76,7 +76,7 @@ class World:
         tally = await replay_stream(log, self.aggregate(TALLY_AGGREGATE))
         counted = sum(total for partition in tally for total in partition.fold.state.values())
         tenants = [tenant for partition in seats for tenant in partition.fold.state.values()]
-        held = sum(hold.seats for tenant in tenants for hold in tenant.holds)
+        held = sum(len(tenant.held) for tenant in tenants)
         return sum(partition.accepted for partition in seats), held, counted
 
 

@@ -1,5 +1,6 @@
 """Price books on the log, as the gateway sees them."""
 
+import pytest
 from msgspec.structs import replace
 
 from schemas.account import PricesImported
@@ -24,6 +25,17 @@ async def test_money_b3_jobs_are_estimated_with_the_books_of_the_log() -> None:
         assert await plane.deps.prices.book(book.version) == book
         assert await plane.deps.prices.book("1999-01") is None
         assert await plane.deps.prices.newest("1999-01-01") is None
+
+
+async def test_a_book_is_read_once_because_a_version_never_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with control_plane() as plane:
+        newest = await plane.deps.prices.newest("2026-11-30")
+        assert newest is not None
+        assert await plane.deps.prices.book(newest.version) == newest
+        monkeypatch.setattr(plane.deps.views, "page", None)
+        assert await plane.deps.prices.book(newest.version) == newest
 
 
 def test_a_book_is_one_row_of_all_partitions() -> None:

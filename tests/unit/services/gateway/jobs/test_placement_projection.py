@@ -18,7 +18,7 @@ from schemas.pool import (
     WorkForgotten,
 )
 from schemas.reasons import ending
-from schemas.training import AttemptStart
+from schemas.training import AttemptStart, ExpectedTime
 from services.gateway.jobs.tables import PLACEMENTS, SEATS
 from tests.unit.services.gateway.jobs.job_events import CHECKPOINT, JOB, placed
 from tests.unit.services.gateway.jobs.test_pool_projection import LEASE
@@ -42,10 +42,14 @@ def after(*events: Event) -> Records:
 def test_a_placement_is_there_from_its_queueing_to_its_end() -> None:
     waits = only(after(QUEUED), PLACEMENTS)
     assert (waits.id, waits.granted_at, waits.p50_ms) == (JOB, None, 100_000)
+    taught = replace(QUEUED, expected=ExpectedTime(p50_ms=5, p90_ms=7))
+    waits = only(after(taught), PLACEMENTS)
+    assert (waits.p50_ms, waits.p90_ms, waits.estimate_ms) == (5, 7, 100_000)
     assert only(after(QUEUED, GRANTED), PLACEMENTS).granted_at is not None
     saved = CheckpointAccepted(lease=LEASE, checkpoint=CHECKPOINT)
     runs = only(after(QUEUED, GRANTED, STARTED, saved), PLACEMENTS)
-    assert runs.captured_ms == 9
+    assert (runs.captured_ms, runs.saved_step) == (9, CHECKPOINT.step)
+    assert (runs.first_step, runs.steps) == (0, 20)
     assert runs.started_at is not None
     assert rows(after(QUEUED, GRANTED, STARTED, CLOSED), PLACEMENTS) == []
 

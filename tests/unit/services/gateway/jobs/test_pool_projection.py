@@ -2,10 +2,9 @@
 
 from msgspec.structs import replace
 
-from schemas.node import NodeSeen
+from schemas.node import NodeDescription, NodeSeen
 from schemas.pool import (
     LeaseRef,
-    NodeDescription,
     NodeLost,
     NodeRegistered,
     NodesObserved,

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from schemas.account import Limits
 from schemas.job import Phase
 from schemas.reasons import waiting
+from services.gateway.accounts.tables import LimitsRow
 from services.gateway.jobs.queue_reading import KEPT_MS, Queues
 from services.gateway.jobs.queue_view import Outlook, request_of_new
 from services.gateway.jobs.tables import JOBS, JobRow, NodeRow, PlacementRow, SeatRow
@@ -48,8 +50,12 @@ class Rows:
         return [
             row
             for row in self.tables.get(table.name, ())
-            if all(getattr(row, column) == value for column, value in where.items())
+            if all(_matches(getattr(row, column), value) for column, value in where.items())
         ]
+
+
+def _matches(value: Any, wanted: Any) -> bool:
+    return value in wanted if isinstance(wanted, tuple) else bool(value == wanted)
 
 
 class Still(SystemClock):
@@ -69,7 +75,16 @@ def job(job_id: str, phase: Phase = "queued", **changed: Any) -> JobRow:
 
 def node(state: str = "alive", slots: int = 1, node_id: str = "a") -> NodeRow:
     return NodeRow(
-        id=node_id, pool="default", device="cpu", slots=slots, memory_bytes=10**12, state=state
+        id=node_id,
+        pool="default",
+        device="cpu",
+        slots=slots,
+        memory_bytes=10**12,
+        accelerator="",
+        spot=False,
+        reserved=False,
+        taints=(),
+        state=state,
     )
 
 
@@ -89,6 +104,8 @@ def placement(job_id: str, sequence: int = 1, **changed: Any) -> PlacementRow:
         submitted_at=sequence,
         p50_ms=HOUR,
         p90_ms=2 * HOUR,
+        estimate_ms=HOUR,
+        limit_ms=2 * HOUR,
         preemptions=0,
         start_ms_max=600_000,
     )
@@ -138,6 +155,44 @@ async def test_a_job_behind_another_on_one_node_is_told_so() -> None:
     assert (second.earliest, second.latest) == (NOW + 3 * HOUR // 2, NOW + 7 * HOUR // 2)
     assert await queues.outlook_of(job("runs", "running")) is None
     assert await queues.outlook_of(job("paused", wanted="paused")) is None
+
+
+async def test_what_a_running_job_has_done_moves_the_expected_start_of_the_next() -> None:
+    row, seat = runs("runs")
+    for done, least, most in ((20, HOUR, 3 * HOUR // 2), (180, 3 * HOUR // 60, 5 * HOUR // 60)):
+        saved = replace(row, first_step=0, steps=200, saved_step=done, captured_ms=HOUR // 2)
+        waits = [saved, placement("j")]
+        queues = Queues(Rows(nodes=[node()], placements=waits, seats=[seat]), Still())
+        outlook = await queues.outlook_of(job("j"))
+        assert outlook is not None
+        assert outlook.earliest is not None
+        assert least < outlook.earliest - NOW <= most
+
+
+async def test_a_paused_job_waits_for_the_quota_of_its_tenant_until_another_one_ends() -> None:
+    row, seat = runs("runs")
+    paused = job("paused", wanted="paused")
+    tables: dict[str, Any] = {"nodes": [node()], "placements": [row], "seats": [seat]}
+    tables["jobs"] = [paused, job("runs", "running"), job("done", "done", outcome="succeeded")]
+
+    async def outlook(concurrency: int, **changed: Any) -> Outlook | None:
+        limits = LimitsRow(
+            id="acme",
+            lane="standard",
+            limits=Limits(soft_gpu_ms=1, hard_gpu_ms=1, concurrency=concurrency),
+            price_version="2026-11",
+        )
+        return await Queues(Rows(limits=[limits], **tables | changed), Still()).outlook_of(paused)
+
+    assert await outlook(2) is None, "it can be resumed"
+    full = Outlook(
+        reason=waiting("quota", limit=1), earliest=NOW + HOUR // 2, latest=NOW + 3 * HOUR // 2
+    )
+    assert await outlook(1) == full
+    assert await outlook(1, jobs=[paused, job("stops", "checkpointing", wanted="paused")]) == full
+    assert await outlook(1, jobs=[paused, job("stopped", "queued", wanted="paused")]) is None
+    idle = await outlook(1, placements=[], seats=[])
+    assert idle == Outlook(reason=waiting("quota", limit=1)), "nothing of the tenant runs yet"
 
 
 async def test_a_job_that_prepares_its_inputs_has_a_place_and_its_own_reason() -> None:

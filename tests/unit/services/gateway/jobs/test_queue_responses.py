@@ -54,10 +54,11 @@ def test_what_is_said_later_has_no_moment_in_the_past() -> None:
 def test_decisions_name_who_starts_and_who_is_stopped_for_whom() -> None:
     row, seat = runs("victim")
     row = replace(row, lane="free", p50_ms=90 * HOUR, p90_ms=90 * HOUR, captured_ms=HOUR // 2)
+    busy, other_seat = runs("busy", 2)  # without it premium would have its cap
     rows = QueueRows(
-        [node(), node(node_id="b")],
-        [row, placement("premium", lane="premium"), placement("other", 2, lane="premium")],
-        [replace(seat, lane="free")],
+        [node(), node(node_id="b"), node(node_id="c")],
+        [row, busy, placement("premium", lane="premium"), placement("other", 2, lane="premium")],
+        [replace(seat, lane="free"), replace(other_seat, node_id="c")],
     )
     decisions = shown(rows).next
     assert [start.job_id for start in decisions.starts] == ["premium"]

@@ -38,7 +38,13 @@ def test_every_group_gives_its_settings_and_where_they_stand() -> None:
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"lora": {"n_epochs": 3}}, "lora.n_epochs: unknown; lora takes rank, alpha, dropout"),
+        (
+            {"lora": {"n_epochs": 3}},
+            (
+                "lora.n_epochs: unknown; lora takes rank, alpha, dropout, "
+                "target_modules, rslora, dora, lora_plus_ratio"
+            ),
+        ),
         (
             {"hyperparameters": {"rank": 8}, "lora": {"rank": 16}},
             "lora.rank: also given as hyperparameters.rank; keep one",

@@ -10,14 +10,16 @@ from schemas.billing import PriceBook
 from schemas.dataset import Validation
 from schemas.sealed import Sealed
 from schemas.submission import JobSpec
+from schemas.training import NodeConstraints
 from services.gateway.accounts.tables import TenantRow
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import JobRequest
-from services.gateway.jobs.resolve import Facts, canonical, resolve
+from services.gateway.jobs.resolve import Facts, NodeKind, canonical, resolve
 from services.gateway.models.names import model_id, slug
 from services.gateway.web.errors import ApiError
 from tests.unit.services.gateway.control_plane import BASE
 from tests.unit.services.gateway.jobs.job_events import TOKENS
+from tunery.plan.memory import memory_bytes
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 TENANT = TenantRow(
@@ -61,6 +63,25 @@ FILE = FileRow(
     validation=VALIDATION,
 )
 UNCHECKED = replace(FILE, status="uploaded", validation=None)
+GB = 10**9
+
+
+def of_model(accelerator: str, *, spot: bool = False) -> NodeKind:
+    return NodeKind(
+        is_alive=True,
+        device="cuda",
+        accelerator=accelerator,
+        slots=1,
+        memory_bytes=80 * GB,
+        spot=spot,
+    )
+
+
+def of_memory(gigabytes: int, slots: int) -> NodeKind:
+    """A machine without an accelerator."""
+    return NodeKind(
+        is_alive=True, device="cpu", accelerator="", slots=slots, memory_bytes=gigabytes * GB
+    )
 
 
 def facts(**changed: Any) -> Facts:
@@ -72,6 +93,7 @@ def facts(**changed: Any) -> Facts:
         "training": FILE,
         "held_out": None,
         "device": "cpu",
+        "nodes": [of_model("a100"), of_model("h200"), of_model("")],
         "book": BOOK,
         "job_id": "ftjob-00000000abcdefgh",
         "seed": 7,
@@ -283,3 +305,61 @@ def test_training_m4_sched_c15_slots_that_no_training_uses_are_refused_with_the_
     assert (refused.status, refused.param) == (400, "training.slots")
     assert f"must be 1, because a training uses one device; it is {slots}" in refused.message
     assert spec_of(request(training={"slots": 1})).slots == 1
+
+
+def test_training_m5_a_step_is_divided_until_the_largest_slot_has_the_memory() -> None:
+    """Finding M5: no estimate was ever compared with a node, so such a job ran out of memory."""
+    body = request(training={"max_length": 512}, hyperparameters={"batch_size": 16})
+    whole = resolve(body, facts(nodes=[of_memory(200, 1)]))
+    assert (whole.spec.hyper.batch_size, whole.spec.hyper.accumulation) == (16, 1)
+    small = resolve(body, facts(nodes=[of_memory(8, 2), of_memory(4, 4)]))
+    assert small.spec.hyper == replace(whole.spec.hyper, accumulation=8)
+    assert memory_bytes(BASE, small.spec.hyper, "cpu", TOKENS) <= 4 * GB
+    assert small.spec.auto == whole.spec.auto
+
+
+def test_training_m5_a_job_that_no_node_has_the_memory_for_is_refused() -> None:
+    """Finding M5: it was accepted, and waited for ever."""
+    body = request(training={"max_length": 2_048})
+    refusal = refusal_of(body, nodes=[of_memory(2, 2)])
+    assert (refusal.status, refusal.param) == (400, "training.max_length")
+    assert "needs about" in refusal.message
+    assert "the largest node has 2.0 GB" in refusal.message
+    assert "Lower max_length or lora.rank, or choose a smaller model." in refusal.message
+    alone = resolve(body, facts(nodes=[of_memory(200, 200)])).spec.hyper
+    assert alone.accumulation == alone.batch_size, "one row at a time, on the whole node"
+
+
+def test_training_m5_where_no_node_is_known_nothing_is_divided_or_refused() -> None:
+    body = request(hyperparameters={"batch_size": 16})
+    assert resolve(body, facts()).spec.hyper.accumulation == 1
+
+
+def test_a_model_of_device_is_one_that_the_pool_has() -> None:
+    asked = request(placement={"accelerator": "h200"})
+    assert spec_of(asked).constraints == NodeConstraints(accelerator="h200")
+    assert spec_of(request()).constraints is spec_of(request(placement={})).constraints is None
+    # A pool without any node says nothing of those that it will have.
+    assert spec_of(asked, nodes=[]).constraints is not None
+    refusal = refusal_of(request(placement={"accelerator": "b200"}))
+    assert (refusal.status, refusal.param) == (400, "placement.accelerator")
+    assert "no node of the pool has b200 devices: there are a100, h200" in refusal.message
+    silent = refusal_of(asked, nodes=[of_model("")])
+    assert "they do not say their model" in silent.message
+
+
+def test_a_job_that_must_not_be_on_spot_machines_needs_others() -> None:
+    never = request(placement={"spot": False, "finish_by": 1_800_000_000})
+    on_spot = of_model("h200", spot=True)
+    constraints = NodeConstraints(spot=False, finish_by=1_800_000_000_000)
+    assert spec_of(never, nodes=[on_spot, of_model("a100")]).constraints == constraints
+    refusal = refusal_of(never, nodes=[on_spot])
+    assert (refusal.status, refusal.param) == (400, "placement.spot")
+    assert "all such nodes of the pool are spot machines" in refusal.message
+    of_the_model = request(placement={"spot": False, "accelerator": "h200"})
+    assert refusal_of(of_the_model, nodes=[on_spot, of_model("a100")]).param == "placement.spot"
+
+
+def test_tolerations_are_kept_once_each_in_order() -> None:
+    asked = request(placement={"tolerations": ["research", "eu", "research"]})
+    assert spec_of(asked).constraints == NodeConstraints(tolerations=("eu", "research"))

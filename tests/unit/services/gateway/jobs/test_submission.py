@@ -4,9 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from schemas.pool import RegisterNode, RetireNode
 from services.gateway.jobs.submission import SUBMITTING_MAX
-from tests.unit.services.gateway.control_plane import ControlPlane
+from simulator.control_plane.samples import node
+from tests.unit.services.gateway.control_plane import ControlPlane, control_plane
+from tests.unit.services.gateway.jobs.test_node_routes import known, send
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
 from tests.unit.services.gateway.storm import FAULTS, listed, quick_retries, storm
 
@@ -35,6 +39,30 @@ async def test_a_retry_of_the_sdk_is_the_same_job_and_a_second_request_is_not(
     waiting = await submit(client, file_id)
     assert retry.json()["id"] == first.json()["id"]
     assert waiting.json()["id"] != first.json()["id"]
+
+
+async def test_a_job_is_for_the_accelerators_of_the_live_nodes_or_else_of_known_ones() -> None:
+    async with control_plane() as api:  # a pool in which no other test has nodes
+        client, file_id = await ready(api)
+
+        async def device() -> str:
+            body = {"model": "tiny-llama", "training_file": file_id}
+            return str(
+                (await client.post("/v1/fine_tuning/jobs/estimate", json=body)).json()["device"]
+            )
+
+        assert await device() == "cpu"
+        cpu = node("cpu", "a-1").node
+        await send(api, RegisterNode(node=cpu))
+        await send(api, RegisterNode(node=replace(cpu, node_id="gpu", device="cuda")))
+        await known(api, "up", "gpu")
+        assert await device() == "cuda"
+        await send(api, RetireNode(node_id="gpu", incarnation="a-1"))
+        await known(api, "retired", "gpu")
+        assert await device() == "cpu"
+        await send(api, RetireNode(node_id="cpu", incarnation="a-1"))
+        await known(api, "retired", "cpu")
+        assert await device() == "cuda"
 
 
 async def test_each_intent_creates_one_job_over_a_faulty_network(

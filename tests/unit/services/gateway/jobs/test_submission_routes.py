@@ -1,6 +1,11 @@
 """Estimates and submissions over HTTP."""
 
-from tests.unit.services.gateway.control_plane import ControlPlane
+from msgspec.structs import replace
+
+from schemas.pool import RegisterNode
+from schemas.topics import POOL
+from simulator.control_plane.samples import node
+from tests.unit.services.gateway.control_plane import ControlPlane, control_plane
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
 
 
@@ -35,3 +40,18 @@ async def test_a_dry_run_is_the_estimate_and_makes_no_job(api: ControlPlane) -> 
     assert refused.status_code == 400
     assert refused.json()["error"]["code"] == "budget_too_small"
     assert (await client.get("/v1/fine_tuning/jobs")).json()["data"] == []
+
+
+async def test_training_m5_a_job_that_no_node_has_the_memory_for_is_refused() -> None:
+    """Finding M5: it waited for ever."""
+    async with control_plane() as plane:  # a pool in which no other test has nodes
+        client, file_id = await ready(plane)
+        for node_id, gigabytes, status in (("small", 1, 400), ("large", 8, 200)):
+            described = replace(node(node_id, "a-1", 1).node, memory_bytes=gigabytes * 10**9)
+            await plane.runtime.sender.send(POOL, "default", "", RegisterNode(node=described))
+            await plane.until(plane.api, f"/v1/nodes/{node_id}", lambda shown: "slots" in shown)
+            answer = await submit(client, file_id)
+            assert answer.status_code == status, answer.text
+            if status == 400:
+                assert answer.json()["error"]["param"] == "training.max_length"
+                assert "the largest node has 1.0 GB" in answer.json()["error"]["message"]

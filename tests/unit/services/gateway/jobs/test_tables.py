@@ -25,5 +25,16 @@ from services.gateway.jobs.tables import NodeRow
 def test_the_status_of_a_node_is_what_keeps_jobs_away_most(
     columns: dict[str, Any], status: str
 ) -> None:
-    row = NodeRow(id="a", pool="default", device="cpu", slots=1, memory_bytes=1, state="alive")
+    row = NodeRow(
+        id="a",
+        pool="default",
+        device="cpu",
+        slots=1,
+        memory_bytes=1,
+        accelerator="",
+        spot=False,
+        reserved=False,
+        taints=(),
+        state="alive",
+    )
     assert replace(row, **columns).status == status

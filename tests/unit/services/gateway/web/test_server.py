@@ -1,11 +1,15 @@
 import asyncio
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
 import uvloop
+from starlette.responses import StreamingResponse
 
+from services.gateway.web import server as server_module
 from services.gateway.web.server import HttpServer
 from tests.unit.tunery.runtime.strays import cancel_by_mistake, tasks_called, until
 from tunery.runtime.backoff import Backoff
@@ -64,3 +68,56 @@ async def answers_after_cancellations(name: str) -> list[str]:
     finally:
         await stop_tasks((keeper,))
         await until(lambda: not tasks_called("uvicorn"))  # the next test looks for its own
+
+
+async def test_a_follower_that_reads_nothing_is_cut_and_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It held one of the places for followers for as long as it liked."""
+    monkeypatch.setattr(server_module, "STALLED_MS_MAX", 300)
+    ended = {path: asyncio.Event() for path in ("/stalled", "/slow")}
+
+    async def frames(path: str) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield bytes(100_000)
+                await asyncio.sleep(0)
+        finally:
+            ended[path].set()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/there":
+            await hello(scope, receive, send)
+        else:
+            await StreamingResponse(frames(scope["path"]))(scope, receive, send)
+
+    server = HttpServer(app, "127.0.0.1", 0)
+    serving = asyncio.create_task(server.run())
+    try:
+        await server.ready()
+        async with stalled(server, "/stalled"), stalled(server, "/slow") as slow:
+            async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(10):
+                read = 0
+                while not ended["/stalled"].is_set():
+                    read += len(await slow.readexactly(100_000))
+                    await asyncio.sleep(0.01)
+                    url = "http://{}:{}/there".format(*server.address)
+                    assert (await client.get(url)).text == "/there"
+            assert read > 0
+            assert not ended["/slow"].is_set()
+    finally:
+        await stop_tasks((serving,))
+
+
+@asynccontextmanager
+async def stalled(server: HttpServer, path: str) -> AsyncIterator[asyncio.StreamReader]:
+    """A request whose response is read only by what is asked of the reader."""
+    reader, writer = await asyncio.open_connection(
+        *server.address, limit=1_000
+    )  # of what it reads ahead
+    try:
+        writer.write(f"GET {path} HTTP/1.1\r\nhost: api\r\n\r\n".encode())
+        await writer.drain()
+        yield reader
+    finally:
+        writer.transport.abort()

@@ -26,7 +26,7 @@ Tensors = dict[str, Any]
 
 def config(**changes: Any) -> bytes:
     values = {
-        "base_model_name_or_path": f"{BASE}@{SHA}",
+        "base_model_name_or_path": BASE,
         "peft_type": "LORA",
         "r": RANK,
         "target_modules": ["down_proj", "up_proj"],
@@ -49,7 +49,8 @@ def check(described: Tensors, payload: int = 256) -> int:
 
 def test_a_canonical_adapter_passes() -> None:
     check_names((WEIGHTS, CONFIG))
-    assert read_config(config(), BASE, SHA)["r"] == RANK
+    for name in (BASE, f"{BASE}@{SHA}"):  # as it is written, and as it was written
+        assert read_config(config(base_model_name_or_path=name), BASE, SHA)["r"] == RANK
     assert check({"__metadata__": {"format": "pt"}, **tensors()}) == 2
 
 
@@ -66,6 +67,7 @@ def test_other_files_are_refused(names: tuple[str, ...]) -> None:
         (b"[]", "JSON object"),
         (json.dumps(json.loads(config())).encode(), "canonical form"),
         (config(base_model_name_or_path="/models/small"), "base_model_name_or_path"),
+        (config(base_model_name_or_path=f"{BASE}@{'b' * 64}"), "base_model_name_or_path"),
         (config(auto_mapping="/home/someone/x"), "training machine"),
         (config(target_modules=["up_proj", "down_proj"]), "not sorted"),
         (config(r=0), "whole number"),

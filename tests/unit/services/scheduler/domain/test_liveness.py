@@ -4,14 +4,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from schemas.node import LeaseSeen, NodeSeen
+from schemas.node import LeaseSeen, NodeDescription, NodeSeen
 from schemas.pool import (
     LeaseDraining,
     LeaseGranted,
     LeaseMember,
     LeaseRef,
     MemberFreed,
-    NodeDescription,
     NodeLost,
     NodeRegistered,
     NodeRetired,

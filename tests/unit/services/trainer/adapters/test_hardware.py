@@ -15,10 +15,30 @@ def driver(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
 
 
 def test_the_smallest_accelerator_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver(tmp_path, monkeypatch, "echo 81920; echo 40960")
+    driver(
+        tmp_path,
+        monkeypatch,
+        "echo 81920, NVIDIA A100-SXM4-80GB; echo 40960, NVIDIA A100-SXM4-40GB",
+    )
     hardware = probe()
     assert (hardware.device, hardware.memory_bytes) == ("cuda", 40_960 * MIB)
-    assert hardware.devices == 2
+    assert (hardware.devices, hardware.accelerator) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm4-80gb"),
+        ("Tesla V100-SXM2-16GB", "tesla-v100-sxm2-16gb"),
+        ("NVIDIA RTX 6000 Ada Generation of the year", "rtx-6000-ada-generation-of-the-y"),
+    ],
+)
+def test_the_driver_says_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, model: str
+) -> None:
+    driver(tmp_path, monkeypatch, f"echo '81920, {name}'; echo '81920, {name}'")
+    assert probe().accelerator == model
 
 
 @pytest.mark.parametrize("script", ["echo failed; exit 9", "exit 0"])

@@ -128,3 +128,25 @@ async def test_without_a_cloud_there_are_no_notices_and_without_a_server_no_answ
     assert await left_ms(notices_of(None, "")) is None
     with pytest.raises(NoticesUnavailable):
         await left_ms(notices_of("gcp", "http://127.0.0.1:9"))
+
+
+async def test_a_rebalance_recommendation_is_a_warning() -> None:
+    with metadata() as server:
+        source = AwsNotices(server.url)
+        assert not await source.is_at_risk()
+        server.pages["/latest/meta-data/events/recommendations/rebalance"] = (
+            '{"noticeTime": "2026-11-22T08:17:03Z"}'
+        )
+        assert await source.is_at_risk()
+        assert await source.left_ms() is None, "the machine stays for now"
+        server.tokens += 1  # the token has expired
+        with pytest.raises(NoticesUnavailable):
+            await source.is_at_risk()
+        assert await source.is_at_risk()
+        await source.close()
+
+
+async def test_nobody_else_warns() -> None:
+    for source in (NoNotices(), GcpNotices("http://127.0.0.1:9")):
+        assert not await source.is_at_risk()
+        await source.close()

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from schemas import pool, training
 from schemas.dataset import Prepared
+from schemas.node import NodeDescription
 from schemas.reasons import ending
 from services.trainer.domain.evolve import evolve
 from services.trainer.domain.state import Grant, NodeState
@@ -139,7 +140,7 @@ def targets(*events: pool.Event) -> dict[int, str]:
 
 
 def registered(incarnation: str) -> pool.NodeRegistered:
-    described = pool.NodeDescription(
+    described = NodeDescription(
         node_id="a", incarnation=incarnation, slots=1, device="cpu", memory_bytes=1
     )
     return pool.NodeRegistered(node=described)

@@ -102,6 +102,7 @@ class Node:
             role="eval",
             work_id=described.work_id,
             price_version="p",
+            constraints=training.NodeConstraints(tolerations=("eu", "research")),
         )
         for command in (
             pool.DescribeWork(tenant="acme", description=described),
@@ -145,6 +146,8 @@ def settings(folder: Path) -> TrainerSettings:
         drain_grace_ms=5_000,
         accelerator="h200",
         spot=True,
+        taints="eu,research",
+        domain="rack-3",
         notices_poll_ms=50,
     )
 

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas import pool, training
-from schemas.node import ForgetNode, NodeForgotten, NodeJoined, NodeLeaving, NodeNoticed
+from schemas.node import ForgetNode, NodeForgotten, NodeJoined, NodeLeaving, NodeNoticed, NodeWarned
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, PARTITIONS, POOL
 from services.trainer.adapters.processes import ProcessGroups
@@ -44,6 +44,15 @@ def only(events: list[object], kind: type) -> object:
     matching = [event for event in events if isinstance(event, kind)]
     assert len(matching) == 1, matching
     return matching[0]
+
+
+async def test_an_agent_says_what_its_settings_say_of_the_node(tmp_path: Path) -> None:
+    async with node(await memory_servers(), tmp_path, lambda _: Script()) as here:
+        registered = only(await here.until(pool.NodeRegistered), pool.NodeRegistered)
+    assert isinstance(registered, pool.NodeRegistered)
+    described = registered.node
+    assert (described.accelerator, described.spot, described.reserved) == ("h200", True, False)
+    assert (described.taints, described.domain) == (("eu", "research"), "rack-3")
 
 
 async def test_a_lease_is_run_reported_and_freed(tmp_path: Path) -> None:
@@ -328,6 +337,7 @@ class Noticed:
 
     def __init__(self) -> None:
         self.answers: list[int | None] = [None, None, 30_000]
+        self.warns = False
 
     async def left_ms(self) -> int | None:
         if len(self.answers) == 2:
@@ -335,8 +345,19 @@ class Noticed:
             raise NoticesUnavailable("no route to host")
         return self.answers.pop(0)
 
+    async def is_at_risk(self) -> bool:
+        return self.warns
+
     async def close(self) -> None:
         """Nothing to close."""
+
+
+async def test_the_pool_is_told_once_that_a_machine_may_be_taken_away(tmp_path: Path) -> None:
+    cloud = Noticed()
+    cloud.answers, cloud.warns = [*(None for _ in range(8)), 30_000], True
+    async with node(await memory_servers(), tmp_path, lambda _: Script(), notices=cloud) as here:
+        events = await here.until(NodeNoticed)
+    assert len([event for event in events if isinstance(event, NodeWarned)]) == 1
 
 
 async def test_a_notice_moves_what_runs_and_the_node_gets_nothing_new(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """One lease, with a process that does what a test says: what is reported, in which order."""
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -322,12 +323,17 @@ async def test_money_a1_elapsed_time_counts_from_the_start_and_stands_still_afte
 async def test_a_process_knows_no_secret_of_the_agent(
     lease: Lease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TUNERY_S3_SECRET_KEY", "secret")
+    secrets = ("TUNERY_S3_SECRET_KEY", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "HF_TOKEN")
+    for name in (*secrets, "HTTPS_PROXY", "SOME_VENDORS_KEY"):
+        monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     await lease.attempt.run()
     environment = lease.launcher.environment
-    assert not any(name.startswith("TUNERY_") for name in environment)
+    assert "secret" not in environment.values()
+    assert environment["PATH"] == os.environ["PATH"]
+    assert environment["ATEN_CPU_CAPABILITY"] == "avx2", "a resume is equal only with the same"
     assert (environment["CUDA_VISIBLE_DEVICES"], environment["HF_HUB_OFFLINE"]) == ("1", "1")
 
 

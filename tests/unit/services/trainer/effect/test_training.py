@@ -61,14 +61,16 @@ async def under_lease(
     checkpoints: tuple[training.Checkpoint, ...] = (),
     threads: int = 1,
     asked: int = 0,
+    share_ppm: int = 0,
 ) -> tuple[Training, MemoryServers]:
-    """`threads`: as the node says; `asked`: as the job says."""
+    """`threads`: as the node says; `asked`: as the job says; `share_ppm`: of checkpoints."""
     servers = await memory_servers(SleepClock())
     there = MemoryServers(servers.log, blobs, servers.keys, servers.clock)
     runtime = there.runtime("trainer")
     launcher = ProcessGroups(mark=str(folder))
     tools = Tools(runtime, launcher, Reports(runtime, "default"), "a1", lambda: None)
-    work = replace(WORK, hyper=replace(WORK.hyper, threads=asked))
+    hyper = replace(WORK.hyper, threads=asked, checkpoint_share_ppm=share_ppm)
+    work = replace(WORK, hyper=hyper)
     lease = grant(role="train", work=work, checkpoints=checkpoints)
     settings = TrainerSettings(id="a", pool="default", slots=1, work_dir=folder, threads=threads)
     return Training(lease, work, tools, settings), there
@@ -159,6 +161,16 @@ async def test_training_m10_threads_are_the_jobs_and_changes_are_reported(tmp_pa
     started = await training.handle(replace(STARTED, environment_changes=changes))
     assert started is not None
     assert [(change.name, change.before, change.now) for change in started.changes] == [*changes]
+
+
+async def test_the_process_knows_what_share_of_its_time_checkpoints_may_take(
+    tmp_path: Path,
+) -> None:
+    blobs = MemoryBlobs()
+    await blobs.put(WORK.prepared.train_blob, CONTENT)
+    training, _ = await under_lease(blobs, tmp_path, share_ppm=20_000)
+    await training.prepare(tmp_path)
+    assert decode_train_spec((tmp_path / "spec.json").read_bytes()).checkpoint_share == 0.02
 
 
 async def test_of_two_checkpoints_of_one_step_the_whole_one_is_used(

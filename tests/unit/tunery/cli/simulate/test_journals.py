@@ -11,11 +11,14 @@ from services.scheduler.app import POOLS
 from services.scheduler.domain.pool import planned_pool
 from simulator.control_plane.samples import POOL
 from tests.histories.recorder import Recorder
-from tests.simulation.scheduling.pool_world import HOUR, Ask, PoolWorld
+from tests.simulation.scheduling.asks import HOUR, Ask
+from tests.simulation.scheduling.pool_world import PoolWorld
 from tests.simulation.scheduling.rules import Judge
 from tunery.cli.main import main
 from tunery.cli.simulate.journals import read_history
 from tunery.runtime.tools import archive
+
+HISTORIES = Path(__file__).parents[4] / "histories" / "recorded"
 
 
 def a_day(world: PoolWorld) -> None:
@@ -66,6 +69,25 @@ def test_a_journal_is_a_trace_of_its_jobs_and_nodes(journal: Path) -> None:
     assert min(job.submitted_at for job in history.jobs) == 0
     shown = CliRunner().invoke(main, ["simulate", str(journal), "--json"])
     assert json.loads(shown.stdout)["jobs"] == 7
+
+
+def test_a_journal_says_how_good_its_estimates_were() -> None:
+    """Eight jobs take half of what a formula says; the ninth has not ended."""
+    taught = HISTORIES / "pool.work_that_teaches_how_long_it_takes.jsonl"
+    shown = CliRunner().invoke(main, ["simulate", str(taught), "--estimates", "--json"])
+    (row,) = json.loads(shown.stdout)
+    assert row["work"].startswith("train ")
+    assert row["work"].endswith(" on cpu")
+    assert (row["jobs"], row["median_of_estimate_pct"]) == (8, 50)
+    assert (row["within_p50_pct"], row["within_p90_pct"]) == (100, 100)
+
+
+def test_a_trace_without_kinds_of_work_has_no_estimates_to_judge(tmp_path: Path) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("submit_s,duration_s,gpus\n0,10,1\n")
+    refused = CliRunner().invoke(main, ["simulate", str(trace), "--estimates"])
+    assert refused.exit_code == 1
+    assert "it is no journal" in refused.output
 
 
 def test_the_decisions_of_a_journal_are_made_again(

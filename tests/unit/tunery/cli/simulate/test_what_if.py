@@ -1,6 +1,7 @@
 """What-ifs change the pool or the jobs, and nothing else."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 from tests.unit.tunery.cli.simulate.test_trace_player import job
 from tunery.cli.main import main
 from tunery.cli.simulate.policies import POLICIES
+from tunery.cli.simulate.trace_player import play
 from tunery.cli.simulate.what_if import QuestionUnclear, Setting, ask
 
 JOBS = [job(1, 1, tenant="a"), job(2, 1, tenant="b"), job(3, 1, tenant="a")]
@@ -24,6 +26,24 @@ def test_a_tenant_is_doubled() -> None:
     jobs = ask(SETTING, "tenant=a*2").jobs
     assert [each.tenant for each in jobs] == ["a", "b", "a", "a", "a"]
     assert len({each.job_id for each in jobs}) == 5
+
+
+def test_premium_has_another_cap() -> None:
+    capped = ask(SETTING, "premium-cap=8")
+    assert capped == replace(SETTING, policy=replace(SETTING.policy, premium_slots_max=8))
+    jobs = [job(number, 1, lane=0, tenant=f"t{number}") for number in range(9)]
+    free = [job(20 + number, 1, lane=2) for number in range(16)]
+    setting = Setting([*free, *jobs], replace(SETTING.policy, preempting=0), nodes=2, slots=8)
+    waits = [
+        max(each.wait_ms for each in play(each.jobs, each.policy, 2, 8).jobs if each.job.lane == 0)
+        for each in (setting, ask(setting, "premium-cap=8"))
+    ]
+    assert waits[0] < waits[1]
+
+
+def test_a_policy_with_one_queue_has_no_cap_of_premium() -> None:
+    with pytest.raises(QuestionUnclear, match="one queue for all lanes"):
+        ask(replace(SETTING, policy=POLICIES["fifo"]), "premium-cap=8")
 
 
 @pytest.mark.parametrize(

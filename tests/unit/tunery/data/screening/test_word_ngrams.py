@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunery.data.screening.word_ngrams import BLOCK_CHARS, blocks, words
+from tunery.data.screening.word_ngrams import ASSIGNED, BLOCK_CHARS, blocks, words
 
 RANDOM = Random(4)
 
@@ -73,3 +73,10 @@ def test_blocks_give_each_text_once_with_the_number_of_the_first() -> None:
     texts = ["x" * BLOCK_CHARS, "a", "y" * BLOCK_CHARS, "", "b"]
     assert list(blocks(texts)) == [(0, texts[:1]), (1, texts[1:3]), (3, texts[3:])]
     assert list(blocks([])) == []
+
+
+@pytest.mark.long
+def test_planes_that_are_passed_over_have_no_letter() -> None:
+    inside = {point for start, end in ASSIGNED for point in range(start, end)}
+    outside = (chr(point) for point in range(0x110000) if point not in inside)
+    assert {unicodedata.category(character)[0] for character in outside} == {"C"}

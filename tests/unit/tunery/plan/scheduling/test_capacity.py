@@ -2,7 +2,7 @@
 
 from tests.unit.tunery.plan.scheduling.clusters import GB, needs, nodes
 from tunery.plan.scheduling.capacity import Capacity
-from tunery.plan.scheduling.requests import PlanNode
+from tunery.plan.scheduling.requests import Kind, PlanNode
 
 
 def test_the_node_that_is_left_fullest_is_taken_and_ties_go_to_the_first_name() -> None:
@@ -75,7 +75,7 @@ def test_a_copy_has_free_slots_of_its_own() -> None:
 def test_nodes_come_and_go() -> None:
     free = Capacity(nodes(4, 8))
     free.take((("b", 1),), 0)
-    assert (free.largest(needs(1)), free.largest_of(("cuda", 24 * GB))) == (8, 8)
+    assert (free.largest(needs(1)), free.largest_of(Kind("cuda", 24 * GB))) == (8, 8)
     free.put(PlanNode("b", 2, "cuda", 24 * GB))
     assert (free.free, free.largest(needs(1))) == ({"a": 4, "b": 2}, 4)
     free.remove("a")

@@ -12,7 +12,7 @@ from tunery.plan.scheduling.draft import Draft
 from tunery.plan.scheduling.requests import Kind
 
 AT = 10 * HOUR
-KIND: Kind = ("cuda", 24 * GB)
+KIND = Kind("cuda", 24 * GB)
 
 
 def test_a_draft_knows_what_has_started_and_who_is_stopped() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.training import Device
+from schemas.training import Device, NodeConstraints
 from tests.unit.tunery.plan.scheduling.clusters import GB, HOUR, MINUTE, nodes, ran, request
 from tunery.plan.scheduling.explanation import (
     BACK_OFF_MS_MAX,
@@ -66,6 +66,45 @@ def test_what_fits_starts_with_the_next_decision() -> None:
     assert (waits.earliest, waits.latest) == (NOW, NOW)
 
 
+def test_a_job_of_another_model_is_told_which_ones_there_are() -> None:
+    asked = replace(
+        request("j"),
+        needs=replace(request("j").needs, constraints=NodeConstraints(accelerator="b200")),
+    )
+    (plain, small) = nodes(8, 8)
+    small = replace(small, accelerator="a100", memory_bytes=GB // 2)
+    for of, code, accelerators in (
+        ([plain], "no_accelerator", ""),
+        ([plain, small], "no_accelerator", "a100"),
+        ([plain, replace(small, accelerator="b200")], "no_device", None),
+    ):
+        waits = why(explained(of, [], asked), "j")
+        assert waits.reason.code == code
+        assert waits.reason.params.get("accelerators") == accelerators
+        assert (waits.earliest, waits.latest) == (None, None)
+
+
+def test_a_job_that_must_not_be_on_spot_nodes_says_that_only_those_are_free() -> None:
+    never = replace(request("j").needs, constraints=NodeConstraints(spot=False))
+    (busy, spot) = nodes(1, 1)
+    spot = replace(spot, price_class="spot")
+    waits = why(explained([spot], [], replace(request("j"), needs=never)), "j")
+    assert (waits.reason.code, waits.earliest) == ("price_class", None)
+    lease = ran(request("other", hours=2), (("a", 1),), HOUR, NOW)
+    waits = why(explained([busy, spot], [lease], replace(request("j"), needs=never)), "j")
+    assert (waits.reason.code, waits.earliest) == ("price_class", NOW + HOUR)
+
+
+def test_a_job_beside_tainted_nodes_is_told_their_taints() -> None:
+    (node,) = nodes(8)
+    tainted = replace(node, taints=("eu", "research"))
+    waits = why(explained([tainted], [], request("j")), "j")
+    assert (waits.reason.code, waits.earliest) == ("tainted", None)
+    assert waits.reason.params == {"taints": "eu, research"}
+    cpu = replace(request("j"), needs=replace(request("j").needs, device="cpu"))
+    assert why(explained([tainted], [], cpu), "j").reason.code == "no_device"
+
+
 def test_without_a_node_that_suits_there_is_a_reason_and_no_expected_start() -> None:
     cpu = replace(request("j"), needs=replace(request("j").needs, device="cpu"))
     wide = replace(cpu, needs=replace(cpu.needs, slots=5))
@@ -100,6 +139,20 @@ def test_free_slots_may_be_reserved_for_a_job_before() -> None:
     assert code(queue, "gang") == "topology" or code(queue, "gang") == "no_capacity"
     assert code(queue, "long") == "reservation"
     assert queue.planned.reservation is not None
+
+
+def test_premium_that_has_its_cap_waits_for_the_other_lanes() -> None:
+    running = [
+        replace(busy(f"r{number}", "a", 1, for_ms=number * MINUTE), lane=0) for number in range(8)
+    ]
+    gang, last = request("gang", slots=4), request("p", lane="premium")
+    queue = explained(nodes(8), running, last, request("first", 4, "premium"), gang)
+    assert [each.request.job_id for each in queue.explanations.values()] == ["gang", "p", "first"]
+    waits = why(queue, "p")
+    assert (waits.reason.code, waits.position, waits.ahead) == ("lane_cap", 1, 1)
+    assert waits.earliest is not None
+    assert why(queue, "gang").earliest == NOW + 56 * MINUTE
+    assert waits.earliest > NOW + 56 * MINUTE
 
 
 def test_memory_that_cpu_leases_share_may_be_taken() -> None:

@@ -12,8 +12,10 @@ from tests.unit.tunery.plan.scheduling.clusters import (
 )
 from tunery.plan.scheduling.outlook import ClusterOutlook, foresee
 from tunery.plan.scheduling.policy import PRODUCT
+from tunery.plan.scheduling.requests import Kind
 
 AT = 10 * HOUR
+KIND = Kind("cuda", 24 * GB)
 
 
 def test_a_node_has_its_slots_as_leases_end_and_could_free_those_of_victims() -> None:
@@ -34,11 +36,11 @@ def test_nodes_are_kept_in_order_and_found_again_when_they_change() -> None:
     for node, hours in zip(nodes(1, 1), (5, 3), strict=True):
         lease = ran(request("f", 1, "free", hours=hours), ((node.node_id, 1),), HOUR, AT)
         outlook.put(node, foresee(node, 0, [replace(lease, key=node.node_id)], AT, PRODUCT))
-    assert outlook.released[("cuda", 24 * GB), 1] == [(AT + 2 * HOUR, "b"), (AT + 4 * HOUR, "a")]
-    assert outlook.freeable[0, ("cuda", 24 * GB), 1] == ["a", "b"]
+    assert outlook.released[KIND, 1] == [(AT + 2 * HOUR, "b"), (AT + 4 * HOUR, "a")]
+    assert outlook.freeable[0, KIND, 1] == ["a", "b"]
     assert outlook.take_due(AT + 6 * MINUTE) == set()
     assert outlook.take_due(AT + 6 * MINUTE + 1) == {"b"}
     (first, _) = nodes(1, 1)
     outlook.remove(first)
     outlook.remove(first)
-    assert outlook.freeable[0, ("cuda", 24 * GB), 1] == ["b"]
+    assert outlook.freeable[0, KIND, 1] == ["b"]

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from schemas.training import NodeConstraints
 from tests.unit.tunery.plan.scheduling.clusters import (
     GB,
     HOUR,
@@ -59,6 +60,34 @@ def test_only_what_does_not_delay_the_first_blocked_request_starts_before_it() -
     assert planned.reservation is not None
     assert (planned.reservation.request.job_id, planned.reservation.at) == ("gang", AT + 2 * HOUR)
     assert started(planned) == {"short": (("b", 1),), "exact": (("a", 1),)}
+
+
+def test_what_waits_for_other_nodes_alone_has_a_reservation_of_its_own() -> None:
+    """What may have nodes of both kinds is behind both; small work cannot starve either gang."""
+    first, second = nodes(8, 8)
+    kinds = [replace(first, accelerator="a100"), replace(second, accelerator="h200")]
+    state = cluster(kinds, policy=ALONE)
+    for node_id, hours in (("a", 3), ("b", 4)):
+        state.start(ran(request(node_id, 4, hours=hours), ((node_id, 4),), HOUR, AT))
+
+    def wait(job_id: str, slots: int, model: str, hours: int, at: int) -> None:
+        constraints = NodeConstraints(accelerator=model)
+        waits = request(job_id, slots, hours=hours)
+        needed = replace(waits.needs, constraints=constraints)
+        state.queue.add(replace(waits, needs=needed, submitted_at=at))
+
+    wait("old", 8, "a100", 1, 0)
+    wait("new", 8, "h200", 1, 1)
+    wait("next", 8, "h200", 1, 2)
+    wait("small", 1, "h200", 9, 3 * HOUR)
+    wait("anywhere", 1, "", 9, 3 * HOUR)
+    wait("short", 1, "h200", 3, 3 * HOUR)
+    wait("shorter", 1, "", 2, 3 * HOUR)
+    planned = plan_at(state, AT)
+    reserved = {each.request.job_id: (each.at, each.seats) for each in planned.reservations}
+    assert reserved == {"old": (AT + 2 * HOUR, (("a", 8),)), "new": (AT + 3 * HOUR, (("b", 8),))}
+    assert planned.reservation is planned.reservations[0]
+    assert started(planned) == {"shorter": (("a", 1),), "short": (("b", 1),)}
 
 
 def test_what_runs_too_long_for_the_reservation_starts_where_it_needs_nothing() -> None:

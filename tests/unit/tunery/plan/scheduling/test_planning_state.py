@@ -112,7 +112,7 @@ class Walk:
         for start in planned.starts:
             assert sum(slots for _, slots in start.seats) == start.request.needs.slots, "a gang"
             for node_id, slots in start.seats:
-                assert suits(by_name[node_id], start.request.needs), "device and memory"
+                assert suits(by_name[node_id].kind, start.request.needs), "device and memory"
                 free[node_id] -= slots
         assert min(free.values()) >= 0, "a node has more leases than slots"
         for preemption in planned.preemptions:
@@ -152,9 +152,11 @@ class Walk:
 
 def decisions(planned: Plan) -> tuple[object, ...]:
     """A plan, without the slots that are spare beside its reservation."""
-    reserved = planned.reservation
-    reservation = reserved and (reserved.request, reserved.at, reserved.seats, reserved.spare.free)
-    return planned.starts, planned.preemptions, reservation, planned.more
+    reservations = [
+        (reserved.request, reserved.at, reserved.seats, reserved.spare.free)
+        for reserved in planned.reservations
+    ]
+    return planned.starts, planned.preemptions, reservations, planned.more
 
 
 def walk(seed: int) -> int:

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 import pytest
 
 from examples.first_stream import SEATS, SEATS_AGGREGATE, HoldSeats, Seats
-from schemas.topics import PARTITIONS
 from tests.unit.tunery.runtime.hosts.toy_service import running, toy_runtime, until
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts import digests
@@ -45,8 +44,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def serving(store: CountingStore) -> AsyncIterator[tuple[Runtime, AggregateHost[Seats]]]:
-    servers = await memory_servers()
-    await servers.log.create((SEATS.commands, SEATS.journal), PARTITIONS)
+    servers = await memory_servers(streams=(SEATS,))
     runtime = toy_runtime(servers, store)
     owner = AggregateHost(runtime, SEATS_AGGREGATE)
     async with running(owner, Digests(runtime, (owner,))):

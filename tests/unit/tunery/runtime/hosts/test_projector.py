@@ -1,5 +1,6 @@
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from tunery.runtime.hosts import projector
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.journal.acceptance import Divergence
 from tunery.runtime.journal.reader import Position
-from tunery.runtime.store.abstract import RowBatch, Superseded
+from tunery.runtime.store.abstract import CommitResult, RowBatch, Superseded
 from tunery.runtime.store.memory import MemoryStore
 from tunery.runtime.verbs import Change
 
@@ -170,6 +171,39 @@ async def test_a_caught_up_flag_lowered_by_another_process_is_raised_again(
             return (await store.positions("held"))["seats", 3].caught_up
 
         await until(raised)
+
+
+async def test_entries_that_lead_to_nothing_are_committed_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every one of them was a commit: nine of thirteen commits for each submitted job."""
+    monkeypatch.setattr(projector, "HELD_MS_MAX", 100)
+    unmoved = replace(HELD, project=lambda header, event: (), command_results=False, notify=None)
+    partition = partition_of(b"a")
+    async with toy() as service:
+        store = service.runtime.store
+        assert isinstance(store, MemoryStore)
+        committed: list[int] = []
+        commit = store.commit
+
+        async def counted(batch: RowBatch) -> CommitResult:
+            committed.append(batch.position.offset)
+            return await commit(batch)
+
+        monkeypatch.setattr(store, "commit", counted)
+        async with running(Projector(service.runtime, unmoved)):
+
+            async def reached(end: int) -> bool:
+                saved = await store.positions("held")
+                return saved["seats", partition].position.offset == end
+
+            await until(partial(reached, 1))  # the claim of the owner
+            before = len(committed)
+            for _ in range(20):
+                await service.send("a", HoldSeats(seats=9))
+                await asyncio.sleep(0)
+            await until(partial(reached, 21))
+        assert len(committed) - before <= 5
 
 
 async def test_listeners_receive_the_notices_of_the_projection() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from examples.first_stream import SEATS, SEATS_AGGREGATE, ReleaseSeats, SeatsHeld, SeatsReleased
 from schemas.envelope import Header
-from schemas.topics import PARTITIONS
 from simulator.event_core.streams import STREAMS
 from tunery.runtime.backoff import Backoff
 from tunery.runtime.bus.sender import Sender
@@ -89,8 +88,7 @@ def toy_runtime(shared: MemoryServers, store: Any = None) -> Runtime:
 @asynccontextmanager
 async def toy() -> AsyncIterator[Toy]:
     """The toy stream with its owner running."""
-    shared = await memory_servers(SystemClock())
-    await shared.log.create((SEATS.commands, SEATS.journal), PARTITIONS)
+    shared = await memory_servers(SystemClock(), (SEATS,))
     service = Toy(shared, toy_runtime(shared))
     owner = AggregateHost(service.runtime, SEATS_AGGREGATE)
     async with running(owner):

@@ -6,8 +6,16 @@ import pytest
 import pytest_asyncio
 from immutables import Map
 
-from examples.first_stream import SEATS, SEATS_AGGREGATE, Hold, HoldSeats, ReleaseSeats, Seats
+from examples.first_stream import (
+    SEATS,
+    SEATS_AGGREGATE,
+    HoldSeats,
+    ReleaseSeats,
+    Seats,
+    TenantSeats,
+)
 from schemas.topics import SNAPSHOTS
+from schemas.units import Ms
 from tests.unit.tunery.runtime.journal.memory_fixture import GARBAGE, QUICK, World, running, until
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.aggregate import AggregateHost
@@ -133,17 +141,17 @@ async def test_a_state_that_does_not_survive_encoding_gets_no_snapshot(
 
 
 def test_nested_maps_keep_their_types() -> None:
-    wanted = Map[int, Map[str, Hold]]
-    state = Map({7: Map({"acme": Hold(2, 5)}), 8: Map()})
+    wanted = Map[int, Map[str, TenantSeats]]
+    state = Map({7: Map({"acme": TenantSeats((5, 5))}), 8: Map()})
     back = msgspec.json.decode(canonical(state), type=wanted, dec_hook=revive)
     assert back == state
-    assert isinstance(back[7]["acme"], Hold)
+    assert isinstance(back[7]["acme"], TenantSeats)
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
     """The first field of `TenantSeats`, as another service may read it."""
 
-    holds: tuple[Hold, ...]
+    held: tuple[Ms, ...]
 
 
 async def test_another_service_reads_a_part_of_any_version(world: World) -> None:
@@ -151,7 +159,7 @@ async def test_another_service_reads_a_part_of_any_version(world: World) -> None
     reader = SnapshotReader(world, SEATS, Map[str, Part], empty, PARTITION)
     fold, whole = await reader.load(), await load(world)
     assert fold.position == whole.position
-    assert fold.state[KEY].holds == whole.state[KEY].holds
+    assert fold.state[KEY].held == whole.state[KEY].held
 
 
 class Other(msgspec.Struct, frozen=True):

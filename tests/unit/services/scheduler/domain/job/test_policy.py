@@ -14,7 +14,7 @@ from schemas.job import (
     RecordUsage,
     ResumeJob,
 )
-from schemas.reasons import failing
+from schemas.reasons import ending, failing
 from services.scheduler.domain.job.policy import (
     BAD_NODE_RETRIES_MAX,
     FAILED_MAX,
@@ -161,6 +161,18 @@ def test_causes_that_a_retry_cannot_change_fail_at_once(cause: Any, code: str) -
     ended = of(decider.when(closed(outcome="failed", cause=cause)), JobEnded)
     assert (ended.outcome, ended.failure.code) == ("failed", code)
     assert ended.released_gpu_ms == hold() - MINUTE
+
+
+def test_sched_c15_a_job_larger_than_any_node_fails_with_what_the_pool_says() -> None:
+    above: dict[str, str | int] = {"slots": 5, "largest": 4}
+    end = closed(outcome="failed", cause="user", billable=0)
+    reason = ending("slots_above_largest", **above)
+    end = replace(end, end=replace(end.end, reason=reason, node_ids=()))
+    failure = of(lived("running").when(end), JobEnded).failure
+    assert (failure.code, failure.reason) == (
+        errors.USER_ERROR,
+        failing("slots_above_largest", **above),
+    )
 
 
 def test_a_bad_node_is_excluded() -> None:

@@ -22,9 +22,11 @@ EVERYTHING = 1_000_000
 
 
 def decisions(planned: Plan) -> tuple[object, ...]:
-    reserved = planned.reservation
-    reservation = reserved and (reserved.request, reserved.at, reserved.seats, reserved.spare.free)
-    return planned.starts, planned.preemptions, reservation, planned.more
+    reservations = [
+        (reserved.request, reserved.at, reserved.seats, reserved.spare.free)
+        for reserved in planned.reservations
+    ]
+    return planned.starts, planned.preemptions, reservations, planned.more
 
 
 def view(planned: PlannedPool, at: int) -> tuple[object, ...]:

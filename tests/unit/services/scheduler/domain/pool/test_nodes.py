@@ -16,6 +16,7 @@ from schemas.node import (
     JoinNode,
     LeaseSeen,
     LeaveNode,
+    NodeDescription,
     NodeSeen,
     NoticeNode,
 )
@@ -25,7 +26,6 @@ from schemas.pool import (
     LeaseGranted,
     LeaseKilled,
     LeaseMember,
-    NodeDescription,
     NodeLost,
     ObserveNodes,
     PlacementClosed,

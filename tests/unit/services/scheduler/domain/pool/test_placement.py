@@ -7,14 +7,15 @@ from msgspec.structs import replace
 
 from schemas.account import Lane
 from schemas.node import Beneficiary, Seat
-from schemas.pool import LeaseDraining, LeaseGranted, Placement, ReportCheckpoint
+from schemas.pool import LeaseDraining, LeaseGranted, Placement, ReportCheckpoint, RetireNode
 from schemas.reasons import ending
+from schemas.training import NodeConstraints
 from schemas.units import HOUR_MS
 from services.scheduler.domain.pool.placement import (
     plan_pool,
 )
 from services.scheduler.domain.pool.state import Node, Pool, Waiting
-from simulator.control_plane.samples import MINUTE, checkpoint, request
+from simulator.control_plane.samples import MINUTE, POOL, checkpoint, request
 from simulator.control_plane.samples import node as register
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     ALIVE,
@@ -26,7 +27,7 @@ from tests.unit.services.scheduler.domain.pool.test_decide import (
 )
 from tests.unit.services.scheduler.domain.pool.test_decide import pool as empty
 from tests.unit.services.scheduler.domain.pool.test_state import GANG, PLACEMENT, node, pool
-from tests.unit.services.scheduler.fold import of
+from tests.unit.services.scheduler.fold import names, of
 from tunery.plan.scheduling.policy import PRODUCT
 
 AT = 1_000
@@ -128,6 +129,35 @@ def test_money_b14_a_placement_gets_its_kind_of_device_with_enough_memory() -> N
     assert granted(too_much) == {}
 
 
+def test_a_placement_that_names_a_model_gets_only_nodes_of_it() -> None:
+    nodes = [
+        described(node(name, 2), accelerator=model)
+        for name, model in (("a", ""), ("b", "h200"), ("c", "a100"))
+    ]
+    on_h200 = [
+        wanted(number, constraints=NodeConstraints(accelerator="h200")) for number in (1, 2, 3)
+    ]
+    anywhere = [wanted(number) for number in (4, 5)]
+    assert granted(queued(nodes, *on_h200, *anywhere)) == {
+        "ftjob-1": ("b", (0,)),
+        "ftjob-2": ("b", (1,)),
+        "ftjob-4": ("a", (0,)),
+        "ftjob-5": ("a", (1,)),
+    }
+
+
+def test_tainted_nodes_are_for_those_who_tolerate_them_and_come_first_for_those() -> None:
+    plain, tainted = node("a", 1), described(node("b", 1), taints=("research",))
+    nodes = (plain, tainted, described(node("c", 2), taints=("research", "eu")))
+    tolerant = wanted(2, constraints=NodeConstraints(tolerations=("research",)))
+    assert granted(queued(nodes, wanted(1), tolerant, wanted(3))) == {
+        "ftjob-1": ("a", (0,)),
+        "ftjob-2": ("b", (0,)),
+    }
+    both = wanted(1, 2, constraints=NodeConstraints(tolerations=("eu", "research")))
+    assert granted(queued(nodes, both)) == {"ftjob-1": ("c", (0, 1))}
+
+
 def test_leases_share_the_memory_of_a_machine_without_accelerators() -> None:
     machine = described(node("a", 4), device="cpu", memory_bytes=5 * GB)
     two = [wanted(number, device="cpu", memory_bytes=2 * GB) for number in (1, 2, 3)]
@@ -155,3 +185,26 @@ def test_a_premium_placement_stops_a_free_lease_and_gets_its_slots() -> None:
     granted = of(decider.when(freed()), LeaseGranted)
     assert granted.lease.job_id == "p"
     assert decider.refolded() == decider.state
+
+
+def test_sched_c15_a_gang_larger_than_any_node_is_refused_with_the_largest_that_fits() -> None:
+    """It waited for ever."""
+    decider = empty().accept(register("a", "a-1", 2), register("b", "b-1", 4))
+    events = decider.when(request(slots=5))
+    assert names(events) == ["PlacementQueued", "PlacementClosed"]
+    end = end_of(events)
+    assert (end.outcome, end.cause) == ("failed", "user")
+    assert end.reason == ending("slots_above_largest", slots=5, largest=4)
+    assert not decider.state[POOL].waiting
+    assert decider.refolded() == decider.state
+    assert of(decider.when(request("ftjob-2", slots=4)), LeaseGranted)
+
+
+def test_sched_c15_a_gang_waits_while_no_such_node_has_joined_or_the_large_one_is_away() -> None:
+    none = empty()
+    assert names(none.when(request(slots=5))) == ["PlacementQueued"]
+    other = empty().accept(register("a", "a-1", 2))
+    assert names(other.when(request(slots=5, device="cuda"))) == ["PlacementQueued"]
+    away = empty().accept(register("a", "a-1", 2), register("b", "b-1", 8))
+    away.accept(RetireNode(node_id="b", incarnation="b-1"))
+    assert names(away.when(request(slots=5))) == ["PlacementQueued"]

@@ -3,7 +3,8 @@
 from immutables import Map
 from msgspec.structs import replace
 
-from schemas.pool import LeaseMember, LeaseRef, NodeDescription, Token
+from schemas.node import NodeDescription
+from schemas.pool import LeaseMember, LeaseRef, Token
 from schemas.training import WorkDescription, work_id_of
 from services.scheduler.domain.pool.state import (
     Lease,

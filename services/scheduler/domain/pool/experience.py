@@ -1,0 +1,36 @@
+"""What the ended work of a pool teaches about how long work takes."""
+
+from msgspec.structs import replace
+
+from schemas.envelope import Context
+from schemas.pool import Placement, PlacementClosed
+from schemas.training import ExpectedTime
+from services.scheduler.domain.pool.state import Lease, Pool
+from tunery.plan.durations import expect, learn
+
+
+def classes_of(pool: Pool, placement: Placement) -> tuple[str, ...]:
+    """Classes of a placement, the narrowest first: what takes as long as its estimate says, or as
+    much longer: the same base model on as many such devices, first of the same tenant.
+    """
+    works = pool.works.get(placement.job_id, ())
+    bases = (known.work.base_id for known in works if known.work_id == placement.work_id)
+    base_id = next(bases, "")
+    name = f"{placement.role} {placement.device} {placement.slots} {base_id}"
+    return f"{name} {placement.tenant}", name
+
+
+def expected_time(pool: Pool, placement: Placement) -> ExpectedTime | None:
+    """How long a placement should take by what has ended; None: as long as its estimate says."""
+    classes = classes_of(pool, placement)
+    return expect(pool.durations, classes, placement.p50_ms, placement.p90_ms)
+
+
+def with_duration(pool: Pool, lease: Lease, event: PlacementClosed, ctx: Context) -> Pool:
+    """The pool after an attempt: a success that began at the first step has taken its time."""
+    if event.end.outcome != "succeeded" or lease.first_step or not lease.forecast.classes:
+        return pool
+    took_ms = event.end.used_gpu_ms // lease.slots
+    forecast = lease.forecast
+    learnt = learn(pool.durations, forecast.classes, forecast.estimate_ms, took_ms, ctx.at)
+    return replace(pool, durations=learnt)

@@ -1,0 +1,152 @@
+"""Finding M5: the estimate of memory beside the peak of real trainings, on ten shapes.
+
+Each shape is trained for a step or two by the real process, on rows that are as long as they may
+be and labelled throughout: the most that a training of this shape can need.
+"""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copy
+from typing import Any
+
+import pytest
+
+from schemas.model import Base
+from schemas.training import HyperParameters
+from schemas.units import PPM
+from services.gateway.models.base_folders import describe
+from tests.bases import tiny_base
+from tunery.plan.memory import memory_bytes
+from tunery.work.codec import decode_event, encode_spec
+from tunery.work.events import Finished
+from tunery.work.spec import Hyper, TrainSpec
+
+pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]
+ERROR_MAX = 0.1
+TOKEN_IDS = 8_000  # of the rows; every vocabulary has so many
+HEAD = 64
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model and a micro-batch. `inner`, `layers`, `vocabulary`: as in `Base`."""
+
+    hidden: int
+    inner: int
+    layers: int
+    vocabulary: int
+    max_length: int
+    rows: int
+    precision: Any
+    rank: int = 16
+    dropout: float = 0.0
+    accumulation: int = 1
+
+
+SHAPES = (
+    Shape(64, 128, 2, 49_152, 128, 1, "fp32", rank=4),
+    Shape(256, 768, 8, 49_152, 512, 1, "fp32"),
+    Shape(256, 768, 8, 49_152, 512, 4, "fp32", dropout=0.05),
+    Shape(256, 768, 8, 49_152, 512, 4, "bf16", dropout=0.05),
+    Shape(256, 512, 4, 131_072, 512, 2, "bf16", rank=8),
+    Shape(512, 1536, 12, 49_152, 512, 2, "bf16", dropout=0.05),
+    Shape(512, 1024, 8, 49_152, 1024, 1, "fp32"),
+    Shape(512, 1536, 12, 49_152, 512, 1, "bf16", rank=64, accumulation=4),
+    Shape(384, 1024, 6, 49_152, 2048, 1, "bf16", dropout=0.05),
+    Shape(256, 768, 16, 8_192, 512, 4, "fp32"),
+)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_training_m5_the_estimate_of_memory_is_near_the_measured_peak(
+    shape: Shape, tmp_path: Path
+) -> None:
+    base = made_base(shape, tmp_path / "base")
+    hyper = HyperParameters(
+        n_epochs=1,
+        batch_size=shape.rows * shape.accumulation,
+        accumulation=shape.accumulation,
+        learning_rate_ppb=100_000,
+        rank=shape.rank,
+        alpha=2 * shape.rank,
+        dropout_ppm=round(shape.dropout * PPM),
+        warmup_ppm=0,
+        weight_decay_ppm=0,
+        max_length=shape.max_length,
+        seed=1,
+        precision=shape.precision,
+    )
+    spec = TrainSpec(
+        base_dir=base.path,
+        base_id=base.base_id,
+        base_sha256=base.sha256,
+        train_shards=(str(made_shard(shape, tmp_path / "rows.safetensors")),),
+        out_dir=str(tmp_path / "out"),
+        hyper=Hyper.from_log(hyper),
+        precision=shape.precision,
+        threads=1,
+    )
+    measured = peak_bytes(spec, tmp_path)
+    estimated = memory_bytes(base, hyper, "cpu")
+    error = estimated / measured - 1
+    print(f"{shape}: measured {measured / 1e6:.0f} MB, estimated {estimated / 1e6:.0f} MB")
+    assert abs(error) <= ERROR_MAX, f"{measured / 1e6:.0f} MB, not {estimated / 1e6:.0f} MB"
+
+
+def made_base(shape: Shape, folder: Path) -> Base:
+    """A random Llama of this shape with the real tokenizer."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    heads = max(1, shape.hidden // HEAD)
+    config = LlamaConfig(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.inner,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+    )
+    torch.manual_seed(1)
+    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    for file in tiny_base().dir.glob("*token*"):
+        copy(file, folder)
+    return describe("shape", folder, "")
+
+
+def made_shard(shape: Shape, path: Path) -> Path:
+    """Rows of two steps, each of two documents whose every token is a label."""
+    import torch
+    from safetensors.torch import save_file
+
+    rows = 2 * shape.rows * shape.accumulation
+    tokens = rows * shape.max_length
+    tensors = {
+        "input_ids": (5 + torch.arange(tokens, dtype=torch.int32) * 31 % TOKEN_IDS),
+        "loss_mask": torch.ones(tokens, dtype=torch.uint8),
+        "seq_lengths": torch.full((2 * rows,), shape.max_length // 2, dtype=torch.int32),
+        "row_lengths": torch.full((rows,), 2, dtype=torch.int32),
+    }
+    save_file(tensors, path)
+    return path
+
+
+def peak_bytes(spec: TrainSpec, folder: Path) -> int:
+    """The largest resident set that the training process had."""
+    path = folder / "spec.json"
+    path.write_bytes(encode_spec(spec))
+    with (folder / "events").open("wb") as events, (folder / "errors").open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tunery.ml.train", str(path)], stdout=events, stderr=errors
+        )
+        _, status, use = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    last = (folder / "events").read_bytes().splitlines()[-1:]
+    assert last, (folder / "errors").read_text()
+    assert isinstance(decode_event(last[0]), Finished), last[0]
+    return use.ru_maxrss * 1024

@@ -1,0 +1,38 @@
+"""What jobs of a pool ask for, in steps of what makes a difference."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from schemas.training import NodeConstraints
+
+HOUR: Final = 3_600_000
+TAINT: Final = "research"
+GB: Final = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a job asks for, in steps of what makes a difference."""
+
+    lane: int
+    tenant: int
+    slots: int
+    hours: int
+    cuda: bool
+    gigabytes: int
+    accelerator: str = ""
+    spot: bool | None = None
+    tolerates: bool = False
+    slack: int = 0  # hours beyond its expected time until it should be done; 0: it does not say
+
+    def constraints_at(self, at: int) -> NodeConstraints | None:
+        """Which nodes it may run on, of what is submitted at this moment."""
+        if not self.accelerator and self.spot is None and not self.tolerates:
+            return None
+        finish_by = at + (2 * self.hours + self.slack) * HOUR if self.slack else None
+        return NodeConstraints(
+            accelerator=self.accelerator,
+            spot=self.spot,
+            finish_by=finish_by,
+            tolerations=(TAINT,) if self.tolerates else (),
+        )

@@ -1,0 +1,103 @@
+"""Every field of the recipe is reachable, has a range, a default with its source, and a line."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from schemas.training import HyperParameters
+from services.gateway.jobs.bodies import JobRequest
+from services.gateway.jobs.requested import requested_settings
+from tests.unit.tunery.plan.samples import SMOL
+from tunery.cli.job import _set
+from tunery.plan.hyperparameters import problems, resolve
+from tunery.plan.knobs import KNOBS, Knob, table
+from tunery.work.spec import ALL_LINEAR, Hyper
+
+GUIDE: Final = Path(__file__).parents[4] / "docs" / "how-to" / "train.md"
+# Fields that the agent gives to the process beside `Hyper`.
+BESIDE: Final = {
+    "precision",
+    "threads",
+    "checkpoint_every_steps",
+    "checkpoint_every_ms",
+    "checkpoint_share_ppm",
+    "keep_checkpoints",
+}
+
+
+def other_value(knob: Knob) -> Any:
+    """A value that is not the default."""
+    match knob.kind:
+        case "choice":
+            return knob.choices[-1]
+        case "flag":
+            return True
+        case "layers":
+            return ["v_proj", "q_proj"]
+        case "whole" | "number":
+            return knob.high if knob.low == knob.default else knob.low
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_every_knob_reaches_the_training_from_the_command_line_and_the_api(name: str) -> None:
+    knob, body = KNOBS[name], {"model": "m", "training_file": "file-1"}
+    value = {"accumulation": 4, "threads": 7, "max_length": 640}.get(name, other_value(knob))
+    if name == "learning_rate_multiplier":
+        value = 2
+    _set(body, f"training.batch_size={8}")
+    _set(body, f"training.{name}={json.dumps(value)}")
+    settings, refused = requested_settings(JobRequest.model_validate(body))
+    assert (refused, problems(settings.hyper, SMOL)) == ([], ())
+    usual, _ = resolve({"batch_size": 8}, SMOL, None, 1)
+    hyper, _ = resolve(settings.hyper, SMOL, None, 1)
+    assert getattr(hyper, knob.field) != getattr(usual, knob.field)
+    assert knob.field in BESIDE or Hyper.from_log(hyper) != Hyper.from_log(usual)
+
+
+def test_every_field_of_the_recipe_has_a_knob() -> None:
+    fields = set(HyperParameters.__struct_fields__)
+    assert {knob.field for knob in KNOBS.values()} == fields - {"seed"}  # a field of the job
+
+
+def test_the_guide_has_the_table_of_all_knobs() -> None:
+    assert table() in GUIDE.read_text(encoding="utf-8")
+    assert all(knob.source for knob in KNOBS.values())
+
+
+def test_every_default_is_in_its_range() -> None:
+    for name, knob in KNOBS.items():
+        if knob.kind != "flag":
+            assert knob.default is None or knob.allows(knob.default), name
+    assert resolve(dict.fromkeys(KNOBS, "auto"), SMOL, None, 1) == resolve(None, SMOL, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "param", "code"),
+    [
+        ({"scheduler": "polynomial"}, "scheduler", "not_a_choice"),
+        ({"precision": "int4"}, "precision", "not_a_choice"),
+        ({"dora": "yes"}, "dora", "not_a_choice"),
+        ({"rslora": 1}, "rslora", "not_a_choice"),
+        ({"target_modules": "q_proj"}, "target_modules", "not_layers"),
+        ({"target_modules": []}, "target_modules", "not_layers"),
+        ({"target_modules": ["q proj"]}, "target_modules", "not_layers"),
+        ({"target_modules": ["q"] * 33}, "target_modules", "not_layers"),
+        ({"accumulation": 3, "batch_size": 8}, "accumulation", "does_not_divide"),
+        ({"accumulation": 2}, "accumulation", "does_not_divide"),
+        ({"max_steps": -1}, "max_steps", "not_whole_in_range"),
+        ({"lora_plus_ratio": 0.5}, "lora_plus_ratio", "not_in_range"),
+    ],
+)
+def test_what_no_knob_takes_is_refused_by_its_name(
+    asked: dict[str, Any], param: str, code: str
+) -> None:
+    (problem,) = problems(asked, SMOL)
+    assert (problem.param, problem.reason.code) == (param, code)
+
+
+def test_names_of_layers_are_a_set() -> None:
+    hyper, _ = resolve({"target_modules": ["v_proj", "q_proj", "v_proj"]}, SMOL, None, 1)
+    assert hyper.target_modules == ("q_proj", "v_proj")
+    assert Hyper.from_log(resolve(None, SMOL, None, 1)[0]).target_modules == ALL_LINEAR

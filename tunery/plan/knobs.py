@@ -1,0 +1,169 @@
+"""Every hyper-parameter that a request may name: its range, its default and why that.
+
+The table of `docs/how-to/train.md` is this one; a test compares them.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from tunery.work.spec import ALL_LINEAR
+
+Number: TypeAlias = int | float
+Kind: TypeAlias = Literal["whole", "number", "choice", "flag", "layers"]
+LAYERS_MAX: Final = 32
+LAYER: Final = re.compile(r"[A-Za-z0-9_.]{1,64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knob:
+    """One hyper-parameter of a request.
+
+    field: of `HyperParameters` that it sets.
+    default: None: it follows the rule in `source`.
+    source: where the default comes from.
+    low, high: range of a number, both included.
+    choices: words that it may be.
+    """
+
+    field: str
+    kind: Kind
+    default: Number | str | None
+    source: str
+    low: Number = 0
+    high: Number = 0
+    choices: tuple[str, ...] = ()
+
+    def allows(self, value: Any) -> bool:
+        """Whether a value is of its kind and in its range; "auto" and null are not asked here."""
+        match self.kind:
+            case "choice":
+                return value in self.choices
+            case "flag":
+                return isinstance(value, bool)
+            case "layers":
+                return value == ALL_LINEAR or (
+                    isinstance(value, list | tuple)
+                    and 1 <= len(value) <= LAYERS_MAX
+                    and all(isinstance(name, str) and LAYER.fullmatch(name) for name in value)
+                )
+            case "whole" | "number":
+                whole = isinstance(value, int) and not isinstance(value, bool)
+                fits = whole or (isinstance(value, float) and self.kind == "number")
+                return fits and self.low <= value <= self.high  # never float(): JSON has more
+
+
+def _whole(field: str, low: int, high: int, default: int | None, source: str) -> Knob:
+    return Knob(field=field, kind="whole", low=low, high=high, default=default, source=source)
+
+
+def _number(field: str, low: Number, high: Number, default: Number | None, source: str) -> Knob:
+    return Knob(field=field, kind="number", low=low, high=high, default=default, source=source)
+
+
+def _choice(field: str, choices: tuple[str, ...], default: str, source: str) -> Knob:
+    return Knob(field=field, kind="choice", choices=choices, default=default, source=source)
+
+
+def _flag(field: str, source: str) -> Knob:
+    return Knob(field=field, kind="flag", default="false", source=source)
+
+
+KNOBS: Final[Mapping[str, Knob]] = {
+    "n_epochs": _whole(
+        "n_epochs", 1, 50, None, "3 to 10, so that there are 100 steps; 1 from 5 M tokens on"
+    ),
+    "max_steps": _whole("max_steps", 0, 10_000_000, 0, "0: all steps of the epochs"),
+    "batch_size": _whole(
+        "batch_size", 1, 256, None, "packed rows of a step: 64 steps an epoch, 1 to 16"
+    ),
+    "accumulation": _whole(
+        "accumulation",
+        1,
+        256,
+        None,
+        "micro-batches of a step; as the memory of a slot allows; divides `batch_size`",
+    ),
+    "learning_rate": _number(
+        "learning_rate_ppb",
+        1e-7,
+        0.1,
+        None,
+        "by family and width (Tinker cookbook), ×1.5 under 100 steps",
+    ),
+    "learning_rate_multiplier": _number(
+        "learning_rate_ppb", 0.01, 100, 1, "OpenAI's: of the default rate"
+    ),
+    "scheduler": _choice(
+        "scheduler",
+        ("linear", "cosine", "constant", "wsd"),
+        "linear",
+        "`wsd`: constant, then down over the last tenth (MiniCPM)",
+    ),
+    "warmup_ratio": _number("warmup_ppm", 0, 0.9, 0.05, "3 to 10 % is usual for LoRA"),
+    "weight_decay": _number("weight_decay_ppm", 0, 1, 0, "adapters are small"),
+    "max_grad_norm": _number(
+        "grad_norm_max_ppm", 0, 1_000, 1, "TRL's and axolotl's; 0: gradients are not clipped"
+    ),
+    "rank": _whole("rank", 1, 256, 16, "enough for up to some 10,000 rows (LoRA without regret)"),
+    "alpha": _whole("alpha", 1, 1024, None, "twice the rank"),
+    "dropout": _number("dropout_ppm", 0, 0.9, 0.05, "QLoRA's for models up to 13B"),
+    "target_modules": Knob(
+        field="target_modules",
+        kind="layers",
+        default=ALL_LINEAR,
+        source="LoRA without regret; or a list of names such as `q_proj`",
+    ),
+    "rslora": _flag("rslora", "divides by √rank, for large ranks (rsLoRA)"),
+    "dora": _flag("dora", "learns length and direction apart; slower (DoRA)"),
+    "lora_plus_ratio": _number("lora_plus_ppm", 1, 64, 1, "rate of B by that of A; 16 is LoRA+'s"),
+    "neftune_alpha": _number("neftune_ppm", 0, 100, 0, "noise on embeddings; NEFTune takes 5"),
+    "max_length": _whole(
+        "max_length",
+        64,
+        131_072,
+        None,
+        "512 (2,048 on an accelerator), doubled for longer rows up to 2,048 (8,192)",
+    ),
+    "precision": _choice(
+        "precision", ("auto", "bf16", "fp32"), "auto", "bf16 where the device multiplies it"
+    ),
+    "threads": _whole("threads", 1, 64, None, "2 of a CPU, 4 beside an accelerator"),
+    "checkpoint_every_steps": _whole(
+        "checkpoint_every_steps", 1, 10_000, 20, "at most 20 steps are lost"
+    ),
+    "checkpoint_every_ms": _whole(
+        "checkpoint_every_ms", 1_000, 600_000, 600_000, "at most 10 minutes are lost"
+    ),
+    "checkpoint_share": _number(
+        "checkpoint_share_ppm", 0, 0.5, None, "0.02 of the time; 0 where the steps are given"
+    ),
+    "keep_checkpoints": _whole("keep_checkpoints", 1, 20, 3, "one may turn out to be damaged"),
+}
+
+
+def table() -> str:
+    """All of them as the rows of a Markdown table."""
+    return "\n".join(
+        f"| `{name}` | {_range(knob)} | {_default(knob)} | {knob.source} |"
+        for name, knob in KNOBS.items()
+    )
+
+
+def _range(knob: Knob) -> str:
+    match knob.kind:
+        case "choice":
+            return ", ".join(f"`{choice}`" for choice in knob.choices)
+        case "flag":
+            return "`true`, `false`"
+        case "layers":
+            return f"`{ALL_LINEAR}`, or up to {LAYERS_MAX} names"
+        case "whole" | "number":
+            return f"{knob.low:,} to {knob.high:,}"
+
+
+def _default(knob: Knob) -> str:
+    if knob.default is None:
+        return "by rule"
+    return f"`{knob.default}`" if isinstance(knob.default, str) else f"{knob.default:,}"

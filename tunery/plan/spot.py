@@ -1,0 +1,50 @@
+"""When work may run on spot machines, which their cloud takes away at short notice.
+
+A job that allows spot machines gets them before others while they bear it; otherwise it runs on
+machines that stay. Changes happen only between attempts, which go on from a checkpoint.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from schemas.units import HOUR_MS, Ms
+
+# A stop costs half of the time between two checkpoints on average, and this much to start again.
+RESTART_MS: Final[Ms] = 180_000
+# Of the time that spot machines live, stops may cost one part in so many.
+LOST_SHARE: Final = 10
+# A spot machine that nothing is known of lives for so long: measured means are 0.7 to 10 hours.
+PRIOR_MS: Final[Ms] = 2 * HOUR_MS
+SCARCITY_WINDOW_MS: Final[Ms] = 24 * HOUR_MS  # losses of all spot machines count for so long
+# So many losses of one job in that time, and it is kept off spot machines until that long after.
+LOSSES_MAX: Final = 2
+LOSSES_WINDOW_MS: Final[Ms] = 2 * HOUR_MS
+KEPT_OFF_MS: Final[Ms] = 4 * HOUR_MS
+LOSSES_KEPT: Final = 64  # the newest of a pool
+
+
+def lifetime_ms(nodes: int, losses: Sequence[Ms], at: Ms) -> Ms:
+    """How long a spot machine lives, by so many of them and their losses of the last day."""
+    recent = sum(loss > at - SCARCITY_WINDOW_MS for loss in losses)
+    return PRIOR_MS if not recent else min(PRIOR_MS, nodes * SCARCITY_WINDOW_MS // recent)
+
+
+def bears_spot(saved_every_ms: Ms, lives_ms: Ms) -> bool:
+    """Whether work that is saved so often loses little enough on machines that live so long."""
+    return LOST_SHARE * (saved_every_ms // 2 + RESTART_MS) <= lives_ms
+
+
+def is_kept_off(losses: Sequence[Ms], at: Ms) -> bool:
+    """Whether a job has lost so many spot machines lately that it runs on others for a while.
+
+    losses: when it lost them, oldest first.
+    """
+    if len(losses) < LOSSES_MAX:
+        return False
+    newest, before = losses[-1], losses[-LOSSES_MAX]
+    return newest - before <= LOSSES_WINDOW_MS and at < newest + KEPT_OFF_MS
+
+
+def spot_until(finish_by: Ms | None, p90_ms: Ms, saved_every_ms: Ms) -> Ms | None:
+    """Until when work may start on a spot machine, lose it, and be done in time on another one."""
+    return None if finish_by is None else finish_by - p90_ms - saved_every_ms - RESTART_MS
