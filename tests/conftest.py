@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 import pytest_asyncio
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from tests.searches import EXAMPLES
 from tests.stacks import sweep, temporary_data_dir
@@ -20,6 +21,10 @@ settings.register_profile("quick", deadline=None, derandomize=True, max_examples
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=EXAMPLES.full)
 settings.register_profile("searching", deadline=None, max_examples=1_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+if settings().derandomize:
+    # Hypothesis draws the constants of all modules of ours that a process has imported, so the
+    # tests that ran before would choose the examples. It has no setting for that.
+    setattr(providers, "_get_local_constants", lambda: providers._local_constants)  # noqa: B010
 
 ALL_TRAIN: Final = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.train\b", re.MULTILINE)
 

@@ -3,14 +3,17 @@
 import re
 import shlex
 import subprocess
+import sys
 from functools import cache
 from itertools import product
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import pytest
 from _pytest.mark.expression import Expression
-from hypothesis import settings
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
 
 from tests import searches
 from tests.searches import Search
@@ -148,3 +151,29 @@ BEFORE: Final = {
 def test_a_search_is_no_smaller_than_it_was_and_check_has_a_share_of_it(name: str) -> None:
     assert SEARCHES[name].full >= BEFORE.get(name, 1)
     assert 0 < SEARCHES[name].quick < SEARCHES[name].full
+
+
+def examples() -> list[int]:
+    """What a property with a seed of its own is tried with."""
+    drawn: list[int] = []
+
+    @seed(0)
+    @settings(max_examples=200, database=None)
+    @given(st.lists(st.integers()))
+    def draw(numbers: list[int]) -> None:
+        drawn.extend(numbers)
+
+    draw()
+    return drawn
+
+
+def test_examples_do_not_depend_on_what_else_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = examples()
+    assert len(before) > 200
+
+    for path in (ROOT / "bench").rglob("*.py"):
+        imported = ModuleType(path.stem)
+        imported.__file__ = str(path)
+        monkeypatch.setitem(sys.modules, f"imported_{path.stem}", imported)
+
+    assert examples() == before
