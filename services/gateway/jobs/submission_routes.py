@@ -66,7 +66,7 @@ async def estimate_job(
     spec, tokens = resolved.spec, resolved.tokens
     if tokens is None:
         return no_estimate_response(spec, NOT_VALIDATED)
-    needed = estimate(spec, tokens)
+    needed = await deps.past_jobs.corrected(spec, estimate(spec, tokens))
     new = request_of_new(submission.caller.tenant, spec, needed, deps.clock.now_ms())
     starts_at = await deps.queues.start_of_new(new, spec.pool)
     refusal = await submission.submissions.refusal(submission.caller, resolved)
