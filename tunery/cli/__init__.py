@@ -12,7 +12,7 @@ simulate                         a trace of jobs, played through the planner
 completion                       completion for shells
 _api, _options                   what the commands share
 _billing_terms                   billing terms as names and values
-_job_view, _queue_view, _stack_view, _watch
-                                 how jobs, queues and stacks look in a terminal
+_job_view, _queue_view, _stack_view, _tables, _watch
+                                 how jobs, queues, stacks and tables look in a terminal
 _verification                    servers and parts that `replay` and `reconcile` compare
 """

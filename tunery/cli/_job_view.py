@@ -20,7 +20,7 @@ def job_fields(job: Any) -> list[tuple[str, Any]]:
         ("result", job["fine_tuned_model"]),
         ("node", job["node"]),
         ("progress", progress and _progress(progress)),
-        ("loss", progress and progress["train_loss"]),
+        ("loss", progress and _api.figure(progress["train_loss"])),
         ("left", f"about {duration(left)}, evaluation included" if left else None),
         ("gate", gate and f"{gate['verdict']}: {'; '.join(gate['reasons'])}"),
         ("billed", _api.money(cost["amount_micro"], cost["currency"])),

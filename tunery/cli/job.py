@@ -243,7 +243,7 @@ def checkpoints(job_id: str, folders: DataDir, as_json: bool) -> None:
                 checkpoint["step_number"],
                 checkpoint["attempt"],
                 _api.size(checkpoint["bytes"]),
-                checkpoint["metrics"].get("train_loss"),
+                _api.figure(checkpoint["metrics"].get("train_loss")),
                 _api.moment(checkpoint["created_at"]),
             ),
         )

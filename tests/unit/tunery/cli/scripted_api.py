@@ -38,8 +38,8 @@ class ScriptedApi:
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         return answer if isinstance(answer, httpx.Response) else httpx.Response(200, json=answer)
 
-    def run(self, *words: str) -> Result:
-        return CliRunner().invoke(main, words, env=ENVIRON)
+    def run(self, *words: str, columns: int = 200) -> Result:
+        return CliRunner().invoke(main, words, env={**ENVIRON, "COLUMNS": str(columns)})
 
     @property
     def asked(self) -> list[str]:

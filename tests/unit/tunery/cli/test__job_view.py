@@ -36,7 +36,7 @@ def test_running_job_shows_step_loss_and_time() -> None:
     progress |= {"percent": 31.4}
     fields = shown({**JOB, "queue": None, "progress": progress})
     assert fields["progress"] == "step 3 of 9, 31 % of the job"
-    assert (fields["loss"], fields["left"]) == (1.5, "about 2 min 5 s, evaluation included")
+    assert (fields["loss"], fields["left"]) == ("1.5000", "about 2 min 5 s, evaluation included")
     assert "waiting" not in fields
 
 
