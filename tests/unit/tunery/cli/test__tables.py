@@ -82,7 +82,7 @@ QUEUED: Final = job(
         "eta_latest": TIME + 1_800,
     },
 )
-FILE: Final = {
+FILE: Final[dict[str, Any]] = {
     "id": "file-" + "3f" * 12,
     "filename": "the questions of our customers.jsonl",
     "dataset": "faq@2",
