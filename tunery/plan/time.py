@@ -33,8 +33,7 @@ EVAL_FLOPS_PER_PARAMETER: Final = 25_000 * FLOPS_PER_MS["cpu"] // 135_000_000
 HOLD_FACTOR: Final = 3
 START_FACTOR: Final = 3
 START_MS_MIN: Final = 10 * MINUTE_MS
-# Per slot, for training and for evaluation each: several times the start on a busy machine.
-HOLD_MS_MIN: Final = 4 * MINUTE_MS
+HOLD_MS_MIN: Final = 15 * MINUTE_MS  # per slot, for training and for evaluation each
 
 
 def train_ms(base: Base, tokens: int, slots: int, device: Device) -> Ms:
