@@ -252,6 +252,8 @@ class StepRow(TableRow):
     learning_rate: float | None
     tokens: Tokens
     elapsed_ms: Ms
+    tokens_per_s: float | None
+    memory_bytes: int | None
 
 
 class LogLineRow(TableRow):

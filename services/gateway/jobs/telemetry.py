@@ -27,7 +27,7 @@ POLL_MS: Final[Ms] = 500
 RECORDS_MAX: Final = 1_000
 LINE_CHARACTERS_MAX: Final = 2_000
 STREAM_PARTITIONS: Final = tuple((NAME, partition) for partition in range(PARTITIONS))
-VERSION: Final = 3  # 3: columns of 64 bits
+VERSION: Final = 4  # 4: speed and memory of steps
 TABLES: Final = Tables(
     NAME,
     VERSION,
@@ -162,5 +162,7 @@ def _step(record: Record, step: Step) -> Upsert:
             learning_rate=finite(step.learning_rate),
             tokens=step.tokens,
             elapsed_ms=step.elapsed_ms,
+            tokens_per_s=finite(step.tokens_per_s),
+            memory_bytes=step.memory_bytes,
         )
     )
