@@ -63,8 +63,10 @@ def test_every_group_gives_its_settings_and_where_they_stand() -> None:
         ),
         (
             {"training": {"validation_fraction": 0, "early_stopping_patience": 2}},
-            "training.early_stopping_patience: needs rows to validate on: name a validation_file, "
-            "or set training.validation_fraction above 0",
+            (
+                "training.early_stopping_patience: needs rows to validate on: name a "
+                "validation_file, or set training.validation_fraction above 0"
+            ),
         ),
     ],
 )
