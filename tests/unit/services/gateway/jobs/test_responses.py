@@ -93,8 +93,6 @@ def test_progress_is_paced_by_this_attempts_own_steps() -> None:
         learning_rate=None,
         tokens=100,
         at=5_000_000,
-        tokens_per_s=None,
-        memory_bytes=None,
     )
     progress = job_response(row, unseal, Moment(step=step)).progress
     assert progress is not None
