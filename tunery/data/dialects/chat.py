@@ -40,7 +40,7 @@ _OPENAI_KEYS: Final = (
 )
 KEYS: Final = frozenset((*_OPENAI_KEYS, *REASONING_NAMES))
 SHAREGPT_KEYS: Final = frozenset(("from", "value", "weight"))
-UNSEEN_KEYS: Final = frozenset(("weight", tools.FUNCTION_CALL))  # what no chat template reads
+TRAINER_KEYS: Final = frozenset(("weight", tools.FUNCTION_CALL))  # no chat template reads them
 LINK_CHARS: Final = 200  # the beginning of a question that is searched for a link
 _LINK: Final = re.compile(
     r"\b(?:this|the following|attached|above) (?:link|url|website|image|picture|photo)\b"
@@ -145,7 +145,7 @@ def check_turns(
 def build_conversation(messages: list[Object], definitions: list[Any] | None) -> Conversation:
     """The conversation of checked messages: the model learns assistant messages of weight 1."""
     trained = [m["role"] == "assistant" and m.get("weight", 1) == 1 for m in messages]
-    shown = [{key: m[key] for key in m if key not in UNSEEN_KEYS} for m in messages]
+    shown = [{key: m[key] for key in m if key not in TRAINER_KEYS} for m in messages]
     decoded = [tools.decode_arguments(message) for message in shown]
     return Conversation(decoded, trained, tools=definitions)
 
