@@ -95,14 +95,14 @@ def _submitted(header: Header, event: JobSubmitted) -> tuple[Change, ...]:
     files = f"training file: {event.spec.training_file}"
     if event.spec.validation_file is not None:
         files += f" and validation file: {event.spec.validation_file}"
-    told = [
+    rows = [
         job_event_row(header, event.job_id, "created", f"Created fine-tuning job: {event.job_id}"),
         job_event_row(header, event.job_id, "validating", f"Validating {files}"),
     ]
     if event.spec.ignored:
         text = f"Ignored: {', '.join(event.spec.ignored)}. {NOT_BUILT}"
-        told.append(job_event_row(header, event.job_id, "ignored", text, level="warn"))
-    return tuple(told)
+        rows.append(job_event_row(header, event.job_id, "ignored", text, level="warn"))
+    return tuple(rows)
 
 
 def _placed(header: Header, event: PlacementWanted) -> Change:

@@ -93,6 +93,7 @@ class PermissionResponse(ListItem):
 
 
 def base_response(row: BaseRow) -> BaseModelResponse:
+    """A base model, with its other names and where it comes from."""
     return BaseModelResponse(
         id=row.id,
         created=seconds(row.created_at),

@@ -140,9 +140,9 @@ async def test_first_hour_s12_a_name_belongs_to_one_base(api: ControlPlane, tmp_
     added = await api.api.post("/v1/bases", json={**other, "aliases": ["mine"], "shared": True})
     assert (added.status_code, added.json()["aliases"]) == (201, ["mine"])
     path = f"/v1/bases/{BASE.base_id}/aliases"
-    taken = await api.api.post(path, json={"aliases": ["mine"]})
-    assert (taken.status_code, taken.json()["error"]["param"]) == (400, "aliases")
-    assert "'mine' is already a name of other" in taken.json()["error"]["message"]
+    refused = await api.api.post(path, json={"aliases": ["mine"]})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "aliases")
+    assert "'mine' is already a name of other" in refused.json()["error"]["message"]
     again = (await api.api.post("/v1/bases", json=other)).json()
     assert (again["aliases"], again["shared"]) == (["mine"], True)
     as_id = await api.api.post("/v1/bases", json={**other, "id": "mine"})
