@@ -46,7 +46,7 @@ def add(
     """
     folder = path.expanduser().resolve()
     with _api.connect(folders) as api:
-        base = api.add_base(base_id or folder.name.lower(), folder, licence, **_given(more))
+        base = api.add_base(base_id or folder.name.lower(), folder, licence, **_set_options(more))
     _api.show_one(base, as_json, _pairs(base))
 
 
@@ -87,7 +87,7 @@ def list_bases(folders: DataDir, as_json: bool) -> None:
         )
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+def _set_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that are given; the others leave what is known of the base model."""
     return {name: value for name, value in options.items() if value not in (None, ())}
 
