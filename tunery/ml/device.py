@@ -71,7 +71,7 @@ def make_deterministic(threads: int | None) -> int:
 def peak_memory_bytes(device: torch.device) -> int | None:
     """The most memory that this process has had at once; None if the kernel does not say.
 
-    On an accelerator that of the device. Not `ru_maxrss`: it begins with that of the parent.
+    On an accelerator that of the device. The figure of getrusage begins with that of the parent.
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device)
