@@ -197,7 +197,7 @@ OF_POOLS: Final[Sequence[Mutant]] = (
     Mutant("victims at any loss", outlook, "loss_ms", _at_any_loss, Rule.VICTIM, seed=2),
     Mutant("freed slots for anybody", PlanningState, "bind", _unbound, Rule.BOUND, seed=5),
     Mutant(
-        "victims of any lane", plan_module, "find_eviction", _of_any_lane, Rule.FLAPPING, seed=3
+        "victims of any lane", plan_module, "find_eviction", _of_any_lane, Rule.FLAPPING, seed=6
     ),
     Mutant("expected in the past", explanation, "forecast", _yesterday, Rule.REASON),
     Mutant("memory that is not there", Capacity, "has_memory", lambda *_: True, Rule.LEGAL, seed=2),
