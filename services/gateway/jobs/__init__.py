@@ -1,13 +1,14 @@
 """Fine-tuning jobs: submitting them, reading them, following them.
 
 * `submission_routes`, `submission`: gather the facts about a request, send the command
-* `requested`, `resolve`: pure; from a request and the facts to a job
+* `requested`, `node_choice`, `resolve`: pure; from a request and the facts to a job
 * `routes`, `event_routes`, `checkpoint_routes`, `preview_routes`: OpenAI's URLs
 * `plain_routes`, `plain_bodies`, `plain_responses`: the plain URLs
 * `node_routes`: the machines that run jobs, for operators
 * `deps`: dependencies of these routes
 * `bodies`: bodies of requests
 * `responses`, `cost_responses`, `event_responses`, `checkpoint_responses`, `statuses`: responses
+* `progress`: how far a job is, and when it ends
 * `tables`, `projection`, `pool_projection`, `placement_projection`, `messages`: the journals `job`
   and `pool` as rows
 * `event_ids`: identifiers that sort by time

@@ -20,7 +20,11 @@ class JobEventResponse(ListItem):
 
 
 class MetricsResponse(ListItem):
-    """One optimizer step. A figure that is not finite is null."""
+    """One optimizer step. A figure that is not finite is null.
+
+    tokens_per_second: of this step, without evaluations and checkpoints. peak_memory_bytes: the
+    most that the training has had at once so far.
+    """
 
     id: str
     object: Literal["fine_tuning.job.metrics"] = "fine_tuning.job.metrics"
@@ -34,6 +38,8 @@ class MetricsResponse(ListItem):
     learning_rate: float | None
     tokens: int
     elapsed_ms: int
+    tokens_per_second: float | None
+    peak_memory_bytes: int | None
 
 
 class LogLineResponse(ListItem):
@@ -95,6 +101,27 @@ def metrics_response(row: StepRow) -> MetricsResponse:
         learning_rate=finite(row.learning_rate),
         tokens=row.tokens,
         elapsed_ms=row.elapsed_ms,
+        tokens_per_second=finite(row.tokens_per_s),
+        peak_memory_bytes=row.memory_bytes,
+    )
+
+
+def step_line_response(row: StepRow) -> LogLineResponse:
+    """A step as a line of the log, with the figures that it has."""
+    figures = (
+        ("loss", row.loss, ".4f"),
+        ("accuracy", row.accuracy, ".4f"),
+        ("validation loss", row.valid_loss, ".4f"),
+        ("learning rate", row.learning_rate, ".3g"),
+    )
+    known = [f"{name} {value:{form}}" for name, value, form in figures if finite(value) is not None]
+    at = [f"{row.tokens:,} tokens", f"{row.elapsed_ms / 1_000:.1f} s"]
+    return LogLineResponse(
+        id=row.id,
+        created_at=seconds(row.at),
+        attempt=row.attempt,
+        level="info",
+        message=f"training: step {row.step} of {row.total_steps}, {', '.join([*known, *at])}",
     )
 
 

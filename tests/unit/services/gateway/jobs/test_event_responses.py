@@ -9,6 +9,7 @@ from services.gateway.jobs.event_responses import (
     log_line_response,
     message_response,
     metrics_response,
+    step_line_response,
     step_response,
 )
 from services.gateway.jobs.tables import JobEventRow, LogLineRow, StepRow
@@ -39,6 +40,8 @@ STEP = StepRow(
     learning_rate=None,
     tokens=100,
     elapsed_ms=8_000,
+    tokens_per_s=312.5,
+    memory_bytes=2_170_000_000,
 )
 
 
@@ -69,9 +72,25 @@ def test_a_figure_that_is_not_finite_is_null() -> None:
     assert (metrics.train_loss, metrics.valid_loss, metrics.learning_rate) == (None, None, None)
 
 
+def test_training_metrics_have_speed_and_memory() -> None:
+    metrics = metrics_response(STEP)
+    assert (metrics.tokens_per_second, metrics.peak_memory_bytes) == (312.5, 2_170_000_000)
+
+
 def test_a_log_line_keeps_its_attempt_and_level() -> None:
     line = LogLineRow(
         tenant="acme", job_id="j", id="l", at=3_000, attempt=2, level="warn", message="slow"
     )
     shown = log_line_response(line)
     assert (shown.created_at, shown.attempt, shown.level, shown.message) == (3, 2, "warn", "slow")
+
+
+def test_first_hour_11_a_step_is_a_line_of_the_log() -> None:
+    assert step_line_response(STEP).message == (
+        "training: step 3 of 20, loss 1.2560, accuracy 0.5000, 100 tokens, 8.0 s"
+    )
+    lost = step_line_response(replace(STEP, loss=math.nan, valid_loss=0.5, learning_rate=2e-4))
+    assert lost.message == (
+        "training: step 3 of 20, accuracy 0.5000, validation loss 0.5000, learning rate 0.0002, "
+        "100 tokens, 8.0 s"
+    )
