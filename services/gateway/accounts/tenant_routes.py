@@ -1,7 +1,6 @@
 """`/v1/tenants`, for operators: tenants, their API keys, adjustments of their invoices."""
 
 import asyncio
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -47,7 +46,6 @@ from services.gateway.accounts.responses import (
     tenant_response,
 )
 from services.gateway.accounts.tables import LIMITS, TENANTS, LimitsRow, TenantRow
-from services.gateway.models.routes import find_base
 from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
 from services.gateway.web.errors import ApiError, invalid, not_found
 from services.gateway.web.pages import After, page
@@ -106,16 +104,6 @@ async def resume_tenant(tenant: str, deps: WithDeps, admin: Admin) -> TenantResp
     """Accept the tenant's submissions and resumptions again."""
     await _tenant(deps, tenant)
     return await _decided(deps, admin, tenant, ResumeTenant())
-
-
-async def _bases(deps: Deps, names: Iterable[str]) -> tuple[str, ...]:
-    """The ids of base models. Raises ApiError 400 for a name that none has."""
-    bases = {name: await find_base(deps, name) for name in names}
-    unknown = sorted(name for name, base in bases.items() if base is None)
-    if unknown:
-        message = f"no such base model: {', '.join(unknown)}; GET /v1/bases lists them"
-        raise invalid(message, "models")
-    return tuple(sorted({base.base_id for base in bases.values() if base is not None}))
 
 
 async def _decided(deps: Deps, admin: Principal, tenant: str, command: Message) -> TenantResponse:
@@ -196,7 +184,7 @@ async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin
         hint=secret[-HINT_CHARACTERS:],
         scopes=tuple(sorted(set(body.scopes))),
         expires_at=None if body.expires_at is None else body.expires_at * 1_000,
-        models=None if body.models is None else await _bases(deps, body.models),
+        models=None if body.models is None else tuple(sorted(set(body.models))),
         spend_cap_micro=body.spend_cap_micro,
         requests_per_minute=body.requests_per_minute,
         spend_cap_currency=(await _book(deps, row)).currency if capped else "",

@@ -11,7 +11,7 @@ from schemas.envelope import Message
 from schemas.job import CancelJob, PauseJob, ResumeJob
 from schemas.topics import JOB
 from schemas.units import Ms
-from services.gateway.billing.deps import Billed
+from services.gateway.accounts.deps import NamedTenant
 from services.gateway.jobs.checkpoint_responses import CheckpointResponse, checkpoint_response
 from services.gateway.jobs.cost_responses import JobCostResponse, cost_response
 from services.gateway.jobs.deps import JobDeps, WithJobDeps
@@ -60,7 +60,7 @@ router = APIRouter(tags=["fine-tuning"])
 async def list_jobs(
     request: Request,
     deps: WithJobDeps,
-    tenant: Billed,
+    tenant: NamedTenant,
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT,
     status: JobStatus | None = None,
