@@ -46,3 +46,13 @@ def test_ended_job_shows_verdict_and_error() -> None:
     fields = shown({**JOB, "queue": None, "gate": gate, "error": error})
     assert fields["gate"] == "block: -12.0 points; p = 0.001"
     assert fields["error"] == "gate_blocked: The gate blocked the model."
+
+
+def test_first_hour_15_a_job_shows_what_got_better_on_the_own_rows() -> None:
+    gate = {
+        "verdict": "pass",
+        "reasons": ["+1.0 points"],
+        "own_data": "loss 3.67 → 0.08",
+        "advice": None,
+    }
+    assert shown({**JOB, "queue": None, "gate": gate})["own data"] == "loss 3.67 → 0.08"
