@@ -20,7 +20,7 @@ JOBS_MAX: Final = 200  # the newest that are read
 KEPT_MS: Final[Ms] = 60_000
 
 
-class Ratios(NamedTuple):
+class Correction(NamedTuple):
     """Actual by estimated time in millionths: of trainings and of evaluations."""
 
     train_ppm: int = PPM
@@ -45,7 +45,7 @@ class PastJobs:
         return corrected(spec, needs, *ratios_of(self._rows, spec))
 
 
-def ratios_of(rows: Iterable[JobRow], spec: JobSpec) -> Ratios:
+def ratios_of(rows: Iterable[JobRow], spec: JobSpec) -> Correction:
     """The median ratios of the jobs on the same base model and kind of device that went through
     without a stop; those of the formula where there are fewer than SAMPLES_MIN.
     """
@@ -56,21 +56,21 @@ def ratios_of(rows: Iterable[JobRow], spec: JobSpec) -> Ratios:
         and (ratio := _ratios(row)) is not None
     ]
     if len(ratios) < SAMPLES_MIN:
-        return Ratios()
-    return Ratios(
+        return Correction()
+    return Correction(
         median_low(ratio.train_ppm for ratio in ratios),
         median_low(ratio.eval_ppm for ratio in ratios),
     )
 
 
-def _ratios(row: JobRow) -> Ratios | None:
+def _ratios(row: JobRow) -> Correction | None:
     """By the formula of today, as what was estimated then may have come from another one."""
     if row.hold is None or row.train_gpu_ms is None or row.billable_gpu_ms is None:
         return None
     if row.attempt != 2 or row.lost_gpu_ms:  # one training and one evaluation
         return None
     needs = estimate(row.spec, row.hold.tokens)
-    return Ratios(
+    return Correction(
         PPM * row.train_gpu_ms // max(1, needs.train_gpu_ms),
         PPM * (row.billable_gpu_ms - row.train_gpu_ms) // max(1, needs.eval_gpu_ms),
     )

@@ -227,14 +227,12 @@ UNTRAINED: Final = (
 )
 PARAMETERS: Final[Mapping[ParameterCode, str]] = {
     "unknown": "unknown hyper-parameter; known: {known}",
-    "not_a_choice": "{name} must be one of {known}",
-    "not_layers": '{name} must be "all-linear", or 1 to {most} names of layers, like "q_proj"',
+    "not_a_choice": "must be one of {known}",
+    "not_layers": 'must be "all-linear", or 1 to {most} names of layers, like "q_proj"',
     "does_not_divide": "accumulation must divide batch_size, which is {batch_size}",
     "two_learning_rates": "give learning_rate or learning_rate_multiplier, not both",
-    "not_whole_in_range": (
-        '{name} must be a whole number from {low} to {high}, or "auto"; it is {value}'
-    ),
-    "not_in_range": '{name} must be a number from {low} to {high}, or "auto"; it is {value}',
+    "not_whole_in_range": ('must be a whole number from {low} to {high}, or "auto"; it is {value}'),
+    "not_in_range": 'must be a number from {low} to {high}, or "auto"; it is {value}',
 }
 
 #: parameters that are shown in a form of their own

@@ -10,7 +10,7 @@ from schemas.dataset import BaseTokens
 from schemas.job import AttemptEnded, JobEnded
 from schemas.submission import Estimate
 from schemas.training import AttemptOutcome
-from services.gateway.jobs.past_jobs import KEPT_MS, PastJobs, Ratios, ratios_of
+from services.gateway.jobs.past_jobs import KEPT_MS, Correction, PastJobs, ratios_of
 from services.gateway.jobs.tables import JOBS, BudgetHold, JobRow
 from tests.unit.services.gateway.jobs.job_events import (
     EVAL,
@@ -82,8 +82,8 @@ def test_first_hour_07_nine_of_ten_estimates_are_within_a_factor_of_two(
 
 def test_first_hour_07_too_few_jobs_teach_nothing() -> None:
     rows = [past_job(5_000, 3, 3)] * SAMPLES_MIN
-    assert ratios_of(rows, SPEC) == Ratios(3_000_000, 3_000_000)
-    assert ratios_of(rows[1:], SPEC) == Ratios()
+    assert ratios_of(rows, SPEC) == Correction(3_000_000, 3_000_000)
+    assert ratios_of(rows[1:], SPEC) == Correction()
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_first_hour_07_too_few_jobs_teach_nothing() -> None:
 )
 def test_first_hour_07_other_jobs_and_stopped_ones_teach_nothing(other: dict[str, object]) -> None:
     rows = [replace(past_job(5_000, 3, 3), **other)] * SAMPLES_MIN
-    assert ratios_of(rows, SPEC) == Ratios()
+    assert ratios_of(rows, SPEC) == Correction()
 
 
 @pytest.mark.parametrize("factor", [0, 1, 1_000_000, 10**9])
