@@ -257,6 +257,19 @@ class SpotGivenUp(Message):
     job_id: str
 
 
+class SpotReconsidered(Message):
+    """The time is over for which the placement was kept off spot nodes after losses.
+
+    job_id: whose.
+    spot: whether it may have them now.
+    spot_until: when it needs another node to be done in time; None: never.
+    """
+
+    job_id: str
+    spot: bool
+    spot_until: Ms | None = None
+
+
 class ObservationsDeferred(Message):
     """What one record could not hold: ticks go on with it.
 
@@ -295,6 +308,7 @@ NodeEvent: TypeAlias = (
     | NodeForgotten
     | BackOffEnded
     | SpotGivenUp
+    | SpotReconsidered
     | ObservationsDeferred
     | PlanningDeferred
 )

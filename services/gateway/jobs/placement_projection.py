@@ -3,7 +3,7 @@
 from typing import TypeAlias, assert_never
 
 from schemas.envelope import Header
-from schemas.node import BackOffEnded, SpotGivenUp
+from schemas.node import BackOffEnded, SpotGivenUp, SpotReconsidered
 from schemas.pool import (
     CheckpointAccepted,
     LeaseDraining,
@@ -24,6 +24,7 @@ from tunery.runtime.verbs import Change
 PlacementEvent: TypeAlias = (
     BackOffEnded
     | SpotGivenUp
+    | SpotReconsidered
     | PlacementQueued
     | LeaseGranted
     | LeaseStarted
@@ -63,6 +64,8 @@ def project_placement(header: Header, event: PlacementEvent) -> tuple[Change, ..
             return (SEATS.delete({"pool": header.key, "id": seat}),)
         case SpotGivenUp():
             return (_set(header, event.job_id, spot=False),)
+        case SpotReconsidered():
+            return (_set(header, event.job_id, spot=event.spot),)
         case BackOffEnded():
             return (_set(header, event.job_id, barred=None),)
         case WorkForgotten():

@@ -170,7 +170,7 @@ def _without_limit(*_: Any) -> bool:
 
 
 def _never(*_: Any) -> None:
-    """No deadline keeps a job off spot nodes."""
+    """No deadline for spot nodes, or none after which a job may have them again."""
 
 
 def _as_if_there_were(*_: Any) -> bool:
@@ -202,7 +202,8 @@ OF_POOLS: Final[Sequence[Mutant]] = (
     Mutant("expected in the past", explanation, "forecast", _yesterday, Rule.REASON),
     Mutant("memory that is not there", Capacity, "has_memory", lambda *_: True, Rule.LEGAL),
     Mutant("saved work given back", closing, "lost_gpu_ms", _nothing_kept, Rule.PROGRESS),
-    Mutant("back on spot nodes at once", price_classes, "is_kept_off", _without_limit, Rule.SPOT),
+    Mutant("back on spot nodes at once", price_classes, "kept_off_until", _never, Rule.SPOT),
+    Mutant("kept off for ever", price_classes, "spot_from_of", _never, Rule.SPOT),
     Mutant("spot nodes for anybody", capacity, "SPOT", -1, Rule.SPOT),
     Mutant("late on spot nodes", price_classes, "spot_until", _never, Rule.SPOT),
     Mutant("lost and not ended", nodes, "_silence", _not_ended, Rule.LOST),

@@ -13,6 +13,7 @@ from schemas.node import (
     NodeUncordoned,
     Seat,
     SpotGivenUp,
+    SpotReconsidered,
 )
 from schemas.pool import (
     CheckpointAccepted,
@@ -199,6 +200,11 @@ class PoolBooks:
                 )
             case SpotGivenUp(job_id=job_id):
                 self.waiting[job_id].spot = False
+            case SpotReconsidered(job_id=job_id):
+                wait = self.waiting[job_id]
+                wait.spot, wait.is_kept_off = event.spot, False
+                over = not self._is_kept_off(job_id, at)
+                self.judge.check(Rule.SPOT, over, f"{wait.placement} lost too many of late")
             case LeaseGranted():
                 self._grant(event, at)
             case PlacementClosed():
@@ -438,7 +444,13 @@ class PoolBooks:
         victim.beneficiary = beneficiary.job_id
         wait.bound = beneficiary.seats
 
-    # --- when a record has been read --------------------------------------------------------------
+    # --- when a record has been read, or time has passed ------------------------------------------
+
+    def check_kept_off(self, at: int) -> None:
+        """Nothing is kept off spot nodes by losses for longer than they count."""
+        for job_id, wait in self.waiting.items():
+            counts = not wait.is_kept_off or self._is_kept_off(job_id, at)
+            self.judge.check(Rule.SPOT, counts, f"{wait.placement} is kept off for ever")
 
     def check_victims(self, stopped: dict[str, list[BookedLease]]) -> None:
         """Without any one of them, the request would not have its seats."""

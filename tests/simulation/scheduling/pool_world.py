@@ -334,7 +334,10 @@ class PoolWorld:
         self.at += ms
         for _ in range(20):
             due = earliest(self.state)
-            if due is None or due[0] > self.at or not self.send(Tick()):
+            if due is None or due[0] > self.at:
+                self.books.check_kept_off(self.at)
+                break
+            if not self.send(Tick()):
                 break
 
     def repeat(self) -> None:

@@ -22,7 +22,7 @@ from tunery.plan.scheduling.requests import (
     granted,
     price_class_of,
 )
-from tunery.plan.spot import LOSSES_KEPT, bears_spot, is_kept_off, lifetime_ms
+from tunery.plan.spot import LOSSES_KEPT, bears_spot, kept_off_until, lifetime_ms
 
 CHECKPOINT_MS: Final[Ms] = 1_800_000  # from one checkpoint of a lease to the next
 # Events of one moment in order: slots are freed before anything is planned. The last four are of
@@ -311,7 +311,7 @@ class _TracePlayer:
             return None
         lives_ms = lifetime_ms(self._spot.nodes, self._lost, at)
         bears_it = bears_spot(self._checkpoint_ms, lives_ms)
-        return bears_it and not is_kept_off(played.interrupted_at, at)
+        return bears_it and kept_off_until(played.interrupted_at, at) is None
 
     def _request(self, played: PlayedJob, at: Ms) -> Request:
         job = played.job

@@ -21,6 +21,7 @@ from schemas.node import (
     NodeUncordoned,
     NodeWarned,
     SpotGivenUp,
+    SpotReconsidered,
 )
 from schemas.pool import (
     CheckpointAccepted,
@@ -149,7 +150,7 @@ def _touched(after: Pool, before: Pool, event: Event) -> Iterator[Part]:
                 yield node_part(after, seen.node_id)
         case PlacementQueued():
             yield job_part(after, event.placement.job_id)
-        case BackOffEnded() | SpotGivenUp() | WorkForgotten():
+        case BackOffEnded() | SpotGivenUp() | SpotReconsidered() | WorkForgotten():
             yield job_part(after, event.job_id)
         case PlacementClosed():
             yield job_part(after, event.job_id)

@@ -53,7 +53,11 @@ from services.scheduler.domain.pool.placement import (
     PlannedPreemption,
     plan_pool,
 )
-from services.scheduler.domain.pool.price_classes import may_have_spot, spot_until_of
+from services.scheduler.domain.pool.price_classes import (
+    may_have_spot,
+    spot_from_of,
+    spot_until_of,
+)
 from services.scheduler.domain.pool.state import (
     Lease,
     Pool,
@@ -176,6 +180,7 @@ def _request(pool: Pool, command: RequestPlacement, ctx: Context) -> tuple[Event
         expected=expected_time(pool, placement),
         spot=may_have_spot(pool, placement, ctx.at),
         spot_until=spot_until_of(pool, placement),
+        spot_from=spot_from_of(pool, placement, ctx.at),
     )
     largest = _largest_node(pool, placement)
     if 0 < largest < placement.slots:

@@ -220,6 +220,7 @@ class Pool(Struct, frozen=True, kw_only=True, dict=True):
     planning_deferred: the last record could not hold all that can start.
     failures: nodes that failed under jobs, by job id.
     spot_until: when placements that wait give up spot nodes, by job id.
+    spot_from: until when placements that wait are kept off spot nodes after losses, by job id.
     spot_losses: when jobs lost spot nodes that they ran on, by job id, oldest first.
     spot_lost: when spot nodes of the pool were noticed or lost, oldest first.
     refunds: why ended jobs are given back all, by job id; here while one record cannot hold it.
@@ -239,6 +240,7 @@ class Pool(Struct, frozen=True, kw_only=True, dict=True):
     planning_deferred: bool = False
     failures: Map[str, tuple[NodeFailure, ...]] = Map()
     spot_until: Map[str, Ms] = Map()
+    spot_from: Map[str, Ms] = Map()
     spot_losses: Map[str, tuple[Ms, ...]] = Map()
     spot_lost: tuple[Ms, ...] = ()
     refunds: Map[str, CreditCause] = Map()
