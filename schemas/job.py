@@ -55,6 +55,7 @@ class SubmitJob(Message):
     tokens: of its training file, None: it is being validated, and the hold waits for it.
     cap: of the API key that asks.
     key_id: the API key that asks, None: the writer did not say.
+    dry_run: only decide: nothing is submitted, and a refusal is the one that a submission gets.
     """
 
     job_id: str
@@ -62,6 +63,7 @@ class SubmitJob(Message):
     tokens: BaseTokens | None
     cap: KeyCap | None = None
     key_id: str | None = None
+    dry_run: bool = False
 
 
 class CancelJob(Message):

@@ -13,9 +13,8 @@ from services.gateway.jobs.tables import (
     JobRow,
     UsageRow,
 )
+from services.gateway.web.errors import ApiError
 from services.gateway.web.responses import Response, seconds, seconds_or_none
-from services.gateway.web.wording import refusal_words
-from tunery.plan.estimate import over_budget
 from tunery.plan.price import hourly_micro, job_cost
 
 
@@ -55,10 +54,13 @@ class NoEstimateResponse(Response):
 
 
 class EstimateResponse(NoEstimateResponse):
-    """An estimate. `refusal`: why the job's `budget` forbids it. Amounts in millionths."""
+    """An estimate. `refusal`, `refusal_code`: why a submission would be refused now, as its error
+    says; null: it would not. Amounts in millionths.
+    """
 
     allowed_to_proceed: bool
     refusal: str | None
+    refusal_code: str | None
     estimated_start: int | None
     estimated_finish: int | None
     trained_tokens: int
@@ -150,17 +152,23 @@ def _job(spec: JobSpec) -> dict[str, Any]:
     }
 
 
-def estimate_response(spec: JobSpec, estimate: Estimate, starts_at: Ms | None) -> EstimateResponse:
-    """An estimate. `starts_at`: expected start; None if it is not known."""
+def estimate_response(
+    spec: JobSpec, estimate: Estimate, starts_at: Ms | None, refusal: ApiError | None = None
+) -> EstimateResponse:
+    """An estimate.
+
+    starts_at: expected start; None if it is not known.
+    refusal: of the submission, None: it would be accepted.
+    """
     gpu_ms = estimate.train_gpu_ms + estimate.eval_gpu_ms
     duration_ms = gpu_ms // spec.slots
-    refusal = over_budget(spec.budget, estimate)
     return EstimateResponse(
         estimation_available=True,
         unavailable_reason=None,
         **_job(spec),
         allowed_to_proceed=refusal is None,
-        refusal=None if refusal is None else refusal_words(refusal),
+        refusal=None if refusal is None else refusal.message,
+        refusal_code=None if refusal is None else refusal.code,
         estimated_start=seconds_or_none(starts_at),
         estimated_finish=None if starts_at is None else seconds(starts_at + duration_ms),
         trained_tokens=estimate.tokens,

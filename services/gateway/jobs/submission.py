@@ -34,6 +34,7 @@ LINE_CHARACTERS: Final = 16
 SLOTS_END: Final = 2**31
 BY_SLOTS: Final = Buckets("slots", 0, SLOTS_END, 1)
 KINDS_MAX: Final = 1_024
+UNDECIDED: Final = 500  # from this status on there is no decision
 
 
 @dataclass(frozen=True)
@@ -82,19 +83,40 @@ class Submissions:
         """Resolve a request without recording anything. Raises ApiError."""
         return resolve(body, await self._gather(caller, body, self._deps.fresh(JOB_PREFIX)))
 
+    async def refusal(self, caller: Principal, resolved: Resolved) -> ApiError | None:
+        """Why a submission would be refused now, by the decider of submissions; None: it would not.
+
+        Raises ApiError where there is no decision.
+        """
+        command = self._command(caller, self._deps.fresh(JOB_PREFIX), resolved, dry_run=True)
+        try:
+            async with self._turns:
+                await self._deps.commands.decide(JOB, caller.tenant, command)
+        except ApiError as refusal:
+            if refusal.status >= UNDECIDED:
+                raise
+            return refusal
+        return None
+
+    def _command(
+        self, caller: Principal, job_id: str, resolved: Resolved, *, dry_run: bool = False
+    ) -> SubmitJob:
+        return SubmitJob(
+            job_id=job_id,
+            spec=resolved.spec,
+            tokens=resolved.tokens,
+            cap=caller.cap,
+            key_id=caller.key_id,
+            dry_run=dry_run,
+        )
+
     async def _submit(self, caller: Principal, body: JobRequest, intent: Intent) -> Submitted:
         deps, job_id = self._deps, self._deps.fresh(JOB_PREFIX)
         resolved = resolve(body, await self._gather(caller, body, job_id))
         outcome = await deps.commands.decide(
             JOB,
             caller.tenant,
-            SubmitJob(
-                job_id=job_id,
-                spec=resolved.spec,
-                tokens=resolved.tokens,
-                cap=caller.cap,
-                key_id=caller.key_id,
-            ),
+            self._command(caller, job_id, resolved),
             idempotency=self._idempotency(caller, body, intent),
             actor=deps.seal.seal(caller.tenant, caller.key_id),
         )

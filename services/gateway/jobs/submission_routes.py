@@ -59,7 +59,9 @@ WithSubmission = Annotated[Submission, Depends(_submission)]
 async def estimate_job(
     body: JobRequest, deps: WithJobDeps, submission: WithSubmission
 ) -> EstimateResponse | NoEstimateResponse:
-    """Estimate a job. The body is that of a submission; nothing is recorded."""
+    """Estimate a job, and say whether it would be refused. The body is that of a submission, and so
+    are the checks: of budgets, of the key's cap and of the tenant's limits. No job is created.
+    """
     resolved = await submission.resolve(body)
     spec, tokens = resolved.spec, resolved.tokens
     if tokens is None:
@@ -67,7 +69,8 @@ async def estimate_job(
     needed = estimate(spec, tokens)
     new = request_of_new(submission.caller.tenant, spec, needed, deps.clock.now_ms())
     starts_at = await deps.queues.start_of_new(new, spec.pool)
-    return estimate_response(spec, needed, starts_at)
+    refusal = await submission.submissions.refusal(submission.caller, resolved)
+    return estimate_response(spec, needed, starts_at, refusal)
 
 
 @router.post("/v1/fine_tuning/jobs")

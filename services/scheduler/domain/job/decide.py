@@ -142,7 +142,9 @@ def _submit(tenant: TenantJobs, command: SubmitJob, ctx: Context) -> tuple[Event
         cap=command.cap,
         key_id=command.key_id,
     )
-    return _admit(tenant, submitted, command, ctx)
+    admitted = _admit(tenant, submitted, command, ctx)
+    refused = any(isinstance(event, Rejected) for event in admitted)
+    return () if command.dry_run and not refused else admitted
 
 
 def _admit(

@@ -1,17 +1,22 @@
 """What a job is expected to cost, and what it has cost."""
 
+import pytest
 from msgspec.structs import replace
 
-from schemas.billing import Rate
-from schemas.submission import Budget
+from schemas.billing import PriceBook, Rate
 from services.gateway.jobs.cost_responses import (
     cost_response,
     estimate_response,
     no_estimate_response,
 )
+from services.gateway.jobs.responses import job_response
 from services.gateway.jobs.tables import JOBS, UsageRow
+from services.gateway.web.errors import refused
 from tests.unit.services.gateway.jobs.job_events import HELD, JOB, SPEC, SUBMITTED
 from tests.unit.services.gateway.view_rows import folded, only
+from tunery.billing.invoice import BilledMonth, make_invoices
+from tunery.billing.lines import LedgerRow, select_usage
+from tunery.billing.periods import BillShare, period
 
 ESTIMATE = HELD.estimate
 USED = UsageRow(
@@ -55,6 +60,51 @@ def test_cost_sums_lines_and_keeps_credits_apart() -> None:
     assert cost.amount_micro == 96_667  # 60,000 GPU-ms at the rate and 90,000 at the lane's price
 
 
+@pytest.mark.parametrize(
+    "slices",
+    [
+        (15_893, 31_721),
+        (22_101, 25_079),
+        (60_170, 24_779),
+        (79_482, 38_183),
+        (1, 1, 1),
+        (3_600_000,),
+    ],
+)
+def test_first_hour_03_a_job_has_one_price_wherever_it_is_shown(slices: tuple[int, ...]) -> None:
+    """`job show` was one millionth above `GET …/cost` and the invoice in 5 of 11 jobs."""
+    price = SPEC.price
+    month = period("2026-11")
+    book = PriceBook(
+        version=price.version,
+        currency=price.currency,
+        gpu_hour_micro={"premium": price.gpu_hour_micro, "standard": 0, "free": 0},
+        token_micro_per_million=0,
+    )
+    row = only(folded("job", SUBMITTED, HELD), JOBS)
+    row = replace(row, billable_gpu_ms=sum(slices), micro_gpu_ms=sum(slices) * price.gpu_hour_micro)
+    lines = [replace(USED, used_gpu_ms=ms, billable_gpu_ms=ms) for ms in slices]
+    ledger = [
+        LedgerRow(
+            kind="usage",
+            job_id=JOB,
+            role="train",
+            lane="premium",
+            price_version=price.version,
+            hour_utc=month.first_hour + hour,
+            used_gpu_ms=ms,
+            gpu_ms=ms,
+        )
+        for hour, ms in enumerate(slices)
+    ]
+    billed = BilledMonth(tenant="acme", month=month, soft_gpu_ms=None, currency=price.currency)
+    (invoice,) = make_invoices(
+        billed, select_usage(ledger, BillShare(month=month)), {price.version: book}
+    )
+    shown = job_response(row, lambda _: None).cost.amount_micro
+    assert shown == cost_response(row, lines).amount_micro == invoice.amount_micro
+
+
 def test_a_job_that_has_not_run_has_cost_nothing() -> None:
     cost = cost_response(only(folded("job", SUBMITTED), JOBS), [])
     assert (cost.net_gpu_ms, cost.amount_micro, cost.final) == (0, 0, False)
@@ -84,10 +134,11 @@ def test_an_unknown_start_has_no_finish() -> None:
     assert (shown.estimated_start, shown.estimated_finish) == (None, None)
 
 
-def test_an_estimate_above_the_budget_says_why_it_may_not_proceed() -> None:
-    shown = estimate_response(replace(SPEC, budget=Budget(max_gpu_ms=1)), ESTIMATE, None)
+def test_an_estimate_of_a_refused_job_says_why_it_may_not_proceed() -> None:
+    refusal = refused("budget_too_small", "Raise the budget.", "budget")
+    shown = estimate_response(SPEC, ESTIMATE, None, refusal)
     assert not shown.allowed_to_proceed
-    assert shown.refusal
+    assert (shown.refusal, shown.refusal_code) == ("Raise the budget.", "budget_too_small")
 
 
 def test_without_an_estimate_the_parameters_are_still_shown() -> None:

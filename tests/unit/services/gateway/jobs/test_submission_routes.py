@@ -42,6 +42,32 @@ async def test_a_dry_run_is_the_estimate_and_makes_no_job(api: ControlPlane) -> 
     assert (await client.get("/v1/fine_tuning/jobs")).json()["data"] == []
 
 
+async def test_first_hour_02_an_estimate_is_refused_as_the_submission_is(
+    api: ControlPlane,
+) -> None:
+    """Under a key with a cap, the estimate said that the job may proceed."""
+    client, file_id = await ready(api)
+    tenant = client.headers["x-tenant"]
+    path = f"/v1/tenants/{tenant}/keys"
+    poor = api.client((await api.api.post(path, json={"spend_cap_micro": 1})).json()["key"], tenant)
+    small = {"budget": {"max_amount_micro": 1}}
+    many = await api.tenant(limits={"concurrency": 1, "soft_gpu_ms": 10**9, "hard_gpu_ms": 10**9})
+    other = (await api.upload(many))["id"]
+    await api.validated(many, other)
+    assert (await submit(many, other, seed=1)).status_code == 200  # all that it may have
+    for caller, file, body, code in (
+        (poor, file_id, {}, "spend_cap_exceeded"),
+        (client, file_id, small, "budget_too_small"),
+        (many, other, {}, "concurrency_limit_exceeded"),
+    ):
+        shown = (await submit(caller, file, dry_run=True, **body)).json()
+        refused = (await submit(caller, file, **body)).json()["error"]
+        assert (shown["refusal_code"], refused["code"]) == (code, code)
+        assert shown["refusal"] == refused["message"]
+        assert shown["allowed_to_proceed"] is False
+    assert (await client.get("/v1/fine_tuning/jobs")).json()["data"] == []
+
+
 async def test_training_m5_a_job_that_no_node_has_the_memory_for_is_refused() -> None:
     """Finding M5: it waited for ever."""
     async with control_plane() as plane:  # a pool in which no other test has nodes

@@ -53,6 +53,19 @@ def test_a_budget_as_large_as_the_hold_is_enough(budget: Budget) -> None:
     assert of(new_tenant().accept(limits()).when(budgeted(budget)), HoldTaken).estimate == NEEDS
 
 
+@pytest.mark.parametrize("count", [20_000, None])
+def test_first_hour_02_a_dry_run_is_decided_and_changes_nothing(count: int | None) -> None:
+    tried = replace(submit("ftjob-1", count), dry_run=True)
+    assert new_tenant().accept(limits()).when(tried) == ()
+
+
+@pytest.mark.parametrize("budget", TOO_SMALL)
+def test_first_hour_02_a_dry_run_is_refused_as_the_submission_is(budget: Budget) -> None:
+    tried = replace(budgeted(budget), dry_run=True)
+    expected = new_tenant().accept(limits()).when(budgeted(budget))
+    assert new_tenant().accept(limits()).when(tried) == expected
+
+
 @pytest.mark.parametrize("budget", TOO_SMALL)
 def test_a_smaller_one_refuses_the_job_before_it_costs_anything(budget: Budget) -> None:
     refused = of(new_tenant().accept(limits()).when(budgeted(budget)), Rejected)
