@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 28  # 28: spot nodes again after losses; 27: taints; 26: price classes; 25: models of devices; 24: steps of leases
+VERSION: Final = 28  # 28: spot nodes again after losses; 27: taints; 26: price classes
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

@@ -45,7 +45,7 @@ def spot_until_of(pool: Pool, placement: Placement) -> Ms | None:
 
 
 def spot_from_of(pool: Pool, placement: Placement, at: Ms) -> Ms | None:
-    """Until when a placement that allows spot nodes is kept off them after losses; None: it is not."""
+    """Until when its losses keep a placement off spot nodes that it allows; None: they do not."""
     asked = placement.constraints
     if asked is None or not asked.spot:
         return None
