@@ -27,6 +27,10 @@ class Base(Part):
     hidden_size: width of its hidden states.
     layers, inner_size, vocabulary: its layers, the width inside of them, its tokens; 0: the writer
       did not say.
+    aliases: other names of it in requests, so that scripts written for another service run.
+    source, revision: where the public can load it from: its name and commit at a hub; empty:
+      nowhere, or the writer did not say.
+    shared: tenants may download its files.
     """
 
     base_id: str
@@ -40,6 +44,10 @@ class Base(Part):
     layers: int = 0
     inner_size: int = 0
     vocabulary: int = 0
+    aliases: tuple[str, ...] = ()
+    source: str = ""
+    revision: str = ""
+    shared: bool = False
 
 
 class Lineage(Part):

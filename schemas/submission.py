@@ -100,6 +100,7 @@ class JobSpec(Part):
     budget: what it may cost, None: no cap of its own.
     drop_max_ppm: loss of accuracy at which the gate blocks, None: the gate's own.
     constraints: which nodes it may run on, None: any.
+    ignored: parts of the request that do nothing here; the tenant is told.
     """
 
     base: Base
@@ -120,6 +121,7 @@ class JobSpec(Part):
     budget: Budget | None = None
     drop_max_ppm: int | None = None
     constraints: NodeConstraints | None = None
+    ignored: tuple[str, ...] = ()
 
 
 class KeyCap(Part):

@@ -19,9 +19,9 @@ def job_fields(job: Any) -> list[tuple[str, Any]]:
         ("model", job["model"]),
         ("result", job["fine_tuned_model"]),
         ("node", job["node"]),
-        ("progress", progress and f"step {progress['step']} of {progress['total_steps']}"),
+        ("progress", progress and _progress(progress)),
         ("loss", progress and progress["train_loss"]),
-        ("left", f"about {left // 60} min {left % 60} s" if left else None),
+        ("left", f"about {duration(left)}, evaluation included" if left else None),
         ("gate", gate and f"{gate['verdict']}: {'; '.join(gate['reasons'])}"),
         ("billed", _api.money(cost["amount_micro"], cost["currency"])),
         ("at most", _api.money(cost["amount_max_micro"], cost["currency"])),
@@ -29,17 +29,31 @@ def job_fields(job: Any) -> list[tuple[str, Any]]:
     ]
 
 
+def _progress(progress: Any) -> str:
+    step = f"step {progress['step']} of {progress['total_steps']}"
+    return f"{step}, {progress['percent']:.0f} % of the job"
+
+
+def duration(seconds: int) -> str:
+    """Format a time as people say it: `45 s`, `2 min 5 s`, `3 h 20 min`."""
+    minutes, rest = divmod(seconds, 60)
+    if minutes < 1:
+        return f"{rest} s"
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
 def estimate_fields(forecast: Any) -> list[tuple[str, Any]]:
     """(name, value) of an estimate; first of all why the job would be refused."""
     if not forecast["estimation_available"]:
         return [("no estimate", forecast["unavailable_reason"])]
     currency = forecast["currency"]
-    minutes = forecast["expected_duration_seconds"] / 60
     return [
         ("refused", forecast["refusal"]),
         ("tokens", f"{forecast['trained_tokens']:,} in {forecast['steps']:,} steps"),
         ("memory", _api.size(forecast["memory_bytes"])),
-        ("time", f"about {minutes:.0f} min once it runs"),
+        ("time", f"about {duration(forecast['expected_duration_seconds'])} once it runs"),
         ("use", _api.hours(forecast["train_gpu_ms"] + forecast["eval_gpu_ms"])),
         ("price", _api.money(forecast["amount_micro"], currency)),
         ("at most", _api.money(forecast["amount_max_micro"], currency)),

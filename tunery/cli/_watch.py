@@ -2,14 +2,16 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from tunery.cli import _api
-from tunery.cli._job_view import job_fields
+from tunery.cli._job_view import duration, job_fields
 from tunery.cli._queue_view import interval
 
 if TYPE_CHECKING:
@@ -17,7 +19,14 @@ if TYPE_CHECKING:
 
     from tunery.client import Api
 
-REFRESH_S: Final = 1.0  # between two requests for the job while its events arrive
+REFRESH_S: Final = 1.0  # between two requests for the job
+PHASES: Final = {
+    "provisioning": "a node prepares the job",
+    "running": "the training starts",
+    "checkpointing": "the last checkpoint is written",
+    "evaluating": "the adapter is compared with its base model",
+    "registering": "the adapter is published",
+}
 BARS: Final = "▁▂▃▄▅▆▇█"
 WIDTH: Final = 40
 
@@ -31,10 +40,11 @@ def follow(api: "Api", job_id: str, as_json: bool) -> Any:
     from rich.markup import escape
 
     console = Console(stderr=as_json)
-    job = api.job(job_id)
     losses: list[float] = []
-    refresh_at = 0.0
-    with console.status(escape(_status(job, losses))) as status:
+    with (
+        console.status(escape(_status(api.job(job_id), losses))) as status,
+        _refreshed(lambda: status.update(escape(_status(api.job(job_id), losses)))),
+    ):
         for event in api.follow(job_id):
             if event["type"] == "metrics":
                 loss = event["data"]["train_loss"]
@@ -43,10 +53,6 @@ def follow(api: "Api", job_id: str, as_json: bool) -> Any:
                 click.echo(json.dumps(event))
             elif event["type"] != "metrics":
                 console.print(_line(event), highlight=False)
-            now = time.monotonic()
-            if now >= refresh_at:
-                job, refresh_at = api.job(job_id), now + REFRESH_S
-            status.update(escape(_status(job, losses)))
     job = api.job(job_id)
     if as_json:
         click.echo(json.dumps(job))
@@ -55,6 +61,29 @@ def follow(api: "Api", job_id: str, as_json: bool) -> Any:
             console.print(f"loss {sparkline(losses)} {losses[0]:.2f} → {losses[-1]:.2f}")
         _api.show_one(job, False, job_fields(job))
     return job
+
+
+@contextmanager
+def _refreshed(refresh: Callable[[], None]) -> Iterator[None]:
+    """Call `refresh` each REFRESH_S, whether events arrive or not: a job changes without them."""
+    from tunery.client import ApiRefusal, Unreachable
+
+    ended = Event()
+
+    def run() -> None:
+        while not ended.wait(REFRESH_S):
+            try:
+                refresh()
+            except (ApiRefusal, Unreachable):
+                continue  # whoever follows the events says so
+
+    thread = Thread(target=run, name="refresh job", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(REFRESH_S)
 
 
 def _line(event: Any) -> "Text":
@@ -71,12 +100,15 @@ def _status(job: Any, losses: Sequence[float]) -> str:
         starts = interval(queue.get("eta"), queue.get("eta_latest"), time.time())
         expected = f" Starts {starts}." if starts else ""
         return f"{job['status']}: {queue['reason']}{expected}"
-    if job["phase"] == "running" and progress:
-        left = progress["seconds_remaining"]
-        loss = f" loss {losses[-1]:.3f} {sparkline(losses)}" if losses else ""
-        rest = "" if left is None else f", about {left} s left"
-        return f"step {progress['step']} of {progress['total_steps']}{rest}{loss}"
-    return str(job["phase"])
+    doing = f"{job['status']}: {PHASES.get(job['phase'], job['phase'])}"
+    if not progress:
+        return doing
+    if job["phase"] == "running":
+        doing = f"step {progress['step']} of {progress['total_steps']}"
+    left = progress["seconds_remaining"]
+    rest = f", {progress['percent']:.0f} %"
+    rest += f", about {duration(left)} left" if left else ""
+    return doing + rest + (f" loss {losses[-1]:.3f} {sparkline(losses)}" if losses else "")
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:

@@ -299,9 +299,15 @@ class Api:
     def bases(self) -> list[ModelObject]:
         return cast("list[ModelObject]", (self._call("GET", "/bases"))["data"])
 
-    def add_base(self, base_id: str, path: Path, licence: str) -> dict[str, Any]:
-        body = {"id": base_id, "path": str(path), "licence": licence}
+    def add_base(self, base_id: str, path: Path, licence: str, **more: Any) -> dict[str, Any]:
+        """Add a base model. `more`: aliases, source, revision, shared; None leaves them."""
+        body = {"id": base_id, "path": str(path), "licence": licence, **more}
         return self._call("POST", "/bases", json=body)
+
+    def alias_base(self, base_id: str, aliases: tuple[str, ...]) -> ModelObject:
+        path = f"/bases/{part(base_id)}/aliases"
+        body = {"aliases": list(aliases)}
+        return cast("ModelObject", self._once("POST", path, json=body))
 
     # --- tenants, keys, webhooks
 

@@ -303,9 +303,15 @@ class AsyncApi:
     async def bases(self) -> list[ModelObject]:
         return cast("list[ModelObject]", (await self._call("GET", "/bases"))["data"])
 
-    async def add_base(self, base_id: str, path: Path, licence: str) -> dict[str, Any]:
-        body = {"id": base_id, "path": str(path), "licence": licence}
+    async def add_base(self, base_id: str, path: Path, licence: str, **more: Any) -> dict[str, Any]:
+        """Add a base model. `more`: aliases, source, revision, shared; None leaves them."""
+        body = {"id": base_id, "path": str(path), "licence": licence, **more}
         return await self._call("POST", "/bases", json=body)
+
+    async def alias_base(self, base_id: str, aliases: tuple[str, ...]) -> ModelObject:
+        path = f"/bases/{part(base_id)}/aliases"
+        body = {"aliases": list(aliases)}
+        return cast("ModelObject", await self._once("POST", path, json=body))
 
     # --- tenants, keys, webhooks
 

@@ -60,6 +60,10 @@ class ModelObject(TypedDict, total=False):
     job_id: str
     verdict: str
     quarantined: bool
+    sha256: str
+    aliases: list[str]
+    source: str | None
+    revision: str | None
 
 
 class TenantObject(TypedDict):

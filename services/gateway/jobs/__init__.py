@@ -8,6 +8,7 @@
 * `deps`: dependencies of these routes
 * `bodies`: bodies of requests
 * `responses`, `cost_responses`, `event_responses`, `checkpoint_responses`, `statuses`: responses
+* `progress`: how far a job is, and when it ends
 * `tables`, `projection`, `pool_projection`, `placement_projection`, `messages`: the journals `job`
   and `pool` as rows
 * `event_ids`: identifiers that sort by time

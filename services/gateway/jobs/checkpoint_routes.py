@@ -22,14 +22,19 @@ from services.gateway.jobs.checkpoint_responses import (
 from services.gateway.jobs.tables import CHECKPOINTS, CheckpointRow
 from services.gateway.models.bodies import PROJECTS_MAX, PermissionRequest
 from services.gateway.models.names import MODEL_SUFFIX_CHARACTERS
-from services.gateway.models.responses import PermissionResponse, permission_response
+from services.gateway.models.responses import (
+    CheckpointModelResponse,
+    PermissionResponse,
+    permission_response,
+)
 from services.gateway.models.tables import PERMISSIONS
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import ApiError, not_found
 from services.gateway.web.pages import After, page
-from services.gateway.web.responses import Deleted, Page, listing
+from services.gateway.web.responses import Deleted, Page, listing, seconds
 from services.gateway.web.storage import within
 
+MODEL_ROOT: Final = "/v1/models/{model_id:path}:ckpt-step-{step:int}"
 ROOT: Final = "/v1/fine_tuning/checkpoints/{checkpoint_id:path}"
 LIMIT: Final = 10
 LIMIT_MAX: Final = 1_000
@@ -39,6 +44,31 @@ ADAPTER: Final = re.compile(r"adapter_(model\.safetensors|config\.json)")
 #: `ft:…:12345678:ckpt-step-40`, the name of a checkpoint in OpenAI's API
 NAME: Final = re.compile(r"ft:.+:(?P<job>[^:]+):ckpt-step-(?P<step>[0-9]{1,9})")
 router = APIRouter(tags=["fine-tuning"])
+
+
+@router.get(MODEL_ROOT)
+async def retrieve_checkpoint_model(
+    model_id: str, step: int, deps: WithDeps, caller: Caller
+) -> CheckpointModelResponse:
+    """A checkpoint by its name in OpenAI's API."""
+    row = await _own(deps, caller, f"{model_id}:ckpt-step-{step}")
+    return CheckpointModelResponse(
+        id=f"{model_id}:ckpt-step-{step}",
+        created=seconds(row.created_at),
+        owned_by=row.tenant,
+        parent=model_id.split(":")[1],
+        job_id=row.job_id,
+        checkpoint_id=row.id,
+        step_number=row.step,
+    )
+
+
+@router.get(MODEL_ROOT + "/adapter")
+async def checkpoint_model_adapter(
+    model_id: str, step: int, deps: WithDeps, caller: Caller
+) -> CheckpointFilesResponse:
+    """Download URLs of the adapter of a checkpoint, by its name in OpenAI's API."""
+    return await download_checkpoint(f"{model_id}:ckpt-step-{step}", deps, caller)
 
 
 @router.post(ROOT + "/permissions")

@@ -27,6 +27,7 @@ RANKS: Final = (
     "ended",
     "skipped",
     "conditions",
+    "ignored",
 )
 STEP_MARK: Final = (
     "f"  # marks the id of a step: within a millisecond, steps sort after events of the journal

@@ -98,6 +98,25 @@ def metrics_response(row: StepRow) -> MetricsResponse:
     )
 
 
+def step_line_response(row: StepRow) -> LogLineResponse:
+    """A step as a line of the log, with the figures that it has."""
+    figures = (
+        ("loss", row.loss, ".4f"),
+        ("accuracy", row.accuracy, ".4f"),
+        ("validation loss", row.valid_loss, ".4f"),
+        ("learning rate", row.learning_rate, ".3g"),
+    )
+    known = [f"{name} {value:{form}}" for name, value, form in figures if finite(value) is not None]
+    at = [f"{row.tokens:,} tokens", f"{row.elapsed_ms / 1_000:.1f} s"]
+    return LogLineResponse(
+        id=row.id,
+        created_at=seconds(row.at),
+        attempt=row.attempt,
+        level="info",
+        message=f"training: step {row.step} of {row.total_steps}, {', '.join([*known, *at])}",
+    )
+
+
 def log_line_response(row: LogLineRow) -> LogLineResponse:
     return LogLineResponse(
         id=row.id,

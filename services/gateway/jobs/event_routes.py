@@ -17,6 +17,7 @@ from services.gateway.jobs.event_responses import (
     log_line_response,
     message_response,
     metrics_response,
+    step_line_response,
     step_response,
 )
 from services.gateway.jobs.feeds import FeedSource
@@ -89,8 +90,9 @@ async def list_metrics(
 async def list_logs(
     job_id: str, deps: WithJobDeps, caller: Caller, asked: Part
 ) -> Page[Any] | StreamingResponse:
-    """List the log lines of a job's training and evaluation."""
-    return await _answer(deps, caller, job_id, LINE, (FeedSource(LINES, log_line_response),), asked)
+    """List the log lines of a job's training and evaluation: each step is one of them."""
+    sources = (FeedSource(LINES, log_line_response), FeedSource(STEPS, step_line_response))
+    return await _answer(deps, caller, job_id, LINE, sources, asked)
 
 
 async def _answer(

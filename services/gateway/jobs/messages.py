@@ -1,6 +1,6 @@
 """Turns events of the job journal into the messages of the job's event list."""
 
-from typing import Any
+from typing import Any, Final
 
 from schemas.envelope import Header
 from schemas.job import (
@@ -23,6 +23,10 @@ from services.gateway.web.wording import failure_words, skip_words, verdict_word
 from tunery.runtime.verbs import Change
 
 WANTED = {"run": "Job resumed", "paused": "Pause requested", "cancelled": "Cancellation requested"}
+NOT_BUILT: Final = (
+    "Tunery sends nothing to other services yet: the figures are in the job's events and in its "
+    "result file, and `WandbLogger.sync` of wandb reads both"
+)
 ENDINGS: dict[AttemptOutcome, str] = {
     "succeeded": "",
     "preempted": "Attempt {n} was stopped before its end; its last checkpoint is kept",
@@ -91,10 +95,14 @@ def _submitted(header: Header, event: JobSubmitted) -> tuple[Change, ...]:
     files = f"training file: {event.spec.training_file}"
     if event.spec.validation_file is not None:
         files += f" and validation file: {event.spec.validation_file}"
-    return (
+    rows = [
         job_event_row(header, event.job_id, "created", f"Created fine-tuning job: {event.job_id}"),
         job_event_row(header, event.job_id, "validating", f"Validating {files}"),
-    )
+    ]
+    if event.spec.ignored:
+        text = f"Ignored: {', '.join(event.spec.ignored)}. {NOT_BUILT}"
+        rows.append(job_event_row(header, event.job_id, "ignored", text, level="warn"))
+    return tuple(rows)
 
 
 def _placed(header: Header, event: PlacementWanted) -> Change:

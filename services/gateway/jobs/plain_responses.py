@@ -4,12 +4,12 @@ from typing import Literal
 
 from services.gateway.files.names import label
 from services.gateway.files.tables import FileRow
-from services.gateway.jobs.queue_view import Outlook
+from services.gateway.jobs.progress import ProgressResponse
 from services.gateway.jobs.responses import (
     CostSummaryResponse,
     GateResponse,
     JobErrorResponse,
-    ProgressResponse,
+    Moment,
     ProvenanceResponse,
     QueueResponse,
     TrainingParametersResponse,
@@ -17,7 +17,7 @@ from services.gateway.jobs.responses import (
     training_parameters,
 )
 from services.gateway.jobs.statuses import JobState, job_state
-from services.gateway.jobs.tables import JobRow, StepRow
+from services.gateway.jobs.tables import JobRow
 from services.gateway.web.responses import ListItem, Unseal, seconds_or_none
 from services.gateway.web.wording import wait_words
 
@@ -61,11 +61,10 @@ def plain_job_response(
     row: JobRow,
     training: FileRow | None,
     unseal: Unseal,
-    step: StepRow | None,
-    outlook: Outlook | None,
+    moment: Moment,
 ) -> PlainJobResponse:
     """A job. `training`: row of the training file; None when it was deleted."""
-    job = job_response(row, unseal, step, outlook)
+    job = job_response(row, unseal, moment)
     expected_start = None if job.queue is None else job.queue.eta
     base, hyper = row.spec.base, row.spec.hyper
     params = PlainParametersResponse(

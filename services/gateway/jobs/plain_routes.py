@@ -115,5 +115,5 @@ router.post("/adapters/{model_id:path}/promote", name="promote_adapter")(models.
 async def _shown(deps: JobDeps, row: JobRow) -> PlainJobResponse:
     where = {"tenant": row.tenant, "id": row.spec.training_file}
     training = await deps.views.first(FILES, where)
-    step, outlook = await jobs.live(deps, row)
-    return plain_job_response(row, training, deps.unseal, step, outlook)
+    moment = await jobs.current_moment(deps, row)
+    return plain_job_response(row, training, deps.unseal, moment)

@@ -232,7 +232,7 @@ def _moved(header: Header, event: Moving) -> tuple[Change, ...]:
 def _started(header: Header, event: AttemptStarted) -> tuple[Change, ...]:
     """Columns after a start. Only training has steps; an evaluation must not overwrite them."""
     if event.role != "train":
-        return ()
+        return (_set(header, event.job_id, eval_started_at=header.at),)
     values = {
         "loaded_step": event.start.loaded_step,
         "total_steps": event.start.total_steps,

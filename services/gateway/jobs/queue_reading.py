@@ -94,6 +94,14 @@ class Queues:
         rows, view = await self.read(row.spec.pool)
         return look_out(row, rows, view, self._clock.now_ms())
 
+    async def eval_ms_of(self, row: JobRow) -> Ms | None:
+        """What a job's evaluation should take by what has ended; None: it is not evaluated."""
+        if row.phase != "evaluating":
+            return None
+        rows, _ = await self.read(row.spec.pool)
+        placement = rows.placement(row.id)
+        return None if placement is None or placement.role != "eval" else placement.p50_ms
+
     async def _outlook_of_paused(self, row: JobRow) -> Outlook | None:
         """Until when a paused job cannot be resumed, as its tenant has all jobs that it may have;
         None: it can be.

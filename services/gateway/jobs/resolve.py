@@ -1,5 +1,6 @@
 """Resolves a request to a job specification, or reports all of its problems at once. Pure."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -34,6 +35,9 @@ from tunery.plan.price import lane_price
 
 POOL: Final = "default"
 PLAIN_TEXT: Final = "text"  # a dialect
+INTEGRATION: Final = "integrations."  # the field of the request before its kind
+UNKNOWN_INTEGRATION: Final = "unknown"
+LABEL: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 PRICE_BOOK_RETRY_S: Final = 60  # an operator has to install the file
 
 
@@ -114,6 +118,7 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
         budget=_budget(request),
         drop_max_ppm=settings.drop_max_ppm,
         constraints=_constraints(request.placement),
+        ignored=_ignored(request),
     )
     return Resolved(spec, tokens)
 
@@ -135,7 +140,8 @@ def _known_tenant(facts: Facts) -> TenantRow:
 
 def _check_allowed(request: JobRequest, facts: Facts) -> None:
     allowed = facts.allowed_models
-    if allowed is not None and request.model not in allowed:
+    names = {request.model} if facts.base is None else {request.model, facts.base.base_id}
+    if allowed is not None and names.isdisjoint(allowed):
         message = f"This key may train {', '.join(sorted(allowed))}, not {request.model!r}."
         raise ApiError(403, FORBIDDEN, message, "model")
 
@@ -145,7 +151,7 @@ def _checked_settings(request: JobRequest, base: Base | None) -> tuple[Requested
 
     A base model that is not known is a problem of its own (404 when it is the only one).
     """
-    problems = [*_method_problems(request), *_integration_problems(request)]
+    problems = _method_problems(request)
     settings, more = requested_settings(request)
     problems += more
     if base is None:
@@ -169,8 +175,7 @@ def _refusal(problems: list[RequestProblem]) -> ApiError:
     text = "; ".join(f"{problem.param}: {problem.message}" for problem in problems)
     lead = f"{len(problems)} problems: " if len(problems) > 1 else ""
     first = problems[0].param
-    unsupported = first.startswith(("method.type", "integrations"))
-    return invalid(lead + text, first, UNSUPPORTED if unsupported else "invalid_value")
+    return invalid(lead + text, first, UNSUPPORTED if first == "method.type" else "invalid_value")
 
 
 def _method_problems(request: JobRequest) -> list[RequestProblem]:
@@ -187,11 +192,13 @@ def _method_problems(request: JobRequest) -> list[RequestProblem]:
     ]
 
 
-def _integration_problems(request: JobRequest) -> list[RequestProblem]:
-    if not request.integrations:
-        return []
-    text = "not supported here; metrics are in the job's events and in GET …/{id}/events"
-    return [RequestProblem("integrations", text)]
+def _ignored(request: JobRequest) -> tuple[str, ...]:
+    """The integrations of a request: none of them is built yet, so they do nothing."""
+    listed = request.integrations or []
+    types = [item.get("type") if isinstance(item, dict) else None for item in listed]
+    known = {name for name in types if isinstance(name, str) and LABEL.fullmatch(name)}
+    unknown = {UNKNOWN_INTEGRATION} if len(known) < len({*map(repr, types)}) else set()
+    return tuple(f"{INTEGRATION}{name}" for name in sorted(known | unknown))
 
 
 # --- what the request refers to -------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Fine-tuning jobs: OpenAI's fields first, then queue, progress, cost, gate; estimates, costs."""
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -11,8 +11,8 @@ from schemas.model import ScoreSummary, Verdict
 from schemas.reasons import waiting
 from schemas.submission import JobSpec
 from schemas.training import HyperParameters, NodeConstraints
-from schemas.units import PPM
-from services.gateway.jobs.event_ids import finite
+from schemas.units import PPM, Ms
+from services.gateway.jobs.progress import ProgressResponse, progress_of
 from services.gateway.jobs.queue_view import Outlook
 from services.gateway.jobs.statuses import JobStatus, job_status
 from services.gateway.jobs.tables import (
@@ -107,15 +107,6 @@ class QueueResponse(Response):
     jobs_ahead: int | None = None
     unblocked_by: str | None = None
     eta_latest: int | None = None
-
-
-class ProgressResponse(Response):
-    step: int
-    resumed_from_step: int | None
-    total_steps: int
-    percent: float
-    train_loss: float | None
-    seconds_remaining: int | None
 
 
 class CostSummaryResponse(Response):
@@ -229,19 +220,35 @@ class PreviewResponse(Response):
     problems: list[dict[str, Any]]
 
 
-def job_response(
-    row: JobRow, unseal: Unseal, step: StepRow | None = None, outlook: Outlook | None = None
-) -> JobResponse:
-    """A job. `step`: the newest one, of a running job. `outlook`: forecast for a waiting job."""
+class Moment(NamedTuple):
+    """What is only known of a job now, or at another moment.
+
+    at: the moment. step: the newest one, of a started job. outlook: forecast for a waiting job.
+    eval_ms: what its evaluation is expected to take by what others took; None: not known.
+    """
+
+    at: Ms = 0
+    step: StepRow | None = None
+    outlook: Outlook | None = None
+    eval_ms: Ms | None = None
+
+
+UNKNOWN: Final = Moment()
+
+
+def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobResponse:
+    """A job as it is at a moment."""
     spec = row.spec
     status = job_status(row.wanted, row.phase, row.outcome)
     hyper = hyperparameters(row, status)
-    progress = _progress(row, step)
+    at = moment.at or (0 if moment.step is None else moment.step.at)
+    progress = progress_of(row, moment.step, at, moment.eval_ms)
+    left_s = None if progress is None else progress.seconds_remaining
     return JobResponse(
         id=row.id,
         created_at=seconds(row.created_at),
         error=_error(row, unseal),
-        estimated_finish=_estimated_finish(progress, step),
+        estimated_finish=None if left_s is None else seconds(at) + left_s,
         fine_tuned_model=row.model_id,
         finished_at=seconds_or_none(row.finished_at),
         hyperparameters=hyper,
@@ -262,7 +269,7 @@ def job_response(
         lane=row.lane,
         attempt=row.attempt,
         node=row.node_ids[0] if row.node_ids else None,
-        queue=queue_response(row, status, outlook),
+        queue=queue_response(row, status, moment.outlook),
         progress=progress,
         cost=_cost(row),
         eval=EvalSettingsResponse(
@@ -379,35 +386,6 @@ def queue_response(row: JobRow, status: JobStatus, outlook: Outlook | None) -> Q
         unblocked_by=unblock_words(reason),
         eta_latest=seconds_up(outlook.latest),
     )
-
-
-def _progress(row: JobRow, step: StepRow | None) -> ProgressResponse | None:
-    """Progress of the training. The remaining time follows from the pace of this attempt."""
-    total = row.total_steps
-    if total is None:
-        return None
-    done = total if row.outcome == "succeeded" else row.loaded_step or 0
-    left_ms = None
-    if step is not None:
-        done = step.step
-        paced = step.step - (row.loaded_step or 0)
-        if step.attempt == row.attempt and paced > 0:
-            left_ms = (total - done) * step.elapsed_ms // paced
-    return ProgressResponse(
-        step=done,
-        resumed_from_step=row.loaded_step,
-        total_steps=total,
-        percent=round(100 * done / total, 1) if total else 100.0,
-        train_loss=None if step is None else finite(step.loss),
-        seconds_remaining=None if left_ms is None else left_ms // 1000,
-    )
-
-
-def _estimated_finish(progress: ProgressResponse | None, step: StepRow | None) -> int | None:
-    """Expected end of the training, without the evaluation after it."""
-    if progress is None or step is None or progress.seconds_remaining is None:
-        return None
-    return step.at // 1000 + progress.seconds_remaining
 
 
 def _cost(row: JobRow) -> CostSummaryResponse:

@@ -16,8 +16,8 @@ from services.gateway.jobs.checkpoint_responses import CheckpointResponse, check
 from services.gateway.jobs.cost_responses import JobCostResponse, cost_response
 from services.gateway.jobs.deps import JobDeps, WithJobDeps
 from services.gateway.jobs.event_ids import step_event_id
-from services.gateway.jobs.queue_view import Outlook
 from services.gateway.jobs.responses import AnswersResponse, JobResponse, job_response, row_at
+from services.gateway.jobs.responses import Moment as JobMoment
 from services.gateway.jobs.statuses import LIVE
 from services.gateway.jobs.tables import (
     CHECKPOINTS,
@@ -193,13 +193,17 @@ async def find_job(deps: JobDeps, tenant: str, job_id: str) -> JobRow:
 
 async def current_job(deps: JobDeps, row: JobRow) -> JobResponse:
     """A job with its newest step or its expected start."""
-    return job_response(row, deps.unseal, *await live(deps, row))
+    return job_response(row, deps.unseal, await current_moment(deps, row))
 
 
-async def live(deps: JobDeps, row: JobRow) -> tuple[StepRow | None, Outlook | None]:
-    """The newest step of a started job, and why a waiting one waits."""
-    step = await _newest_step(deps, row) if _has_steps(row) else None
-    return step, await deps.queues.outlook_of(row)
+async def current_moment(deps: JobDeps, row: JobRow) -> JobMoment:
+    """The newest step of a started job, why a waiting one waits, and how long it will take."""
+    return JobMoment(
+        at=deps.clock.now_ms(),
+        step=await _newest_step(deps, row) if _has_steps(row) else None,
+        outlook=await deps.queues.outlook_of(row),
+        eval_ms=await deps.queues.eval_ms_of(row),
+    )
 
 
 async def _shown_at(deps: JobDeps, row: JobRow, at: Ms) -> JobResponse:
@@ -212,7 +216,7 @@ async def _shown_at(deps: JobDeps, row: JobRow, at: Ms) -> JobResponse:
         text = f"{row.id} did not exist yet at {at // 1_000}"
         raise ApiError(404, errors.NOT_FOUND, text, "at")
     step = await _newest_step(deps, past, at) if _has_steps(past) else None
-    return job_response(past, deps.unseal, step)
+    return job_response(past, deps.unseal, JobMoment(at=at, step=step))
 
 
 def _has_steps(row: JobRow) -> bool:

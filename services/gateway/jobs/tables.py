@@ -34,9 +34,9 @@ class JobRow(TableRow):
     """A job as its newest events leave it.
 
     reason: why it waits; what waits in its pool is explained by the queue. loaded_step: where the
-    newest attempt began. hold: null until the training file is validated. scores: of the
-    evaluation, in object storage. result_file: its metrics as a file. submitted_by: id of the API
-    key.
+    newest attempt began. eval_started_at: of the newest evaluation. hold: null until the training
+    file is validated. scores: of the evaluation, in object storage. result_file: its metrics as a
+    file. submitted_by: id of the API key.
     """
 
     tenant: str
@@ -54,6 +54,7 @@ class JobRow(TableRow):
     attempt: int | None = None
     role: Role | None = None
     started_at: Ms | None = None
+    eval_started_at: Ms | None = None
     loaded_step: int | None = None
     total_steps: int | None = None
     trained_tokens: Tokens | None = None

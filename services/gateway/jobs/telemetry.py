@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -27,6 +27,16 @@ POLL_MS: Final[Ms] = 500
 RECORDS_MAX: Final = 1_000
 LINE_CHARACTERS_MAX: Final = 2_000
 STREAM_PARTITIONS: Final = tuple((NAME, partition) for partition in range(PARTITIONS))
+# what an evaluation does, by the name that its process gives it
+STAGES: Final[Mapping[str, str]] = {
+    f"{kind}_{side}": f"{words} {whom}"
+    for kind, words in (
+        ("items", "general questions to the"),
+        ("holdout", "validation rows of the"),
+        ("answers", "answers of the"),
+    )
+    for side, whom in (("base", "base model"), ("adapter", "adapter"))
+}
 VERSION: Final = 3  # 3: columns of 64 bits
 TABLES: Final = Tables(
     NAME,
@@ -126,7 +136,8 @@ def changes_of(record: Record) -> tuple[Upsert, ...]:
         case LogLine():
             return (_line(record, message, message.level, message.text),)
         case Progress():
-            text = f"{message.stage}: {message.done_ppm / 10_000:.0f} %"
+            stage = STAGES.get(message.stage, message.stage)
+            text = f"evaluation: {stage}, {message.done_ppm / 10_000:.0f} %"
             return (_line(record, message, "info", text),)
         case Step():
             return (_step(record, message),)

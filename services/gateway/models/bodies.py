@@ -4,6 +4,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import (
     Field,
+    StrictBool,
     StringConstraints,
 )
 
@@ -15,6 +16,11 @@ from services.gateway.web.bodies import (
 )
 
 PROJECTS_MAX: Final = 100
+ALIASES_MAX: Final = 32
+BaseName = Annotated[
+    str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")
+]
+Aliases = Annotated[list[BaseName], Field(max_length=ALIASES_MAX)]
 
 
 class DeployRequest(Body):
@@ -34,13 +40,30 @@ class PermissionRequest(Body):
 
 
 class BaseRequest(Body):
-    """`path`: a folder with config.json, *.safetensors and tokenizer; nodes must find it too."""
+    """`path`: a folder with config.json, *.safetensors and tokenizer; nodes must find it too.
 
-    id: Annotated[
-        str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")
-    ]
+    What is null stays as it is for a base model that is known.
+    """
+
+    id: BaseName
     path: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=4_096)]
     licence: Name = "unknown"
+    aliases: Aliases | None = None
+    source: BaseName | None = Field(
+        default=None, description="its name at a hub, where the public can load it from"
+    )
+    revision: Annotated[str, StringConstraints(strict=True, pattern="^[0-9a-f]{40}$")] | None = (
+        Field(default=None, description="its commit there")
+    )
+    shared: StrictBool | None = Field(
+        default=None, description="tenants may download its files: GET /v1/bases/{id}/files"
+    )
+
+
+class AliasRequest(Body):
+    """`aliases`: all other names of the base model; those that are not in the list go."""
+
+    aliases: Aliases
 
 
 class PromoteRequest(Body):

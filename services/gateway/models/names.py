@@ -27,5 +27,8 @@ def unknown_model(name: str) -> ApiError:
         message = f"Training begins with a base model, and {name!r} is a fine-tuned one. "
         message += "GET /v1/models?type=base lists the base models."
         return ApiError(400, UNSUPPORTED, message, "model")
-    message = f"The model '{name}' does not exist. GET /v1/models lists the base models."
+    message = (
+        f"The model '{name}' does not exist. GET /v1/models lists the base models; the operator "
+        "can make this another name of one (`tunery base alias`)."
+    )
     return ApiError(404, errors.UNKNOWN_BASE, message, "model")

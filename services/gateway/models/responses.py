@@ -21,7 +21,7 @@ class ModelResponse(ListItem):
     created: int
     owned_by: str
     shutdown_date: str | None = None
-    type: Literal["base", "fine-tuned"]
+    type: Literal["base", "fine-tuned", "checkpoint"]
 
 
 class BaseModelResponse(ModelResponse):
@@ -31,6 +31,20 @@ class BaseModelResponse(ModelResponse):
     context_length: int
     family: str
     licence: str
+    aliases: list[str]
+    source: str | None
+    revision: str | None
+    shared: bool
+
+
+class CheckpointModelResponse(ModelResponse):
+    """A checkpoint of a job, under its name in OpenAI's API."""
+
+    type: Literal["checkpoint"] = "checkpoint"
+    parent: str
+    job_id: str
+    checkpoint_id: str
+    step_number: int
 
 
 class FineTunedModelResponse(ModelResponse):
@@ -79,6 +93,7 @@ class PermissionResponse(ListItem):
 
 
 def base_response(row: BaseRow) -> BaseModelResponse:
+    """A base model, with its other names and where it comes from."""
     return BaseModelResponse(
         id=row.id,
         created=seconds(row.created_at),
@@ -88,6 +103,10 @@ def base_response(row: BaseRow) -> BaseModelResponse:
         context_length=row.base.context_length,
         family=row.base.family,
         licence=row.base.licence,
+        aliases=list(row.base.aliases),
+        source=row.base.source or None,
+        revision=row.base.revision or None,
+        shared=row.base.shared,
     )
 
 

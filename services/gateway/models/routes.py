@@ -4,12 +4,19 @@ import asyncio
 from typing import Annotated, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Query
+from msgspec.structs import replace
 
 from schemas import errors
 from schemas.model import GLOBAL, AddBase, Base, DeleteVersion, Promote, RollBack
 from schemas.topics import MODEL, PARTITIONS
 from schemas.units import HOUR_MS, Ms
-from services.gateway.models.bodies import BaseRequest, PromoteRequest, RollbackRequest
+from services.gateway.models.bodies import (
+    AliasRequest,
+    BaseRequest,
+    PromoteRequest,
+    RollbackRequest,
+)
+from services.gateway.models.names import MODEL_PREFIX
 from services.gateway.models.responses import (
     AdapterResponse,
     BaseModelResponse,
@@ -97,7 +104,7 @@ async def roll_back_model(
 
 @router.get("/v1/models/{model_id:path}")
 async def retrieve_model(model_id: str, deps: WithDeps, caller: Caller) -> AnyModelResponse:
-    base = await deps.views.first(BASES, {"id": model_id})
+    base = await _find_row(deps, model_id)
     if base is not None:
         return base_response(base)
     return model_response(await _version(deps, caller, model_id))
@@ -124,7 +131,34 @@ async def list_bases(deps: WithDeps, caller: Caller) -> Page[BaseModelResponse]:
 @router.post("/v1/bases", status_code=201)
 async def add_base(body: BaseRequest, deps: WithDeps, admin: Admin) -> BaseModelResponse:
     """Register a base model; its folder is hashed. Repeating the request changes nothing."""
-    base = await deps.bases.read(body.id, body.path, body.licence)
+    known, read = await asyncio.gather(
+        find_base(deps, body.id), deps.bases.read(body.id, body.path, body.licence)
+    )
+    kept = known or read
+    base = replace(
+        read,
+        aliases=kept.aliases if body.aliases is None else tuple(body.aliases),
+        source=kept.source if body.source is None else body.source,
+        revision=kept.revision if body.revision is None else body.revision,
+        shared=kept.shared if body.shared is None else body.shared,
+    )
+    return await _add(deps, admin, base)
+
+
+@router.post("/v1/bases/{base_id:path}/aliases")
+async def set_base_aliases(
+    base_id: str, body: AliasRequest, deps: WithDeps, admin: Admin
+) -> BaseModelResponse:
+    """Set the other names by which requests may name a base model."""
+    row = await deps.views.first(BASES, {"id": base_id})
+    if row is None:
+        raise _unknown(base_id)
+    return await _add(deps, admin, replace(row.base, aliases=tuple(body.aliases)))
+
+
+async def _add(deps: Deps, admin: Principal, base: Base) -> BaseModelResponse:
+    """Write a base model to every partition. Raises ApiError 400 for a name that is taken."""
+    await _check_names(deps, base)
     actor = deps.seal.seal(admin.tenant, admin.key_id)
     decisions = (
         deps.commands.decide(
@@ -146,9 +180,26 @@ async def add_base(body: BaseRequest, deps: WithDeps, admin: Admin) -> BaseModel
 
 
 async def find_base(deps: Deps, name: str) -> Base | None:
-    """The base model with this id."""
-    row = await deps.views.first(BASES, {"id": name})
+    """The base model with this id, or else with this alias."""
+    row = await _find_row(deps, name)
     return None if row is None else row.base
+
+
+async def _find_row(deps: Deps, name: str) -> BaseRow | None:
+    row = await deps.views.first(BASES, {"id": name})
+    if row is not None or name.startswith(MODEL_PREFIX):
+        return row
+    return next((other for other in await _bases(deps) if name in other.base.aliases), None)
+
+
+async def _check_names(deps: Deps, base: Base) -> None:
+    """Raise ApiError 400 if another base model has one of the names."""
+    for name in (base.base_id, *base.aliases):
+        row = await _find_row(deps, name)
+        if row is not None and row.id != base.base_id:
+            raise invalid(f"{name!r} is already a name of {row.id}; choose another", "aliases")
+    if base.base_id in base.aliases:
+        raise invalid(f"{base.base_id!r} is its id; an alias is another name", "aliases")
 
 
 async def _bases(deps: Deps) -> list[BaseRow]:

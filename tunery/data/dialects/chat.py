@@ -24,7 +24,9 @@ ALIASES: Final = {
     "bard": "assistant",
     "model": "assistant",
     "observation": "tool",
+    "function": "tool",  # OpenAI's older name of the same role
 }
+STANDARD_ALIASES: Final = frozenset(("developer", "function"))  # OpenAI's own names: no warning
 _OPENAI_KEYS: Final = (
     "role",
     "content",
@@ -32,12 +34,13 @@ _OPENAI_KEYS: Final = (
     "name",
     "tool_calls",
     "tool_call_id",
+    tools.FUNCTION_CALL,
     "refusal",
     "audio",
 )
 KEYS: Final = frozenset((*_OPENAI_KEYS, *REASONING_NAMES))
 SHAREGPT_KEYS: Final = frozenset(("from", "value", "weight"))
-FUNCTION_CALL: Final = "function_call"
+TRAINER_KEYS: Final = frozenset(("weight", tools.FUNCTION_CALL))  # no chat template reads them
 LINK_CHARS: Final = 200  # the beginning of a question that is searched for a link
 _LINK: Final = re.compile(
     r"\b(?:this|the following|attached|above) (?:link|url|website|image|picture|photo)\b"
@@ -80,7 +83,7 @@ def check_chat(names: FieldNames, value: Object, notes: list[Note]) -> Conversat
     """Check a row and return its conversation; None when an error was noted."""
     before = len(notes)
     turns = read_turns(value.get(names.messages), f"/{names.messages}", names, notes)
-    definitions = tools.check_tools(value.get("tools"), "/tools", notes)
+    definitions = tools.check_row(value, notes)
     if turns is None:
         return None
     if isinstance(value.get("system"), str) and value["system"].strip():
@@ -142,8 +145,8 @@ def check_turns(
 def build_conversation(messages: list[Object], definitions: list[Any] | None) -> Conversation:
     """The conversation of checked messages: the model learns assistant messages of weight 1."""
     trained = [m["role"] == "assistant" and m.get("weight", 1) == 1 for m in messages]
-    unweighted = [{key: item for key, item in m.items() if key != "weight"} for m in messages]
-    decoded = [tools.decode_arguments(message) for message in unweighted]
+    shown = [{key: m[key] for key in m if key not in TRAINER_KEYS} for m in messages]
+    decoded = [tools.decode_arguments(message) for message in shown]
     return Conversation(decoded, trained, tools=definitions)
 
 
@@ -155,15 +158,17 @@ def _message(item: object, at: str, names: FieldNames, notes: list[Note]) -> Obj
     unknown = sorted(key for key in item.keys() - names.keys if item[key] is not None)
     if unknown:
         notes.append(Note("unknown_key", f"{at}/{unknown[0][:40]}", repr(unknown[0][:40])))
-    if item.get(names.role) == FUNCTION_CALL and names.role == "from":
-        return _function_call(item, f"{at}/{names.content}", names, notes)
+    if item.get(names.role) == tools.FUNCTION_CALL and names.role == "from":
+        return _sharegpt_call(item, f"{at}/{names.content}", names, notes)
+    if names.messages == CHAT.messages and item.get(tools.FUNCTION_CALL) is not None:
+        item = tools.read_function_call(item, at, notes)
     role = _role(item, at, names, notes)
     content = _content(item, role, at, names, notes)
     if role is None or content is None:
         return None
     _check_weight(item, role, at, notes)
     message: Object = {"role": role, "content": content}
-    for key in ("name", "weight", "tool_calls", "tool_call_id"):
+    for key in ("name", "weight", "tool_calls", "tool_call_id", tools.FUNCTION_CALL):
         if item.get(key) is not None:
             message[key] = item[key]
     if REASONING in names.keys and (reasoning := _reasoning(item, role, at, notes)) is not None:
@@ -171,7 +176,7 @@ def _message(item: object, at: str, names: FieldNames, notes: list[Note]) -> Obj
     return message
 
 
-def _function_call(item: Object, at: str, names: FieldNames, notes: list[Note]) -> Object | None:
+def _sharegpt_call(item: Object, at: str, names: FieldNames, notes: list[Note]) -> Object | None:
     """A ShareGPT message that calls a tool: its text is one call, or a list of calls, as JSON."""
     value = item.get(names.content)
     try:
@@ -203,7 +208,7 @@ def _role(item: Object, at: str, names: FieldNames, notes: list[Note]) -> str | 
     if role in ROLES:
         return role
     if role in ALIASES:
-        if names.aliases_warn and role != "developer":
+        if names.aliases_warn and role not in STANDARD_ALIASES:
             notes.append(Note("role_alias", at, repr(role)))
         return ALIASES[role]
     normal = role.strip().lower()

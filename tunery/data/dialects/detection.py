@@ -17,7 +17,7 @@ TRAINABLE: Final[frozenset[Dialect]] = frozenset(
     ("chat", "sharegpt", "prompt_completion", "alpaca", "text")
 )
 USED_KEYS: Final[dict[Dialect, frozenset[str]]] = {
-    "chat": frozenset(("messages", "system", "tools", "parallel_tool_calls")),
+    "chat": frozenset(("messages", "system", "tools", "functions", "parallel_tool_calls")),
     "sharegpt": frozenset(("conversations", "system", "tools")),
     "prompt_completion": frozenset(("prompt", "completion", "response")),
     "alpaca": frozenset(("instruction", "input", "output", "response", "system", "history")),

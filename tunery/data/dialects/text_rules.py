@@ -7,9 +7,9 @@ from tunery.data.findings.finding import Note, excerpt
 
 _CONTROL: Final = re.compile(r"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
-_PLACEHOLDERS: Final = frozenset(
-    ("<noinput>", "<no input>", "n/a", "na", "none", "null", "nan", "tbd", "todo", "lorem ipsum")
-)
+# What datasets write for nothing; `_NO_TEXT` as in Alpaca, in brackets or not.
+_PLACEHOLDERS: Final = frozenset(("n/a", "na", "none", "null", "nan", "tbd", "todo", "lorem ipsum"))
+_NO_TEXT: Final = re.compile(r"<?no[ _-]?(?:input|output)>?\.?")
 # Tokens that chat templates of any family put between turns; `\uff5c` is DeepSeek's wide bar.
 SPECIAL: Final = re.compile(
     r"<[|\uff5c][^\s|\uff5c<>]{1,40}[|\uff5c]>|</?s>|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>"
@@ -38,4 +38,7 @@ def check_text(text: str, at: str, notes: list[Note]) -> None:
 
 
 def is_placeholder(text: str) -> bool:
-    return len(text) <= PLACEHOLDER_CHARS_MAX and text.strip().lower() in _PLACEHOLDERS
+    if len(text) > PLACEHOLDER_CHARS_MAX:
+        return False
+    word = text.strip().lower()
+    return word in _PLACEHOLDERS or _NO_TEXT.fullmatch(word) is not None

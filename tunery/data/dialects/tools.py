@@ -9,6 +9,7 @@ from tunery.data.dialects.parsing import Object, json_type
 from tunery.data.findings.finding import Note, excerpt
 
 NAMELESS: Final = "\N{REPLACEMENT CHARACTER}"  # prefix of the number of a call without an id
+FUNCTION_CALL: Final = "function_call"  # OpenAI's older form: one call of a message, without id
 CALL_IDS_MAX: Final = 256  # calls of one message
 _decode: Final = msgspec.json.Decoder().decode
 
@@ -22,6 +23,16 @@ class ToolDefinitions(Struct, frozen=True):
 
     tools: list[Any] | None = None
     names: frozenset[str] | None = None
+
+
+def check_row(value: Object, notes: list[Note]) -> ToolDefinitions:
+    """Read the tools of a row under `tools`, or under `functions`, OpenAI's older name of them."""
+    functions = value.get("functions")
+    if value.get("tools") or not functions:
+        return check_tools(value.get("tools"), "/tools", notes)
+    if isinstance(functions, list):  # the older form need not have parameters
+        functions = [{"parameters": {}, **f} if isinstance(f, dict) else f for f in functions]
+    return check_tools(functions, "/functions", notes)
 
 
 def check_tools(tools: object, at: str, notes: list[Note]) -> ToolDefinitions:
@@ -85,6 +96,18 @@ def check_calls(
         notes.append(Note("tools_undefined", "/tools"))
 
 
+def read_function_call(message: Object, at: str, notes: list[Note]) -> Object:
+    """A message with its `function_call` as a tool call without an id.
+
+    `function_call` stays in the message, so that faults are noted where the row has it.
+    """
+    if message.get("tool_calls"):
+        detail = "the message has tool_calls too"
+        notes.append(Note("bad_tool_calls", f"{at}/{FUNCTION_CALL}", detail))
+    call = {"type": "function", "function": message[FUNCTION_CALL]}
+    return {**message, "tool_calls": [call]}
+
+
 def decode_arguments(message: Object) -> Object:
     """Decode the arguments of tool calls from JSON text to objects, as chat templates expect."""
     if "tool_calls" not in message:
@@ -102,7 +125,8 @@ def _calls(
     message: Object, defined: frozenset[str] | None, at: str, notes: list[Note]
 ) -> dict[str, None]:
     """Note faults of the tool calls of one message, and return their ids in order."""
-    at = f"{at}/tool_calls"
+    older = FUNCTION_CALL in message
+    at = f"{at}/{FUNCTION_CALL if older else 'tool_calls'}"
     calls = message["tool_calls"]
     if not isinstance(calls, list) or message["role"] != "assistant":
         detail = "only the assistant calls tools" if isinstance(calls, list) else json_type(calls)
@@ -110,18 +134,19 @@ def _calls(
         return {}
     ids: dict[str, None] = {}
     for index, call in enumerate(calls):
+        call_at = at if older else f"{at}/{index}"
+        function_at = at if older else f"{at}/{index}/function"
         match call:
             case {"function": {"name": str(name)} as function} if name and _has_id(call):
                 call_id = call.get("id") or f"{NAMELESS}{index}"
                 if call_id in ids:
-                    notes.append(Note("bad_tool_calls", f"{at}/{index}/id", "a repeated id"))
+                    notes.append(Note("bad_tool_calls", f"{call_at}/id", "a repeated id"))
                 ids[call_id] = None
-                _arguments(function, f"{at}/{index}/function", notes)
+                _arguments(function, function_at, notes)
                 if defined is not None and name not in defined:
-                    name_at = f"{at}/{index}/function/name"
-                    notes.append(Note("unknown_tool", name_at, repr(excerpt(name))))
+                    notes.append(Note("unknown_tool", f"{function_at}/name", repr(excerpt(name))))
             case _:
-                notes.append(Note("bad_tool_calls", f"{at}/{index}"))
+                notes.append(Note("bad_tool_calls", call_at))
     if len(ids) > CALL_IDS_MAX:
         notes.append(Note("bad_tool_calls", at, f"more than {CALL_IDS_MAX} calls"))
     return ids

@@ -121,16 +121,10 @@ _ERRORS: Final[dict[str, tuple[str, str]]] = {
         "There is no assistant message to learn from",
         "Add the answer that the model should give.",
     ),
-    "assistant_first": (
-        "The first message is an assistant message",
-        "Begin with a user message.",
-    ),
     "assistant_not_last": (
         "The last message is not an assistant message",
         "End with the answer that the model should give.",
     ),
-    "repeated_role": ("Two messages in a row have the same role", "Join the two messages."),
-    "system_not_first": ("A system message is not the first message", "Move it to the front."),
     "bad_weight": ("A weight is neither 0 nor 1", "Use 0 (do not learn) or 1 (learn)."),
     "weights_all_zero": ("All weights are 0: nothing to learn", "Give one answer weight 1."),
     # tools
@@ -280,6 +274,18 @@ _WARNINGS: Final[dict[str, tuple[str, str]]] = {
     "role_alias": (
         "The role has a name from another format",
         "Write user for human, and assistant for gpt.",
+    ),
+    "assistant_first": (
+        "The first message is an assistant message",
+        "Begin with a user message, unless the model is to speak first.",
+    ),
+    "repeated_role": (
+        "Two messages in a row have the same role",
+        "Join the two messages, unless they are meant to be two.",
+    ),
+    "system_not_first": (
+        "A system message is not the first message",
+        "Move it to the front, unless it belongs where it is.",
     ),
     "weight_ignored": ("Only assistant messages can have a weight", "Remove the weight."),
     "empty_system": ("The system message is empty", "Remove it, or write its text."),

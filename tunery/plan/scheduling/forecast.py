@@ -120,14 +120,13 @@ class _Playback:
         seats = free.find_seats(needs)
         if seats is None or not promises:
             return seats
-        kinds, ends_at = self._kinds_of(needs), self._at + self._length(request)
-        kept = {
-            each.node_id: free.free[each.node_id]
-            for each in promises
-            if ends_at > each.at and not kinds.isdisjoint(each.kinds)
-        }
-        if not kept:
+        ends_at = self._at + self._length(request)
+        delayed = [each for each in promises if ends_at > each.at]
+        if not delayed:
             return seats
+        kinds = self._kinds_of(needs)
+        nodes = [each.node_id for each in delayed if not kinds.isdisjoint(each.kinds)]
+        kept = {node_id: free.free[node_id] for node_id in nodes}
         for node_id in kept:
             free.set_free(node_id, 0)
         seats = free.find_seats(needs)

@@ -184,7 +184,8 @@ async def test_a_response_that_differs_from_the_document_is_detected(
 
 
 METHODS = ("get", "post", "delete", "put", "patch")
-OPERATORS = ("/v1/tenants", "/v1/prices", "/v1/nodes")  # refused whatever they name
+# refused whatever they name
+OPERATORS = ("/v1/tenants", "/v1/prices", "/v1/nodes", "/v1/bases/")
 BODIES: Mapping[tuple[str, str], Any] = {
     ("post", "/v1/models/{model_id}/promote"): {"stage": "staging"},
     ("post", "/v1/models/{model_id}/deploy"): {"stage": "staging"},
@@ -252,6 +253,7 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "endpoint_id": endpoint.json()["id"],
             "upload_id": upload.json()["id"],
             "model_id": await version(api, owner, "mine"),
+            "step": "7777777",  # of the checkpoint of a model
             "checkpoint_id": "ftckpt_nobody",
             "permission_id": "cp_nobody",
             "budget_id": await budget(api, owner),
@@ -302,6 +304,7 @@ async def test_objects_of_another_tenant_answer_like_unknown_ones(
     mine = await owned(api, owner)
     missing_ids = {name: f"{value[:-6]}000000" for name, value in mine.ids.items()}
     missing_ids["invoice_id"] = "1998-01-EUR"  # a month, as that of the owner
+    missing_ids["step"] = "8888888"
     spy = Spy(api.deps.views)
     monkeypatch.setitem(api.deps.__dict__, "views", spy)
     document = (await api.api.get("/openapi.json")).json()
@@ -341,7 +344,7 @@ async def test_admin_routes_answer_403_for_every_tenant(api: ControlPlane) -> No
     for path, item in document["paths"].items():
         for method in METHODS:
             if path.startswith(OPERATORS) and method in item:
-                ids = {"key_id": "key_x", "version": "2026-01", "node_id": "gpu-07"}
+                ids = {"key_id": "key_x", "version": "2026-01", "node_id": "a", "base_id": "b"}
                 shown = [path.format(tenant=name, **ids) for name in tenants]
                 answers = [await other.request(method, url, json={}) for url in shown]
                 assert {url.status_code for url in answers} == {403}, (method, path)

@@ -33,9 +33,10 @@ def test_queued_job_says_what_it_waits_for() -> None:
 
 def test_running_job_shows_step_loss_and_time() -> None:
     progress = {"step": 3, "total_steps": 9, "train_loss": 1.5, "seconds_remaining": 125}
+    progress |= {"percent": 31.4}
     fields = shown({**JOB, "queue": None, "progress": progress})
-    assert fields["progress"] == "step 3 of 9"
-    assert (fields["loss"], fields["left"]) == (1.5, "about 2 min 5 s")
+    assert fields["progress"] == "step 3 of 9, 31 % of the job"
+    assert (fields["loss"], fields["left"]) == (1.5, "about 2 min 5 s, evaluation included")
     assert "waiting" not in fields
 
 

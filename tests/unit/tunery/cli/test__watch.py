@@ -1,8 +1,15 @@
 """Following a job: its messages, and the curve of its loss."""
 
+import threading
+from typing import Any, get_args
+
 import pytest
 
-from tunery.cli._watch import _line, sparkline
+from schemas.job import Phase
+from tests.unit.tunery.cli.test__job_view import JOB
+from tunery.cli import _watch
+from tunery.cli._watch import _line, _refreshed, _status, sparkline
+from tunery.client import Unreachable
 
 
 def test_message_with_brackets_is_shown_as_it_is() -> None:
@@ -17,3 +24,40 @@ def test_sparkline_is_never_wider_than_its_width(values: list[float]) -> None:
 
 def test_falling_loss_falls() -> None:
     assert sparkline([8.0, 4.0, 1.0]) == "█▄▁"
+
+
+def test_first_hour_09_a_watched_job_is_read_although_no_event_arrives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was read only when an event arrived, so its state was up to 8 seconds old."""
+    monkeypatch.setattr(_watch, "REFRESH_S", 0.001)
+    read, times = threading.Event(), []
+
+    def refresh() -> None:
+        times.append(1)
+        if len(times) == 1:
+            raise Unreachable("away for a moment")
+        read.set()
+
+    with _refreshed(refresh):
+        assert read.wait(5)
+    assert not [thread for thread in threading.enumerate() if thread.name == "refresh job"]
+
+
+RUNNING = {"step": 3, "total_steps": 6, "percent": 41.0, "train_loss": 2.5, "seconds_remaining": 95}
+
+
+@pytest.mark.parametrize("phase", get_args(Phase))
+def test_first_hour_09_each_phase_says_what_is_done(phase: str) -> None:
+    job: dict[str, Any] = {**JOB, "status": "running", "phase": phase, "queue": None}
+    assert _status(job, []).startswith("running: ")
+    shown = _status({**job, "progress": RUNNING}, [])
+    assert "41 %, about 1 min 35 s left" in shown
+    assert shown.startswith("step 3 of 6" if phase == "running" else "running: ")
+
+
+def test_first_hour_09_a_waiting_job_shows_its_reason_and_its_start() -> None:
+    queue = {"reason": "Waiting for 1 slot.", "eta": 1_800_000_000, "eta_latest": 1_800_003_600}
+    shown = _status({**JOB, "queue": queue}, [])
+    assert shown.startswith("queued: Waiting for 1 slot. Starts ")
+    assert " to " in shown

@@ -13,6 +13,9 @@ BASE = {
     "context_length": 8_192,
     "family": "llama",
     "licence": "Apache-2.0",
+    "aliases": ["gpt-4o-mini"],
+    "source": "HuggingFaceTB/SmolLM2-135M-Instruct",
+    "revision": "12fd25f77366fa6b3b4b768ec3050bf629380bac",
 }
 
 
@@ -70,4 +73,34 @@ def test_a_folder_without_a_model_is_refused_by_the_api(
 def test_bases_are_listed_by_size_and_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     api = ScriptedApi(monkeypatch, {"GET /bases": {"data": [BASE]}})
     (row,) = api.run("base", "list").output.splitlines()[1:]
-    assert row.split() == ["smol", "135", "M", "8192", "llama", "Apache-2.0", "ab" * 8]
+    assert row.split() == [
+        "smol",
+        "135",
+        "M",
+        "8192",
+        "llama",
+        "Apache-2.0",
+        "ab" * 8,
+        "gpt-4o-mini",
+    ]
+
+
+def test_first_hour_s12_a_base_has_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = ScriptedApi(monkeypatch, {"POST /bases/smol/aliases": BASE})
+    done = api.run("base", "alias", "smol", "gpt-4o-mini")
+    assert (done.exit_code, api.bodies) == (0, [{"aliases": ["gpt-4o-mini"]}])
+    assert "gpt-4o-mini" in done.output
+    assert (
+        "HuggingFaceTB/SmolLM2-135M-Instruct@12fd25f77366fa6b3b4b768ec3050bf629380bac"
+        in done.output
+    )
+
+
+def test_first_hour_s12_what_is_not_given_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = ScriptedApi(monkeypatch, {"POST /bases": BASE})
+    words = ("--alias", "a", "--alias", "b", "--no-share")
+    assert api.run("base", "add", str(tmp_path), "--id", "x", *words).exit_code == 0
+    body = {"id": "x", "path": str(tmp_path), "licence": "unknown", "aliases": ["a", "b"]}
+    assert api.bodies == [{**body, "shared": False}]

@@ -115,3 +115,23 @@ async def test_download_of_deleted_checkpoint_files_answers_404(api: ControlPlan
     answer = await checkpoint.owner.get(f"{checkpoint.url}/download")
     assert answer.status_code == 404
     assert "not kept any more" in answer.json()["error"]["message"]
+
+
+async def test_first_hour_12_the_name_of_a_checkpoint_is_that_of_a_model(
+    api: ControlPlane,
+) -> None:
+    checkpoint, stranger = await checkpoint_of_tenant(api), await api.tenant()
+    shown = (await checkpoint.owner.get(f"/v1/models/{checkpoint.name}")).json()
+    assert (shown["id"], shown["type"], shown["checkpoint_id"], shown["step_number"]) == (
+        checkpoint.name,
+        "checkpoint",
+        checkpoint.id,
+        CHECKPOINT.step,
+    )
+    assert (shown["object"], shown["parent"]) == ("model", "tiny-llama")
+    by_name = (await checkpoint.owner.get(f"/v1/models/{checkpoint.name}/adapter")).json()
+    by_id = (await checkpoint.owner.get(f"{checkpoint.url}/download")).json()
+    assert [file["name"] for file in by_name["files"]] == [file["name"] for file in by_id["files"]]
+    for path in (checkpoint.name, f"{checkpoint.name}/adapter", f"{checkpoint.name}9"):
+        assert (await stranger.get(f"/v1/models/{path}")).status_code == 404
+    assert (await checkpoint.owner.get(f"/v1/models/{checkpoint.name}9")).status_code == 404

@@ -9,6 +9,7 @@ from services.gateway.jobs.event_responses import (
     log_line_response,
     message_response,
     metrics_response,
+    step_line_response,
     step_response,
 )
 from services.gateway.jobs.tables import JobEventRow, LogLineRow, StepRow
@@ -75,3 +76,14 @@ def test_a_log_line_keeps_its_attempt_and_level() -> None:
     )
     shown = log_line_response(line)
     assert (shown.created_at, shown.attempt, shown.level, shown.message) == (3, 2, "warn", "slow")
+
+
+def test_first_hour_11_a_step_is_a_line_of_the_log() -> None:
+    assert step_line_response(STEP).message == (
+        "training: step 3 of 20, loss 1.2560, accuracy 0.5000, 100 tokens, 8.0 s"
+    )
+    lost = step_line_response(replace(STEP, loss=math.nan, valid_loss=0.5, learning_rate=2e-4))
+    assert lost.message == (
+        "training: step 3 of 20, accuracy 0.5000, validation loss 0.5000, learning rate 0.0002, "
+        "100 tokens, 8.0 s"
+    )

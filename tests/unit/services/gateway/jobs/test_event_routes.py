@@ -29,7 +29,7 @@ async def finished(api: ControlPlane) -> tuple[httpx.AsyncClient, str]:
     at = {"tenant": tenant, "job_id": job_id, "attempt": 1}
     await api.telemetry(tenant, job_id, LogLine(**at, level="warn", text="loss \0spike"))
     await api.telemetry(tenant, job_id, Progress(**at, stage="scoring", done_ppm=500_000))
-    await api.until(client, f"{path}/logs", lambda body: len(body["data"]) == 2)
+    await api.until(client, f"{path}/logs", lambda body: len(body["data"]) == 5)
     await client.post(f"{path}/cancel")
     await api.until(client, path, lambda body: body["finished_at"] is not None)
     return client, path
@@ -106,11 +106,26 @@ async def test_the_sdk_ignores_comment_lines_of_pauses_and_outages(
     assert [item.id for item in body][:2] == ["1", "3"]
 
 
+async def test_first_hour_11_the_logs_hold_the_training(api: ControlPlane) -> None:
+    """There were 26 lines, and all of them were of the evaluation."""
+    client, path = await finished(api)
+    lines = (await client.get(f"{path}/logs")).json()["data"]
+    steps = [line["message"] for line in lines if line["message"].startswith("training: ")]
+    assert [text.partition(",")[0] for text in steps] == [
+        f"training: step {step} of 9" for step in (3, 2, 1)
+    ]
+    assert "loss " in steps[0]
+    frames = await streamed(client, f"{path}/logs")
+    messages = [msgspec.json.decode(frame["data"])["message"] for frame in frames]
+    assert sorted(messages) == sorted(line["message"] for line in lines)
+
+
 async def test_log_lines_can_be_listed(api: ControlPlane) -> None:
     client, path = await finished(api)
     lines = (await client.get(f"{path}/logs")).json()["data"]
-    assert [item["message"] for item in lines] == ["scoring: 50 %", "loss spike"]
-    assert [item["level"] for item in lines] == ["info", "warn"]
+    own = [item for item in lines if not item["message"].startswith("training: ")]
+    assert [item["message"] for item in own] == ["evaluation: scoring, 50 %", "loss spike"]
+    assert [item["level"] for item in own] == ["info", "warn"]
     metrics = (await client.get(f"{path}/metrics", params={"limit": 1})).json()
     assert metrics["has_more"] is True
     (newest,) = metrics["data"]

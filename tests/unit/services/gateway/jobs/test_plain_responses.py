@@ -6,6 +6,7 @@ from schemas.job import PhaseSet
 from schemas.reasons import waiting
 from services.gateway.jobs.plain_responses import PlainJobResponse, plain_job_response
 from services.gateway.jobs.queue_view import Outlook
+from services.gateway.jobs.responses import UNKNOWN, Moment
 from services.gateway.jobs.tables import JOBS, JobRow
 from tests.unit.services.gateway.control_plane import BASE
 from tests.unit.services.gateway.jobs.job_events import JOB, SPEC, SUBMITTED
@@ -18,7 +19,7 @@ ROW = only(folded("job", SUBMITTED, QUEUED), JOBS)
 
 
 def shown(row: JobRow = ROW, outlook: Outlook | None = None) -> PlainJobResponse:
-    return plain_job_response(row, FILE, unseal, None, outlook)
+    return plain_job_response(row, FILE, unseal, Moment(outlook=outlook))
 
 
 def test_every_input_is_named_by_its_hash() -> None:
@@ -29,14 +30,14 @@ def test_every_input_is_named_by_its_hash() -> None:
 
 
 def test_a_job_outlives_its_training_file() -> None:
-    job = plain_job_response(ROW, None, unseal, None, None)
+    job = plain_job_response(ROW, None, unseal, UNKNOWN)
     assert job.training_file == SPEC.training_file
     assert (job.training_file_version, job.training_dataset) == (None, None)
 
 
 def test_the_named_version_of_the_training_file_is_shown() -> None:
     file = replace(FILE, dataset="key", dataset_name=FILE.name, version=2)
-    job = plain_job_response(ROW, file, unseal, None, None)
+    job = plain_job_response(ROW, file, unseal, UNKNOWN)
     assert job.training_dataset == "opened@2"
 
 

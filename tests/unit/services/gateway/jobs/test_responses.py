@@ -8,8 +8,15 @@ from schemas.envelope import Reason
 from schemas.job import JobEnded, PhaseSet, WaitNoted
 from schemas.reasons import Failure, failing, waiting
 from schemas.sealed import Sealed
+from services.gateway.jobs.progress import PERCENT_MAX
 from services.gateway.jobs.queue_view import Outlook
-from services.gateway.jobs.responses import gate_response, job_response, metadata_of, row_at
+from services.gateway.jobs.responses import (
+    Moment,
+    gate_response,
+    job_response,
+    metadata_of,
+    row_at,
+)
 from services.gateway.jobs.tables import JOB_EVENTS, JOBS, JobChangeRow, JobRow, StepRow
 from services.gateway.web.wording import FAILURES
 from tests.unit.services.gateway.jobs.job_events import (
@@ -60,7 +67,7 @@ def test_a_wait_has_reason_and_position_until_the_phase_changes() -> None:
         WaitNoted(job_id=JOB, reason=waiting("no_capacity", slots=2)),
     )
     outlook = Outlook(position=3, earliest=4_001, latest=9_000)
-    job = job_response(only(folded("job", *waits), JOBS), unseal, None, outlook)
+    job = job_response(only(folded("job", *waits), JOBS), unseal, Moment(outlook=outlook))
     assert job.queue is not None
     assert (job.queue.position, job.queue.code, job.queue.eta) == (3, "no_capacity", 5)
     assert job.queue.reason == "Waiting for 2 slots: every node that fits is busy."
@@ -87,13 +94,14 @@ def test_progress_is_paced_by_this_attempts_own_steps() -> None:
         tokens=100,
         at=5_000_000,
     )
-    progress = job_response(row, unseal, step).progress
+    progress = job_response(row, unseal, Moment(step=step)).progress
     assert progress is not None
-    assert progress.percent == 50.0
+    evaluation_s = HELD.estimate.eval_gpu_ms // 1_000
     assert progress.train_loss == 1.25
-    assert progress.seconds_remaining == 20
-    assert job_response(row, unseal, step).estimated_finish == 5_020
-    stale = job_response(row, unseal, replace(step, attempt=1)).progress
+    assert progress.seconds_remaining == 20 + evaluation_s
+    finish = job_response(row, unseal, Moment(step=step)).estimated_finish
+    assert finish == 5_020 + evaluation_s
+    stale = job_response(row, unseal, Moment(step=replace(step, attempt=1))).progress
     assert stale is not None
     assert stale.seconds_remaining is None
 
@@ -154,10 +162,10 @@ def test_a_gate_without_items_has_no_accuracy() -> None:
     assert (gate.base.accuracy, gate.adapter.accuracy) == (None, None)
 
 
-def test_a_job_without_steps_is_at_its_end() -> None:
+def test_a_job_without_steps_is_as_good_as_trained() -> None:
     progress = job_response(replace(job_row(), total_steps=0), unseal).progress
     assert progress is not None
-    assert (progress.percent, progress.seconds_remaining) == (100.0, None)
+    assert (progress.percent, progress.seconds_remaining) == (PERCENT_MAX, None)
 
 
 def test_a_credit_above_the_use_costs_nothing() -> None:

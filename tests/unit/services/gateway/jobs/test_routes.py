@@ -95,10 +95,6 @@ async def test_invalid_bodies_answer_400_with_param(api: ControlPlane) -> None:
             {"model": "tiny-llama", "training_file": file_id, "method": {"type": "dpo"}},
             "method.type",
         ),
-        (
-            {"model": "tiny-llama", "training_file": file_id, "integrations": [{"type": "wandb"}]},
-            "integrations",
-        ),
     ]
     for body, param in cases:
         answer = await client.post("/v1/fine_tuning/jobs", json=body)
@@ -344,3 +340,27 @@ async def test_a_job_is_shown_as_it_was(api: ControlPlane) -> None:
     before = await client.get(path, params={"at": job["created_at"] - 60})
     assert before.status_code == 404
     assert before.json()["error"]["param"] == "at"
+
+
+async def test_first_hour_s12_an_alias_trains_its_base(api: ControlPlane) -> None:
+    client, file_id = await ready(api)
+    path = "/v1/bases/tiny-llama/aliases"
+    assert (await submit(client, file_id, model="gpt-4o-mini-2024-07-18")).status_code == 404
+    await api.api.post(path, json={"aliases": ["gpt-4o-mini-2024-07-18"]})
+    job = (await submit(client, file_id, model="gpt-4o-mini-2024-07-18")).json()
+    await api.api.post(path, json={"aliases": []})
+    assert (job["model"], job["provenance"]["base_model"].split("@")[0]) == (
+        "tiny-llama",
+        "tiny-llama",
+    )
+
+
+async def test_first_hour_s08_integrations_are_ignored_with_a_warning(api: ControlPlane) -> None:
+    client, file_id = await ready(api)
+    wandb = {"type": "wandb", "wandb": {"project": "lamps", "tags": ["a"]}}
+    job = (await submit(client, file_id, integrations=[wandb])).json()
+    assert job["integrations"] == []
+    path = f"/v1/fine_tuning/jobs/{job['id']}/events"
+    events = (await client.get(path, params={"limit": 100})).json()["data"]
+    (warned,) = [event for event in events if event["level"] == "warn"]
+    assert warned["message"].startswith("Ignored: integrations.wandb. Tunery sends nothing")

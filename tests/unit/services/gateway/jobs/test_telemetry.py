@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from schemas.telemetry import LogLine
+from schemas.telemetry import LogLine, Progress
 from services.gateway.jobs.telemetry import changes_of
 from tests.unit.tunery.runtime.journal.memory_fixture import GARBAGE
 from tunery.runtime.bus.abstract import Record
@@ -21,3 +21,12 @@ def test_a_line_becomes_a_row() -> None:
     line = LogLine(tenant="acme", job_id="ftjob-1", attempt=1, level="info", text="begun")
     (row,) = changes_of(Record(3, 7, 1, b"ftjob-1", msgspec.json.encode(line)))
     assert row.table
+
+
+def test_first_hour_11_stages_of_the_evaluation_are_told_in_words() -> None:
+    """It said `items_base: 9 %`."""
+    message = Progress(
+        tenant="acme", job_id="ftjob-1", attempt=2, stage="items_base", done_ppm=90_000
+    )
+    (row,) = changes_of(Record(3, 7, 1, b"ftjob-1", msgspec.json.encode(message)))
+    assert row.values["message"] == "evaluation: general questions to the base model, 9 %"

@@ -1,11 +1,14 @@
 """Models over HTTP: base and fine-tuned, stages by compare-and-swap, files by URL."""
 
+from pathlib import Path
+
 import httpx
 
 from schemas.model import Lineage, RecordPublished, RegisterVersion, Verdict, VersionTerms
 from schemas.topics import MODEL
 from schemas.training import BlobFile
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
+from tests.unit.services.gateway.models.test_base_folders import a_base
 
 FILE = BlobFile(name="adapter_model.safetensors", blob="t/x/a", sha256="cd" * 32, bytes=10)
 
@@ -110,3 +113,37 @@ async def test_a_base_needs_a_real_folder_and_the_admin_scope(api: ControlPlane)
     answer = await api.api.post("/v1/bases", json=body)
     assert answer.status_code == 400
     assert "/nowhere/at/all/config.json does not exist" in answer.json()["error"]["message"]
+
+
+async def test_first_hour_s12_a_base_has_other_names(api: ControlPlane) -> None:
+    client = await api.tenant()
+    path = f"/v1/bases/{BASE.base_id}/aliases"
+    names = ["gpt-4o-mini-2024-07-18", "gpt-4o-mini"]
+    assert (await client.post(path, json={"aliases": names})).status_code == 403
+    assert (await api.api.post(path, json={"aliases": names})).json()["aliases"] == names
+    shown = (await client.get("/v1/models/gpt-4o-mini")).json()
+    assert (shown["id"], shown["sha256"], shown["aliases"]) == (BASE.base_id, BASE.sha256, names)
+    for wrong in ([BASE.base_id], ["a b"], ["ft:x"]):
+        refused = await api.api.post(path, json={"aliases": wrong})
+        assert (refused.status_code, refused.json()["error"]["param"].split(".")[0]) == (
+            400,
+            "aliases",
+        )
+    unknown = await api.api.post("/v1/bases/none/aliases", json={"aliases": []})
+    assert unknown.status_code == 404
+    assert (await api.api.post(path, json={"aliases": []})).json()["aliases"] == []
+    assert (await client.get("/v1/models/gpt-4o-mini")).status_code == 404
+
+
+async def test_first_hour_s12_a_name_belongs_to_one_base(api: ControlPlane, tmp_path: Path) -> None:
+    other = {"id": "other", "path": str(a_base(tmp_path / "other")), "licence": "mit"}
+    added = await api.api.post("/v1/bases", json={**other, "aliases": ["mine"], "shared": True})
+    assert (added.status_code, added.json()["aliases"]) == (201, ["mine"])
+    path = f"/v1/bases/{BASE.base_id}/aliases"
+    refused = await api.api.post(path, json={"aliases": ["mine"]})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "aliases")
+    assert "'mine' is already a name of other" in refused.json()["error"]["message"]
+    again = (await api.api.post("/v1/bases", json=other)).json()
+    assert (again["aliases"], again["shared"]) == (["mine"], True)
+    as_id = await api.api.post("/v1/bases", json={**other, "id": "mine"})
+    assert as_id.status_code == 400
