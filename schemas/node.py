@@ -270,6 +270,15 @@ class SpotReconsidered(Message):
     spot_until: Ms | None = None
 
 
+class DomainGivenUp(Message):
+    """The placement has waited long enough for nodes of its domain, and takes others.
+
+    job_id: whose.
+    """
+
+    job_id: str
+
+
 class ObservationsDeferred(Message):
     """What one record could not hold: ticks go on with it.
 
@@ -309,6 +318,7 @@ NodeEvent: TypeAlias = (
     | BackOffEnded
     | SpotGivenUp
     | SpotReconsidered
+    | DomainGivenUp
     | ObservationsDeferred
     | PlanningDeferred
 )

@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 29  # 29: spot nodes again after losses; 28: starts of evaluations; 27: taints
+VERSION: Final = 30  # 30: locality; 29: spot nodes again after losses; 28: starts of evaluations
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=22,  # 22: spot nodes again after losses
+    fold_version=23,  # 23: locality; 22: spot nodes again after losses
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

@@ -3,7 +3,7 @@
 from typing import TypeAlias, assert_never
 
 from schemas.envelope import Header
-from schemas.node import BackOffEnded, SpotGivenUp, SpotReconsidered
+from schemas.node import BackOffEnded, DomainGivenUp, SpotGivenUp, SpotReconsidered
 from schemas.pool import (
     CheckpointAccepted,
     LeaseDraining,
@@ -25,6 +25,7 @@ PlacementEvent: TypeAlias = (
     BackOffEnded
     | SpotGivenUp
     | SpotReconsidered
+    | DomainGivenUp
     | PlacementQueued
     | LeaseGranted
     | LeaseStarted
@@ -66,6 +67,8 @@ def project_placement(header: Header, event: PlacementEvent) -> tuple[Change, ..
             return (_set(header, event.job_id, spot=False),)
         case SpotReconsidered():
             return (_set(header, event.job_id, spot=event.spot),)
+        case DomainGivenUp():
+            return (_set(header, event.job_id, domain_until=None, any_domain=True),)
         case BackOffEnded():
             return (_set(header, event.job_id, barred=None),)
         case WorkForgotten():
@@ -109,6 +112,8 @@ def _queued(header: Header, event: PlacementQueued) -> Change:
         start_ms_max=placement.start_ms_max,
         constraints=placement.constraints,
         spot=event.spot,
+        domain_until=event.domain_until,
+        any_domain=False,
         bound=None,
         granted_at=None,
         started_at=None,

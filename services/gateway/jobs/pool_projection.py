@@ -83,6 +83,7 @@ def _node(header: Header, event: NodeRegistered) -> Change:
         spot=event.node.spot,
         reserved=event.node.reserved,
         taints=event.node.taints,
+        domain=event.node.domain,
         state="alive",
         joining=event.joining,
         leaving=False,

@@ -375,6 +375,17 @@ def spot_nodes_that_are_lost(story: Recorder) -> None:
     story.when(WarnNode(node_id="d", incarnation="d-1"))
 
 
+def a_domain_that_is_waited_for(story: Recorder) -> None:
+    """One job waits for its domain as long as it takes, another one takes a node of any."""
+    near = NodeConstraints(domain="rack-1")
+    story.when(RegisterNode(node=replace(node("a", 1).node, domain="rack-1")))
+    story.when(RegisterNode(node=replace(node("b", 1).node, domain="rack-2")))
+    for number, wait_ms in enumerate((None, None, 10 * MINUTE_MS), start=1):
+        story.when(describe(number))
+        story.when(request(number, constraints=replace(near, domain_wait_ms=wait_ms)))
+    story.when(Tick(), after_ms=10 * MINUTE_MS)
+
+
 def spot_nodes_after_four_hours(story: Recorder) -> None:
     """A job that lost two spot nodes waits beside a third one, and gets it four hours later."""
     spot = NodeConstraints(spot=True)

@@ -11,6 +11,7 @@ from schemas.training import NodeConstraints
 from schemas.units import DAY_MS
 from services.scheduler.domain.pool import (
     closing,
+    decide,
     nodes,
     placement,
     planned_pool,
@@ -63,6 +64,11 @@ def _any_model(self: Capacity, needs: RequestClass) -> list[Any]:
 def _whatever_taints(self: Capacity, needs: RequestClass) -> list[Any]:
     tolerant = structs.replace(needs.constraints, tolerations=(TAINT,))
     return _kinds(self, replace(needs, constraints=tolerant))
+
+
+def _nowhere(*_: Any) -> frozenset[str]:
+    """No node is outside of a domain."""
+    return frozenset()
 
 
 def _is_up(node: Any) -> bool:
@@ -187,6 +193,8 @@ OF_POOLS: Final[Sequence[Mutant]] = (
     Mutant("any kind of device", Capacity, "kinds", _any_kind, Rule.LEGAL),
     Mutant("any model of device", Capacity, "kinds", _any_model, Rule.LEGAL),
     Mutant("taints for anybody", Capacity, "kinds", _whatever_taints, Rule.LEGAL),
+    Mutant("nodes of any domain", Capacity, "_outside_of", _nowhere, Rule.LOCALITY),
+    Mutant("a domain for ever", decide, "domain_until_of", _never, Rule.LOCALITY),
     Mutant("cordoned nodes", pool_state.Node, "is_grantable", property(_is_up), Rule.LEGAL),
     Mutant("one waits, all wait", planned_pool, "POLICY", _BLOCKED, Rule.IDLE),
     Mutant("one reservation for all", plan_module._Pass, "_reservations_of", _all_of, Rule.OWNER),

@@ -13,6 +13,7 @@ from typing import Final, assert_never
 
 from schemas.node import (
     BackOffEnded,
+    DomainGivenUp,
     NodeCordoned,
     NodeForgotten,
     NodeJoined,
@@ -150,7 +151,9 @@ def _touched(after: Pool, before: Pool, event: Event) -> Iterator[Part]:
                 yield node_part(after, seen.node_id)
         case PlacementQueued():
             yield job_part(after, event.placement.job_id)
-        case BackOffEnded() | SpotGivenUp() | SpotReconsidered() | WorkForgotten():
+        case (
+            BackOffEnded() | SpotGivenUp() | SpotReconsidered() | DomainGivenUp() | WorkForgotten()
+        ):
             yield job_part(after, event.job_id)
         case PlacementClosed():
             yield job_part(after, event.job_id)
