@@ -47,7 +47,8 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
         case NodeLeaving():
             return (NODES.update({"id": event.node_id}, leaving=True),)
         case NodeNoticed():
-            return (NODES.update({"id": event.node_id}, ends_at=event.ends_at),)
+            taken = {"ends_at": event.ends_at, "interrupted_at": header.at}
+            return (NODES.update({"id": event.node_id}, **taken),)
         case NodeWarned():
             return (NODES.update({"id": event.node_id}, warned=True),)
         case NodeCordoned():
@@ -59,7 +60,8 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
         case NodeRetired():
             return (NODES.update({"id": event.node_id}, state="retired"),)
         case NodeLost():
-            return (NODES.update({"id": event.node_id}, state="lost"),)
+            lost = {"state": "lost", "interrupted_at": header.at}
+            return (NODES.update({"id": event.node_id}, **lost),)
         case NodesObserved():
             # a lost node that reports again is alive; silence is projected from NodeLost
             alive = (node for node in event.seen if not node.silent)

@@ -121,7 +121,8 @@ class NodeRow(TableRow):
     is about to end. ends_at: when its machine is taken away. warned: it may be soon. cordon: why it
     gets no new leases. accelerator: model of its devices; empty: not known. spot, reserved, taints:
     as in its description. seen_at: its last proof of life on the log.
-    domain: of its fabric; empty: not told.
+    domain: of its fabric; empty: not told. interrupted_at: when its machine was last taken away, or
+    it was lost.
     """
 
     pool: str
@@ -134,6 +135,7 @@ class NodeRow(TableRow):
     taints: tuple[str, ...]
     state: str
     domain: str = ""
+    interrupted_at: Ms | None = None
     joining: bool | None = None
     leaving: bool | None = None
     ends_at: Ms | None = None
