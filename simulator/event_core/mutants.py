@@ -203,7 +203,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "_raise_flags",
         broken.flags_stay_down,
         "progress",
-        1,
+        27,
         faults=Faults(
             store_unanswered=40,
             steps=tuple(FaultStep(5_000 + 3_000 * n, "crash") for n in range(5)),
