@@ -47,8 +47,8 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
         case NodeLeaving():
             return (NODES.update({"id": event.node_id}, leaving=True),)
         case NodeNoticed():
-            taken = {"ends_at": event.ends_at, "interrupted_at": header.at}
-            return (NODES.update({"id": event.node_id}, **taken),)
+            at = header.at
+            return (NODES.update({"id": event.node_id}, ends_at=event.ends_at, interrupted_at=at),)
         case NodeWarned():
             return (NODES.update({"id": event.node_id}, warned=True),)
         case NodeCordoned():
@@ -60,8 +60,7 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
         case NodeRetired():
             return (NODES.update({"id": event.node_id}, state="retired"),)
         case NodeLost():
-            lost = {"state": "lost", "interrupted_at": header.at}
-            return (NODES.update({"id": event.node_id}, **lost),)
+            return (NODES.update({"id": event.node_id}, state="lost", interrupted_at=header.at),)
         case NodesObserved():
             # a lost node that reports again is alive; silence is projected from NodeLost
             alive = (node for node in event.seen if not node.silent)

@@ -45,11 +45,11 @@ def test_slots_by_kind_say_how_scarce_they_are() -> None:
     waits = [placement("big", slots=8), never, placement("j", slots=3)]
     rows = QueueRows([node(slots=2), spot, gone, former], [row, *waits], [seat])
     kinds = {each.price_class: each for each in shown(rows).kinds}
-    fixed, taken = kinds["on_demand"], kinds["spot"]
+    fixed, on_spot = kinds["on_demand"], kinds["spot"]
     assert (fixed.nodes, fixed.slots, fixed.held, fixed.free) == (1, 2, 1, 1)
     assert (fixed.asked, fixed.interrupted) == (13, 0)
-    assert (taken.nodes, taken.slots, taken.held, taken.free) == (2, 8, 0, 8)
-    assert (taken.asked, taken.interrupted) == (11, 2)
+    assert (on_spot.nodes, on_spot.slots, on_spot.held, on_spot.free) == (2, 8, 0, 8)
+    assert (on_spot.asked, on_spot.interrupted) == (11, 2)
 
 
 def test_a_lease_that_has_ended_has_no_expected_end() -> None:
