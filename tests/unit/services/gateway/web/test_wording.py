@@ -262,3 +262,12 @@ def test_first_hour_15_the_good_news_of_the_own_rows_is_told() -> None:
     without = replace(learnt, base_exact_match_ppm=-1, adapter_exact_match_ppm=-1)
     assert own_data_words(without) == "loss 3.67 → 0.08"
     assert own_data_words(replace(without, base_loss_ppm=-1, adapter_loss_ppm=-1)) is None
+
+
+def test_names_that_there_are_end_the_sentence() -> None:
+    """They were run together with what the job asks for."""
+    asked = waiting("no_domain", domain="rack-9", domains="rack-0, rack-1")
+    words = "No node that fits is in the domain rack-9; there are rack-0, rack-1."
+    assert wait_words(asked) == words
+    silent = waiting("no_accelerator", accelerator="h200", accelerators="")
+    assert wait_words(silent) == "No node of the pool has h200 devices."
