@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tunery.cli._adapter_folder import name_base
 from tunery.ml.adapters import CONFIG, WEIGHTS, Canonical, main, verify_loads, write_canonical
 from tunery.work.exits import WorkError
 
@@ -117,3 +118,23 @@ def test_a_folder_without_an_adapter_is_refused(
         canonicalise(source, tmp_path / "out")
     assert what in caught.value.message
     assert not (tmp_path / "out").exists()
+
+
+def test_first_hour_13_a_downloaded_adapter_loads_the_usual_way(
+    saved: Path, tiny: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the only folder that is named, and without any network."""
+    from peft import AutoPeftModelForCausalLM, PeftModel
+    from transformers import AutoModelForCausalLM
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    folder = tmp_path / "adapter"
+    canonicalise(saved, folder)
+    name_base(folder, str(tiny[0]), None)
+    model = AutoPeftModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    base = AutoModelForCausalLM.from_pretrained(tiny[0], dtype=torch.float32)
+    ids = torch.tensor([[1, 5, 9, 2]])
+    plain = base(ids).logits
+    expected = PeftModel.from_pretrained(base, saved).eval()(ids).logits
+    assert torch.equal(model(ids).logits, expected)
+    assert not torch.equal(expected, plain), "the adapter has an effect"
