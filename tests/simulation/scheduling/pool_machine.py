@@ -52,6 +52,23 @@ class PoolMachine(RuleBasedStateMachine):
             self.world.submit(ask)
 
     @rule(ask=asks)
+    def submit_alike(self, ask: Ask) -> None:
+        """Jobs that are alike come one after the other; then a lease ends."""
+        for _ in range(3):
+            self.world.submit(ask)
+            self.world.pass_time(MINUTE)
+        self.world.finish(0)
+
+    @rule()
+    def wait_for_two_kinds(self) -> None:
+        """Two nodes of different kinds are busy, and jobs wait for each of them alone."""
+        for number, model in ((4, ""), (5, "h200")):
+            self.world.register(number, 1, bool(model), 24, joins=False, accelerator=model)
+            ask = Ask(1, 0, 1, 4, cuda=bool(model), gigabytes=1, accelerator=model)
+            self.world.submit(ask)
+            self.world.submit(ask)
+
+    @rule(ask=asks)
     def work_on(self, ask: Ask) -> None:
         """What was granted starts, works and saves; then somebody else wants slots."""
         self.world.work(12 * MINUTE)
@@ -64,10 +81,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(number=numbers)
     def finish(self, number: int) -> None:
-        lease = self.world.lease(number)
-        if lease is not None:
-            self.world.report(number, 3)
-            self.world.free(lease)
+        self.world.finish(number)
 
     @rule(number=numbers)
     def end_noticed(self, number: int) -> None:
@@ -116,6 +130,12 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(number=numbers)
     def take_away(self, number: int) -> None:
         """The cloud takes back a machine on which something works; its job comes back."""
+        self.world.take_away(number)
+
+    @rule(number=numbers)
+    def take_away_twice(self, number: int) -> None:
+        """It comes back, and is taken away again."""
+        self.world.take_away(number)
         self.world.take_away(number)
 
     @rule(number=numbers, what=st.integers(0, 7))
