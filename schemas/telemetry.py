@@ -10,6 +10,9 @@ class Step(Message):
     """One optimizer step. Loss and rates are floats: telemetry is never money.
 
     A loss that is not finite arrives as null, because JSON has no NaN.
+
+    tokens_per_s: of this step, without evaluations and checkpoints.
+    memory_bytes: the most that the process has had at once, of the device or of a machine without.
     """
 
     tenant: str
@@ -24,6 +27,8 @@ class Step(Message):
     tokens: Tokens
     elapsed_ms: Ms
     valid_loss: float | None = None
+    tokens_per_s: float | None = None
+    memory_bytes: int | None = None
 
 
 class LogLine(Message):

@@ -2,9 +2,10 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
+from msgspec import structs
 
 from schemas.dataset import Prepared
 from schemas.envelope import Part, Reason, Sha256
@@ -109,7 +110,7 @@ class SkippedCheckpoint(Part):
     reason: Reason
 
 
-class HyperParameters(Part):
+class HyperParameters(Part, omit_defaults=True):
     """Resolved numbers, never "auto". Rates are integers, so that the log holds no floats.
 
     n_epochs: passes over the rows that train.
@@ -138,6 +139,14 @@ class HyperParameters(Part):
     dora: the lengths of weights are learnt apart from their directions.
     lora_plus_ppm: learning rate of the matrices B by that of the matrices A, in millionths.
     neftune_ppm: strength of the noise that is added to embeddings, in millionths.
+    eval_every_steps: the validation rows are scored every so many steps, beside the end of each
+      epoch; 0: then only.
+    best_checkpoint: the adapter is that of the step with the lowest validation loss, not the last.
+    early_stopping_patience: the training ends after so many evaluations in a row that were no
+      better than the best before; 0: it does not.
+    checkpoint_each_epoch: one is written at the end of each epoch, whatever it costs.
+    recompute: activations are computed again for the backward pass: less memory, more time.
+    train_on_prompts: all tokens carry loss, not those of answers alone.
     """
 
     n_epochs: int
@@ -165,6 +174,12 @@ class HyperParameters(Part):
     dora: bool = False
     lora_plus_ppm: int = 1_000_000
     neftune_ppm: int = 0
+    eval_every_steps: int = 0
+    best_checkpoint: bool = False
+    early_stopping_patience: int = 0
+    checkpoint_each_epoch: bool = False
+    recompute: bool = False
+    train_on_prompts: bool = False
 
 
 # Fields that came after works had ids, with their defaults.
@@ -180,6 +195,12 @@ HYPER_ADDED: Final[Mapping[str, object]] = {
     "dora": False,
     "lora_plus_ppm": 1_000_000,
     "neftune_ppm": 0,
+    "eval_every_steps": 0,
+    "best_checkpoint": False,
+    "early_stopping_patience": 0,
+    "checkpoint_each_epoch": False,
+    "recompute": False,
+    "train_on_prompts": False,
 }
 EVAL_ADDED: Final[Mapping[str, object]] = {"precision": "auto", "threads": 0}
 
@@ -304,9 +325,15 @@ def work_id_of(work: Work) -> Sha256:
     of before it.
     """
     fields = msgspec.to_builtins(work)
-    is_train = isinstance(work, TrainWork)
-    described, added = (fields["hyper"], HYPER_ADDED) if is_train else (fields, EVAL_ADDED)
-    for name, default in added.items():
-        if described[name] == default:
-            del described[name]
+    if isinstance(work, TrainWork):
+        fields["hyper"] = drop_defaults(structs.asdict(work.hyper), HYPER_ADDED)
+    else:
+        fields = drop_defaults(fields, EVAL_ADDED)
     return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
+
+
+def drop_defaults(fields: Mapping[str, Any], added: Mapping[str, object]) -> dict[str, Any]:
+    """The fields for a hash: one that was added later counts only where it has another value."""
+    return {
+        name: value for name, value in fields.items() if name not in added or value != added[name]
+    }

@@ -4,7 +4,8 @@
   `inputs` (spec files, checked), `events` (their output), `stop` (signals)
 * training: `fine_tuning` (one attempt), `sft` (TRL's trainer on packed rows), `order` (which rows
   each step sees), `schedule` (learning rate), `packed` (rows and batches), `loss`, `divergence`,
-  `state` (what a checkpoint holds), `checkpoints` (written whole, verified), `cadence` (when)
+  `evaluations` (which was the best), `state` (what a checkpoint holds), `checkpoints` (written
+  whole, verified), `cadence` (when)
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),
   `generation` (greedy answers)
 * both: `base` (base models), `adapters` (canonical form), `device` (hardware and determinism),

@@ -4,6 +4,7 @@
         adapter_model.safetensors   adapter_config.json   optimizer.safetensors
         rng.safetensors   rng.json   states of the random generators
         progress.json               position, tokens, schedule, loss window
+        best_adapter.safetensors    weights with the lowest validation loss, where a run wants them
         trainer_state.json          position as the training loop of transformers reads it
         MANIFEST.json               SHA-256 of each file, the run's fingerprint, the step
 

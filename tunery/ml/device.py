@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import re
 from pathlib import Path
 
 import torch
@@ -9,6 +10,8 @@ import torch
 from tunery.work.spec import Precision
 
 CPUINFO = Path("/proc/cpuinfo")
+STATUS = Path("/proc/self/status")
+PEAK_KB = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "numpy", "safetensors")
 ISA_LIMITS = ("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")  # how libraries are held back
@@ -63,6 +66,20 @@ def make_deterministic(threads: int | None) -> int:
     # Clearing memory that is written anyway costs 2 % of a step and changes no result of ours.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # made at import
     return count
+
+
+def peak_memory_bytes(device: torch.device) -> int | None:
+    """The most memory that this process has had at once; None if the kernel does not say.
+
+    On an accelerator that of the device. The figure of getrusage begins with that of the parent.
+    """
+    if device.type == "cuda":
+        return torch.cuda.max_memory_reserved(device)
+    try:
+        peak = PEAK_KB.search(STATUS.read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    return None if peak is None else 1024 * int(peak[1])
 
 
 def environment(device: torch.device, threads: int, micro_batch: int) -> dict[str, str]:

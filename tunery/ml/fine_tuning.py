@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
 
+from schemas.training import drop_defaults
 from tunery.ml import adapters, checkpoints, device
 from tunery.ml.durable import digest_file
 from tunery.ml.events import EventWriter
@@ -19,7 +20,7 @@ from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.sft import VALID_ROWS_MAX, PackedSFT, TrainingRun
 from tunery.runtime.blobs.base_files import default_cache, matches
 from tunery.runtime.blobs.files import file_sha256
-from tunery.work.events import Finished, Preempted, SkippedCandidate, Started
+from tunery.work.events import Finished, Noted, Preempted, SkippedCandidate, Started
 from tunery.work.exits import ExitCode, WorkError
 from tunery.work.spec import ALL_LINEAR, HYPER_ADDED, Hyper, Precision, ResumeCandidate, TrainSpec
 
@@ -43,9 +44,11 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
     torch_device = device.pick_device()
     checkpoints.prepare(Path(spec.out_dir))
     config = _check_base(spec)
-    rows = read_rows(spec.train_shards, vocabulary=config["vocab_size"])
-    valid = _valid_rows(spec, config["vocab_size"])
     hyper = spec.hyper
+    rows = read_rows(
+        spec.train_shards, vocabulary=config["vocab_size"], all_labels=hyper.train_on_prompts
+    )
+    valid = _valid_rows(spec, config["vocab_size"])
     _check_rows(rows, hyper)
     # 2. Find the newest checkpoint that verifies and belongs to this run.
     precision = DTYPE_NAMES[device.pick_dtype(spec.precision, torch_device)]
@@ -76,10 +79,9 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
     # 4. Take one step on the longest rows and undo it; train.
     trainer.try_longest_rows()
     events.emit(_started(run, loaded, skipped, packing))
-    trainer.train(resume_from_checkpoint=loaded[0].dir if loaded else None)
+    step = trainer.train_to_end(loaded[0].dir if loaded else None)
     # 5. Write the adapter, or exit because it was asked to stop.
-    step = trainer.state.global_step
-    if step < run.plan.total_steps:
+    if step < run.plan.total_steps and not run.has_stopped_early:
         events.emit(Preempted(step=step, checkpoint=run.saved.dir if run.saved else None))
         return ExitCode.PREEMPTED
     events.emit(_finish(run, model, step))
@@ -103,7 +105,10 @@ def _valid_rows(spec: TrainSpec, vocabulary: int) -> PackedRows | None:
     """A sample of the validation split; None when it has no labels."""
     if not spec.valid_shards:
         return None
-    rows = read_rows(spec.valid_shards, vocabulary=vocabulary).sample(VALID_ROWS_MAX)
+    every = read_rows(
+        spec.valid_shards, vocabulary=vocabulary, all_labels=spec.hyper.train_on_prompts
+    )
+    rows = every.sample(VALID_ROWS_MAX)
     return rows if rows.n_labels else None
 
 
@@ -133,13 +138,12 @@ def _plan(rows: PackedRows, hyper: Hyper) -> StepPlan:
 def _fingerprint(spec: TrainSpec, hyper: Hyper, precision: str) -> dict[str, str]:
     """Everything that must be equal for two attempts to belong to the same run.
 
-    How a step is divided into micro-batches is no part of it: that follows the memory.
+    How a step is divided into micro-batches is no part of it, nor whether activations are computed
+    again: that follows the memory.
     """
-    whole = replace(hyper, batch_size=hyper.batch_size * hyper.accumulation, accumulation=1)
-    fields = msgspec.to_builtins(whole)
-    for name, default in HYPER_ADDED.items():
-        if fields[name] == default:
-            del fields[name]
+    rows = hyper.batch_size * hyper.accumulation
+    whole = replace(hyper, batch_size=rows, accumulation=1, recompute=False)
+    fields = drop_defaults(msgspec.to_builtins(whole), HYPER_ADDED)
     return {
         "base": spec.base_sha256,
         "data": " ".join(file_sha256(Path(path)) for path in spec.train_shards),
@@ -236,9 +240,15 @@ def _started(
 def _finish(run: TrainingRun, model: Any, step: int) -> Finished:
     """Write the canonical adapter. Raises WorkError("divergence") when it is not finite."""
     destination = Path(run.spec.out_dir) / ADAPTER
+    if run.best:
+        text = (
+            f"the adapter is that of step {run.evaluations.step}, whose validation loss "
+            f"{run.evaluations.loss:.4f} is the lowest"
+        )
+        run.events.emit(Noted(step=step, message=text))
     try:
         canonical = adapters.write_canonical(
-            adapters.adapter_tensors(model),
+            run.best or adapters.adapter_tensors(model),
             adapters.adapter_config(model),
             destination,
             run.spec.base_id,

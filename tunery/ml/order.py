@@ -54,6 +54,10 @@ class StepPlan:
         """Tokens trained once `step` steps are committed."""
         return self.cumulative[step - 1] if step else 0
 
+    def tokens_of(self, step: int) -> int:
+        """Tokens of one step, counted from 1."""
+        return self.tokens_after(step) - self.tokens_after(step - 1)
+
 
 def plan_steps(
     row_tokens: Sequence[int], *, n_epochs: int, rows_per_step: int, seed: int, max_steps: int = 0

@@ -80,15 +80,15 @@ class PackedRows:
         return {"input_ids": input_ids, "labels": labels, "position_ids": position_ids}
 
 
-def read_rows(paths: Sequence[str], *, vocabulary: int) -> PackedRows:
-    """Read and check shards.
+def read_rows(paths: Sequence[str], *, vocabulary: int, all_labels: bool = False) -> PackedRows:
+    """Read and check shards. `all_labels`: every token is one, but the first of a sequence.
 
     Raises `WorkError("bad_data")` naming the file and what is wrong with it.
     """
     rows: list[PackedRow] = []
     for name in paths:
         path = Path(name)
-        rows.extend(_rows_of(path, _tensors(path), vocabulary))
+        rows.extend(_rows_of(path, _tensors(path), vocabulary, all_labels))
     if not rows:
         raise _bad(Path(paths[0]) if paths else Path("shards"), "it holds no rows")
     return PackedRows(rows)
@@ -108,7 +108,9 @@ def _tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _rows_of(path: Path, tensors: dict[str, Tensor], vocabulary: int) -> list[PackedRow]:
+def _rows_of(
+    path: Path, tensors: dict[str, Tensor], vocabulary: int, all_labels: bool
+) -> list[PackedRow]:
     """Views of the file's ids and of one byte a token: a file may have hundreds of millions."""
     ids, is_label = tensors["input_ids"], tensors["loss_mask"].bool()
     lengths: list[int] = tensors["seq_lengths"].tolist()
@@ -119,6 +121,8 @@ def _rows_of(path: Path, tensors: dict[str, Tensor], vocabulary: int) -> list[Pa
         raise _bad(path, "a length below 1")
     if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
         raise _bad(path, f"token ids outside 0 to {vocabulary - 1}")
+    if all_labels:
+        is_label.fill_(True)
     starts = torch.tensor([0, *lengths]).cumsum(0)
     is_label[starts[:-1]] = False
     edges = torch.tensor([0, *counts]).cumsum(0).tolist()

@@ -27,17 +27,20 @@ from transformers import PrinterCallback, TrainerCallback, TrainerState
 from trl import SFTConfig, SFTTrainer
 
 from tunery.ml import checkpoints, state
+from tunery.ml.adapters import adapter_tensors
 from tunery.ml.cadence import is_due
+from tunery.ml.device import peak_memory_bytes
 from tunery.ml.divergence import LossWindow, check_finite
+from tunery.ml.evaluations import Evaluations
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import label_loss, mean_loss
 from tunery.ml.order import StepPlan, row_order
 from tunery.ml.packed import PackedRows
 from tunery.ml.schedule import rate_factor
-from tunery.work.events import Checkpointed, Evaluated, LossSpiked, StepCompleted
+from tunery.work.events import Checkpointed, Evaluated, LossSpiked, Noted, StepCompleted
 from tunery.work.spec import Hyper, TrainSpec
 
-VALID_ROWS_MAX: Final = 32  # of the validation split, at the end of each epoch
+VALID_ROWS_MAX: Final = 32  # of the validation split, at each evaluation
 TRAINER_STATE: Final = "trainer_state.json"
 
 
@@ -50,6 +53,8 @@ class TrainingRun:
     window, loss: recent losses, and that of the last step in nats per label
     saved_at_s, saved: when (monotonic clock) and what the last checkpoint was
     save_s: what it took, while the training stood still; 0: there is none yet
+    evaluations, best: what they showed, and the weights with the lowest loss if those are wanted
+    step_began_s, step_s: when the step in progress began, and what the last one took
     """
 
     spec: TrainSpec
@@ -66,6 +71,15 @@ class TrainingRun:
     saved_at_s: float = field(default_factory=time.monotonic)
     saved: checkpoints.Written | None = None
     save_s: float = 0.0
+    evaluations: Evaluations = field(default_factory=Evaluations)
+    best: dict[str, Tensor] = field(default_factory=dict)
+    step_began_s: float = 0.0
+    step_s: float = 0.0
+
+    @property
+    def has_stopped_early(self) -> bool:
+        """Whether the validation loss has not got better for as long as the user bears."""
+        return self.evaluations.has_run_out(self.hyper.early_stopping_patience)
 
 
 class EpochOrder(torch.utils.data.Sampler[int]):
@@ -90,16 +104,23 @@ class Boundary(TrainerCallback):  # type: ignore[misc]  # transformers is untype
     def __init__(self, run: TrainingRun) -> None:
         self.run = run
 
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.run.step_began_s = time.monotonic()
+
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Evaluate at the end of an epoch, save when due, stop when asked to."""
+        """Evaluate and save when due, stop when asked to."""
         run, step = self.run, state.global_step
+        run.step_s = time.monotonic() - run.step_began_s
         stop = run.must_stop()
         last = step >= run.plan.total_steps
         epoch_ends = step % run.plan.steps_per_epoch == 0
-        control.should_evaluate = run.valid is not None and (epoch_ends or last)
+        every = run.hyper.eval_every_steps
+        evaluates = epoch_ends or last or (every > 0 and step % every == 0)
+        control.should_evaluate = run.valid is not None and evaluates
         control.should_save = (
             stop
             or last
+            or (epoch_ends and run.spec.checkpoint_each_epoch)
             or is_due(
                 step,
                 unsaved_s=time.monotonic() - run.saved_at_s,
@@ -154,6 +175,15 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             self.compute_loss(self.model, batch).backward()
             self.adamw.rehearse()
         self._metrics["train"].clear()
+
+    def train_to_end(self, checkpoint: str | None) -> int:
+        """Train from a checkpoint, or from the beginning; the step that it came to."""
+        if checkpoint is not None:
+            self._load_from_checkpoint(checkpoint)
+            if self.run.has_stopped_early:  # its attempt ended before the adapter was written
+                return int(state.load_progress(Path(checkpoint))["step"])
+        self.train(resume_from_checkpoint=checkpoint)
+        return int(self.state.global_step)
 
     # --- data and loss
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochOrder:
@@ -214,6 +244,8 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
                 mean_token_accuracy=sum(accuracies) / len(accuracies) if accuracies else None,
                 tokens=run.plan.tokens_after(step),
                 tokens_total=run.plan.tokens_total,
+                tokens_per_s=run.plan.tokens_of(step) / run.step_s if run.step_s else None,
+                memory_bytes=peak_memory_bytes(self.args.device),
             )
         )
         if run.window.spiking:
@@ -230,7 +262,26 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         if loss is not None:
             self._check_finite(loss, "the loss on validation rows", self.state.global_step)
         run.events.emit(Evaluated(step=self.state.global_step, valid_loss=loss))
-        return {} if loss is None else {"eval_loss": loss}
+        if loss is None:
+            return {}
+        self._compare(loss)
+        return {"eval_loss": loss}
+
+    def _compare(self, loss: float) -> None:
+        """Keep the best weights; end the run once its validation loss gets no better."""
+        run, step = self.run, self.state.global_step
+        run.evaluations = run.evaluations.add(step, loss)
+        if run.evaluations.step == step and run.hyper.best_checkpoint:
+            tensors = adapter_tensors(self.model)
+            run.best = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+        if run.has_stopped_early and step < run.plan.total_steps:
+            self.control.should_save = self.control.should_training_stop = True
+            text = (
+                f"the training ends early: its validation loss has not been below that of step "
+                f"{run.evaluations.step} ({run.evaluations.loss:.4f}) in {run.evaluations.worse} "
+                "evaluations"
+            )
+            run.events.emit(Noted(step=step, message=text))
 
     # --- checkpoints
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
@@ -274,6 +325,9 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             "spikes": run.window.spikes,
             "loss": run.loss,
         }
+        evaluations = run.evaluations
+        if evaluations.loss is not None:
+            progress["evaluations"] = [evaluations.loss, evaluations.step, evaluations.worse]
         state.save(
             directory,
             model=self.model,
@@ -281,6 +335,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             optimizer=self.adamw,
             scheduler=self.lr_scheduler,
             progress=progress,
+            best=run.best,
         )
         position = TrainerState(
             epoch=self.state.epoch,
@@ -298,6 +353,8 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         progress = state.load_progress(directory)
         self.run.window = LossWindow(tuple(progress["losses"]), progress["spikes"])
         self.run.loss = progress["loss"]
+        self.run.evaluations = Evaluations(*progress.get("evaluations", ()))
+        self.run.best = state.load_best(directory)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str) -> None:
         state.load_optimizer(Path(checkpoint), self.adamw, self.lr_scheduler)
@@ -333,7 +390,8 @@ def _arguments(run: TrainingRun, on_cpu: bool) -> SFTConfig:
         seed=hyper.seed,
         bf16=False,  # weights are in their final type already: autocast would only cost
         fp16=False,
-        gradient_checkpointing=False,
+        gradient_checkpointing=hyper.recompute,
+        gradient_checkpointing_kwargs={"use_reentrant": False} if hyper.recompute else None,
         use_cpu=on_cpu,
         save_strategy="no",
         eval_strategy="no",

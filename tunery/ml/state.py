@@ -20,6 +20,7 @@ OPTIMIZER = "optimizer.safetensors"
 RNG = "rng.safetensors"
 RNG_REST = "rng.json"  # values that are not tensors
 PROGRESS = "progress.json"
+BEST = "best_adapter.safetensors"  # weights with the lowest validation loss, where they are wanted
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
@@ -152,11 +153,17 @@ def save(
     optimizer: AdapterAdamW,
     scheduler: Any,
     progress: dict[str, Any],
+    best: Mapping[str, Tensor],
 ) -> None:
-    """Write adapter, optimizer, schedule, random generators and `progress` into a directory."""
+    """Write adapter, optimizer, schedule, random generators and `progress` into a directory.
+
+    best: adapter with the lowest validation loss; empty: it is not wanted, or there is none yet
+    """
     save_file(_contiguous(adapter_tensors(model)), directory / WEIGHTS, metadata={"format": "pt"})
     (directory / CONFIG).write_text(canonical_config(adapter_config(model), base_id), "utf-8")
     save_file(_contiguous(optimizer.tensors()), directory / OPTIMIZER)
+    if best:
+        save_file(_contiguous(best), directory / BEST)
     save_rng(directory)
     written = {
         **progress,
@@ -180,6 +187,12 @@ def load_adapter(directory: Path, model: Any) -> None:
     if missing:
         raise RuntimeError(f"adapter tensors differ: {sorted(missing)[:3]}")
     set_peft_model_state_dict(model, tensors)
+
+
+def load_best(directory: Path) -> dict[str, Tensor]:
+    """What `save` got as `best`."""
+    path = directory / BEST
+    return load_file(path) if path.exists() else {}
 
 
 def load_optimizer(directory: Path, optimizer: AdapterAdamW, scheduler: Any) -> None:

@@ -137,6 +137,12 @@ def resolve(
         dora=requested.get("dora") is True,
         lora_plus_ppm=_ppm(requested, "lora_plus_ratio"),
         neftune_ppm=_ppm(requested, "neftune_alpha"),
+        eval_every_steps=_whole(requested, "eval_every_steps"),
+        best_checkpoint=requested.get("best_checkpoint") is True,
+        early_stopping_patience=_whole(requested, "early_stopping_patience"),
+        checkpoint_each_epoch=requested.get("checkpoint_each_epoch") is True,
+        recompute=requested.get("recompute") is True,
+        train_on_prompts=requested.get("train_on_prompts") is True,
     )
     auto = (n for n in ("n_epochs", "batch_size", "learning_rate", "rank", "alpha", "max_length"))
     named = set(requested)

@@ -129,6 +129,17 @@ KNOBS: Final[Mapping[str, Knob]] = {
     "precision": _choice(
         "precision", ("auto", "bf16", "fp32"), "auto", "bf16 where the device multiplies it"
     ),
+    "train_on_prompts": _flag("train_on_prompts", "the loss counts answers only, as TRL's does"),
+    "recompute": _flag(
+        "recompute", "less memory for about 1.4 × the time (gradient checkpointing)"
+    ),
+    "eval_every_steps": _whole(
+        "eval_every_steps", 0, 10_000, 0, "0: validation rows are scored at each epoch's end only"
+    ),
+    "best_checkpoint": _flag("best_checkpoint", "the adapter of the last step is published"),
+    "early_stopping_patience": _whole(
+        "early_stopping_patience", 0, 100, 0, "evaluations without improvement; 0: it never stops"
+    ),
     "threads": _whole("threads", 1, 64, None, "2 of a CPU, 4 beside an accelerator"),
     "checkpoint_every_steps": _whole(
         "checkpoint_every_steps", 1, 10_000, 20, "at most 20 steps are lost"
@@ -138,6 +149,9 @@ KNOBS: Final[Mapping[str, Knob]] = {
     ),
     "checkpoint_share": _number(
         "checkpoint_share_ppm", 0, 0.5, None, "0.02 of the time; 0 where the steps are given"
+    ),
+    "checkpoint_each_epoch": _flag(
+        "checkpoint_each_epoch", "it costs time; `true`: each epoch ends with one"
     ),
     "keep_checkpoints": _whole("keep_checkpoints", 1, 20, 3, "one may turn out to be damaged"),
 }

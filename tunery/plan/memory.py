@@ -1,8 +1,8 @@
 """Peak memory of one training slot, by what a step keeps: each constant is counted or measured.
 
-The trainer keeps all activations for the backward pass (it does not compute them again), and gives
-every labelled position its logits. A test trains ten shapes and compares their peak with this:
-`tests/integration/tunery/ml/test_memory.py`.
+The trainer keeps all activations for the backward pass, unless it is told to compute them again
+(`recompute`), and gives every labelled position its logits. A test trains
+such shapes and compares their peak with this: `tests/integration/tunery/ml/test_memory.py`.
 """
 
 from collections.abc import Mapping
@@ -82,7 +82,10 @@ def _row_bytes(base: Base, tokens: int, precision: str, hyper: HyperParameters) 
         token += (DROPOUT_INPUTS * hidden + inner) * 2 * width
     mask = width * tokens * tokens  # between documents; attention itself keeps nothing of a pair
     logits = tokens * (base.vocabulary or VOCABULARY) * LOGIT_BYTES
-    return layers * (tokens * token + mask) * KEPT_TENTHS[precision] // 10 + logits
+    layer = (tokens * token + mask) * KEPT_TENTHS[precision] // 10
+    if hyper.recompute:  # of all layers but the one in progress, their inputs
+        return layer + layers * tokens * hidden * width + logits
+    return layers * layer + logits
 
 
 def fitted(

@@ -1,7 +1,7 @@
 """What a training or scoring process says while it runs, one event a line.
 
-A process that trains says `Started`, then `StepCompleted`, `Evaluated`, `Checkpointed` and
-`LossSpiked`, and last `Finished`. A process that scores says `ScoringStarted`,
+A process that trains says `Started`, then `StepCompleted`, `Evaluated`, `Checkpointed`,
+`LossSpiked` and `Noted`, and last `Finished`. A process that scores says `ScoringStarted`,
 `ScoringProgressed`, `ScoringFinished`. Either may end with `Preempted` or `Failed` instead.
 """
 
@@ -68,7 +68,11 @@ class Started(WorkEvent, frozen=True, kw_only=True, tag="started"):
 
 
 class StepCompleted(WorkEvent, frozen=True, kw_only=True, tag="step"):
-    """One optimizer step. `loss` in nats per label; `tokens` trained so far."""
+    """One optimizer step. `loss` in nats per label; `tokens` trained so far.
+
+    tokens_per_s: of this step, without evaluations and checkpoints
+    memory_bytes: the most that the process has had at once
+    """
 
     step: int
     total_steps: int
@@ -79,6 +83,8 @@ class StepCompleted(WorkEvent, frozen=True, kw_only=True, tag="step"):
     mean_token_accuracy: float | None
     tokens: Tokens
     tokens_total: Tokens
+    tokens_per_s: float | None = None
+    memory_bytes: int | None = None
 
 
 class Evaluated(WorkEvent, frozen=True, kw_only=True, tag="eval"):
@@ -93,6 +99,13 @@ class LossSpiked(WorkEvent, frozen=True, kw_only=True, tag="spike"):
 
     step: int
     loss: float
+    message: str
+
+
+class Noted(WorkEvent, frozen=True, kw_only=True, tag="note"):
+    """What a user should know of the run after a step, as a sentence."""
+
+    step: int
     message: str
 
 
@@ -171,6 +184,7 @@ AnyWorkEvent: TypeAlias = (
     | StepCompleted
     | Evaluated
     | LossSpiked
+    | Noted
     | Checkpointed
     | Finished
     | ScoringStarted

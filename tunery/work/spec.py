@@ -24,6 +24,11 @@ HYPER_ADDED: Final[Mapping[str, object]] = {
     "dora": False,
     "lora_plus": 1.0,
     "neftune": 0.0,
+    "eval_every_steps": 0,
+    "best_checkpoint": False,
+    "early_stopping_patience": 0,
+    "recompute": False,
+    "train_on_prompts": False,
 }
 
 
@@ -50,6 +55,11 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_steps: 0: all steps of the epochs
     lora_plus: learning rate of the matrices B by that of the matrices A
     neftune: strength of the noise on embeddings
+    eval_every_steps: 0: validation rows are scored at the end of each epoch only
+    best_checkpoint: the adapter is that of the lowest validation loss
+    early_stopping_patience: evaluations without improvement that end the run; 0: none do
+    recompute: activations are computed again for the backward pass
+    train_on_prompts: all tokens are labels
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
     because the estimate and the hold rest on the numbers.
@@ -74,6 +84,11 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dora: bool = False
     lora_plus: float = 1.0
     neftune: float = 0.0
+    eval_every_steps: int = 0
+    best_checkpoint: bool = False
+    early_stopping_patience: int = 0
+    recompute: bool = False
+    train_on_prompts: bool = False
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
@@ -98,6 +113,11 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             dora=hyper.dora,
             lora_plus=hyper.lora_plus_ppm / PPM,
             neftune=hyper.neftune_ppm / PPM,
+            eval_every_steps=hyper.eval_every_steps,
+            best_checkpoint=hyper.best_checkpoint,
+            early_stopping_patience=hyper.early_stopping_patience,
+            recompute=hyper.recompute,
+            train_on_prompts=hyper.train_on_prompts,
         )
 
 
@@ -110,6 +130,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     resume: checkpoints, newest first; the first that verifies is used
     threads: null for all physical cores; a resume is equal to the bit with the same number only
     checkpoint_share: of the time that they may take; 0: they are written whatever they cost
+    checkpoint_each_epoch: one is written at the end of each epoch, whatever it costs
     keep_checkpoints: how many of the newest stay in `out_dir`
     """
 
@@ -126,6 +147,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checkpoint_every_steps: int = 20
     checkpoint_every_ms: Ms = 600_000
     checkpoint_share: float = 0.0
+    checkpoint_each_epoch: bool = False
     keep_checkpoints: int = 3
 
 

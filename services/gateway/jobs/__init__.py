@@ -1,7 +1,7 @@
 """Fine-tuning jobs: submitting them, reading them, following them.
 
 * `submission_routes`, `submission`: gather the facts about a request, send the command
-* `requested`, `resolve`: pure; from a request and the facts to a job
+* `requested`, `node_choice`, `resolve`: pure; from a request and the facts to a job
 * `routes`, `event_routes`, `checkpoint_routes`, `preview_routes`: OpenAI's URLs
 * `job_filter`: which jobs a list shows
 * `plain_routes`, `plain_bodies`, `plain_responses`: the plain URLs

@@ -20,7 +20,11 @@ class JobEventResponse(ListItem):
 
 
 class MetricsResponse(ListItem):
-    """One optimizer step. A figure that is not finite is null."""
+    """One optimizer step. A figure that is not finite is null.
+
+    tokens_per_second: of this step, without evaluations and checkpoints. peak_memory_bytes: the
+    most that the training has had at once so far.
+    """
 
     id: str
     object: Literal["fine_tuning.job.metrics"] = "fine_tuning.job.metrics"
@@ -34,6 +38,8 @@ class MetricsResponse(ListItem):
     learning_rate: float | None
     tokens: int
     elapsed_ms: int
+    tokens_per_second: float | None
+    peak_memory_bytes: int | None
 
 
 class LogLineResponse(ListItem):
@@ -95,6 +101,8 @@ def metrics_response(row: StepRow) -> MetricsResponse:
         learning_rate=finite(row.learning_rate),
         tokens=row.tokens,
         elapsed_ms=row.elapsed_ms,
+        tokens_per_second=finite(row.tokens_per_s),
+        peak_memory_bytes=row.memory_bytes,
     )
 
 

@@ -31,6 +31,7 @@ OWN: Final[Mapping[str, tuple[str, ...]]] = {
 # groups that accept only these names; the others accept every hyper-parameter
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {"lora": LORA, "eval": OWN["eval"]}
 LENGTH_POLICY: Final = "training.length_policy"
+ON_VALIDATION: Final = ("eval_every_steps", "best_checkpoint", "early_stopping_patience")
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,19 @@ def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Req
         validation_fraction_ppm=VALIDATION_FRACTION_PPM if fraction_ppm is None else fraction_ppm,
         drop_max_ppm=_share_ppm(values, own.get("drop_max"), "eval.drop_max", DROP_MAX),
     )
+    if request.validation_file is None and not settings.validation_fraction_ppm:
+        _refuse_evaluations(values)
     return settings, values.problems
+
+
+def _refuse_evaluations(values: _Values) -> None:
+    for name in ON_VALIDATION:
+        if values.hyper.get(name) not in (None, "auto", 0):
+            text = (
+                "needs rows to validate on: name a validation_file, or set "
+                "training.validation_fraction above 0"
+            )
+            values.refuse(values.paths[name], text)
 
 
 def _groups(request: JobRequest) -> list[tuple[str, Mapping[str, Any]]]:

@@ -13,12 +13,13 @@ from schemas.dataset import BaseTokens
 from schemas.model import Base
 from schemas.sealed import Sealed
 from schemas.submission import Budget, JobSpec
-from schemas.training import Device, HyperParameters, NodeConstraints
+from schemas.training import HyperParameters, NodeConstraints
 from schemas.units import HOUR_MS
 from services.gateway.accounts.tables import TenantRow
 from services.gateway.files.bodies import FileRole, check_purpose
 from services.gateway.files.tables import FileRow
-from services.gateway.jobs.bodies import METHODS, JobRequest
+from services.gateway.jobs.bodies import METHODS, JobRequest, PlacementBody
+from services.gateway.jobs.node_choice import NodeChoice, NodeKind, choose_nodes
 from services.gateway.jobs.requested import (
     LENGTH_POLICY,
     RequestedSettings,
@@ -41,33 +42,13 @@ PRICE_BOOK_RETRY_S: Final = 60  # an operator has to install the file
 
 
 @dataclass(frozen=True)
-class NodeKind:
-    """Nodes of the pool that are alike. accelerator: model of their devices; empty: not known.
-
-    memory_bytes: as in `Node`: of each device, or of a machine without any.
-    """
-
-    is_alive: bool
-    device: Device
-    accelerator: str
-    slots: int
-    memory_bytes: int
-    spot: bool = False
-
-    @property
-    def slot_bytes(self) -> int:
-        """Slots of a CPU share their machine's memory."""
-        return self.memory_bytes // (self.slots if self.device == "cpu" else 1)
-
-
-@dataclass(frozen=True)
 class Facts:
     """Everything that a request is resolved against. None: there is no such row or price book.
 
     allowed_models: the base models that the caller's key may train, None: all. held_out: the
-    validation file. device: of the pool. nodes: all that the pool knows. book: of the tenant's
-    price version. job_id, seed: drawn for this job. suffix, metadata: sealed for the tenant.
-    suffix_hmac: equal for equal suffixes of a tenant.
+    validation file. nodes: all that the pool knows. book: of the tenant's price version. job_id,
+    seed: drawn for this job. suffix, metadata: sealed for the tenant. suffix_hmac: equal for equal
+    suffixes of a tenant.
     """
 
     tenant_id: str
@@ -76,7 +57,6 @@ class Facts:
     base: Base | None
     training: FileRow | None
     held_out: FileRow | None
-    device: Device
     nodes: Sequence[NodeKind]
     book: PriceBook | None
     job_id: str
@@ -109,14 +89,16 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
             facts.held_out, request.validation_file, "validation_file", settings
         )
     tokens = _tokens(training, base)
-    constraints = _constraints(request, facts)
+    choice = choose_nodes(request.placement or PlacementBody(), facts.nodes)
+    if choice.problem is not None:
+        raise _refusal([choice.problem])
     book = _installed_book(facts, tenant)
     fraction_ppm = 0 if held_out is not None else settings.validation_fraction_ppm
     seed = facts.seed if request.seed is None else request.seed
     hyper, auto = hyperparameters.resolve(
-        settings.hyper, base, tokens, seed, facts.device, fraction_ppm
+        settings.hyper, base, tokens, seed, choice.device, fraction_ppm
     )
-    hyper = _fitted(hyper, base, tokens, facts)
+    hyper = _fitted(hyper, base, tokens, choice)
     spec = JobSpec(
         base=base,
         training_file=training.id,
@@ -132,10 +114,10 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
         series=f"{base.base_id}/{facts.suffix_hmac}",
         model_id=model_id(base.base_id, tenant.id, request.suffix, facts.job_id),
         price=lane_price(book, tenant.plan),
-        device=facts.device,
+        device=choice.device,
         budget=_budget(request),
         drop_max_ppm=settings.drop_max_ppm,
-        constraints=constraints,
+        constraints=_constraints(request.placement),
         ignored=_ignored(request),
     )
     return Resolved(spec, tokens)
@@ -269,24 +251,24 @@ def _tokens(file: FileRow, base: Base) -> BaseTokens | None:
 
 
 def _fitted(
-    hyper: HyperParameters, base: Base, tokens: BaseTokens | None, facts: Facts
+    hyper: HyperParameters, base: Base, tokens: BaseTokens | None, choice: NodeChoice
 ) -> HyperParameters:
-    """The same steps in micro-batches that a slot has the memory for.
+    """The same steps in micro-batches that a slot of some node it may have has the memory for.
 
     Raises ApiError where no node has it even for one row at a time: the job would wait for ever.
     """
-    suitable = [node for node in facts.nodes if node.device == facts.device]
+    suitable, device = choice.of_device, choice.device
     if not suitable:
         return hyper
     slot_bytes = max(node.slot_bytes for node in suitable)
     node_bytes = max(node.memory_bytes for node in suitable)
-    smaller = fitted(base, hyper, facts.device, tokens, slot_bytes)
-    needed = memory_bytes(base, smaller, facts.device, tokens)
+    smaller = fitted(base, hyper, device, tokens, slot_bytes)
+    needed = memory_bytes(base, smaller, device, tokens)
     if needed > node_bytes:
         text = (
-            f"one row at a time needs about {needed / 1e9:.1f} GB of memory, and the largest node "
-            f"has {node_bytes / 1e9:.1f} GB. Lower max_length or lora.rank, or choose a "
-            "smaller model."
+            f"one row at a time needs about {needed / 1e9:.1f} GB of memory, and of the nodes that "
+            f"the job may have the largest has {node_bytes / 1e9:.1f} GB. Lower max_length or "
+            "lora.rank, or choose a smaller model."
         )
         raise invalid(text, "training.max_length")
     return smaller
@@ -314,25 +296,10 @@ def _budget(request: JobRequest) -> Budget | None:
     )
 
 
-def _constraints(request: JobRequest, facts: Facts) -> NodeConstraints | None:
-    """Which nodes the job may run on. Raises ApiError where no node of the pool is such a one.
-
-    A pool without any node says nothing of those that it will have.
-    """
-    asked = request.placement
+def _constraints(asked: PlacementBody | None) -> NodeConstraints | None:
+    """Which nodes the job may run on; None: any without taints."""
     if asked is None or not asked.model_fields_set:
         return None
-    suited = list(facts.nodes)
-    if asked.accelerator is not None:
-        suited = [node for node in suited if node.accelerator == asked.accelerator]
-        if facts.nodes and not suited:
-            models = ", ".join(sorted({node.accelerator for node in facts.nodes} - {""}))
-            others = f"there are {models}" if models else "they do not say their model"
-            text = f"no node of the pool has {asked.accelerator} devices: {others}"
-            raise _refusal([RequestProblem("placement.accelerator", text)])
-    if asked.spot is False and suited and all(node.spot for node in suited):
-        text = "all such nodes of the pool are spot machines; leave it out, or allow them with true"
-        raise _refusal([RequestProblem("placement.spot", text)])
     return NodeConstraints(
         accelerator=asked.accelerator or "",
         spot=asked.spot,

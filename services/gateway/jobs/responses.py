@@ -71,6 +71,11 @@ class TrainingParametersResponse(Response):
     dora: bool
     lora_plus_ratio: float
     neftune_alpha: float
+    train_on_prompts: bool
+    recompute: bool
+    eval_every_steps: int
+    best_checkpoint: bool
+    early_stopping_patience: int
 
 
 class HyperparametersResponse(TrainingParametersResponse):
@@ -329,6 +334,11 @@ def training_parameters(hyper: HyperParameters) -> dict[str, Any]:
         "dora": values.dora,
         "lora_plus_ratio": values.lora_plus,
         "neftune_alpha": values.neftune,
+        "train_on_prompts": values.train_on_prompts,
+        "recompute": values.recompute,
+        "eval_every_steps": values.eval_every_steps,
+        "best_checkpoint": values.best_checkpoint,
+        "early_stopping_patience": values.early_stopping_patience,
     }
 
 

@@ -29,6 +29,8 @@ COLUMNS: Final = {
     "valid_mean_token_accuracy": None,
     "learning_rate": "learning_rate",
     "tokens": "tokens",
+    "tokens_per_second": "tokens_per_s",
+    "peak_memory_bytes": "memory_bytes",
 }
 
 

@@ -14,13 +14,13 @@ from schemas.ids import JOB as JOB_PREFIX
 from schemas.job import SubmitJob
 from schemas.sealed import Sealed
 from schemas.topics import JOB
-from schemas.training import Device
 from services.gateway.accounts.tables import TENANTS
 from services.gateway.files.routes import find_file
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import SEED_MAX, JobRequest
 from services.gateway.jobs.deps import JobDeps
-from services.gateway.jobs.resolve import POOL, Facts, NodeKind, Resolved, canonical, resolve
+from services.gateway.jobs.node_choice import NodeKind
+from services.gateway.jobs.resolve import POOL, Facts, Resolved, canonical, resolve
 from services.gateway.jobs.tables import JOBS, NODES, JobRow
 from services.gateway.models.names import slug
 from services.gateway.models.routes import find_base
@@ -145,7 +145,6 @@ class Submissions:
             base=base,
             training=training,
             held_out=held_out,
-            device=_device(nodes, body),
             nodes=nodes,
             book=None if tenant is None else await deps.prices.book(tenant.price_version),
             job_id=job_id,
@@ -167,7 +166,7 @@ class Submissions:
 
     async def _nodes(self) -> Sequence[NodeKind]:
         """Kinds of the pool's nodes: of a large pool there are many nodes and few kinds."""
-        names = ("state", "device", "accelerator", "memory_bytes", "spot")
+        names = ("state", "device", "accelerator", "memory_bytes", "spot", "taints")
         kinds = await self._deps.views.sums(
             NODES, {"pool": POOL}, BY_SLOTS, by=names, of=("slots",), limit=KINDS_MAX
         )
@@ -179,6 +178,7 @@ class Submissions:
                 slots=kind["bucket"],
                 memory_bytes=kind["memory_bytes"],
                 spot=kind["spot"],
+                taints=tuple(kind["taints"]),
             )
             for kind in kinds
         ]
@@ -205,14 +205,3 @@ class Submissions:
             )
             raise ApiError(409, errors.IDEMPOTENCY_CONFLICT, message, "Idempotency-Key")
         return row
-
-
-def _device(nodes: Sequence[NodeKind], body: JobRequest) -> Device:
-    """`cuda` if any live node has an accelerator; without live nodes, if any known node has.
-
-    Where the job names a model, only nodes of that count.
-    """
-    model = None if body.placement is None else body.placement.accelerator
-    nodes = [node for node in nodes if model in (None, node.accelerator)] or nodes
-    nodes = [node for node in nodes if node.is_alive] or nodes
-    return "cuda" if any(node.device == "cuda" for node in nodes) else "cpu"

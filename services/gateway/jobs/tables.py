@@ -253,6 +253,8 @@ class StepRow(TableRow):
     learning_rate: float | None
     tokens: Tokens
     elapsed_ms: Ms
+    tokens_per_s: float | None = None
+    memory_bytes: int | None = None
 
 
 class LogLineRow(TableRow):

@@ -37,7 +37,7 @@ STAGES: Final[Mapping[str, str]] = {
     )
     for side, whom in (("base", "base model"), ("adapter", "adapter"))
 }
-VERSION: Final = 3  # 3: columns of 64 bits
+VERSION: Final = 4  # 4: speed and memory of steps
 TABLES: Final = Tables(
     NAME,
     VERSION,
@@ -173,5 +173,7 @@ def _step(record: Record, step: Step) -> Upsert:
             learning_rate=finite(step.learning_rate),
             tokens=step.tokens,
             elapsed_ms=step.elapsed_ms,
+            tokens_per_s=finite(step.tokens_per_s),
+            memory_bytes=step.memory_bytes,
         )
     )

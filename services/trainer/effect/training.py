@@ -29,6 +29,7 @@ from tunery.work.events import (
     Evaluated,
     Finished,
     LossSpiked,
+    Noted,
     Started,
     StepCompleted,
 )
@@ -74,6 +75,7 @@ class Training(Program):
             checkpoint_every_steps=work.hyper.checkpoint_every_steps,
             checkpoint_every_ms=work.hyper.checkpoint_every_ms,
             checkpoint_share=work.hyper.checkpoint_share_ppm / PPM,
+            checkpoint_each_epoch=work.hyper.checkpoint_each_epoch,
             keep_checkpoints=max(CHECKPOINTS_KEPT_MIN, work.hyper.keep_checkpoints),
         )
 
@@ -92,7 +94,10 @@ class Training(Program):
             case Evaluated() if self._last_step is not None:
                 await self.report(replace(self._last_step, valid_loss=event.valid_loss))
             case LossSpiked():
-                await self.report(self._warning(event))
+                text = f"step {event.step}: {event.message} (loss {event.loss:.3f})"
+                await self.report(self._line("warn", text))
+            case Noted():
+                await self.report(self._line("info", f"step {event.step}: {event.message}"))
             case Checkpointed():
                 await self._store_checkpoint(event)
             case Finished():
@@ -199,13 +204,15 @@ class Training(Program):
             learning_rate=event.learning_rate,
             tokens=event.tokens,
             elapsed_ms=event.elapsed_ms,
+            tokens_per_s=event.tokens_per_s,
+            memory_bytes=event.memory_bytes,
         )
 
-    def _warning(self, event: LossSpiked) -> LogLine:
+    def _line(self, level: str, text: str) -> LogLine:
         return LogLine(
             tenant=self.grant.tenant,
             job_id=self.grant.job_id,
             attempt=self.grant.attempt,
-            level="warn",
-            text=f"step {event.step}: {event.message} (loss {event.loss:.3f})",
+            level=level,
+            text=text,
         )

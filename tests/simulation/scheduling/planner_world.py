@@ -204,10 +204,10 @@ class PlannerWorld:
 
     def _check_head(self, planned: Plan) -> None:
         """Its seats will be free by then; and no later pass puts it off without a cause."""
-        reserved = planned.reservation
-        if reserved is None:
+        if not planned.reservations:
             self.promise = None
             return
+        (reserved,) = planned.reservations  # its nodes are all alike
         running = [*self.state.running.values()]
         begun = [(start.request, start.seats) for start in planned.starts]
         ends = {
@@ -247,7 +247,7 @@ class PlannerWorld:
 
     def _check_idle(self, planned: Plan, free: Mapping[str, int]) -> None:
         """Nothing on one node, when no reservation and no preemption keeps slots."""
-        if planned.reservation is not None or planned.preemptions or self.state.bound:
+        if planned.reservations or planned.preemptions or self.state.bound:
             return
         started = {start.request.job_id for start in planned.starts}
         largest = max(node.slots for node in self.nodes)
@@ -263,7 +263,7 @@ class PlannerWorld:
         late = dict(free)
         for start in self._starts_beyond(planned):
             _give(late, start.seats)
-        is_quiet = planned.reservation is None and not planned.preemptions
+        is_quiet = not planned.reservations and not planned.preemptions
         if is_quiet and not self.state.bound and late != free:
             for each in others:
                 fits = max(late.values()) >= each.needs.slots and each.job_id not in started

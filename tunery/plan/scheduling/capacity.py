@@ -3,6 +3,7 @@
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from functools import partial
 from typing import TypeAlias
 
 from tunery.plan.scheduling.requests import ANY_NODE, SPOT, Kind, PlanNode, RequestClass, Seats
@@ -132,8 +133,8 @@ class Capacity:
         kinds = [kind for kind in self._buckets if self.suits(kind, needs)]
         if len(kinds) < 2:
             return kinds
-        spot_first = needs.constraints.spot and not needs.avoids_spot
-        return sorted(kinds, key=_spot_first if spot_first else _spot_last)
+        spot_first = needs.constraints.spot is True and not needs.avoids_spot
+        return sorted(kinds, key=partial(_order, spot_first))
 
     def suits(self, kind: Kind, needs: RequestClass) -> bool:
         """Whether such a node can be what a request needs, beside the others that are here."""
@@ -255,12 +256,8 @@ def suits(kind: Kind, needs: RequestClass) -> bool:
     )
 
 
-def _spot_last(kind: Kind) -> tuple[bool, bool, int, int, Kind]:
-    return kind.warned, not kind.taints, kind.memory_bytes, kind.price, kind
-
-
-def _spot_first(kind: Kind) -> tuple[bool, bool, int, int, Kind]:
-    price = -1 if kind.price == SPOT else kind.price
+def _order(spot_first: bool, kind: Kind) -> tuple[bool, bool, int, int, Kind]:
+    price = -1 if spot_first and kind.price == SPOT else kind.price
     return kind.warned, not kind.taints, kind.memory_bytes, price, kind
 
 

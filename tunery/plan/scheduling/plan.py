@@ -67,11 +67,6 @@ class Plan:
     beyond: frozenset[RequestClass] = frozenset()
     more: bool = False
 
-    @property
-    def reservation(self) -> Reservation | None:
-        """That of the first request of all; None: everything fits."""
-        return self.reservations[0] if self.reservations else None
-
 
 def plan(cluster: PlanningState, at: Ms) -> Plan:
     """What to do now. It changes no facts: the caller does, with those that follow."""

@@ -1,4 +1,4 @@
-"""Finding M5: the estimate of memory beside the peak of real trainings, on ten shapes.
+"""Finding M5: the estimate of memory beside the peak of real trainings, on eleven shapes.
 
 Each shape is trained for a step or two by the real process, on rows that are as long as they may
 be and labelled throughout: the most that a training of this shape can need.
@@ -44,6 +44,7 @@ class Shape:
     rank: int = 16
     dropout: float = 0.0
     accumulation: int = 1
+    recompute: bool = False
 
 
 SHAPES = (
@@ -57,6 +58,7 @@ SHAPES = (
     Shape(512, 1536, 12, 49_152, 512, 1, "bf16", rank=64, accumulation=4),
     Shape(384, 1024, 6, 49_152, 2048, 1, "bf16", dropout=0.05),
     Shape(256, 768, 16, 8_192, 512, 4, "fp32"),
+    Shape(256, 768, 16, 8_192, 512, 4, "fp32", recompute=True),
 )
 
 
@@ -78,6 +80,7 @@ def test_training_m5_the_estimate_of_memory_is_near_the_measured_peak(
         max_length=shape.max_length,
         seed=1,
         precision=shape.precision,
+        recompute=shape.recompute,
     )
     spec = TrainSpec(
         base_dir=base.path,

@@ -4,6 +4,7 @@ import io
 import json
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -148,11 +149,18 @@ KNOBS: dict[str, dict[str, Any]] = {
     "lora plus": {"lora_plus": 16.0},
     "noise": {"neftune": 5.0},
     "no clipping": {"grad_norm_max": 0.0},
+    "prompts too": {"train_on_prompts": True},
+    "the best": {"best_checkpoint": True, "eval_every_steps": 1, "learning_rate": 0.2},
 }
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("changed", KNOBS.values(), ids=KNOBS)
+@pytest.mark.parametrize(
+    ("changed", "precision"),
+    [
+        *(pytest.param(changed, "fp32", id=name) for name, changed in KNOBS.items()),
+        pytest.param(KNOBS["dora"], "bf16", id="dora, bf16"),  # emulated, it is ten times slower
+    ],
+)
 def test_training_every_knob_has_an_effect_and_resumes_to_the_byte(
     spec: TrainSpec, changed: dict[str, Any], precision: str
 ) -> None:
@@ -178,6 +186,73 @@ def test_training_fewer_steps_end_with_a_checkpoint_and_an_evaluation(spec: Trai
     assert last["tokens"] == last["tokens_total"] == events[0]["tokens_total"]
     rates = [event["learning_rate"] for event in of(events, "step")]
     assert rates == pytest.approx([0.005, 0.01, 0.01, 0.01])
+
+
+RISING = {"best_checkpoint": True, "eval_every_steps": 1, "learning_rate": 0.2}
+
+
+def test_training_the_adapter_is_that_of_the_lowest_validation_loss(spec: TrainSpec) -> None:
+    hyper = msgspec.structs.replace(HYPER, **RISING)
+    _, events = go(msgspec.structs.replace(spec, hyper=hyper))
+    losses = {event["step"]: event["valid_loss"] for event in of(events, "eval")}
+    assert list(losses) == [1, 2, 3, 4, 5, 6]
+    best = min(losses, key=lambda step: losses[step])
+    assert best < STEPS, "so that the last is not the best"
+    (note,) = of(events, "note")
+    assert f"that of step {best}" in note["message"]
+    published = Path(events[-1]["adapter_dir"], "adapter_model.safetensors").read_bytes()
+    for checkpoint in of(events, "checkpoint"):
+        weights = Path(checkpoint["dir"], "adapter_model.safetensors").read_bytes()
+        assert (weights == published) == (checkpoint["step"] == best)
+
+
+def test_training_it_ends_early_and_a_resume_from_any_step_ends_there_too(spec: TrainSpec) -> None:
+    hyper = msgspec.structs.replace(HYPER, **RISING, early_stopping_patience=2)
+    _, whole = go(msgspec.structs.replace(spec, hyper=hyper))
+    losses = [event["valid_loss"] for event in of(whole, "eval")]
+    end = len(losses)
+    assert (end, whole[-1]["steps"]) == (losses.index(min(losses)) + 3, end)
+    assert end < STEPS
+    checkpoints = of(whole, "checkpoint")
+    assert checkpoints[-1]["step"] == end, "the last step has one"
+    spec = msgspec.structs.replace(spec, hyper=hyper)
+    for checkpoint in checkpoints:  # after the last one nothing is trained
+        code, events = go(resumed(spec, checkpoint, out=f"again-{checkpoint['step']}"))
+        assert code == ExitCode.FINISHED
+        assert len(of(events, "step")) == end - checkpoint["step"]
+        for name in ("adapter_sha256", "steps", "tokens", "final_loss"):
+            assert events[-1][name] == whole[-1][name], name
+
+
+def test_training_computed_again_activations_change_no_byte(spec: TrainSpec) -> None:
+    """So a run may go on with or without them."""
+    _, whole = go(spec)
+    hyper = msgspec.structs.replace(HYPER, recompute=True)
+    again = msgspec.structs.replace(spec, hyper=hyper)
+    _, events = go(resumed(again, of(whole, "checkpoint")[1], out="recomputed"))
+    assert (events[0]["resumed_from_step"], events[0]["skipped"]) == (2, [])
+    assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
+
+
+def test_training_each_epoch_ends_with_a_checkpoint_and_an_evaluation(spec: TrainSpec) -> None:
+    spec = msgspec.structs.replace(spec, checkpoint_every_steps=100)
+    _, events = go(msgspec.structs.replace(spec, checkpoint_each_epoch=True))
+    assert [event["step"] for event in of(events, "checkpoint")] == [3, 6]
+    _, events = go(resumed(spec, out="without"))
+    assert [event["step"] for event in of(events, "checkpoint")] == [6]
+
+
+def test_training_every_step_says_its_speed_and_its_memory(spec: TrainSpec) -> None:
+    begun_s = time.monotonic()
+    _, events = go(spec)
+    passed_s = time.monotonic() - begun_s
+    steps = of(events, "step")
+    tokens = [after["tokens"] - before["tokens"] for before, after in pairwise([events[0], *steps])]
+    spent_s = sum(count / step["tokens_per_s"] for count, step in zip(tokens, steps, strict=True))
+    assert 0 < spent_s < passed_s
+    memory = [step["memory_bytes"] for step in steps]
+    assert memory == sorted(memory)
+    assert memory[0] > 100_000_000, "torch alone has as much"
 
 
 def test_training_a_checkpoint_of_before_a_knob_came_is_still_of_its_run(spec: TrainSpec) -> None:

@@ -23,6 +23,7 @@ BESIDE: Final = {
     "checkpoint_every_steps",
     "checkpoint_every_ms",
     "checkpoint_share_ppm",
+    "checkpoint_each_epoch",
     "keep_checkpoints",
 }
 

@@ -22,6 +22,7 @@ def test_training_m5_memory_grows_with_batch_precision_dropout_and_the_file() ->
     least = memory_bytes(whole, hyper, "cpu")
     for more in ({"batch_size": 2}, {"precision": "fp32"}, {"dropout_ppm": 50_000}, {"dora": True}):
         assert memory_bytes(whole, replace(hyper, **more), "cpu") > least, more
+    assert memory_bytes(whole, replace(hyper, recompute=True), "cpu") < least
     divided = replace(hyper, batch_size=4, accumulation=4)
     assert memory_bytes(whole, divided, "cpu") == least
     file = memory_bytes(whole, hyper, "cpu", tokens(10**9)) - least

@@ -10,6 +10,7 @@ from tunery.work.events import (
     FileDigest,
     Finished,
     LossSpiked,
+    Noted,
     Preempted,
     ScoringFinished,
     ScoringProgressed,
@@ -72,6 +73,7 @@ EVENTS: Final[tuple[AnyWorkEvent, ...]] = (
     ),
     Evaluated(step=1, valid_loss=None),
     LossSpiked(step=2, loss=9.0, message="the loss rose"),
+    Noted(step=2, message="the training ends early"),
     CHECKPOINTED,
     Finished(
         adapter_dir="out/adapter",

@@ -40,6 +40,8 @@ STEP = StepRow(
     learning_rate=None,
     tokens=100,
     elapsed_ms=8_000,
+    tokens_per_s=312.5,
+    memory_bytes=2_170_000_000,
 )
 
 
@@ -68,6 +70,11 @@ def test_a_figure_that_is_not_finite_is_null() -> None:
     assert event.message == "Step 3/20: training loss=not a number"
     assert (event.data["train_loss"], event.data["train_mean_token_accuracy"]) == (None, None)
     assert (metrics.train_loss, metrics.valid_loss, metrics.learning_rate) == (None, None, None)
+
+
+def test_training_metrics_have_speed_and_memory() -> None:
+    metrics = metrics_response(STEP)
+    assert (metrics.tokens_per_second, metrics.peak_memory_bytes) == (312.5, 2_170_000_000)
 
 
 def test_a_log_line_keeps_its_attempt_and_level() -> None:

@@ -61,6 +61,13 @@ def test_every_group_gives_its_settings_and_where_they_stand() -> None:
             {"training": {"validation_fraction": 0.6}},
             "training.validation_fraction: must be a number from 0 to 0.5; it is 0.6",
         ),
+        (
+            {"training": {"validation_fraction": 0, "early_stopping_patience": 2}},
+            (
+                "training.early_stopping_patience: needs rows to validate on: name a "
+                "validation_file, or set training.validation_fraction above 0"
+            ),
+        ),
     ],
 )
 def test_a_problem_names_its_field_and_leaves_the_default(

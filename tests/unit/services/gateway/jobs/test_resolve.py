@@ -14,7 +14,8 @@ from schemas.training import NodeConstraints
 from services.gateway.accounts.tables import TenantRow
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import JobRequest
-from services.gateway.jobs.resolve import Facts, NodeKind, canonical, resolve
+from services.gateway.jobs.node_choice import NodeKind
+from services.gateway.jobs.resolve import Facts, canonical, resolve
 from services.gateway.models.names import model_id, slug
 from services.gateway.web.errors import ApiError
 from tests.unit.services.gateway.control_plane import BASE
@@ -66,21 +67,16 @@ UNCHECKED = replace(FILE, status="uploaded", validation=None)
 GB = 10**9
 
 
-def of_model(accelerator: str, *, spot: bool = False) -> NodeKind:
+def of_model(accelerator: str) -> NodeKind:
     return NodeKind(
-        is_alive=True,
-        device="cuda",
-        accelerator=accelerator,
-        slots=1,
-        memory_bytes=80 * GB,
-        spot=spot,
+        is_alive=True, device="cuda", accelerator=accelerator, slots=1, memory_bytes=80 * GB
     )
 
 
-def of_memory(gigabytes: int, slots: int) -> NodeKind:
+def of_memory(gigabytes: int, slots: int, model: str = "") -> NodeKind:
     """A machine without an accelerator."""
     return NodeKind(
-        is_alive=True, device="cpu", accelerator="", slots=slots, memory_bytes=gigabytes * GB
+        is_alive=True, device="cpu", accelerator=model, slots=slots, memory_bytes=gigabytes * GB
     )
 
 
@@ -92,8 +88,7 @@ def facts(**changed: Any) -> Facts:
         "base": BASE,
         "training": FILE,
         "held_out": None,
-        "device": "cpu",
-        "nodes": [of_model("a100"), of_model("h200"), of_model("")],
+        "nodes": [],
         "book": BOOK,
         "job_id": "ftjob-00000000abcdefgh",
         "seed": 7,
@@ -324,7 +319,7 @@ def test_training_m5_a_job_that_no_node_has_the_memory_for_is_refused() -> None:
     refusal = refusal_of(body, nodes=[of_memory(2, 2)])
     assert (refusal.status, refusal.param) == (400, "training.max_length")
     assert "needs about" in refusal.message
-    assert "the largest node has 2.0 GB" in refusal.message
+    assert "the job may have the largest has 2.0 GB" in refusal.message
     assert "Lower max_length or lora.rank, or choose a smaller model." in refusal.message
     alone = resolve(body, facts(nodes=[of_memory(200, 200)])).spec.hyper
     assert alone.accumulation == alone.batch_size, "one row at a time, on the whole node"
@@ -335,31 +330,28 @@ def test_training_m5_where_no_node_is_known_nothing_is_divided_or_refused() -> N
     assert resolve(body, facts()).spec.hyper.accumulation == 1
 
 
-def test_a_model_of_device_is_one_that_the_pool_has() -> None:
-    asked = request(placement={"accelerator": "h200"})
-    assert spec_of(asked).constraints == NodeConstraints(accelerator="h200")
+def test_memory_counts_on_nodes_that_the_job_may_have() -> None:
+    """A small model of device was asked for, and the micro-batches were those of the largest."""
+    nodes = [of_memory(8, 2, "small"), of_memory(200, 1)]
+    body = {"training": {"max_length": 512}, "hyperparameters": {"batch_size": 16}}
+    asked = request(**body, placement={"accelerator": "small"})
+    assert resolve(asked, facts(nodes=nodes)).spec.hyper.accumulation == 8
+    assert resolve(request(**body), facts(nodes=nodes)).spec.hyper.accumulation == 1
+
+
+def test_what_a_request_demands_of_nodes_is_on_the_log() -> None:
     assert spec_of(request()).constraints is spec_of(request(placement={})).constraints is None
-    # A pool without any node says nothing of those that it will have.
-    assert spec_of(asked, nodes=[]).constraints is not None
-    refusal = refusal_of(request(placement={"accelerator": "b200"}))
-    assert (refusal.status, refusal.param) == (400, "placement.accelerator")
-    assert "no node of the pool has b200 devices: there are a100, h200" in refusal.message
-    silent = refusal_of(asked, nodes=[of_model("")])
-    assert "they do not say their model" in silent.message
-
-
-def test_a_job_that_must_not_be_on_spot_machines_needs_others() -> None:
     never = request(placement={"spot": False, "finish_by": 1_800_000_000})
-    on_spot = of_model("h200", spot=True)
     constraints = NodeConstraints(spot=False, finish_by=1_800_000_000_000)
-    assert spec_of(never, nodes=[on_spot, of_model("a100")]).constraints == constraints
-    refusal = refusal_of(never, nodes=[on_spot])
-    assert (refusal.status, refusal.param) == (400, "placement.spot")
-    assert "all such nodes of the pool are spot machines" in refusal.message
-    of_the_model = request(placement={"spot": False, "accelerator": "h200"})
-    assert refusal_of(of_the_model, nodes=[on_spot, of_model("a100")]).param == "placement.spot"
-
-
-def test_tolerations_are_kept_once_each_in_order() -> None:
+    assert spec_of(never).constraints == constraints
     asked = request(placement={"tolerations": ["research", "eu", "research"]})
     assert spec_of(asked).constraints == NodeConstraints(tolerations=("eu", "research"))
+    nodes = [of_model("h200"), of_memory(8, 2)]
+    assert spec_of(request(placement={"accelerator": "h200"}), nodes=nodes).device == "cuda"
+
+
+def test_a_demand_that_no_node_meets_is_refused() -> None:
+    asked = request(placement={"accelerator": "b200"})
+    assert spec_of(asked).constraints == NodeConstraints(accelerator="b200")
+    refusal = refusal_of(asked, nodes=[of_model("h200")])
+    assert (refusal.status, refusal.param) == (400, "placement.accelerator")

@@ -35,6 +35,8 @@ STEP = StepRow(
     learning_rate=2e-4,
     tokens=100,
     elapsed_ms=10,
+    tokens_per_s=312.5,
+    memory_bytes=2_170_000_000,
 )
 
 
@@ -83,6 +85,8 @@ async def test_repeated_steps_are_one_line_of_the_result_file() -> None:
     assert [line["train_loss"] for line in lines] == ["1.5", "", "1.5"]
     assert [line["valid_loss"] for line in lines] == ["", "", "1.25"]
     assert {line["train_accuracy"] for line in lines} == {"0.25"}
+    speed = {(line["tokens_per_second"], line["peak_memory_bytes"]) for line in lines}
+    assert speed == {("312.5", "2170000000")}
 
 
 async def test_a_job_without_steps_has_no_file() -> None:

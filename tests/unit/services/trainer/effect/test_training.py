@@ -30,6 +30,7 @@ from tunery.work.events import (
     FileDigest,
     Finished,
     LossSpiked,
+    Noted,
     SkippedCandidate,
     StepCompleted,
 )
@@ -210,6 +211,8 @@ STEP = StepCompleted(
     tokens=30,
     tokens_total=90,
     elapsed_ms=700,
+    tokens_per_s=312.5,
+    memory_bytes=2_170_000_000,
 )
 
 
@@ -219,11 +222,12 @@ async def test_steps_losses_and_spikes_are_telemetry(tmp_path: Path) -> None:
     await training.handle(STEP)
     await training.handle(Evaluated(step=3, valid_loss=2.75))
     await training.handle(LossSpiked(step=3, loss=2.5, message="the loss rose"))
+    await training.handle(Noted(step=3, message="the training ends early"))
     reader = await there.log.reader(TELEMETRY.name, {partition_of(b"job1"): 0})
     records = [msgspec.json.decode(record.value) for record in await reader.poll(10, 100)]
     await reader.close()
-    assert [record.get("valid_loss") for record in records] == [None, 2.75, None]
-    first, _, spike = records
+    assert [record.get("valid_loss") for record in records] == [None, 2.75, None, None]
+    first, _, spike, note = records
     assert (first["job_id"], first["attempt"], first["step"], first["total_steps"]) == (
         "job1",
         1,
@@ -232,7 +236,9 @@ async def test_steps_losses_and_spikes_are_telemetry(tmp_path: Path) -> None:
     )
     assert (first["loss"], first["accuracy"], first["learning_rate"]) == (2.5, 0.25, 1e-4)
     assert (first["tokens"], first["elapsed_ms"]) == (30, 700)
-    assert spike["text"] == "step 3: the loss rose (loss 2.500)"
+    assert (first["tokens_per_s"], first["memory_bytes"]) == (312.5, 2_170_000_000)
+    assert (spike["level"], spike["text"]) == ("warn", "step 3: the loss rose (loss 2.500)")
+    assert (note["level"], note["text"]) == ("info", "step 3: the training ends early")
 
 
 async def test_the_adapter_of_a_finished_process_is_stored(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_free_slots_may_be_reserved_for_a_job_before() -> None:
     queue = explained(nodes(4), running, request("gang", slots=4), request("long", hours=9))
     assert code(queue, "gang") == "topology" or code(queue, "gang") == "no_capacity"
     assert code(queue, "long") == "reservation"
-    assert queue.planned.reservation is not None
+    assert len(queue.planned.reservations) == 1
 
 
 def test_premium_that_has_its_cap_waits_for_the_other_lanes() -> None:

@@ -57,8 +57,8 @@ def test_only_what_does_not_delay_the_first_blocked_request_starts_before_it() -
     for job_id, hours in (("long", 3), ("short", 1), ("exact", 2)):
         state.queue.add(replace(request(job_id, hours=hours), submitted_at=10 * HOUR))
     planned = plan_at(state, AT)
-    assert planned.reservation is not None
-    assert (planned.reservation.request.job_id, planned.reservation.at) == ("gang", AT + 2 * HOUR)
+    (reserved,) = planned.reservations
+    assert (reserved.request.job_id, reserved.at) == ("gang", AT + 2 * HOUR)
     assert started(planned) == {"short": (("b", 1),), "exact": (("a", 1),)}
 
 
@@ -86,7 +86,6 @@ def test_what_waits_for_other_nodes_alone_has_a_reservation_of_its_own() -> None
     planned = plan_at(state, AT)
     reserved = {each.request.job_id: (each.at, each.seats) for each in planned.reservations}
     assert reserved == {"old": (AT + 2 * HOUR, (("a", 8),)), "new": (AT + 3 * HOUR, (("b", 8),))}
-    assert planned.reservation is planned.reservations[0]
     assert started(planned) == {"shorter": (("a", 1),), "short": (("b", 1),)}
 
 

@@ -121,8 +121,8 @@ class Walk:
                 assert victim.lane > preemption.request.lane, "of a later lane"
                 lost_ms = self.at - victim.saved_at + PRODUCT.restart_ms
                 assert lost_ms <= min(victim.p50_ms // 20, 10 * MINUTE), "inside the bound"
-        reserved = planned.reservation
-        assert reserved is None or reserved.at > self.at, "what fits now is not reserved"
+        for reserved in planned.reservations:
+            assert reserved.at > self.at, "what fits now is not reserved"
         self.check_conservation(planned)
         assert decisions(plan_at(self.state, self.at)) == decisions(planned), "it changes nothing"
         assert decisions(plan_at(self.rebuilt(), self.at)) == decisions(planned), "carried along"
@@ -140,7 +140,7 @@ class Walk:
 
     def check_conservation(self, planned: Plan) -> None:
         """No slots stay free beside a request that fits, unless they are reserved or bound."""
-        if planned.reservation is not None or planned.preemptions or self.state.bound:
+        if planned.reservations or planned.preemptions or self.state.bound:
             return
         left = self.state.capacity.copy()
         for start in planned.starts:

@@ -120,8 +120,7 @@ def test_a_reservation_of_another_lane_is_kept_from_premium_beyond_its_cap() -> 
     state = with_premium(15, gang, *(premium(f"q{number}") for number in range(3)))
     state.end("p0")
     planned = plan_at(state, AT)
-    assert planned.reservation is not None
-    assert planned.reservation.request.job_id == "gang"
+    assert [each.request.job_id for each in planned.reservations] == ["gang"]
     assert started(planned) == {"q0": (("b", 1),)}  # the gang will have node `a`
     uncapped = with_premium(
         15,

@@ -1,0 +1,84 @@
+"""Which nodes of the pool a request may have, and what is wrong where it may have none. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from schemas.training import Device
+from services.gateway.jobs.bodies import PlacementBody
+from services.gateway.jobs.requested import RequestProblem
+
+NAMES_SAID_MAX: Final = 16
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """Nodes of the pool that are alike. accelerator: model of their devices; empty: not known.
+
+    memory_bytes: as in `Node`: of each device, or of a machine without any.
+    taints: only jobs that tolerate all of them get such a node.
+    """
+
+    is_alive: bool
+    device: Device
+    accelerator: str
+    slots: int
+    memory_bytes: int
+    spot: bool = False
+    taints: tuple[str, ...] = ()
+
+    @property
+    def slot_bytes(self) -> int:
+        """Slots of a CPU share their machine's memory."""
+        return self.memory_bytes // (self.slots if self.device == "cpu" else 1)
+
+
+@dataclass(frozen=True)
+class NodeChoice:
+    """Nodes that a request may have; `problem` says why there are none where the pool has some.
+
+    A pool without any node says nothing of those that it will have.
+    """
+
+    nodes: Sequence[NodeKind]
+    problem: RequestProblem | None = None
+
+    @property
+    def device(self) -> Device:
+        """`cuda` if any live one has an accelerator; without live ones, if any has."""
+        nodes = [node for node in self.nodes if node.is_alive] or self.nodes
+        return "cuda" if any(node.device == "cuda" for node in nodes) else "cpu"
+
+    @property
+    def of_device(self) -> Sequence[NodeKind]:
+        """Those with the device that the request gets."""
+        return [node for node in self.nodes if node.device == self.device]
+
+
+def choose_nodes(asked: PlacementBody, nodes: Sequence[NodeKind]) -> NodeChoice:
+    """The nodes of a pool that a request may have, by one demand after another."""
+    suited = nodes
+    if asked.accelerator is not None:
+        suited = [node for node in suited if node.accelerator == asked.accelerator]
+        if nodes and not suited:
+            models = _names(node.accelerator for node in nodes)
+            others = f"there are {models}" if models else "they do not say their model"
+            text = f"no node of the pool has {asked.accelerator} devices: {others}"
+            return NodeChoice((), RequestProblem("placement.accelerator", text))
+    if asked.spot is False:
+        others_than_spot = [node for node in suited if not node.spot]
+        if suited and not others_than_spot:
+            text = "all such nodes of the pool are spot machines; leave it out, or allow them "
+            return NodeChoice((), RequestProblem("placement.spot", f"{text}with true"))
+        suited = others_than_spot
+    tolerated = [node for node in suited if {*node.taints} <= {*asked.tolerations}]
+    if suited and not tolerated:
+        kept = sorted({", ".join(sorted(node.taints)) for node in suited})[:NAMES_SAID_MAX]
+        text = "all such nodes of the pool are kept for jobs that tolerate their taints: "
+        problem = RequestProblem("placement.tolerations", f"{text}name all of {' or '.join(kept)}")
+        return NodeChoice((), problem)
+    return NodeChoice(tolerated)
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted({*names} - {""})[:NAMES_SAID_MAX])
