@@ -228,7 +228,12 @@ def _invoices_of(api: "Api", tenant: str, period: str) -> list[dict[str, Any]]:
 @command.command("adjust")
 @click.argument("tenant")
 @click.option("--amount", required=True, help="In the tenant's currency: -5.00 is a credit.")
-@click.option("--reason", required=True, type=click.Choice(["goodwill", "correction", "contract"]))
+@click.option(
+    "--reason",
+    required=True,
+    type=click.Choice(["goodwill", "correction", "contract"]),
+    help="Why; it is on the invoice.",
+)
 @click.option(
     "--reference",
     required=True,
