@@ -1,10 +1,13 @@
 """Nodes of a pool, in the stream `pool`: how they join, leave, are seen, and are cordoned."""
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from schemas.envelope import Message, Part, Reason
 from schemas.training import Device
 from schemas.units import Ms
+
+# An accelerator, a taint or a domain, as a regular expression.
+LABEL: Final = "[a-z0-9][a-z0-9._-]{0,31}"
 
 
 class NodeDescription(Part):
@@ -257,6 +260,28 @@ class SpotGivenUp(Message):
     job_id: str
 
 
+class SpotReconsidered(Message):
+    """The time is over for which the placement was kept off spot nodes after losses.
+
+    job_id: whose.
+    spot: whether it may have them now.
+    spot_until: when it needs another node to be done in time; None: never.
+    """
+
+    job_id: str
+    spot: bool
+    spot_until: Ms | None = None
+
+
+class DomainGivenUp(Message):
+    """The placement has waited long enough for nodes of its domain, and takes others.
+
+    job_id: whose.
+    """
+
+    job_id: str
+
+
 class ObservationsDeferred(Message):
     """What one record could not hold: ticks go on with it.
 
@@ -295,6 +320,8 @@ NodeEvent: TypeAlias = (
     | NodeForgotten
     | BackOffEnded
     | SpotGivenUp
+    | SpotReconsidered
+    | DomainGivenUp
     | ObservationsDeferred
     | PlanningDeferred
 )

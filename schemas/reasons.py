@@ -27,6 +27,8 @@ WaitCode: TypeAlias = Literal[
     "memory_short",  # slots, memory_bytes: no node has memory for so many slots of so much each
     "no_device",  # device, memory_bytes: no node has slots of this kind with so much memory
     "no_accelerator",  # accelerator: no node is of this model, accelerators: the models there are
+    "no_domain",  # domain: no node is in it, domains: those that there are
+    "domain_busy",  # domain: slots are free, but not in this one
     "tainted",  # taints: of the nodes that fit, which it does not tolerate
     "excluded_nodes",  # nodes: all that fit have failed under this job
     "lane_order",  # ahead: so many are before it in its lane or in a higher one
@@ -245,9 +247,10 @@ FailureCode: TypeAlias = Literal[
 # What a verdict rests on.
 VerdictCode: TypeAlias = Literal[
     "items_too_few",  # items, limit
-    "drop_excluded",  # change_ppm: of accuracy, items, p_ppm: of a drop
+    "drop_excluded",  # as drop_undecided
     "drop_shown",  # change_ppm, items, p_ppm, drop_max_ppm
-    "drop_undecided",  # change_ppm, items, p_ppm
+    "drop_undecided",  # change_ppm: of accuracy, items, p_ppm: of a drop, bound_ppm, drop_max_ppm
+    "validation_loss_same",
     "validation_loss_rose",  # above the base model's
     "scores_not_finite",  # sides: "base", "adapter" or both
 ]

@@ -32,6 +32,7 @@ from services.gateway.web.responses import (
 from services.gateway.web.wording import (
     advice_words,
     failure_words,
+    own_data_words,
     unblock_words,
     verdict_words,
     wait_words,
@@ -136,13 +137,16 @@ class EvalSettingsResponse(Response):
 class PlacementResponse(Response):
     """Which nodes a job may run on. `accelerator`: only those of this model, null: any. `spot`:
     also on spot machines, null: only where no other fits. `finish_by`: when it should be done.
-    `tolerations`: taints of nodes that it may be on all the same.
+    `tolerations`: taints of nodes that it may be on all the same. `domain`: it waits for nodes of
+    this one for so many minutes before it takes others, null: as long as it takes.
     """
 
     accelerator: str | None
     spot: bool | None
     finish_by: int | None
     tolerations: list[str]
+    domain: str | None
+    domain_wait_minutes: int | None
 
 
 class ScoresResponse(Response):
@@ -154,8 +158,11 @@ class ScoresResponse(Response):
 
 
 class GateResponse(Response):
+    """`own_data`: what got better on the tenant's own validation rows; null: there were none."""
+
     verdict: Verdict
     reasons: list[str]
+    own_data: str | None
     advice: str | None
     items: int
     base: ScoresResponse
@@ -294,6 +301,10 @@ def _placement(spec: JobSpec) -> PlacementResponse:
         spot=constraints.spot,
         finish_by=seconds_or_none(constraints.finish_by),
         tolerations=list(constraints.tolerations),
+        domain=constraints.domain or None,
+        domain_wait_minutes=(
+            None if constraints.domain_wait_ms is None else constraints.domain_wait_ms // 60_000
+        ),
     )
 
 
@@ -424,6 +435,7 @@ def gate_response(summary: ScoreSummary) -> GateResponse:
     return GateResponse(
         verdict=summary.verdict,
         reasons=[verdict_words(reason) for reason in summary.reasons],
+        own_data=own_data_words(summary),
         advice=advice_words(summary),
         items=items,
         base=ScoresResponse(
