@@ -27,6 +27,7 @@ from tunery.work.exits import WorkError
 WEIGHTS: Final = "adapter_model.safetensors"
 CONFIG: Final = "adapter_config.json"
 PROBE_TOKENS: Final = 32
+EXPERT_DIMENSIONS: Final = 3  # of the weights of all experts of a layer
 EXIT_USAGE: Final = 64
 EXIT_DIFFERS: Final = 65
 
@@ -95,6 +96,36 @@ def adapter_tensors(model: Any) -> dict[str, Tensor]:
     from peft import get_peft_model_state_dict  # seconds of import
 
     return dict(get_peft_model_state_dict(model, save_embedding_layers=False))
+
+
+def adapted(model: Any) -> str:
+    """Which layers of a PEFT model have an adapter, in words, and what has none although it learns.
+
+    The experts of a mixture are tensors of three dimensions, not linear layers: PEFT passes them
+    over.
+    """
+    layers: set[str] = set()
+    experts: dict[str, int] = {}
+    trained = total = 0
+    for name, weight in model.named_parameters():
+        total += weight.numel()
+        if weight.requires_grad:
+            trained += weight.numel()
+            layers.add(name.partition(".lora_")[0].rpartition(".")[2])
+        elif ".experts." in name and weight.dim() == EXPERT_DIMENSIONS:
+            last = ".".join(name.split(".")[-2:])
+            experts[last] = experts.get(last, 0) + weight.numel()
+    text = (
+        f"the adapter has {trained:,} parameters in {', '.join(sorted(layers))}; the base has "
+        f"{total - trained:,}"
+    )
+    if experts:
+        share = sum(experts.values()) / (total - trained)
+        text += (
+            f". {', '.join(sorted(experts))}, the experts with {share:.0%} of them, are not "
+            "adapted: they are no linear layers"
+        )
+    return text
 
 
 def adapter_config(model: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_se
 from tunery.ml import adapters, checkpoints, device
 from tunery.ml.durable import digest_file
 from tunery.ml.events import EventWriter
-from tunery.ml.loss import check_packing, label_loss
+from tunery.ml.loss import prove_packing
 from tunery.ml.order import ORDER_VERSION, StepPlan, plan_steps
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.sft import VALID_ROWS_MAX, PackedSFT, TrainingRun
@@ -40,7 +40,7 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
     """
     # 1. Make the computation deterministic, and check the hashes of the inputs.
     threads = device.make_deterministic(spec.threads)
-    torch_device = device.pick_device()
+    torch_device = device.pick_device(spec.accelerators)
     checkpoints.prepare(Path(spec.out_dir))
     config = _check_base(spec)
     hyper = spec.hyper
@@ -70,7 +70,7 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
         must_stop=must_stop,
     )
     model = _model(spec, hyper, fingerprint["precision"], torch_device)
-    packing = _check_packing(model, rows, torch_device)
+    packing = prove_packing(model, rows, torch_device) if hyper.packing else None
     trainer = PackedSFT(run, model, AutoTokenizer.from_pretrained(spec.base_dir))
     if must_stop():
         events.emit(Preempted(step=loaded[1].step if loaded else 0))
@@ -78,6 +78,7 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
     # 4. Take one step on the longest rows and undo it; train.
     trainer.try_longest_rows()
     events.emit(_started(run, loaded, skipped, packing))
+    events.emit(Noted(step=loaded[1].step if loaded else 0, message=adapters.adapted(model)))
     step = trainer.train_to_end(loaded[0].dir if loaded else None)
     # 5. Write the adapter, or exit because it was asked to stop.
     if step < run.plan.total_steps and not run.has_stopped_early:
@@ -180,6 +181,8 @@ def _model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torch.de
         target_modules=targets if isinstance(targets, str) else list(targets),
         use_rslora=hyper.rslora,
         use_dora=hyper.dora,
+        rank_pattern=dict(hyper.rank_pattern),
+        alpha_pattern=dict(hyper.alpha_pattern),
         task_type="CAUSAL_LM",
     )
     try:
@@ -196,21 +199,6 @@ def _linear_names(base: Any) -> list[str]:
     """Last parts of the names of the layers that an adapter can be added to."""
     linear = (name for name, layer in base.named_modules() if isinstance(layer, torch.nn.Linear))
     return sorted({name.rpartition(".")[2] for name in linear} - {"lm_head"})
-
-
-def _check_packing(model: Any, rows: PackedRows, torch_device: torch.device) -> float | None:
-    exact = next(model.parameters()).dtype == torch.float32
-    model.eval()
-    with torch.no_grad():
-        difference = check_packing(
-            lambda batch: label_loss(
-                model, {name: value.to(torch_device) for name, value in batch.items()}
-            ).nll.cpu(),
-            rows,
-            exact=exact,
-        )
-    model.train()
-    return difference
 
 
 def _started(

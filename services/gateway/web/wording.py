@@ -481,6 +481,10 @@ OVERFITTED: Final = (
 PARAMETERS: Final[Mapping[ParameterCode, str]] = {
     "unknown": "unknown hyper-parameter; known: {known}",
     "not_a_choice": "{name} must be one of {known}",
+    "not_a_pattern": (
+        "{name} must be an object of up to {most} names of layers with whole numbers from {low} to "
+        "{high}"
+    ),
     "not_layers": '{name} must be "all-linear", or 1 to {most} names of layers, like "q_proj"',
     "does_not_divide": "accumulation must divide batch_size, which is {batch_size}",
     "two_learning_rates": "give learning_rate or learning_rate_multiplier, not both",

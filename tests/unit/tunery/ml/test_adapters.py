@@ -7,7 +7,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tunery.ml.adapters import CONFIG, WEIGHTS, Canonical, main, verify_loads, write_canonical
+from tunery.ml.adapters import (
+    CONFIG,
+    WEIGHTS,
+    Canonical,
+    adapted,
+    main,
+    verify_loads,
+    write_canonical,
+)
 from tunery.work.exits import WorkError
 
 pytestmark = [
@@ -117,3 +125,28 @@ def test_a_folder_without_an_adapter_is_refused(
         canonicalise(source, tmp_path / "out")
     assert what in caught.value.message
     assert not (tmp_path / "out").exists()
+
+
+def test_training_what_is_adapted_is_said_and_what_is_not() -> None:
+    """The experts of a mixture are one tensor of three dimensions, and PEFT passes them over."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    config = Qwen3MoeConfig(
+        vocab_size=64,
+        hidden_size=16,
+        intermediate_size=32,
+        moe_intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        num_experts=4,
+        num_experts_per_tok=2,
+    )
+    lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    model: Any = get_peft_model(Qwen3MoeForCausalLM(config), lora)
+    said = adapted(model)
+    assert "parameters in k_proj, o_proj, q_proj, v_proj; the base has" in said
+    assert "experts.down_proj, experts.gate_up_proj, the experts with" in said
+    assert "are not adapted: they are no linear layers" in said

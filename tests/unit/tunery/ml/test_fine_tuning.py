@@ -97,6 +97,7 @@ def test_a_run_emits_every_step_and_checkpoint(spec: TrainSpec) -> None:
     assert code == ExitCode.FINISHED
     assert [event["type"] for event in events] == [
         "started",
+        "note",
         *["step", "checkpoint"] * 2,
         *["step", "eval", "checkpoint"],
         *["step", "checkpoint"] * 2,
@@ -150,6 +151,8 @@ KNOBS: dict[str, dict[str, Any]] = {
     "noise": {"neftune": 5.0},
     "no clipping": {"grad_norm_max": 0.0},
     "prompts too": {"train_on_prompts": True},
+    "each document alone": {"packing": False},
+    "ranks of some layers": {"rank_pattern": (("q_proj", 4),), "alpha_pattern": (("q_proj", 8),)},
     "the best": {"best_checkpoint": True, "eval_every_steps": 1, "learning_rate": 0.2},
 }
 
@@ -198,7 +201,8 @@ def test_training_the_adapter_is_that_of_the_lowest_validation_loss(spec: TrainS
     assert list(losses) == [1, 2, 3, 4, 5, 6]
     best = min(losses, key=lambda step: losses[step])
     assert best < STEPS, "so that the last is not the best"
-    (note,) = of(events, "note")
+    adapted, note = of(events, "note")
+    assert adapted["message"].startswith("the adapter has ")
     assert f"that of step {best}" in note["message"]
     published = Path(events[-1]["adapter_dir"], "adapter_model.safetensors").read_bytes()
     for checkpoint in of(events, "checkpoint"):
@@ -255,6 +259,59 @@ def test_training_every_step_says_its_speed_and_its_memory(spec: TrainSpec) -> N
     assert memory[0] > 100_000_000, "torch alone has as much"
 
 
+def recurrent_base(tiny: Path, dest: Path) -> str:
+    """A random model whose convolutions run on from one document to the next."""
+    from transformers import AutoTokenizer, Lfm2Config, Lfm2ForCausalLM
+
+    from tunery.runtime.blobs.base_files import hash_base
+
+    torch.manual_seed(1)
+    config = Lfm2Config(
+        vocab_size=49_152,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=512,
+        layer_types=["conv", "full_attention"],
+        initializer_range=0.3,
+    )
+    Lfm2ForCausalLM(config).save_pretrained(dest)
+    AutoTokenizer.from_pretrained(tiny).save_pretrained(dest)
+    return hash_base(dest)
+
+
+def test_training_packing_is_refused_where_documents_see_each_other(
+    spec: TrainSpec, tiny: tuple[Path, str], tmp_path: Path
+) -> None:
+    """It is no fault of the platform, which would be tried again: the user sets a knob."""
+    sha256 = recurrent_base(tiny[0], tmp_path / "recurrent")
+    base = msgspec.structs.replace(
+        spec, base_dir=str(tmp_path / "recurrent"), base_sha256=sha256, valid_shards=()
+    )
+    with pytest.raises(WorkError, match="packed documents see each other") as caught:
+        go(base)
+    assert caught.value.cause == "user"
+    assert "training.packing to false" in caught.value.advice
+    hyper = msgspec.structs.replace(HYPER, packing=False, n_epochs=1)
+    code, _ = go(msgspec.structs.replace(base, hyper=hyper))
+    assert code == ExitCode.FINISHED
+
+
+def test_training_each_document_alone_has_the_losses_of_packed_ones(spec: TrainSpec) -> None:
+    """Without dropout, whose draws follow the shape. A step has the same documents."""
+    packed = msgspec.structs.replace(HYPER, dropout=0.0)
+    _, together = go(msgspec.structs.replace(spec, hyper=packed))
+    alone = msgspec.structs.replace(packed, packing=False)
+    _, apart = go(resumed(msgspec.structs.replace(spec, hyper=alone), out="alone"))
+    for kind, figure in (("step", "loss"), ("step", "grad_norm"), ("eval", "valid_loss")):
+        assert [event[figure] for event in of(apart, kind)] == pytest.approx(
+            [event[figure] for event in of(together, kind)], abs=1e-4
+        )
+    assert apart[0]["packing_difference_nats"] is None
+
+
 def test_training_a_checkpoint_of_before_a_knob_came_is_still_of_its_run(spec: TrainSpec) -> None:
     """The fingerprint of a run has only what differs from what was done before."""
     _, whole = go(spec)
@@ -278,7 +335,7 @@ def test_asked_to_stop_it_finishes_the_step_and_leaves_a_checkpoint(spec: TrainS
     code, events = go(resumed(spec, out="stopped"), stop_after(2))
     assert code == ExitCode.PREEMPTED
     assert [event["type"] for event in events] == [
-        "started", "step", "step", "checkpoint", "preempted",
+        "started", "note", "step", "step", "checkpoint", "preempted",
     ]  # fmt: skip
     assert events[-1]["checkpoint"] == events[-2]["dir"]
     code, rest = go(resumed(spec, events[-2], out="again"))
