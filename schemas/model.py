@@ -14,7 +14,7 @@ Stage: TypeAlias = Literal["dev", "staging", "production", "archived"]
 Verdict: TypeAlias = Literal["pass", "block", "inconclusive"]
 
 
-class Base(Part):
+class Base(Part, omit_defaults=True):
     """A base model that jobs may start from.
 
     base_id: its name in requests.

@@ -2,9 +2,10 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
+from msgspec import structs
 
 from schemas.dataset import Prepared
 from schemas.envelope import Part, Reason, Sha256
@@ -109,7 +110,7 @@ class SkippedCheckpoint(Part):
     reason: Reason
 
 
-class HyperParameters(Part):
+class HyperParameters(Part, omit_defaults=True):
     """Resolved numbers, never "auto". Rates are integers, so that the log holds no floats.
 
     n_epochs: passes over the rows that train.
@@ -332,9 +333,15 @@ def work_id_of(work: Work) -> Sha256:
     of before it.
     """
     fields = msgspec.to_builtins(work)
-    is_train = isinstance(work, TrainWork)
-    described, added = (fields["hyper"], HYPER_ADDED) if is_train else (fields, EVAL_ADDED)
-    for name, default in added.items():
-        if described[name] == default:
-            del described[name]
+    if isinstance(work, TrainWork):
+        fields["hyper"] = drop_defaults(structs.asdict(work.hyper), HYPER_ADDED)
+    else:
+        fields = drop_defaults(fields, EVAL_ADDED)
     return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
+
+
+def drop_defaults(fields: Mapping[str, Any], added: Mapping[str, object]) -> dict[str, Any]:
+    """The fields for a hash: one that was added later counts only where it has another value."""
+    return {
+        name: value for name, value in fields.items() if name not in added or value != added[name]
+    }

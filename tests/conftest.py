@@ -24,7 +24,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 if settings().derandomize:
     # Hypothesis draws the constants of all modules of ours that a process has imported, so the
     # tests that ran before would choose the examples. It has no setting for that.
-    setattr(providers, "_get_local_constants", lambda: providers._local_constants)  # noqa: B010  # its module does not export the name
+    providers._get_local_constants = lambda: providers._local_constants
 
 ALL_TRAIN: Final = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.train\b", re.MULTILINE)
 

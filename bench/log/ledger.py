@@ -40,6 +40,7 @@ async def measure(dsn: str, batches: int) -> dict[str, float]:
     """Slices per second, ours and bare."""
     pools = [await _prepare(dsn, schema) for schema in (OURS, BARE)]
     store = PostgresStore(pools[0], dsn, OURS)
+    await store.ensure(LEDGER.described())
     statement = _statement()
     spent = [0.0, 0.0]
     try:
@@ -110,7 +111,7 @@ def _statement() -> str:
     """The store's own upsert of ledger rows."""
     header, event = next(slices_from(0))
     group = fold(project_ledger(header, event)).upserts[0]
-    return upsert_sql(group.table, group.key, group.columns)
+    return upsert_sql(group.table, group.key, group.columns, insertable=True)
 
 
 def bare_row(header: Header, event: UsageSliced) -> dict[str, object]:

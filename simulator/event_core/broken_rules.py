@@ -29,6 +29,7 @@ from tunery.runtime.journal.reader import Position
 from tunery.runtime.store.abstract import CommitResult, LeasedRow, RowBatch, SavedPosition
 from tunery.runtime.store.changes import fold
 from tunery.runtime.store.memory import MemoryStore
+from tunery.runtime.watchdog import wait_forever
 
 # --- the acceptance rule --------------------------------------------------------------------------
 
@@ -273,6 +274,7 @@ async def lease_at_once(self: Any, kind: str, count: int, row_lease_ms: Ms) -> A
 
 async def flags_stay_down(_: Any, __: Any) -> None:
     """A flag lowered by another process is never raised again."""
+    await wait_forever()
 
 
 async def row_gone_when_sent(

@@ -89,16 +89,16 @@ _OWNER = partition.PartitionOwner
 _SEATS = run, "SEATS_AGGREGATE"
 MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("epoch check off", *_RULE, broken.epoch_off, "agreement"),
-    Mutant("opened check off", *_RULE, broken.opened_off, "agreement", 18, faults=_LOST_CLAIMS),
+    Mutant("opened check off", *_RULE, broken.opened_off, "agreement", 29, faults=_LOST_CLAIMS),
     Mutant("cause check off", *_RULE, broken.cause_off, "false stop", 43),
     Mutant("cause check and hash chain off", *_RULE, broken.cause_and_chain_off, "agreement"),
-    Mutant("hash chain off", *_RULE, broken.chain_off, "agreement", 153, faults=_LOST_CLAIMS),
+    Mutant("hash chain off", *_RULE, broken.chain_off, "agreement", 155, faults=_LOST_CLAIMS),
     Mutant("hash chain tested first", *_RULE, broken.chain_first, "false stop", 4),
     Mutant(
-        "hash chain tested before the cause", *_RULE, broken.chain_before_cause, "false stop", 5
+        "hash chain tested before the cause", *_RULE, broken.chain_before_cause, "false stop", 14
     ),
     Mutant(
-        "broken chain voided", *_RULE, broken.chain_voided, "agreement", 22, faults=_once(TAIL_LOST)
+        "broken chain voided", *_RULE, broken.chain_voided, "agreement", 43, faults=_once(TAIL_LOST)
     ),
     Mutant(
         "operator's base ignored",
@@ -117,7 +117,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "claims",
         broken.later_claims_overlooked,
         "agreement",
-        11,
+        21,
         faults=Faults(
             slow=50,
             steps=(
@@ -132,25 +132,27 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "_check_last",
         broken.last_not_compared,
         "progress",
-        63,
+        134,
         faults=_once(RECREATED),
     ),
     Mutant("last decided command trimmed", port.FaultyPort, "trim", broken.trim_too_far, "trim"),
     Mutant("commands trimmed by age", _OWNER, "_trim_before", broken.trim_by_age, "trim"),
     Mutant("at not clamped", decision, "max", lambda _, broker_at: broker_at, "time", 2),
     Mutant("decision reads the clock", *_SEATS, broken.CLOCK_READ, "fold"),
-    Mutant("clients' repeats decided", decision, "recognise", broken.without("clients"), "dedupe"),
+    Mutant(
+        "clients' repeats decided", decision, "recognise", broken.without("clients"), "dedupe", 2
+    ),
     Mutant(
         "reactions' repeats decided", decision, "recognise", broken.without("reactions"), "dedupe"
     ),
-    Mutant("effects' repeats decided", *_SEATS, broken.RECORDED_AGAIN, "effect", 5),
+    Mutant("effects' repeats decided", *_SEATS, broken.RECORDED_AGAIN, "effect", 9),
     Mutant(
         "reaction skipped in doubt",
         reactor.Reactor,
         "_send_until_acknowledged",
         broken.send_once,
         "reactions",
-        6,
+        14,
     ),
     Mutant(
         "position saved before reactions are sent",
@@ -158,7 +160,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "_send_all",
         broken.send_later,
         "reactions",
-        4,
+        9,
     ),
     Mutant(
         "snapshot without what was seen",
@@ -166,6 +168,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "_open",
         broken.forgetful,
         "dedupe",
+        5,
     ),
     Mutant(
         "snapshot without acceptance state",
@@ -184,7 +187,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         13,
     ),
     Mutant(
-        "projector without a fence", stores.Database, "commit", broken.commit_unfenced, "rows", 196
+        "projector without a fence", stores.Database, "commit", broken.commit_unfenced, "rows", 203
     ),
     Mutant(
         "effects before the rows are rebuilt",
@@ -200,7 +203,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "_raise_flags",
         broken.flags_stay_down,
         "progress",
-        1,
+        27,
         faults=Faults(
             store_unanswered=40,
             steps=tuple(FaultStep(5_000 + 3_000 * n, "crash") for n in range(5)),

@@ -1,6 +1,7 @@
 """The command line. `main` finds the commands, one module or package for each.
 
-up, down, status, logs, doctor   the stack of this machine
+up, down, status, logs, doctor, env
+                                 the stack of this machine
 data, benchmarks                 checks of training files, without a server
 file, job, model, base           over the API: training
 tenant, key, webhook             over the API: accounts
@@ -11,8 +12,9 @@ demo                             the whole loop, with a killed node
 simulate                         a trace of jobs, played through the planner
 completion                       completion for shells
 _api, _options                   what the commands share
+_names                           completion of names that the API knows
 _billing_terms                   billing terms as names and values
-_job_view, _queue_view, _stack_view, _watch
+_job_lists, _job_view, _queue_view, _stack_view, _watch
                                  how jobs, queues and stacks look in a terminal
 _verification                    servers and parts that `replay` and `reconcile` compare
 """

@@ -40,7 +40,7 @@ def connect(folders: DataDir) -> Iterator["Api"]:
     """
     from tunery.client import Api, ApiRefusal, Unreachable
 
-    url, key = _address(folders)
+    url, key = address(folders)
     try:
         with Api(url, key) as api:
             yield api
@@ -60,7 +60,8 @@ def is_uploaded(name: str) -> bool:
     return (name.startswith(FILE_PREFIX) or "@" in name) and not Path(name).exists()
 
 
-def _address(folders: DataDir) -> tuple[str, str]:
+def address(folders: DataDir) -> tuple[str, str]:
+    """The base URL, with /v1, and the key that commands use. Raises LocalError without any."""
     from tunery.local import state
 
     context = click.get_current_context(silent=True)

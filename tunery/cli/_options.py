@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from tunery.cli._names import complete_names
 from tunery.local.paths import DataDir, default_data_dir
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -16,7 +17,9 @@ class ExampleGroup(click.Group):
     """A group with examples in its epilog. Each command shows the examples that begin with it."""
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        """Add a command with its examples, and with completion of the names that it takes."""
         super().add_command(cmd, name)
+        complete_names(cmd)
         verb = name or cmd.name
         examples = [
             line

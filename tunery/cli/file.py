@@ -23,6 +23,7 @@ Examples:
   tunery file upload faq.jsonl --dataset faq    as faq@1, and faq@2 the next time
   tunery file list --dataset faq
   tunery file show file-3f…            the report, row by row
+  tunery file download file-3f… steps.csv   a result file, or your own rows
   tunery file list --json | jq -r '.[].id'
   tunery file delete file-3f…
 """
@@ -89,6 +90,27 @@ def show(file_id: str, folders: DataDir, as_json: bool) -> None:
         _api.show_one({**file, "check": report}, as_json, _pairs(file))
         if not as_json:
             _findings(report)
+
+
+@command.command("download")
+@click.argument("file_id")
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+@_options.data_dir
+@_options.as_json
+def download(file_id: str, path: Path | None, folders: DataDir, as_json: bool) -> None:
+    """Download a file as it was uploaded, or the result file of a job. [its own name, here]
+
+    Nothing is overwritten.
+    """
+    with _api.connect(folders) as api:
+        file = api.file(file_id)
+        name = Path(file["filename"] or file["id"]).name
+        target = Path(name) if path is None else path / name if path.is_dir() else path
+        if target.exists():
+            raise click.ClickException(f"{target} exists already; name another path")
+        api.download_file(file["id"], target)
+    saved = {"id": file["id"], "path": str(target), "bytes": target.stat().st_size}
+    _api.show_one(saved, as_json, [("file", saved["path"]), ("size", _api.size(file["bytes"]))])
 
 
 @command.command("delete")

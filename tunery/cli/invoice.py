@@ -3,10 +3,11 @@
 import csv
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
@@ -47,6 +48,7 @@ EPILOG = """\
 \b
 Examples:
   tunery invoice list local
+  tunery invoice show local                        this month so far
   tunery invoice show local --period 2026-11
   tunery invoice show local --period 2026-11 --json | jq .total_micro
   tunery invoice show local --period 2026-11 --csv > november.csv
@@ -57,8 +59,24 @@ Examples:
   tunery invoice adjust local --amount -5.00 --reason goodwill --reference T-17
 """
 MICRO = 1_000_000
+ASKED_FROM_MICRO = 100 * MICRO  # of an adjustment; `1e3` is a thousand
+F = TypeVar("F", bound=Callable[..., Any])
 Invoice: TypeAlias = Mapping[str, Any]
 Line: TypeAlias = Mapping[str, Any]
+
+
+def _this_month() -> str:
+    """The calendar month in UTC, like 2026-11."""
+    return f"{datetime.now(UTC):%Y-%m}"
+
+
+def _period(function: F) -> F:
+    return click.option(
+        "--period",
+        default=_this_month,
+        show_default="this month",
+        help="Calendar month (UTC), like 2026-11.",
+    )(function)
 
 
 @click.group("invoice", cls=_options.ExampleGroup, epilog=EPILOG)
@@ -91,7 +109,7 @@ def list_invoices(tenant: str | None, as_json: bool, folders: DataDir) -> None:
 
 @command.command("show")
 @click.argument("tenant")
-@click.option("--period", required=True, help="Calendar month (UTC), like 2026-11.")
+@_period
 @click.option("--csv", "as_csv", is_flag=True, help="Print one CSV line per invoice line.")
 @click.option("--pdf", type=click.Path(dir_okay=False, path_type=Path), help="Write it as PDF.")
 @_options.as_json
@@ -132,7 +150,7 @@ def show(
 
 @command.command("lines")
 @click.argument("tenant")
-@click.option("--period", required=True, help="Calendar month (UTC), like 2026-11.")
+@_period
 @_options.as_json
 @_options.data_dir
 def lines(tenant: str, period: str, as_json: bool, folders: DataDir) -> None:
@@ -216,13 +234,28 @@ def _invoices_of(api: "Api", tenant: str, period: str) -> list[dict[str, Any]]:
     required=True,
     help="For example a ticket number; a reference is used once per tenant.",
 )
+@click.option("--yes", is_flag=True, help="Do not ask, whatever the amount.")
 @_options.data_dir
 @_options.as_json
 def adjust(
-    tenant: str, amount: str, reason: str, reference: str, folders: DataDir, as_json: bool
+    tenant: str,
+    amount: str,
+    reason: str,
+    reference: str,
+    yes: bool,
+    folders: DataDir,
+    as_json: bool,
 ) -> None:
-    """Credit TENANT, or charge it, on the invoice of this month (admin key)."""
-    body = {"reference": reference, "amount_micro": micro_of(amount), "reason": reason}
+    """Credit TENANT, or charge it, on the invoice of this month (admin key).
+
+    An amount of 100 or more is asked about.
+    """
+    micro = micro_of(amount)
+    body = {"reference": reference, "amount_micro": micro, "reason": reason}
+    if abs(micro) >= ASKED_FROM_MICRO and not yes:
+        verb = "Credit" if micro < 0 else "Charge"
+        question = f"{verb} {tenant} {_amount(abs(micro))} in its currency ({reason}, {reference})?"
+        click.confirm(question, abort=True, err=True)
     with _api.connect(folders) as api:
         adjustment = api.adjust_invoice(tenant, body)
     fields = [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tunery.cli import _api, _options
+from tunery.cli._job_lists import COMMANDS
 from tunery.cli._job_view import estimate_fields, job_fields
 from tunery.cli._queue_view import queue_fields
 from tunery.local.paths import DataDir
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from tunery.client import Api
 
 EVENTS_SHOWN: Final = 50
-JOBS_SHOWN: Final = 20
 INTERRUPTED: Final = 130  # the exit code of a program that SIGINT ends
 EPILOG = """\
 \b
@@ -27,6 +27,8 @@ Examples:
   tunery job submit --model smollm2-135m-instruct --file data.jsonl --suffix demo --watch
   tunery job submit --model smollm2-135m-instruct --file file-3f… --set lora.rank=8
   tunery job list
+  tunery job list --status failed --metadata team=search
+  tunery job list --all-tenants        of an operator
   tunery job show ftjob-91…            its status, cost and verdict
   tunery job why ftjob-91…             why it waits, for what, until when
   tunery job watch ftjob-91…
@@ -35,6 +37,10 @@ Examples:
   tunery job cancel ftjob-91…
   tunery job events ftjob-91…
   tunery job logs ftjob-91…
+  tunery job metrics ftjob-91…         loss and accuracy of each step
+  tunery job metrics ftjob-91… --csv > steps.csv
+  tunery job answers ftjob-91…         before and after, to the same prompts
+  tunery job compare ftjob-91… ftjob-a4…
   tunery job checkpoints ftjob-91…
   tunery job cost ftjob-91…
   tunery job statement ftjob-91…       each slice and credit with its event in the log
@@ -49,6 +55,10 @@ training.learning_rate, training.max_length, training.checkpoint_every_steps, �
 @click.group("job", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
     """Submit, follow and stop fine-tuning jobs."""
+
+
+for _listing in COMMANDS:
+    command.add_command(_listing)
 
 
 def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
@@ -120,28 +130,6 @@ def estimate(folders: DataDir, as_json: bool, **requested: Any) -> None:
     with _api.connect(folders) as api:
         forecast = api.estimate(_body(api, quiet=as_json, **requested))
     _show_estimate(forecast, as_json)
-
-
-@command.command("list")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=JOBS_SHOWN, show_default=True)
-@_options.data_dir
-@_options.as_json
-def list_jobs(limit: int, folders: DataDir, as_json: bool) -> None:
-    """List your jobs, newest first."""
-    with _api.connect(folders) as api:
-        _api.show(
-            api.jobs(limit),
-            as_json,
-            ("job", "status", "model", "progress", "result", "submitted"),
-            lambda job: (
-                job["id"],
-                job["status"],
-                job["model"],
-                f"{job['progress']['percent']:.0f} %" if job["progress"] else None,
-                job["fine_tuned_model"] or (job["error"] or {}).get("code"),
-                _api.moment(job["created_at"]),
-            ),
-        )
 
 
 @command.command("show")

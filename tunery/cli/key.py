@@ -11,6 +11,7 @@ from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
+    from tunery.client import Api
     from tunery.client.shapes import KeyObject
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -97,15 +98,27 @@ def create(
     body: dict[str, object] = {"name": name, "scopes": list(scopes) or ["read", "write"]}
     if days is not None:
         body["expires_at"] = int(time.time()) + days * DAY_S
-    if models:
-        body["models"] = list(models)
     if spend_cap is not None:
         body["spend_cap_micro"] = round(spend_cap * MICRO)
     if per_minute is not None:
         body["requests_per_minute"] = per_minute
     with _api.connect(folders) as api:
+        if models:
+            body["models"] = _bases(api, models)
         key = api.create_key(tenant, body)
     _api.show_one(key, as_json, _fields(key))
+
+
+def _bases(api: "Api", names: tuple[str, ...]) -> list[str]:
+    """The ids of base models that have these names. Raises BadParameter for an unknown one."""
+    ids = {name: base["id"] for base in api.bases() for name in (base["id"], *base["aliases"])}
+    unknown = [name for name in names if name not in ids]
+    if unknown:
+        known = ", ".join(sorted(ids))
+        raise click.BadParameter(
+            f"no such base model: {', '.join(unknown)}; there are {known}", param_hint="--model"
+        )
+    return sorted({ids[name] for name in names})
 
 
 def _fields(key: "KeyObject") -> list[tuple[str, object]]:

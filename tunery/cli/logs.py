@@ -1,5 +1,6 @@
 """`tunery logs`: the log of a server or service."""
 
+import glob
 import time
 from collections import deque
 from pathlib import Path
@@ -8,7 +9,7 @@ import click
 
 from tunery.cli import _options
 from tunery.local.errors import LocalError
-from tunery.local.paths import DataDir
+from tunery.local.paths import DataDir, default_data_dir
 
 POLL_MS = 200
 
@@ -21,8 +22,13 @@ Examples:
 """
 
 
+def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    folders = ctx.params.get("folders") or DataDir(default_data_dir())
+    return sorted(path.stem for path in folders.logs.glob(f"{glob.escape(incomplete)}*.log"))
+
+
 @click.command("logs", epilog=EPILOG)
-@click.argument("service")
+@click.argument("service", shell_complete=_complete)
 @_options.data_dir
 @click.option("--follow", "-f", is_flag=True, help="Print new lines as they are written.")
 @click.option(

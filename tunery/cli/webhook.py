@@ -11,7 +11,8 @@ from tunery.local.paths import DataDir
 
 HOUR_S = 3_600
 NO_STATUS = {
-    "refused": "not sent: webhooks go to public addresses over https only",
+    "refused": "not sent: webhooks go to public addresses over https only, unless the notifier "
+    "has TUNERY_NOTIFIER_ALLOW_PRIVATE=1",
     "gave_up": "no answer",
     "pending": "no answer yet",
 }
@@ -64,6 +65,7 @@ def _fields(endpoint: Any) -> list[tuple[str, Any]]:
         ("url", endpoint["url"]),
         ("events", ", ".join(endpoint["event_types"])),
         ("secret", endpoint.get("signing_secret")),
+        ("warning", endpoint.get("warning")),
     ]
 
 

@@ -173,6 +173,23 @@ class AsyncApi:
         params = {"before": before}
         return await self._call("GET", f"/files/{part(after)}/diff", params=params)
 
+    async def download_file(self, file_id: str, path: Path) -> None:
+        """Write the bytes of a file to `path`, completely or not at all."""
+        partial = path.with_name(f"{path.name}.part")
+        url = f"{self.base_url}/files/{part(file_id)}/content"
+        try:
+            async with self._http.stream("GET", url) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    raise refused(answer)
+                with partial.open("wb") as target:
+                    async for chunk in answer.aiter_bytes(CHUNK_BYTES):
+                        target.write(chunk)
+        except httpx.HTTPError as error:
+            partial.unlink(missing_ok=True)
+            raise Unreachable(f"{file_id} could not be downloaded: {error}") from error
+        partial.replace(path)
+
     async def delete_file(self, file_id: str) -> None:
         await self._call("DELETE", f"/files/{part(file_id)}")
 
@@ -188,8 +205,11 @@ class AsyncApi:
     async def estimate(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return await self._call("POST", "/fine_tuning/jobs/estimate", json=body)
 
-    def jobs(self, limit: int | None = None) -> AsyncIterator[JobObject]:
-        return self._all("/fine_tuning/jobs", limit=limit)
+    def jobs(
+        self, limit: int | None = None, query: Mapping[str, str] = NO_QUERY
+    ) -> AsyncIterator[JobObject]:
+        """Jobs, newest first. query: status, suffix, metadata[KEY], tenant (admin key)."""
+        return self._all("/fine_tuning/jobs", limit=limit, query=query)
 
     async def job(self, job_id: str) -> JobObject:
         return cast("JobObject", await self._call("GET", f"/fine_tuning/jobs/{part(job_id)}"))
@@ -235,6 +255,10 @@ class AsyncApi:
                 await asyncio.sleep(PAUSE_S)
         if not ended:
             raise Unreachable(f"{self.base_url} breaks off before {job_id} has ended")
+
+    def metrics(self, job_id: str, limit: int | None = None) -> AsyncIterator[dict[str, Any]]:
+        """The figures of the steps of a job, newest first."""
+        return self._all(f"/fine_tuning/jobs/{part(job_id)}/metrics", limit=limit)
 
     def checkpoints(self, job_id: str) -> AsyncIterator[dict[str, Any]]:
         return self._all(f"/fine_tuning/jobs/{part(job_id)}/checkpoints")

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
 
+from schemas.training import drop_defaults
 from tunery.ml import adapters, checkpoints, device
 from tunery.ml.durable import digest_file
 from tunery.ml.events import EventWriter
@@ -143,10 +144,7 @@ def _fingerprint(spec: TrainSpec, hyper: Hyper, precision: str) -> dict[str, str
     """
     rows = hyper.batch_size * hyper.accumulation
     whole = replace(hyper, batch_size=rows, accumulation=1, recompute=False)
-    fields = msgspec.to_builtins(whole)
-    for name, default in HYPER_ADDED.items():
-        if fields[name] == default:
-            del fields[name]
+    fields = drop_defaults(msgspec.to_builtins(whole), HYPER_ADDED)
     return {
         "base": spec.base_sha256,
         "data": " ".join(file_sha256(Path(path)) for path in spec.train_shards),

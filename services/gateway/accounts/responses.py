@@ -1,7 +1,9 @@
 """Tenants, API keys, webhook endpoints and their deliveries."""
 
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 from schemas.account import (
     DeliveryOutcome,
@@ -18,6 +20,10 @@ from services.gateway.accounts.tables import DeliveryRow, EndpointRow, KeyRow, T
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
 
 HINT_CHARACTERS: Final = 4
+PRIVATE: Final = (
+    "nothing is sent to plain http or to private addresses unless the notifier has "
+    "TUNERY_NOTIFIER_ALLOW_PRIVATE=1"
+)
 
 
 class TenantLimitsResponse(Response):
@@ -87,7 +93,7 @@ class NewKeyResponse(KeyResponse):
 
 
 class EndpointResponse(ListItem):
-    """`signing_secret_hint`: last characters of its secret."""
+    """`signing_secret_hint`: last characters of its secret. `warning`: why nothing may arrive."""
 
     id: str
     object: Literal["webhook_endpoint"] = "webhook_endpoint"
@@ -97,6 +103,7 @@ class EndpointResponse(ListItem):
     name: str | None
     url: str | None
     signing_secret_hint: str
+    warning: str | None
 
 
 class NewEndpointResponse(EndpointResponse):
@@ -211,15 +218,33 @@ def key_response(row: KeyRow, unseal: Unseal) -> KeyResponse:
 
 def endpoint_response(row: EndpointRow, unseal: Unseal, secret: str) -> EndpointResponse:
     """An endpoint with the last characters of its newest secret."""
+    url = unseal(row.url)
     return EndpointResponse(
         id=row.id,
         created_at=seconds(row.created_at),
         updated_at=seconds(row.updated_at or row.created_at),
         event_types=list(row.event_types),
         name=unseal(row.name),
-        url=unseal(row.url),
+        url=url,
         signing_secret_hint=f"…{secret.rstrip('=')[-HINT_CHARACTERS:]}",
+        warning=PRIVATE if url is not None and is_private(url) else None,
     )
+
+
+def is_private(url: str) -> bool:
+    """Whether a URL is one that the notifier calls only where it may reach private addresses.
+
+    A name is not resolved: the notifier checks its addresses at each try.
+    """
+    if url.startswith("mailto:"):
+        return False
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        private = not ip_address(host).is_global
+    except ValueError:
+        private = host == "localhost" or host.endswith((".localhost", ".local", ".internal"))
+    return private or parts.scheme != "https"
 
 
 def delivery_response(row: DeliveryRow) -> DeliveryResponse:

@@ -7,6 +7,5 @@
 * `prepaid_routes`: credits that were bought in advance
 * `statement_routes`: each slice and credit of a job with the event it comes from
 * `tables`, `projection`: the journal `account` as rows of bills
-* `deps`: whose bills a request is about
 * `responses`: responses
 """

@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from schemas.account import SetBillingTerms
 from schemas.billing import BillingTerms
 from schemas.topics import ACCOUNT
+from services.gateway.accounts.deps import NamedTenant
 from services.gateway.accounts.tables import TENANTS
 from services.gateway.billing.contract_terms import (
     BillingTermsRequest,
@@ -12,7 +13,6 @@ from services.gateway.billing.contract_terms import (
     billing_terms,
     billing_terms_response,
 )
-from services.gateway.billing.deps import Billed
 from services.gateway.billing.tables import BILLING_TERMS
 from services.gateway.web.deps import Admin, Deps, WithDeps
 from services.gateway.web.errors import invalid, not_found
@@ -34,7 +34,7 @@ async def set_billing_terms(
 
 
 @router.get("/v1/billing/terms")
-async def retrieve_billing_terms(deps: WithDeps, tenant: Billed) -> BillingTermsResponse:
+async def retrieve_billing_terms(deps: WithDeps, tenant: NamedTenant) -> BillingTermsResponse:
     """What the tenant's invoices say, and its contract's terms."""
     row = await deps.views.first(BILLING_TERMS, {"id": tenant})
     terms = BillingTerms() if row is None else row.terms

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 from starlette.responses import HTMLResponse, Response
 
-from services.gateway.billing.deps import Billed
+from services.gateway.accounts.deps import NamedTenant
 from services.gateway.billing.invoice_page import SECURITY, invoice_page
 from services.gateway.billing.invoice_reads import (
     begun_months,
@@ -39,7 +39,7 @@ router = APIRouter(prefix="/v1/invoices", tags=["billing"])
 @router.get("")
 async def list_invoices(
     deps: WithDeps,
-    tenant: Billed,
+    tenant: NamedTenant,
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT,
     period: Annotated[str | None, Query(max_length=16, description="one month: 2026-11")] = None,
@@ -64,13 +64,13 @@ async def list_invoices(
 
 
 @router.get("/{invoice_id}")
-async def retrieve_invoice(invoice_id: str, deps: WithDeps, tenant: Billed) -> InvoiceResponse:
+async def retrieve_invoice(invoice_id: str, deps: WithDeps, tenant: NamedTenant) -> InvoiceResponse:
     """An invoice by its id, month and currency: `2026-11-EUR`."""
     return invoice_response(await find_invoice(deps, tenant, invoice_id), deps.unseal)
 
 
 @router.get("/{invoice_id}/page", response_class=HTMLResponse)
-async def print_invoice(invoice_id: str, deps: WithDeps, tenant: Billed) -> HTMLResponse:
+async def print_invoice(invoice_id: str, deps: WithDeps, tenant: NamedTenant) -> HTMLResponse:
     """An invoice with all its lines as an HTML page to print."""
     invoice = await find_invoice(deps, tenant, invoice_id)
     lines = list(line_responses(invoice))
@@ -84,7 +84,7 @@ async def print_invoice(invoice_id: str, deps: WithDeps, tenant: Billed) -> HTML
     response_class=Response,
     responses={200: {"content": {PDF: {}}}},
 )
-async def print_invoice_as_pdf(invoice_id: str, deps: WithDeps, tenant: Billed) -> Response:
+async def print_invoice_as_pdf(invoice_id: str, deps: WithDeps, tenant: NamedTenant) -> Response:
     """An invoice with all its lines as PDF."""
     invoice = await find_invoice(deps, tenant, invoice_id)
     response = invoice_response(invoice, deps.unseal)
@@ -102,7 +102,7 @@ async def print_invoice_as_pdf(invoice_id: str, deps: WithDeps, tenant: Billed) 
 async def list_invoice_lines(
     invoice_id: str,
     deps: WithDeps,
-    tenant: Billed,
+    tenant: NamedTenant,
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=LINES_LIMIT_MAX)] = LINES_LIMIT,
 ) -> Page[InvoiceLineResponse]:

@@ -9,9 +9,9 @@ from schemas.billing import PrepaidCredit
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.topics import ACCOUNT
 from services.gateway.accounts.bodies import Reference
+from services.gateway.accounts.deps import NamedTenant
 from services.gateway.billing.contract_routes import currency_of
 from services.gateway.billing.contract_terms import Amount, Currency, Month
-from services.gateway.billing.deps import Billed
 from services.gateway.billing.tables import PREPAID, PrepaidRow
 from services.gateway.web.bodies import Body
 from services.gateway.web.deps import Admin, Deps, WithDeps
@@ -94,7 +94,7 @@ async def _find(deps: Deps, tenant: str, reference: str) -> PrepaidResponse:
 @router.get("/v1/billing/prepaid")
 async def list_prepaid(
     deps: WithDeps,
-    tenant: Billed,
+    tenant: NamedTenant,
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT,
 ) -> Page[PrepaidResponse]:

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
-from services.gateway.billing.deps import Billed
+from services.gateway.accounts.deps import NamedTenant
 from services.gateway.billing.responses import StatementLineResponse, statement_line_response
 from services.gateway.jobs.deps import WithJobDeps
 from services.gateway.jobs.routes import find_job
@@ -21,7 +21,7 @@ router = APIRouter(tags=["billing"])
 async def job_statement(
     job_id: str,
     deps: WithJobDeps,
-    tenant: Billed,
+    tenant: NamedTenant,
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT,
 ) -> Page[StatementLineResponse]:

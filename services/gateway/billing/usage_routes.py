@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 
-from services.gateway.billing.deps import Billed
+from services.gateway.accounts.deps import NamedTenant
 from services.gateway.billing.responses import UsagePageResponse, bucket_responses
 from services.gateway.billing.usage import (
     BY,
@@ -36,7 +36,7 @@ router = APIRouter(tags=["billing"])
 @router.get("/v1/usage")
 async def usage(
     deps: WithDeps,
-    tenant: Billed,
+    tenant: NamedTenant,
     start_time: Seconds = None,
     end_time: Seconds = None,
     bucket_width: BucketWidth = "1d",

@@ -1,10 +1,9 @@
 """`/v1/fine_tuning/jobs`: reading, pausing, resuming and cancelling jobs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Final
 
-import msgspec
 from fastapi import APIRouter, Query, Request
 
 from schemas import errors
@@ -12,13 +11,15 @@ from schemas.envelope import Message
 from schemas.job import CancelJob, PauseJob, ResumeJob
 from schemas.topics import JOB
 from schemas.units import Ms
+from services.gateway.accounts.deps import NamedTenant
 from services.gateway.jobs.checkpoint_responses import CheckpointResponse, checkpoint_response
 from services.gateway.jobs.cost_responses import JobCostResponse, cost_response
 from services.gateway.jobs.deps import JobDeps, WithJobDeps
 from services.gateway.jobs.event_ids import step_event_id
+from services.gateway.jobs.job_filter import JobFilter
 from services.gateway.jobs.responses import AnswersResponse, JobResponse, job_response, row_at
 from services.gateway.jobs.responses import Moment as JobMoment
-from services.gateway.jobs.statuses import LIVE
+from services.gateway.jobs.statuses import LIVE, JobStatus
 from services.gateway.jobs.tables import (
     CHECKPOINTS,
     JOB_HISTORY,
@@ -59,14 +60,16 @@ router = APIRouter(tags=["fine-tuning"])
 async def list_jobs(
     request: Request,
     deps: WithJobDeps,
-    caller: Caller,
+    tenant: NamedTenant,
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT,
+    status: JobStatus | None = None,
+    suffix: str | None = None,
 ) -> Page[JobResponse]:
     """List jobs, newest first. Filters: `metadata[key]=value`, `metadata=null` (no metadata)."""
-    where = {"tenant": caller.tenant}
-    wanted = _metadata_filter(request)
-    if wanted == {}:
+    where = {"tenant": tenant}
+    wanted = JobFilter(_metadata_filter(request), status, suffix)
+    if wanted.is_empty:
         rows, more = await page(deps.views, JOBS, where, limit=limit, after=after)
     else:
         rows, more = await _list_filtered(deps, where, wanted, limit, after)
@@ -89,13 +92,13 @@ def _metadata_filter(request: Request) -> dict[str, str] | None:
 
 
 async def _list_filtered(
-    deps: JobDeps, where: Where, wanted: Mapping[str, str] | None, limit: int, after: str | None
+    deps: JobDeps, where: Where, wanted: JobFilter, limit: int, after: str | None
 ) -> tuple[Sequence[JobRow], bool]:
     matching: list[JobRow] = []
     for _ in range(SCANNED_MAX // LIMIT_MAX):
         rows, more = await page(deps.views, JOBS, where, limit=LIMIT_MAX, after=after)
         for row in rows:
-            if _matches(deps, row, wanted):
+            if wanted.matches(row, deps.unseal):
                 matching.append(row)
             if len(matching) > limit:
                 return matching[:limit], True
@@ -103,17 +106,6 @@ async def _list_filtered(
             return matching, False
         after = rows[-1].id
     return matching, True
-
-
-def _matches(deps: JobDeps, row: JobRow, wanted: Mapping[str, str] | None) -> bool:
-    text = deps.unseal(row.metadata)
-    if wanted is None:
-        return text is None
-    try:
-        held = msgspec.json.decode(text or "{}", type=dict[str, str])
-    except msgspec.DecodeError:
-        return False
-    return wanted.items() <= held.items()
 
 
 @router.get("/v1/fine_tuning/jobs/{job_id}")

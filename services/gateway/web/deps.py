@@ -78,7 +78,7 @@ async def _principal(request: Request) -> Principal:
 
 
 async def _admin(request: Request) -> Principal:
-    principal: Principal = request.state.principal
+    principal = await _principal(request)
     require(principal, ADMIN_SCOPE)
     return principal
 

@@ -161,6 +161,7 @@ class PostgresStore:
         self._pool = pool
         self.schema = schema
         self._dsn = dsn
+        self._needed: dict[str, frozenset[str]] = {}  # columns that an insert must have, by table
 
     @property
     def pool(self) -> "asyncpg.Pool[Any]":
@@ -194,7 +195,11 @@ class PostgresStore:
             return _count(await self._pool.execute(query, *arguments))
 
     async def ensure(self, tables: Tables) -> bool:
-        return await self._in_transaction(partial(self._ensure, tables))
+        is_fresh = await self._in_transaction(partial(self._ensure, tables))
+        with named_errors():
+            columns = await self._pool.fetch(sql.NEEDED_COLUMNS, tables.tables)
+        self._needed |= {row["table"]: frozenset(row["columns"]) for row in columns}
+        return is_fresh
 
     async def _ensure(self, tables: Tables, connection: Connection) -> bool:
         await _one_at_a_time(connection, self.schema)
@@ -282,7 +287,11 @@ class PostgresStore:
             (encoding.delete_sql(group.table, group.key), group.rows) for group in plan.deletes
         ]
         for group in plan.upserts:
-            query = encoding.upsert_sql(group.table, group.key, group.columns)
+            needed = self._needed.get(group.table)
+            insertable = needed is not None and needed.issubset(group.key + group.columns)
+            query = encoding.upsert_sql(
+                group.table, group.key, group.columns, insertable=insertable
+            )
             steps.append((query, group.rows))
         done = [{"kind": done.kind, "id": done.id} for done in plan.done]
         todos = [

@@ -58,6 +58,20 @@ CREATE TABLE IF NOT EXISTS digests (
 );
 """
 
+#: Of each table, the columns without which an insert may fail: NOT NULL without a default, or in a
+#: CHECK constraint.
+NEEDED_COLUMNS: Final = """
+SELECT t AS table, array(
+    SELECT a.attname::text FROM pg_attribute AS a
+    WHERE a.attrelid = to_regclass(t) AND a.attnum > 0 AND NOT a.attisdropped
+      AND ((a.attnotnull AND NOT a.atthasdef AND a.attidentity = '')
+           OR EXISTS (SELECT FROM pg_constraint AS c
+                      WHERE c.conrelid = a.attrelid AND c.contype = 'c'
+                        AND a.attnum = ANY(c.conkey)))
+) AS columns
+FROM unnest($1::text[]) AS t
+"""
+
 ZERO: Final = """
 INSERT INTO positions (projection, stream, partition, next_offset, position)
 SELECT $1, stream, partition, 0, $4

@@ -9,7 +9,9 @@ values. A pool without such a record, as after a snapshot, has its planned pool 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, assert_never
+from typing import Final, TypeAlias, assert_never, get_args
+
+from typing_extensions import TypeIs
 
 from schemas.node import (
     BackOffEnded,
@@ -50,6 +52,20 @@ from services.scheduler.domain.pool.planned_pool import (
 )
 from services.scheduler.domain.pool.state import Pool, lease_key
 
+OneNodeEvent: TypeAlias = (
+    NodeJoined
+    | NodeLeaving
+    | NodeNoticed
+    | NodeWarned
+    | NodeRetired
+    | NodeLost
+    | NodeCordoned
+    | NodeUncordoned
+    | NodeForgotten
+)
+OneLeaseEvent: TypeAlias = LeaseStarted | CheckpointAccepted | LeaseKilled | MemberFreed
+ONE_NODE_EVENTS: Final = frozenset(get_args(OneNodeEvent))
+ONE_LEASE_EVENTS: Final = frozenset(get_args(OneLeaseEvent))
 DISTANCE_MAX: Final = 1_000  # links; a planned pool that is farther away is built anew
 
 
@@ -124,29 +140,31 @@ def _same_part(pool: Pool, part: Part) -> Part:
             assert_never(part)
 
 
+def _is_of_one_node(event: Event) -> TypeIs[OneNodeEvent]:
+    return type(event) in ONE_NODE_EVENTS
+
+
+def _is_of_one_lease(event: Event) -> TypeIs[OneLeaseEvent]:
+    return type(event) in ONE_LEASE_EVENTS
+
+
 def _touched(after: Pool, before: Pool, event: Event) -> Iterator[Part]:
     """Parts that an event may have changed."""
+    if _is_of_one_node(event):
+        yield node_part(after, event.node_id)
+        return
+    if _is_of_one_lease(event):
+        yield lease_part(after, lease_key(event.lease.token.lease))
+        return
     match event:
+        case NodesObserved():  # the most frequent first: each `case` before it costs time
+            for seen in event.seen:
+                yield node_part(after, seen.node_id)
         case NodeRegistered():
             yield node_part(after, event.node.node_id)
             for key, lease in before.leases.items():
                 if event.node.node_id in lease.node_ids:
                     yield lease_part(after, key)
-        case (
-            NodeJoined()
-            | NodeLeaving()
-            | NodeNoticed()
-            | NodeWarned()
-            | NodeRetired()
-            | NodeLost()
-            | NodeCordoned()
-            | NodeUncordoned()
-            | NodeForgotten()
-        ):
-            yield node_part(after, event.node_id)
-        case NodesObserved():
-            for seen in event.seen:
-                yield node_part(after, seen.node_id)
         case PlacementQueued():
             yield job_part(after, event.placement.job_id)
         case BackOffEnded() | SpotGivenUp() | WorkForgotten():
@@ -157,8 +175,6 @@ def _touched(after: Pool, before: Pool, event: Event) -> Iterator[Part]:
                 yield lease_part(after, before.open[event.job_id])
         case LeaseGranted():
             yield job_part(after, event.lease.job_id)
-            yield lease_part(after, lease_key(event.lease.token.lease))
-        case LeaseStarted() | CheckpointAccepted() | LeaseKilled() | MemberFreed():
             yield lease_part(after, lease_key(event.lease.token.lease))
         case LeaseDraining():
             yield lease_part(after, lease_key(event.lease.token.lease))

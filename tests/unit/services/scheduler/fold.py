@@ -1,6 +1,5 @@
 """Given events, when a command: one decider with its fold, and bytes in between as on the log."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,6 +9,7 @@ from schemas.topics import Stream
 from schemas.units import GpuMs, Ms
 from services.scheduler.domain.job.quota import rest_gpu_ms
 from services.scheduler.domain.job.state import TenantJobs
+from tunery.runtime.journal.codec import codec_of
 from tunery.runtime.verbs import Aggregate
 
 
@@ -83,18 +83,9 @@ class Decider:
 
 def through(stream: Stream, message: Message, kind: str) -> Any:
     """The message as its reader gets it."""
-    return _decoder(stream.command if kind == "command" else stream.event)(
-        msgspec.json.encode(message)
-    )
-
-
-_DECODERS: dict[Any, Callable[[bytes], Any]] = {}
-
-
-def _decoder(union: Any) -> Callable[[bytes], Any]:
-    if union not in _DECODERS:
-        _DECODERS[union] = msgspec.json.Decoder(union).decode
-    return _DECODERS[union]
+    codec = codec_of(stream)
+    decoder = codec.command_decoder if kind == "command" else codec.event_decoder
+    return decoder.decode(msgspec.json.encode(message))
 
 
 def of(events: tuple[Any, ...], kind: type[Any]) -> Any:

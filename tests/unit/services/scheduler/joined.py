@@ -144,7 +144,7 @@ class Joined:
 
     @property
     def billed(self) -> dict[int, int]:
-        """Billed use by UTC hour, credits taken off."""
+        """NamedTenant use by UTC hour, credits taken off."""
         sums = Counter[int]()
         for row in self.rows.values():
             sums[row["hour_utc"]] += row["gpu_ms"]

@@ -78,7 +78,7 @@ MONTH_END: Final = int(datetime(2025, 12, 1, tzinfo=UTC).timestamp()) * 1_000
 YEAR_END: Final = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000
 BEGINNINGS: Final = (T0, MONTH_END - 3 * HOUR_MS, YEAR_END - 3 * HOUR_MS)
 TTL_MS: Final = 10_000
-STEPS_MAX: Final = 4_000
+STEPS_MAX: Final = 1_000
 CAUSES: Final[tuple[FailureCause, ...]] = (
     "oom",
     "divergence",

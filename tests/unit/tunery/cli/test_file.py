@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, page
@@ -124,3 +125,30 @@ def test_a_path_that_is_not_there_is_not_asked_for(
     api = ScriptedApi(monkeypatch, {})
     done = api.run("file", "upload", str(tmp_path / "none.jsonl"))
     assert (done.exit_code, api.asked) == (2, [])
+
+
+def test_first_hour_23_a_file_is_downloaded_under_its_name_and_replaces_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    metrics = FILE | {"filename": "../step_metrics.csv", "bytes": 8}
+    content = httpx.Response(200, content=b"step\n1\n2")
+    api = ScriptedApi(
+        monkeypatch, {"GET /files/file-1": metrics, "GET /files/file-1/content": content}
+    )
+    assert api.run("file", "download", "file-1").exit_code == 0
+    assert (tmp_path / "step_metrics.csv").read_bytes() == b"step\n1\n2"
+    again = api.run("file", "download", "file-1")
+    assert (again.exit_code, "step_metrics.csv exists already" in again.output) == (1, True)
+    (tmp_path / "out").mkdir()
+    assert api.run("file", "download", "file-1", "out").exit_code == 0
+    assert (tmp_path / "out" / "step_metrics.csv").exists()
+
+
+def test_first_hour_23_a_file_that_cannot_be_read_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = ScriptedApi(monkeypatch, {"GET /files/file-1": FILE})
+    done = api.run("file", "download", "file-1", str(tmp_path / "rows.jsonl"))
+    assert (done.exit_code, "[not_found]" in done.output) == (1, True)
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from services.gateway.billing.invoice_responses import invoice_response, line_responses
 from tests.unit.services.gateway.billing.test_invoice_responses import credited, prepaid, sample
+from tests.unit.tunery.cli.scripted_api import ENVIRON, ScriptedApi, page
 from tunery.cli.invoice import micro_of
 from tunery.cli.main import main
 from tunery.client import Api
@@ -114,3 +116,39 @@ def test_payments_and_refund_rules_are_below_the_table(monkeypatch: pytest.Monke
     done = run(monkeypatch, "show", "acme", "--period", "2026-11")
     assert "given back: work since the last checkpoint" in done.output.replace("\n", " ")
     assert "to pay" not in done.output
+
+
+def test_first_hour_18_the_month_is_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = ScriptedApi(monkeypatch, {"GET /invoices": page()})
+    month = f"{datetime.now(UTC):%Y-%m}"
+    for words in (("show", "acme"), ("lines", "acme")):
+        assert f"no invoice of {month}" in api.run("invoice", *words).output
+        assert api.requests[-1].url.params["period"] == month
+
+
+@pytest.mark.parametrize(
+    ("amount", "words", "answer", "is_sent"),
+    [
+        ("1e3", (), "n", False),
+        ("1e3", (), "", False),
+        ("-1000", (), "y", True),
+        ("1000", ("--yes",), "", True),
+        ("99.999999", (), "", True),
+        ("-5.00", (), "", True),
+    ],
+)
+def test_first_hour_18_large_adjustments_are_asked_about(
+    amount: str,
+    words: tuple[str, ...],
+    answer: str,
+    is_sent: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    adjusted = {"tenant": "acme", "period": "2026-11", "amount_micro": 1, "currency": "EUR"}
+    path = "POST /tenants/acme/adjustments"
+    api = ScriptedApi(monkeypatch, {path: {**adjusted, "reason": "goodwill", "reference": "T-1"}})
+    typed = ("--amount", amount, "--reason", "goodwill", "--reference", "T-1")
+    done = CliRunner().invoke(
+        main, ["invoice", "adjust", "acme", *typed, *words], input=answer, env=ENVIRON
+    )
+    assert (len(api.requests), done.exit_code) == ((1, 0) if is_sent else (0, 1)), done.output

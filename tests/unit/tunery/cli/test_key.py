@@ -67,3 +67,16 @@ def test_three_names_are_a_usage_error() -> None:
     done = CliRunner().invoke(main, ["key", "rotate", "acme", "key_1", "key_2"])
     assert done.exit_code == 2
     assert "Give a tenant and a key id" in done.output
+
+
+def test_first_hour_16_a_key_is_made_for_base_models_that_exist(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bases = {"data": [{"id": "smol", "aliases": ["gpt-4o-mini"]}, {"id": "tiny", "aliases": []}]}
+    api = ScriptedApi(monkeypatch, {"GET /bases": bases, "POST /tenants/acme/keys": KEY})
+    refused = api.run("key", "create", "acme", "--model", "nosuch", "--model", "tiny")
+    assert (refused.exit_code, api.asked) == (2, ["GET /bases"])
+    assert "no such base model: nosuch; there are gpt-4o-mini, smol, tiny" in refused.output
+    words = ("--model", "tiny", "--model", "gpt-4o-mini")
+    assert api.run("key", "create", "acme", *words).exit_code == 0
+    assert api.bodies[-1]["models"] == ["smol", "tiny"]

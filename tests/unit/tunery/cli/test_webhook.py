@@ -140,3 +140,19 @@ def test_an_unknown_endpoint_is_an_error_with_its_code(monkeypatch: pytest.Monke
     done = api.run("webhook", "delete", "we_9", "--json")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "There is no such endpoint. [webhook_not_found]" in done.stderr
+
+
+def test_first_hour_17_the_setting_for_private_receivers_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    warning = "nothing is sent unless the notifier has TUNERY_NOTIFIER_ALLOW_PRIVATE=1"
+    created = {"id": "we_1", "url": "http://ci/h", "event_types": ["a"], "warning": warning}
+    test = {"event_type": "a", "success": False, "status_code": None, "outcome": "refused"}
+    api = ScriptedApi(
+        monkeypatch,
+        {"POST /webhook_endpoints": created, "POST /webhook_endpoints/we_1/test": test},
+    )
+    for words in (("create", "http://ci/h"), ("test", "we_1")):
+        assert "TUNERY_NOTIFIER_ALLOW_PRIVATE=1" in " ".join(
+            api.run("webhook", *words).output.split()
+        )

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -35,6 +36,19 @@ class TestPostgresStore(StoreSuite):
             await commit(store, 0, 1, upsert("1", name="n", size="many"))
         assert await store.rows("things") == []
         assert (await store.positions("view"))["job", 0].position.offset == 0
+
+    async def test_a_part_of_a_row_that_a_check_would_refuse_updates_the_row(
+        self, store: PostgresStore
+    ) -> None:
+        ddl = (
+            "CREATE TABLE IF NOT EXISTS sums (id text PRIMARY KEY, a bigint, b bigint, note text, "
+            "CHECK (coalesce(a, 0) + coalesce(b, 0) > 0))"
+        )
+        await store.ensure(replace(TABLES, ddl=ddl, tables=("sums",)))
+        await commit(store, 0, 1, Upsert("sums", {"id": "1"}, {"a": 1, "b": 2, "note": "first"}))
+        await commit(store, 1, 2, Upsert("sums", {"id": "1"}, {"note": "second"}))
+        (row,) = await store.rows("sums")
+        assert row == {"id": "1", "a": 1, "b": 2, "note": "second"}
 
     async def test_nul_characters_of_tenants_do_not_stop_a_projection(
         self, store: PostgresStore

@@ -203,3 +203,28 @@ async def test_deleting_and_other_tenants(api: ControlPlane) -> None:
         "deleted": True,
     }
     assert (await owner.get(path)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("url", "is_warned"),
+    [
+        ("https://example.com/h", False),
+        ("mailto:ops@example.com", False),
+        ("http://example.com/h", True),
+        ("https://127.0.0.1/h", True),
+        ("https://10.1.2.3:8443/h", True),
+        ("https://[::1]/h", True),
+        ("https://[fd00::1]/h", True),
+        ("https://localhost/h", True),
+        ("https://ci.internal/h", True),
+        ("https://93.184.216.34/h", False),
+    ],
+)
+async def test_first_hour_17_a_private_receiver_is_told_of_when_it_is_made(
+    api: ControlPlane, url: str, is_warned: bool
+) -> None:
+    client = await api.tenant()
+    created = (await client.post("/v1/webhook_endpoints", json={"url": url})).json()
+    listed = (await client.get(f"/v1/webhook_endpoints/{created['id']}")).json()
+    assert listed["warning"] == created["warning"]
+    assert ("TUNERY_NOTIFIER_ALLOW_PRIVATE=1" in (created["warning"] or "")) == is_warned

@@ -364,3 +364,33 @@ async def test_first_hour_s08_integrations_are_ignored_with_a_warning(api: Contr
     events = (await client.get(path, params={"limit": 100})).json()["data"]
     (warned,) = [event for event in events if event["level"] == "warn"]
     assert warned["message"].startswith("Ignored: integrations.wandb. Tunery sends nothing")
+
+
+async def test_first_hour_05_operators_list_the_jobs_of_a_tenant(api: ControlPlane) -> None:
+    client, file_id = await ready(api)
+    job_id = (await submit(client, file_id, suffix="demo")).json()["id"]
+    tenant, path = client.headers["x-tenant"], "/v1/fine_tuning/jobs"
+    listed = (await api.api.get(path, params={"tenant": tenant})).json()["data"]
+    assert [job["id"] for job in listed] == [job_id]
+    assert (await api.api.get(path, params={"tenant": "nobody"})).status_code == 404
+    stranger = await api.tenant()
+    assert (await stranger.get(path, params={"tenant": tenant})).status_code == 403
+
+
+async def test_first_hour_jobs_are_listed_by_status_and_suffix(api: ControlPlane) -> None:
+    client, file_id = await ready(api)
+    first = (await submit(client, file_id, suffix="demo")).json()["id"]
+    second = (await submit(client, file_id, suffix="other", seed=1)).json()["id"]
+    await client.post(f"/v1/fine_tuning/jobs/{first}/cancel")
+    for params, ids in (
+        ({"suffix": "demo"}, [first]),
+        ({"suffix": "none"}, []),
+        ({"status": "cancelled"}, [first]),
+        ({"status": "cancelled", "suffix": "other"}, []),
+        ({"status": "paused"}, []),
+        ({"suffix": "other", "limit": "1"}, [second]),
+    ):
+        listed = await client.get("/v1/fine_tuning/jobs", params=params)
+        assert [job["id"] for job in listed.json()["data"]] == ids
+    wrong = await client.get("/v1/fine_tuning/jobs", params={"status": "done"})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "status")

@@ -33,6 +33,12 @@ def test_an_upsert_updates_rows_that_exist_and_inserts_the_others() -> None:
     assert "DO NOTHING" in upsert_sql("jobs", ("id",), ("id",))
 
 
+def test_columns_that_may_be_inserted_alone_take_one_step() -> None:
+    query = upsert_sql("jobs", ("id",), ("id", "phase"), insertable=True)
+    assert query.startswith('INSERT INTO "jobs" ("id", "phase") SELECT')
+    assert query.endswith('ON CONFLICT ("id") DO UPDATE SET "phase" = excluded."phase"')
+
+
 def test_a_delete_names_every_key_column() -> None:
     query = delete_sql("files", ("tenant", "id"))
     assert 'WHERE t."tenant" = i."tenant" AND t."id" = i."id"' in query

@@ -1,4 +1,4 @@
-"""Whose bills a request may be about."""
+"""Whose jobs and bills a request may be about."""
 
 from typing import Any
 

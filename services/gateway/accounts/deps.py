@@ -1,4 +1,4 @@
-"""Whose bills a request is about: the caller's, or those of the tenant that an operator names."""
+"""Whose jobs or bills a request is about: the caller's, or those of a tenant that is named."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ from services.gateway.web.deps import Caller, WithDeps, require
 from services.gateway.web.errors import not_found
 
 
-async def _billed(
+async def _named_tenant(
     caller: Caller,
     deps: WithDeps,
     tenant: Annotated[
@@ -27,4 +27,4 @@ async def _billed(
     return tenant
 
 
-Billed = Annotated[str, Depends(_billed)]
+NamedTenant = Annotated[str, Depends(_named_tenant)]

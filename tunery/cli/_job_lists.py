@@ -1,0 +1,218 @@
+"""`tunery job list`, `metrics`, `answers`, `compare`: many jobs, and the figures of one."""
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tunery.cli import _api, _options
+from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client import Api
+
+JOBS_SHOWN: Final = 20
+STEPS_MAX: Final = 1_000_000
+COMPARED_MAX: Final = 8
+STATUSES: Final = (
+    *("validating_files", "queued", "running", "paused"),
+    *("succeeded", "failed", "cancelled"),
+)
+FIGURES: Final = (
+    "step",
+    "train_loss",
+    "train_mean_token_accuracy",
+    "valid_loss",
+    "learning_rate",
+    "tokens",
+    "elapsed_ms",
+)
+# what two jobs differ in: the name in the table, and where a job has it
+COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
+    "status": ("status",),
+    "model": ("model",),
+    "file": ("training_file",),
+    "suffix": ("user_provided_suffix",),
+    "epochs": ("hyperparameters", "n_epochs"),
+    "batch size": ("hyperparameters", "batch_size"),
+    "learning rate": ("hyperparameters", "learning_rate"),
+    "rank": ("hyperparameters", "rank"),
+    "max length": ("hyperparameters", "max_length"),
+    "seed": ("seed",),
+    "trained tokens": ("trained_tokens",),
+    "train loss": ("progress", "train_loss"),
+    "gate": ("gate", "verdict"),
+    "right answers, base": ("gate", "base", "accuracy"),
+    "right answers": ("gate", "adapter", "accuracy"),
+    "validation loss, base": ("gate", "base", "loss"),
+    "validation loss": ("gate", "adapter", "loss"),
+    "exact match, base": ("gate", "base", "exact_match"),
+    "exact match": ("gate", "adapter", "exact_match"),
+}
+
+
+@click.command("list")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=JOBS_SHOWN, show_default=True)
+@click.option("--status", type=click.Choice(STATUSES), help="Only jobs with this status.")
+@click.option("--suffix", help="Only jobs with this suffix.")
+@click.option("--metadata", "pairs", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
+@click.option("--tenant", help="Jobs of this tenant (admin key). [the key's]")
+@click.option("--all-tenants", is_flag=True, help="Jobs of all tenants (admin key).")
+@_options.data_dir
+@_options.as_json
+def list_jobs(
+    limit: int,
+    status: str | None,
+    suffix: str | None,
+    pairs: tuple[str, ...],
+    tenant: str | None,
+    all_tenants: bool,
+    folders: DataDir,
+    as_json: bool,
+) -> None:
+    """List your jobs, newest first."""
+    query = {**_query(status=status, suffix=suffix, tenant=tenant), **_metadata(pairs)}
+    with _api.connect(folders) as api:
+        jobs = _newest(api, query, limit + 1) if all_tenants else api.jobs(limit + 1, query)
+        listed = list(jobs)
+    named = all_tenants or tenant is not None
+    _api.show(
+        listed[:limit],
+        as_json,
+        (
+            *("job", "status", "model", "progress", "result", "cost", "submitted"),
+            *(("tenant",) if named else ()),
+        ),
+        lambda job: (*_cells(job), *((job["organization_id"],) if named else ())),
+    )
+    if len(listed) > limit:
+        click.echo(f"There are more; --limit {5 * limit} shows more of them.", err=True)
+
+
+@click.command("metrics")
+@click.argument("job_id")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@_options.data_dir
+@_options.as_json
+def metrics(job_id: str, as_csv: bool, folders: DataDir, as_json: bool) -> None:
+    """Show loss, accuracy and learning rate of each step, oldest first."""
+    with _api.connect(folders) as api:
+        steps = list(islice(api.metrics(job_id), STEPS_MAX))[::-1]
+    if as_csv:
+        writer = csv.DictWriter(sys.stdout, FIGURES, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(steps)
+        return
+    _api.show(
+        steps,
+        as_json,
+        ("step", "loss", "accuracy", "validation loss", "learning rate", "tokens", "elapsed"),
+        lambda step: (
+            f"{step['step']} of {step['total_steps']}",
+            _figure(step["train_loss"]),
+            _figure(step["train_mean_token_accuracy"]),
+            _figure(step["valid_loss"]),
+            _figure(step["learning_rate"]),
+            step["tokens"],
+            _api.gpu_time(step["elapsed_ms"]),
+        ),
+    )
+
+
+@click.command("answers")
+@click.argument("job_id")
+@_options.data_dir
+@_options.as_json
+def answers(job_id: str, folders: DataDir, as_json: bool) -> None:
+    """Show answers of the base model and of the new model to the same prompts."""
+    with _api.connect(folders) as api:
+        pairs = api.answers(job_id)["data"]
+    if as_json:
+        click.echo(json.dumps(pairs))
+        return
+    for pair in pairs:
+        for name, key in (("prompt", "prompt"), ("before", "base"), ("after", "adapter")):
+            click.echo(f"{click.style(name, dim=True):8}  {pair[key]}")
+        click.echo()
+
+
+@click.command("compare")
+@click.argument("job_ids", nargs=-1, required=True, metavar="JOB_ID...")
+@click.option("--all", "every", is_flag=True, help="Also what is the same in all of them.")
+@_options.data_dir
+@_options.as_json
+def compare(job_ids: tuple[str, ...], every: bool, folders: DataDir, as_json: bool) -> None:
+    """Compare jobs side by side: settings, results, time and cost, where they differ."""
+    if len(job_ids) > COMPARED_MAX:
+        raise click.UsageError(f"Name at most {COMPARED_MAX} jobs.")
+    with _api.connect(folders) as api:
+        jobs = [api.job(job_id) for job_id in job_ids]
+    every = every or len(jobs) == 1
+    rows = [row for row in compared(jobs) if every or len({*map(str, row["values"])}) > 1]
+    _api.show(
+        rows, as_json, ("", *job_ids), lambda row: (row["name"], *map(_figure, row["values"]))
+    )
+
+
+COMMANDS: Final = (list_jobs, metrics, answers, compare)
+
+
+def compared(jobs: Sequence[Any]) -> list[dict[str, Any]]:
+    """A row for each thing that jobs are compared by: its name, and the value of each job."""
+    rows = [
+        {"name": name, "values": [_at(job, path) for job in jobs]}
+        for name, path in COMPARED.items()
+    ]
+    costs = [_api.money(job["cost"]["amount_micro"], job["cost"]["currency"]) for job in jobs]
+    times = [_api.gpu_time(job["cost"]["billable_gpu_ms"]) for job in jobs]
+    return [*rows, {"name": "GPU time", "values": times}, {"name": "cost", "values": costs}]
+
+
+def _at(job: Any, path: Iterable[str]) -> Any:
+    """The value at a path of keys; None where a part of it is missing."""
+    for key in path:
+        job = None if job is None else job.get(key)
+    return job
+
+
+def _figure(value: Any) -> Any:
+    return f"{value:.4g}" if isinstance(value, float) else value
+
+
+def _cells(job: Any) -> tuple[Any, ...]:
+    return (
+        job["id"],
+        job["status"],
+        job["model"],
+        f"{job['progress']['percent']:.0f} %" if job["progress"] else None,
+        job["fine_tuned_model"] or (job["error"] or {}).get("code"),
+        _api.money(job["cost"]["amount_micro"], job["cost"]["currency"]),
+        _api.moment(job["created_at"]),
+    )
+
+
+def _newest(api: "Api", query: Mapping[str, str], limit: int) -> list[Any]:
+    """The newest jobs of all tenants."""
+    tenants = [tenant["id"] for tenant in api.tenants()]
+    each = (api.jobs(limit, {**query, "tenant": tenant}) for tenant in tenants)
+    jobs = sorted(chain.from_iterable(each), key=lambda job: job["created_at"], reverse=True)
+    return jobs[:limit]
+
+
+def _query(**options: str | None) -> dict[str, str]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _metadata(pairs: Iterable[str]) -> dict[str, str]:
+    """`team=search` as the filter of the API. Raises BadParameter."""
+    query = {}
+    for pair in pairs:
+        key, mark, value = pair.partition("=")
+        if not mark or not key:
+            raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="--metadata")
+        query[f"metadata[{key}]"] = value
+    return query
