@@ -1,5 +1,6 @@
 """One attempt at one training run, from verified inputs to a canonical adapter."""
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -170,6 +171,7 @@ def _model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torch.de
     base = AutoModelForCausalLM.from_pretrained(
         spec.base_dir, dtype=dtype, attn_implementation="sdpa"
     )
+    _check_patterns(base, hyper)
     set_seed(hyper.seed)  # the adapter's first weights are random
     targets = hyper.target_modules
     config = LoraConfig(
@@ -191,6 +193,16 @@ def _model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torch.de
         advice = f'Use "{ALL_LINEAR}", or some of {", ".join(_linear_names(base))}.'
         raise WorkError("user", message, advice) from error
     return model.to(torch_device)
+
+
+def _check_patterns(base: Any, hyper: Hyper) -> None:
+    """Raises WorkError("user") for layers with a rank or alpha of their own that do not exist."""
+    layers = [name for name, _ in base.named_modules()]
+    for pattern, values in (("rank", hyper.rank_pattern), ("alpha", hyper.alpha_pattern)):
+        for wanted, _ in values:
+            if not any(re.fullmatch(rf"(.*\.)?({wanted})", layer) for layer in layers):
+                message = f"{pattern}_pattern names {wanted!r}, which is not in this model"
+                raise WorkError("user", message, f"Use some of {', '.join(_linear_names(base))}.")
 
 
 def _linear_names(base: Any) -> list[str]:

@@ -127,6 +127,7 @@ def test_a_folder_without_an_adapter_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.filterwarnings("ignore:The following .*_pattern keys:RuntimeWarning")  # PEFT's own
 def test_training_what_is_adapted_is_said_and_what_is_not() -> None:
     """The experts of a mixture are one tensor of three dimensions, and PEFT passes them over."""
     from peft import LoraConfig, get_peft_model

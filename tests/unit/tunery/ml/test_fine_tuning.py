@@ -542,6 +542,11 @@ def test_training_m12_a_run_goes_on_from_its_checkpoint_in_smaller_micro_batches
             "user",
             "target_modules",
         ),
+        (
+            {"hyper": msgspec.structs.replace(HYPER, rank_pattern=(("no_such", 4),))},
+            "user",
+            "rank_pattern names 'no_such'",
+        ),
     ],
 )
 def test_inputs_that_cannot_be_trained_on_are_named(
