@@ -31,3 +31,42 @@ def tiny_base() -> Base:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one process makes it, those beside it wait
         completed = subprocess.run(command, capture_output=True, check=True, timeout=BUILD_S_MAX)
     return Base(folder, json.loads(completed.stdout)["sha256"])
+
+
+# one random model of each family: its configuration class, its model class, what they need beside
+FAMILIES: Final[dict[str, tuple[str, str, dict[str, object]]]] = {
+    "llama": ("LlamaConfig", "LlamaForCausalLM", {}),
+    "smollm3": ("SmolLM3Config", "SmolLM3ForCausalLM", {}),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", {}),
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", {"head_dim": 16}),
+    "mistral": ("MistralConfig", "MistralForCausalLM", {"head_dim": 16}),
+    "gemma2": ("Gemma2Config", "Gemma2ForCausalLM", {"head_dim": 16}),
+    "phi3": ("Phi3Config", "Phi3ForCausalLM", {}),
+}
+
+
+def write_family(family: str, folder: Path) -> Path:
+    """A tiny random model of a family with the tokenizer and template of the tiny base."""
+    import torch
+    import transformers
+
+    config_class, model_class, more = FAMILIES[family]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_base().dir)
+    ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id")}
+    config = getattr(transformers, config_class)(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        pad_token_id=tokenizer.pad_token_id,
+        **ids,
+        **more,
+    )
+    torch.manual_seed(7)
+    model = getattr(transformers, model_class)(config).to(torch.bfloat16)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -31,6 +31,7 @@ from services.gateway.jobs import routes as jobs
 from services.gateway.jobs import submission_routes as submit
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.submission import Submissions
+from services.gateway.models import base_file_routes as base_files
 from services.gateway.models import routes as models
 from services.gateway.unknown_urls import ALTERNATIVES
 from services.gateway.web import problems
@@ -78,6 +79,7 @@ def routes() -> FastAPI:
         checkpoints,
         queues,
         plain,
+        base_files,
         models,
         webhooks,
         keys,

@@ -2,19 +2,25 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tunery.cli import _api, _options
-from tunery.local.paths import DataDir
+from tunery.local.paths import DataDir, cache_dir
+
+if TYPE_CHECKING:
+    from tunery.local.hub import HubModel
 
 EPILOG = """\
 \b
 Examples:
+  tunery base add HuggingFaceTB/SmolLM2-360M-Instruct       from the hub of HF_ENDPOINT
+  tunery base add Qwen/Qwen2.5-0.5B-Instruct@v1 --into /srv/bases/qwen
   tunery base add ~/models/SmolLM2-360M-Instruct --id smollm2-360m-instruct
   tunery base add ~/models/phi --alias gpt-4o-mini-2024-07-18
   tunery base alias smollm2-135m-instruct gpt-4o-mini-2024-07-18
+  tunery base fetch smollm2-360m-instruct ./base            where the operator shares it
   tunery base list
 """
 
@@ -25,9 +31,12 @@ def command() -> None:
 
 
 @command.command("add")
-@click.argument("path", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--id", "base_id", help="Its name in the API. [name of the folder, in lower case]")
-@click.option("--licence", default="unknown", help="Its licence, as SPDX writes it.")
+@click.argument("path", metavar="PATH|NAME[@REVISION]")
+@click.option("--id", "base_id", help="Its name in the API. [last part of its name, lower case]")
+@click.option("--licence", help="Its licence, as SPDX writes it. [as the hub says]")
+@click.option(
+    "--into", type=click.Path(path_type=Path, file_okay=False), help="Where NAME is downloaded to."
+)
 @click.option("--alias", "aliases", multiple=True, help="Another name of it in requests.")
 @click.option("--source", help="Its name at a hub, where the public can load it from.")
 @click.option("--revision", help="Its commit there.")
@@ -35,19 +44,84 @@ def command() -> None:
 @_options.data_dir
 @_options.as_json
 def add(
-    path: Path, base_id: str | None, licence: str, folders: DataDir, as_json: bool, **more: Any
+    path: str,
+    base_id: str | None,
+    licence: str | None,
+    into: Path | None,
+    folders: DataDir,
+    as_json: bool,
+    **more: Any,
 ) -> None:
-    """Add the base model in the folder PATH.
+    """Add the base model in the folder PATH, or download it by its NAME at a hub.
 
-    PATH contains config.json, *.safetensors, the tokenizer and the chat template.
+    PATH contains config.json, *.safetensors, the tokenizer and the chat template. NAME is looked up
+    at HF_ENDPOINT, by default huggingface.co; HF_TOKEN opens models that ask for consent. Only
+    safetensors are fetched, never code, and each file is checked by its hash.
 
-    Its configuration, weights, tokenizer and template are hashed. Services and nodes must be able
-    to read the folder.
+    The files are hashed. Services and nodes must be able to read the folder.
     """
-    folder = path.expanduser().resolve()
+    folder, name = Path(path).expanduser().resolve(), Path(path).expanduser().resolve().name
+    if not folder.is_dir():
+        if folder.exists() or not _is_name(path):
+            raise click.BadParameter(
+                f"{path} is neither a folder nor the name of a model, like org/name@v1"
+            )
+        folder, model = _download(path, into, quiet=as_json)
+        name = model.name.rpartition("/")[2]
+        more |= {"source": model.name, "revision": model.commit}
+        licence = licence or model.licence
     with _api.connect(folders) as api:
-        base = api.add_base(base_id or folder.name.lower(), folder, licence, **_set_options(more))
+        base = api.add_base(
+            base_id or name.lower(), folder, licence or "unknown", **_set_options(more)
+        )
     _api.show_one(base, as_json, _pairs(base))
+
+
+def _is_name(path: str) -> bool:
+    """Whether this may be the name of a model: neither absolute nor relative as paths are."""
+    from tunery.local.hub import REPOSITORY, split_name
+
+    return REPOSITORY.fullmatch(split_name(path)[0]) is not None
+
+
+def _download(name: str, into: Path | None, *, quiet: bool) -> tuple[Path, "HubModel"]:
+    """Fetch a model from the hub, with a progress bar if stderr is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+    from tunery.local.hub import Hub, split_name
+
+    hub = Hub()
+    model = hub.model(*split_name(name))
+    folder = into or cache_dir() / "bases" / f"{model.name.replace('/', '--')}-{model.commit[:12]}"
+    folder = folder.expanduser().resolve()
+    screen = Console(stderr=True)
+    columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn())
+    with Progress(
+        *columns,
+        TransferSpeedColumn(),
+        console=screen,
+        transient=True,
+        disable=quiet or not screen.is_terminal,
+    ) as bar:
+        task = bar.add_task(model.name, total=model.bytes)
+        hub.download(model, folder, lambda count: bar.advance(task, count))
+    return folder, model
+
+
+@command.command("fetch")
+@click.argument("base_id", metavar="BASE")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@_options.data_dir
+@_options.as_json
+def fetch(base_id: str, folder: Path, folders: DataDir, as_json: bool) -> None:
+    """Download the base model BASE into FOLDER, checked by its hash.
+
+    The operator decides which base models are shared (`tunery base add … --share`).
+    """
+    with _api.connect(folders) as api:
+        api.fetch_base(base_id, folder)
+    _api.show_one({"id": base_id, "path": str(folder)}, as_json, [("base", folder)])
 
 
 @command.command("alias")

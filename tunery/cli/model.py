@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tunery.cli import _api, _options
+from tunery.cli._adapter_folder import name_base
 from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client import Api
 
 EPILOG = """\
 \b
@@ -16,6 +20,7 @@ Examples:
   tunery model show ft:smollm2-135m-instruct:local:demo:1a2b3c4d
   tunery model promote ft:smollm2-135m-instruct:local:demo:1a2b3c4d staging
   tunery model download ft:smollm2-135m-instruct:local:demo:1a2b3c4d ./adapter
+  tunery model download ft:smollm2-135m-instruct:local:demo:1a2b3c4d ./adapter --with-base
   tunery model rollback ft:smollm2-135m-instruct:local:demo:1a2b3c4d production
 """
 
@@ -97,21 +102,58 @@ def rollback(model_id: str, stage: str, folders: DataDir, as_json: bool) -> None
 @command.command("download")
 @click.argument("model_id")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--base", help="Its base model: a folder, or a name at a hub. [its public name]")
+@click.option(
+    "--with-base", is_flag=True, help="Also download its base, if the operator shares it."
+)
 @_options.data_dir
 @_options.as_json
-def download(model_id: str, folder: Path, folders: DataDir, as_json: bool) -> None:
-    """Download the adapter's files into FOLDER, each checked by its SHA-256."""
+def download(
+    model_id: str,
+    folder: Path,
+    base: str | None,
+    with_base: bool,
+    folders: DataDir,
+    as_json: bool,
+) -> None:
+    """Download the adapter's files into FOLDER, each checked by its SHA-256.
+
+    In its adapter_config.json the base model is then named where it is at hand, so that
+    AutoPeftModelForCausalLM.from_pretrained(FOLDER) loads both.
+    """
+    if base is not None and with_base:
+        raise click.UsageError("--base and --with-base exclude each other; choose one.")
     with _api.connect(folders) as api:
         adapter = api.adapter(model_id)
         folder.mkdir(parents=True, exist_ok=True)
         for file in adapter["files"]:
             api.fetch(file, _target(folder, file))
+        _name_base(api, model_id.split(":")[1], folder, base, with_base)
     _api.show(
         adapter["files"],
         as_json,
         ("file", "size", "sha256"),
         lambda file: (str(_target(folder, file)), _api.size(file["bytes"]), file["sha256"]),
     )
+
+
+def _name_base(api: "Api", base_id: str, folder: Path, named: str | None, with_base: bool) -> None:
+    """Name the base model of an adapter: as the caller says, else in public, else by its id."""
+    if with_base:
+        api.fetch_base(base_id, folder / "base")
+        name_base(folder, str((folder / "base").resolve()), None)
+    elif named is not None:
+        at_hand = Path(named).expanduser()
+        name_base(folder, str(at_hand.resolve()) if at_hand.is_dir() else named, None)
+    else:
+        bases = [base for base in api.bases() if base["id"] == base_id and base["source"]]
+        for base in bases:
+            name_base(folder, str(base["source"]), base["revision"])
+        if not bases:
+            click.echo(
+                f"{base_id} has no public name: --base FOLDER names it, --with-base downloads it.",
+                err=True,
+            )
 
 
 def _target(folder: Path, file: Mapping[str, Any]) -> Path:

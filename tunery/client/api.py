@@ -15,6 +15,7 @@ import httpx
 from httpx_sse import EventSource
 
 from tunery.client.shapes import (
+    BaseObject,
     BudgetObject,
     EndpointObject,
     EventObject,
@@ -39,6 +40,7 @@ from tunery.client.wire import (
     streams,
     trusted_certificates,
 )
+from tunery.runtime.blobs.base_files import hash_base
 
 TIMEOUT_S: Final = 60.0
 RETRIES_MAX: Final = 8
@@ -175,20 +177,7 @@ class Api:
 
     def download_file(self, file_id: str, path: Path) -> None:
         """Write the bytes of a file to `path`, completely or not at all."""
-        partial = path.with_name(f"{path.name}.part")
-        url = f"{self.base_url}/files/{part(file_id)}/content"
-        try:
-            with self._http.stream("GET", url) as answer:
-                if not answer.is_success:
-                    answer.read()
-                    raise refused(answer)
-                with partial.open("wb") as target:
-                    for chunk in answer.iter_bytes(CHUNK_BYTES):
-                        target.write(chunk)
-        except httpx.HTTPError as error:
-            partial.unlink(missing_ok=True)
-            raise Unreachable(f"{file_id} could not be downloaded: {error}") from error
-        partial.replace(path)
+        self._save(f"/files/{part(file_id)}/content", path)
 
     def delete_file(self, file_id: str) -> None:
         self._call("DELETE", f"/files/{part(file_id)}")
@@ -320,18 +309,32 @@ class Api:
             raise ApiRefusal(0, "corrupt_download", message, None)
         partial.replace(path)
 
-    def bases(self) -> list[ModelObject]:
-        return cast("list[ModelObject]", (self._call("GET", "/bases"))["data"])
+    def fetch_base(self, base_id: str, folder: Path) -> None:
+        """Download the files of a shared base model into a folder.
+
+        Raises ApiRefusal when it is not shared, or when they are not the base model's.
+        """
+        url = f"/models/{part(base_id)}/files"
+        base, listed = self.model(base_id), self._call("GET", url)
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in listed["data"]:
+            self._save(f"{url}/{part(file['id'])}", folder / Path(file["id"]).name)
+        if hash_base(folder) != base["sha256"]:
+            message = f"{folder} does not hold {base_id}: use an empty folder."
+            raise ApiRefusal(0, "corrupt_download", message, None)
+
+    def bases(self) -> list[BaseObject]:
+        return cast("list[BaseObject]", (self._call("GET", "/bases"))["data"])
 
     def add_base(self, base_id: str, path: Path, licence: str, **more: Any) -> dict[str, Any]:
         """Add a base model. `more`: aliases, source, revision, shared; None leaves them."""
         body = {"id": base_id, "path": str(path), "licence": licence, **more}
         return self._call("POST", "/bases", json=body)
 
-    def alias_base(self, base_id: str, aliases: tuple[str, ...]) -> ModelObject:
+    def alias_base(self, base_id: str, aliases: tuple[str, ...]) -> BaseObject:
         path = f"/bases/{part(base_id)}/aliases"
         body = {"aliases": list(aliases)}
-        return cast("ModelObject", self._once("POST", path, json=body))
+        return cast("BaseObject", self._once("POST", path, json=body))
 
     # --- tenants, keys, webhooks
 
@@ -543,6 +546,22 @@ class Api:
                     raise
             time.sleep(min(PAUSE_S * 2**attempt, PAUSE_S_MAX))
         raise AssertionError("the last attempt raises or returns")
+
+    def _save(self, url: str, path: Path) -> None:
+        """Write what a route answers to `path`, completely or not at all."""
+        partial = path.with_name(f"{path.name}.part")
+        try:
+            with self._http.stream("GET", self.base_url + url) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    raise refused(answer)
+                with partial.open("wb") as target:
+                    for chunk in answer.iter_bytes(CHUNK_BYTES):
+                        target.write(chunk)
+        except httpx.HTTPError as error:
+            partial.unlink(missing_ok=True)
+            raise Unreachable(f"{path.name} could not be downloaded: {error}") from error
+        partial.replace(path)
 
     def _once(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         return object_of(self._request(method, path, **arguments))

@@ -60,10 +60,20 @@ class ModelObject(TypedDict, total=False):
     job_id: str
     verdict: str
     quarantined: bool
+
+
+class BaseObject(TypedDict):
+    id: str
+    created: int
     sha256: str
+    parameters: int
+    context_length: int
+    family: str
+    licence: str
     aliases: list[str]
     source: str | None
     revision: str | None
+    shared: bool
 
 
 class TenantObject(TypedDict):

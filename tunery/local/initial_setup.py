@@ -5,8 +5,8 @@ without it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
 import httpx
 
@@ -18,6 +18,7 @@ from tunery.local.stack import Stack
 REQUEST_S_MAX: Final = 30.0
 ATTEMPTS_MAX: Final = 10
 PAUSE_MS: Final = 500
+LICENCE: Final = "Apache-2.0"  # of the base model of the demo: tenants may download it
 
 Step = Callable[[Stack, httpx.AsyncClient], Awaitable[str]]
 
@@ -40,7 +41,8 @@ async def register_base(_running: Stack, client: httpx.AsyncClient) -> str:
     folder = base_model_dir()
     if not (folder / "model.safetensors").is_file():
         return f"no base model in {folder}: `make setup` converts it, `tunery base add` adds it"
-    reply = await post(client, "/v1/bases", {"id": BASE_MODEL_ID, "path": str(folder)})
+    body = {"id": BASE_MODEL_ID, "path": str(folder), "licence": LICENCE, "shared": True}
+    reply = await post(client, "/v1/bases", body)
     match reply.status_code:
         case 200 | 201 | 202:
             return f"base model {BASE_MODEL_ID} registered"
@@ -68,7 +70,7 @@ async def run_setup_steps(
             notice(await step(running, client))
 
 
-async def post(client: httpx.AsyncClient, path: str, body: dict[str, str]) -> httpx.Response:
+async def post(client: httpx.AsyncClient, path: str, body: Mapping[str, Any]) -> httpx.Response:
     """POST `body`, repeated while owners still take over their partitions (503).
 
     Raises LocalError after ATTEMPTS_MAX tries.

@@ -99,32 +99,27 @@ def adapter_tensors(model: Any) -> dict[str, Tensor]:
 
 
 def adapted(model: Any) -> str:
-    """Which layers of a PEFT model have an adapter, in words, and what has none although it learns.
+    """Which layers of a PEFT model have an adapter, in words, and which experts have none.
 
-    The experts of a mixture are tensors of three dimensions, not linear layers: PEFT passes them
-    over.
+    The experts of a mixture are tensors of three dimensions, which no name of a linear layer names.
     """
-    layers: set[str] = set()
+    paths: set[str] = set()
     experts: dict[str, int] = {}
     trained = total = 0
     for name, weight in model.named_parameters():
         total += weight.numel()
+        path, _, last = name.replace(".base_layer", "").rpartition(".")
         if weight.requires_grad:
             trained += weight.numel()
-            layers.add(name.partition(".lora_")[0].rpartition(".")[2])
-        elif ".experts." in name and weight.dim() == EXPERT_DIMENSIONS:
-            last = ".".join(name.split(".")[-2:])
+            paths.add(path.partition(".lora_")[0])
+        elif path.endswith(".experts") and weight.dim() == EXPERT_DIMENSIONS and path not in paths:
             experts[last] = experts.get(last, 0) + weight.numel()
-    text = (
-        f"the adapter has {trained:,} parameters in {', '.join(sorted(layers))}; the base has "
-        f"{total - trained:,}"
-    )
-    if experts:
+    layers = sorted({path.rpartition(".")[2] for path in paths})
+    text = f"the adapter has {trained:,} parameters in {', '.join(layers)}"
+    text += f"; the base has {total - trained:,}"
+    if experts and "experts" not in layers:
         share = sum(experts.values()) / (total - trained)
-        text += (
-            f". {', '.join(sorted(experts))}, the experts with {share:.0%} of them, are not "
-            "adapted: they are no linear layers"
-        )
+        text += f". {', '.join(sorted(experts))} of the experts, {share:.0%} of it, are not adapted"
     return text
 
 

@@ -189,6 +189,10 @@ def _model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torch.de
         # Adapters in the base's type: mixed types cost a conversion in every layer.
         model = get_peft_model(base, config, autocast_adapter_dtype=False)
     except ValueError as error:
+        if "lora_dropout" in str(error):  # experts of a mixture, which are no linear layers
+            message = f"the experts of {spec.base_id} take no dropout: {error}"
+            advice = "Set lora.dropout to 0, or name other layers in lora.target_modules."
+            raise WorkError("user", message, advice) from error
         message = f"target_modules {hyper.target_modules!r} are not in this model"
         advice = f'Use "{ALL_LINEAR}", or some of {", ".join(_linear_names(base))}.'
         raise WorkError("user", message, advice) from error

@@ -1,6 +1,6 @@
 """Base models and fine-tuned versions.
 
-* `routes`: `/v1/models`, `/v1/bases`
+* `routes`: `/v1/models`, `/v1/bases`; `base_file_routes`: `/v1/models/{id}/files`
 * `bodies`, `responses`: bodies of requests and of responses
 * `tables`, `projection`: the journal `model` as rows
 * `names`: names such as `ft:base:tenant:suffix:12345678`

@@ -253,6 +253,7 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "endpoint_id": endpoint.json()["id"],
             "upload_id": upload.json()["id"],
             "model_id": await version(api, owner, "mine"),
+            "name": "config.json",
             "step": "7777777",  # of the checkpoint of a model
             "checkpoint_id": "ftckpt_nobody",
             "permission_id": "cp_nobody",

@@ -1,10 +1,15 @@
 """`tunery base`: names of folders, and folders that are named in other ways."""
 
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
+from tests.hub_server import COMMIT, HubServer, serving
+from tests.unit.services.gateway.models.test_base_folders import a_base
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, refusal
+from tunery.runtime.blobs.base_files import base_files, hash_base
 
 BASE = {
     "id": "smol",
@@ -104,3 +109,47 @@ def test_first_hour_s12_what_is_not_given_stays_as_it_is(
     assert api.run("base", "add", str(tmp_path), "--id", "x", *words).exit_code == 0
     body = {"id": "x", "path": str(tmp_path), "licence": "unknown", "aliases": ["a", "b"]}
     assert api.bodies == [{**body, "shared": False}]
+
+
+def test_first_hour_s03_a_base_is_added_by_its_name_at_a_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = ScriptedApi(monkeypatch, {"POST /bases": BASE})
+    monkeypatch.setenv("TUNERY_CACHE_DIR", str(tmp_path / "cache"))
+    with serving(HubServer({"org/Smol-1B": a_base(tmp_path / "origin")})) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        done = api.run("base", "add", "org/Smol-1B@v1", "--alias", "gpt-4o-mini")
+        assert done.exit_code == 0, done.output
+        unknown = api.run("base", "add", "org/none")
+        other = api.run("base", "add", "org/Smol-1B", "--into", str(tmp_path / "own"), "--id", "x")
+    (body, second) = api.bodies
+    folder = tmp_path / "cache" / "bases" / f"org--Smol-1B-{COMMIT[:12]}"
+    assert body == {
+        "id": "smol-1b",
+        "path": str(folder),
+        "licence": "apache-2.0",
+        "aliases": ["gpt-4o-mini"],
+        "source": "org/Smol-1B",
+        "revision": COMMIT,
+    }
+    assert hash_base(folder) == hash_base(tmp_path / "origin")
+    assert (unknown.exit_code, "has no org/none@main" in unknown.output) == (1, True)
+    assert (other.exit_code, second["id"], second["path"]) == (0, "x", str(tmp_path / "own"))
+
+
+def test_first_hour_13_a_shared_base_is_fetched_and_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin = a_base(tmp_path / "origin")
+    files = [{"id": path.name, "bytes": path.stat().st_size} for path in base_files(origin)]
+    answers: dict[str, Any] = {
+        f"GET /models/smol/files/{path.name}": httpx.Response(200, content=path.read_bytes())
+        for path in base_files(origin)
+    }
+    answers["GET /models/smol/files"] = {"data": files}
+    answers["GET /models/smol"] = [BASE | {"sha256": hash_base(origin)}, BASE]
+    api = ScriptedApi(monkeypatch, answers)
+    assert api.run("base", "fetch", "smol", str(tmp_path / "copy")).exit_code == 0
+    assert hash_base(tmp_path / "copy") == hash_base(origin)
+    differs = api.run("base", "fetch", "smol", str(tmp_path / "copy"))
+    assert (differs.exit_code, "does not hold smol" in differs.output) == (1, True)

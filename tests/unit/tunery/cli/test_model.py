@@ -1,5 +1,6 @@
 """`tunery model`: which version a promotion expects, and downloads into a folder."""
 
+import json
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def test_files_are_written_into_the_folder_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name that leaves the folder does not, whatever the answer says."""
-    names = ("adapter.safetensors", "../../outside.json")
+    names = ("adapter_config.json", "../../outside.json")
     files = [
         {"name": name, "url": "http://s3/x", "bytes": 7, "sha256": sha256(CONTENT).hexdigest()}
         for name in names
@@ -109,10 +110,66 @@ def test_files_are_written_into_the_folder_alone(
         target.write_bytes(CONTENT)
 
     monkeypatch.setattr(Api, "fetch", fetch)
-    api = ScriptedApi(monkeypatch, {f"GET {path(NEW, '/adapter')}": {"files": files}})
+    answers = {f"GET {path(NEW, '/adapter')}": {"files": files}, "GET /bases": {"data": []}}
+    api = ScriptedApi(monkeypatch, answers)
     folder = tmp_path / "a" / "b"
     done = api.run("model", "download", NEW, str(folder))
     assert done.exit_code == 0, done.output
     written = {each.relative_to(tmp_path) for each in tmp_path.rglob("*") if each.is_file()}
-    assert written == {Path("a/b/adapter.safetensors"), Path("a/b/outside.json")}
+    assert written == {Path("a/b/adapter_config.json"), Path("a/b/outside.json")}
     assert f"{folder}/outside.json" in done.output, "what is shown is where it is"
+
+
+def downloaded(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str, **base: Any
+) -> tuple[dict[str, Any], str]:
+    """The configuration of an adapter after its download, and what was printed."""
+
+    def fetch(_: Api, file: dict[str, Any], target: Path) -> None:
+        target.write_text('{"base_model_name_or_path": "smol", "r": 8, "revision": null}')
+
+    def fetch_base(_: Api, base_id: str, target: Path) -> None:
+        assert base_id == "smol"
+        target.mkdir()
+
+    monkeypatch.setattr(Api, "fetch", fetch)
+    monkeypatch.setattr(Api, "fetch_base", fetch_base)
+    file = {"name": "adapter_config.json", "url": "http://s3/x", "bytes": 7, "sha256": "0" * 64}
+    bases = [{"id": "smol", "source": None, "revision": None, **base}, {"id": "x", "source": "y"}]
+    answers = {f"GET {path(NEW, '/adapter')}": {"files": [file]}, "GET /bases": {"data": bases}}
+    done = ScriptedApi(monkeypatch, answers).run("model", "download", NEW, str(folder), *words)
+    assert done.exit_code == 0, done.output
+    return json.loads((folder / "adapter_config.json").read_bytes()), done.output
+
+
+def test_first_hour_13_an_adapter_names_its_base_where_the_public_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, printed = downloaded(monkeypatch, tmp_path, source="Org/Smol", revision="ab" * 20)
+    assert config == {"base_model_name_or_path": "Org/Smol", "r": 8, "revision": "ab" * 20}
+    assert "no public name" not in printed
+
+
+def test_first_hour_13_without_a_public_name_it_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, printed = downloaded(monkeypatch, tmp_path)
+    assert config["base_model_name_or_path"] == "smol"
+    assert "smol has no public name: --base FOLDER names it, --with-base downloads it" in printed
+
+
+def test_first_hour_13_a_base_at_hand_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_hand = tmp_path / "smol"
+    at_hand.mkdir()
+    config, _ = downloaded(monkeypatch, tmp_path / "a", "--base", str(at_hand), source="Org/Smol")
+    assert (config["base_model_name_or_path"], config["revision"]) == (str(at_hand), None)
+    config, _ = downloaded(monkeypatch, tmp_path / "b", "--base", "Me/Copy")
+    assert config["base_model_name_or_path"] == "Me/Copy"
+    config, _ = downloaded(monkeypatch, tmp_path / "c", "--with-base")
+    assert config["base_model_name_or_path"] == str(tmp_path / "c" / "base")
+    both = ScriptedApi(monkeypatch, {}).run(
+        "model", "download", NEW, str(tmp_path), "--with-base", "--base", "x"
+    )
+    assert both.exit_code == 2

@@ -9,7 +9,7 @@ from services.gateway.accounts.responses import NewEndpointResponse, NewKeyRespo
 from services.gateway.files.responses import FileResponse
 from services.gateway.jobs.event_responses import JobEventResponse
 from services.gateway.jobs.responses import JobResponse
-from services.gateway.models.responses import FineTunedModelResponse
+from services.gateway.models.responses import BaseModelResponse, FineTunedModelResponse
 from tunery.client import shapes
 
 RESPONSES: Final[tuple[tuple[Any, type[BaseModel]], ...]] = (
@@ -17,6 +17,7 @@ RESPONSES: Final[tuple[tuple[Any, type[BaseModel]], ...]] = (
     (shapes.JobObject, JobResponse),
     (shapes.EventObject, JobEventResponse),
     (shapes.ModelObject, FineTunedModelResponse),
+    (shapes.BaseObject, BaseModelResponse),
     (shapes.TenantObject, TenantResponse),
     (shapes.KeyObject, NewKeyResponse),
     (shapes.EndpointObject, NewEndpointResponse),

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tunery.cli._adapter_folder import name_base
 from tunery.ml.adapters import (
     CONFIG,
     WEIGHTS,
@@ -128,8 +129,16 @@ def test_a_folder_without_an_adapter_is_refused(
 
 
 @pytest.mark.filterwarnings("ignore:The following .*_pattern keys:RuntimeWarning")  # PEFT's own
-def test_training_what_is_adapted_is_said_and_what_is_not() -> None:
-    """The experts of a mixture are one tensor of three dimensions, and PEFT passes them over."""
+@pytest.mark.parametrize(
+    ("layers", "adapted_layers", "left"),
+    [
+        ("all-linear", "in experts, gate, k_proj, o_proj, q_proj, v_proj;", False),
+        (["q_proj", "v_proj"], "in q_proj, v_proj;", True),
+    ],
+)
+def test_training_what_is_adapted_of_a_mixture_is_said_and_what_is_not(
+    layers: str | list[str], adapted_layers: str, left: bool
+) -> None:
     from peft import LoraConfig, get_peft_model
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
@@ -145,9 +154,28 @@ def test_training_what_is_adapted_is_said_and_what_is_not() -> None:
         num_experts=4,
         num_experts_per_tok=2,
     )
-    lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    lora = LoraConfig(r=2, target_modules=layers, task_type="CAUSAL_LM")
     model: Any = get_peft_model(Qwen3MoeForCausalLM(config), lora)
     said = adapted(model)
-    assert "parameters in k_proj, o_proj, q_proj, v_proj; the base has" in said
-    assert "experts.down_proj, experts.gate_up_proj, the experts with" in said
-    assert "are not adapted: they are no linear layers" in said
+    assert adapted_layers in said
+    assert ("down_proj, gate_up_proj of the experts" in said and "are not adapted" in said) == left
+
+
+def test_first_hour_13_a_downloaded_adapter_loads_the_usual_way(
+    saved: Path, tiny: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the only folder that is named, and without any network."""
+    from peft import AutoPeftModelForCausalLM, PeftModel
+    from transformers import AutoModelForCausalLM
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    folder = tmp_path / "adapter"
+    canonicalise(saved, folder)
+    name_base(folder, str(tiny[0]), None)
+    model = AutoPeftModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    base = AutoModelForCausalLM.from_pretrained(tiny[0], dtype=torch.float32)
+    ids = torch.tensor([[1, 5, 9, 2]])
+    plain = base(ids).logits
+    expected = PeftModel.from_pretrained(base, saved).eval()(ids).logits
+    assert torch.equal(model(ids).logits, expected)
+    assert not torch.equal(expected, plain), "the adapter has an effect"

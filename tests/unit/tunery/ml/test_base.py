@@ -2,6 +2,11 @@ from pathlib import Path
 
 import pytest
 
+from services.gateway.models.base_folders import describe
+from tests.bases import FAMILIES, write_family
+from tests.hub_server import HubServer, serving
+from tunery.data.tokens.tokenizer import Tokenizer
+from tunery.local.hub import Hub
 from tunery.ml.base import gguf_file, main
 from tunery.runtime.blobs.base_files import hash_base
 
@@ -28,3 +33,31 @@ def test_the_tiny_model_loads_and_has_the_real_tokenizer(tiny: tuple[Path, str])
     assert (model.config.num_hidden_layers, model.config.vocab_size) == (2, 49_152)
     texts = [path.read_text() for path in directory.glob("*config.json")]
     assert not any(str(Path.home()) in text for text in texts)
+
+
+@pytest.mark.train
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_first_hour_s03_every_family_comes_from_a_hub_and_learns(
+    family: str, tmp_path: Path
+) -> None:
+    """Described, its tokenizer and template understood, and every layer of an adapter learns."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    copy = tmp_path / "copy"
+    with serving(HubServer({"org/x": write_family(family, tmp_path / "origin")})) as server:
+        hub = Hub(server.environ)
+        hub.download(hub.model("org/x"), copy, lambda _: None)
+    base = describe(family, copy, "mit")
+    assert (base.hidden_size, base.layers, base.context_length) == (64, 2, 512)
+    assert base.family == family.rstrip("0123456789")
+    assert Tokenizer.load(copy).render is not None
+    model = AutoModelForCausalLM.from_pretrained(copy)
+    tuned = get_peft_model(model, LoraConfig(r=2, target_modules="all-linear"))
+    row = torch.tensor([[1, 2, 3, 4]])
+    tuned(input_ids=row, labels=row).loss.backward()
+    grads = [weight.grad for name, weight in tuned.named_parameters() if "lora_B" in name]
+    assert len(grads) >= 2 * 4
+    assert all(grad is not None and bool(grad.any()) for grad in grads)

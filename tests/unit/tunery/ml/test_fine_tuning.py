@@ -259,11 +259,47 @@ def test_training_every_step_says_its_speed_and_its_memory(spec: TrainSpec) -> N
     assert memory[0] > 100_000_000, "torch alone has as much"
 
 
-def recurrent_base(tiny: Path, dest: Path) -> str:
-    """A random model whose convolutions run on from one document to the next."""
-    from transformers import AutoTokenizer, Lfm2Config, Lfm2ForCausalLM
+def random_base(model: Any, tiny: Path, dest: Path) -> str:
+    """The hash of a base with these weights and the real tokenizer."""
+    from transformers import AutoTokenizer
 
     from tunery.runtime.blobs.base_files import hash_base
+
+    model.save_pretrained(dest)
+    AutoTokenizer.from_pretrained(tiny).save_pretrained(dest)
+    return hash_base(dest)
+
+
+def test_training_a_mixture_that_takes_no_dropout_says_so(
+    spec: TrainSpec, tiny: tuple[Path, str], tmp_path: Path
+) -> None:
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    config = Qwen3MoeConfig(
+        vocab_size=49_152,
+        hidden_size=16,
+        intermediate_size=32,
+        moe_intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        num_experts=4,
+        num_experts_per_tok=2,
+    )
+    sha256 = random_base(Qwen3MoeForCausalLM(config), tiny[0], tmp_path / "mixture")
+    mixture = msgspec.structs.replace(
+        spec, base_dir=str(tmp_path / "mixture"), base_sha256=sha256, valid_shards=()
+    )
+    with pytest.raises(WorkError, match="the experts of tiny-llama take no dropout") as caught:
+        go(mixture)
+    assert caught.value.cause == "user"
+    assert "lora.dropout to 0" in caught.value.advice
+
+
+def recurrent_base(tiny: Path, dest: Path) -> str:
+    """A random model whose convolutions run on from one document to the next."""
+    from transformers import Lfm2Config, Lfm2ForCausalLM
 
     torch.manual_seed(1)
     config = Lfm2Config(
@@ -277,9 +313,7 @@ def recurrent_base(tiny: Path, dest: Path) -> str:
         layer_types=["conv", "full_attention"],
         initializer_range=0.3,
     )
-    Lfm2ForCausalLM(config).save_pretrained(dest)
-    AutoTokenizer.from_pretrained(tiny).save_pretrained(dest)
-    return hash_base(dest)
+    return random_base(Lfm2ForCausalLM(config), tiny, dest)
 
 
 def test_training_packing_is_refused_where_documents_see_each_other(
