@@ -257,6 +257,28 @@ class SpotGivenUp(Message):
     job_id: str
 
 
+class SpotReconsidered(Message):
+    """The time is over for which the placement was kept off spot nodes after losses.
+
+    job_id: whose.
+    spot: whether it may have them now.
+    spot_until: when it needs another node to be done in time; None: never.
+    """
+
+    job_id: str
+    spot: bool
+    spot_until: Ms | None = None
+
+
+class DomainGivenUp(Message):
+    """The placement has waited long enough for nodes of its domain, and takes others.
+
+    job_id: whose.
+    """
+
+    job_id: str
+
+
 class ObservationsDeferred(Message):
     """What one record could not hold: ticks go on with it.
 
@@ -295,6 +317,8 @@ NodeEvent: TypeAlias = (
     | NodeForgotten
     | BackOffEnded
     | SpotGivenUp
+    | SpotReconsidered
+    | DomainGivenUp
     | ObservationsDeferred
     | PlanningDeferred
 )

@@ -387,12 +387,16 @@ class PlacementQueued(Message):
     expected: how long it should take, by what has ended; None: as its estimate says.
     spot: what its constraints say, and false while spot nodes cost it too much.
     spot_until: when it needs another node to be done in time; None: never.
+    spot_from: until when it is kept off spot nodes after losses; None: it is not.
+    domain_until: when it takes nodes of any domain; None: never, or it names none.
     """
 
     placement: Placement
     expected: ExpectedTime | None = None
     spot: bool | None = None
     spot_until: Ms | None = None
+    spot_from: Ms | None = None
+    domain_until: Ms | None = None
 
 
 class WaitExplained(Message):

@@ -27,6 +27,8 @@ WaitCode: TypeAlias = Literal[
     "memory_short",  # slots, memory_bytes: no node has memory for so many slots of so much each
     "no_device",  # device, memory_bytes: no node has slots of this kind with so much memory
     "no_accelerator",  # accelerator: no node is of this model, accelerators: the models there are
+    "no_domain",  # domain: no node is in it, domains: those that there are
+    "domain_busy",  # domain: slots are free, but not in this one
     "tainted",  # taints: of the nodes that fit, which it does not tolerate
     "excluded_nodes",  # nodes: all that fit have failed under this job
     "lane_order",  # ahead: so many are before it in its lane or in a higher one

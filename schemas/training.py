@@ -42,12 +42,17 @@ class NodeConstraints(Part):
       while its checkpoints bear it. None: it does not say; they come last.
     finish_by: when it should be done; None: it does not say.
     tolerations: taints of nodes that it may be on all the same.
+    domain: it runs on nodes of this fabric domain; empty: of any.
+    domain_wait_ms: how long an attempt waits for those before it takes others; None: as long as it
+      takes.
     """
 
     accelerator: str = ""
     spot: bool | None = None
     finish_by: Ms | None = None
     tolerations: tuple[str, ...] = ()
+    domain: str = ""
+    domain_wait_ms: Ms | None = None
 
 
 class ExpectedTime(Part):

@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 28  # 28: starts of evaluations; 27: taints; 26: price classes
+VERSION: Final = 31  # 31: interruptions of nodes; 30: locality; 29: spot nodes after losses
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

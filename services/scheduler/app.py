@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=21,  # 21: taints
+    fold_version=23,  # 23: locality; 22: spot nodes again after losses
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

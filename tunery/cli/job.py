@@ -87,6 +87,14 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
             click.option(
                 "--tolerate", "tolerations", multiple=True, help="A taint of nodes it may be on."
             ),
+            click.option("--domain", help="Only nodes of this fabric domain, like rack-3. [any]"),
+            click.option(
+                "--domain-wait",
+                "domain_wait_minutes",
+                type=click.IntRange(min=1),
+                metavar="MINUTES",
+                help="Then it takes nodes of any domain. [it waits as long as it takes]",
+            ),
             click.option(
                 "--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Any other field."
             ),
@@ -323,6 +331,8 @@ def _body(
     accelerator: str | None,
     spot: bool | None,
     tolerations: tuple[str, ...],
+    domain: str | None,
+    domain_wait_minutes: int | None,
     **other: Any,
 ) -> dict[str, Any]:
     names = ("n_epochs", "batch_size", "learning_rate_multiplier")
@@ -336,6 +346,8 @@ def _body(
         "accelerator": accelerator,
         "spot": spot,
         "tolerations": list(tolerations) or None,
+        "domain": domain,
+        "domain_wait_minutes": domain_wait_minutes,
     }
     if placed := {name: value for name, value in placement.items() if value is not None}:
         body["placement"] = placed

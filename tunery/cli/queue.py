@@ -24,14 +24,16 @@ Examples:
 @_options.data_dir
 @_options.as_json
 def command(pool: str, folders: DataDir, as_json: bool) -> None:
-    """Show nodes, leases, waiting jobs in order of service, and next decisions (admin key)."""
+    """Show slots, nodes, leases, waiting jobs in order of service, next decisions (admin key)."""
     with _api.connect(folders) as api:
         queue = api.queue(pool)
     if as_json:
         click.echo(json.dumps(queue))
         return
     now = time.time()
-    click.echo("Nodes")
+    click.echo("Slots")
+    _show_kinds(queue)
+    click.echo("\nNodes")
     _show_nodes(queue)
     click.echo("\nRunning")
     _show_leases(queue, now)
@@ -40,6 +42,24 @@ def command(pool: str, folders: DataDir, as_json: bool) -> None:
     click.echo("\nNext decisions")
     for line in decisions(queue, now) if any(queue["next"].values()) else ("None.",):
         click.echo(f"  {line}")
+
+
+def _show_kinds(queue: Any) -> None:
+    _api.show(
+        queue["kinds"],
+        False,
+        ("device", "price", "nodes", "slots", "free", "held", "asked", "interrupted (24 h)"),
+        lambda kind: (
+            kind["accelerator"] or kind["device"],
+            kind["price_class"].replace("_", "-"),
+            kind["nodes"],
+            kind["slots"],
+            kind["free"],
+            kind["held"],
+            kind["asked"],
+            kind["interrupted"],
+        ),
+    )
 
 
 def _show_nodes(queue: Any) -> None:

@@ -34,15 +34,16 @@ def bears_spot(saved_every_ms: Ms, lives_ms: Ms) -> bool:
     return LOST_SHARE * (saved_every_ms // 2 + RESTART_MS) <= lives_ms
 
 
-def is_kept_off(losses: Sequence[Ms], at: Ms) -> bool:
-    """Whether a job has lost so many spot machines lately that it runs on others for a while.
+def kept_off_until(losses: Sequence[Ms], at: Ms) -> Ms | None:
+    """Until when a job runs on others, because it has lost so many spot machines lately.
 
-    losses: when it lost them, oldest first.
+    losses: when it lost them, oldest first. None: it does not.
     """
     if len(losses) < LOSSES_MAX:
-        return False
+        return None
     newest, before = losses[-1], losses[-LOSSES_MAX]
-    return newest - before <= LOSSES_WINDOW_MS and at < newest + KEPT_OFF_MS
+    until = newest + KEPT_OFF_MS
+    return until if newest - before <= LOSSES_WINDOW_MS and at < until else None
 
 
 def spot_until(finish_by: Ms | None, p90_ms: Ms, saved_every_ms: Ms) -> Ms | None:

@@ -21,6 +21,7 @@ SEED_MAX: Final = 2_147_483_647
 PREVIEW_ROWS_MAX: Final = 20
 SECONDS_MAX: Final = 10**11
 TOLERATIONS_MAX: Final = 8
+DOMAIN_WAIT_MAX: Final = 7 * 24 * 60  # minutes
 Label = Annotated[str, StringConstraints(strict=True, pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]
 Hyperparameters = dict[StrictStr, Any]  # ranges: `tunery.plan.hyperparameters`
 
@@ -60,6 +61,13 @@ class PlacementBody(Body):
     )
     tolerations: Annotated[list[Label], Field(max_length=TOLERATIONS_MAX)] = Field(
         default=[], description="taints of nodes that it may be on all the same"
+    )
+    domain: Label | None = Field(
+        default=None, description="only nodes of this fabric domain, like rack-3; null: any"
+    )
+    domain_wait_minutes: Annotated[StrictInt, Field(ge=1, le=DOMAIN_WAIT_MAX)] | None = Field(
+        default=None,
+        description="so long it waits for a node of `domain` before it takes any; null: for ever",
     )
 
 

@@ -16,7 +16,8 @@ class NodeKind:
     """Nodes of the pool that are alike. accelerator: model of their devices; empty: not known.
 
     memory_bytes: as in `Node`: of each device, or of a machine without any.
-    taints: only jobs that tolerate all of them get such a node.
+    taints: only jobs that tolerate all of them get such a node. domain: of their fabric; empty: not
+    told.
     """
 
     is_alive: bool
@@ -26,6 +27,7 @@ class NodeKind:
     memory_bytes: int
     spot: bool = False
     taints: tuple[str, ...] = ()
+    domain: str = ""
 
     @property
     def slot_bytes(self) -> int:
@@ -56,7 +58,14 @@ class NodeChoice:
 
 
 def choose_nodes(asked: PlacementBody, nodes: Sequence[NodeKind]) -> NodeChoice:
-    """The nodes of a pool that a request may have, by one demand after another."""
+    """The nodes of a pool that a request may have, by one demand after another.
+
+    What waits for its domain only for some time may have nodes of others, but a name that no node
+    has is a mistake in any case.
+    """
+    if asked.domain is None and asked.domain_wait_minutes is not None:
+        text = "says how long the job waits for a domain; name it with placement.domain"
+        return NodeChoice((), RequestProblem("placement.domain_wait_minutes", text))
     suited = nodes
     if asked.accelerator is not None:
         suited = [node for node in suited if node.accelerator == asked.accelerator]
@@ -65,6 +74,14 @@ def choose_nodes(asked: PlacementBody, nodes: Sequence[NodeKind]) -> NodeChoice:
             others = f"there are {models}" if models else "they do not say their model"
             text = f"no node of the pool has {asked.accelerator} devices: {others}"
             return NodeChoice((), RequestProblem("placement.accelerator", text))
+    if asked.domain is not None:
+        inside = [node for node in suited if node.domain == asked.domain]
+        if nodes and not inside:
+            domains = _names(node.domain for node in suited)
+            others = f"there are {domains}" if domains else "they do not say their domain"
+            text = f"no such node of the pool is in the domain {asked.domain}: {others}"
+            return NodeChoice((), RequestProblem("placement.domain", text))
+        suited = suited if asked.domain_wait_minutes is not None else inside
     if asked.spot is False:
         others_than_spot = [node for node in suited if not node.spot]
         if suited and not others_than_spot:

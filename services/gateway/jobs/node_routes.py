@@ -25,8 +25,9 @@ class NodeResponse(ListItem):
     `code` and `reason`: why it is cordoned. `memory_bytes`: of the machine (cpu) or of one device
     (cuda). `accelerator`: model of its devices, null: not known. `price_class`: on_demand, reserved
     (paid for in any case) or spot (it may be taken away). `warned`: its cloud says that it may soon
-    take it away. `taints`: only jobs that tolerate all of them get it. `seen_at`: its last proof of
-    life on the log, which is written every hour and when something changes.
+    take it away. `taints`: only jobs that tolerate all of them get it. `domain`: of its fabric.
+    `seen_at`: its last proof of life on the log, which is written every hour and when something
+    changes.
     """
 
     id: str
@@ -42,6 +43,7 @@ class NodeResponse(ListItem):
     price_class: PriceClass
     warned: bool
     taints: list[str]
+    domain: str | None
     registered_at: int | None
     seen_at: int | None
 
@@ -115,6 +117,7 @@ def _response(row: NodeRow) -> NodeResponse:
         price_class=price_class_of(spot=row.spot, reserved=row.reserved),
         warned=bool(row.warned),
         taints=list(row.taints),
+        domain=row.domain or None,
         registered_at=seconds_or_none(row.registered_at),
         seen_at=seconds_or_none(row.seen_at),
     )

@@ -3,7 +3,7 @@
 from typing import TypeAlias, assert_never
 
 from schemas.envelope import Header
-from schemas.node import BackOffEnded, SpotGivenUp
+from schemas.node import BackOffEnded, DomainGivenUp, SpotGivenUp, SpotReconsidered
 from schemas.pool import (
     CheckpointAccepted,
     LeaseDraining,
@@ -24,6 +24,8 @@ from tunery.runtime.verbs import Change
 PlacementEvent: TypeAlias = (
     BackOffEnded
     | SpotGivenUp
+    | SpotReconsidered
+    | DomainGivenUp
     | PlacementQueued
     | LeaseGranted
     | LeaseStarted
@@ -63,6 +65,10 @@ def project_placement(header: Header, event: PlacementEvent) -> tuple[Change, ..
             return (SEATS.delete({"pool": header.key, "id": seat}),)
         case SpotGivenUp():
             return (_set(header, event.job_id, spot=False),)
+        case SpotReconsidered():
+            return (_set(header, event.job_id, spot=event.spot),)
+        case DomainGivenUp():
+            return (_set(header, event.job_id, domain_until=None, any_domain=True),)
         case BackOffEnded():
             return (_set(header, event.job_id, barred=None),)
         case WorkForgotten():
@@ -106,6 +112,8 @@ def _queued(header: Header, event: PlacementQueued) -> Change:
         start_ms_max=placement.start_ms_max,
         constraints=placement.constraints,
         spot=event.spot,
+        domain_until=event.domain_until,
+        any_domain=False,
         bound=None,
         granted_at=None,
         started_at=None,

@@ -47,7 +47,8 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
         case NodeLeaving():
             return (NODES.update({"id": event.node_id}, leaving=True),)
         case NodeNoticed():
-            return (NODES.update({"id": event.node_id}, ends_at=event.ends_at),)
+            at = header.at
+            return (NODES.update({"id": event.node_id}, ends_at=event.ends_at, interrupted_at=at),)
         case NodeWarned():
             return (NODES.update({"id": event.node_id}, warned=True),)
         case NodeCordoned():
@@ -59,7 +60,7 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
         case NodeRetired():
             return (NODES.update({"id": event.node_id}, state="retired"),)
         case NodeLost():
-            return (NODES.update({"id": event.node_id}, state="lost"),)
+            return (NODES.update({"id": event.node_id}, state="lost", interrupted_at=header.at),)
         case NodesObserved():
             # a lost node that reports again is alive; silence is projected from NodeLost
             alive = (node for node in event.seen if not node.silent)
@@ -83,6 +84,7 @@ def _node(header: Header, event: NodeRegistered) -> Change:
         spot=event.node.spot,
         reserved=event.node.reserved,
         taints=event.node.taints,
+        domain=event.node.domain,
         state="alive",
         joining=event.joining,
         leaving=False,

@@ -1,11 +1,11 @@
 """Why one job waits, for its tenant; and the whole queue of a pool, for operators."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from schemas.training import Device
-from schemas.units import Ms
+from schemas.units import DAY_MS, Ms
 from services.gateway.jobs.queue_view import QueueRows, QueueView, lease_name, not_before
 from services.gateway.jobs.responses import QueueResponse
 from services.gateway.jobs.statuses import JobStatus
@@ -14,7 +14,13 @@ from services.gateway.web.responses import Response, seconds, seconds_or_none, s
 from services.gateway.web.wording import unblock_words, wait_words
 from tunery.plan.scheduling.expectations import expected_end
 from tunery.plan.scheduling.explanation import Explanation
-from tunery.plan.scheduling.requests import LANES, Seats
+from tunery.plan.scheduling.requests import (
+    LANES,
+    PriceClass,
+    RequestClass,
+    Seats,
+    price_class_of,
+)
 from tunery.plan.scheduling.reservation import Reservation
 
 
@@ -26,6 +32,25 @@ class JobQueueResponse(Response):
     status: JobStatus
     at: int
     queue: QueueResponse | None
+
+
+class NodeKindResponse(Response):
+    """Nodes of one device, model and price class, and how scarce their slots are.
+
+    `nodes`, `slots`: of those that are up. `held`: by leases. `asked`: by jobs that wait and may
+    have such nodes; a job that may have several kinds counts for each. `interrupted`: nodes that
+    were taken away or lost in the last day.
+    """
+
+    device: Device
+    accelerator: str | None
+    price_class: PriceClass
+    nodes: int
+    slots: int
+    free: int
+    held: int
+    asked: int
+    interrupted: int
 
 
 class QueuedNodeResponse(Response):
@@ -105,11 +130,15 @@ class NextDecisionsResponse(Response):
 
 
 class PoolQueueResponse(Response):
-    """A pool's nodes, what holds their slots, what waits in order of service, and what is next."""
+    """A pool's nodes, what holds their slots, what waits in order of service, and what is next.
+
+    `kinds`: its nodes by what jobs choose them by.
+    """
 
     object: Literal["queue"] = "queue"
     pool: str
     at: int
+    kinds: list[NodeKindResponse]
     nodes: list[QueuedNodeResponse]
     leases: list[QueuedLeaseResponse]
     waiting: list[QueuedJobResponse]
@@ -124,11 +153,43 @@ def pool_queue_response(pool: str, rows: QueueRows, view: QueueView, now: Ms) ->
     return PoolQueueResponse(
         pool=pool,
         at=seconds(now),
+        kinds=_kinds(rows, view, held, now),
         nodes=[_node(row, held[row.id]) for row in rows.nodes],
         leases=[_lease(seats, rows, view, now) for seats in rows.leases.values()],
         waiting=[_waiting(each, rows, now) for each in view.explained.explanations.values()],
         next=_next_decisions(rows, view, now),
     )
+
+
+def _kinds(
+    rows: QueueRows, view: QueueView, held: Mapping[str, int], now: Ms
+) -> list[NodeKindResponse]:
+    by_kind: dict[tuple[Device, str, PriceClass], list[NodeRow]] = {}
+    for row in rows.nodes:
+        price_class = price_class_of(spot=row.spot, reserved=row.reserved)
+        by_kind.setdefault((row.device, row.accelerator, price_class), []).append(row)
+    asked = Counter[RequestClass]()
+    for each in view.explained.explanations.values():
+        asked[each.request.needs] += each.request.needs.slots
+    planned = view.state.capacity.nodes
+    return [
+        NodeKindResponse(
+            device=device,
+            accelerator=accelerator or None,
+            price_class=price_class,
+            nodes=len(up := [row for row in of_kind if row.id in planned]),
+            slots=sum(row.slots for row in up),
+            free=sum(max(0, row.slots - held[row.id]) for row in up),
+            held=sum(held[row.id] for row in of_kind),
+            asked=sum(
+                slots
+                for needs, slots in asked.items()
+                if any(view.state.capacity.suits(planned[row.id].kind, needs) for row in up)
+            ),
+            interrupted=sum((row.interrupted_at or 0) > now - DAY_MS for row in of_kind),
+        )
+        for (device, accelerator, price_class), of_kind in sorted(by_kind.items())
+    ]
 
 
 def _node(row: NodeRow, held: int) -> QueuedNodeResponse:

@@ -121,6 +121,7 @@ def view_queue(rows: QueueRows, at: Ms, *more: Request) -> QueueView:
             price_class=price_class_of(spot=row.spot, reserved=row.reserved),
             warned=bool(row.warned),
             taints=tuple(sorted(row.taints)),
+            domain=row.domain,
         )
         for row in sorted(rows.nodes, key=_by_id)
         if row.status == "up"
@@ -245,7 +246,7 @@ def _request(row: PlacementRow) -> Request:
             memory_bytes=row.memory_bytes,
             excluded=tuple(sorted(row.excluded_nodes)),
             barred=tuple(sorted(row.barred or ())),
-            constraints=demands(row.constraints),
+            constraints=demands(row.constraints, any_domain=bool(row.any_domain)),
             avoids_spot=avoids_spot(row.constraints, row.spot),
         ),
         submitted_at=row.submitted_at,
@@ -253,6 +254,7 @@ def _request(row: PlacementRow) -> Request:
         p90_ms=row.p90_ms,
         estimate_ms=row.estimate_ms,
         preemptions=row.preemptions,
+        domain_until=row.domain_until,
     )
 
 

@@ -305,4 +305,8 @@ def _constraints(asked: PlacementBody | None) -> NodeConstraints | None:
         spot=asked.spot,
         finish_by=None if asked.finish_by is None else 1_000 * asked.finish_by,
         tolerations=tuple(sorted({*asked.tolerations})),
+        domain=asked.domain or "",
+        domain_wait_ms=(
+            None if asked.domain_wait_minutes is None else 60_000 * asked.domain_wait_minutes
+        ),
     )

@@ -139,13 +139,16 @@ class EvalSettingsResponse(Response):
 class PlacementResponse(Response):
     """Which nodes a job may run on. `accelerator`: only those of this model, null: any. `spot`:
     also on spot machines, null: only where no other fits. `finish_by`: when it should be done.
-    `tolerations`: taints of nodes that it may be on all the same.
+    `tolerations`: taints of nodes that it may be on all the same. `domain`: it waits for nodes of
+    this one for so many minutes before it takes others, null: as long as it takes.
     """
 
     accelerator: str | None
     spot: bool | None
     finish_by: int | None
     tolerations: list[str]
+    domain: str | None
+    domain_wait_minutes: int | None
 
 
 class ScoresResponse(Response):
@@ -297,6 +300,10 @@ def _placement(spec: JobSpec) -> PlacementResponse:
         spot=constraints.spot,
         finish_by=seconds_or_none(constraints.finish_by),
         tolerations=list(constraints.tolerations),
+        domain=constraints.domain or None,
+        domain_wait_minutes=(
+            None if constraints.domain_wait_ms is None else constraints.domain_wait_ms // 60_000
+        ),
     )
 
 

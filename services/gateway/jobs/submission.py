@@ -166,7 +166,7 @@ class Submissions:
 
     async def _nodes(self) -> Sequence[NodeKind]:
         """Kinds of the pool's nodes: of a large pool there are many nodes and few kinds."""
-        names = ("state", "device", "accelerator", "memory_bytes", "spot", "taints")
+        names = ("state", "device", "accelerator", "memory_bytes", "spot", "taints", "domain")
         kinds = await self._deps.views.sums(
             NODES, {"pool": POOL}, BY_SLOTS, by=names, of=("slots",), limit=KINDS_MAX
         )
@@ -179,6 +179,7 @@ class Submissions:
                 memory_bytes=kind["memory_bytes"],
                 spot=kind["spot"],
                 taints=tuple(kind["taints"]),
+                domain=kind["domain"],
             )
             for kind in kinds
         ]

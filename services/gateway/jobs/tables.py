@@ -121,6 +121,8 @@ class NodeRow(TableRow):
     is about to end. ends_at: when its machine is taken away. warned: it may be soon. cordon: why it
     gets no new leases. accelerator: model of its devices; empty: not known. spot, reserved, taints:
     as in its description. seen_at: its last proof of life on the log.
+    domain: of its fabric; empty: not told. interrupted_at: when its machine was last taken away, or
+    it was lost.
     """
 
     pool: str
@@ -132,6 +134,8 @@ class NodeRow(TableRow):
     reserved: bool
     taints: tuple[str, ...]
     state: str
+    domain: str = ""
+    interrupted_at: Ms | None = None
     joining: bool | None = None
     leaving: bool | None = None
     ends_at: Ms | None = None
@@ -164,7 +168,8 @@ class PlacementRow(TableRow):
     bound: slots that others were told to free for it. granted_at: null while it waits. first_step,
     steps: of its start, and to do then. captured_ms, saved_step: elapsed at its last checkpoint,
     and its step. ends_by: when what was told to end is killed. barred: nodes that its last attempt
-    failed on, until the back-off is over. Between two attempts only that is there.
+    failed on, until the back-off is over. Between two attempts only that is there. domain_until:
+    when it takes nodes of any domain; any_domain: it does.
     """
 
     pool: str
@@ -186,6 +191,8 @@ class PlacementRow(TableRow):
     start_ms_max: Ms
     constraints: NodeConstraints | None = None
     spot: bool | None = None
+    domain_until: Ms | None = None
+    any_domain: bool | None = None
     bound: tuple[Seat, ...] | None = None
     granted_at: Ms | None = None
     started_at: Ms | None = None

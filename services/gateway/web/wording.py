@@ -41,6 +41,8 @@ WAITS: Final[Mapping[WaitCode, str]] = {
     "gang_too_large": "No node of the pool has {slots}. The job waits until one is added.",
     "no_device": "No node of the pool has slots of kind {device} with {memory_bytes} of memory.",
     "no_accelerator": "No node of the pool has {accelerator} devices{accelerators}.",
+    "no_domain": "No node that fits is in the domain {domain}{domains}.",
+    "domain_busy": "Slots are free, but not in the domain {domain}.",
     "tainted": "Nodes that fit are kept for jobs that tolerate {taints}.",
     "memory_short": "No node of the pool has memory for {slots} of {memory_bytes} each.",
     "excluded_nodes": "Every node that fits has failed under this job.",
@@ -71,6 +73,8 @@ UNBLOCKS: Final[Mapping[WaitCode, str]] = {
     "gang_too_large": "An operator adds a node with {slots}.",
     "no_device": "An operator adds a node with such a device.",
     "no_accelerator": "An operator adds a node with {accelerator} devices.",
+    "no_domain": "A node in {domain}, or the wait for that domain is over.",
+    "domain_busy": "A job in {domain} ends, or the wait for that domain is over.",
     "tainted": "A node without these taints; or submit it with placement.tolerations.",
     "memory_short": "An operator adds a node with more memory.",
     "excluded_nodes": "The end of the back-off of at most 15 minutes, or another node.",
@@ -100,9 +104,7 @@ CORDONS: Final[Mapping[CordonCode, str]] = {
 ALLOWED: Final = ("limit_", "left_", "budget_")  # names of what there is; the rest is needed
 REFUSALS: Final[Mapping[RefusalCode, str]] = {
     # any stream
-    "idempotency_key_reused": (
-        "This idempotency key was used with another body. Choose a new key."
-    ),
+    "idempotency_key_reused": "This idempotency key was used with another body. Use a new one.",
     "envelope_unreadable": "The command cannot be read: {path} is missing or has a wrong type.",
     "body_unreadable": "The command cannot be read: {path} is missing or has a wrong type.",
     "key_length": "The key of a command must have 1 to {limit} characters.",
@@ -269,9 +271,7 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "job_change": "You cannot {change} a job that is {phase}, wanted: {wanted}.",
     "jobs_at_most": ("{limit} jobs are running or waiting already. Pause or cancel one, or wait."),
     "slots_below_one": "slots must be 1 or more.",
-    "prices_changed": (
-        "Prices changed while the job was being submitted. Look at the estimate again."
-    ),
+    "prices_changed": "Prices changed during the submission. Look at the estimate again.",
     "plan_changed": (
         "The plan changed while the job was being submitted: it was priced for the lane {lane}, "
         "and the tenant's lane is {plan} now. Look at the estimate again."
@@ -427,9 +427,7 @@ FAILURES: Final[Mapping[FailureCode, str]] = {
         "The loss became infinite or not a number. Lower the learning rate, lengthen the warm-up, "
         "or look for rows that are empty or garbled."
     ),
-    "row_untrainable": (
-        "A row could not be trained on. Correct the file, upload it and submit again."
-    ),
+    "row_untrainable": "A row could not be trained on. Correct the file and upload it again.",
     "slots_above_largest": (
         "It needs {slots}, and the largest node of the pool has {largest}. Submit it with fewer, "
         "or ask the operator for a larger node."
@@ -495,12 +493,14 @@ PARAMETERS: Final[Mapping[ParameterCode, str]] = {
 }
 
 #: parameters that are shown in a form of their own
-FORMS: Final[Mapping[str, Callable[[int], str]]] = {
+FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "slots": lambda slots: f"{slots} slot" + ("" if slots == 1 else "s"),
     "ahead": lambda jobs: "1 job" if jobs == 1 else f"{jobs} jobs",
     "others": lambda others: f" and {others} more" if others else "",
     "memory_bytes": lambda size: f"{size / 1e9:.1f} GB",
+    "domains": lambda names: f"; there are {names}" if names else "",
     "accelerators": lambda models: f"; there are {models}" if models else "",
+    "finding": lambda code: f"{CATALOGUE[code].meaning} ({code})" if code in CATALOGUE else code,
     "errors": lambda errors: f" {errors} errors in all." if errors > 1 else "",
     "change_ppm": lambda ppm: f"{100 * ppm / PPM:+.1f}",
     "drop_max_ppm": lambda ppm: f"{100 * ppm / PPM:g}",
@@ -591,14 +591,13 @@ def _fill(catalogue: Mapping[Any, str], reason: Reason) -> str:
 
 def _show(name: str, value: str | int) -> str:
     """A parameter as people read it; the unit ends its name."""
+    form = FORMS.get(name)
+    if form is not None:
+        return form(value)
     if isinstance(value, str):
-        finding = CATALOGUE.get(value) if name == "finding" else None
-        return value if finding is None else f"{finding.meaning} ({value})"
+        return value
     # needed and allowed never look equal where they are not
     down = name.startswith(ALLOWED)
     if name.endswith("_gpu_ms"):
         return hours(value, down=down)
-    if name.endswith("_micro"):
-        return money(value, down=down)
-    form = FORMS.get(name, str)
-    return form(value)
+    return money(value, down=down) if name.endswith("_micro") else str(value)

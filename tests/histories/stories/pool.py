@@ -373,3 +373,32 @@ def spot_nodes_that_are_lost(story: Recorder) -> None:
     story.when(RegisterNode(node=replace(node("c", 1).node, reserved=True, accelerator="h200")))
     story.when(RegisterNode(node=replace(node("d", 1).node, spot=True)))
     story.when(WarnNode(node_id="d", incarnation="d-1"))
+
+
+def a_domain_that_is_waited_for(story: Recorder) -> None:
+    """One job waits for its domain as long as it takes, another one takes a node of any."""
+    near = NodeConstraints(domain="rack-1")
+    story.when(RegisterNode(node=replace(node("a", 1).node, domain="rack-1")))
+    story.when(RegisterNode(node=replace(node("b", 1).node, domain="rack-2")))
+    for number, wait_ms in enumerate((None, None, 10 * MINUTE_MS), start=1):
+        story.when(describe(number))
+        story.when(request(number, constraints=replace(near, domain_wait_ms=wait_ms)))
+    story.when(Tick(), after_ms=10 * MINUTE_MS)
+
+
+def spot_nodes_after_four_hours(story: Recorder) -> None:
+    """A job that lost two spot nodes waits beside a third one, and gets it four hours later."""
+    spot = NodeConstraints(spot=True)
+    story.when(describe(1))
+    for attempt, name in enumerate(("a", "b"), start=1):
+        story.when(RegisterNode(node=replace(node(name, 1).node, spot=True)))
+        token = token_of(story.when(request(1, attempt=attempt, constraints=spot)))
+        story.when(started(token, name))
+        story.when(NoticeNode(node_id=name, incarnation=f"{name}-1", left_ms=2 * MINUTE_MS))
+        exited(story, token, name, "preempted", MINUTE_MS)
+    story.when(node("c", 1))
+    story.when(describe(2))
+    story.when(request(2))
+    story.when(RegisterNode(node=replace(node("d", 1).node, spot=True)))
+    story.when(request(1, attempt=3, constraints=spot))
+    story.when(Tick(), after_ms=4 * HOUR_MS)

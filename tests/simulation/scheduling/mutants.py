@@ -11,6 +11,7 @@ from schemas.training import NodeConstraints
 from schemas.units import DAY_MS
 from services.scheduler.domain.pool import (
     closing,
+    decide,
     nodes,
     placement,
     planned_pool,
@@ -63,6 +64,11 @@ def _any_model(self: Capacity, needs: RequestClass) -> list[Any]:
 def _whatever_taints(self: Capacity, needs: RequestClass) -> list[Any]:
     tolerant = structs.replace(needs.constraints, tolerations=(TAINT,))
     return _kinds(self, replace(needs, constraints=tolerant))
+
+
+def _nowhere(*_: Any) -> frozenset[str]:
+    """No node is outside of a domain."""
+    return frozenset()
 
 
 def _is_up(node: Any) -> bool:
@@ -170,7 +176,7 @@ def _without_limit(*_: Any) -> bool:
 
 
 def _never(*_: Any) -> None:
-    """No deadline keeps a job off spot nodes."""
+    """No deadline for spot nodes, or none after which a job may have them again."""
 
 
 def _as_if_there_were(*_: Any) -> bool:
@@ -187,6 +193,8 @@ OF_POOLS: Final[Sequence[Mutant]] = (
     Mutant("any kind of device", Capacity, "kinds", _any_kind, Rule.LEGAL),
     Mutant("any model of device", Capacity, "kinds", _any_model, Rule.LEGAL),
     Mutant("taints for anybody", Capacity, "kinds", _whatever_taints, Rule.LEGAL),
+    Mutant("nodes of any domain", Capacity, "_outside_of", _nowhere, Rule.LOCALITY),
+    Mutant("a domain for ever", decide, "domain_until_of", _never, Rule.LOCALITY),
     Mutant("cordoned nodes", pool_state.Node, "is_grantable", property(_is_up), Rule.LEGAL),
     Mutant("one waits, all wait", planned_pool, "POLICY", _BLOCKED, Rule.IDLE),
     Mutant("one reservation for all", plan_module._Pass, "_reservations_of", _all_of, Rule.OWNER),
@@ -202,7 +210,8 @@ OF_POOLS: Final[Sequence[Mutant]] = (
     Mutant("expected in the past", explanation, "forecast", _yesterday, Rule.REASON),
     Mutant("memory that is not there", Capacity, "has_memory", lambda *_: True, Rule.LEGAL, seed=2),
     Mutant("saved work given back", closing, "lost_gpu_ms", _nothing_kept, Rule.PROGRESS),
-    Mutant("back on spot nodes at once", price_classes, "is_kept_off", _without_limit, Rule.SPOT),
+    Mutant("back on spot nodes at once", price_classes, "kept_off_until", _never, Rule.SPOT),
+    Mutant("kept off for ever", price_classes, "spot_from_of", _never, Rule.SPOT),
     Mutant("spot nodes for anybody", capacity, "SPOT", -1, Rule.SPOT),
     Mutant("late on spot nodes", price_classes, "spot_until", _never, Rule.SPOT, seed=2),
     Mutant("lost and not ended", nodes, "_silence", _not_ended, Rule.LOST),

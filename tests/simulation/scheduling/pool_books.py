@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from schemas.node import (
     Beneficiary,
+    DomainGivenUp,
     NodeCordoned,
     NodeForgotten,
     NodeJoined,
@@ -13,6 +14,7 @@ from schemas.node import (
     NodeUncordoned,
     Seat,
     SpotGivenUp,
+    SpotReconsidered,
 )
 from schemas.pool import (
     CheckpointAccepted,
@@ -67,6 +69,7 @@ class BookedNode:
     accelerator: str = ""
     spot: bool = False
     taints: tuple[str, ...] = ()
+    domain: str = ""
 
     @property
     def may_get(self) -> bool:
@@ -101,6 +104,7 @@ class BookedLease:
     lost: int = 0
     closed: bool = False
     spot: bool | None = None
+    domain: str = ""
 
     @property
     def token(self) -> Token:
@@ -109,6 +113,10 @@ class BookedLease:
     @property
     def agent(self) -> str:
         return next(iter(self.incarnations.values()))
+
+    def is_like(self, wait: "BookedWait") -> bool:
+        """Whether a request may have what it might when it waited, by what its pool decided."""
+        return (self.spot, self.domain) == (wait.spot, wait.domain)
 
     def on(self, node_id: str) -> int:
         """Slots that it holds there."""
@@ -152,6 +160,21 @@ class BookedWait:
     bound: tuple[Seat, ...] = ()
     spot: bool | None = None
     is_kept_off: bool = False  # it lost too many spot nodes lately
+    since: int = 0
+    any_domain: bool = False  # it has waited long enough
+
+    @property
+    def domain(self) -> str:
+        """Where its nodes have to be; empty: anywhere."""
+        asked = self.placement.constraints
+        return "" if asked is None or self.any_domain else asked.domain
+
+    def may_leave_domain(self, at: int) -> bool:
+        """Whether it has waited for its domain as long as it would."""
+        asked = self.placement.constraints
+        if asked is None or asked.domain_wait_ms is None:
+            return False
+        return at >= self.since + asked.domain_wait_ms
 
     @property
     def sharing(self) -> int:
@@ -162,7 +185,8 @@ class BookedWait:
         """Whether a node could hold it, if it were idle."""
         asked = self.placement
         has_memory = node.memory_bytes >= asked.memory_bytes * self.sharing
-        return has_memory and node.slots >= asked.slots and node.suits(asked)
+        is_near = self.domain in ("", node.domain)
+        return is_near and has_memory and node.slots >= asked.slots and node.suits(asked)
 
     def gives_up_spot(self, at: int) -> bool:
         """Whether it could not lose a spot node now and be done in time all the same."""
@@ -196,9 +220,20 @@ class PoolBooks:
                     event.expected or own,
                     spot=event.spot,
                     is_kept_off=self._is_kept_off(placement.job_id, at),
+                    since=at,
                 )
             case SpotGivenUp(job_id=job_id):
                 self.waiting[job_id].spot = False
+            case SpotReconsidered(job_id=job_id):
+                wait = self.waiting[job_id]
+                wait.spot, wait.is_kept_off = event.spot, False
+                over = not self._is_kept_off(job_id, at)
+                self.judge.check(Rule.SPOT, over, f"{wait.placement} lost too many of late")
+            case DomainGivenUp(job_id=job_id):
+                wait = self.waiting[job_id]
+                may = wait.may_leave_domain(at)
+                self.judge.check(Rule.LOCALITY, may, f"{wait} has not waited long enough")
+                wait.any_domain = True
             case LeaseGranted():
                 self._grant(event, at)
             case PlacementClosed():
@@ -289,6 +324,7 @@ class PoolBooks:
                     accelerator=node.accelerator,
                     spot=node.spot,
                     taints=node.taints,
+                    domain=node.domain,
                 )
             case NodeJoined(node_id=node_id):
                 self.nodes[node_id].joining = False
@@ -355,6 +391,8 @@ class PoolBooks:
             check(rule, node.may_get, f"{member.node_id} is {node}")
             check(Rule.LEGAL, member.incarnation == node.incarnation, "a former agent")
             check(Rule.LEGAL, node.suits(placement), f"{node} for {placement}")
+            is_near = wait.domain in ("", node.domain)
+            check(Rule.LOCALITY, is_near, f"{node} is not in {wait.domain}")
             asked = placement.constraints
             if node.spot and asked is not None and asked.spot is not None:
                 check(Rule.SPOT, asked.spot, f"{placement} must not be on {member.node_id}")
@@ -376,6 +414,7 @@ class PoolBooks:
             wait.expected,
             at,
             spot=wait.spot,
+            domain=wait.domain,
         )
         self.leases[lease.number] = lease
         for node_id in lease.members:
@@ -438,7 +477,15 @@ class PoolBooks:
         victim.beneficiary = beneficiary.job_id
         wait.bound = beneficiary.seats
 
-    # --- when a record has been read --------------------------------------------------------------
+    # --- when a record has been read, or time has passed ------------------------------------------
+
+    def check_waits(self, at: int) -> None:
+        """Nothing is kept off spot nodes by losses, or in its domain, for longer than it should."""
+        for job_id, wait in self.waiting.items():
+            is_patient = not wait.domain or not wait.may_leave_domain(at)
+            self.judge.check(Rule.LOCALITY, is_patient, f"{wait} waits for its domain for ever")
+            counts = not wait.is_kept_off or self._is_kept_off(job_id, at)
+            self.judge.check(Rule.SPOT, counts, f"{wait.placement} is kept off for ever")
 
     def check_victims(self, stopped: dict[str, list[BookedLease]]) -> None:
         """Without any one of them, the request would not have its seats."""

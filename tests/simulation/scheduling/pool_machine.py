@@ -5,7 +5,7 @@ from typing import ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.simulation.scheduling.asks import TAINT, Ask
+from tests.simulation.scheduling.asks import DOMAINS, TAINT, Ask
 from tests.simulation.scheduling.pool_world import MINUTE, PoolWorld
 from tests.simulation.scheduling.rules import Judge, Rule
 
@@ -22,6 +22,8 @@ asks = st.builds(
     spot=st.sampled_from((None, None, True, True, False)),
     tolerates=st.booleans(),
     slack=st.sampled_from((0, 0, 1, 4)),
+    domain=st.sampled_from((*7 * ("",), *DOMAINS)),
+    domain_wait=st.sampled_from((None, 5, 60)),
 )
 node_slots = st.sampled_from((1, 2, 4, 8))
 gigabytes = st.sampled_from((8, 24))

@@ -40,7 +40,7 @@ from services.scheduler.domain.pool.faults import barred_nodes
 from services.scheduler.domain.pool.planned_pool import PlannedPool
 from services.scheduler.domain.pool.state import Pool, Pools, free_devices, leases_on
 from simulator.control_plane.samples import POOL, T0, TRAINED, checkpoint, describe, request
-from tests.simulation.scheduling.asks import GB, HOUR, Ask
+from tests.simulation.scheduling.asks import DOMAINS, GB, HOUR, Ask
 from tests.simulation.scheduling.pool_books import BookedLease, BookedWait, PoolBooks
 from tests.simulation.scheduling.pool_replay import planned_before, through_snapshot
 from tests.simulation.scheduling.rules import Judge, Rule
@@ -131,6 +131,7 @@ class PoolWorld:
             accelerator=accelerator,
             spot=spot,
             taints=taints,
+            domain=DOMAINS[number % 2],
         )
         self.send(RegisterNode(node=node, joins=joins))
 
@@ -334,7 +335,10 @@ class PoolWorld:
         self.at += ms
         for _ in range(20):
             due = earliest(self.state)
-            if due is None or due[0] > self.at or not self.send(Tick()):
+            if due is None or due[0] > self.at:
+                self.books.check_waits(self.at)
+                break
+            if not self.send(Tick()):
                 break
 
     def repeat(self) -> None:
@@ -440,7 +444,7 @@ class PoolWorld:
             for wait in self.books.waiting.values():
                 first, second = wait.placement, lease.placement
                 is_longer = wait.expected.p90_ms > lease.expected.p90_ms
-                is_alike = self._alike(first) == self._alike(second) and wait.spot == lease.spot
+                is_alike = self._alike(first) == self._alike(second) and lease.is_like(wait)
                 if not is_alike or is_longer:
                     continue
                 in_order = _rank(lease) < _rank(wait)

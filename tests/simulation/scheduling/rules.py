@@ -10,6 +10,7 @@ class Rule(StrEnum):
     CAPACITY = "1: slots of a node are held once; what is held and what is free are all of them"
     GANG = "2: a start holds exactly its slots, at once; what waits holds none"
     LEGAL = "3: device, memory and state of a node allow what is placed on it"
+    LOCALITY = "3: a job is in its domain, or has waited long enough for it"
     HEAD = "4: what starts beside a reservation does not delay it"
     OWNER = "4: a node is reserved for one request; the first that waits for a kind has one"
     STARVATION = "5: what can be placed starts in the end"
@@ -29,7 +30,6 @@ class Rule(StrEnum):
 
 #: What cannot be checked because the product does not have it, by name.
 MISSING: Final = {
-    "3: locality": "placements ask for no domain",
     "6: hard limits of GPU-hours": "the job decider holds them: simulator.control_plane checks it",
 }
 

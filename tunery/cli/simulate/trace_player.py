@@ -22,12 +22,12 @@ from tunery.plan.scheduling.requests import (
     granted,
     price_class_of,
 )
-from tunery.plan.spot import LOSSES_KEPT, bears_spot, is_kept_off, lifetime_ms
+from tunery.plan.spot import LOSSES_KEPT, bears_spot, kept_off_until, lifetime_ms
 
 CHECKPOINT_MS: Final[Ms] = 1_800_000  # from one checkpoint of a lease to the next
 # Events of one moment in order: slots are freed before anything is planned. The last four are of
 # spot nodes, whose names are in the place of a job's.
-ENDED, SAVED, SUBMITTED, CHANGED, NOTICED, LOST, CAME = range(7)
+ENDED, SAVED, SUBMITTED, RECONSIDERED, CHANGED, NOTICED, LOST, CAME = range(8)
 SERIES_MAX: Final = 20  # rounds of a spot series, after which jobs that are left never end
 
 
@@ -196,6 +196,12 @@ class _TracePlayer:
         if kind == SUBMITTED:
             self._state.queue.add(self._request(played, at))
             return True
+        if kind == RECONSIDERED:
+            waits = lease == played.lease and job_id in self._state.queue.requests
+            if waits:
+                self._state.leave_queue(job_id)
+                self._state.queue.add(self._request(played, at))
+            return waits
         if lease != played.lease or job_id not in self._state.running:
             return False
         if kind == ENDED:
@@ -304,6 +310,9 @@ class _TracePlayer:
         played.restart_ms = self._policy.restart_ms
         played.lost_ms += lease.slots * (at - lease.saved_at + self._policy.restart_ms)
         self._state.queue.add(self._request(played, at))
+        until = kept_off_until(played.interrupted_at, at)
+        if until is not None:
+            heappush(self._events, (until, RECONSIDERED, played.job.job_id, played.lease))
 
     def _may_have_spot(self, played: PlayedJob, at: Ms) -> bool | None:
         """Whether a job gets spot nodes, by the rules of the product; None: there are none."""
@@ -311,7 +320,7 @@ class _TracePlayer:
             return None
         lives_ms = lifetime_ms(self._spot.nodes, self._lost, at)
         bears_it = bears_spot(self._checkpoint_ms, lives_ms)
-        return bears_it and not is_kept_off(played.interrupted_at, at)
+        return bears_it and kept_off_until(played.interrupted_at, at) is None
 
     def _request(self, played: PlayedJob, at: Ms) -> Request:
         job = played.job

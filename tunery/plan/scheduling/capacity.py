@@ -14,13 +14,14 @@ Domains: TypeAlias = dict[str, list[str]]
 class Capacity:
     """Nodes and their free slots. For each kind of node there is a list of names by free slots."""
 
-    __slots__ = ("_buckets", "_free_memory", "_sizes", "free", "nodes")
+    __slots__ = ("_buckets", "_free_memory", "_outside", "_sizes", "free", "nodes")
 
     def __init__(self, nodes: Iterable[PlanNode] = ()) -> None:
         self.nodes: dict[str, PlanNode] = {}
         self.free: dict[str, int] = {}
         self._free_memory: dict[str, int] = {}
         self._buckets: dict[Kind, list[list[str]]] = {}
+        self._outside: dict[str, frozenset[str]] = {}  # nodes that are not of a domain
         self._sizes: dict[Kind, list[int]] = {}  # slots of the nodes of each kind, ascending
         for node in nodes:
             self.put(node)
@@ -28,7 +29,7 @@ class Capacity:
     def copy(self) -> "Capacity":
         """The same nodes with free slots of their own. No node may come or go afterwards."""
         twin = Capacity()
-        twin.nodes, twin._sizes = self.nodes, self._sizes
+        twin.nodes, twin._sizes, twin._outside = self.nodes, self._sizes, self._outside
         twin.free = self.free.copy()
         twin._free_memory = self._free_memory.copy()
         twin._buckets = {
@@ -41,6 +42,7 @@ class Capacity:
         self.remove(node.node_id)
         kind = node.kind
         self.nodes[node.node_id] = node
+        self._outside.clear()
         self.free[node.node_id] = node.slots
         if node.device == "cpu":
             self._free_memory[node.node_id] = node.memory_bytes
@@ -55,6 +57,7 @@ class Capacity:
         node = self.nodes.pop(node_id, None)
         if node is None:
             return
+        self._outside.clear()
         buckets, sizes = self._buckets[node.kind], self._sizes[node.kind]
         names = buckets[max(0, self.free.pop(node_id))]
         del names[bisect_left(names, node_id)]
@@ -146,20 +149,23 @@ class Capacity:
         return self.suits(node.kind, needs) and _has_memory_for(node.kind, node.slots, needs)
 
     def excluded(self, needs: RequestClass) -> Set[str]:
-        """Nodes that failed under this job. Where no other is left they are tried again.
+        """Nodes of other domains than its own, and those that failed under this job.
 
-        A job would wait for ever otherwise, and retries are counted; a back-off bars them for now.
+        Where no other is left these are tried again: a job would wait for ever otherwise, and
+        retries are counted; a back-off bars them for now.
         """
+        domain = needs.constraints.domain
+        barred = self._outside_of(domain).union(needs.barred) if domain else {*needs.barred}
         if not needs.excluded:
-            return frozenset(needs.barred)
-        excluded = frozenset((*needs.excluded, *needs.barred))
+            return barred
+        excluded = barred.union(needs.excluded)
         least = min(needs.slots, self.largest(needs))
         others = (
             node
             for node_id, node in self.nodes.items()
             if node_id not in excluded and node.slots >= least and self.could_hold(node, needs)
         )
-        return excluded if next(others, None) is not None else frozenset(needs.barred)
+        return excluded if next(others, None) is not None else barred
 
     def largest(self, needs: RequestClass) -> int:
         """Slots of the largest node that suits a class; 0: none does."""
@@ -197,8 +203,25 @@ class Capacity:
             by_domain[self.nodes[node_id].domain].append(node_id)
         return by_domain
 
+    def _outside_of(self, domain: str) -> frozenset[str]:
+        outside = self._outside.get(domain)
+        if outside is None:
+            others = (node_id for node_id, node in self.nodes.items() if node.domain != domain)
+            outside = self._outside[domain] = frozenset(others)
+        return outside
+
     def _has_others(self, needs: RequestClass) -> bool:
         """Whether nodes that are not spot could hold a request."""
+        if needs.constraints.domain:
+            outside = self._outside_of(needs.constraints.domain)
+            return any(
+                node.slots >= needs.slots
+                and node.kind.price != SPOT
+                and suits(node.kind, needs)
+                and _has_memory_for(node.kind, node.slots, needs)
+                for node_id, node in self.nodes.items()
+                if node_id not in outside
+            )
         suitable = [kind for kind in self._buckets if suits(kind, needs)]
         is_gang = all(self.largest_of(kind) < needs.slots for kind in suitable)
         slots_of = self.slots_of if is_gang else self.largest_of

@@ -24,6 +24,7 @@ from tunery.plan.scheduling.requests import (
     Kind,
     Request,
     RequestClass,
+    demands,
     tolerating,
 )
 
@@ -89,7 +90,7 @@ def explain(cluster: PlanningState, requests: Iterable[Request], at: Ms) -> Expl
     ]
     order.sort(key=lambda entry: situation.is_beyond_cap(entry[1]))
     later = [_without_back_off(each) for _, each in order if each.job_id in cluster.queue.requests]
-    forecasts = [forecast(cluster, planned, later, at, quantile) for quantile in QUANTILES]
+    forecasts = _forecasts(cluster, planned, later, at)
     explanations: dict[str, Explanation] = {}
     ahead: dict[Device, int] = {}
     positions = [0] * len(LANES)
@@ -114,6 +115,26 @@ def explain(cluster: PlanningState, requests: Iterable[Request], at: Ms) -> Expl
         if starts:
             ahead[request.needs.device] = before + 1
     return ExplainedQueue(explanations, planned)
+
+
+def _forecasts(
+    cluster: PlanningState, planned: Plan, order: Sequence[Request], at: Ms
+) -> list[dict[str, Ms]]:
+    """Expected starts by each estimate. What waits for its domain takes others in the end."""
+    forecasts = [forecast(cluster, planned, order, at, quantile) for quantile in QUANTILES]
+    until = {each.job_id: each.domain_until for each in order if each.domain_until is not None}
+    if not until:
+        return forecasts
+    anywhere = [
+        replace(each, needs=_in_any_domain(each.needs)) if each.job_id in until else each
+        for each in order
+    ]
+    for quantile, starts in zip(QUANTILES, forecasts, strict=True):
+        relaxed = forecast(cluster, planned, anywhere, at, quantile)
+        for job_id in until.keys() & relaxed.keys():
+            later = max(until[job_id], relaxed[job_id])
+            starts[job_id] = min(later, starts.get(job_id, later))
+    return forecasts
 
 
 class _Situation:
@@ -183,6 +204,12 @@ class _Situation:
         alike = [node for node in nodes.values() if self._free.suits(node.kind, needs)]
         if not alike:
             return _unsuited([node.kind for node in nodes.values()], needs)
+        domain = needs.constraints.domain
+        if domain:
+            domains = _said(node.domain for node in alike)
+            alike = [node for node in alike if node.domain == domain]
+            if not alike:
+                return waiting("no_domain", domain=domain, domains=domains)
         large = {node.node_id for node in alike if node.slots >= needs.slots}
         if not large:
             return waiting("gang_too_large", slots=needs.slots)
@@ -197,6 +224,8 @@ class _Situation:
         enough = [node_id for node_id in large if free[node_id] >= needs.slots]
         if any(not self._free.has_memory(node_id, needs) for node_id in enough):
             return waiting("memory_taken", memory_bytes=needs.memory_bytes)
+        if domain and self._free.find_seats(_in_any_domain(needs)) is not None:
+            return waiting("domain_busy", domain=domain)
         if not enough and sum(free.values()) >= needs.slots:
             return waiting("topology", slots=needs.slots)
         is_off_spot = needs.constraints.spot is False or needs.avoids_spot
@@ -213,17 +242,24 @@ def _unsuited(kinds: Sequence[Kind], needs: RequestClass) -> Reason:
     tolerant = replace(needs, constraints=tolerating(constraints, _taints(kinds)))
     taints = {taint for kind in kinds if suits(kind, tolerant) for taint in kind.taints}
     if taints:
-        return waiting("tainted", taints=", ".join(sorted(taints)[:NAMES_SAID_MAX]))
+        return waiting("tainted", taints=_said(taints))
     model = constraints.accelerator
-    models = sorted({kind.accelerator for kind in kinds} - {""})
+    models = {kind.accelerator for kind in kinds}
     if model and model not in models:
-        others = ", ".join(models[:NAMES_SAID_MAX])
-        return waiting("no_accelerator", accelerator=model, accelerators=others)
+        return waiting("no_accelerator", accelerator=model, accelerators=_said(models))
     return waiting("no_device", device=needs.device, memory_bytes=needs.memory_bytes)
 
 
 def _taints(kinds: Sequence[Kind]) -> tuple[str, ...]:
     return tuple(sorted({taint for kind in kinds for taint in kind.taints}))
+
+
+def _said(names: Iterable[str]) -> str:
+    return ", ".join(sorted({*names} - {""})[:NAMES_SAID_MAX])
+
+
+def _in_any_domain(needs: RequestClass) -> RequestClass:
+    return replace(needs, constraints=demands(needs.constraints, any_domain=True))
 
 
 def _on_spot_too(needs: RequestClass) -> RequestClass:

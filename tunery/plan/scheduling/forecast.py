@@ -39,11 +39,11 @@ _NodeEnd: TypeAlias = tuple[Ms, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Promise:
-    """When and where the first one that is blocked should fit."""
+    """When and where a request that is blocked should fit, and of which kinds it may have nodes."""
 
-    job_id: str
     at: Ms
     node_id: str
+    kinds: frozenset[Kind]
 
 
 class _Playback:
@@ -75,7 +75,8 @@ class _Playback:
         for number, request in enumerate(order):
             if request.job_id not in self._starts:
                 self._waiting.setdefault(request.needs, deque()).append((number, request))
-        self._reservation: _Promise | None = None
+        self._promises: dict[str, _Promise | None] = {}
+        self._kinds: dict[RequestClass, frozenset[Kind]] = {}
 
     def run(self) -> dict[str, Ms]:
         self._serve()
@@ -87,19 +88,24 @@ class _Playback:
         return self._starts
 
     def _serve(self) -> None:
-        """All that fits starts, class by class in order; the first that does not has a promise."""
+        """All that fits starts, class by class in order. The first that does not has a promise, and
+        the first that waits for other kinds of nodes alone has one, too.
+        """
         heads = [(members[0][0], needs) for needs, members in self._waiting.items()]
         heads.sort(key=_number)
         order = [(number, index) for index, (number, _) in enumerate(heads)]
-        blocked: Request | None = None
+        promises: list[_Promise] = []
         while order:
             _, index = heappop(order)
             needs = heads[index][1]
             members = self._waiting[needs]
             request = members[0][1]
-            seats = self._fit(request, blocked)
+            seats = self._fit(request, promises)
             if seats is None:
-                blocked = blocked or request
+                kinds = self._kinds_of(needs)
+                if all(kinds.isdisjoint(each.kinds) for each in promises):
+                    promise = self._promise(request, kinds)
+                    promises += () if promise is None else (promise,)
                 continue
             self._start(request, seats)
             members.popleft()
@@ -108,27 +114,40 @@ class _Playback:
             else:
                 del self._waiting[needs]
 
-    def _fit(self, request: Request, blocked: Request | None) -> Seats | None:
-        """Where a request fits without a delay for the first one that is blocked."""
-        seats = self._free.find_seats(request.needs)
-        if seats is None or blocked is None:
+    def _fit(self, request: Request, promises: Sequence[_Promise]) -> Seats | None:
+        """Where a request fits without a delay for those that have promises."""
+        free, needs = self._free, request.needs
+        seats = free.find_seats(needs)
+        if seats is None or not promises:
             return seats
-        promise = self._promise(blocked)
-        if promise is None or self._at + self._length(request) <= promise.at:
+        ends_at = self._at + self._length(request)
+        delayed = [each for each in promises if ends_at > each.at]
+        if not delayed:
             return seats
-        free = self._free.free[promise.node_id]
-        self._free.set_free(promise.node_id, 0)
-        seats = self._free.find_seats(request.needs)
-        self._free.set_free(promise.node_id, free)
+        kinds = self._kinds_of(needs)
+        nodes = [each.node_id for each in delayed if not kinds.isdisjoint(each.kinds)]
+        kept = {node_id: free.free[node_id] for node_id in nodes}
+        for node_id in kept:
+            free.set_free(node_id, 0)
+        seats = free.find_seats(needs)
+        for node_id, slots in kept.items():
+            free.set_free(node_id, slots)
         return seats
 
-    def _promise(self, blocked: Request) -> "_Promise | None":
-        """The promise to the first one that is blocked; it is computed once."""
-        kept = self._reservation
-        if kept is None or kept.job_id != blocked.job_id or kept.at <= self._at:
+    def _kinds_of(self, needs: RequestClass) -> frozenset[Kind]:
+        kinds = self._kinds.get(needs)
+        if kinds is None:
+            kinds = self._kinds[needs] = frozenset(self._free.kinds(needs))
+        return kinds
+
+    def _promise(self, blocked: Request, kinds: frozenset[Kind]) -> _Promise | None:
+        """The promise to one that is blocked, computed once; None: it never fits."""
+        job_id = blocked.job_id
+        kept = self._promises.get(job_id)
+        if job_id not in self._promises or (kept is not None and kept.at <= self._at):
             first = self._first_node(blocked.needs)
-            kept = None if first is None else _Promise(blocked.job_id, first[0], first[3])
-            self._reservation = kept
+            kept = None if first is None else _Promise(first[0], first[3], kinds)
+            self._promises[job_id] = kept
         return kept
 
     def _first_node(self, needs: RequestClass) -> tuple[Ms, Kind, int, str] | None:

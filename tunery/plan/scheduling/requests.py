@@ -73,6 +73,7 @@ class Request:
     p50_ms, p90_ms: elapsed time that it should need, and should not pass.
     estimate_ms: what it was estimated to need when it was submitted; None: `p50_ms`.
     preemptions: how many attempts of the job were stopped for others.
+    domain_until: when it takes nodes of any domain; None: never, or it does. Readers ask for it.
     """
 
     job_id: str
@@ -84,6 +85,7 @@ class Request:
     p90_ms: Ms
     estimate_ms: Ms | None = None
     preemptions: int = 0
+    domain_until: Ms | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +131,15 @@ def price_class_of(*, spot: bool, reserved: bool) -> PriceClass:
     return "spot" if spot else "reserved" if reserved else "on_demand"
 
 
-def demands(asked: NodeConstraints | None) -> NodeConstraints:
-    """What a placement demands of nodes; when it should be done says nothing about that."""
-    return ANY_NODE if asked is None else structs.replace(asked, finish_by=None)
+def demands(asked: NodeConstraints | None, *, any_domain: bool = False) -> NodeConstraints:
+    """What a placement demands of nodes; when it should be done says nothing about that.
+
+    any_domain: it has waited long enough for nodes of its domain.
+    """
+    if asked is None:
+        return ANY_NODE
+    domain = "" if any_domain else asked.domain
+    return structs.replace(asked, finish_by=None, domain=domain, domain_wait_ms=None)
 
 
 def avoids_spot(asked: NodeConstraints | None, decided: bool | None) -> bool:

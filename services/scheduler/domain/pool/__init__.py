@@ -5,6 +5,7 @@ decide      facts first, then grants, then explanations
 nodes       facts about nodes: registered, retired, observed
 experience  how long ended work took, for the estimates of what follows
 price_classes  spot nodes: which placements may have them, and what jobs lost on them
+locality    fabric domains: who waits for nodes of one, and for how long
 faults      nodes that fail under jobs: back-off, and cordons
 reports     what agents report about their leases
 deadlines   what is due when: notices before the cap, kills, silence of agents

@@ -15,6 +15,7 @@ from typing_extensions import TypeIs
 
 from schemas.node import (
     BackOffEnded,
+    DomainGivenUp,
     NodeCordoned,
     NodeForgotten,
     NodeJoined,
@@ -23,6 +24,7 @@ from schemas.node import (
     NodeUncordoned,
     NodeWarned,
     SpotGivenUp,
+    SpotReconsidered,
 )
 from schemas.pool import (
     CheckpointAccepted,
@@ -167,7 +169,9 @@ def _touched(after: Pool, before: Pool, event: Event) -> Iterator[Part]:
                     yield lease_part(after, key)
         case PlacementQueued():
             yield job_part(after, event.placement.job_id)
-        case BackOffEnded() | SpotGivenUp() | WorkForgotten():
+        case (
+            BackOffEnded() | SpotGivenUp() | SpotReconsidered() | DomainGivenUp() | WorkForgotten()
+        ):
             yield job_part(after, event.job_id)
         case PlacementClosed():
             yield job_part(after, event.job_id)

@@ -9,7 +9,8 @@ from schemas.reasons import ending
 from schemas.units import DAY_MS, Ms
 from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.faults import end_back_offs, next_back_off_end
-from services.scheduler.domain.pool.price_classes import give_up_spot, next_spot_end
+from services.scheduler.domain.pool.locality import give_up_domains, next_domain_end
+from services.scheduler.domain.pool.price_classes import change_spot, next_spot_change
 from services.scheduler.domain.pool.state import Lease, Node, Pool, Pools, open_leases
 from services.scheduler.domain.pool.usage import cap_ms, notice_ms
 
@@ -78,8 +79,11 @@ def earliest(state: Pools) -> tuple[Ms, str] | None:
     back_offs = (
         (end, key) for key, pool in state.items() if (end := next_back_off_end(pool)) is not None
     )
-    spot_ends = (
-        (end, key) for key, pool in state.items() if (end := next_spot_end(pool)) is not None
+    spot_changes = (
+        (end, key) for key, pool in state.items() if (end := next_spot_change(pool)) is not None
+    )
+    domain_ends = (
+        (end, key) for key, pool in state.items() if (end := next_domain_end(pool)) is not None
     )
     gone = (
         (forget_at, key)
@@ -87,7 +91,8 @@ def earliest(state: Pools) -> tuple[Ms, str] | None:
         for node in pool.nodes.values()
         if (forget_at := forgotten_at(node)) is not None
     )
-    return min(chain(due, unfinished, back_offs, spot_ends, gone), default=None)
+    moments = chain(due, unfinished, back_offs, spot_changes, domain_ends, gone)
+    return min(moments, default=None)
 
 
 def tick(pool: Pool, ctx: Context) -> tuple[Event, ...]:
@@ -110,11 +115,11 @@ def tick(pool: Pool, ctx: Context) -> tuple[Event, ...]:
         if events and bytes_left < 0:
             break
         events.append(ended)
-    for given_up in give_up_spot(pool, ctx.at):
+    for changed in (*change_spot(pool, ctx.at), *give_up_domains(pool, ctx.at)):
         bytes_left -= closing.LINE_BYTES
         if events and bytes_left < 0:
             break
-        events.append(given_up)
+        events.append(changed)
     return tuple(events)
 
 

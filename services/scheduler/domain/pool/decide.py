@@ -42,18 +42,23 @@ from schemas.pool import (
     WorkKept,
 )
 from schemas.reasons import ending, refusing
-from schemas.training import LeaseHardware, work_id_of
+from schemas.training import LeaseHardware, NodeConstraints, work_id_of
 from services.scheduler.domain.pool import closing, deadlines, nodes, reports
 from services.scheduler.domain.pool.carried import planned_pool
 from services.scheduler.domain.pool.experience import expected_time
 from services.scheduler.domain.pool.faults import cordon_failing
+from services.scheduler.domain.pool.locality import domain_until_of
 from services.scheduler.domain.pool.nodes import fold
 from services.scheduler.domain.pool.placement import (
     PlannedGrant,
     PlannedPreemption,
     plan_pool,
 )
-from services.scheduler.domain.pool.price_classes import may_have_spot, spot_until_of
+from services.scheduler.domain.pool.price_classes import (
+    may_have_spot,
+    spot_from_of,
+    spot_until_of,
+)
 from services.scheduler.domain.pool.state import (
     Lease,
     Pool,
@@ -176,6 +181,8 @@ def _request(pool: Pool, command: RequestPlacement, ctx: Context) -> tuple[Event
         expected=expected_time(pool, placement),
         spot=may_have_spot(pool, placement, ctx.at),
         spot_until=spot_until_of(pool, placement),
+        spot_from=spot_from_of(pool, placement, ctx.at),
+        domain_until=domain_until_of(placement, ctx.at),
     )
     largest = _largest_node(pool, placement)
     if 0 < largest < placement.slots:
@@ -192,12 +199,15 @@ def _request(pool: Pool, command: RequestPlacement, ctx: Context) -> tuple[Event
 
 def _largest_node(pool: Pool, placement: Placement) -> int:
     """Slots of the largest node with such devices, in service or not; 0: none has ever joined."""
-    model = "" if placement.constraints is None else placement.constraints.accelerator
+    asked = placement.constraints or NodeConstraints()
+    domain = asked.domain if asked.domain_wait_ms is None else ""
     described = (node.description for node in pool.nodes.values())
     sizes = (
         node.slots
         for node in described
-        if node.device == placement.device and model in ("", node.accelerator)
+        if node.device == placement.device
+        and asked.accelerator in ("", node.accelerator)
+        and domain in ("", node.domain)
     )
     return max(sizes, default=0)
 

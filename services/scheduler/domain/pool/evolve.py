@@ -10,6 +10,7 @@ from schemas.envelope import Context, Reason, Rejected, Repeated
 from schemas.node import (
     BackOffEnded,
     Beneficiary,
+    DomainGivenUp,
     LeaseSeen,
     NodeCordoned,
     NodeForgotten,
@@ -22,6 +23,7 @@ from schemas.node import (
     ObservationsDeferred,
     PlanningDeferred,
     SpotGivenUp,
+    SpotReconsidered,
 )
 from schemas.pool import (
     CheckpointAccepted,
@@ -51,10 +53,18 @@ from services.scheduler.domain.pool.faults import (
     with_back_off_ended,
     with_progress,
 )
+from services.scheduler.domain.pool.locality import (
+    with_domain_deadline,
+    with_domain_given_up,
+    without_domain_deadline,
+)
 from services.scheduler.domain.pool.price_classes import (
+    with_spot_deadlines,
     with_spot_end,
     with_spot_given_up,
     with_spot_lost,
+    with_spot_reconsidered,
+    without_spot_deadlines,
 )
 from services.scheduler.domain.pool.state import (
     INCARNATIONS_REMEMBERED_MAX,
@@ -140,6 +150,10 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
             return with_back_off_ended(pool, event)
         case SpotGivenUp():
             return with_spot_given_up(pool, event)
+        case SpotReconsidered():
+            return with_spot_reconsidered(pool, event)
+        case DomainGivenUp():
+            return with_domain_given_up(pool, event)
         case WorkKept():
             return _with_work(pool, event)
         case WorkForgotten():
@@ -285,10 +299,8 @@ def _with_waiting(pool: Pool, event: PlacementQueued) -> Pool:
     waiting = Waiting(
         placement=placement, expected=event.expected, spot=event.spot, arrival=arrival
     )
-    if event.spot and event.spot_until is not None:
-        pool = replace(pool, spot_until=pool.spot_until.set(placement.job_id, event.spot_until))
     return replace(
-        pool,
+        with_domain_deadline(with_spot_deadlines(pool, event), event),
         waiting=pool.waiting.set(placement.job_id, waiting),
         attempts=pool.attempts.set(placement.job_id, placement.attempt),
         arrivals=arrival,
@@ -302,6 +314,11 @@ def _with_bound(pool: Pool, beneficiary: Beneficiary) -> Pool:
         return pool
     bound = replace(waiting, bound=beneficiary.seats)
     return replace(pool, waiting=pool.waiting.set(beneficiary.job_id, bound))
+
+
+def _without_deadlines(pool: Pool, job_id: str) -> Pool:
+    """A placement waits no more, so nothing changes while it waits."""
+    return without_domain_deadline(without_spot_deadlines(pool, job_id), job_id)
 
 
 def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
@@ -329,10 +346,9 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
         charged=pool.charged.get(event.lease.job_id, ()),
     )
     return replace(
-        pool,
+        _without_deadlines(pool, event.lease.job_id),
         charged=_without(pool.charged, event.lease.job_id),
         waiting=pool.waiting.delete(event.lease.job_id),
-        spot_until=_without(pool.spot_until, event.lease.job_id),
         leases=pool.leases.set(lease_key(number), lease),
         open=pool.open.set(event.lease.job_id, lease_key(number)),
         next_lease=max(pool.next_lease, number + 1),
@@ -342,11 +358,8 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
 def _with_closed(pool: Pool, event: PlacementClosed, ctx: Context) -> Pool:
     waiting = pool.waiting.get(event.job_id)
     if waiting is not None and waiting.placement.attempt == event.attempt:
-        return replace(
-            pool,
-            waiting=pool.waiting.delete(event.job_id),
-            spot_until=_without(pool.spot_until, event.job_id),
-        )
+        left = _without_deadlines(pool, event.job_id)
+        return replace(left, waiting=pool.waiting.delete(event.job_id))
     lease = lease_of(pool, event.job_id, event.attempt)
     if lease is None:
         return pool

@@ -165,7 +165,7 @@ def _needs(queued: Queued) -> RequestClass:
         memory_bytes=placement.memory_bytes,
         excluded=tuple(sorted(placement.excluded_nodes)),
         barred=queued.barred,
-        constraints=demands(placement.constraints),
+        constraints=demands(placement.constraints, any_domain=queued.waiting.any_domain),
         avoids_spot=avoids_spot(placement.constraints, queued.waiting.spot),
     )
 

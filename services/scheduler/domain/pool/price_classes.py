@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from schemas.envelope import Context
-from schemas.node import SpotGivenUp
-from schemas.pool import Placement, PlacementClosed
+from schemas.node import SpotGivenUp, SpotReconsidered
+from schemas.pool import Placement, PlacementClosed, PlacementQueued
 from schemas.training import TrainWork
 from schemas.units import Ms
 from services.scheduler.domain.pool.experience import expected_time
@@ -13,7 +13,7 @@ from tunery.plan.spot import (
     LOSSES_KEPT,
     LOSSES_MAX,
     bears_spot,
-    is_kept_off,
+    kept_off_until,
     lifetime_ms,
     spot_until,
 )
@@ -29,7 +29,7 @@ def may_have_spot(pool: Pool, placement: Placement, at: Ms) -> bool | None:
     until = spot_until_of(pool, placement)
     return (
         bears_spot(_saved_every_ms(pool, placement), lives_ms)
-        and not is_kept_off(pool.spot_losses.get(placement.job_id, ()), at)
+        and kept_off_until(pool.spot_losses.get(placement.job_id, ()), at) is None
         and (until is None or at < until)
     )
 
@@ -44,15 +44,54 @@ def spot_until_of(pool: Pool, placement: Placement) -> Ms | None:
     return spot_until(asked.finish_by, p90_ms, _saved_every_ms(pool, placement))
 
 
-def give_up_spot(pool: Pool, at: Ms) -> tuple[SpotGivenUp, ...]:
-    """Placements that would not be done in time on spot nodes any more."""
-    due = sorted((until, job_id) for job_id, until in pool.spot_until.items() if until <= at)
-    return tuple(SpotGivenUp(job_id=job_id) for _, job_id in due)
+def spot_from_of(pool: Pool, placement: Placement, at: Ms) -> Ms | None:
+    """Until when its losses keep a placement off spot nodes that it allows; None: they do not."""
+    asked = placement.constraints
+    if asked is None or not asked.spot:
+        return None
+    return kept_off_until(pool.spot_losses.get(placement.job_id, ()), at)
 
 
-def next_spot_end(pool: Pool) -> Ms | None:
-    """When the first placement gives up spot nodes."""
-    return min(pool.spot_until.values(), default=None)
+def change_spot(pool: Pool, at: Ms) -> tuple[SpotGivenUp | SpotReconsidered, ...]:
+    """Placements that would not be done in time on spot nodes any more, or may have them again."""
+    given_up = sorted((until, job_id) for job_id, until in pool.spot_until.items() if until <= at)
+    over = sorted((until, job_id) for job_id, until in pool.spot_from.items() if until <= at)
+    return (
+        *(SpotGivenUp(job_id=job_id) for _, job_id in given_up),
+        *(_reconsider(pool, pool.waiting[job_id].placement, at) for _, job_id in over),
+    )
+
+
+def _reconsider(pool: Pool, placement: Placement, at: Ms) -> SpotReconsidered:
+    return SpotReconsidered(
+        job_id=placement.job_id,
+        spot=may_have_spot(pool, placement, at) is True,
+        spot_until=spot_until_of(pool, placement),
+    )
+
+
+def next_spot_change(pool: Pool) -> Ms | None:
+    """When the first placement gives up spot nodes, or may have them again."""
+    return min((*pool.spot_until.values(), *pool.spot_from.values()), default=None)
+
+
+def with_spot_deadlines(pool: Pool, event: PlacementQueued) -> Pool:
+    """The pool that knows when a placement changes its price class while it waits."""
+    job_id = event.placement.job_id
+    if event.spot and event.spot_until is not None:
+        pool = replace(pool, spot_until=pool.spot_until.set(job_id, event.spot_until))
+    if event.spot_from is not None:
+        pool = replace(pool, spot_from=pool.spot_from.set(job_id, event.spot_from))
+    return pool
+
+
+def without_spot_deadlines(pool: Pool, job_id: str) -> Pool:
+    """The pool in which a placement does not wait any more."""
+    if job_id in pool.spot_until:
+        pool = replace(pool, spot_until=pool.spot_until.delete(job_id))
+    if job_id in pool.spot_from:
+        pool = replace(pool, spot_from=pool.spot_from.delete(job_id))
+    return pool
 
 
 def with_spot_given_up(pool: Pool, event: SpotGivenUp) -> Pool:
@@ -62,6 +101,18 @@ def with_spot_given_up(pool: Pool, event: SpotGivenUp) -> Pool:
         pool,
         waiting=pool.waiting.set(event.job_id, waiting),
         spot_until=pool.spot_until.delete(event.job_id),
+    )
+
+
+def with_spot_reconsidered(pool: Pool, event: SpotReconsidered) -> Pool:
+    """The pool in which a placement is not kept off spot nodes by its losses any more."""
+    waiting = replace(pool.waiting[event.job_id], spot=event.spot)
+    if event.spot and event.spot_until is not None:
+        pool = replace(pool, spot_until=pool.spot_until.set(event.job_id, event.spot_until))
+    return replace(
+        pool,
+        waiting=pool.waiting.set(event.job_id, waiting),
+        spot_from=pool.spot_from.delete(event.job_id),
     )
 
 

@@ -189,11 +189,13 @@ class Waiting(Struct, frozen=True, kw_only=True):
     arrival: orders a lane.
     bound: slots that leases were told to free for it.
     spot: as in its `PlacementQueued`.
+    any_domain: it has waited long enough for nodes of its domain.
     """
 
     placement: Placement
     expected: ExpectedTime | None = None
     spot: bool | None = None
+    any_domain: bool = False
     arrival: int
     bound: tuple[Seat, ...] = ()
 
@@ -220,6 +222,8 @@ class Pool(Struct, frozen=True, kw_only=True, dict=True):
     planning_deferred: the last record could not hold all that can start.
     failures: nodes that failed under jobs, by job id.
     spot_until: when placements that wait give up spot nodes, by job id.
+    spot_from: until when placements that wait are kept off spot nodes after losses, by job id.
+    domain_until: when placements that wait take nodes of any domain, by job id.
     spot_losses: when jobs lost spot nodes that they ran on, by job id, oldest first.
     spot_lost: when spot nodes of the pool were noticed or lost, oldest first.
     refunds: why ended jobs are given back all, by job id; here while one record cannot hold it.
@@ -239,6 +243,8 @@ class Pool(Struct, frozen=True, kw_only=True, dict=True):
     planning_deferred: bool = False
     failures: Map[str, tuple[NodeFailure, ...]] = Map()
     spot_until: Map[str, Ms] = Map()
+    spot_from: Map[str, Ms] = Map()
+    domain_until: Map[str, Ms] = Map()
     spot_losses: Map[str, tuple[Ms, ...]] = Map()
     spot_lost: tuple[Ms, ...] = ()
     refunds: Map[str, CreditCause] = Map()

@@ -44,6 +44,8 @@ def test_a_model_of_device_is_a_field_of_the_placement() -> None:
         accelerator="h200",
         spot=True,
         tolerations=("research",),
+        domain="rack-3",
+        domain_wait_minutes=10,
         n_epochs=None,
         batch_size=None,
         learning_rate_multiplier=None,
@@ -52,6 +54,8 @@ def test_a_model_of_device_is_a_field_of_the_placement() -> None:
         "accelerator": "h200",
         "spot": True,
         "tolerations": ["research"],
+        "domain": "rack-3",
+        "domain_wait_minutes": 10,
         "finish_by": 1_800_000_000,
     }
 

@@ -23,6 +23,7 @@ NODE: dict[str, Any] = {
     "price_class": "on_demand",
     "warned": False,
     "taints": ["research"],
+    "domain": "rack-3",
     "slots": 8,
     "memory_bytes": 80_000_000_000,
     "registered_at": 1_762_700_400,

@@ -46,6 +46,19 @@ QUEUE: dict[str, Any] = {
     "object": "queue",
     "pool": "default",
     "at": 1_762_700_400,
+    "kinds": [
+        {
+            "device": "cuda",
+            "accelerator": "h200",
+            "price_class": "on_demand",
+            "nodes": 1,
+            "slots": 8,
+            "free": 0,
+            "held": 8,
+            "asked": 16,
+            "interrupted": 3,
+        }
+    ],
     "nodes": [
         {
             "id": "gpu-07",

@@ -9,7 +9,7 @@ from tunery.plan.spot import (
     PRIOR_MS,
     RESTART_MS,
     bears_spot,
-    is_kept_off,
+    kept_off_until,
     lifetime_ms,
     spot_until,
 )
@@ -45,11 +45,11 @@ def test_work_bears_them_while_stops_cost_a_tenth_of_the_time_at_most(
 
 def test_two_losses_in_two_hours_keep_a_job_off_for_four() -> None:
     soon, later = (AT, AT + LOSSES_WINDOW_MS), (AT, AT + LOSSES_WINDOW_MS + 1)
-    assert not is_kept_off(soon[:1], AT)
-    assert is_kept_off(soon, soon[1])
-    assert is_kept_off(soon, soon[1] + KEPT_OFF_MS - 1)
-    assert not is_kept_off(soon, soon[1] + KEPT_OFF_MS)
-    assert not is_kept_off(later, later[1])
+    assert kept_off_until(soon[:1], AT) is None
+    over = soon[1] + KEPT_OFF_MS
+    assert kept_off_until(soon, soon[1]) == kept_off_until(soon, over - 1) == over
+    assert kept_off_until(soon, over) is None
+    assert kept_off_until(later, later[1]) is None
 
 
 def test_what_should_be_done_by_then_leaves_time_for_a_loss() -> None:

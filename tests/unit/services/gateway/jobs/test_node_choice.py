@@ -58,6 +58,22 @@ def test_where_all_nodes_are_tainted_a_job_has_to_tolerate_the_taints_of_one() -
     assert problem(both, H200, accelerator="a100").param == "placement.tolerations"
 
 
+def test_a_domain_is_one_that_such_nodes_have_and_others_count_where_the_wait_ends() -> None:
+    near, far = replace(A100, domain="rack-1"), replace(H200, domain="rack-2")
+    assert chosen(near, far, domain="rack-1") == [near]
+    assert chosen(near, far, domain="rack-1", domain_wait_minutes=5) == [near, far]
+    assert chosen(domain="rack-1") == []
+    for wait in ({}, {"domain_wait_minutes": 5}):
+        refused = problem(near, far, domain="rack-9", **wait)
+        assert refused.param == "placement.domain"
+        assert refused.message == (
+            "no such node of the pool is in the domain rack-9: there are rack-1, rack-2"
+        )
+    assert "they do not say their domain" in problem(GPU, domain="rack-9").message
+    assert problem(near, far, domain="rack-1", accelerator="h200").param == "placement.domain"
+    assert problem(near, domain_wait_minutes=5).param == "placement.domain_wait_minutes"
+
+
 def test_the_device_is_that_of_live_nodes_that_the_job_may_have() -> None:
     def device(*nodes: NodeKind, **asked: Any) -> str:
         return choose_nodes(PlacementBody(**asked), nodes).device

@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from schemas.training import NodeConstraints
 from services.gateway.jobs.queue_responses import PoolQueueResponse, pool_queue_response
 from services.gateway.jobs.queue_view import QueueRows, view_queue
 from tests.unit.services.gateway.jobs.test_queue_reading import (
@@ -32,6 +33,23 @@ def test_slots_leases_and_expected_ends_are_those_of_the_planner() -> None:
     assert queue.next.reservation is not None
     assert queue.next.reservation.job_id == "big"
     assert [(seat.node, seat.slots) for seat in queue.next.reservation.seats] == [("a", 2)]
+
+
+def test_slots_by_kind_say_how_scarce_they_are() -> None:
+    """Free, held and asked for; and what was taken away of late."""
+    row, seat = runs("runs")
+    spot = replace(node(slots=4, node_id="b"), spot=True, interrupted_at=NOW - HOUR)
+    gone = replace(spot, id="c", state="lost")
+    former = replace(spot, id="d", interrupted_at=NOW - 25 * HOUR)
+    never = placement("never", slots=2, constraints=NodeConstraints(spot=False))
+    waits = [placement("big", slots=8), never, placement("j", slots=3)]
+    rows = QueueRows([node(slots=2), spot, gone, former], [row, *waits], [seat])
+    kinds = {each.price_class: each for each in shown(rows).kinds}
+    fixed, on_spot = kinds["on_demand"], kinds["spot"]
+    assert (fixed.nodes, fixed.slots, fixed.held, fixed.free) == (1, 2, 1, 1)
+    assert (fixed.asked, fixed.interrupted) == (13, 0)
+    assert (on_spot.nodes, on_spot.slots, on_spot.held, on_spot.free) == (2, 8, 0, 8)
+    assert (on_spot.asked, on_spot.interrupted) == (11, 2)
 
 
 def test_a_lease_that_has_ended_has_no_expected_end() -> None:

@@ -346,6 +346,9 @@ def test_what_a_request_demands_of_nodes_is_on_the_log() -> None:
     assert spec_of(never).constraints == constraints
     asked = request(placement={"tolerations": ["research", "eu", "research"]})
     assert spec_of(asked).constraints == NodeConstraints(tolerations=("eu", "research"))
+    near = request(placement={"domain": "rack-3", "domain_wait_minutes": 10})
+    constraints = NodeConstraints(domain="rack-3", domain_wait_ms=600_000)
+    assert spec_of(near).constraints == constraints
     nodes = [of_model("h200"), of_memory(8, 2)]
     assert spec_of(request(placement={"accelerator": "h200"}), nodes=nodes).device == "cuda"
 

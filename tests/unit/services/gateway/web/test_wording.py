@@ -221,3 +221,12 @@ def test_every_wait_is_in_the_guide_and_says_what_ends_it() -> None:
     )
     assert unblock_words(waiting("judging")) is None
     assert unblock_words(None) is None
+
+
+def test_names_that_there_are_end_the_sentence() -> None:
+    """They were run together with what the job asks for."""
+    asked = waiting("no_domain", domain="rack-9", domains="rack-0, rack-1")
+    words = "No node that fits is in the domain rack-9; there are rack-0, rack-1."
+    assert wait_words(asked) == words
+    silent = waiting("no_accelerator", accelerator="h200", accelerators="")
+    assert wait_words(silent) == "No node of the pool has h200 devices."

@@ -15,6 +15,7 @@ from tunery.cli.simulate.policies import POLICIES
 from tunery.cli.simulate.spot import SpotScenario, SpotSeries, read_series
 from tunery.cli.simulate.trace_player import Played, play
 from tunery.cli.simulate.traces import TraceUnreadable
+from tunery.plan.spot import KEPT_OFF_MS
 
 # One machine for two hours, none for one, then again.
 TWO_HOURS_UP = SpotSeries(((0, 1), (2 * HOUR, 0)), ((0, 900_000), (HOUR, 600_000)), 3 * HOUR)
@@ -114,6 +115,17 @@ def test_jobs_have_spot_nodes_first_until_they_have_lost_two_of_them() -> None:
     first, second = played_pair.jobs
     assert [len(first.interrupted_at), len(second.interrupted_at)] == [2, 0]
     assert first.ends_at > second.ends_at, "it waits for the node that stays"
+
+
+def test_a_job_that_waits_may_have_spot_nodes_again_four_hours_after_its_losses() -> None:
+    """It waited for the node that stays until that was free, ten hours later."""
+    losses = ((0, 1), (HOUR // 2, 0), (HOUR, 1), (90 * MINUTE, 0), (2 * HOUR, 1))
+    spot = SpotScenario(SpotSeries(losses, (), 99 * HOUR), 1)
+    pair = [job(0, 6), job(1, 20, at=1)]
+    first, second = play(pair, POLICIES["tunery"], 2, 1, spot=spot).jobs
+    assert [len(first.interrupted_at), len(second.interrupted_at)] == [2, 0]
+    again_at = first.interrupted_at[-1] + KEPT_OFF_MS
+    assert again_at < first.ends_at < again_at + 6 * HOUR < second.ends_at
 
 
 def test_a_job_that_never_gets_further_is_left_out() -> None:

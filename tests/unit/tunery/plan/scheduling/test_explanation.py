@@ -105,6 +105,30 @@ def test_a_job_beside_tainted_nodes_is_told_their_taints() -> None:
     assert why(explained([tainted], [], cpu), "j").reason.code == "no_device"
 
 
+def near(job_id: str, domain: str, until: int | None = None) -> Request:
+    """A request for nodes of a domain, and for those of others from then on."""
+    waits = request(job_id)
+    needs = replace(waits.needs, constraints=NodeConstraints(domain=domain))
+    return replace(waits, needs=needs, domain_until=until)
+
+
+def test_a_job_that_waits_for_its_domain_says_so_and_when_it_takes_others() -> None:
+    a, b = nodes(1, 1)
+    racks = [replace(a, domain="rack-0"), replace(b, domain="rack-1")]
+    lease = ran(request("other", hours=2), (("b", 1),), HOUR, NOW)
+    waits = why(explained(racks, [lease], near("j", "rack-1")), "j")
+    assert (waits.reason.code, waits.earliest) == ("domain_busy", NOW + HOUR)
+    waits = why(explained(racks, [lease], near("j", "rack-1", NOW + MINUTE)), "j")
+    assert (waits.reason.code, waits.earliest, waits.latest) == ("domain_busy", *2 * [NOW + MINUTE])
+    waits = why(explained(racks, [lease], near("j", "rack-1", NOW + 2 * HOUR)), "j")
+    assert waits.latest == NOW + HOUR, "its domain is free before"
+    waits = why(explained(racks, [], near("j", "rack-9")), "j")
+    assert (waits.reason.code, waits.earliest) == ("no_domain", None)
+    assert waits.reason.params == {"domain": "rack-9", "domains": "rack-0, rack-1"}
+    waits = why(explained(racks, [], near("j", "rack-9", NOW + MINUTE)), "j")
+    assert (waits.reason.code, waits.earliest) == ("no_domain", NOW + MINUTE)
+
+
 def test_without_a_node_that_suits_there_is_a_reason_and_no_expected_start() -> None:
     cpu = replace(request("j"), needs=replace(request("j").needs, device="cpu"))
     wide = replace(cpu, needs=replace(cpu.needs, slots=5))

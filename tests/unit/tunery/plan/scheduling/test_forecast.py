@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 
+from schemas.training import NodeConstraints
 from tests.unit.tunery.plan.scheduling.clusters import HOUR, cluster, nodes, ran, request
 from tunery.plan.scheduling.forecast import forecast
 from tunery.plan.scheduling.plan import Plan, plan
@@ -37,6 +38,31 @@ def test_long_requests_start_beside_the_nodes_that_are_reserved() -> None:
     state = cluster(nodes(4, 2))
     state.start(ran(request("r", slots=2, hours=3), (("a", 2),), 0, NOW))
     assert played(state, request("gang", 4), request("long", hours=9)) == {"gang": 3, "long": 0}
+
+
+def test_each_kind_of_nodes_keeps_the_start_of_the_first_that_waits_for_it() -> None:
+    """Only the first of all had a promise: `new` was expected after all that is small."""
+    first, second = nodes(4, 4)
+    kinds = [replace(first, accelerator="a100"), replace(second, accelerator="h200")]
+    state = cluster(kinds)
+    for node_id, hours in (("a", 3), ("b", 4)):
+        state.start(ran(request(node_id, 2, hours=hours), ((node_id, 2),), 0, NOW))
+
+    def waits(job_id: str, slots: int, model: str, hours: int = 1) -> Request:
+        waiting = request(job_id, slots, hours=hours)
+        constraints = NodeConstraints(accelerator=model)
+        return replace(waiting, needs=replace(waiting.needs, constraints=constraints))
+
+    order = [
+        waits("never", 8, "a100"),
+        waits("old", 4, "a100"),
+        waits("new", 4, "h200"),
+        waits("long", 1, "h200", hours=9),
+        waits("anywhere", 1, "", hours=9),
+        waits("short", 2, "h200", hours=4),
+    ]
+    starts = played(state, *order)
+    assert starts == {"old": 3, "new": 4, "short": 0, "long": 5, "anywhere": 4}
 
 
 def test_what_never_fits_has_no_start() -> None:

@@ -2,11 +2,19 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Rejected, Tick
-from schemas.node import CordonNode, NodeWarned, NoticeNode, SpotGivenUp, WarnNode
+from schemas.node import (
+    CordonNode,
+    NodeWarned,
+    NoticeNode,
+    SpotGivenUp,
+    SpotReconsidered,
+    WarnNode,
+)
 from schemas.pool import LeaseGranted, PlacementQueued, RegisterNode
 from schemas.training import NodeConstraints
 from schemas.units import HOUR_MS
@@ -80,6 +88,34 @@ def test_a_job_that_loses_two_spot_nodes_runs_on_others_for_a_while() -> None:
     assert nodes_of(decider.when(request("j", 3, constraints=SPOT))) == ["c"]
     decider.at += KEPT_OFF_MS
     assert of(decider.when(request("k", 1, constraints=SPOT)), LeaseGranted).lease.hardware
+
+
+@pytest.mark.parametrize(("finish_by", "placed"), [(None, ["d"]), (T0 + KEPT_OFF_MS, [])])
+def test_a_job_that_waits_beside_spot_nodes_may_have_them_again_after_four_hours(
+    finish_by: int | None, placed: list[str]
+) -> None:
+    """It was kept off them until its next attempt, and there was none."""
+    decider = empty().accept(joins("a", spot=True), joins("b", spot=True))
+    for attempt, name in ((1, "a"), (2, "b")):
+        decider.accept(request("j", attempt, constraints=SPOT))
+        decider.accept(begun(attempt, incarnation=f"{name}-1"))
+        decider.accept(NoticeNode(node_id=name, incarnation=f"{name}-1", left_ms=2 * MINUTE))
+        decider.accept(exited(attempt, incarnation=f"{name}-1"))
+    over = decider.at + KEPT_OFF_MS
+    decider.accept(joins("c"), request("first", constraints=NEVER), joins("d", spot=True))
+    asked = replace(SPOT, finish_by=finish_by)
+    queued = of(decider.when(request("j", 3, constraints=asked)), PlacementQueued)
+    assert (queued.spot, queued.spot_from) == (False, over)
+    decider.at = over - 1
+    assert not [each for each in decider.when(Tick()) if isinstance(each, SpotReconsidered)]
+    decider.at = over
+    due = earliest(decider.state)
+    assert due is not None
+    assert due[0] <= over
+    decided = decider.when(Tick())
+    assert of(decided, SpotReconsidered).spot is bool(placed)
+    assert nodes_of(decided) == placed
+    assert not decider.state[POOL].spot_from
 
 
 def test_what_should_be_done_by_then_gives_up_spot_nodes_while_there_is_time() -> None:
