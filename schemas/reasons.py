@@ -247,9 +247,10 @@ FailureCode: TypeAlias = Literal[
 # What a verdict rests on.
 VerdictCode: TypeAlias = Literal[
     "items_too_few",  # items, limit
-    "drop_excluded",  # change_ppm: of accuracy, items, p_ppm: of a drop
+    "drop_excluded",  # as drop_undecided
     "drop_shown",  # change_ppm, items, p_ppm, drop_max_ppm
-    "drop_undecided",  # change_ppm, items, p_ppm
+    "drop_undecided",  # change_ppm: of accuracy, items, p_ppm: of a drop, bound_ppm, drop_max_ppm
+    "validation_loss_same",
     "validation_loss_rose",  # above the base model's
     "scores_not_finite",  # sides: "base", "adapter" or both
 ]

@@ -66,7 +66,7 @@ def routes() -> FastAPI:
         responses=dict(ERRORS),
         generate_unique_id_function=lambda route: route.name,
     )
-    problems.install(app, ALTERNATIVES)
+    problems.install(app, ALTERNATIVES, submit.MORE_PROBLEMS)
     # `submit` before `jobs`, whose {job_id} would match `estimate`
     for module in (
         files,

@@ -10,6 +10,7 @@ from services.gateway.api import create_app
 from services.gateway.files.previews import PreviewProcesses
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.feeds import Feeds
+from services.gateway.jobs.past_jobs import PastJobs
 from services.gateway.jobs.queue_reading import Queues
 from services.gateway.jobs.results import results
 from services.gateway.jobs.telemetry import TelemetryReader
@@ -66,6 +67,7 @@ def deps_of(
         commands=CommandSender(runtime.sender, command_results),
         feeds=Feeds(runtime.store, views, runtime.clock),
         queues=Queues(views, runtime.clock),
+        past_jobs=PastJobs(views, runtime.clock),
         previews=PreviewProcesses(),
         blobs=runtime.blobs,
         seal=runtime.seal,

@@ -15,6 +15,8 @@ from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from tunery.client import Api
 
 FILE_PREFIX: Final = "file-"
@@ -84,19 +86,12 @@ def show(
     if as_json:
         click.echo(json.dumps(items))
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from tunery.cli._tables import table_lines
 
-    grid = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns:
-        # the first column holds identifiers: they stay on one line, so that they can be copied
-        grid.add_column(column, overflow="fold", no_wrap=column == columns[0])
-    for item in items:
-        # as Text: names and messages may hold brackets, which are not markup
-        grid.add_row(*(Text(str(value)) if value is not None else "" for value in row(item)))
-    console = Console(width=None if interactive() else PIPE_WIDTH)
-    console.print(grid if items else "No entries.", highlight=False)
+    if items:
+        _print(lambda width, dim: table_lines(columns, map(row, items), width, dim))
+    else:
+        click.echo("No entries.")
 
 
 def show_one(item: Any, as_json: bool, pairs: Iterable[tuple[str, Any]]) -> None:
@@ -104,15 +99,19 @@ def show_one(item: Any, as_json: bool, pairs: Iterable[tuple[str, Any]]) -> None
     if as_json:
         click.echo(json.dumps(item))
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from tunery.cli._tables import field_lines
 
-    grid = Table.grid(padding=(0, 2))
-    for name, value in pairs:
-        if value is not None and value != "":
-            grid.add_row(Text(name, style="dim"), Text(str(value)))
-    Console().print(grid, highlight=False)
+    _print(lambda width, dim: field_lines(pairs, width, dim))
+
+
+def _print(lines_of: "Callable[[int | None, str], Iterable[Text]]") -> None:
+    """Print lines that are made for the width of the terminal; a pipe gets all of each value."""
+    from rich.console import Console
+
+    console = Console(width=None if interactive() else PIPE_WIDTH)
+    dim = "none" if console.no_color else "dim"
+    for line in lines_of(console.width if interactive() else None, dim):
+        console.print(line, soft_wrap=True, highlight=False)
 
 
 def show_removed(name: str, how: str, as_json: bool) -> None:
@@ -120,11 +119,21 @@ def show_removed(name: str, how: str, as_json: bool) -> None:
     click.echo(json.dumps({"id": name, how: True}) if as_json else f"{name} {how}")
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun: `1 row`, `2 rows`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def figure(value: float | None) -> str | None:
+    """A loss or a share with four digits."""
+    return None if value is None else f"{value:.4f}"
+
+
 def moment(seconds: int | None) -> str:
-    """Format a Unix timestamp in seconds as local time; empty for None."""
+    """Format a Unix timestamp in seconds as local time with its zone; empty for None."""
     if seconds is None:
         return ""
-    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def size(count: int) -> str:
@@ -157,7 +166,7 @@ def gpu_time(gpu_ms: int, *, blank: bool = False) -> str:
 
 def hour(seconds: int) -> str:
     """Format the beginning of a billed hour, in UTC as on invoices."""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def interactive() -> bool:

@@ -56,7 +56,13 @@ COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @click.command("list")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=JOBS_SHOWN, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=JOBS_SHOWN,
+    show_default=True,
+    help="The newest so many.",
+)
 @click.option("--status", type=click.Choice(STATUSES), help="Only jobs with this status.")
 @click.option("--suffix", help="Only jobs with this suffix.")
 @click.option("--metadata", "pairs", multiple=True, metavar="KEY=VALUE", help="Repeatable.")

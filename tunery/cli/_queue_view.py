@@ -20,8 +20,14 @@ def queue_fields(queue: Any, now: float) -> list[tuple[str, Any]]:
         ("until", queue.get("unblocked_by")),
         ("position", position and f"{position} in the lane {queue.get('lane')}"),
         ("before it", queue.get("jobs_ahead")),
-        ("starts", interval(queue.get("eta"), queue.get("eta_latest"), now)),
+        ("starts", _with_zone(interval(queue.get("eta"), queue.get("eta_latest"), now), now)),
     ]
+
+
+def _with_zone(times: str, now: float) -> str:
+    if not times or times == "now":
+        return times
+    return f"{times} {datetime.fromtimestamp(now, UTC).astimezone():%Z}"
 
 
 def interval(earliest: int | None, latest: int | None, now: float) -> str:

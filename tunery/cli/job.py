@@ -74,10 +74,16 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
             ),
             click.option("--validation-file", help="A file id. [a part of --file]"),
             click.option("--suffix", help="Becomes part of the new model's name."),
-            click.option("--epochs", "n_epochs", type=int),
-            click.option("--batch-size", type=int),
-            click.option("--learning-rate-multiplier", type=float),
-            click.option("--seed", type=int),
+            click.option(
+                "--epochs", "n_epochs", type=int, help="How often each row is seen. [by the data]"
+            ),
+            click.option("--batch-size", type=int, help="Packed rows of a step. [by the data]"),
+            click.option(
+                "--learning-rate-multiplier",
+                type=float,
+                help="Times the learning rate that suits the model. [1]",
+            ),
+            click.option("--seed", type=int, help="The same job again has the same. [random]"),
             click.option("--accelerator", help="Only nodes of this model, like h200. [any]"),
             click.option(
                 "--spot/--no-spot",
@@ -192,7 +198,13 @@ _change("resume", "Continue a paused job from its last checkpoint.")
 
 @command.command("events")
 @click.argument("job_id")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=EVENTS_SHOWN, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=EVENTS_SHOWN,
+    show_default=True,
+    help="The newest so many.",
+)
 @_options.data_dir
 @_options.as_json
 def events(job_id: str, limit: int, folders: DataDir, as_json: bool) -> None:
@@ -239,7 +251,7 @@ def checkpoints(job_id: str, folders: DataDir, as_json: bool) -> None:
                 checkpoint["step_number"],
                 checkpoint["attempt"],
                 _api.size(checkpoint["bytes"]),
-                checkpoint["metrics"].get("train_loss"),
+                _api.figure(checkpoint["metrics"].get("train_loss")),
                 _api.moment(checkpoint["created_at"]),
             ),
         )

@@ -59,10 +59,12 @@ def show(model_id: str, folders: DataDir, as_json: bool) -> None:
     """Show a model with its lineage."""
     with _api.connect(folders) as api:
         model = api.model(model_id)
+    fields = ("id", "type", "stage", "verdict", "parent", "job_id", "sha256")
+    known = {name: model.get(name) for name in fields}
+    known["quarantined"] = "yes: it cannot be promoted" if model.get("quarantined") else None
     lineage = model.get("lineage") or {}
-    fields = ("id", "type", "stage", "quarantined", "verdict", "parent", "job_id", "sha256")
-    pairs = [(name, model.get(name)) for name in fields]
-    _api.show_one(model, as_json, [*pairs, *lineage.items()])
+    more = {name: value for name, value in lineage.items() if name not in known}
+    _api.show_one(model, as_json, (known | more).items())
 
 
 @command.command("promote")

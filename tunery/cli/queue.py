@@ -20,7 +20,7 @@ Examples:
 
 
 @click.command("queue", epilog=EPILOG)
-@click.option("--pool", default="default", show_default=True)
+@click.option("--pool", default="default", show_default=True, help="The pool of nodes.")
 @_options.data_dir
 @_options.as_json
 def command(pool: str, folders: DataDir, as_json: bool) -> None:

@@ -48,6 +48,7 @@ def command() -> None:
     type=click.Choice(["premium", "standard", "free"]),
     default="standard",
     show_default=True,
+    help="Its lane and its prices.",
 )
 @click.option(
     "--soft-hours", type=click.IntRange(0), help="GPU-hours a month; use above this is overage."

@@ -115,6 +115,7 @@ def rotate(endpoint_id: str, keep_old: bool, folders: DataDir, as_json: bool) ->
     type=click.Choice(EVENT_TYPES),
     default=STANDARD_EVENT_TYPES[0],
     show_default=True,
+    help="The type of the test event.",
 )
 @_options.data_dir
 @_options.as_json

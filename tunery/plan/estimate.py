@@ -10,6 +10,7 @@ from schemas.envelope import Reason
 from schemas.reasons import refusing
 from schemas.submission import Budget, Estimate, JobSpec
 from schemas.training import LeaseHardware
+from schemas.units import PPM, GpuMs, Micro
 from tunery.plan.memory import memory_bytes
 from tunery.plan.packing import packed, steps_of_epoch
 from tunery.plan.price import dearest_micro, hourly_micro, price_micro
@@ -38,9 +39,7 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     train = slots * train_ms(base, passed, slots, device)
     evaluate = slots * eval_ms(base, slots, device)
     hold = hold_of(train, slots) + hold_of(evaluate, slots)
-    price, expected_on = spec.price, LeaseHardware(device=device)
-    expected = train * hourly_micro(price, "train", expected_on)
-    expected += evaluate * hourly_micro(price, "eval", expected_on)
+    price = spec.price
     return Estimate(
         tokens=trained,
         steps=steps,
@@ -48,10 +47,33 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
         eval_gpu_ms=evaluate,
         hold_gpu_ms=hold,
         memory_bytes=memory_bytes(base, hyper, device, tokens),
-        price_micro=price_micro(price, expected, trained),
+        price_micro=_expected_micro(spec, train, evaluate, trained),
         price_max_micro=price_micro(price, hold * dearest_micro(price, device), trained),
         currency=price.currency,
     )
+
+
+def corrected(spec: JobSpec, needs: Estimate, train_ppm: int, eval_ppm: int) -> Estimate:
+    """An estimate by what such jobs took, in millionths of what was estimated for them.
+
+    What is expected changes, and never above the hold; the hold and the most that the job can cost
+    are a promise, and stay.
+    """
+    eval_gpu_ms = min(needs.eval_gpu_ms * eval_ppm // PPM, hold_of(needs.eval_gpu_ms, spec.slots))
+    train_gpu_ms = min(needs.train_gpu_ms * train_ppm // PPM, needs.hold_gpu_ms - eval_gpu_ms)
+    return replace(
+        needs,
+        train_gpu_ms=train_gpu_ms,
+        eval_gpu_ms=eval_gpu_ms,
+        price_micro=_expected_micro(spec, train_gpu_ms, eval_gpu_ms, needs.tokens),
+    )
+
+
+def _expected_micro(spec: JobSpec, train_gpu_ms: GpuMs, eval_gpu_ms: GpuMs, tokens: int) -> Micro:
+    price, expected_on = spec.price, LeaseHardware(device=spec.device)
+    expected = train_gpu_ms * hourly_micro(price, "train", expected_on)
+    expected += eval_gpu_ms * hourly_micro(price, "eval", expected_on)
+    return price_micro(price, expected, tokens)
 
 
 def over_budget(budget: Budget | None, needs: Estimate) -> Reason | None:

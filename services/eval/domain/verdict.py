@@ -13,7 +13,7 @@ from math import comb, sqrt
 
 from schemas.envelope import Reason
 from schemas.model import ScoreSummary, Verdict
-from schemas.reasons import judging
+from schemas.reasons import VerdictCode, judging
 from schemas.units import PPM
 from tunery.work.scores import ItemScore, Scores
 
@@ -21,6 +21,7 @@ DROP_MAX_PPM = 100_000  # ten points, where a job does not say: 200 items seldom
 ALPHA_PPM = 50_000
 Z_ONE_SIDED_95 = 1.6448536269514722
 ITEMS_MIN = 200
+LEARNT_SHARE = 0.99  # a loss above it is the base model's
 
 
 def summarise(scores: Scores, drop_max_ppm: int | None = None) -> ScoreSummary:
@@ -30,8 +31,8 @@ def summarise(scores: Scores, drop_max_ppm: int | None = None) -> ScoreSummary:
         verdict, reasons = _block_not_finite(scores.not_finite)
     else:
         verdict, reasons = judge(items, DROP_MAX_PPM if drop_max_ppm is None else drop_max_ppm)
-    if verdict == "pass" and _overfitted(scores):
-        reasons += (judging("validation_loss_rose"),)
+    if verdict == "pass" and (code := _unlearned(scores)) is not None:
+        reasons += (judging(code),)
     return ScoreSummary(
         verdict=verdict,
         reasons=reasons,
@@ -62,10 +63,12 @@ def judge(
             "drop_shown", change_ppm=change_ppm, items=n, p_ppm=p_ppm, drop_max_ppm=drop_max_ppm
         )
         return "block", (shown,)
-    if drop_upper_bound(worse, better, n) < drop_max_ppm / PPM:
-        return "pass", (judging("drop_excluded", change_ppm=change_ppm, items=n, p_ppm=p_ppm),)
-    undecided = judging("drop_undecided", change_ppm=change_ppm, items=n, p_ppm=p_ppm)
-    return "inconclusive", (undecided,)
+    bound = drop_upper_bound(worse, better, n)
+    figures = {"change_ppm": change_ppm, "items": n, "p_ppm": p_ppm, "drop_max_ppm": drop_max_ppm}
+    figures["bound_ppm"] = round(PPM * bound)
+    if bound < drop_max_ppm / PPM:
+        return "pass", (judging("drop_excluded", **figures),)
+    return "inconclusive", (judging("drop_undecided", **figures),)
 
 
 def _block_not_finite(sides: tuple[str, ...]) -> tuple[Verdict, tuple[Reason, ...]]:
@@ -99,9 +102,12 @@ def drop_upper_bound(worse: int, better: int, n: int) -> float:
     return drop + Z_ONE_SIDED_95 * sqrt(max(b + c - (b - c) ** 2 / total, 0)) / total
 
 
-def _overfitted(scores: Scores) -> bool:
+def _unlearned(scores: Scores) -> VerdictCode | None:
+    """Why an adapter that may pass is no better on its own rows; None: it is, or there are none."""
     base, adapter = scores.holdout.base_loss, scores.holdout.adapter_loss
-    return base is not None and adapter is not None and adapter > base
+    if base is None or adapter is None or adapter < LEARNT_SHARE * base:
+        return None
+    return "validation_loss_rose" if adapter > base else "validation_loss_same"
 
 
 def _ppm(value: float | None) -> int:

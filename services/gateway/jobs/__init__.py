@@ -10,6 +10,7 @@
 * `bodies`: bodies of requests
 * `responses`, `cost_responses`, `event_responses`, `checkpoint_responses`, `statuses`: responses
 * `progress`: how far a job is, and when it ends
+* `past_jobs`: what jobs that have succeeded teach about the time of the next one
 * `tables`, `projection`, `pool_projection`, `placement_projection`, `messages`: the journals `job`
   and `pool` as rows
 * `event_ids`: identifiers that sort by time

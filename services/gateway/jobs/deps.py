@@ -7,15 +7,19 @@ from fastapi import Depends, Request
 
 from services.gateway.files.deps import FileDeps
 from services.gateway.jobs.feeds import Feeds
+from services.gateway.jobs.past_jobs import PastJobs
 from services.gateway.jobs.queue_reading import Queues
 
 
 @dataclass(frozen=True)
 class JobDeps(FileDeps):
-    """feeds: streams of job events. queues: why jobs wait, and until when."""
+    """feeds: streams of job events. queues: why jobs wait, and until when. past_jobs: how long they
+    took.
+    """
 
     feeds: Feeds
     queues: Queues
+    past_jobs: PastJobs
 
 
 async def _job_deps(request: Request) -> JobDeps:

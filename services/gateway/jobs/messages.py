@@ -19,7 +19,7 @@ from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome
 from services.gateway.jobs.event_ids import journal_event_id
 from services.gateway.jobs.tables import JOB_EVENTS, EventLevel, JobEventRow
-from services.gateway.web.wording import failure_words, skip_words, verdict_words
+from services.gateway.web.wording import failure_words, own_data_words, skip_words, verdict_words
 from tunery.runtime.verbs import Change
 
 WANTED = {"run": "Job resumed", "paused": "Pause requested", "cancelled": "Cancellation requested"}
@@ -182,6 +182,8 @@ def _verdict(header: Header, job_id: str, summary: ScoreSummary) -> Change:
         f"Gate: {summary.verdict}; right answers {summary.adapter_correct} of {summary.items} "
         f"(base model: {summary.base_correct})"
     )
+    if (own := own_data_words(summary)) is not None:
+        text += f"; validation rows: {own}"
     level: EventLevel = "warn" if summary.verdict == "block" else "info"
     reasons = [verdict_words(reason) for reason in summary.reasons]
     data = {"verdict": summary.verdict, "reasons": reasons}

@@ -218,6 +218,8 @@ def _moved(header: Header, event: Moving) -> tuple[Change, ...]:
                 "micro_gpu_ms": event.job_micro_gpu_ms,
                 "billed_tokens": event.job_tokens,
             }
+            if event.role == "train":  # evaluations come after it
+                totals["train_gpu_ms"] = event.job_billable_gpu_ms
             return (_set(header, event.job_id, **totals),)
         case VerdictDue():
             return (_set(header, event.job_id, scores=event.scores),)

@@ -81,13 +81,8 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
     """Resolve a request. Raises ApiError for the request itself, or for what it refers to."""
     tenant = _known_tenant(facts)
     _check_allowed(request, facts)
-    settings, base = _checked_settings(request, facts.base)
-    training = _usable_file(facts.training, request.training_file, "training_file", settings)
-    held_out = None
-    if request.validation_file is not None:
-        held_out = _usable_file(
-            facts.held_out, request.validation_file, "validation_file", settings
-        )
+    settings, problems = checked_settings(request, facts.base)
+    base, training, held_out = _inputs(request, facts, settings, problems)
     tokens = _tokens(training, base)
     choice = choose_nodes(request.placement or PlacementBody(), facts.nodes)
     if choice.problem is not None:
@@ -146,28 +141,56 @@ def _check_allowed(request: JobRequest, facts: Facts) -> None:
         raise ApiError(403, FORBIDDEN, message, "model")
 
 
-def _checked_settings(request: JobRequest, base: Base | None) -> tuple[RequestedSettings, Base]:
-    """Raises ApiError with every problem of the request; `param` names the first.
+def checked_settings(
+    request: JobRequest, base: Base | None
+) -> tuple[RequestedSettings, list[RequestProblem]]:
+    """The settings of a request, and everything that is wrong with them.
 
-    A base model that is not known is a problem of its own (404 when it is the only one).
+    base: None where it is not known; then nothing is said of the ranges of hyper-parameters.
     """
     problems = _method_problems(request)
     settings, more = requested_settings(request)
     problems += more
-    if base is None:
-        unknown = unknown_model(request.model)
-        if not problems:
-            raise unknown
-        raise _refusal([RequestProblem("model", unknown.message), *problems])
-    problems += [
-        RequestProblem(
-            settings.paths.get(problem.param, problem.param), parameter_words(problem.reason)
-        )
-        for problem in hyperparameters.problems(settings.hyper, base)
-    ]
-    if problems:
-        raise _refusal(problems)
-    return settings, base
+    if base is not None:
+        problems += [
+            RequestProblem(
+                settings.paths.get(problem.param, problem.param), parameter_words(problem.reason)
+            )
+            for problem in hyperparameters.problems(settings.hyper, base)
+        ]
+    return settings, problems
+
+
+def _inputs(
+    request: JobRequest,
+    facts: Facts,
+    settings: RequestedSettings,
+    problems: list[RequestProblem],
+) -> tuple[Base, FileRow, FileRow | None]:
+    """The base model and the files of a job.
+
+    Raises ApiError with every problem of the request; `param` names the first. What is wrong with
+    one input keeps its own status and code where it is the only problem.
+    """
+    refusals: list[ApiError] = [] if facts.base is not None else [unknown_model(request.model)]
+    files: dict[FileRole, FileRow] = {}
+    references: tuple[tuple[FileRole, FileRow | None, str | None], ...] = (
+        ("training_file", facts.training, request.training_file),
+        ("validation_file", facts.held_out, request.validation_file),
+    )
+    for role, row, reference in references:
+        if reference is None:
+            continue
+        try:
+            files[role] = _usable_file(row, reference, role, settings)
+        except ApiError as refusal:
+            refusals.append(refusal)
+    if len(refusals) == 1 and not problems:
+        raise refusals[0]
+    listed = [RequestProblem(refusal.param or "body", refusal.message) for refusal in refusals]
+    if facts.base is None or listed or problems:
+        raise _refusal([*listed, *problems])
+    return facts.base, files["training_file"], files.get("validation_file")
 
 
 def _refusal(problems: list[RequestProblem]) -> ApiError:

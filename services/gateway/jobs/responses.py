@@ -32,6 +32,7 @@ from services.gateway.web.responses import (
 from services.gateway.web.wording import (
     advice_words,
     failure_words,
+    own_data_words,
     unblock_words,
     verdict_words,
     wait_words,
@@ -160,8 +161,11 @@ class ScoresResponse(Response):
 
 
 class GateResponse(Response):
+    """`own_data`: what got better on the tenant's own validation rows; null: there were none."""
+
     verdict: Verdict
     reasons: list[str]
+    own_data: str | None
     advice: str | None
     items: int
     base: ScoresResponse
@@ -437,6 +441,7 @@ def gate_response(summary: ScoreSummary) -> GateResponse:
     return GateResponse(
         verdict=summary.verdict,
         reasons=[verdict_words(reason) for reason in summary.reasons],
+        own_data=own_data_words(summary),
         advice=advice_words(summary),
         items=items,
         base=ScoresResponse(

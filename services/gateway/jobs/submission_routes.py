@@ -1,9 +1,11 @@
 """Routes that submit a job, or estimate it without submitting it."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request, Response
+from pydantic import ValidationError
 
 from services.gateway.jobs.bodies import JobRequest
 from services.gateway.jobs.cost_responses import (
@@ -14,12 +16,14 @@ from services.gateway.jobs.cost_responses import (
 )
 from services.gateway.jobs.deps import WithJobDeps
 from services.gateway.jobs.queue_view import request_of_new
-from services.gateway.jobs.resolve import Resolved
+from services.gateway.jobs.resolve import Resolved, checked_settings
 from services.gateway.jobs.responses import JobResponse
 from services.gateway.jobs.routes import current_job
 from services.gateway.jobs.submission import Intent, Submissions, intent_of
 from services.gateway.jobs.tables import JobRow
+from services.gateway.models.routes import find_base
 from services.gateway.web.deps import Caller, Principal
+from services.gateway.web.problems import MoreProblems
 from tunery.plan.estimate import estimate
 
 NOT_VALIDATED: Final = "train_file_not_validated"
@@ -54,6 +58,26 @@ async def _submission(
 WithSubmission = Annotated[Submission, Depends(_submission)]
 
 
+async def _more_problems(
+    request: Request, body: dict[str, Any], wrong: set[str]
+) -> Sequence[tuple[str, str]]:
+    """What is wrong with the settings of a body, of which other fields have a wrong form."""
+    stand_ins = {"model": "unknown", "training_file": "unknown"}
+    fields = {name: value for name, value in body.items() if name not in wrong}
+    try:
+        sound = JobRequest.model_validate({**stand_ins, **fields})
+    except ValidationError:
+        return ()
+    _, problems = checked_settings(sound, await find_base(request.app.state.deps, sound.model))
+    return [(problem.param, problem.message) for problem in problems]
+
+
+MORE_PROBLEMS: Final[Mapping[str, MoreProblems]] = {
+    "/v1/fine_tuning/jobs": _more_problems,
+    "/v1/fine_tuning/jobs/estimate": _more_problems,
+}
+
+
 # before the routes with {job_id}, which would match `estimate`
 @router.post("/v1/fine_tuning/jobs/estimate")
 async def estimate_job(
@@ -66,7 +90,7 @@ async def estimate_job(
     spec, tokens = resolved.spec, resolved.tokens
     if tokens is None:
         return no_estimate_response(spec, NOT_VALIDATED)
-    needed = estimate(spec, tokens)
+    needed = await deps.past_jobs.corrected(spec, estimate(spec, tokens))
     new = request_of_new(submission.caller.tenant, spec, needed, deps.clock.now_ms())
     starts_at = await deps.queues.start_of_new(new, spec.pool)
     refusal = await submission.submissions.refusal(submission.caller, resolved)

@@ -36,7 +36,7 @@ class JobRow(TableRow):
     reason: why it waits; what waits in its pool is explained by the queue. loaded_step: where the
     newest attempt began. eval_started_at: of the newest evaluation. hold: null until the training
     file is validated. scores: of the evaluation, in object storage. result_file: its metrics as a
-    file. submitted_by: id of the API key.
+    file. submitted_by: id of the API key. train_gpu_ms: billed for its trainings.
     """
 
     tenant: str
@@ -69,6 +69,7 @@ class JobRow(TableRow):
     model_id: str | None = None
     finished_at: Ms | None = None
     billable_gpu_ms: GpuMs | None = None
+    train_gpu_ms: GpuMs | None = None
     lost_gpu_ms: GpuMs | None = None
     micro_gpu_ms: MicroGpuMs | None = None
     billed_tokens: Tokens | None = None

@@ -5,7 +5,7 @@
 * `deps`: dependencies of all routes, and the caller
 * `bodies`, `responses`: types that bodies and responses share; pages of a list
 * `errors`, `problems`: codes and statuses; turns exceptions into error responses
-* `wording`: sentences for codes
+* `wording`, `refusals`: sentences for codes
 * `scopes`: what a key may do
 * `token_bucket`, `rate_limits`: requests a minute, as arithmetic and in Valkey
 * `pages`: lists by cursor

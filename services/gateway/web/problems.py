@@ -1,7 +1,7 @@
 """Turns every exception that is raised below a route into a response in OpenAI's envelope."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -28,6 +28,39 @@ PROBLEMS_MAX: Final = 20
 METHODS_KNOWN: Final = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 
+# what is wrong, by its kind: the sentence and the name of its figure
+LENGTHS: Final[Mapping[str, tuple[str, str]]] = {
+    "string_too_long": ("must have at most {} characters", "max_length"),
+    "string_too_short": ("must have at least {} characters", "min_length"),
+    "too_long": ("must have at most {} entries", "max_length"),
+    "too_short": ("must have at least {} entries", "min_length"),
+}
+BOUNDS: Final[Mapping[str, str]] = {
+    "greater_than": "above",
+    "greater_than_equal": "at least",
+    "less_than": "below",
+    "less_than_equal": "at most",
+}
+TYPES: Final[Mapping[str, str]] = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a number that is not infinite",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+}
+#: (request, body, fields of a wrong form) → more problems: a field, and what is wrong with it
+MoreProblems: TypeAlias = Callable[
+    [Request, dict[str, Any], set[str]], Awaitable[Sequence[tuple[str, str]]]
+]
+NO_MORE: Final[Mapping[str, MoreProblems]] = {}
 ERRORS: Final[Mapping[int | str, dict[str, Any]]] = {
     status: {"model": ErrorEnvelope, "description": text}
     for status, text in (("4XX", "the request's fault"), ("5XX", "ours; `retry-after` says when"))
@@ -66,9 +99,16 @@ def error_of(error: Exception) -> ApiError | None:
             return None
 
 
-def install(app: FastAPI, alternatives: Mapping[str, str]) -> None:
-    """Install the handlers. alternatives: beginning of an unknown path → what to use instead."""
+def install(
+    app: FastAPI, alternatives: Mapping[str, str], more: Mapping[str, MoreProblems] = NO_MORE
+) -> None:
+    """Install the handlers.
+
+    alternatives: beginning of an unknown path → what to use instead.
+    more: path → what else is wrong with a body of which some fields have a wrong form.
+    """
     app.state.alternatives = alternatives
+    app.state.more_problems = more
     for kind in HANDLED:
         app.add_exception_handler(kind, _answer)
     app.add_exception_handler(Exception, _broken)
@@ -86,7 +126,7 @@ async def _broken(request: Request, _: Exception) -> JSONResponse:
 
 
 async def _answer(request: Request, error: Exception) -> JSONResponse:
-    answer = _unrouted(request, error) or error_of(error)
+    answer = _unrouted(request, error) or await _malformed(request, error) or error_of(error)
     if answer is None:
         raise error
     return error_response(answer)
@@ -96,7 +136,20 @@ def error_response(error: ApiError) -> JSONResponse:
     return JSONResponse(error.body().model_dump(), error.status, headers=error.all_headers())
 
 
-def _invalid(problems: Sequence[Mapping[str, Any]]) -> ApiError:
+async def _malformed(request: Request, error: Exception) -> ApiError | None:
+    """The response to a body of a wrong form, with what else is wrong with it."""
+    if not isinstance(error, RequestValidationError):
+        return None
+    more = request.app.state.more_problems.get(request.url.path)
+    if more is None or not isinstance(error.body, dict):
+        return None
+    wrong = {str(problem["loc"][1]) for problem in error.errors() if len(problem["loc"]) > 1}
+    return _invalid(error.errors(), await more(request, error.body, wrong))
+
+
+def _invalid(
+    problems: Sequence[Mapping[str, Any]], more: Sequence[tuple[str, str]] = ()
+) -> ApiError:
     """One error for all problems of a request; `param` names the first. No values are quoted."""
     if any(problem["type"] == "json_invalid" for problem in problems):
         return invalid("The body is not valid JSON.")
@@ -105,6 +158,8 @@ def _invalid(problems: Sequence[Mapping[str, Any]]) -> ApiError:
         path = [str(part) for part in problem["loc"] if part not in LOCATIONS]
         name = ".".join(part for part in path if not part.startswith(("function-", "constrained")))
         texts.setdefault(name or "body", _text(problem))
+    for param, words in more:
+        texts.setdefault(param, words)
     shown = [f"{name}: {text}" for name, text in list(texts.items())[:PROBLEMS_MAX]]
     lead = f"{len(texts)} problems: " if len(texts) > 1 else ""
     first = next(iter(texts))
@@ -119,6 +174,17 @@ def _text(problem: Mapping[str, Any]) -> str:
             return "is not a known field; remove it or correct its name"
         case "model_attributes_type" | "dict_type" if problem["loc"] == ("body",):
             return "send a JSON object, with content-type: application/json"
+        case "string_too_short" | "too_short" if problem["ctx"]["min_length"] == 1:
+            return "must not be empty"
+        case kind if kind in LENGTHS:
+            form, most = LENGTHS[kind]
+            return form.format(problem["ctx"][most])
+        case kind if kind in BOUNDS:
+            return f"must be {BOUNDS[kind]} {next(iter(problem['ctx'].values()))}"
+        case "literal_error" | "enum":
+            return f"must be {problem['ctx']['expected'].replace(' or ', ', or ')}"
+        case kind if kind in TYPES:
+            return f"must be {TYPES[kind]}"
         case _:
             return str(problem["msg"])
 

@@ -7,21 +7,19 @@ they can be corrected without changing a journal.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from schemas.account import EVENT_TYPES, KEYS_SCOPE, LANES
 from schemas.envelope import Reason
-from schemas.model import GLOBAL, ScoreSummary, Verdict
-from schemas.pool import ROLES
+from schemas.model import ScoreSummary, Verdict
 from schemas.reasons import (
     CordonCode,
     Failure,
     FailureCode,
     FileCode,
-    RefusalCode,
     SkipCode,
     VerdictCode,
     WaitCode,
 )
 from schemas.units import HOUR_MS, PPM, divide_up
+from services.gateway.web.refusals import REFUSALS
 from tunery.data.findings.codes import CATALOGUE
 from tunery.plan.hyperparameters import ParameterCode
 
@@ -102,268 +100,6 @@ CORDONS: Final[Mapping[CordonCode, str]] = {
     ),
 }
 ALLOWED: Final = ("limit_", "left_", "budget_")  # names of what there is; the rest is needed
-REFUSALS: Final[Mapping[RefusalCode, str]] = {
-    # any stream
-    "idempotency_key_reused": "This idempotency key was used with another body. Use a new one.",
-    "envelope_unreadable": "The command cannot be read: {path} is missing or has a wrong type.",
-    "body_unreadable": "The command cannot be read: {path} is missing or has a wrong type.",
-    "key_length": "The key of a command must have 1 to {limit} characters.",
-    "tenant_not_global": f"A command with the key {GLOBAL} must have the tenant {GLOBAL}.",
-    "partition_wrong": "The key of the command belongs to another partition.",
-    "tenant_not_key": "The tenant of the command is not its key.",
-    "record_too_large": (
-        "The record of this command would have more than {limit_bytes} bytes. Send less at once."
-    ),
-    "decision_failed": (
-        "This command could not be decided ({error}). Nothing was changed; tell the operator."
-    ),
-    # tenants and what is theirs
-    "tenant_missing": "Tenant {tenant!r} does not exist. Create it first.",
-    "tenant_exists": "Tenant {tenant!r} exists already.",
-    "tenant_suspended": (
-        "This tenant is suspended: it cannot submit or resume jobs. Jobs that it has submitted go "
-        "on. Ask an operator to resume the tenant."
-    ),
-    "concurrency_below_one": "limits.concurrency must be at least 1.",
-    "limits_out_of_order": "Limits must satisfy 0 <= soft_gpu_ms <= hard_gpu_ms.",
-    "key_exists": "Key {key_id!r} exists already.",
-    "key_missing": "No key {key_id!r}.",
-    "key_revoked": "Key {key_id!r} was revoked. Create a new one.",
-    "key_rotated_by_another": (
-        "A key can be rotated only with its own newest secret, or by an operator, because the "
-        "response contains the new secret. You can revoke other keys of yours."
-    ),
-    "key_revoked_by_another": (
-        f"To revoke another key, use a key with the scope {KEYS_SCOPE}, or ask an operator. Keys "
-        "of operators can be revoked by operators only."
-    ),
-    "keys_at_most": "A tenant has at most {limit} keys. Revoke one first.",
-    "scopes_missing": "A key needs at least one scope.",
-    "endpoint_exists": "Webhook endpoint {endpoint_id!r} exists already.",
-    "endpoint_missing": "No webhook endpoint {endpoint_id!r}.",
-    "endpoints_at_most": "A tenant has at most {limit} webhook endpoints. Delete one first.",
-    "event_types_missing": f"No event types. Choose from: {', '.join(EVENT_TYPES)}.",
-    "event_types_unknown": (
-        f"Unknown event types: {{types}}. Choose from: {', '.join(EVENT_TYPES)}."
-    ),
-    "deliveries_at_most": "{limit} deliveries are open already. Wait until some have ended.",
-    "adjustment_exists": (
-        "{reference!r} is on the bill of {period} already; use another reference."
-    ),
-    "adjustments_at_most": (
-        "A tenant has at most {limit} adjustments a month. Sum them up, or wait for the next month."
-    ),
-    "amount_out_of_range": "amount_micro must not be 0, and at most {limit} either way.",
-    "currency_malformed": "The currency must be three capital letters of ISO 4217, like EUR.",
-    "month_malformed": "The month must be written like 2026-11.",
-    "month_not_begun": "{period} has not begun. Adjust the current month, or an earlier one.",
-    "month_being_closed": "{period} is being closed. Try again in a few minutes.",
-    "invoice_missing": "There is no invoice of {period} in {currency}.",
-    "credit_out_of_range": (
-        "A closed invoice can only be credited. Invoice {number} has {left_micro} millionths left, "
-        "net; the amount must be below 0, at least one minor unit of the currency, and not more."
-    ),
-    "prices_not_global": f"Price books are global: their key must be {GLOBAL}.",
-    "prices_changed_content": (
-        "The price book {version!r} was imported with other prices. Give the new prices a new "
-        "version: what was priced stays priced."
-    ),
-    "prices_currency": (
-        "The currency of the price book {version!r} must be three capital letters of ISO 4217."
-    ),
-    "prices_date": (
-        "The price book {version!r} needs its first day as effective_from, like 2026-11-01."
-    ),
-    "prices_lanes": f"The price book {{version!r}} must have prices of lanes: {', '.join(LANES)}.",
-    "prices_out_of_range": (
-        "The prices of the book {version!r} must be between 0 and {limit} millionths."
-    ),
-    "prices_rate_lane": (
-        "A rate of the price book {version!r} is of a lane that has no price in gpu_hour_micro."
-    ),
-    "prices_rate_role": (
-        f"The role of a rate of the price book {{version!r}} must be one of {', '.join(ROLES)}, or "
-        "left out for both."
-    ),
-    "prices_rate_device": (
-        "The device of a rate of the price book {version!r} must be cpu, cuda, or an accelerator "
-        "as nodes name it, like h200: small letters, digits, dots and hyphens."
-    ),
-    "prices_rate_twice": (
-        "Two rates of the price book {version!r} are of the same lane, role, device and spot. "
-        "Remove one."
-    ),
-    "prices_tiers_at_most": "A rate of the price book {version!r} has at most {limit} tiers.",
-    "prices_tier_order": (
-        "The quantities of the tiers of the price book {version!r} must rise, from above 0 to at "
-        "most {limit}: the smallest first, none twice."
-    ),
-    "prices_tier_rises": (
-        "The prices of the tiers of the price book {version!r} must fall: each below the one "
-        "before, the first below the rate's own price, none below 0."
-    ),
-    "prices_overlap": (
-        "The price book {version!r} begins on the day on which {other!r} of the same currency "
-        "begins. Give it another first day."
-    ),
-    "taxes_at_most": "An invoice has at most {limit} taxes.",
-    "tax_out_of_range": "The rate of a tax must be between 0 and 1,000,000 millionths.",
-    "due_days_out_of_range": "due_days must be between 0 and {limit}.",
-    "discounts_at_most": "A tenant has at most {limit} discounts.",
-    "discount_references": "Each discount needs a reference of its own.",
-    "discount_out_of_range": (
-        "The rate of the discount {reference!r} must be between 1 and 1,000,000 millionths."
-    ),
-    "discounts_above_all": (
-        "In a month, the discounts of lane {lane} are more than its price. Together they may be at "
-        "most 1,000,000 millionths."
-    ),
-    "months_malformed": (
-        "The months of {reference!r} must be like 2026-11, the last not before the first."
-    ),
-    "overage_out_of_range": (
-        "Overage has either a surcharge between 1 and {limit} millionths, or a price of a GPU-hour "
-        "of 0 or more."
-    ),
-    "commitment_out_of_range": "A commitment must be between 1 and {limit} millionths.",
-    "prepaid_exists": (
-        "The reference {reference!r} was used for another prepaid credit. Each payment needs a "
-        "reference of its own."
-    ),
-    "prepaid_at_most": "A tenant has at most {limit} prepaid credits. Some must expire first.",
-    "prepaid_missing": "There is no prepaid credit {reference!r}.",
-    "prepaid_reserved": "The reference {reference!r} begins like those of invoices below zero.",
-    "prepaid_out_of_range": (
-        "A prepaid credit must be above 0, at most {limit} millionths, and whole minor units of "
-        "its currency ({unit_micro} millionths)."
-    ),
-    "prepaid_expired": "{period} is over: a credit that expires then can pay no invoice.",
-    "currency_of_another": "The currency {currency!r} is not that of the tenant's prices, {own!r}.",
-    # files
-    "file_exists": "File {file_id!r} exists already.",
-    "file_missing": "No such File object: {file_id}",
-    "file_used_by_jobs": (
-        "File {file_id} is in use by {jobs}. Cancel the job, or wait until it has ended."
-    ),
-    "file_used_by_models": (
-        "File {file_id} is in the lineage of {models}{others}. Delete the models first: "
-        "DELETE /v1/models/{model}"
-    ),
-    "files_at_most": "A tenant has at most {limit} files. Delete some first.",
-    "datasets_at_most": (
-        "A tenant has at most {limit} dataset names. Use an existing name, or no name."
-    ),
-    "upload_exists": "Upload {upload_id} exists already.",
-    "upload_not_pending": (
-        "Upload {upload_id} is not pending. It was completed, was cancelled, has expired, or never "
-        "existed."
-    ),
-    "uploads_at_most": "{limit} uploads are pending. Complete or cancel one first.",
-    "part_exists": "Part {part_id} exists already.",
-    "parts_at_most": "An upload has at most {limit} parts. Send larger ones (up to 64 MB).",
-    "parts_wrong": "part_ids must name parts of this upload, each once.",
-    "parts_size": "The parts have {size_bytes} bytes, {declared_bytes} were declared.",
-    # jobs
-    "limits_missing": "This tenant does not exist, or has no limits yet.",
-    "job_exists": "Job {job_id} exists already.",
-    "job_missing": "Job {job_id} does not exist.",
-    "job_ended": "You cannot {change} a job that has {outcome}.",
-    "job_change": "You cannot {change} a job that is {phase}, wanted: {wanted}.",
-    "jobs_at_most": ("{limit} jobs are running or waiting already. Pause or cancel one, or wait."),
-    "slots_below_one": "slots must be 1 or more.",
-    "prices_changed": "Prices changed during the submission. Look at the estimate again.",
-    "plan_changed": (
-        "The plan changed while the job was being submitted: it was priced for the lane {lane}, "
-        "and the tenant's lane is {plan} now. Look at the estimate again."
-    ),
-    "file_rejected": (
-        "The training file did not pass validation. Read its report, correct the rows it names, "
-        "upload it again."
-    ),
-    "hard_limit": (
-        "The job may need {hold_gpu_ms} GPU-hours, and {left_gpu_ms} of this month's "
-        "{limit_gpu_ms} are neither used nor held. Lower n_epochs, wait for running jobs to "
-        "release theirs, or ask for a higher limit."
-    ),
-    "key_cap": (
-        "The job may cost {price_max_micro} {currency}, and the API key has {left_micro} left of "
-        "the {limit_micro} it may spend this month. Use another key, or ask for a higher cap."
-    ),
-    "key_cap_currency": (
-        "The job is priced in {currency}, and what the API key may spend is in {limit_currency}. "
-        "Use a key that was created since the tenant is billed in {currency}."
-    ),
-    "budget_gpu_hours": (
-        "The job may need up to {hold_gpu_ms} GPU-hours, which is held until it ends, and its "
-        "budget is {budget_gpu_ms}. Raise the budget, or lower n_epochs."
-    ),
-    "budget_amount": (
-        "The job may need up to {price_max_micro} {currency}, which is held until it ends, and its "
-        "budget is {budget_micro}. Raise the budget, or lower n_epochs."
-    ),
-    "month_budget_gpu_hours": (
-        "The job may need {hold_gpu_ms} GPU-hours. The budget {budget!r} allows {limit_gpu_ms} in "
-        "{month}: {used_gpu_ms} are used, {held_gpu_ms} are held by open jobs. Lower n_epochs, "
-        "wait for open jobs to release theirs, or raise the budget (`tunery budget set`)."
-    ),
-    "month_budget_amount": (
-        "The job may cost {price_max_micro} {currency}. The budget {budget!r} allows {limit_micro} "
-        "in {month}: {used_micro} are used, {held_micro} are held by open jobs. Lower n_epochs, "
-        "wait for open jobs to release theirs, or raise the budget (`tunery budget set`)."
-    ),
-    "month_budget_currency": (
-        "The job is priced in {currency}, and the budget {budget!r} is in {limit_currency}. Set "
-        "the budget again (`tunery budget set`), or remove it."
-    ),
-    "budget_missing": "No budget {budget_id!r}.",
-    "budget_empty": "A budget needs max_gpu_hours or max_amount_micro, each above 0.",
-    "budgets_at_most": "A tenant has at most {limit} budgets. Remove one first.",
-    # pools
-    "work_hash": "Work {work_id} of job {job_id} has another hash.",
-    "incarnation_former": "Node {node_id} runs a newer incarnation already.",
-    "slots_at_most": "A node has at most {limit} slots.",
-    "node_in_service": "Node {node_id} is in service. Drain it and stop its agent first.",
-    "node_missing": "There is no node {node_id}.",
-    "incarnation_unknown": "Node {node_id} is not registered in this incarnation.",
-    "lease_not_open": (
-        "Lease {lease} is not open for this agent. Stop what runs under it and free its slots."
-    ),
-    "lease_not_training": "Lease {lease} is not training attempt {attempt}.",
-    "member_unknown": "Lease {lease} is not on node {node_id} in this incarnation.",
-    # models
-    "base_not_global": f"Base models are global: their key must be {GLOBAL}.",
-    "base_bytes": (
-        "Base model {base_id!r} is registered with SHA-256 {known_sha256}, not {sha256}. Changed "
-        "weights need a new id."
-    ),
-    "model_missing": "The model '{model_id}' does not exist.",
-    "model_publishing": "Model {model_id!r} is still being published. Try again shortly.",
-    "model_quarantined": (
-        "Model {model_id!r} is quarantined: the gate blocked it, because it answers worse than its "
-        "base. It can be downloaded or archived, not promoted."
-    ),
-    "model_in_stage": (
-        "Model {model_id!r} holds {stage}. Promote another version, or move this one to archived, "
-        "first."
-    ),
-    "stage_free": (
-        "{stage} is held by no version, not by {expected}. Read the stage again, and send "
-        "expected=null to replace its holder."
-    ),
-    "stage_taken": (
-        "{stage} is held by {holder}, not by no version. Read the stage again, and send "
-        "expected={holder} to replace its holder."
-    ),
-    "stage_moved": (
-        "{stage} is held by {holder}, not by {expected}. Read the stage again, and send "
-        "expected={holder} to replace its holder."
-    ),
-    "stage_permanent": "Only staging and production can be rolled back.",
-    "stage_without_former": "No former version of {stage} is left to roll back to.",
-    "permission_missing": "The permission '{permission_id}' does not exist.",
-    "permissions_at_most": "A tenant gives at most {limit} permissions. Delete some first.",
-}
-
 FILES: Final[Mapping[FileCode, str]] = {
     "rows_too_many": (
         "Training file has more than {limit} example(s), which is the most allowed here."
@@ -448,17 +184,28 @@ FAILURES: Final[Mapping[FailureCode, str]] = {
 }
 VERDICTS: Final[Mapping[VerdictCode, str]] = {
     "items_too_few": "{items} items scored, {limit} are needed to tell",
-    "drop_excluded": "{change_ppm} points on {items} items, one-sided p of a drop = {p_ppm}",
+    "drop_excluded": (
+        "{change_ppm} points on {items} general questions: a loss above {bound_ppm} points is "
+        "ruled out (95 %), and {drop_max_ppm} are allowed"
+    ),
     "drop_shown": (
-        "{change_ppm} points on {items} items, one-sided p of a drop = {p_ppm}: a drop of more "
-        "than {drop_max_ppm} points"
+        "{change_ppm} points on {items} general questions: the loss is above the {drop_max_ppm} "
+        "points that are allowed, and chance is ruled out (p = {p_ppm})"
     ),
     "drop_undecided": (
-        "{change_ppm} points on {items} items, one-sided p of a drop = {p_ppm}: neither a drop nor "
-        "its absence is shown"
+        "{change_ppm} points on {items} general questions: the loss may be as much as {bound_ppm} "
+        "points (95 %), and {drop_max_ppm} are allowed"
     ),
+    "validation_loss_same": "loss on the validation rows is the base model's",
     "validation_loss_rose": "loss on the validation rows is higher than the base model's",
     "scores_not_finite": "scores are infinite or not a number: {sides}",
+}
+# verdicts from before the bound was written with them
+UNBOUNDED: Final[Mapping[VerdictCode, str]] = {
+    "drop_excluded": "{change_ppm} points on {items} general questions: no drop is shown",
+    "drop_undecided": (
+        "{change_ppm} points on {items} general questions: neither a drop nor its absence is shown"
+    ),
 }
 ADVICE: Final[Mapping[Verdict, str]] = {
     "block": (
@@ -476,20 +223,21 @@ NOT_FINITE: Final = (
 OVERFITTED: Final = (
     "Train fewer epochs or add rows: the validation loss rose above the base model's."
 )
+UNTRAINED: Final = (
+    "Train more epochs, raise the learning rate, or look at the rows: the adapter answers them as "
+    "the base model does."
+)
 PARAMETERS: Final[Mapping[ParameterCode, str]] = {
     "unknown": "unknown hyper-parameter; known: {known}",
-    "not_a_choice": "{name} must be one of {known}",
+    "not_a_choice": "must be one of {known}",
     "not_a_pattern": (
-        "{name} must be an object of up to {most} names of layers with whole numbers from {low} to "
-        "{high}"
+        "must be an object of up to {most} names of layers with whole numbers from {low} to {high}"
     ),
-    "not_layers": '{name} must be "all-linear", or 1 to {most} names of layers, like "q_proj"',
+    "not_layers": 'must be "all-linear", or 1 to {most} names of layers, like "q_proj"',
     "does_not_divide": "accumulation must divide batch_size, which is {batch_size}",
     "two_learning_rates": "give learning_rate or learning_rate_multiplier, not both",
-    "not_whole_in_range": (
-        '{name} must be a whole number from {low} to {high}, or "auto"; it is {value}'
-    ),
-    "not_in_range": '{name} must be a number from {low} to {high}, or "auto"; it is {value}',
+    "not_whole_in_range": ('must be a whole number from {low} to {high}, or "auto"; it is {value}'),
+    "not_in_range": 'must be a number from {low} to {high}, or "auto"; it is {value}',
 }
 
 #: parameters that are shown in a form of their own
@@ -504,6 +252,7 @@ FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "errors": lambda errors: f" {errors} errors in all." if errors > 1 else "",
     "change_ppm": lambda ppm: f"{100 * ppm / PPM:+.1f}",
     "drop_max_ppm": lambda ppm: f"{100 * ppm / PPM:g}",
+    "bound_ppm": lambda ppm: f"{100 * max(0, ppm) / PPM:.1f}",
     "p_ppm": lambda ppm: f"{ppm / PPM:.4f}",
 }
 
@@ -549,7 +298,20 @@ def failure_words(failure: Failure) -> str:
 
 def verdict_words(reason: Reason) -> str:
     """What a verdict rests on, as a clause."""
-    return _fill(VERDICTS, reason)
+    bounded = "bound_ppm" in reason.params or reason.code not in UNBOUNDED
+    return _fill(VERDICTS if bounded else UNBOUNDED, reason)
+
+
+def own_data_words(summary: ScoreSummary) -> str | None:
+    """What the adapter learnt of the tenant's own validation rows; None: there were none."""
+    clauses = []
+    if summary.base_loss_ppm >= 0 and summary.adapter_loss_ppm >= 0:
+        before, after = summary.base_loss_ppm / PPM, summary.adapter_loss_ppm / PPM
+        clauses.append(f"loss {before:.2f} → {after:.2f}")
+    if summary.base_exact_match_ppm >= 0 and summary.adapter_exact_match_ppm >= 0:
+        before, after = summary.base_exact_match_ppm / PPM, summary.adapter_exact_match_ppm / PPM
+        clauses.append(f"exact answers {before:.0%} → {after:.0%}".replace("%", " %"))
+    return ", ".join(clauses) or None
 
 
 def advice_words(summary: ScoreSummary) -> str | None:
@@ -557,7 +319,8 @@ def advice_words(summary: ScoreSummary) -> str | None:
     codes = {reason.code for reason in summary.reasons}
     if "scores_not_finite" in codes:
         return NOT_FINITE
-    return ADVICE.get(summary.verdict, OVERFITTED if "validation_loss_rose" in codes else None)
+    own = {"validation_loss_rose": OVERFITTED, "validation_loss_same": UNTRAINED}
+    return ADVICE.get(summary.verdict, next((own[code] for code in own if code in codes), None))
 
 
 def parameter_words(reason: Reason) -> str:

@@ -38,8 +38,9 @@ class ScriptedApi:
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         return answer if isinstance(answer, httpx.Response) else httpx.Response(200, json=answer)
 
-    def run(self, *words: str) -> Result:
-        return CliRunner().invoke(main, words, env=ENVIRON)
+    def run(self, *words: str, columns: int | None = None) -> Result:
+        wide = {} if columns is None else {"COLUMNS": str(columns)}
+        return CliRunner().invoke(main, words, env={**ENVIRON, **wide})
 
     @property
     def asked(self) -> list[str]:

@@ -36,7 +36,7 @@ def test_running_job_shows_step_loss_and_time() -> None:
     progress |= {"percent": 31.4}
     fields = shown({**JOB, "queue": None, "progress": progress})
     assert fields["progress"] == "step 3 of 9, 31 % of the job"
-    assert (fields["loss"], fields["left"]) == (1.5, "about 2 min 5 s, evaluation included")
+    assert (fields["loss"], fields["left"]) == ("1.5000", "about 2 min 5 s, evaluation included")
     assert "waiting" not in fields
 
 
@@ -46,3 +46,13 @@ def test_ended_job_shows_verdict_and_error() -> None:
     fields = shown({**JOB, "queue": None, "gate": gate, "error": error})
     assert fields["gate"] == "block: -12.0 points; p = 0.001"
     assert fields["error"] == "gate_blocked: The gate blocked the model."
+
+
+def test_first_hour_15_a_job_shows_what_got_better_on_the_own_rows() -> None:
+    gate = {
+        "verdict": "pass",
+        "reasons": ["+1.0 points"],
+        "own_data": "loss 3.67 → 0.08",
+        "advice": None,
+    }
+    assert shown({**JOB, "queue": None, "gate": gate})["own data"] == "loss 3.67 → 0.08"

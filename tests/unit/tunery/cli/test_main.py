@@ -117,3 +117,24 @@ def test_every_command_has_json_output() -> None:
         and not any("--json" in option.opts for option in command.params)
     }
     assert silent == NO_JSON
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_first_hour_low_every_option_has_a_text(words: tuple[str, ...]) -> None:
+    """`--epochs`, `--batch-size`, `--seed` had none."""
+    silent = [
+        option.opts
+        for option in ALL[words].params
+        if isinstance(option, click.Option) and not option.hidden and not option.help
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("words", [words for words in ALL if len(words) > 1], ids=" ".join)
+def test_first_hour_low_the_examples_are_those_of_the_command(words: tuple[str, ...]) -> None:
+    """`job submit --help` repeated the examples of the whole group."""
+    if isinstance(ALL[words], click.Group):
+        return
+    examples = (ALL[words].epilog or "").partition("Examples:")[2].splitlines()
+    shown = [line for line in examples if line.startswith("  tunery ")]
+    assert all(f"{line} ".startswith(f"  tunery {' '.join(words)} ") for line in shown)

@@ -49,7 +49,7 @@ from schemas.sealed import Sealed
 from services.billing.domain.decide import decide
 from services.billing.domain.evolve import evolve
 from services.billing.domain.state import ENDPOINTS_MAX, INITIAL, KEYS_MAX, Accounts
-from services.gateway.web.wording import REFUSALS
+from services.gateway.web.refusals import REFUSALS
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 LIMITS = Limits(soft_gpu_ms=10, hard_gpu_ms=20, concurrency=2)

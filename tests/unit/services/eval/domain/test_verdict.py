@@ -128,6 +128,22 @@ def test_a_rising_validation_loss_is_a_reason() -> None:
     assert summary.reasons[-1] == judging("validation_loss_rose")
 
 
+@pytest.mark.parametrize("after", [0.991, 1.0])
+def test_first_hour_15_an_adapter_that_learnt_nothing_is_told_so(after: float) -> None:
+    """It passed like one that had: the verdict ignored the tenant's own rows."""
+    summary = summarise(scores(items(110, 5, 5, 100), holdout(1.0, after)))
+    assert (summary.verdict, summary.reasons[-1].code) == ("pass", "validation_loss_same")
+    learnt = summarise(scores(items(110, 5, 5, 100), holdout(1.0, 0.5)))
+    assert [reason.code for reason in learnt.reasons] == ["drop_excluded"]
+
+
+def test_first_hour_15_a_verdict_keeps_the_bound_that_it_rests_on() -> None:
+    (reason,) = judge(items(110, 5, 5, 100), 50_000)[1]
+    bound_ppm = round(1_000_000 * drop_upper_bound(5, 5, 220))
+    assert (reason.params["bound_ppm"], reason.params["drop_max_ppm"]) == (bound_ppm, 50_000)
+    assert bound_ppm < 50_000
+
+
 def test_losses_without_validation_rows_are_minus_one() -> None:
     summary = summarise(scores(items(110, 5, 5, 100), holdout(None, None)))
     assert summary.base_loss_ppm == -1

@@ -58,7 +58,10 @@ def test_the_messages_come_in_the_order_that_scripts_look_for() -> None:
         "Moving job to queued state (attempt 2)",
         "Fine-tuning job resumed from the checkpoint of step 6",
         "Training finished, comparing the new model with its base",
-        "Gate: pass; right answers 110 of 200 (base model: 100)",
+        (
+            "Gate: pass; right answers 110 of 200 (base model: 100); "
+            "validation rows: loss 3.00 → 1.50, exact answers 0 % → 25 %"
+        ),
         f"New fine-tuned model created: {SPEC.model_id}",
         "The job has successfully completed",
     ]
@@ -126,7 +129,7 @@ def test_a_phase_alone_is_no_message() -> None:
 def test_a_blocked_model_is_a_warning() -> None:
     row = said(VerdictRecorded(job_id=JOB, summary=replace(SUMMARY, verdict="block")))
     assert row.level == "warn"
-    reason = "+5.0 points on 200 items, one-sided p of a drop = 0.4000"
+    reason = "+5.0 points on 200 general questions: no drop is shown"
     assert row.data == {"verdict": "block", "reasons": [reason]}
 
 

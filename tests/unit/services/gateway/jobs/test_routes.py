@@ -62,6 +62,27 @@ async def test_a_job_may_wait_for_its_files_validation(api: ControlPlane) -> Non
     assert held["cost"]["estimated_amount_micro"] > 0
 
 
+async def test_first_hour_14_all_problems_of_a_request_are_in_one_message(
+    api: ControlPlane,
+) -> None:
+    """A suffix of 65 hid all others, and of a model and a file that are unknown one was named."""
+    client, file_id = await ready(api)
+    hyper = {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 0}}}
+    wrong = {"suffix": "s" * 65, "lora": {"rank": -1}, "method": hyper, "seed": "x"}
+    error = (await submit(client, file_id, **wrong)).json()["error"]
+    assert error["message"].startswith("4 problems: suffix: must have at most 64 characters; ")
+    for param in ("seed", "lora.rank", "method.supervised.hyperparameters.n_epochs"):
+        assert f"{param}: must be " in error["message"]
+    assert error["param"] == "suffix"
+    answer = await submit(
+        client, "file-none", model="none", validation_file="file-gone", lora={"alpha": "x", "q": 1}
+    )
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "model")
+    for param in ("model", "training_file", "validation_file", "lora.q"):
+        assert f"{param}: " in error["message"]
+
+
 async def test_all_problems_are_reported_and_param_names_the_first(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     answer = await submit(
@@ -74,7 +95,7 @@ async def test_all_problems_are_reported_and_param_names_the_first(api: ControlP
     error = answer.json()["error"]
     assert answer.status_code == 400
     assert error["message"].startswith("5 problems: ")
-    assert "n_epochs must be a whole number from 1 to 50" in error["message"]
+    assert "n_epochs: must be a whole number from 1 to 50" in error["message"]
     for param in ("lora.rank", "lora.colour", "training.slots", "training.validation_fraction"):
         assert f"{param}: " in error["message"]
 

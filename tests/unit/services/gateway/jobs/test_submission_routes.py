@@ -80,4 +80,6 @@ async def test_training_m5_a_job_that_no_node_has_the_memory_for_is_refused() ->
             assert answer.status_code == status, answer.text
             if status == 400:
                 assert answer.json()["error"]["param"] == "training.max_length"
-                assert "the largest node has 1.0 GB" in answer.json()["error"]["message"]
+                assert (
+                    "the job may have the largest has 1.0 GB" in answer.json()["error"]["message"]
+                )

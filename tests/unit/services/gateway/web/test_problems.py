@@ -1,10 +1,11 @@
 """Errors below a route, as answers in one envelope."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 from unittest import mock
 
 import pytest
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field, StrictBool, StrictInt, ValidationError
 from starlette.exceptions import HTTPException
 
 from services.gateway.web.errors import ApiError
@@ -115,7 +116,7 @@ def test_problems_are_counted_and_the_first_field_is_named() -> None:
     assert answer.param == "budget.max"
     assert answer.message == (
         "2 problems: budget.max: is not a known field; remove it or correct its name; "
-        "limit: is wrong: int_type"
+        "limit: must be a whole number"
     )
 
 
@@ -124,7 +125,7 @@ def test_branches_of_one_field_are_one_problem() -> None:
         problem("string_type", "body", "url", "constrained-str"),
         problem("none_required", "body", "url", "function-after[f(), str]"),
     )
-    assert (answer.message, answer.param) == ("url: is wrong: string_type", "url")
+    assert (answer.message, answer.param) == ("url: must be text", "url")
 
 
 def test_at_most_so_many_problems_are_shown() -> None:
@@ -140,3 +141,42 @@ def test_a_body_that_is_no_object_has_no_field() -> None:
     assert "send a JSON object" in answer.message
     broken = invalid_body(problem("json_invalid", "body", 7))
     assert broken.message == "The body is not valid JSON."
+
+
+class Shapes(BaseModel):
+    text: Annotated[str, Field(min_length=1, max_length=2)] = "a"
+    count: Annotated[StrictInt, Field(ge=1, le=9)] = 1
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    flag: StrictBool = True
+    kind: Literal["a", "b"] = "a"
+    listed: Annotated[list[str], Field(max_length=1)] = []
+    named: Annotated[dict[str, str], Field(max_length=1)] = {}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("text", "abc", "must have at most 2 characters"),
+        ("text", "", "must not be empty"),
+        ("text", 1, "must be text"),
+        ("count", 0, "must be at least 1"),
+        ("count", 10, "must be at most 9"),
+        ("count", "1", "must be a whole number"),
+        ("share", 0, "must be above 0.0"),
+        ("share", 1, "must be below 1.0"),
+        ("share", "x", "must be a number"),
+        ("flag", 1, "must be true or false"),
+        ("kind", "c", "must be 'a', or 'b'"),
+        ("listed", ["a", "b"], "must have at most 1 entries"),
+        ("listed", 1, "must be a list"),
+        ("named", {"a": "1", "b": "2"}, "must have at most 1 entries"),
+        ("named", 1, "must be an object"),
+    ],
+)
+def test_first_hour_low_problems_are_in_our_words(field: str, value: object, words: str) -> None:
+    """ "String should have at most 64 characters", "Dictionary should have at most 16 items"."""
+    with pytest.raises(ValidationError) as raised:
+        Shapes.model_validate({field: value})
+    answer = error_of(RequestValidationError(raised.value.errors()))
+    assert answer is not None
+    assert answer.message == f"{field}: {words}"

@@ -25,6 +25,7 @@ from schemas.reasons import (
     skipping,
     waiting,
 )
+from services.gateway.web.refusals import REFUSALS
 from services.gateway.web.wording import (
     ADVICE,
     FAILURES,
@@ -32,9 +33,9 @@ from services.gateway.web.wording import (
     NOT_FINITE,
     OVERFITTED,
     PARAMETERS,
-    REFUSALS,
     SKIPS,
     UNBLOCKS,
+    UNTRAINED,
     VERDICTS,
     WAITS,
     advice_words,
@@ -42,6 +43,7 @@ from services.gateway.web.wording import (
     file_words,
     hours,
     money,
+    own_data_words,
     parameter_words,
     refusal_words,
     skip_words,
@@ -124,7 +126,8 @@ def test_refusals_say_what_is_wrong_where_and_what_to_do() -> None:
     limit = refusing("hard_limit", hold_gpu_ms=3_600_001, left_gpu_ms=5, limit_gpu_ms=7_200_000)
     assert refusal_words(limit) == (
         "The job may need 1.01 GPU-hours, and 0.00 of this month's 2.00 are neither used nor held. "
-        "Lower n_epochs, wait for running jobs to release theirs, or ask for a higher limit."
+        "Train on fewer rows or epochs, wait for running jobs to release theirs, or ask for a "
+        "higher limit."
     )
     models = {"file_id": "file-1", "models": "ft:a, ft:b", "model": "ft:a"}
     assert refusal_words(refusing("file_used_by_models", **models, others=2)) == (
@@ -188,13 +191,16 @@ def test_a_failure_names_its_fix() -> None:
 def test_a_verdict_has_its_figures_and_its_advice() -> None:
     shown = judging("drop_shown", change_ppm=-159_090, items=220, p_ppm=1_234, drop_max_ppm=20_000)
     assert verdict_words(shown) == (
-        "-15.9 points on 220 items, one-sided p of a drop = 0.0012: a drop of more than 2 points"
+        "-15.9 points on 220 general questions: the loss is above the 2 points that are allowed, "
+        "and chance is ruled out (p = 0.0012)"
     )
     assert advice_words(SUMMARY) is None
     assert advice_words(replace(SUMMARY, verdict="block")) == ADVICE["block"]
     assert advice_words(replace(SUMMARY, verdict="inconclusive")) == ADVICE["inconclusive"]
     rising = replace(SUMMARY, reasons=(judging("validation_loss_rose"),))
     assert advice_words(rising) == OVERFITTED
+    same = replace(SUMMARY, reasons=(judging("validation_loss_same"),))
+    assert advice_words(same) == UNTRAINED
     broken = judging("scores_not_finite", sides="adapter")
     assert advice_words(replace(SUMMARY, verdict="block", reasons=(broken,))) == NOT_FINITE
     assert verdict_words(broken) == "scores are infinite or not a number: adapter"
@@ -204,10 +210,10 @@ def test_a_wrong_hyper_parameter_names_its_range() -> None:
     base = SUBMITTED.spec.base
     named = problems({"n_epochs": 0, "dropout": 2.5, "speed": 3, "precision": "int4"}, base)
     epochs, dropout, speed, precision = (parameter_words(problem.reason) for problem in named)
-    assert epochs == 'n_epochs must be a whole number from 1 to 50, or "auto"; it is 0'
-    assert dropout == 'dropout must be a number from 0 to 0.9, or "auto"; it is 2.5'
+    assert epochs == 'must be a whole number from 1 to 50, or "auto"; it is 0'
+    assert dropout == 'must be a number from 0 to 0.9, or "auto"; it is 2.5'
     assert speed.startswith("unknown hyper-parameter; known: n_epochs, ")
-    assert precision == "precision must be one of auto, bf16, fp32"
+    assert precision == "must be one of auto, bf16, fp32"
 
 
 def test_every_wait_is_in_the_guide_and_says_what_ends_it() -> None:
@@ -221,6 +227,41 @@ def test_every_wait_is_in_the_guide_and_says_what_ends_it() -> None:
     )
     assert unblock_words(waiting("judging")) is None
     assert unblock_words(None) is None
+
+
+def test_first_hour_15_a_verdict_says_its_rule() -> None:
+    """ "pass: -4.4 points on 249 items, one-sided p of a drop = 0.0133" looked like a mistake."""
+    figures = {"change_ppm": -44_000, "items": 249, "p_ppm": 13_300, "drop_max_ppm": 100_000}
+    assert verdict_words(judging("drop_excluded", **figures, bound_ppm=77_400)) == (
+        "-4.4 points on 249 general questions: a loss above 7.7 points is ruled out (95 %), and 10 "
+        "are allowed"
+    )
+    assert verdict_words(judging("drop_undecided", **figures, bound_ppm=120_000)).endswith(
+        "the loss may be as much as 12.0 points (95 %), and 10 are allowed"
+    )
+    better = judging("drop_excluded", **{**figures, "change_ppm": 50_000}, bound_ppm=-10_000)
+    assert "a loss above 0.0 points is ruled out" in verdict_words(better)
+
+
+@pytest.mark.parametrize("code", ["drop_excluded", "drop_undecided"])
+def test_first_hour_15_a_verdict_of_before_has_words(code: VerdictCode) -> None:
+    older = judging(code, change_ppm=-44_000, items=249, p_ppm=13_300)
+    assert verdict_words(older).startswith("-4.4 points on 249 general questions: ")
+
+
+def test_first_hour_15_the_good_news_of_the_own_rows_is_told() -> None:
+    """`job show` never said that the loss fell from 3.67 to 0.08."""
+    learnt = replace(
+        SUMMARY,
+        base_loss_ppm=3_670_000,
+        adapter_loss_ppm=80_000,
+        base_exact_match_ppm=0,
+        adapter_exact_match_ppm=670_000,
+    )
+    assert own_data_words(learnt) == "loss 3.67 → 0.08, exact answers 0 % → 67 %"
+    without = replace(learnt, base_exact_match_ppm=-1, adapter_exact_match_ppm=-1)
+    assert own_data_words(without) == "loss 3.67 → 0.08"
+    assert own_data_words(replace(without, base_loss_ppm=-1, adapter_loss_ppm=-1)) is None
 
 
 def test_names_that_there_are_end_the_sentence() -> None:

@@ -198,9 +198,9 @@ def test_money_a_credit_after_the_end_of_a_job_goes_back_to_its_key_and_month() 
     tenant.when(replace(submit("ftjob-1"), key_id="key_1"))
     terms = BudgetTerms(budget_id="key_1", currency="EUR", max_amount_micro=10**9)
     tenant.when(SetBudget(terms=terms))
-    tenant.use("ftjob-1", HOUR_MS // 3)
+    tenant.use("ftjob-1", HOLD.hold_gpu_ms // 2)
     tenant.when(CancelJob(job_id="ftjob-1"))
-    tenant.use("ftjob-1", -HOUR_MS // 3)
+    tenant.use("ftjob-1", -HOLD.hold_gpu_ms // 2)
     state = tenant.decider.state[TENANT]
     for scope in (TENANT_BUDGET, "key_1"):
         window = state.use[f"{scope}/{tenant.month}"]
