@@ -64,6 +64,7 @@ def write_shard(rows: list[list[int]], path: Path) -> None:
 
 
 def hyper_parameters(steps: int, precision: Any) -> HyperParameters:
+    """Of our run; those of TRL's are the same."""
     return HyperParameters(
         n_epochs=1,
         batch_size=ROWS,
@@ -225,6 +226,7 @@ def of_training(events: list[AnyWorkEvent]) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Measure, or train one of TRL's runs in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
@@ -235,14 +237,25 @@ def main() -> None:
     parser.add_argument("--no-evaluation", action="store_true", help="some minutes shorter")
     parser.add_argument("--trl", choices=("padded", "packed"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.trl:
-        print(run_trl(given.trl, given.folder, given.steps, given.threads, given.precision))
+    arguments = parser.parse_args()
+    if arguments.trl:
+        print(
+            run_trl(
+                arguments.trl,
+                arguments.folder,
+                arguments.steps,
+                arguments.threads,
+                arguments.precision,
+            )
+        )
         return
     figures = measure(
-        given.steps, given.threads, given.precision, evaluates=not given.no_evaluation
+        arguments.steps,
+        arguments.threads,
+        arguments.precision,
+        evaluates=not arguments.no_evaluation,
     )
-    if given.json:
+    if arguments.json:
         print(json.dumps(figures))
         return
     for name, value in figures.items():

@@ -91,9 +91,9 @@ def documents(batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         for start, end in pairwise([*starts, len(positions)]):
             if bool((batch["labels"][line, start:end] != IGNORED).any()):
                 by_length.setdefault(end - start, []).append((line, start))
-    for length, places in by_length.items():
+    for length, begins in by_length.items():
         yield {
-            name: torch.stack([tensor[line, start : start + length] for line, start in places])
+            name: torch.stack([tensor[line, start : start + length] for line, start in begins])
             for name, tensor in batch.items()
         }
 

@@ -135,17 +135,11 @@ def resolve(
         max_steps=max_steps,
         grad_norm_max_ppm=_ppm(requested, "max_grad_norm"),
         target_modules=() if isinstance(layers, str) else tuple(sorted(set(layers))),
-        rslora=requested.get("rslora") is True,
-        dora=requested.get("dora") is True,
         lora_plus_ppm=_ppm(requested, "lora_plus_ratio"),
         neftune_ppm=_ppm(requested, "neftune_alpha"),
         eval_every_steps=_whole(requested, "eval_every_steps"),
-        best_checkpoint=requested.get("best_checkpoint") is True,
         early_stopping_patience=_whole(requested, "early_stopping_patience"),
-        checkpoint_each_epoch=requested.get("checkpoint_each_epoch") is True,
-        recompute=requested.get("recompute") is True,
-        train_on_prompts=requested.get("train_on_prompts") is True,
-        packing=requested.get("packing") is not False,
+        **_flags(requested),
         rank_pattern=_pattern(requested, "rank_pattern", rank),
         alpha_pattern=_pattern(requested, "alpha_pattern", alpha),
     )
@@ -259,10 +253,16 @@ def _word(requested: Mapping[str, Any], name: str) -> str:
     return str(requested.get(name, KNOBS[name].default))
 
 
+def _flags(requested: Mapping[str, Any]) -> dict[str, Any]:
+    """All that are true or false, by their names."""
+    flags = (name for name, knob in KNOBS.items() if knob.kind == "flag")
+    return {name: requested.get(name, KNOBS[name].default == "true") for name in flags}
+
+
 def _pattern(requested: Mapping[str, Any], name: str, usual: int) -> tuple[tuple[str, int], ...]:
     """Values that differ from the usual one, by the names of their layers."""
-    given: Mapping[str, int] = requested.get(name, {})
-    return tuple((layer, given[layer]) for layer in sorted(given) if given[layer] != usual)
+    values: Mapping[str, int] = requested.get(name, {})
+    return tuple((layer, values[layer]) for layer in sorted(values) if values[layer] != usual)
 
 
 def _value(requested: Mapping[str, Any], name: str, otherwise: int | None) -> Any:
