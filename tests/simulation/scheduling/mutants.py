@@ -176,7 +176,7 @@ def _without_limit(*_: Any) -> bool:
 
 
 def _never(*_: Any) -> None:
-    """No deadline for spot nodes, or none after which a job may have them again."""
+    """No deadline for spot nodes or domains, and no time for which losses keep a job off them."""
 
 
 def _as_if_there_were(*_: Any) -> bool:
@@ -203,15 +203,16 @@ OF_POOLS: Final[Sequence[Mutant]] = (
     Mutant("the last come first", Queue, "rank", _last_first, Rule.RANK, seed=2),
     Mutant("billed above the cap", closing, "slices", _without_cap, Rule.USE),
     Mutant("victims at any loss", outlook, "loss_ms", _at_any_loss, Rule.VICTIM, seed=2),
-    Mutant("freed slots for anybody", PlanningState, "bind", _unbound, Rule.BOUND, seed=5),
+    Mutant("freed slots for anybody", PlanningState, "bind", _unbound, Rule.BOUND, seed=4),
     Mutant(
         "victims of any lane", plan_module, "find_eviction", _of_any_lane, Rule.FLAPPING, seed=6
     ),
     Mutant("expected in the past", explanation, "forecast", _yesterday, Rule.REASON),
     Mutant("memory that is not there", Capacity, "has_memory", lambda *_: True, Rule.LEGAL, seed=2),
     Mutant("saved work given back", closing, "lost_gpu_ms", _nothing_kept, Rule.PROGRESS),
-    Mutant("back on spot nodes at once", price_classes, "kept_off_until", _never, Rule.SPOT),
-    Mutant("kept off for ever", price_classes, "spot_from_of", _never, Rule.SPOT),
+    Mutant(
+        "back on spot nodes at once", price_classes, "kept_off_until", _never, Rule.SPOT, seed=2
+    ),
     Mutant("spot nodes for anybody", capacity, "SPOT", -1, Rule.SPOT),
     Mutant("late on spot nodes", price_classes, "spot_until", _never, Rule.SPOT),
     Mutant("lost and not ended", nodes, "_silence", _not_ended, Rule.LOST),
