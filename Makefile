@@ -81,10 +81,10 @@ unit:
 	@$(MAKE) -k -j4 --output-sync=target simulations hosts services others
 
 simulations:
-	@$(QUICK_TESTS) tests/simulation tests/histories tests/contract tests/repo tests/unit/simulator
+	@$(QUICK_TESTS) tests/simulation tests/histories tests/contract tests/unit/simulator
 
 hosts:
-	@$(QUICK_TESTS) tests/unit/services/gateway tests/unit/tunery/runtime
+	@$(QUICK_TESTS) tests/repo tests/unit/services/gateway tests/unit/tunery/runtime
 
 services:
 	@$(QUICK_TESTS) tests/unit/services --ignore=tests/unit/services/gateway

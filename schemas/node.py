@@ -1,10 +1,13 @@
 """Nodes of a pool, in the stream `pool`: how they join, leave, are seen, and are cordoned."""
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from schemas.envelope import Message, Part, Reason
 from schemas.training import Device
 from schemas.units import Ms
+
+# An accelerator, a taint or a domain, as a regular expression.
+LABEL: Final = "[a-z0-9][a-z0-9._-]{0,31}"
 
 
 class NodeDescription(Part):

@@ -13,6 +13,7 @@ class Step(Message):
 
     tokens_per_s: of this step, without evaluations and checkpoints.
     memory_bytes: the most that the process has had at once, of the device or of a machine without.
+    valid_accuracy: share of the labels of validation rows that were the likeliest token.
     """
 
     tenant: str
@@ -29,6 +30,7 @@ class Step(Message):
     valid_loss: float | None = None
     tokens_per_s: float | None = None
     memory_bytes: int | None = None
+    valid_accuracy: float | None = None
 
 
 class LogLine(Message):

@@ -8,7 +8,10 @@ from typing import Final, Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-LABELS: Final = r"^[a-z0-9][a-z0-9._-]{0,31}(,[a-z0-9][a-z0-9._-]{0,31}){0,7}$|^$"
+from schemas.node import LABEL
+
+LABEL_OR_NONE: Final = rf"^({LABEL})?$"
+LABELS: Final = rf"^({LABEL}(,{LABEL}){{0,7}})?$"
 STOP_MS_MAX: Final = 55_000  # the agent checkpoints what runs before it leaves
 
 
@@ -20,11 +23,11 @@ class TrainerSettings(BaseSettings):
     id: str = Field(default_factory=lambda: f"node-{socket.gethostname()}")
     pool: str = "default"
     slots: int = Field(default=1, ge=1, le=64)
-    accelerator: str = Field(default="", pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$|^$")
+    accelerator: str = Field(default="", pattern=LABEL_OR_NONE)
     spot: bool = False
     reserved: bool = False  # it is paid for in any case
     taints: str = Field(default="", pattern=LABELS)  # like "research,big-memory"
-    domain: str = Field(default="", pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$|^$")  # of its fabric
+    domain: str = Field(default="", pattern=LABEL_OR_NONE)  # of its fabric
     work_dir: Path | None = None
     threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
     heartbeat_ms: int = Field(default=1_000, ge=100, le=10_000)

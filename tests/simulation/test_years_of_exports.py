@@ -18,9 +18,9 @@ from schemas.envelope import Header
 from schemas.pool import LeaseRef, Token, UsageCredited, UsageSliced
 from schemas.sealed import Sealed
 from schemas.training import LeaseHardware
-from schemas.units import HOUR_MS, Ms
+from schemas.units import HOUR_MS, MICRO, Ms
 from services.exporter.domain.accounts import AccountFacts, MonthOpen
-from services.exporter.domain.focus import MICRO, ExportedCharge, charges_of_use
+from services.exporter.domain.focus import ExportedCharge, charges_of_use
 from services.exporter.domain.invoices import charges_of_account
 from tests.searches import YEARS
 from tests.simulation.test_years_of_bills import PRICES, Year, random_year

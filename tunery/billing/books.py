@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from schemas.account import LANES
 from schemas.billing import PriceBook, Rate, Tier
 from schemas.envelope import Reason
+from schemas.node import LABEL
 from schemas.pool import ROLES
 from schemas.reasons import refusing
 from schemas.units import Micro
@@ -18,7 +19,6 @@ from tunery.billing.currency import is_currency
 PRICE_MICRO_MAX: Final[Micro] = 10**12
 TIERS_MAX: Final = 20  # of one rate
 TIER_ABOVE_MAX: Final = 10**9  # GPU-hours, or millions of tokens
-DEVICE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")  # as nodes are allowed to say
 
 
 class BookRefusal(NamedTuple):
@@ -66,7 +66,7 @@ def _refuse_rate(book: PriceBook, rate: Rate, field: str) -> BookRefusal | None:
         return BookRefusal(refusing("prices_rate_lane", version=version), f"{field}.lane")
     if rate.role not in (None, *ROLES):
         return BookRefusal(refusing("prices_rate_role", version=version), f"{field}.role")
-    if rate.device is not None and DEVICE_NAME.fullmatch(rate.device) is None:
+    if rate.device is not None and re.fullmatch(LABEL, rate.device) is None:
         return BookRefusal(refusing("prices_rate_device", version=version), f"{field}.device")
     if not 0 <= rate.gpu_hour_micro <= PRICE_MICRO_MAX:
         return _out_of_range(version, f"{field}.gpu_hour_micro")

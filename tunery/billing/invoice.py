@@ -24,7 +24,7 @@ from schemas.billing import (
     TaxRate,
 )
 from schemas.sealed import Sealed
-from schemas.units import PPM, GpuMs, Micro, Ms, divide_half_even
+from schemas.units import MICRO, PPM, GpuMs, Micro, Ms, divide_half_even
 from tunery.billing.contract import UseOfMonth, contract_lines
 from tunery.billing.currency import minor_unit_micro, round_to_minor
 from tunery.billing.lines import BilledUsage, Line, bill_lines
@@ -34,7 +34,6 @@ from tunery.billing.volume import MonthLine, volume_lines
 
 # 28 digits are enough for any sum of GPU-milliseconds times any price; 60 leave no doubt
 EXACT: Final = Context(prec=60, rounding=ROUND_HALF_EVEN)
-MICRO: Final = Decimal(1_000_000)
 Status: TypeAlias = Literal["draft", "open", "closed", "corrected"]
 
 

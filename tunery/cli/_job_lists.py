@@ -27,6 +27,7 @@ FIGURES: Final = (
     "train_loss",
     "train_mean_token_accuracy",
     "valid_loss",
+    "valid_mean_token_accuracy",
     "learning_rate",
     "tokens",
     "elapsed_ms",

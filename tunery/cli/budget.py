@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from schemas.units import MICRO
 from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
     from tunery.client.shapes import BudgetObject
 
-MICRO: Final = 1_000_000
 TENANT: Final = "tenant"  # id of the budget of all jobs
 EPILOG = """\
 \b

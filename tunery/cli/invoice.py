@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
+from schemas.units import MICRO
 from tunery.billing.cells import safe_cell
 from tunery.billing.currency import in_units
 from tunery.cli import _api, _options
@@ -58,7 +59,6 @@ Examples:
   tunery invoice prepaid local
   tunery invoice adjust local --amount -5.00 --reason goodwill --reference T-17
 """
-MICRO = 1_000_000
 ASKED_FROM_MICRO = 100 * MICRO  # of an adjustment; `1e3` is a thousand
 F = TypeVar("F", bound=Callable[..., Any])
 Invoice: TypeAlias = Mapping[str, Any]

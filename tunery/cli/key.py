@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from schemas.units import MICRO
 from tunery.billing.currency import in_units
 from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 DAY_S = 86_400
-MICRO = 1_000_000
 CURRENT: Final = "current"  # the key in use
 EPILOG = """\
 \b

@@ -56,16 +56,24 @@ def label_loss(model: Any, batch: Batch) -> LabelLoss:
 
 def mean_loss(model: Any, rows: PackedRows, *, rows_max: int, device: torch.device) -> float | None:
     """Mean nats per label over the first rows, or None without labels. Draws no random numbers."""
-    total, labels = 0.0, 0
+    return mean_scores(model, rows, rows_max=rows_max, device=device)[0]
+
+
+def mean_scores(
+    model: Any, rows: PackedRows, *, rows_max: int, device: torch.device
+) -> tuple[float | None, float | None]:
+    """As `mean_loss`, and beside it the share of labels that were the likeliest token."""
+    total, correct, labels = 0.0, 0, 0
     training = model.training
     model.eval()
     with torch.no_grad():
         for index in range(min(rows_max, len(rows))):
             batch = {name: value.to(device) for name, value in rows.batch([index]).items()}
-            nll = label_loss(model, batch).nll
-            total, labels = total + float(nll.double().sum()), labels + len(nll)
+            scored = label_loss(model, batch)
+            total += float(scored.nll.double().sum())
+            correct, labels = correct + int(scored.correct.sum()), labels + len(scored.nll)
     model.train(training)
-    return total / labels if labels else None
+    return (total / labels, correct / labels) if labels else (None, None)
 
 
 def check_packing(token_losses: TokenLosses, rows: PackedRows, *, exact: bool) -> float | None:

@@ -33,7 +33,7 @@ from tunery.ml.device import peak_memory_bytes
 from tunery.ml.divergence import LossWindow, check_finite
 from tunery.ml.evaluations import Evaluations
 from tunery.ml.events import EventWriter
-from tunery.ml.loss import label_loss, mean_loss
+from tunery.ml.loss import label_loss, mean_scores
 from tunery.ml.order import StepPlan, row_order
 from tunery.ml.packed import PackedRows
 from tunery.ml.schedule import rate_factor
@@ -258,10 +258,13 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         run = self.run
         if run.valid is None:
             return {}
-        loss = mean_loss(self.model, run.valid, rows_max=VALID_ROWS_MAX, device=self.args.device)
+        loss, accuracy = mean_scores(
+            self.model, run.valid, rows_max=VALID_ROWS_MAX, device=self.args.device
+        )
         if loss is not None:
             self._check_finite(loss, "the loss on validation rows", self.state.global_step)
-        run.events.emit(Evaluated(step=self.state.global_step, valid_loss=loss))
+        step = self.state.global_step
+        run.events.emit(Evaluated(step=step, valid_loss=loss, valid_accuracy=accuracy))
         if loss is None:
             return {}
         self._compare(loss)

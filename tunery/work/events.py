@@ -88,10 +88,14 @@ class StepCompleted(WorkEvent, frozen=True, kw_only=True, tag="step"):
 
 
 class Evaluated(WorkEvent, frozen=True, kw_only=True, tag="eval"):
-    """Mean loss on the validation rows after a step, in nats per label; null without labels."""
+    """Mean loss on the validation rows after a step, in nats per label; null without labels.
+
+    valid_accuracy: share of labels that were the likeliest token.
+    """
 
     step: int
     valid_loss: float | None
+    valid_accuracy: float | None = None
 
 
 class LossSpiked(WorkEvent, frozen=True, kw_only=True, tag="spike"):

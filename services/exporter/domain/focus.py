@@ -15,7 +15,7 @@ from schemas.pool import LeaseRef, UsageCredited, UsageSliced
 from schemas.submission import Price
 from schemas.topics import STREAMS
 from schemas.training import LeaseHardware
-from schemas.units import HOUR_MS, PPM, Micro, Ms
+from schemas.units import HOUR_MS, MICRO, PPM, Micro, Ms
 from services.exporter.domain.accounts import AccountFacts
 from tunery.billing.lines import (
     CREDIT_OF_CAUSE,
@@ -29,7 +29,6 @@ from tunery.plan.price import billed_lease, hourly_micro, lane_price
 
 EXACT: Final = Context(prec=60, rounding=ROUND_HALF_EVEN)
 TWELFTH_DECIMAL: Final = Decimal("0.000000000001")
-MICRO: Final = 1_000_000
 HOURS: Final = "GPU-Hours"
 TOKENS: Final = "Tokens"
 SERVICE: Final = "Fine-tuning"

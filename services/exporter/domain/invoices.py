@@ -11,10 +11,9 @@ from typing import Any, Final
 from schemas.account import CreditNoteIssued, InvoiceAdjusted, InvoiceClosed
 from schemas.billing import Bill, CreditNote, StorageCharge, TaxAmount
 from schemas.envelope import Header
-from schemas.units import Micro
+from schemas.units import MICRO, Micro
 from services.exporter.domain.focus import (
     CORRECTION,
-    MICRO,
     TWELFTH_DECIMAL,
     BillingContext,
     ExportedCharge,

@@ -6,9 +6,9 @@ from decimal import Decimal
 from html import escape
 from typing import Final
 
+from schemas.units import MICRO
 from services.gateway.billing.invoice_responses import InvoiceLineResponse, InvoiceResponse
 
-MICRO: Final = 1_000_000
 HOUR_MS: Final = Decimal(3_600_000)
 #: no scripts, no requests: a page that a tenant's text could not turn into anything else
 SECURITY: Final = {

@@ -11,6 +11,7 @@ from pydantic import (
 )
 
 from schemas.dataset import LengthPolicy
+from schemas.node import LABEL
 from services.gateway.web.bodies import INT_MAX, Body, Id, Metadata, Name
 
 METHODS: Final = ("supervised",)
@@ -22,7 +23,7 @@ PREVIEW_ROWS_MAX: Final = 20
 SECONDS_MAX: Final = 10**11
 TOLERATIONS_MAX: Final = 8
 DOMAIN_WAIT_MAX: Final = 7 * 24 * 60  # minutes
-Label = Annotated[str, StringConstraints(strict=True, pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]
+Label = Annotated[str, StringConstraints(strict=True, pattern=rf"^{LABEL}$")]
 Hyperparameters = dict[StrictStr, Any]  # ranges: `tunery.plan.hyperparameters`
 
 

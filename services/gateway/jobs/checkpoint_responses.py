@@ -49,6 +49,7 @@ def checkpoint_response(
         metrics["train_mean_token_accuracy"] = finite(step.accuracy)
         if (valid := finite(step.valid_loss)) is not None:
             metrics["valid_loss"] = valid
+            metrics["valid_mean_token_accuracy"] = finite(step.valid_accuracy)
     return CheckpointResponse(
         id=row.id,
         created_at=seconds(row.created_at),

@@ -35,6 +35,7 @@ class MetricsResponse(ListItem):
     train_loss: float | None
     train_mean_token_accuracy: float | None
     valid_loss: float | None
+    valid_mean_token_accuracy: float | None
     learning_rate: float | None
     tokens: int
     elapsed_ms: int
@@ -76,6 +77,7 @@ def step_response(row: StepRow) -> JobEventResponse:
     text = f"Step {row.step}/{row.total_steps}: training loss={_figure(loss)}"
     if valid is not None:
         data["valid_loss"] = valid
+        data["valid_mean_token_accuracy"] = finite(row.valid_accuracy)
         text += f", validation loss={_figure(valid)}"
     return JobEventResponse(
         id=row.id,
@@ -98,6 +100,7 @@ def metrics_response(row: StepRow) -> MetricsResponse:
         train_loss=finite(row.loss),
         train_mean_token_accuracy=finite(row.accuracy),
         valid_loss=finite(row.valid_loss),
+        valid_mean_token_accuracy=finite(row.valid_accuracy),
         learning_rate=finite(row.learning_rate),
         tokens=row.tokens,
         elapsed_ms=row.elapsed_ms,

@@ -26,7 +26,7 @@ COLUMNS: Final = {
     "train_loss": "loss",
     "train_accuracy": "accuracy",
     "valid_loss": "valid_loss",
-    "valid_mean_token_accuracy": None,
+    "valid_mean_token_accuracy": "valid_accuracy",
     "learning_rate": "learning_rate",
     "tokens": "tokens",
     "tokens_per_second": "tokens_per_s",

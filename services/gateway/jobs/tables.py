@@ -258,6 +258,7 @@ class StepRow(TableRow):
     loss: float | None
     accuracy: float | None
     valid_loss: float | None
+    valid_accuracy: float | None
     learning_rate: float | None
     tokens: Tokens
     elapsed_ms: Ms

@@ -37,7 +37,7 @@ STAGES: Final[Mapping[str, str]] = {
     )
     for side, whom in (("base", "base model"), ("adapter", "adapter"))
 }
-VERSION: Final = 4  # 4: speed and memory of steps
+VERSION: Final = 5  # 5: accuracy on validation rows
 TABLES: Final = Tables(
     NAME,
     VERSION,
@@ -170,6 +170,7 @@ def _step(record: Record, step: Step) -> Upsert:
             loss=finite(step.loss),
             accuracy=finite(step.accuracy),
             valid_loss=finite(step.valid_loss),
+            valid_accuracy=finite(step.valid_accuracy),
             learning_rate=finite(step.learning_rate),
             tokens=step.tokens,
             elapsed_ms=step.elapsed_ms,

@@ -92,7 +92,13 @@ class Training(Program):
                 self._last_step = self._step(event)
                 await self.report(self._last_step)
             case Evaluated() if self._last_step is not None:
-                await self.report(replace(self._last_step, valid_loss=event.valid_loss))
+                await self.report(
+                    replace(
+                        self._last_step,
+                        valid_loss=event.valid_loss,
+                        valid_accuracy=event.valid_accuracy,
+                    )
+                )
             case LossSpiked():
                 text = f"step {event.step}: {event.message} (loss {event.loss:.3f})"
                 await self.report(self._line("warn", text))

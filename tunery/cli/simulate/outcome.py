@@ -5,8 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from schemas.units import HOUR_MS, Ms
-from tunery.cli.simulate.spot import MICRO
+from schemas.units import HOUR_MS, MICRO, Ms
 from tunery.cli.simulate.trace_jobs import TraceJob
 from tunery.cli.simulate.trace_player import Played, PlayedJob, QueueSample
 from tunery.plan.scheduling.requests import LANES

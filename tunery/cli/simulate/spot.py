@@ -13,14 +13,13 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from schemas.units import HOUR_MS, Micro, Ms
+from schemas.units import HOUR_MS, MICRO, Micro, Ms
 from tunery.cli.simulate.traces import SECOND_MS, TraceUnreadable, read_content
 
 NOTICE_MS: Final[Ms] = 120_000  # of AWS; Google's is 30,000
 # What has so much time left writes a checkpoint and ends; what has less loses its work since the
 # last one.
 SAVING_MS: Final[Ms] = 30_000
-MICRO: Final = 1_000_000
 Steps: TypeAlias = tuple[tuple[Ms, int], ...]  # since when, and which value
 
 

@@ -5,11 +5,10 @@ Both change at moments that can be told before, so that a plan need not ask ever
 
 from typing import Final
 
-from schemas.units import Ms
+from schemas.units import PPM, Ms
 from tunery.plan.scheduling.policy import Policy
 from tunery.plan.scheduling.requests import Running
 
-PPM: Final = 1_000_000
 # What has passed its expected end is expected to go on for a tenth of the time that it has run
 # already, and for a minute at least. What was told to end is expected to do so any moment.
 OVERRUN_MS_MIN: Final[Ms] = 60_000

@@ -112,6 +112,8 @@ def test_a_run_emits_every_step_and_checkpoint(spec: TrainSpec) -> None:
     rates = [event["learning_rate"] for event in of(events, "step")]
     assert rates == pytest.approx([0.005, 0.01, 0.008, 0.006, 0.004, 0.002])
     assert of(events, "eval")[0]["valid_loss"] > of(events, "eval")[1]["valid_loss"]
+    accuracies = [event["valid_accuracy"] for event in of(events, "eval")]
+    assert all(0 < accuracy < 1 for accuracy in accuracies)
     tokens = [event["tokens"] for event in of(events, "step")]
     assert tokens == [event["tokens"] for event in of(events, "checkpoint")]
     assert [file["name"] for file in finished["files"]] == [

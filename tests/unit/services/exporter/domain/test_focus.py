@@ -10,9 +10,9 @@ from schemas.account import PricesImported
 from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.training import LeaseHardware
-from schemas.units import HOUR_MS
+from schemas.units import HOUR_MS, MICRO
 from services.exporter.domain.accounts import AccountFacts
-from services.exporter.domain.focus import COLUMNS, MICRO, ExportedCharge, charges_of_use
+from services.exporter.domain.focus import COLUMNS, ExportedCharge, charges_of_use
 from tests.unit.services.exporter.journals import BOOKS, HOUR, credited, lease, sliced
 from tunery.billing.lines import PriceMissing
 from tunery.plan.price import usage_micro

@@ -48,8 +48,9 @@ def test_metrics_are_those_of_the_step_while_its_telemetry_is_kept() -> None:
 
 
 def test_a_validation_loss_is_shown_where_it_is_finite() -> None:
-    measured = checkpoint_response(CHECKPOINT, "m", replace(STEP, valid_loss=0.5)).metrics
-    assert measured["valid_loss"] == 0.5
+    step = replace(STEP, valid_loss=0.5, valid_accuracy=0.75)
+    measured = checkpoint_response(CHECKPOINT, "m", step).metrics
+    assert (measured["valid_loss"], measured["valid_mean_token_accuracy"]) == (0.5, 0.75)
     broken = checkpoint_response(CHECKPOINT, "m", replace(STEP, valid_loss=math.nan)).metrics
     assert "valid_loss" not in broken
 

@@ -37,6 +37,7 @@ STEP = StepRow(
     loss=1.256,
     accuracy=0.5,
     valid_loss=None,
+    valid_accuracy=None,
     learning_rate=None,
     tokens=100,
     elapsed_ms=8_000,
@@ -59,7 +60,8 @@ def test_a_step_is_a_metrics_event_with_the_figures_it_has() -> None:
     shown = step_response(STEP)
     assert (shown.type, shown.message) == ("metrics", "Step 3/20: training loss=1.26")
     assert "valid_loss" not in shown.data
-    validated = step_response(replace(STEP, valid_loss=0.5))
+    validated = step_response(replace(STEP, valid_loss=0.5, valid_accuracy=0.25))
+    assert validated.data["valid_mean_token_accuracy"] == 0.25
     assert validated.message == "Step 3/20: training loss=1.26, validation loss=0.50"
     assert validated.data["valid_loss"] == 0.5
 

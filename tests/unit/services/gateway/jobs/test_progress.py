@@ -32,6 +32,7 @@ STEP = StepRow(
     loss=1.25,
     accuracy=None,
     valid_loss=None,
+    valid_accuracy=None,
     learning_rate=None,
     tokens=100,
     at=5_000_000,

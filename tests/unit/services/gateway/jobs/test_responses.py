@@ -90,6 +90,7 @@ def test_progress_is_paced_by_this_attempts_own_steps() -> None:
         loss=1.25,
         accuracy=None,
         valid_loss=None,
+        valid_accuracy=None,
         learning_rate=None,
         tokens=100,
         at=5_000_000,

@@ -32,6 +32,7 @@ STEP = StepRow(
     loss=1.5,
     accuracy=0.25,
     valid_loss=None,
+    valid_accuracy=None,
     learning_rate=2e-4,
     tokens=100,
     elapsed_ms=10,
@@ -73,7 +74,7 @@ async def run(runtime: Runtime) -> RegisterFile | None:
 
 async def test_repeated_steps_are_one_line_of_the_result_file() -> None:
     again = step(1, id="ftevent-9", loss=float("nan"))  # by a resumed attempt, later
-    runtime = await read_models(step(0), again, step(2, valid_loss=1.25))
+    runtime = await read_models(step(0), again, step(2, valid_loss=1.25, valid_accuracy=0.75))
     file = await run(runtime)
     assert file is not None
     assert (file.terms.purpose, file.job_id) == ("fine-tune-results", "ftjob-1")
@@ -84,6 +85,7 @@ async def test_repeated_steps_are_one_line_of_the_result_file() -> None:
     assert [line["step"] for line in lines] == ["0", "1", "2"]
     assert [line["train_loss"] for line in lines] == ["1.5", "", "1.5"]
     assert [line["valid_loss"] for line in lines] == ["", "", "1.25"]
+    assert [line["valid_mean_token_accuracy"] for line in lines] == ["", "", "0.75"]
     assert {line["train_accuracy"] for line in lines} == {"0.25"}
     speed = {(line["tokens_per_second"], line["peak_memory_bytes"]) for line in lines}
     assert speed == {("312.5", "2170000000")}

@@ -220,14 +220,15 @@ async def test_steps_losses_and_spikes_are_telemetry(tmp_path: Path) -> None:
     training, there = await under_lease(MemoryBlobs(), tmp_path)
     await training.handle(Evaluated(step=0, valid_loss=9.0))  # before the first step: dropped
     await training.handle(STEP)
-    await training.handle(Evaluated(step=3, valid_loss=2.75))
+    await training.handle(Evaluated(step=3, valid_loss=2.75, valid_accuracy=0.5))
     await training.handle(LossSpiked(step=3, loss=2.5, message="the loss rose"))
     await training.handle(Noted(step=3, message="the training ends early"))
     reader = await there.log.reader(TELEMETRY.name, {partition_of(b"job1"): 0})
     records = [msgspec.json.decode(record.value) for record in await reader.poll(10, 100)]
     await reader.close()
     assert [record.get("valid_loss") for record in records] == [None, 2.75, None, None]
-    first, _, spike, note = records
+    first, evaluated, spike, note = records
+    assert evaluated["valid_accuracy"] == 0.5
     assert (first["job_id"], first["attempt"], first["step"], first["total_steps"]) == (
         "job1",
         1,
