@@ -7,6 +7,7 @@ follow: followers of one job over server-sent events
 billing: the ledger and invoices in PostgreSQL
 scheduler, full_pool: what the planner decides on public traces, and how fast in a full pool
 rebuild: all state rebuilt from the log
+trainer: training beside plain TRL
 data: the data pipeline, stage by stage
 measures: shared by the benchmarks over HTTP
 """

@@ -112,6 +112,11 @@ class Placement(Part):
     max_tokens: Tokens = 0
     constraints: NodeConstraints | None = None
 
+    @property
+    def estimated_time(self) -> ExpectedTime:
+        """How long it should take by the estimate of its job."""
+        return ExpectedTime(p50_ms=self.p50_ms, p90_ms=self.p90_ms)
+
 
 class LeaseRef(Part):
     """Which lease, of which attempt, billed how: in all events of leases and of usage.

@@ -152,6 +152,8 @@ class HyperParameters(Part, omit_defaults=True):
     checkpoint_each_epoch: one is written at the end of each epoch, whatever it costs.
     recompute: activations are computed again for the backward pass: less memory, more time.
     train_on_prompts: all tokens carry loss, not those of answers alone.
+    packing: the documents of a packed row are computed together; each by itself otherwise.
+    rank_pattern, alpha_pattern: by the names of layers, where they differ from `rank` and `alpha`.
     """
 
     n_epochs: int
@@ -185,6 +187,9 @@ class HyperParameters(Part, omit_defaults=True):
     checkpoint_each_epoch: bool = False
     recompute: bool = False
     train_on_prompts: bool = False
+    packing: bool = True
+    rank_pattern: tuple[tuple[str, int], ...] = ()
+    alpha_pattern: tuple[tuple[str, int], ...] = ()
 
 
 # Fields that came after works had ids, with their defaults.
@@ -206,6 +211,9 @@ HYPER_ADDED: Final[Mapping[str, object]] = {
     "checkpoint_each_epoch": False,
     "recompute": False,
     "train_on_prompts": False,
+    "packing": True,
+    "rank_pattern": (),
+    "alpha_pattern": (),
 }
 EVAL_ADDED: Final[Mapping[str, object]] = {"precision": "auto", "threads": 0}
 

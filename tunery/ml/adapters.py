@@ -27,6 +27,7 @@ from tunery.work.exits import WorkError
 WEIGHTS: Final = "adapter_model.safetensors"
 CONFIG: Final = "adapter_config.json"
 PROBE_TOKENS: Final = 32
+EXPERT_DIMENSIONS: Final = 3  # of the weights of all experts of a layer
 EXIT_USAGE: Final = 64
 EXIT_DIFFERS: Final = 65
 
@@ -95,6 +96,31 @@ def adapter_tensors(model: Any) -> dict[str, Tensor]:
     from peft import get_peft_model_state_dict  # seconds of import
 
     return dict(get_peft_model_state_dict(model, save_embedding_layers=False))
+
+
+def adapted(model: Any) -> str:
+    """Which layers of a PEFT model have an adapter, in words, and which experts have none.
+
+    The experts of a mixture are tensors of three dimensions, which no name of a linear layer names.
+    """
+    paths: set[str] = set()
+    experts: dict[str, int] = {}
+    trained = total = 0
+    for name, weight in model.named_parameters():
+        total += weight.numel()
+        path, _, last = name.replace(".base_layer", "").rpartition(".")
+        if weight.requires_grad:
+            trained += weight.numel()
+            paths.add(path.partition(".lora_")[0])
+        elif path.endswith(".experts") and weight.dim() == EXPERT_DIMENSIONS and path not in paths:
+            experts[last] = experts.get(last, 0) + weight.numel()
+    layers = sorted({path.rpartition(".")[2] for path in paths})
+    text = f"the adapter has {trained:,} parameters in {', '.join(layers)}"
+    text += f"; the base has {total - trained:,}"
+    if experts and "experts" not in layers:
+        share = sum(experts.values()) / (total - trained)
+        text += f". {', '.join(sorted(experts))} of the experts, {share:.0%} of it, are not adapted"
+    return text
 
 
 def adapter_config(model: Any) -> dict[str, Any]:

@@ -2,16 +2,15 @@
 
 import importlib.metadata
 import os
-import re
+import resource
 from pathlib import Path
 
 import torch
 
+from tunery.work.exits import WorkError
 from tunery.work.spec import Precision
 
 CPUINFO = Path("/proc/cpuinfo")
-STATUS = Path("/proc/self/status")
-PEAK_KB = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "numpy", "safetensors")
 ISA_LIMITS = ("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")  # how libraries are held back
@@ -19,8 +18,22 @@ ISA_LIMITS = ("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")  # how libraries 
 ARITHMETIC_VERSION = 2
 
 
-def pick_device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def pick_device(accelerators: int | None = None) -> torch.device:
+    """The accelerator, if there is one, else the processor.
+
+    accelerators: how many the process must see, by its lease; None: it has none
+    Raises WorkError("bad_node") when it sees fewer or more.
+    """
+    seen = torch.cuda.device_count()
+    if accelerators is not None and seen != accelerators:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        raise WorkError(
+            "bad_node",
+            f"the lease has {accelerators} accelerators, and the process sees {seen} "
+            f"(CUDA_VISIBLE_DEVICES={visible})",
+            "Compare nvidia-smi with TUNERY_NODE_SLOTS, and check the driver of the node.",
+        )
+    return torch.device("cuda" if seen and torch.cuda.is_available() else "cpu")
 
 
 def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:
@@ -68,18 +81,11 @@ def make_deterministic(threads: int | None) -> int:
     return count
 
 
-def peak_memory_bytes(device: torch.device) -> int | None:
-    """The most memory that this process has had at once; None if the kernel does not say.
-
-    On an accelerator that of the device. The figure of getrusage begins with that of the parent.
-    """
+def peak_memory_bytes(device: torch.device) -> int:
+    """The most memory that this process has had at once; on an accelerator that of the device."""
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device)
-    try:
-        peak = PEAK_KB.search(STATUS.read_text(encoding="utf-8"))
-    except OSError:
-        return None
-    return None if peak is None else 1024 * int(peak[1])
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def environment(device: torch.device, threads: int, micro_batch: int) -> dict[str, str]:

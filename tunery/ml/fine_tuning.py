@@ -1,5 +1,6 @@
 """One attempt at one training run, from verified inputs to a canonical adapter."""
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -14,7 +15,7 @@ from schemas.training import drop_defaults
 from tunery.ml import adapters, checkpoints, device
 from tunery.ml.durable import digest_file
 from tunery.ml.events import EventWriter
-from tunery.ml.loss import check_packing, label_loss
+from tunery.ml.loss import prove_packing
 from tunery.ml.order import ORDER_VERSION, StepPlan, plan_steps
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.sft import VALID_ROWS_MAX, PackedSFT, TrainingRun
@@ -41,7 +42,7 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
     """
     # 1. Make the computation deterministic, and check the hashes of the inputs.
     threads = device.make_deterministic(spec.threads)
-    torch_device = device.pick_device()
+    torch_device = device.pick_device(spec.accelerators)
     checkpoints.prepare(Path(spec.out_dir))
     config = _check_base(spec)
     hyper = spec.hyper
@@ -71,7 +72,7 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
         must_stop=must_stop,
     )
     model = _model(spec, hyper, fingerprint["precision"], torch_device)
-    packing = _check_packing(model, rows, torch_device)
+    packing = prove_packing(model, rows, torch_device) if hyper.packing else None
     trainer = PackedSFT(run, model, AutoTokenizer.from_pretrained(spec.base_dir))
     if must_stop():
         events.emit(Preempted(step=loaded[1].step if loaded else 0))
@@ -79,6 +80,7 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
     # 4. Take one step on the longest rows and undo it; train.
     trainer.try_longest_rows()
     events.emit(_started(run, loaded, skipped, packing))
+    events.emit(Noted(step=loaded[1].step if loaded else 0, message=adapters.adapted(model)))
     step = trainer.train_to_end(loaded[0].dir if loaded else None)
     # 5. Write the adapter, or exit because it was asked to stop.
     if step < run.plan.total_steps and not run.has_stopped_early:
@@ -169,6 +171,7 @@ def _model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torch.de
     base = AutoModelForCausalLM.from_pretrained(
         spec.base_dir, dtype=dtype, attn_implementation="sdpa"
     )
+    _check_patterns(base, hyper)
     set_seed(hyper.seed)  # the adapter's first weights are random
     targets = hyper.target_modules
     config = LoraConfig(
@@ -178,37 +181,38 @@ def _model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torch.de
         target_modules=targets if isinstance(targets, str) else list(targets),
         use_rslora=hyper.rslora,
         use_dora=hyper.dora,
+        rank_pattern=dict(hyper.rank_pattern),
+        alpha_pattern=dict(hyper.alpha_pattern),
         task_type="CAUSAL_LM",
     )
     try:
         # Adapters in the base's type: mixed types cost a conversion in every layer.
         model = get_peft_model(base, config, autocast_adapter_dtype=False)
     except ValueError as error:
+        if "lora_dropout" in str(error):  # experts of a mixture, which are no linear layers
+            message = f"the experts of {spec.base_id} take no dropout: {error}"
+            advice = "Set lora.dropout to 0, or name other layers in lora.target_modules."
+            raise WorkError("user", message, advice) from error
         message = f"target_modules {hyper.target_modules!r} are not in this model"
         advice = f'Use "{ALL_LINEAR}", or some of {", ".join(_linear_names(base))}.'
         raise WorkError("user", message, advice) from error
     return model.to(torch_device)
 
 
+def _check_patterns(base: Any, hyper: Hyper) -> None:
+    """Raises WorkError("user") for layers with a rank or alpha of their own that do not exist."""
+    layers = [name for name, _ in base.named_modules()]
+    for pattern, values in (("rank", hyper.rank_pattern), ("alpha", hyper.alpha_pattern)):
+        for wanted, _ in values:
+            if not any(re.fullmatch(rf"(.*\.)?({wanted})", layer) for layer in layers):
+                message = f"{pattern}_pattern names {wanted!r}, which is not in this model"
+                raise WorkError("user", message, f"Use some of {', '.join(_linear_names(base))}.")
+
+
 def _linear_names(base: Any) -> list[str]:
     """Last parts of the names of the layers that an adapter can be added to."""
     linear = (name for name, layer in base.named_modules() if isinstance(layer, torch.nn.Linear))
     return sorted({name.rpartition(".")[2] for name in linear} - {"lm_head"})
-
-
-def _check_packing(model: Any, rows: PackedRows, torch_device: torch.device) -> float | None:
-    exact = next(model.parameters()).dtype == torch.float32
-    model.eval()
-    with torch.no_grad():
-        difference = check_packing(
-            lambda batch: label_loss(
-                model, {name: value.to(torch_device) for name, value in batch.items()}
-            ).nll.cpu(),
-            rows,
-            exact=exact,
-        )
-    model.train()
-    return difference
 
 
 def _started(

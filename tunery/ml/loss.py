@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from tunery.ml.packed import IGNORED, PackedRow, PackedRows
+from tunery.ml.packed import IGNORED, PackedRow, PackedRows, documents
 from tunery.work.exits import WorkError
 
 CHECK_DOCUMENTS = 8
@@ -54,22 +54,38 @@ def label_loss(model: Any, batch: Batch) -> LabelLoss:
     return LabelLoss(nll, picked.detach().argmax(-1) == target)
 
 
-def mean_loss(model: Any, rows: PackedRows, *, rows_max: int, device: torch.device) -> float | None:
-    """Mean nats per label over the first rows, or None without labels. Draws no random numbers."""
-    return mean_scores(model, rows, rows_max=rows_max, device=device)[0]
+def document_loss(model: Any, batch: Batch) -> LabelLoss:
+    """As `label_loss`, each document computed by itself; labels are in the order of `documents`."""
+    parts = [label_loss(model, alone) for alone in documents(batch)]
+    if not parts:
+        return label_loss(model, batch)
+    return LabelLoss(
+        torch.cat([part.nll for part in parts]), torch.cat([part.correct for part in parts])
+    )
+
+
+def mean_loss(
+    model: Any, rows: PackedRows, *, rows_max: int, device: torch.device, packing: bool = True
+) -> float | None:
+    """Mean nats per label over the first rows, or None without labels. Draws no random numbers.
+
+    packing: the documents of a row are computed together
+    """
+    return mean_scores(model, rows, rows_max=rows_max, device=device, packing=packing)[0]
 
 
 def mean_scores(
-    model: Any, rows: PackedRows, *, rows_max: int, device: torch.device
+    model: Any, rows: PackedRows, *, rows_max: int, device: torch.device, packing: bool = True
 ) -> tuple[float | None, float | None]:
     """As `mean_loss`, and beside it the share of labels that were the likeliest token."""
+    loss_of = label_loss if packing else document_loss
     total, correct, labels = 0.0, 0, 0
     training = model.training
     model.eval()
     with torch.no_grad():
         for index in range(min(rows_max, len(rows))):
             batch = {name: value.to(device) for name, value in rows.batch([index]).items()}
-            scored = label_loss(model, batch)
+            scored = loss_of(model, batch)
             total += float(scored.nll.double().sum())
             correct, labels = correct + int(scored.correct.sum()), labels + len(scored.nll)
     model.train(training)
@@ -82,7 +98,7 @@ def check_packing(token_losses: TokenLosses, rows: PackedRows, *, exact: bool) -
     None where there are fewer than two documents: nothing was compared.
 
     `token_losses` maps a batch to the losses of its labels. `exact`: computed in fp32. Raises
-    `WorkError("platform")` when documents in one row influence each other.
+    `WorkError("user")` when documents in one row influence each other.
     """
     documents = _documents(rows)
     if len(documents) < 2:
@@ -107,11 +123,29 @@ def check_packing(token_losses: TokenLosses, rows: PackedRows, *, exact: bool) -
     fine = mean < FP32_MEAN_MAX if exact else mean < BF16_MEAN_MAX and bias < BF16_BIAS_MAX
     if not fine:
         raise WorkError(
-            "platform",
-            f"packed documents influence each other: {mean:.4f} nats per token on average",
-            "The model's attention ignores restarting position_ids; do not pack with this model.",
+            "user",
+            f"packed documents see each other in this base: {mean:.4f} nats per token on average",
+            "Its attention ignores where a document begins. Set training.packing to false: each "
+            "document is then computed by itself.",
         )
     return mean
+
+
+def prove_packing(model: Any, rows: PackedRows, device: torch.device) -> float | None:
+    """`check_packing` of a model without dropout; raises as it does."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            return check_packing(
+                lambda batch: label_loss(
+                    model, {name: value.to(device) for name, value in batch.items()}
+                ).nll.cpu(),
+                rows,
+                exact=next(model.parameters()).dtype == torch.float32,
+            )
+    finally:
+        model.train(training)
 
 
 def _documents(rows: PackedRows) -> list[PackedRow]:

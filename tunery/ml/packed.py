@@ -5,7 +5,7 @@ token is a label), `seq_lengths` int32 [n_sequences] and `row_lengths` int32 [n_
 each packed row). Sequences never cross rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -78,6 +78,24 @@ class PackedRows:
             lengths = (*row.lengths, width - tokens)
             position_ids[line] = torch.cat([torch.arange(length) for length in lengths])
         return {"input_ids": input_ids, "labels": labels, "position_ids": position_ids}
+
+
+def documents(batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """The documents of a batch that have labels, each in a row of its own.
+
+    Those of one length are one batch: nothing is padded.
+    """
+    by_length: dict[int, list[tuple[int, int]]] = {}
+    for line, positions in enumerate(batch["position_ids"]):
+        starts = (positions == 0).nonzero().squeeze(1).tolist()
+        for start, end in pairwise([*starts, len(positions)]):
+            if bool((batch["labels"][line, start:end] != IGNORED).any()):
+                by_length.setdefault(end - start, []).append((line, start))
+    for length, begins in by_length.items():
+        yield {
+            name: torch.stack([tensor[line, start : start + length] for line, start in begins])
+            for name, tensor in batch.items()
+        }
 
 
 def read_rows(paths: Sequence[str], *, vocabulary: int, all_labels: bool = False) -> PackedRows:

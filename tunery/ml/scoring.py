@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from tunery.ml import choices, device, generation
 from tunery.ml.adapters import WEIGHTS
 from tunery.ml.events import EventWriter
-from tunery.ml.loss import mean_loss
+from tunery.ml.loss import mean_loss, prove_packing
 from tunery.ml.order import sample_rows
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.runtime.blobs.base_files import default_cache, matches
@@ -112,7 +112,7 @@ def _load(spec: ScoreSpec) -> tuple[Any, Any]:
     if sha256 is not None:
         message = f"the base's files hash to {sha256}, not {spec.base_sha256}"
         raise WorkError("bad_node", message, "Fetch the base model again.")
-    torch_device = device.pick_device()
+    torch_device = device.pick_device(spec.accelerators)
     dtype = device.pick_dtype(spec.precision, torch_device)
     base = AutoModelForCausalLM.from_pretrained(
         spec.base_dir, dtype=dtype, attn_implementation="sdpa"
@@ -167,6 +167,7 @@ def _holdout(
     rows = _valid_shards(spec, model)
     references = _valid_rows(spec)
     torch_device = next(model.parameters()).device
+    packing = rows is not None and _can_pack(model, rows, torch_device)
     losses: dict[str, float | None] = {}
     exact: dict[str, int] = {}
     for name in SIDES:
@@ -174,7 +175,11 @@ def _holdout(
             losses[name] = None
             if rows:
                 losses[name] = mean_loss(
-                    switched, rows, rows_max=spec.valid_rows_max, device=torch_device
+                    switched,
+                    rows,
+                    rows_max=spec.valid_rows_max,
+                    device=torch_device,
+                    packing=packing,
                 )
             texts = generation.answers(
                 switched,
@@ -199,6 +204,16 @@ def _holdout(
         adapter_exact=exact["adapter"],
     )
     return scores, losses
+
+
+def _can_pack(model: Any, rows: PackedRows, torch_device: Any) -> bool:
+    """Whether documents of one row do not see each other, in the base model."""
+    try:
+        with side(model, "base") as base:
+            prove_packing(base, rows, torch_device)
+    except WorkError:
+        return False
+    return True
 
 
 def _finite(loss: float | None) -> float | None:

@@ -33,7 +33,7 @@ from tunery.ml.device import peak_memory_bytes
 from tunery.ml.divergence import LossWindow, check_finite
 from tunery.ml.evaluations import Evaluations
 from tunery.ml.events import EventWriter
-from tunery.ml.loss import label_loss, mean_scores
+from tunery.ml.loss import document_loss, label_loss, mean_scores
 from tunery.ml.order import StepPlan, row_order
 from tunery.ml.packed import PackedRows
 from tunery.ml.schedule import rate_factor
@@ -154,6 +154,10 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             callbacks=[Boundary(run)],
             optimizers=(self.adamw, _schedule(run, self.adamw)),
         )
+        if run.hyper.recompute:  # the training loop begins with it: too late for the trial step
+            self.model.activation_checkpointing_enable(
+                activation_checkpointing_kwargs={"use_reentrant": False}
+            )
         self.on_cpu = on_cpu
         self.loss_is_scaled_for_ga = True
         self.remove_callback(PrinterCallback)
@@ -197,9 +201,10 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """Mean nats per label of a batch; on a GPU with TRL's own loss."""
-        if not self.on_cpu or return_outputs:
+        packing = self.run.hyper.packing
+        if return_outputs or (packing and not self.on_cpu):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        scored = label_loss(model, inputs)
+        scored = label_loss(model, inputs) if packing else document_loss(model, inputs)
         labels = len(scored.nll) if num_items_in_batch is None else int(num_items_in_batch)
         if len(scored.nll):
             accuracy = float(scored.correct.float().mean())
@@ -259,7 +264,11 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         if run.valid is None:
             return {}
         loss, accuracy = mean_scores(
-            self.model, run.valid, rows_max=VALID_ROWS_MAX, device=self.args.device
+            self.model,
+            run.valid,
+            rows_max=VALID_ROWS_MAX,
+            device=self.args.device,
+            packing=run.hyper.packing,
         )
         if loss is not None:
             self._check_finite(loss, "the loss on validation rows", self.state.global_step)

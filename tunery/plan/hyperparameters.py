@@ -35,7 +35,7 @@ LR_HIDDEN: Final = 2000
 LR_EXPONENT: Final[Mapping[str, float]] = {"llama": 0.781, "qwen": 0.0775}
 LR_EXPONENT_OTHER: Final = LR_EXPONENT["llama"]  # most other families have its architecture
 LR_MIN: Final = 2e-4
-HyperRequest: TypeAlias = Mapping[str, int | float | str | Sequence[str] | None]
+HyperRequest: TypeAlias = Mapping[str, int | float | str | Sequence[str] | Mapping[str, int] | None]
 # Everything may be null or "auto".
 RANGES: Final[Mapping[str, tuple[Number, Number]]] = {
     name: (knob.low, knob.high) for name, knob in KNOBS.items() if knob.kind in ("whole", "number")
@@ -47,6 +47,7 @@ ParameterCode: TypeAlias = Literal[
     "unknown",  # known
     "not_a_choice",  # name, known
     "not_layers",  # name, most
+    "not_a_pattern",  # name, most, low, high
     "does_not_divide",  # batch_size
     "two_learning_rates",
     "not_whole_in_range",  # name, low, high, value
@@ -110,13 +111,14 @@ def resolve(
     if steps is not None and max_steps:
         steps = min(steps, max_steps)
     rank = _whole(requested, "rank")
+    alpha = _whole(requested, "alpha", 2 * rank)
     layers = requested.get("target_modules", ALL_LINEAR)
     hyper = HyperParameters(
         n_epochs=epochs,
         batch_size=batch,
         learning_rate_ppb=_learning_rate_ppb(requested, base, steps),
         rank=rank,
-        alpha=_whole(requested, "alpha", 2 * rank),
+        alpha=alpha,
         dropout_ppm=_ppm(requested, "dropout"),
         warmup_ppm=_ppm(requested, "warmup_ratio"),
         weight_decay_ppm=_ppm(requested, "weight_decay"),
@@ -133,16 +135,13 @@ def resolve(
         max_steps=max_steps,
         grad_norm_max_ppm=_ppm(requested, "max_grad_norm"),
         target_modules=() if isinstance(layers, str) else tuple(sorted(set(layers))),
-        rslora=requested.get("rslora") is True,
-        dora=requested.get("dora") is True,
         lora_plus_ppm=_ppm(requested, "lora_plus_ratio"),
         neftune_ppm=_ppm(requested, "neftune_alpha"),
         eval_every_steps=_whole(requested, "eval_every_steps"),
-        best_checkpoint=requested.get("best_checkpoint") is True,
         early_stopping_patience=_whole(requested, "early_stopping_patience"),
-        checkpoint_each_epoch=requested.get("checkpoint_each_epoch") is True,
-        recompute=requested.get("recompute") is True,
-        train_on_prompts=requested.get("train_on_prompts") is True,
+        **_flags(requested),
+        rank_pattern=_pattern(requested, "rank_pattern", rank),
+        alpha_pattern=_pattern(requested, "alpha_pattern", alpha),
     )
     auto = (n for n in ("n_epochs", "batch_size", "learning_rate", "rank", "alpha", "max_length"))
     named = set(requested)
@@ -225,6 +224,10 @@ def _problem(name: str, value: Any, base: Base) -> Reason | None:
             return _parameter_reason("not_a_choice", name=name, known="true, false")
         case "layers":
             return _parameter_reason("not_layers", name=name, most=LAYERS_MAX)
+        case "pattern":
+            return _parameter_reason(
+                "not_a_pattern", name=name, most=LAYERS_MAX, low=str(knob.low), high=str(high)
+            )
         case "whole" | "number":
             code: ParameterCode = "not_whole_in_range" if knob.kind == "whole" else "not_in_range"
             return _parameter_reason(
@@ -248,6 +251,18 @@ def _ppm(requested: Mapping[str, Any], name: str, otherwise_ppm: int | None = No
 
 def _word(requested: Mapping[str, Any], name: str) -> str:
     return str(requested.get(name, KNOBS[name].default))
+
+
+def _flags(requested: Mapping[str, Any]) -> dict[str, Any]:
+    """All that are true or false, by their names."""
+    flags = (name for name, knob in KNOBS.items() if knob.kind == "flag")
+    return {name: requested.get(name, KNOBS[name].default == "true") for name in flags}
+
+
+def _pattern(requested: Mapping[str, Any], name: str, usual: int) -> tuple[tuple[str, int], ...]:
+    """Values that differ from the usual one, by the names of their layers."""
+    values: Mapping[str, int] = requested.get(name, {})
+    return tuple((layer, values[layer]) for layer in sorted(values) if values[layer] != usual)
 
 
 def _value(requested: Mapping[str, Any], name: str, otherwise: int | None) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 from tunery.work.spec import ALL_LINEAR
 
 Number: TypeAlias = int | float
-Kind: TypeAlias = Literal["whole", "number", "choice", "flag", "layers"]
+Kind: TypeAlias = Literal["whole", "number", "choice", "flag", "layers", "pattern"]
 LAYERS_MAX: Final = 32
 LAYER: Final = re.compile(r"[A-Za-z0-9_.]{1,64}")
 
@@ -48,10 +48,21 @@ class Knob:
                     and 1 <= len(value) <= LAYERS_MAX
                     and all(isinstance(name, str) and LAYER.fullmatch(name) for name in value)
                 )
+            case "pattern":
+                return (
+                    isinstance(value, dict)
+                    and len(value) <= LAYERS_MAX
+                    and all(isinstance(name, str) and LAYER.fullmatch(name) for name in value)
+                    and all(self._is_number(number) for number in value.values())
+                )
             case "whole" | "number":
-                whole = isinstance(value, int) and not isinstance(value, bool)
-                fits = whole or (isinstance(value, float) and self.kind == "number")
-                return fits and self.low <= value <= self.high  # never float(): JSON has more
+                return self._is_number(value)
+
+    def _is_number(self, value: Any) -> bool:
+        """Whether it is one that is in the range. Never float(): JSON has larger numbers."""
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        fits = whole or (isinstance(value, float) and self.kind == "number")
+        return fits and bool(self.low <= value <= self.high)
 
 
 def _whole(field: str, low: int, high: int, default: int | None, source: str) -> Knob:
@@ -66,8 +77,12 @@ def _choice(field: str, choices: tuple[str, ...], default: str, source: str) -> 
     return Knob(field=field, kind="choice", choices=choices, default=default, source=source)
 
 
-def _flag(field: str, source: str) -> Knob:
-    return Knob(field=field, kind="flag", default="false", source=source)
+def _flag(field: str, source: str, *, default: str = "false") -> Knob:
+    return Knob(field=field, kind="flag", default=default, source=source)
+
+
+def _pattern(field: str, high: int, source: str) -> Knob:
+    return Knob(field=field, kind="pattern", low=1, high=high, default="{}", source=source)
 
 
 KNOBS: Final[Mapping[str, Knob]] = {
@@ -115,6 +130,8 @@ KNOBS: Final[Mapping[str, Knob]] = {
         default=ALL_LINEAR,
         source="LoRA without regret; or a list of names such as `q_proj`",
     ),
+    "rank_pattern": _pattern("rank_pattern", 256, '`rank` for all; `{"q_proj": 32}` for some'),
+    "alpha_pattern": _pattern("alpha_pattern", 1024, "`alpha` for all; likewise"),
     "rslora": _flag("rslora", "divides by √rank, for large ranks (rsLoRA)"),
     "dora": _flag("dora", "learns length and direction apart; slower (DoRA)"),
     "lora_plus_ratio": _number("lora_plus_ppm", 1, 64, 1, "rate of B by that of A; 16 is LoRA+'s"),
@@ -128,6 +145,11 @@ KNOBS: Final[Mapping[str, Knob]] = {
     ),
     "precision": _choice(
         "precision", ("auto", "bf16", "fp32"), "auto", "bf16 where the device multiplies it"
+    ),
+    "packing": _flag(
+        "packing",
+        "faster; `false` where a base lets the documents of a row see each other",
+        default="true",
     ),
     "train_on_prompts": _flag("train_on_prompts", "the loss counts answers only, as TRL's does"),
     "recompute": _flag(
@@ -173,6 +195,8 @@ def _range(knob: Knob) -> str:
             return "`true`, `false`"
         case "layers":
             return f"`{ALL_LINEAR}`, or up to {LAYERS_MAX} names"
+        case "pattern":
+            return f"{knob.low:,} to {knob.high:,} for up to {LAYERS_MAX} names"
         case "whole" | "number":
             return f"{knob.low:,} to {knob.high:,}"
 

@@ -37,6 +37,8 @@ LOGIT_BYTES: Final = 12
 # Memory of a layer's activations for each 10 bytes of them. On a CPU glibc does not give all of
 # what a step freed to the next one: up to 0.5 times more was measured in bf16, 0.4 to 0.9 in fp32.
 KEPT_TENTHS: Final[Mapping[str, int]] = {"bf16": 11, "fp32": 17}
+# With recompute one layer is at work, but glibc keeps what those before it freed (measured: 6.3).
+LAYERS_AT_WORK: Final = 6
 SHARD_BYTES: Final = 6  # of a token of the training file: the file and a byte of labels
 WIDTH: Final[Mapping[str, int]] = {"bf16": 2, "fp32": 4}
 # "auto" takes bf16 where the processor multiplies it: on a CPU the larger one is counted.
@@ -54,7 +56,8 @@ def memory_bytes(
     precision = AUTO_PRECISION[device] if hyper.precision == "auto" else hyper.precision
     width = WIDTH[precision]
     hidden = max(base.hidden_size, 1)
-    adapter = LORA_TENTHS * hyper.rank * base.parameters // (10 * hidden)
+    rank = max((hyper.rank, *(rank for _, rank in hyper.rank_pattern)))
+    adapter = LORA_TENTHS * rank * base.parameters // (10 * hidden)
     in_file = 0 if tokens is None else tokens.tokens
     row = hyper.max_length if tokens is None else min(hyper.max_length, max(1, in_file))
     at_once = rows_at_once(hyper) * _row_bytes(base, row, precision, hyper)
@@ -83,8 +86,8 @@ def _row_bytes(base: Base, tokens: int, precision: str, hyper: HyperParameters) 
     mask = width * tokens * tokens  # between documents; attention itself keeps nothing of a pair
     logits = tokens * (base.vocabulary or VOCABULARY) * LOGIT_BYTES
     layer = (tokens * token + mask) * KEPT_TENTHS[precision] // 10
-    if hyper.recompute:  # of all layers but the one in progress, their inputs
-        return layer + layers * tokens * hidden * width + logits
+    if hyper.recompute:  # of the others, their inputs
+        return min(layers, LAYERS_AT_WORK) * layer + layers * tokens * hidden * width + logits
     return layers * layer + logits
 
 

@@ -29,6 +29,9 @@ HYPER_ADDED: Final[Mapping[str, object]] = {
     "early_stopping_patience": 0,
     "recompute": False,
     "train_on_prompts": False,
+    "packing": True,
+    "rank_pattern": (),
+    "alpha_pattern": (),
 }
 
 
@@ -60,6 +63,8 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     early_stopping_patience: evaluations without improvement that end the run; 0: none do
     recompute: activations are computed again for the backward pass
     train_on_prompts: all tokens are labels
+    packing: the documents of a packed row are computed together
+    rank_pattern, alpha_pattern: names of layers with values of their own
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
     because the estimate and the hold rest on the numbers.
@@ -89,6 +94,9 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     early_stopping_patience: int = 0
     recompute: bool = False
     train_on_prompts: bool = False
+    packing: bool = True
+    rank_pattern: tuple[tuple[str, int], ...] = ()
+    alpha_pattern: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
@@ -118,6 +126,9 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             early_stopping_patience=hyper.early_stopping_patience,
             recompute=hyper.recompute,
             train_on_prompts=hyper.train_on_prompts,
+            packing=hyper.packing,
+            rank_pattern=hyper.rank_pattern,
+            alpha_pattern=hyper.alpha_pattern,
         )
 
 
@@ -129,6 +140,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     out_dir: receives the checkpoints `step-NNNNNNNN/` and, at the end, `adapter/`
     resume: checkpoints, newest first; the first that verifies is used
     threads: null for all physical cores; a resume is equal to the bit with the same number only
+    accelerators: how many devices the process must see; null: it is not checked
     checkpoint_share: of the time that they may take; 0: they are written whatever they cost
     checkpoint_each_epoch: one is written at the end of each epoch, whatever it costs
     keep_checkpoints: how many of the newest stay in `out_dir`
@@ -144,6 +156,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hyper: Hyper
     precision: Precision = "auto"
     threads: int | None = None
+    accelerators: int | None = None
     checkpoint_every_steps: int = 20
     checkpoint_every_ms: Ms = 600_000
     checkpoint_share: float = 0.0
@@ -161,6 +174,7 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_shards: packed validation rows, for the loss
     valid_rows: JSON lines with `prompt_ids` (a rendered prompt) and `reference`, for exact matches
     valid_rows_max: packed rows that are scored
+    accelerators: as in `TrainSpec`
     generated_max: rows of `valid_rows` that are answered
     new_tokens_max: tokens of one answer
     """
@@ -175,6 +189,7 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows: str | None = None
     precision: Precision = "auto"
     threads: int | None = None
+    accelerators: int | None = None
     valid_rows_max: int = 32
     generated_max: int = 8
     new_tokens_max: int = 40

@@ -17,7 +17,7 @@ from schemas.pool import (
     PlacementQueued,
     WorkForgotten,
 )
-from schemas.training import ExpectedTime, FailureCause
+from schemas.training import FailureCause
 from services.gateway.jobs.tables import PLACEMENTS, SEATS, SeatRow
 from tunery.runtime.verbs import Change
 
@@ -89,8 +89,7 @@ def _set(header: Header, job_id: str, **values: object) -> Change:
 def _queued(header: Header, event: PlacementQueued) -> Change:
     """A new attempt: all is as it asks for, but what its last one said of its nodes."""
     placement = event.placement
-    own = ExpectedTime(p50_ms=placement.p50_ms, p90_ms=placement.p90_ms)
-    expected = event.expected or own
+    expected = event.expected or placement.estimated_time
     return _set(
         header,
         placement.job_id,

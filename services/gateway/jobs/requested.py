@@ -19,6 +19,8 @@ LORA: Final = (
     "alpha",
     "dropout",
     "target_modules",
+    "rank_pattern",
+    "alpha_pattern",
     "rslora",
     "dora",
     "lora_plus_ratio",

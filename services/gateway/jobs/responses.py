@@ -77,6 +77,9 @@ class TrainingParametersResponse(Response):
     eval_every_steps: int
     best_checkpoint: bool
     early_stopping_patience: int
+    packing: bool
+    rank_pattern: dict[str, int]
+    alpha_pattern: dict[str, int]
 
 
 class HyperparametersResponse(TrainingParametersResponse):
@@ -350,6 +353,9 @@ def training_parameters(hyper: HyperParameters) -> dict[str, Any]:
         "eval_every_steps": values.eval_every_steps,
         "best_checkpoint": values.best_checkpoint,
         "early_stopping_patience": values.early_stopping_patience,
+        "packing": values.packing,
+        "rank_pattern": dict(values.rank_pattern),
+        "alpha_pattern": dict(values.alpha_pattern),
     }
 
 

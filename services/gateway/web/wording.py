@@ -230,6 +230,9 @@ UNTRAINED: Final = (
 PARAMETERS: Final[Mapping[ParameterCode, str]] = {
     "unknown": "unknown hyper-parameter; known: {known}",
     "not_a_choice": "must be one of {known}",
+    "not_a_pattern": (
+        "must be an object of up to {most} names of layers with whole numbers from {low} to {high}"
+    ),
     "not_layers": 'must be "all-linear", or 1 to {most} names of layers, like "q_proj"',
     "does_not_divide": "accumulation must divide batch_size, which is {batch_size}",
     "two_learning_rates": "give learning_rate or learning_rate_multiplier, not both",

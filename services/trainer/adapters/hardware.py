@@ -25,11 +25,18 @@ def probe() -> Hardware:
         )
         lines = [line.partition(",") for line in asked.stdout.splitlines()]
         devices = [(int(size), name) for size, _, name in lines if size.strip().isdigit()]
+        devices = devices[: _visible_max()]
         if asked.returncode == 0 and devices:
             models = {model_of(name) for _, name in devices}
             model = models.pop() if len(models) == 1 else ""
             return Hardware("cuda", min(devices)[0] * MIB, len(devices), model)
     return Hardware("cpu", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def _visible_max() -> int | None:
+    """How many devices the agent may use; None: all. The driver's tool lists all of them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return None if visible is None else len([name for name in visible.split(",") if name.strip()])
 
 
 def model_of(name: str) -> str:

@@ -1,7 +1,8 @@
 """What the agent does.
 
 * `agent`: makes the machine agree with the pool's journal
-* `attempt`: one lease from its grant to the report that its slots are free
+* `attempt`: one lease from its grant to the report that its slots are free; `environment`: what its
+  process gets to know
 * `program`: the outline of what runs under a lease; `training` and `evaluation` fill it in
 * `storage`: blobs of an attempt; `reports`: commands to the pool, telemetry, heartbeats
 """

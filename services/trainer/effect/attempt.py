@@ -21,6 +21,7 @@ from schemas.pool import ConfirmFreed, ReportExit, ReportStarted
 from schemas.training import AttemptOutcome, FailureCause, Result
 from schemas.units import Ms
 from services.trainer.domain.state import Grant, TargetState
+from services.trainer.effect.environment import process_environment
 from services.trainer.effect.program import Program, Tools
 from services.trainer.ports import WorkProcess
 from tunery.runtime.tasks import run_again, run_apart
@@ -39,19 +40,6 @@ KILLED_BY_KERNEL: Final = (
 KILLED_FROM_OUTSIDE: Final = (
     "Neither its agent nor the kernel killed it: since it started the kernel has killed no process "
     "for lack of memory. Somebody or something else on the machine did."
-)
-# What a process may know of its agent's environment. It reads what tenants upload, so all else,
-# such as AWS_*, PG*, HF_TOKEN or a proxy with a password, stays with the agent.
-INHERITED: Final = frozenset(
-    {
-        *("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TEMP", "TMP", "TMPDIR", "TZ"),
-        *("USER", "VIRTUAL_ENV", "XDG_CACHE_HOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "HF_HOME"),
-    }
-)
-INHERITED_PREFIXES: Final = (
-    *("LC_", "PYTHON", "MALLOC_"),
-    *("ATEN_", "DNNL_", "GOMP_", "KMP_", "MKL_", "OMP_", "ONEDNN_", "OPENBLAS_"),
-    *("CUBLAS_", "CUDA_", "CUDNN_", "NCCL_", "NVIDIA_", "PYTORCH_", "TORCH_", "TRITON_"),
 )
 LOG: Final = logging.getLogger(__name__)
 
@@ -154,7 +142,7 @@ class LeaseAttempt:
             return ProcessEnd("not_started")
         self._memory_kills = self._tools.memory_kills()
         process = await self._tools.launcher.start(
-            (sys.executable, *arguments), _environment(), self._folder
+            (sys.executable, *arguments), process_environment(self._grant), self._folder
         )
         self._process = process
         if self._stopping():  # since it started
@@ -261,21 +249,3 @@ def _stored_bytes(folder: Path) -> int:
             with suppress(OSError):
                 stored += (Path(parent) / name).stat().st_size
     return stored
-
-
-def _environment() -> dict[str, str]:
-    """The process's environment: no secret, and no library that reaches for the network."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name in INHERITED or name.startswith(INHERITED_PREFIXES)
-    }
-    return kept | {
-        "HF_HUB_OFFLINE": "1",
-        "TRANSFORMERS_OFFLINE": "1",
-        "HF_DATASETS_OFFLINE": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads made two slower than one
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONUNBUFFERED": "1",
-    }

@@ -6,6 +6,7 @@ from schemas.telemetry import Progress
 from schemas.training import AttemptStart, EvalResult, EvalWork
 from schemas.units import PPM
 from services.trainer.domain.state import Grant
+from services.trainer.effect.environment import accelerators
 from services.trainer.effect.program import Program, Tools
 from services.trainer.settings import TrainerSettings
 from tunery.work.events import (
@@ -50,6 +51,7 @@ class Evaluation(Program):
             valid_rows=str(prompts) if prepared.validation_rows else None,
             precision=work.precision,
             threads=work.threads or self.settings.threads,
+            accelerators=accelerators(self.grant),
         )
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:

@@ -19,6 +19,7 @@ from schemas.training import (
 )
 from schemas.units import PPM
 from services.trainer.domain.state import Grant
+from services.trainer.effect.environment import accelerators
 from services.trainer.effect.program import Program, Tools
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
@@ -72,6 +73,7 @@ class Training(Program):
             hyper=Hyper.from_log(work.hyper),
             precision=work.hyper.precision,
             threads=work.hyper.threads or self.settings.threads,
+            accelerators=accelerators(self.grant),
             checkpoint_every_steps=work.hyper.checkpoint_every_steps,
             checkpoint_every_ms=work.hyper.checkpoint_every_ms,
             checkpoint_share=work.hyper.checkpoint_share_ppm / PPM,

@@ -202,8 +202,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
     @property
     def expected_time(self) -> ExpectedTime:
         """How long it should take, by what has ended or by its estimate."""
-        own = ExpectedTime(p50_ms=self.placement.p50_ms, p90_ms=self.placement.p90_ms)
-        return self.expected or own
+        return self.expected or self.placement.estimated_time
 
 
 class Pool(Struct, frozen=True, kw_only=True, dict=True):

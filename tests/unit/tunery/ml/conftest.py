@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.bases import Base, tiny_base
+from tests.unit.tunery.ml.trainings import HYPER, ROWS, STEPS
+from tunery.work.spec import TrainSpec
 
 
 @pytest.fixture(scope="session")
@@ -49,3 +51,25 @@ def documents() -> Callable[[int, int], list[list[list[int]]]]:
         ]
 
     return make
+
+
+@pytest.fixture
+def spec(
+    tiny: tuple[Path, str],
+    make_shard: Callable[..., Path],
+    documents: Callable[[int, int], list[list[list[int]]]],
+    tmp_path: Path,
+) -> TrainSpec:
+    return TrainSpec(
+        base_dir=str(tiny[0]),
+        base_id="tiny-llama",
+        base_sha256=tiny[1],
+        train_shards=(str(make_shard(documents(ROWS, 3))),),
+        valid_shards=(str(make_shard(documents(2, 2), "valid")),),
+        out_dir=str(tmp_path / "out"),
+        hyper=HYPER,
+        precision="fp32",
+        threads=1,
+        checkpoint_every_steps=1,
+        keep_checkpoints=STEPS,
+    )

@@ -8,7 +8,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tunery.cli._adapter_folder import name_base
-from tunery.ml.adapters import CONFIG, WEIGHTS, Canonical, main, verify_loads, write_canonical
+from tunery.ml.adapters import (
+    CONFIG,
+    WEIGHTS,
+    Canonical,
+    adapted,
+    main,
+    verify_loads,
+    write_canonical,
+)
 from tunery.work.exits import WorkError
 
 pytestmark = [
@@ -118,6 +126,39 @@ def test_a_folder_without_an_adapter_is_refused(
         canonicalise(source, tmp_path / "out")
     assert what in caught.value.message
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.filterwarnings("ignore:The following .*_pattern keys:RuntimeWarning")  # PEFT's own
+@pytest.mark.parametrize(
+    ("layers", "adapted_layers", "left"),
+    [
+        ("all-linear", "in experts, gate, k_proj, o_proj, q_proj, v_proj;", False),
+        (["q_proj", "v_proj"], "in q_proj, v_proj;", True),
+    ],
+)
+def test_training_what_is_adapted_of_a_mixture_is_said_and_what_is_not(
+    layers: str | list[str], adapted_layers: str, left: bool
+) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    config = Qwen3MoeConfig(
+        vocab_size=64,
+        hidden_size=16,
+        intermediate_size=32,
+        moe_intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        num_experts=4,
+        num_experts_per_tok=2,
+    )
+    lora = LoraConfig(r=2, target_modules=layers, task_type="CAUSAL_LM")
+    model: Any = get_peft_model(Qwen3MoeForCausalLM(config), lora)
+    said = adapted(model)
+    assert adapted_layers in said
+    assert ("down_proj, gate_up_proj of the experts" in said and "are not adapted" in said) == left
 
 
 def test_first_hour_13_a_downloaded_adapter_loads_the_usual_way(

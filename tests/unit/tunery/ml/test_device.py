@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tunery.ml import device
+from tunery.work.exits import WorkError
 
 pytestmark = pytest.mark.train
 CPU = torch.device("cpu")
@@ -38,6 +39,23 @@ def test_cores_are_counted_once(tmp_path: Path) -> None:
 def test_a_kernel_without_cpuinfo_is_no_error(tmp_path: Path) -> None:
     assert device.physical_cores(tmp_path / "none") == 0
     assert device.cpu_flags(tmp_path / "none") == frozenset()
+
+
+def test_training_m7_a_process_that_sees_other_devices_than_its_lease_has_does_not_begin() -> None:
+    """Finding M7; without the check it would train on a processor, billed as a device."""
+    seen = torch.cuda.device_count()
+    assert device.pick_device(seen) == device.pick_device()
+    with pytest.raises(WorkError, match=f"the lease has 7 accelerators.*sees {seen}") as caught:
+        device.pick_device(7)
+    assert caught.value.cause == "bad_node"
+
+
+def test_the_peak_of_memory_only_grows() -> None:
+    before = device.peak_memory_bytes(CPU)
+    block = torch.ones(30_000_000)
+    after = device.peak_memory_bytes(CPU)
+    del block
+    assert 0 < before <= after == device.peak_memory_bytes(CPU)
 
 
 @pytest.mark.parametrize(

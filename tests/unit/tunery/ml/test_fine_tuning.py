@@ -12,84 +12,29 @@ import msgspec
 import pytest
 import torch
 
+from tests.unit.tunery.ml.trainings import (
+    HYPER,
+    ROWS,
+    STEPS,
+    Event,
+    figures,
+    go,
+    of,
+    resumed,
+    stop_after,
+)
 from tunery.ml.checkpoints import MANIFEST
 from tunery.ml.events import EventWriter, classify
 from tunery.ml.order import row_order
 from tunery.ml.packed import read_rows
 from tunery.work.exits import ExitCode, WorkError
-from tunery.work.spec import HYPER_ADDED, Hyper, ResumeCandidate, TrainSpec
+from tunery.work.spec import HYPER_ADDED, TrainSpec
 
 pytestmark = [
     pytest.mark.train,
     # peft 0.21 and trl 1.16 ask transformers 5 by names that are going away
     pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning"),
 ]
-ROWS, EPOCHS, STEPS = 6, 2, 6  # two rows a step
-HYPER = Hyper(
-    n_epochs=EPOCHS,
-    accumulation=2,
-    batch_size=1,
-    learning_rate=0.01,
-    rank=16,
-    alpha=32,
-    dropout=0.2,
-    max_length=512,
-    warmup=0.2,
-    weight_decay=0.0,
-    seed=42,
-)
-
-Event = dict[str, Any]
-Go = Callable[..., tuple[int, list[Event]]]
-
-
-@pytest.fixture
-def spec(
-    tiny: tuple[Path, str],
-    make_shard: Callable[..., Path],
-    documents: Callable[[int, int], list[list[list[int]]]],
-    tmp_path: Path,
-) -> TrainSpec:
-    return TrainSpec(
-        base_dir=str(tiny[0]),
-        base_id="tiny-llama",
-        base_sha256=tiny[1],
-        train_shards=(str(make_shard(documents(ROWS, 3))),),
-        valid_shards=(str(make_shard(documents(2, 2), "valid")),),
-        out_dir=str(tmp_path / "out"),
-        hyper=HYPER,
-        precision="fp32",
-        threads=1,
-        checkpoint_every_steps=1,
-        keep_checkpoints=STEPS,
-    )
-
-
-def go(spec: TrainSpec, must_stop: Callable[[], bool] = lambda: False) -> tuple[int, list[Event]]:
-    from tunery.ml.fine_tuning import fine_tune
-
-    stream = io.BytesIO()
-    code = fine_tune(spec, EventWriter(stream, time.monotonic()), must_stop)
-    return code, [json.loads(line) for line in stream.getvalue().splitlines()]
-
-
-def of(events: list[Event], kind: str) -> list[Event]:
-    return [event for event in events if event["type"] == kind]
-
-
-def resumed(spec: TrainSpec, *checkpoints: Event, out: str) -> TrainSpec:
-    candidates = tuple(
-        ResumeCandidate(dir=event["dir"], manifest_sha256=event["manifest_sha256"])
-        for event in checkpoints
-    )
-    folder = str(Path(spec.out_dir).with_name(out))
-    return msgspec.structs.replace(spec, resume=candidates, out_dir=folder)
-
-
-def stop_after(boundaries: int) -> Callable[[], bool]:
-    """The trainer asks once before it starts and once at every step boundary."""
-    asked = iter(range(10_000))
-    return lambda: next(asked) >= boundaries
 
 
 def test_a_run_emits_every_step_and_checkpoint(spec: TrainSpec) -> None:
@@ -97,6 +42,7 @@ def test_a_run_emits_every_step_and_checkpoint(spec: TrainSpec) -> None:
     assert code == ExitCode.FINISHED
     assert [event["type"] for event in events] == [
         "started",
+        "note",
         *["step", "checkpoint"] * 2,
         *["step", "eval", "checkpoint"],
         *["step", "checkpoint"] * 2,
@@ -121,10 +67,6 @@ def test_a_run_emits_every_step_and_checkpoint(spec: TrainSpec) -> None:
     ]  # fmt: skip
 
 
-def figures(steps: list[Event]) -> list[tuple[int, float, float]]:
-    return [(event["step"], event["loss"], event["grad_norm"]) for event in steps]
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_resume_from_any_step_ends_in_the_same_bytes(spec: TrainSpec, precision: str) -> None:
     spec = msgspec.structs.replace(spec, precision=precision)
@@ -142,119 +84,6 @@ def test_a_resume_from_any_step_ends_in_the_same_bytes(spec: TrainSpec, precisio
         # A checkpoint holds everything there is to carry on: made after a resume, it is the same.
         again = {event["step"]: event["manifest_sha256"] for event in of(events, "checkpoint")}
         assert again == {event["step"]: event["manifest_sha256"] for event in checkpoints[step:]}
-
-
-KNOBS: dict[str, dict[str, Any]] = {
-    "wsd, and few steps": {"scheduler": "wsd", "max_steps": 4},
-    "rslora, some layers": {"rslora": True, "target_modules": ("q_proj", "v_proj")},
-    "dora": {"dora": True},
-    "lora plus": {"lora_plus": 16.0},
-    "noise": {"neftune": 5.0},
-    "no clipping": {"grad_norm_max": 0.0},
-    "prompts too": {"train_on_prompts": True},
-    "the best": {"best_checkpoint": True, "eval_every_steps": 1, "learning_rate": 0.2},
-}
-
-
-@pytest.mark.parametrize(
-    ("changed", "precision"),
-    [
-        *(pytest.param(changed, "fp32", id=name) for name, changed in KNOBS.items()),
-        pytest.param(KNOBS["dora"], "bf16", id="dora, bf16"),  # emulated, it is ten times slower
-    ],
-)
-def test_training_every_knob_has_an_effect_and_resumes_to_the_byte(
-    spec: TrainSpec, changed: dict[str, Any], precision: str
-) -> None:
-    _, usual = go(msgspec.structs.replace(spec, precision=precision))
-    hyper = msgspec.structs.replace(HYPER, **changed)
-    spec = msgspec.structs.replace(spec, hyper=hyper, precision=precision)
-    _, whole = go(resumed(spec, out="whole"))
-    steps = hyper.max_steps or STEPS
-    assert (len(of(whole, "step")), whole[-1]["steps"]) == (steps, steps)
-    assert whole[-1]["adapter_sha256"] != usual[-1]["adapter_sha256"]
-    for checkpoint in of(whole, "checkpoint")[1:-1:2]:
-        _, events = go(resumed(spec, checkpoint, out=f"again-{checkpoint['step']}"))
-        assert (events[0]["resumed_from_step"], events[0]["skipped"]) == (checkpoint["step"], [])
-        assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
-
-
-def test_training_fewer_steps_end_with_a_checkpoint_and_an_evaluation(spec: TrainSpec) -> None:
-    hyper = msgspec.structs.replace(HYPER, max_steps=4, scheduler="wsd")
-    _, events = go(msgspec.structs.replace(spec, hyper=hyper))
-    assert [event["step"] for event in of(events, "eval")] == [3, 4]
-    assert of(events, "checkpoint")[-1]["step"] == 4
-    last = of(events, "step")[-1]
-    assert last["tokens"] == last["tokens_total"] == events[0]["tokens_total"]
-    rates = [event["learning_rate"] for event in of(events, "step")]
-    assert rates == pytest.approx([0.005, 0.01, 0.01, 0.01])
-
-
-RISING = {"best_checkpoint": True, "eval_every_steps": 1, "learning_rate": 0.2}
-
-
-def test_training_the_adapter_is_that_of_the_lowest_validation_loss(spec: TrainSpec) -> None:
-    hyper = msgspec.structs.replace(HYPER, **RISING)
-    _, events = go(msgspec.structs.replace(spec, hyper=hyper))
-    losses = {event["step"]: event["valid_loss"] for event in of(events, "eval")}
-    assert list(losses) == [1, 2, 3, 4, 5, 6]
-    best = min(losses, key=lambda step: losses[step])
-    assert best < STEPS, "so that the last is not the best"
-    (note,) = of(events, "note")
-    assert f"that of step {best}" in note["message"]
-    published = Path(events[-1]["adapter_dir"], "adapter_model.safetensors").read_bytes()
-    for checkpoint in of(events, "checkpoint"):
-        weights = Path(checkpoint["dir"], "adapter_model.safetensors").read_bytes()
-        assert (weights == published) == (checkpoint["step"] == best)
-
-
-def test_training_it_ends_early_and_a_resume_from_any_step_ends_there_too(spec: TrainSpec) -> None:
-    hyper = msgspec.structs.replace(HYPER, **RISING, early_stopping_patience=2)
-    _, whole = go(msgspec.structs.replace(spec, hyper=hyper))
-    losses = [event["valid_loss"] for event in of(whole, "eval")]
-    end = len(losses)
-    assert (end, whole[-1]["steps"]) == (losses.index(min(losses)) + 3, end)
-    assert end < STEPS
-    checkpoints = of(whole, "checkpoint")
-    assert checkpoints[-1]["step"] == end, "the last step has one"
-    spec = msgspec.structs.replace(spec, hyper=hyper)
-    for checkpoint in checkpoints:  # after the last one nothing is trained
-        code, events = go(resumed(spec, checkpoint, out=f"again-{checkpoint['step']}"))
-        assert code == ExitCode.FINISHED
-        assert len(of(events, "step")) == end - checkpoint["step"]
-        for name in ("adapter_sha256", "steps", "tokens", "final_loss"):
-            assert events[-1][name] == whole[-1][name], name
-
-
-def test_training_computed_again_activations_change_no_byte(spec: TrainSpec) -> None:
-    """So a run may go on with or without them."""
-    _, whole = go(spec)
-    hyper = msgspec.structs.replace(HYPER, recompute=True)
-    again = msgspec.structs.replace(spec, hyper=hyper)
-    _, events = go(resumed(again, of(whole, "checkpoint")[1], out="recomputed"))
-    assert (events[0]["resumed_from_step"], events[0]["skipped"]) == (2, [])
-    assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
-
-
-def test_training_each_epoch_ends_with_a_checkpoint_and_an_evaluation(spec: TrainSpec) -> None:
-    spec = msgspec.structs.replace(spec, checkpoint_every_steps=100)
-    _, events = go(msgspec.structs.replace(spec, checkpoint_each_epoch=True))
-    assert [event["step"] for event in of(events, "checkpoint")] == [3, 6]
-    _, events = go(resumed(spec, out="without"))
-    assert [event["step"] for event in of(events, "checkpoint")] == [6]
-
-
-def test_training_every_step_says_its_speed_and_its_memory(spec: TrainSpec) -> None:
-    begun_s = time.monotonic()
-    _, events = go(spec)
-    passed_s = time.monotonic() - begun_s
-    steps = of(events, "step")
-    tokens = [after["tokens"] - before["tokens"] for before, after in pairwise([events[0], *steps])]
-    spent_s = sum(count / step["tokens_per_s"] for count, step in zip(tokens, steps, strict=True))
-    assert 0 < spent_s < passed_s
-    memory = [step["memory_bytes"] for step in steps]
-    assert memory == sorted(memory)
-    assert memory[0] > 100_000_000, "torch alone has as much"
 
 
 def test_training_a_checkpoint_of_before_a_knob_came_is_still_of_its_run(spec: TrainSpec) -> None:
@@ -280,7 +109,7 @@ def test_asked_to_stop_it_finishes_the_step_and_leaves_a_checkpoint(spec: TrainS
     code, events = go(resumed(spec, out="stopped"), stop_after(2))
     assert code == ExitCode.PREEMPTED
     assert [event["type"] for event in events] == [
-        "started", "step", "step", "checkpoint", "preempted",
+        "started", "note", "step", "step", "checkpoint", "preempted",
     ]  # fmt: skip
     assert events[-1]["checkpoint"] == events[-2]["dir"]
     code, rest = go(resumed(spec, events[-2], out="again"))
@@ -487,6 +316,11 @@ def test_training_m12_a_run_goes_on_from_its_checkpoint_in_smaller_micro_batches
             "user",
             "target_modules",
         ),
+        (
+            {"hyper": msgspec.structs.replace(HYPER, rank_pattern=(("no_such", 4),))},
+            "user",
+            "rank_pattern names 'no_such'",
+        ),
     ],
 )
 def test_inputs_that_cannot_be_trained_on_are_named(
@@ -514,3 +348,206 @@ def test_a_gpu_trains_in_bf16_and_resumes(spec: TrainSpec) -> None:
     _, events = go(resumed(spec, of(whole, "checkpoint")[2], out="again"))
     assert events[0]["resumed_from_step"] == 3
     assert events[-1]["final_loss"] == pytest.approx(whole[-1]["final_loss"], rel=1e-2)
+
+
+KNOBS: dict[str, dict[str, Any]] = {
+    "wsd, and few steps": {"scheduler": "wsd", "max_steps": 4},
+    "rslora, some layers": {"rslora": True, "target_modules": ("q_proj", "v_proj")},
+    "dora": {"dora": True},
+    "lora plus": {"lora_plus": 16.0},
+    "noise": {"neftune": 5.0},
+    "no clipping": {"grad_norm_max": 0.0},
+    "prompts too": {"train_on_prompts": True},
+    "each document alone": {"packing": False},
+    "ranks of some layers": {"rank_pattern": (("q_proj", 4),), "alpha_pattern": (("q_proj", 8),)},
+    "the best": {"best_checkpoint": True, "eval_every_steps": 1, "learning_rate": 0.2},
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "precision"),
+    [
+        *(pytest.param(changed, "fp32", id=name) for name, changed in KNOBS.items()),
+        pytest.param(KNOBS["dora"], "bf16", id="dora, bf16"),  # emulated, it is ten times slower
+    ],
+)
+def test_training_every_knob_has_an_effect_and_resumes_to_the_byte(
+    spec: TrainSpec, changed: dict[str, Any], precision: str
+) -> None:
+    _, usual = go(msgspec.structs.replace(spec, precision=precision))
+    hyper = msgspec.structs.replace(HYPER, **changed)
+    spec = msgspec.structs.replace(spec, hyper=hyper, precision=precision)
+    _, whole = go(resumed(spec, out="whole"))
+    steps = hyper.max_steps or STEPS
+    assert (len(of(whole, "step")), whole[-1]["steps"]) == (steps, steps)
+    assert whole[-1]["adapter_sha256"] != usual[-1]["adapter_sha256"]
+    for checkpoint in of(whole, "checkpoint")[1:-1:2]:
+        _, events = go(resumed(spec, checkpoint, out=f"again-{checkpoint['step']}"))
+        assert (events[0]["resumed_from_step"], events[0]["skipped"]) == (checkpoint["step"], [])
+        assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
+
+
+def test_training_fewer_steps_end_with_a_checkpoint_and_an_evaluation(spec: TrainSpec) -> None:
+    hyper = msgspec.structs.replace(HYPER, max_steps=4, scheduler="wsd")
+    _, events = go(msgspec.structs.replace(spec, hyper=hyper))
+    assert [event["step"] for event in of(events, "eval")] == [3, 4]
+    assert of(events, "checkpoint")[-1]["step"] == 4
+    last = of(events, "step")[-1]
+    assert last["tokens"] == last["tokens_total"] == events[0]["tokens_total"]
+    rates = [event["learning_rate"] for event in of(events, "step")]
+    assert rates == pytest.approx([0.005, 0.01, 0.01, 0.01])
+
+
+RISING = {"best_checkpoint": True, "eval_every_steps": 1, "learning_rate": 0.2}
+
+
+def test_training_the_adapter_is_that_of_the_lowest_validation_loss(spec: TrainSpec) -> None:
+    hyper = msgspec.structs.replace(HYPER, **RISING)
+    _, events = go(msgspec.structs.replace(spec, hyper=hyper))
+    losses = {event["step"]: event["valid_loss"] for event in of(events, "eval")}
+    assert list(losses) == [1, 2, 3, 4, 5, 6]
+    best = min(losses, key=lambda step: losses[step])
+    assert best < STEPS, "so that the last is not the best"
+    adapted, note = of(events, "note")
+    assert adapted["message"].startswith("the adapter has ")
+    assert f"that of step {best}" in note["message"]
+    published = Path(events[-1]["adapter_dir"], "adapter_model.safetensors").read_bytes()
+    for checkpoint in of(events, "checkpoint"):
+        weights = Path(checkpoint["dir"], "adapter_model.safetensors").read_bytes()
+        assert (weights == published) == (checkpoint["step"] == best)
+
+
+def test_training_it_ends_early_and_a_resume_from_any_step_ends_there_too(spec: TrainSpec) -> None:
+    hyper = msgspec.structs.replace(HYPER, **RISING, early_stopping_patience=2)
+    _, whole = go(msgspec.structs.replace(spec, hyper=hyper))
+    losses = [event["valid_loss"] for event in of(whole, "eval")]
+    end = len(losses)
+    assert (end, whole[-1]["steps"]) == (losses.index(min(losses)) + 3, end)
+    assert end < STEPS
+    checkpoints = of(whole, "checkpoint")
+    assert checkpoints[-1]["step"] == end, "the last step has one"
+    spec = msgspec.structs.replace(spec, hyper=hyper)
+    for checkpoint in checkpoints:  # after the last one nothing is trained
+        code, events = go(resumed(spec, checkpoint, out=f"again-{checkpoint['step']}"))
+        assert code == ExitCode.FINISHED
+        assert len(of(events, "step")) == end - checkpoint["step"]
+        for name in ("adapter_sha256", "steps", "tokens", "final_loss"):
+            assert events[-1][name] == whole[-1][name], name
+
+
+def test_training_computed_again_activations_change_no_byte(spec: TrainSpec) -> None:
+    """So a run may go on with or without them."""
+    _, whole = go(spec)
+    hyper = msgspec.structs.replace(HYPER, recompute=True)
+    again = msgspec.structs.replace(spec, hyper=hyper)
+    _, events = go(resumed(again, of(whole, "checkpoint")[1], out="recomputed"))
+    assert (events[0]["resumed_from_step"], events[0]["skipped"]) == (2, [])
+    assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
+
+
+def test_training_each_epoch_ends_with_a_checkpoint_and_an_evaluation(spec: TrainSpec) -> None:
+    spec = msgspec.structs.replace(spec, checkpoint_every_steps=100)
+    _, events = go(msgspec.structs.replace(spec, checkpoint_each_epoch=True))
+    assert [event["step"] for event in of(events, "checkpoint")] == [3, 6]
+    _, events = go(resumed(spec, out="without"))
+    assert [event["step"] for event in of(events, "checkpoint")] == [6]
+
+
+def test_training_every_step_says_its_speed_and_its_memory(spec: TrainSpec) -> None:
+    begun_s = time.monotonic()
+    _, events = go(spec)
+    passed_s = time.monotonic() - begun_s
+    steps = of(events, "step")
+    tokens = [after["tokens"] - before["tokens"] for before, after in pairwise([events[0], *steps])]
+    spent_s = sum(count / step["tokens_per_s"] for count, step in zip(tokens, steps, strict=True))
+    assert 0 < spent_s < passed_s
+    memory = [step["memory_bytes"] for step in steps]
+    assert memory == sorted(memory)
+    assert memory[0] > 100_000_000, "torch alone has as much"
+
+
+def random_base(model: Any, tiny: Path, dest: Path) -> str:
+    """The hash of a base with these weights and the real tokenizer."""
+    from transformers import AutoTokenizer
+
+    from tunery.runtime.blobs.base_files import hash_base
+
+    model.save_pretrained(dest)
+    AutoTokenizer.from_pretrained(tiny).save_pretrained(dest)
+    return hash_base(dest)
+
+
+def test_training_a_mixture_that_takes_no_dropout_says_so(
+    spec: TrainSpec, tiny: tuple[Path, str], tmp_path: Path
+) -> None:
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    config = Qwen3MoeConfig(
+        vocab_size=49_152,
+        hidden_size=16,
+        intermediate_size=32,
+        moe_intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        num_experts=4,
+        num_experts_per_tok=2,
+    )
+    sha256 = random_base(Qwen3MoeForCausalLM(config), tiny[0], tmp_path / "mixture")
+    mixture = msgspec.structs.replace(
+        spec, base_dir=str(tmp_path / "mixture"), base_sha256=sha256, valid_shards=()
+    )
+    with pytest.raises(WorkError, match="the experts of tiny-llama take no dropout") as caught:
+        go(mixture)
+    assert caught.value.cause == "user"
+    assert "lora.dropout to 0" in caught.value.advice
+
+
+def recurrent_base(tiny: Path, dest: Path) -> str:
+    """A random model whose convolutions run on from one document to the next."""
+    from transformers import Lfm2Config, Lfm2ForCausalLM
+
+    torch.manual_seed(1)
+    config = Lfm2Config(
+        vocab_size=49_152,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=512,
+        layer_types=["conv", "full_attention"],
+        initializer_range=0.3,
+    )
+    return random_base(Lfm2ForCausalLM(config), tiny, dest)
+
+
+def test_training_packing_is_refused_where_documents_see_each_other(
+    spec: TrainSpec, tiny: tuple[Path, str], tmp_path: Path
+) -> None:
+    """It is no fault of the platform, which would be tried again: the user sets a knob."""
+    sha256 = recurrent_base(tiny[0], tmp_path / "recurrent")
+    base = msgspec.structs.replace(
+        spec, base_dir=str(tmp_path / "recurrent"), base_sha256=sha256, valid_shards=()
+    )
+    with pytest.raises(WorkError, match="packed documents see each other") as caught:
+        go(base)
+    assert caught.value.cause == "user"
+    assert "training.packing to false" in caught.value.advice
+    hyper = msgspec.structs.replace(HYPER, packing=False, n_epochs=1)
+    code, _ = go(msgspec.structs.replace(base, hyper=hyper))
+    assert code == ExitCode.FINISHED
+
+
+def test_training_each_document_alone_has_the_losses_of_packed_ones(spec: TrainSpec) -> None:
+    """Without dropout, whose draws follow the shape. A step has the same documents."""
+    packed = msgspec.structs.replace(HYPER, dropout=0.0)
+    _, together = go(msgspec.structs.replace(spec, hyper=packed))
+    alone = msgspec.structs.replace(packed, packing=False)
+    _, apart = go(resumed(msgspec.structs.replace(spec, hyper=alone), out="alone"))
+    for kind, figure in (("step", "loss"), ("step", "grad_norm"), ("eval", "valid_loss")):
+        assert [event[figure] for event in of(apart, kind)] == pytest.approx(
+            [event[figure] for event in of(together, kind)], abs=1e-4
+        )
+    assert apart[0]["packing_difference_nats"] is None

@@ -34,7 +34,9 @@ def other_value(knob: Knob) -> Any:
         case "choice":
             return knob.choices[-1]
         case "flag":
-            return True
+            return knob.default == "false"
+        case "pattern":
+            return {"v_proj": 3, "q_proj": 5}
         case "layers":
             return ["v_proj", "q_proj"]
         case "whole" | "number":
@@ -69,7 +71,7 @@ def test_the_guide_has_the_table_of_all_knobs() -> None:
 
 def test_every_default_is_in_its_range() -> None:
     for name, knob in KNOBS.items():
-        if knob.kind != "flag":
+        if knob.kind not in ("flag", "pattern"):
             assert knob.default is None or knob.allows(knob.default), name
     assert resolve(dict.fromkeys(KNOBS, "auto"), SMOL, None, 1) == resolve(None, SMOL, None, 1)
 
@@ -85,6 +87,10 @@ def test_every_default_is_in_its_range() -> None:
         ({"target_modules": []}, "target_modules", "not_layers"),
         ({"target_modules": ["q proj"]}, "target_modules", "not_layers"),
         ({"target_modules": ["q"] * 33}, "target_modules", "not_layers"),
+        ({"rank_pattern": {"q_proj": 0}}, "rank_pattern", "not_a_pattern"),
+        ({"rank_pattern": {"q proj": 8}}, "rank_pattern", "not_a_pattern"),
+        ({"alpha_pattern": ["q_proj"]}, "alpha_pattern", "not_a_pattern"),
+        ({"alpha_pattern": {"q_proj": 1.5}}, "alpha_pattern", "not_a_pattern"),
         ({"accumulation": 3, "batch_size": 8}, "accumulation", "does_not_divide"),
         ({"accumulation": 2}, "accumulation", "does_not_divide"),
         ({"max_steps": -1}, "max_steps", "not_whole_in_range"),

@@ -20,7 +20,13 @@ def test_training_m5_memory_grows_with_batch_precision_dropout_and_the_file() ->
     whole = replace(SMOL, layers=30, inner_size=1536, vocabulary=49_152)
     hyper, _ = resolve({"precision": "bf16", "dropout": 0}, SMOL, tokens(20_480), 1)
     least = memory_bytes(whole, hyper, "cpu")
-    for more in ({"batch_size": 2}, {"precision": "fp32"}, {"dropout_ppm": 50_000}, {"dora": True}):
+    for more in (
+        {"batch_size": 2},
+        {"precision": "fp32"},
+        {"dropout_ppm": 50_000},
+        {"dora": True},
+        {"rank_pattern": (("q_proj", 64),)},
+    ):
         assert memory_bytes(whole, replace(hyper, **more), "cpu") > least, more
     assert memory_bytes(whole, replace(hyper, recompute=True), "cpu") < least
     divided = replace(hyper, batch_size=4, accumulation=4)

@@ -25,6 +25,16 @@ def test_the_smallest_accelerator_counts(tmp_path: Path, monkeypatch: pytest.Mon
     assert (hardware.devices, hardware.accelerator) == (2, "")
 
 
+@pytest.mark.parametrize(("visible", "devices"), [("2,3", 2), ("1", 1), ("", 0)])
+def test_only_devices_that_the_agent_may_use_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str, devices: int
+) -> None:
+    driver(tmp_path, monkeypatch, "for _ in 1 2 3 4; do echo 81920, NVIDIA H200; done")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    hardware = probe()
+    assert (hardware.devices, hardware.device) == (devices, "cuda" if devices else "cpu")
+
+
 @pytest.mark.parametrize(
     ("name", "model"),
     [

@@ -1,0 +1,266 @@
+"""The trainer beside plain TRL: the same documents, weights, threads and arithmetic in one run.
+
+    .venv/bin/python -m bench.trainer --json
+
+Documents have lognormal lengths around 74 tokens, as chats have, and half of each is labelled. TRL
+runs twice: padded, eight documents a step, and packed as tightly as it can. Tokens are real ones, a
+first step is not counted. Both sides compute without recompute and without dropout.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import numpy as np
+
+from schemas.training import HyperParameters
+from services.gateway.models.base_folders import describe
+from tunery.data.tokens.packing import pack
+from tunery.local.paths import cache_dir
+from tunery.ml.base import MODEL_ID, convert
+from tunery.plan.memory import memory_bytes
+from tunery.runtime.blobs.base_files import hash_base
+from tunery.work.codec import decode_event, encode_spec
+from tunery.work.events import AnyWorkEvent, Checkpointed, Finished, Started, StepCompleted
+from tunery.work.spec import Hyper, ScoreSpec, TrainSpec
+
+CAPACITY: Final = 512  # tokens of a packed row
+MEDIAN: Final = 74
+SPREAD: Final = 0.8
+ROWS: Final = 2  # packed rows of a step
+PADDED: Final = 8  # documents of a padded step
+SEED: Final = 11
+TOKEN_IDS: Final = 40_000
+
+
+def documents(count: int) -> list[list[int]]:
+    """Made-up token ids; always the same."""
+    random = np.random.default_rng(SEED)
+    lengths = np.exp(random.normal(np.log(MEDIAN), SPREAD, count)).astype(int).clip(8, CAPACITY)
+    return [random.integers(5, TOKEN_IDS, length).tolist() for length in lengths]
+
+
+def write_shard(rows: list[list[int]], path: Path) -> None:
+    """Pack documents as the pipeline does."""
+    import torch
+    from safetensors.torch import save_file
+
+    packing = pack([len(row) for row in rows], CAPACITY)
+    ordered = [rows[number] for number in packing.sequences.tolist()]
+    mask = [int(2 * at >= len(row)) for row in ordered for at in range(len(row))]
+    tensors = {
+        "input_ids": torch.tensor([token for row in ordered for token in row], dtype=torch.int32),
+        "loss_mask": torch.tensor(mask, dtype=torch.uint8),
+        "seq_lengths": torch.tensor([len(row) for row in ordered], dtype=torch.int32),
+        "row_lengths": torch.tensor(packing.sizes, dtype=torch.int32),
+    }
+    save_file(tensors, path)
+
+
+def hyper_parameters(steps: int, precision: Any) -> HyperParameters:
+    """Of our run; those of TRL's are the same."""
+    return HyperParameters(
+        n_epochs=1,
+        batch_size=ROWS,
+        learning_rate_ppb=1_000_000,
+        rank=16,
+        alpha=32,
+        dropout_ppm=0,
+        warmup_ppm=0,
+        weight_decay_ppm=0,
+        max_length=CAPACITY,
+        seed=SEED,
+        precision=precision,
+        max_steps=steps,
+    )
+
+
+def follow(module: str, spec: TrainSpec | ScoreSpec, path: Path) -> list[AnyWorkEvent]:
+    """The events of a process. Raises RuntimeError with its last words when it fails."""
+    path.write_bytes(encode_spec(spec))
+    command = [sys.executable, "-m", module, str(path)]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{module}: {done.stdout[-500:]!r} {done.stderr[-500:]!r}")
+    return [decode_event(line) for line in done.stdout.splitlines()]
+
+
+def plain_trl(kind: str, folder: Path, steps: int, threads: int, precision: str) -> float:
+    """Tokens a second of TRL in a process of its own."""
+    command = [sys.executable, "-m", "bench.trainer", "--trl", kind, "--folder", str(folder)]
+    command += ["--steps", str(steps), "--threads", str(threads), "--precision", precision]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"TRL {kind}: {done.stderr[-1000:]}")
+    return float(done.stdout.splitlines()[-1])
+
+
+def run_trl(kind: str, folder: Path, steps: int, threads: int, precision: str) -> float:
+    """Train with nothing but TRL and PEFT; real tokens a second after the first step."""
+    import torch
+    from datasets import Dataset
+    from peft import LoraConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+    from trl import SFTConfig, SFTTrainer
+
+    torch.set_num_threads(threads)
+    base = json.loads((folder / "base.json").read_text())
+    rows = json.loads((folder / "documents.json").read_text())
+    labels = [[-100] * (len(row) // 2) + row[len(row) // 2 :] for row in rows]
+    times: list[float] = []
+    tokens: list[int] = []
+
+    class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
+        def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+            times.append(-time.monotonic())
+
+        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+            times[-1] += time.monotonic()
+
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    trainer = SFTTrainer(
+        model=AutoModelForCausalLM.from_pretrained(base, dtype=dtype, attn_implementation="sdpa"),
+        args=SFTConfig(
+            output_dir=str(folder / kind),
+            max_steps=steps,
+            per_device_train_batch_size=ROWS if kind == "packed" else PADDED,
+            packing=kind == "packed",
+            max_length=CAPACITY,
+            learning_rate=1e-3,
+            bf16=False,
+            gradient_checkpointing=False,
+            use_cpu=True,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+        ),
+        train_dataset=Dataset.from_dict({"input_ids": rows, "labels": labels}),
+        processing_class=AutoTokenizer.from_pretrained(base),
+        peft_config=LoraConfig(
+            r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"
+        ),
+        callbacks=[Watch()],
+    )
+    collate = trainer.data_collator
+
+    def counted(examples: list[dict[str, Any]]) -> Any:
+        tokens.append(sum(len(example["input_ids"]) for example in examples))
+        return collate(examples)
+
+    trainer.data_collator = counted
+    trainer.train()
+    return sum(tokens[1:steps]) / sum(times[1:steps])
+
+
+def measure(steps: int, threads: int, precision: Any, *, evaluates: bool) -> dict[str, float]:
+    """All figures of one run."""
+    dest = cache_dir() / "bases" / MODEL_ID
+    convert(dest)
+    base = describe(MODEL_ID, dest, "")
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        rows = documents(PADDED * (steps + 1) * 4)
+        write_shard(rows, folder / "train.safetensors")
+        (folder / "documents.json").write_text(json.dumps(rows))
+        (folder / "base.json").write_text(json.dumps(str(dest)))
+        hyper = hyper_parameters(steps, precision)
+        spec = TrainSpec(
+            base_dir=str(dest),
+            base_id=MODEL_ID,
+            base_sha256=hash_base(dest),
+            train_shards=(str(folder / "train.safetensors"),),
+            out_dir=str(folder / "out"),
+            hyper=Hyper.from_log(hyper),
+            precision=precision,
+            threads=threads,
+            checkpoint_every_steps=1,
+        )
+        figures = of_training(follow("tunery.ml.train", spec, folder / "spec.json"))
+        adapter = figures.pop("adapter_dir")
+        estimated = memory_bytes(base, hyper, "cpu")
+        peak = figures.pop("peak_bytes")
+        figures["memory_error_pct"] = round(100 * abs(estimated / peak - 1), 1)
+        for kind in ("packed", "padded"):
+            speed = plain_trl(kind, folder, steps, threads, precision)
+            figures[f"trl_{kind}_tokens_s"] = round(speed, 1)
+            ratio = figures["tokens_s"] / speed
+            figures[f"tokens_ratio_to_trl_{kind}"] = round(ratio, 2)
+        if evaluates:
+            score = ScoreSpec(
+                base_dir=str(dest),
+                base_sha256=spec.base_sha256,
+                adapter_dir=adapter,
+                out=str(folder / "scores.json"),
+                precision=precision,
+                threads=threads,
+            )
+            began_s = time.monotonic()
+            follow("tunery.ml.score", score, folder / "score.json")
+            figures["evaluation_s"] = round(time.monotonic() - began_s, 1)
+    return figures
+
+
+def of_training(events: list[AnyWorkEvent]) -> dict[str, Any]:
+    """Figures of our own process.
+
+    start_s: from the process's start until it could take its first step
+    stall_ms: the longest that the training stood still for a checkpoint
+    """
+    steps = [event for event in events if isinstance(event, StepCompleted)]
+    (started,) = (event for event in events if isinstance(event, Started))
+    (finished,) = (event for event in events if isinstance(event, Finished))
+    stalls = [event.write_ms for event in events if isinstance(event, Checkpointed)]
+    return {
+        "tokens_s": round(mean(step.tokens_per_s or 0 for step in steps[1:]), 1),
+        "stall_ms": max(stalls),
+        "start_s": round(started.elapsed_ms / 1000, 1),
+        "peak_bytes": steps[-1].memory_bytes,
+        "adapter_dir": finished.adapter_dir,
+    }
+
+
+def main() -> None:
+    """Measure, or train one of TRL's runs in a process of its own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--steps", type=int, default=5, help="of each run; the first is not counted"
+    )
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--no-evaluation", action="store_true", help="some minutes shorter")
+    parser.add_argument("--trl", choices=("padded", "packed"), help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.trl:
+        print(
+            run_trl(
+                arguments.trl,
+                arguments.folder,
+                arguments.steps,
+                arguments.threads,
+                arguments.precision,
+            )
+        )
+        return
+    figures = measure(
+        arguments.steps,
+        arguments.threads,
+        arguments.precision,
+        evaluates=not arguments.no_evaluation,
+    )
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    for name, value in figures.items():
+        print(f"{name:30} {value:10.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""What a process gets to know: read from real children, as the kernel has it."""
+
+import asyncio
+import errno
+import os
+import sys
+from pathlib import Path
+from signal import SIGKILL
+
+import pytest
+from msgspec.structs import replace
+
+from schemas.training import LeaseHardware
+from services.trainer.adapters.processes import ProcessGroups
+from services.trainer.domain.state import Grant
+from services.trainer.effect.environment import VISIBLE, accelerators, process_environment
+from tests.unit.services.trainer.domain.test_evolve import grant
+
+WAITS = "import time; print('ready', flush=True); time.sleep(60)"
+
+
+def on_devices(*devices: int, device: str = "cuda") -> Grant:
+    of_lease = grant()
+    hardware = LeaseHardware(device="cuda" if device == "cuda" else "cpu")
+    return replace(
+        of_lease,
+        lease=replace(of_lease.lease, hardware=hardware),
+        member=replace(of_lease.member, slots=len(devices), devices=devices),
+    )
+
+
+async def environment_of_child(of_lease: Grant, folder: Path) -> dict[str, str]:
+    """The environment of a real process that runs under a lease."""
+    folder.mkdir(parents=True)
+    launcher = ProcessGroups(folder.name)
+    command = [sys.executable, "-c", WAITS]
+    child = await launcher.start(command, process_environment(of_lease), folder)
+    try:
+        assert await anext(child.lines()) == b"ready\n"
+        entries = Path(f"/proc/{child.pid}/environ").read_bytes().decode().split("\0")
+    finally:
+        child.signal(SIGKILL)
+        await child.wait()
+    return dict(entry.split("=", 1) for entry in entries if entry)
+
+
+async def test_training_m7_leases_beside_each_other_have_their_own_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding M7: every process took the first device, and failed where it saw several."""
+    monkeypatch.delenv(VISIBLE, raising=False)
+    first, other = await asyncio.gather(
+        environment_of_child(on_devices(0), tmp_path / "first"),
+        environment_of_child(on_devices(3), tmp_path / "other"),
+    )
+    assert (first[VISIBLE], other[VISIBLE]) == ("0", "3")
+    assert first["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", "as the driver's tool counts them"
+
+
+async def test_training_m7_a_lease_of_processors_sees_no_device(tmp_path: Path) -> None:
+    of_lease = on_devices(0, device="cpu")
+    assert (await environment_of_child(of_lease, tmp_path / "cpu"))[VISIBLE] == ""
+    assert (accelerators(of_lease), accelerators(on_devices(1, 2))) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("agents", "visible"), [("4,5,6,7", "5,6"), ("GPU-a, GPU-b, GPU-c", "GPU-b,GPU-c")]
+)
+def test_training_m7_devices_are_numbered_as_the_agent_sees_them(
+    agents: str, visible: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VISIBLE, agents)
+    assert process_environment(on_devices(1, 2))[VISIBLE] == visible
+
+
+def test_training_m7_a_device_that_the_agent_does_not_see_is_a_fault_of_the_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(VISIBLE, "4")
+    with pytest.raises(OSError, match="device 1 of the lease") as caught:
+        process_environment(on_devices(1))
+    assert caught.value.errno == errno.ENODEV
+
+
+def test_a_process_knows_no_secret_of_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = ("TUNERY_S3_SECRET_KEY", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "HF_TOKEN")
+    for name in (*secrets, "HTTPS_PROXY", "SOME_VENDORS_KEY"):
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    environment = process_environment(grant())
+    assert "secret" not in environment.values()
+    assert environment["PATH"] == os.environ["PATH"]
+    assert environment["ATEN_CPU_CAPABILITY"] == "avx2", "a resume is equal only with the same"
+    assert environment["HF_HUB_OFFLINE"] == "1"

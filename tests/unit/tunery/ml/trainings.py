@@ -1,0 +1,62 @@
+"""A small training in this process, and its events."""
+
+import io
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tunery.ml.events import EventWriter
+from tunery.work.spec import Hyper, ResumeCandidate, TrainSpec
+
+ROWS, EPOCHS, STEPS = 6, 2, 6  # two rows a step
+HYPER = Hyper(
+    n_epochs=EPOCHS,
+    accumulation=2,
+    batch_size=1,
+    learning_rate=0.01,
+    rank=16,
+    alpha=32,
+    dropout=0.2,
+    max_length=512,
+    warmup=0.2,
+    weight_decay=0.0,
+    seed=42,
+)
+
+Event = dict[str, Any]
+Go = Callable[..., tuple[int, list[Event]]]
+
+
+def go(spec: TrainSpec, must_stop: Callable[[], bool] = lambda: False) -> tuple[int, list[Event]]:
+    from tunery.ml.fine_tuning import fine_tune
+
+    stream = io.BytesIO()
+    code = fine_tune(spec, EventWriter(stream, time.monotonic()), must_stop)
+    return code, [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def of(events: list[Event], kind: str) -> list[Event]:
+    return [event for event in events if event["type"] == kind]
+
+
+def resumed(spec: TrainSpec, *checkpoints: Event, out: str) -> TrainSpec:
+    candidates = tuple(
+        ResumeCandidate(dir=event["dir"], manifest_sha256=event["manifest_sha256"])
+        for event in checkpoints
+    )
+    folder = str(Path(spec.out_dir).with_name(out))
+    return msgspec.structs.replace(spec, resume=candidates, out_dir=folder)
+
+
+def stop_after(boundaries: int) -> Callable[[], bool]:
+    """The trainer asks once before it starts and once at every step boundary."""
+    asked = iter(range(10_000))
+    return lambda: next(asked) >= boundaries
+
+
+def figures(steps: list[Event]) -> list[tuple[int, float, float]]:
+    return [(event["step"], event["loss"], event["grad_norm"]) for event in steps]
