@@ -49,8 +49,8 @@ def upload(path: Path, dataset: str | None, wait: bool, folders: DataDir, as_jso
         file = upload_file(api, path, quiet=as_json, dataset=dataset)
         if wait:
             file = await_check(api, file["id"])
-        found = file["status"] == "error" or (file["validation"] or {}).get("warnings")
-        report = api.validation(file["id"]) if found and not as_json else None
+        has_findings = file["status"] == "error" or (file["validation"] or {}).get("warnings")
+        report = api.validation(file["id"]) if has_findings and not as_json else None
         _api.show_one(file, as_json, _pairs(file, listed=report is not None))
         if report is not None:
             _findings(report)

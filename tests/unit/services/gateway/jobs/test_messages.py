@@ -158,5 +158,5 @@ def test_first_hour_21_a_validation_file_that_is_the_training_file_is_warned_of(
     """It passed without a warning."""
     for name in (SPEC.training_file, other):
         submitted = replace(SUBMITTED, spec=replace(SPEC, validation_file=name))
-        told = [row.message for row in rows(folded("job", submitted), JOB_EVENTS)]
-        assert (SAME_FILE in told) == (name == SPEC.training_file)
+        texts = [row.message for row in rows(folded("job", submitted), JOB_EVENTS)]
+        assert (SAME_FILE in texts) == (name == SPEC.training_file)
