@@ -14,6 +14,7 @@ from schemas.account import DeliveryDue, WebhookEvent
 from schemas.sealed import Sealed
 from services.notifier.domain.message import body
 from services.notifier.effect import signed_headers
+from tests.notebooks import code_cells
 from tests.repo.topics import PAGE, page
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -83,6 +84,13 @@ def test_python_in_documents_compiles_and_imports_what_is_there(page: str, block
     namespace: dict[str, object] = {}
     exec(compile(ast.Module(imports, []), page, "exec"), namespace)  # noqa: S102  # our own documents
     assert len(namespace) > len(imports)  # builtins, and a name for each
+
+
+def test_first_hour_s14_the_tutorial_of_own_data_shows_its_notebook() -> None:
+    """A test of tests/e2e runs the notebook."""
+    text = (ROOT / "docs/tutorials/own-data.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```py(?:thon)?\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)
+    assert shown == code_cells(ROOT / "examples/own_data.ipynb")
 
 
 def test_the_data_guide_checks_a_file_as_it_says(

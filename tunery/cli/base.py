@@ -1,6 +1,7 @@
 """`tunery base`: base models that jobs may start from."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,13 @@ from tunery.local.paths import DataDir, cache_dir
 if TYPE_CHECKING:
     from tunery.local.hub import HubModel
 
+S3 = "s3://"
 EPILOG = """\
 \b
 Examples:
   tunery base add HuggingFaceTB/SmolLM2-360M-Instruct       from the hub of HF_ENDPOINT
   tunery base add Qwen/Qwen2.5-0.5B-Instruct@v1 --into /srv/bases/qwen
+  tunery base add s3://models/phi-4-mini --licence MIT        with the variables of the AWS tools
   tunery base add ~/models/SmolLM2-360M-Instruct --id smollm2-360m-instruct
   tunery base add ~/models/phi --alias gpt-4o-mini-2024-07-18
   tunery base alias smollm2-135m-instruct gpt-4o-mini-2024-07-18
@@ -31,7 +34,7 @@ def command() -> None:
 
 
 @command.command("add")
-@click.argument("path", metavar="PATH|NAME[@REVISION]")
+@click.argument("path", metavar="PATH|NAME[@REVISION]|s3://…")
 @click.option("--id", "base_id", help="Its name in the API. [last part of its name, lower case]")
 @click.option("--licence", help="Its licence, as SPDX writes it. [as the hub says]")
 @click.option(
@@ -52,7 +55,7 @@ def add(
     as_json: bool,
     **more: Any,
 ) -> None:
-    """Add the base model in the folder PATH, or download it by its NAME at a hub.
+    """Add the base model in the folder PATH, or download it by its NAME or out of object storage.
 
     PATH contains config.json, *.safetensors, the tokenizer and the chat template. NAME is looked up
     at HF_ENDPOINT, by default huggingface.co; HF_TOKEN opens models that ask for consent. Only
@@ -61,7 +64,15 @@ def add(
     The files are hashed. Services and nodes must be able to read the folder.
     """
     folder, name = Path(path).expanduser().resolve(), Path(path).expanduser().resolve().name
-    if not folder.is_dir():
+    if path.startswith(S3):
+        from tunery.local import s3_folder
+
+        bucket, prefix = s3_folder.parts_of(path)
+        name = (prefix or bucket).rstrip("/").rpartition("/")[2]
+        folder = (into or cache_dir() / "bases" / f"{bucket}--{name}").expanduser().resolve()
+        with _shown_progress(path, None, quiet=as_json) as progress:
+            s3_folder.download(path, folder, progress)
+    elif not folder.is_dir():
         if folder.exists() or not _is_name(path):
             raise click.BadParameter(
                 f"{path} is neither a folder nor the name of a model, like org/name@v1"
@@ -85,16 +96,26 @@ def _is_name(path: str) -> bool:
 
 
 def _download(name: str, into: Path | None, *, quiet: bool) -> tuple[Path, "HubModel"]:
-    """Fetch a model from the hub, with a progress bar if stderr is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
-
+    """Fetch a model from the hub."""
     from tunery.local.hub import Hub, split_name
 
     hub = Hub()
     model = hub.model(*split_name(name))
     folder = into or cache_dir() / "bases" / f"{model.name.replace('/', '--')}-{model.commit[:12]}"
     folder = folder.expanduser().resolve()
+    with _shown_progress(model.name, model.bytes, quiet=quiet) as progress:
+        hub.download(model, folder, progress)
+    return folder, model
+
+
+@contextmanager
+def _shown_progress(
+    name: str, total: int | None, *, quiet: bool
+) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr if that is a terminal; it is told of each piece that came."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
     screen = Console(stderr=True)
     columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn())
     with Progress(
@@ -104,9 +125,8 @@ def _download(name: str, into: Path | None, *, quiet: bool) -> tuple[Path, "HubM
         transient=True,
         disable=quiet or not screen.is_terminal,
     ) as bar:
-        task = bar.add_task(model.name, total=model.bytes)
-        hub.download(model, folder, lambda count: bar.advance(task, count))
-    return folder, model
+        task = bar.add_task(name, total=total)
+        yield lambda count: bar.advance(task, count)
 
 
 @command.command("fetch")

@@ -8,7 +8,7 @@ state, events: the state file, and the events that it is made from
 processes: processes of this machine, also those of an earlier run
 lifecycle, initial_setup: `tunery up` and `tunery down`; the first tenant and the base model
 doctor: checks what a stack needs on this machine
-hub: downloads base models by name and revision
+hub, s3_folder: download base models by name and revision, or from object storage
 bootstrap, provide, jars: set-up: the virtual environment, the servers, the jars of Kafka
 errors: LocalError, which names a fix
 """

@@ -70,7 +70,7 @@ class Hub:
         except (ValueError, KeyError, TypeError) as error:
             fix = "set HF_ENDPOINT to a hub that speaks Hugging Face's protocol"
             raise LocalError(f"{self.endpoint} does not answer as a hub does", fix) from error
-        read = tuple(_read_files(files))
+        read = tuple(read_files(files))
         if not any(file.name.endswith(".safetensors") for file in read):
             fix = "choose a model with safetensors, or convert it and add its folder"
             raise LocalError(f"{name} has no *.safetensors", fix)
@@ -137,7 +137,7 @@ def _file(item: Mapping[str, Any]) -> HubFile:
     return HubFile(str(item["rfilename"]), int(size), lfs.get("sha256"), item.get("blobId"))
 
 
-def _read_files(files: list[HubFile]) -> Iterator[HubFile]:
+def read_files(files: list[HubFile]) -> Iterator[HubFile]:
     """Those that a base model is read from, as `base_files` chooses them in a folder."""
     names = {file.name for file in files}
     for file in files:

@@ -215,11 +215,13 @@ class PoolBooks:
         match event:
             case PlacementQueued(placement=placement):
                 own = ExpectedTime(p50_ms=placement.p50_ms, p90_ms=placement.p90_ms)
+                asked = placement.constraints
+                may_be_kept_off = asked is not None and asked.spot is True
                 self.waiting[placement.job_id] = BookedWait(
                     placement,
                     event.expected or own,
                     spot=event.spot,
-                    is_kept_off=self._is_kept_off(placement.job_id, at),
+                    is_kept_off=may_be_kept_off and self._is_kept_off(placement.job_id, at),
                     since=at,
                 )
             case SpotGivenUp(job_id=job_id):

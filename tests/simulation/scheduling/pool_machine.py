@@ -1,14 +1,21 @@
 """What may happen to a pool, in any order: requests, reports, failures, orders, time."""
 
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from tests.simulation.scheduling.asks import DOMAINS, TAINT, Ask
 from tests.simulation.scheduling.pool_world import MINUTE, PoolWorld
 from tests.simulation.scheduling.rules import Judge, Rule
 
+QUEUE_MAX: Final = 3  # of jobs that wait before more of them are made to
 numbers = st.integers(0, 11)
 asks = st.builds(
     Ask,
@@ -31,6 +38,11 @@ accelerators = st.sampled_from(("", "a100", "h200"))
 times = st.sampled_from((0, 1, 5, 12, 30, 120, 20 * 60)).map(lambda minutes: minutes * MINUTE)
 
 
+def has_short_queue(machine: Any) -> bool:
+    """Whether few jobs wait: each step explains all of them."""
+    return len(machine.world.books.waiting) < QUEUE_MAX
+
+
 class PoolMachine(RuleBasedStateMachine):
     """Every rule is something that happens to a pool; its promises are checked each time."""
 
@@ -51,6 +63,25 @@ class PoolMachine(RuleBasedStateMachine):
         for ask in asked:
             self.world.submit(ask)
 
+    @precondition(has_short_queue)
+    @rule(ask=asks)
+    def submit_alike(self, ask: Ask) -> None:
+        """Jobs that are alike come one after the other; then a lease ends."""
+        for _ in range(2):
+            self.world.submit(ask)
+            self.world.pass_time(MINUTE)
+        self.world.finish(0)
+
+    @precondition(has_short_queue)
+    @rule()
+    def wait_for_two_kinds(self) -> None:
+        """Two nodes of different kinds are busy, and jobs wait for each of them alone."""
+        for number, model in ((4, ""), (5, "h200")):
+            self.world.register(number, 1, bool(model), 24, joins=False, accelerator=model)
+            ask = Ask(1, 0, 1, 4, cuda=bool(model), gigabytes=1, accelerator=model)
+            self.world.submit(ask)
+            self.world.submit(ask)
+
     @rule(ask=asks)
     def work_on(self, ask: Ask) -> None:
         """What was granted starts, works and saves; then somebody else wants slots."""
@@ -64,10 +95,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(number=numbers)
     def finish(self, number: int) -> None:
-        lease = self.world.lease(number)
-        if lease is not None:
-            self.world.report(number, 3)
-            self.world.free(lease)
+        self.world.finish(number)
 
     @rule(number=numbers)
     def end_noticed(self, number: int) -> None:
@@ -116,6 +144,12 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(number=numbers)
     def take_away(self, number: int) -> None:
         """The cloud takes back a machine on which something works; its job comes back."""
+        self.world.take_away(number)
+
+    @rule(number=numbers)
+    def take_away_twice(self, number: int) -> None:
+        """It comes back, and is taken away again."""
+        self.world.take_away(number)
         self.world.take_away(number)
 
     @rule(number=numbers, what=st.integers(0, 7))

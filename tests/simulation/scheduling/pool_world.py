@@ -271,6 +271,13 @@ class PoolWorld:
         else:
             self.end(lease, OUTCOMES[what % len(OUTCOMES)])
 
+    def finish(self, number: int) -> None:
+        """A lease ends, and is free."""
+        lease = self.lease(number)
+        if lease is not None:
+            self.report(number, 3)
+            self.free(lease)
+
     def start(self, lease: BookedLease) -> None:
         start = AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=40)
         self.send(ReportStarted(token=lease.token, incarnation=lease.agent, start=start))

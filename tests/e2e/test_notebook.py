@@ -1,0 +1,43 @@
+"""The notebook of the tutorial runs from its first cell to its last against a whole stack."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.bases import tiny_base
+from tests.e2e.stories import TINY, running_stack
+from tests.notebooks import code_cells
+
+pytestmark = pytest.mark.timeout(420)
+
+NOTEBOOK: Final = Path(__file__).parents[2] / "examples" / "own_data.ipynb"
+RUN_S_MAX: Final = 300
+
+
+async def test_first_hour_s14_own_data_becomes_a_model_that_answers(tmp_path: Path) -> None:
+    async with running_stack() as home:
+        base = {"id": TINY, "path": str(tiny_base().dir), "shared": True}
+        await home.api.post("/bases", base)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", "\n".join(code_cells(NOTEBOOK))),
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "OPENAI_BASE_URL": f"{home.stack.api_url}/v1",
+                "OPENAI_API_KEY": home.stack.admin_key,
+                "TUNERY_MODEL": TINY,
+                "HF_HUB_OFFLINE": "1",
+            },
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, errors = await asyncio.wait_for(process.communicate(), RUN_S_MAX)
+    assert process.returncode == 0, errors.decode()
+    printed = out.decode()
+    assert "The job has successfully completed" in printed
+    assert "loss on your rows:" in printed
+    assert (tmp_path / "helpdesk" / "base" / "config.json").is_file()
