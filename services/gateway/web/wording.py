@@ -233,6 +233,7 @@ PARAMETERS: Final[Mapping[ParameterCode, str]] = {
     "not_a_pattern": (
         "must be an object of up to {most} names of layers with whole numbers from {low} to {high}"
     ),
+    "not_names": 'must be up to {most} names of layers, like ["lm_head"]',
     "not_layers": 'must be "all-linear", or 1 to {most} names of layers, like "q_proj"',
     "does_not_divide": "accumulation must divide batch_size, which is {batch_size}",
     "two_learning_rates": "give learning_rate or learning_rate_multiplier, not both",

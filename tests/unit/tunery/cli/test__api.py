@@ -108,6 +108,8 @@ def called(words: tuple[str, ...], url: str, folder: Path) -> Result:
 
 
 def _choice(argument: click.Parameter) -> str:
+    if argument.name == "path":
+        return "."  # or a name, which would be looked up at a hub
     return argument.type.choices[0] if isinstance(argument.type, click.Choice) else "x"
 
 
