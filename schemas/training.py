@@ -154,6 +154,7 @@ class HyperParameters(Part, omit_defaults=True):
     train_on_prompts: all tokens carry loss, not those of answers alone.
     packing: the documents of a packed row are computed together; each by itself otherwise.
     rank_pattern, alpha_pattern: by the names of layers, where they differ from `rank` and `alpha`.
+    modules_to_save: names of layers that are trained as a whole and are part of the adapter.
     """
 
     n_epochs: int
@@ -190,6 +191,7 @@ class HyperParameters(Part, omit_defaults=True):
     packing: bool = True
     rank_pattern: tuple[tuple[str, int], ...] = ()
     alpha_pattern: tuple[tuple[str, int], ...] = ()
+    modules_to_save: tuple[str, ...] = ()
 
 
 # Fields that came after works had ids, with their defaults.
@@ -214,6 +216,7 @@ HYPER_ADDED: Final[Mapping[str, object]] = {
     "packing": True,
     "rank_pattern": (),
     "alpha_pattern": (),
+    "modules_to_save": (),
 }
 EVAL_ADDED: Final[Mapping[str, object]] = {"precision": "auto", "threads": 0}
 

@@ -53,14 +53,15 @@ def write_canonical(
 ) -> Canonical:
     """Write an adapter to `dst` in canonical form.
 
-    tensors: LoRA weights by the names PEFT saves them under
+    tensors: LoRA weights and layers trained as a whole, by the names PEFT saves them under
     config: the PEFT configuration as JSON values, see `adapter_config`
     base_id: names the base model in the written configuration
 
     Raises WorkError("user") for tensors that are no LoRA weights, or not finite.
     """
+    whole = config.get("modules_to_save") or ()
     for name, tensor in tensors.items():
-        if ".lora_" not in name:
+        if ".lora_" not in name and not any(f".{layer}." in name for layer in whole):
             raise _unusable(f"tensor {name!r} is no LoRA weight")
         if not bool(torch.isfinite(tensor).all()):
             raise _unusable(f"tensor {name!r} holds NaN or infinity")
@@ -111,7 +112,7 @@ def adapted(model: Any) -> str:
         path, _, last = name.replace(".base_layer", "").rpartition(".")
         if weight.requires_grad:
             trained += weight.numel()
-            paths.add(path.partition(".lora_")[0])
+            paths.add(path.partition(".lora_")[0].partition(".modules_to_save")[0])
         elif path.endswith(".experts") and weight.dim() == EXPERT_DIMENSIONS and path not in paths:
             experts[last] = experts.get(last, 0) + weight.numel()
     layers = sorted({path.rpartition(".")[2] for path in paths})

@@ -171,7 +171,7 @@ def _model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torch.de
     base = AutoModelForCausalLM.from_pretrained(
         spec.base_dir, dtype=dtype, attn_implementation="sdpa"
     )
-    _check_patterns(base, hyper)
+    _check_named_layers(base, hyper)
     set_seed(hyper.seed)  # the adapter's first weights are random
     targets = hyper.target_modules
     config = LoraConfig(
@@ -181,6 +181,7 @@ def _model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torch.de
         target_modules=targets if isinstance(targets, str) else list(targets),
         use_rslora=hyper.rslora,
         use_dora=hyper.dora,
+        modules_to_save=list(hyper.modules_to_save) or None,
         rank_pattern=dict(hyper.rank_pattern),
         alpha_pattern=dict(hyper.alpha_pattern),
         task_type="CAUSAL_LM",
@@ -199,13 +200,14 @@ def _model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torch.de
     return model.to(torch_device)
 
 
-def _check_patterns(base: Any, hyper: Hyper) -> None:
-    """Raises WorkError("user") for layers with a rank or alpha of their own that do not exist."""
+def _check_named_layers(base: Any, hyper: Hyper) -> None:
+    """Raises WorkError("user") for layers that are named and do not exist."""
     layers = [name for name, _ in base.named_modules()]
-    for pattern, values in (("rank", hyper.rank_pattern), ("alpha", hyper.alpha_pattern)):
-        for wanted, _ in values:
+    for knob in ("rank_pattern", "alpha_pattern", "modules_to_save"):
+        named = getattr(hyper, knob)
+        for wanted in named if knob == "modules_to_save" else dict(named):
             if not any(re.fullmatch(rf"(.*\.)?({wanted})", layer) for layer in layers):
-                message = f"{pattern}_pattern names {wanted!r}, which is not in this model"
+                message = f"{knob} names {wanted!r}, which is not in this model"
                 raise WorkError("user", message, f"Use some of {', '.join(_linear_names(base))}.")
 
 

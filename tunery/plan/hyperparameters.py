@@ -47,6 +47,7 @@ ParameterCode: TypeAlias = Literal[
     "unknown",  # known
     "not_a_choice",  # name, known
     "not_layers",  # name, most
+    "not_names",  # name, most
     "not_a_pattern",  # name, most, low, high
     "does_not_divide",  # batch_size
     "two_learning_rates",
@@ -140,6 +141,7 @@ def resolve(
         eval_every_steps=_whole(requested, "eval_every_steps"),
         early_stopping_patience=_whole(requested, "early_stopping_patience"),
         **_flags(requested),
+        modules_to_save=tuple(sorted(set(requested.get("modules_to_save", ())))),
         rank_pattern=_pattern(requested, "rank_pattern", rank),
         alpha_pattern=_pattern(requested, "alpha_pattern", alpha),
     )
@@ -224,6 +226,8 @@ def _problem(name: str, value: Any, base: Base) -> Reason | None:
             return _parameter_reason("not_a_choice", name=name, known="true, false")
         case "layers":
             return _parameter_reason("not_layers", name=name, most=LAYERS_MAX)
+        case "names":
+            return _parameter_reason("not_names", name=name, most=LAYERS_MAX)
         case "pattern":
             return _parameter_reason(
                 "not_a_pattern", name=name, most=LAYERS_MAX, low=str(knob.low), high=str(high)

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 from tunery.work.spec import ALL_LINEAR
 
 Number: TypeAlias = int | float
-Kind: TypeAlias = Literal["whole", "number", "choice", "flag", "layers", "pattern"]
+Kind: TypeAlias = Literal["whole", "number", "choice", "flag", "layers", "names", "pattern"]
 LAYERS_MAX: Final = 32
 LAYER: Final = re.compile(r"[A-Za-z0-9_.]{1,64}")
 
@@ -43,11 +43,9 @@ class Knob:
             case "flag":
                 return isinstance(value, bool)
             case "layers":
-                return value == ALL_LINEAR or (
-                    isinstance(value, list | tuple)
-                    and 1 <= len(value) <= LAYERS_MAX
-                    and all(isinstance(name, str) and LAYER.fullmatch(name) for name in value)
-                )
+                return value == ALL_LINEAR or (_are_names(value) and len(value) > 0)
+            case "names":
+                return _are_names(value)
             case "pattern":
                 return (
                     isinstance(value, dict)
@@ -63,6 +61,14 @@ class Knob:
         whole = isinstance(value, int) and not isinstance(value, bool)
         fits = whole or (isinstance(value, float) and self.kind == "number")
         return fits and bool(self.low <= value <= self.high)
+
+
+def _are_names(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and len(value) <= LAYERS_MAX
+        and all(isinstance(name, str) and LAYER.fullmatch(name) for name in value)
+    )
 
 
 def _whole(field: str, low: int, high: int, default: int | None, source: str) -> Knob:
@@ -132,6 +138,12 @@ KNOBS: Final[Mapping[str, Knob]] = {
     ),
     "rank_pattern": _pattern("rank_pattern", 256, '`rank` for all; `{"q_proj": 32}` for some'),
     "alpha_pattern": _pattern("alpha_pattern", 1024, "`alpha` for all; likewise"),
+    "modules_to_save": Knob(
+        field="modules_to_save",
+        kind="names",
+        default="[]",
+        source='LoRA learns enough without; `["lm_head"]` trains the output layer as a whole',
+    ),
     "rslora": _flag("rslora", "divides by √rank, for large ranks (rsLoRA)"),
     "dora": _flag("dora", "learns length and direction apart; slower (DoRA)"),
     "lora_plus_ratio": _number("lora_plus_ppm", 1, 64, 1, "rate of B by that of A; 16 is LoRA+'s"),
@@ -195,6 +207,8 @@ def _range(knob: Knob) -> str:
             return "`true`, `false`"
         case "layers":
             return f"`{ALL_LINEAR}`, or up to {LAYERS_MAX} names"
+        case "names":
+            return f"up to {LAYERS_MAX} names"
         case "pattern":
             return f"{knob.low:,} to {knob.high:,} for up to {LAYERS_MAX} names"
         case "whole" | "number":

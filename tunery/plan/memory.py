@@ -63,11 +63,16 @@ def memory_bytes(
     at_once = rows_at_once(hyper) * _row_bytes(base, row, precision, hyper)
     return (
         width * base.parameters
-        + (LORA_BYTES + width) * adapter
+        + (LORA_BYTES + width) * (adapter + _whole_layers(base, hyper))
         + at_once
         + SHARD_BYTES * in_file
         + OVERHEAD_BYTES
     )
+
+
+def _whole_layers(base: Base, hyper: HyperParameters) -> int:
+    """Parameters of `modules_to_save`, each as large as the table of tokens: few are larger."""
+    return len(hyper.modules_to_save) * (base.vocabulary or VOCABULARY) * base.hidden_size
 
 
 def _row_bytes(base: Base, tokens: int, precision: str, hyper: HyperParameters) -> int:

@@ -32,6 +32,7 @@ HYPER_ADDED: Final[Mapping[str, object]] = {
     "packing": True,
     "rank_pattern": (),
     "alpha_pattern": (),
+    "modules_to_save": (),
 }
 
 
@@ -65,6 +66,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     train_on_prompts: all tokens are labels
     packing: the documents of a packed row are computed together
     rank_pattern, alpha_pattern: names of layers with values of their own
+    modules_to_save: names of layers that are trained as a whole
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
     because the estimate and the hold rest on the numbers.
@@ -97,6 +99,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     packing: bool = True
     rank_pattern: tuple[tuple[str, int], ...] = ()
     alpha_pattern: tuple[tuple[str, int], ...] = ()
+    modules_to_save: tuple[str, ...] = ()
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
@@ -129,6 +132,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             packing=hyper.packing,
             rank_pattern=hyper.rank_pattern,
             alpha_pattern=hyper.alpha_pattern,
+            modules_to_save=hyper.modules_to_save,
         )
 
 

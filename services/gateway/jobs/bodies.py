@@ -90,8 +90,8 @@ class JobRequest(Body):
     integrations: Annotated[list[Any], Field(max_length=INTEGRATIONS_MAX)] | None = None
     lora: Hyperparameters | None = Field(
         default=None,
-        description="rank, alpha, dropout, target_modules, rank_pattern, alpha_pattern, rslora, "
-        "dora, lora_plus_ratio",
+        description="rank, alpha, dropout, target_modules, modules_to_save, rank_pattern, "
+        "alpha_pattern, rslora, dora, lora_plus_ratio",
     )
     training: Hyperparameters | None = Field(
         default=None,

@@ -19,6 +19,7 @@ LORA: Final = (
     "alpha",
     "dropout",
     "target_modules",
+    "modules_to_save",
     "rank_pattern",
     "alpha_pattern",
     "rslora",

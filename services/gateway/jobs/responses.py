@@ -78,6 +78,7 @@ class TrainingParametersResponse(Response):
     best_checkpoint: bool
     early_stopping_patience: int
     packing: bool
+    modules_to_save: tuple[str, ...]
     rank_pattern: dict[str, int]
     alpha_pattern: dict[str, int]
 
@@ -354,6 +355,7 @@ def training_parameters(hyper: HyperParameters) -> dict[str, Any]:
         "best_checkpoint": values.best_checkpoint,
         "early_stopping_patience": values.early_stopping_patience,
         "packing": values.packing,
+        "modules_to_save": values.modules_to_save,
         "rank_pattern": dict(values.rank_pattern),
         "alpha_pattern": dict(values.alpha_pattern),
     }

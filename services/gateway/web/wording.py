@@ -233,6 +233,7 @@ PARAMETERS: Final[Mapping[ParameterCode, str]] = {
     "not_a_pattern": (
         "must be an object of up to {most} names of layers with whole numbers from {low} to {high}"
     ),
+    "not_names": 'must be up to {most} names of layers, like ["lm_head"]',
     "not_layers": 'must be "all-linear", or 1 to {most} names of layers, like "q_proj"',
     "does_not_divide": "accumulation must divide batch_size, which is {batch_size}",
     "two_learning_rates": "give learning_rate or learning_rate_multiplier, not both",
@@ -244,6 +245,7 @@ PARAMETERS: Final[Mapping[ParameterCode, str]] = {
 FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "slots": lambda slots: f"{slots} slot" + ("" if slots == 1 else "s"),
     "ahead": lambda jobs: "1 job" if jobs == 1 else f"{jobs} jobs",
+    "outcome": lambda outcome: "been cancelled" if outcome == "cancelled" else outcome,
     "others": lambda others: f" and {others} more" if others else "",
     "memory_bytes": lambda size: f"{size / 1e9:.1f} GB",
     "domains": lambda names: f"; there are {names}" if names else "",

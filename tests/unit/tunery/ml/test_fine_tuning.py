@@ -321,6 +321,11 @@ def test_training_m12_a_run_goes_on_from_its_checkpoint_in_smaller_micro_batches
             "user",
             "rank_pattern names 'no_such'",
         ),
+        (
+            {"hyper": msgspec.structs.replace(HYPER, modules_to_save=("no_such",))},
+            "user",
+            "modules_to_save names 'no_such'",
+        ),
     ],
 )
 def test_inputs_that_cannot_be_trained_on_are_named(
@@ -359,6 +364,7 @@ KNOBS: dict[str, dict[str, Any]] = {
     "no clipping": {"grad_norm_max": 0.0},
     "prompts too": {"train_on_prompts": True},
     "each document alone": {"packing": False},
+    "a layer as a whole": {"modules_to_save": ("model.norm",)},
     "ranks of some layers": {"rank_pattern": (("q_proj", 4),), "alpha_pattern": (("q_proj", 8),)},
     "the best": {"best_checkpoint": True, "eval_every_steps": 1, "learning_rate": 0.2},
 }

@@ -35,6 +35,8 @@ def other_value(knob: Knob) -> Any:
             return knob.choices[-1]
         case "flag":
             return knob.default == "false"
+        case "names":
+            return ["lm_head"]
         case "pattern":
             return {"v_proj": 3, "q_proj": 5}
         case "layers":
@@ -71,7 +73,7 @@ def test_the_guide_has_the_table_of_all_knobs() -> None:
 
 def test_every_default_is_in_its_range() -> None:
     for name, knob in KNOBS.items():
-        if knob.kind not in ("flag", "pattern"):
+        if knob.kind not in ("flag", "names", "pattern"):
             assert knob.default is None or knob.allows(knob.default), name
     assert resolve(dict.fromkeys(KNOBS, "auto"), SMOL, None, 1) == resolve(None, SMOL, None, 1)
 
@@ -87,6 +89,7 @@ def test_every_default_is_in_its_range() -> None:
         ({"target_modules": []}, "target_modules", "not_layers"),
         ({"target_modules": ["q proj"]}, "target_modules", "not_layers"),
         ({"target_modules": ["q"] * 33}, "target_modules", "not_layers"),
+        ({"modules_to_save": "lm_head"}, "modules_to_save", "not_names"),
         ({"rank_pattern": {"q_proj": 0}}, "rank_pattern", "not_a_pattern"),
         ({"rank_pattern": {"q proj": 8}}, "rank_pattern", "not_a_pattern"),
         ({"alpha_pattern": ["q_proj"]}, "alpha_pattern", "not_a_pattern"),

@@ -25,6 +25,7 @@ def test_training_m5_memory_grows_with_batch_precision_dropout_and_the_file() ->
         {"precision": "fp32"},
         {"dropout_ppm": 50_000},
         {"dora": True},
+        {"modules_to_save": ("lm_head",)},
         {"rank_pattern": (("q_proj", 64),)},
     ):
         assert memory_bytes(whole, replace(hyper, **more), "cpu") > least, more

@@ -42,7 +42,8 @@ def test_every_group_gives_its_settings_and_where_they_stand() -> None:
             {"lora": {"n_epochs": 3}},
             (
                 "lora.n_epochs: unknown; lora takes rank, alpha, dropout, "
-                "target_modules, rank_pattern, alpha_pattern, rslora, dora, lora_plus_ratio"
+                "target_modules, modules_to_save, rank_pattern, alpha_pattern, rslora, dora, "
+                "lora_plus_ratio"
             ),
         ),
         (
