@@ -236,7 +236,7 @@ def _items(folders: DataDir, names: tuple[str, ...]) -> "list[BenchmarkItem]":
         chosen = None if "all" in names else names
         return benchmarks.load(benchmarks.folder_in(folders.root), chosen)
     except benchmarks.BenchmarkUnusable as error:
-        click.echo(f"--benchmarks: {error}", err=True)
+        click.echo(f"Error: --benchmarks: {error}", err=True)
         sys.exit(UNREADABLE)
 
 

@@ -49,10 +49,12 @@ def upload(path: Path, dataset: str | None, wait: bool, folders: DataDir, as_jso
         file = upload_file(api, path, quiet=as_json, dataset=dataset)
         if wait:
             file = await_check(api, file["id"])
-        _api.show_one(file, as_json, _pairs(file))
+        has_findings = file["status"] == "error" or (file["validation"] or {}).get("warnings")
+        report = api.validation(file["id"]) if has_findings and not as_json else None
+        _api.show_one(file, as_json, _pairs(file, listed=report is not None))
+        if report is not None:
+            _findings(report)
         if file["status"] == "error":
-            if not as_json:
-                _findings(api.validation(file["id"]))
             raise SystemExit(1)
 
 
@@ -153,7 +155,11 @@ def await_check(api: "Api", file_id: str) -> Any:
     )
 
 
-def _pairs(file: Any) -> list[tuple[str, Any]]:
+def _pairs(file: Any, *, listed: bool = False) -> list[tuple[str, Any]]:
+    """(name, value) of each field of a file. listed: its problems follow in a table."""
+    problems = file["status_details"]
+    if listed and problems:
+        problems = problems.partition("; GET ")[0]
     validation = file["validation"] or {}
     tokens = validation.get("tokens") or {}
     return [
@@ -167,7 +173,7 @@ def _pairs(file: Any) -> list[tuple[str, Any]]:
         ("dialect", validation.get("dialect")),
         ("tokens", ", ".join(f"{count:,} ({base})" for base, count in tokens.items())),
         ("warnings", validation.get("warnings") or None),
-        ("problems", file["status_details"]),
+        ("problems", problems),
     ]
 
 

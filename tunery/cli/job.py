@@ -1,7 +1,9 @@
 """`tunery job`: fine-tuning jobs."""
 
+import hashlib
 import json
 import uuid
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from tunery.client import Api
 
 EVENTS_SHOWN: Final = 50
+FILES_COMPARED: Final = 1_000  # the newest
 INTERRUPTED: Final = 130  # the exit code of a program that SIGINT ends
 EPILOG = """\
 \b
@@ -350,7 +353,7 @@ def _body(
     names = ("n_epochs", "batch_size", "learning_rate_multiplier")
     values = {name: other.pop(name) for name in names}
     hyperparameters = {name: value for name, value in values.items() if value is not None}
-    body: dict[str, Any] = {"model": model, "training_file": _file(api, training, quiet)}
+    body: dict[str, Any] = {"model": model, "training_file": _file(api, training, model, quiet)}
     body |= {name: value for name, value in other.items() if value is not None}
     if hyperparameters:
         body["method"] = {"type": "supervised", "supervised": {"hyperparameters": hyperparameters}}
@@ -368,8 +371,8 @@ def _body(
     return body
 
 
-def _file(api: "Api", named: str, quiet: bool) -> str:
-    """The id of the file `named`; a path is uploaded and checked first."""
+def _file(api: "Api", named: str, model: str, quiet: bool) -> str:
+    """The id of the file `named`; a path is uploaded and checked first, unless it was before."""
     if _api.is_uploaded(named):
         return named
     from tunery.cli.file import await_check, upload_file
@@ -380,13 +383,25 @@ def _file(api: "Api", named: str, quiet: bool) -> str:
             f"{named} is neither the id or name (faq@2) of an uploaded file nor a local file",
             param_hint="--file",
         )
-    file = await_check(api, upload_file(api, path, quiet=quiet)["id"])
+    known = _uploaded_before(api, path, model)
+    file = await_check(api, known or upload_file(api, path, quiet=quiet)["id"])
     if file["status"] == "error":
         raise click.ClickException(
             f"{path} was rejected: {file['status_details']}\n"
             f"  fix: `tunery file show {file['id']}` lists every problem"
         )
     return str(file["id"])
+
+
+def _uploaded_before(api: "Api", path: Path, model: str) -> str | None:
+    """The id of a file with the same bytes that was checked for this base model."""
+    with path.open("rb") as content:
+        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+    for file in islice(api.files(), FILES_COMPARED):
+        counted = (file["validation"] or {}).get("tokens") or {}
+        if file["sha256"] == sha256 and file["status"] == "processed" and model in counted:
+            return str(file["id"])
+    return None
 
 
 def _set(body: dict[str, Any], setting: str) -> None:

@@ -212,7 +212,8 @@ def _details(row: FileRow, unseal: Unseal) -> str | None:
     if row.validation is None:
         return _unreadable(row, unseal)
     count = row.validation.errors
-    return f"{count} problems; GET /v1/files/{row.id}/validation lists them with row and fix"
+    problems = "1 problem" if count == 1 else f"{count} problems"
+    return f"{problems}; GET /v1/files/{row.id}/validation lists them with row and fix"
 
 
 def _unreadable(row: FileRow, unseal: Unseal) -> str:

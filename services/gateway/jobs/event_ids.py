@@ -28,6 +28,7 @@ RANKS: Final = (
     "skipped",
     "conditions",
     "ignored",
+    "same_file",
 )
 STEP_MARK: Final = (
     "f"  # marks the id of a step: within a millisecond, steps sort after events of the journal

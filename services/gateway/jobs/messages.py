@@ -27,6 +27,10 @@ NOT_BUILT: Final = (
     "Tunery sends nothing to other services yet: the figures are in the job's events and in its "
     "result file, and `WandbLogger.sync` of wandb reads both"
 )
+SAME_FILE = (
+    "The validation file is the training file: its loss says what the model has learnt by heart, "
+    "not how it answers other rows. Leave it out, and a part of the rows is kept for validation"
+)
 ENDINGS: dict[AttemptOutcome, str] = {
     "succeeded": "",
     "preempted": "Attempt {n} was stopped before its end; its last checkpoint is kept",
@@ -102,6 +106,8 @@ def _submitted(header: Header, event: JobSubmitted) -> tuple[Change, ...]:
     if event.spec.ignored:
         text = f"Ignored: {', '.join(event.spec.ignored)}. {NOT_BUILT}"
         rows.append(job_event_row(header, event.job_id, "ignored", text, level="warn"))
+    if event.spec.validation_file == event.spec.training_file:
+        rows.append(job_event_row(header, event.job_id, "same_file", SAME_FILE, level="warn"))
     return tuple(rows)
 
 

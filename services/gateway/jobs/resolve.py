@@ -239,7 +239,11 @@ def _usable_file(
     check_purpose(reference, file.purpose, role)
     validation = file.validation
     if file.status == "error":
-        count = "" if validation is None else f" with {validation.errors} errors"
+        count = (
+            ""
+            if validation is None
+            else f" with {validation.errors} error{'' if validation.errors == 1 else 's'}"
+        )
         failure = None if validation is None else validation.failure
         detail = "" if failure is None else f"{file_words(failure.reason)} "
         raise invalid(

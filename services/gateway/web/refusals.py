@@ -180,7 +180,7 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "limits_missing": "This tenant does not exist, or has no limits yet.",
     "job_exists": "Job {job_id} exists already.",
     "job_missing": "Job {job_id} does not exist.",
-    "job_ended": "You cannot {change} a job that has {outcome}.",
+    "job_ended": "You cannot {change} a job that has {outcome} already.",
     "job_change": "You cannot {change} a job that is {phase}, wanted: {wanted}.",
     "jobs_at_most": ("{limit} jobs are running or waiting already. Pause or cancel one, or wait."),
     "slots_below_one": "slots must be 1 or more.",

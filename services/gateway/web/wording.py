@@ -245,6 +245,7 @@ PARAMETERS: Final[Mapping[ParameterCode, str]] = {
 FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "slots": lambda slots: f"{slots} slot" + ("" if slots == 1 else "s"),
     "ahead": lambda jobs: "1 job" if jobs == 1 else f"{jobs} jobs",
+    "outcome": lambda outcome: "been cancelled" if outcome == "cancelled" else outcome,
     "others": lambda others: f" and {others} more" if others else "",
     "memory_bytes": lambda size: f"{size / 1e9:.1f} GB",
     "domains": lambda names: f"; there are {names}" if names else "",

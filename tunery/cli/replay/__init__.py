@@ -25,7 +25,7 @@ Examples:
 
 @click.command("replay", epilog=EPILOG)
 @click.option(
-    "--verify", is_flag=True, required=True, help="Compare the rebuilt state with the live state."
+    "--verify", is_flag=True, help="Compare the rebuilt state with the live state. [always]"
 )
 @_options.as_json
 @_options.data_dir

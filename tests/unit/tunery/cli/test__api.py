@@ -98,7 +98,9 @@ def called(words: tuple[str, ...], url: str, folder: Path) -> Result:
         is_path = isinstance(parameter.type, click.Path | click.File)
         value = str(folder if is_path and not getattr(parameter.type, "file_okay", True) else rows)
         if isinstance(parameter, click.Argument) and parameter.required:
-            arguments.append(value if is_path else _choice(parameter))
+            # `base add` takes a folder, or a name that it would look for at a hub
+            is_folder = parameter.name == "path" and not is_path
+            arguments.append(value if is_path else str(folder) if is_folder else _choice(parameter))
         elif isinstance(parameter, click.Option) and parameter.required:
             arguments += [parameter.opts[0], "x" if parameter.name == "model" else "file-x"]
     environ = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "wrong"}

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from tests.unit.tunery.cli.scripted_api import ScriptedApi
 from tunery.cli.data import command
+from tunery.cli.main import main
 from tunery.data.screening import benchmarks
 from tunery.local.paths import base_model_dir
 
@@ -170,3 +171,13 @@ def test_a_base_model_is_found_by_name(tmp_path: Path, monkeypatch: pytest.Monke
     code, _, err = run(str(EXAMPLES / "lighthouse.jsonl"), "--model", "huge")
     assert code == 2
     assert "tiny" in err
+
+
+def test_first_hour_low_a_benchmark_that_is_missing_is_an_error(tmp_path: Path) -> None:
+    """The message had no "Error:" before it."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("{}\n")
+    words = ["data", "check", str(rows), "--benchmarks", "gsm8k", "--data-dir", str(tmp_path)]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    assert done.output.startswith("Error: --benchmarks: there is no benchmark 'gsm8k'")

@@ -1,12 +1,14 @@
 """Request bodies from options, and estimates in a terminal."""
 
 import json
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from tests.unit.tunery.cli.scripted_api import ScriptedApi
+from tests.unit.tunery.cli.scripted_api import ScriptedApi, page
 from tunery.cli.job import _body, _set
 from tunery.cli.main import main
 from tunery.client import Api
@@ -121,3 +123,32 @@ def test_first_hour_09_an_interrupted_watch_says_that_the_job_goes_on(
     assert result.exit_code == 130
     assert "The job goes on. `tunery job watch ftjob-1` follows it again" in result.output
     assert "Aborted" not in result.output
+
+
+@pytest.mark.parametrize("known", ["same", "another model", "other bytes", "rejected"])
+def test_first_hour_22_a_file_that_was_uploaded_is_not_uploaded_again(
+    known: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each estimate and each submission left a new copy, which was checked again."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("{}\n")
+    file = {
+        "id": "file-old",
+        "sha256": "0" * 64 if known == "other bytes" else sha256(rows.read_bytes()).hexdigest(),
+        "status": "error" if known == "rejected" else "processed",
+        "status_details": None,
+        "validation": {"tokens": {"other" if known == "another model" else "tiny": 9}},
+    }
+    answers = {
+        "GET /files": page(file),
+        "POST /files": {**file, "id": "file-new"},
+        "GET /files/file-old": file,
+        "GET /files/file-new": {**file, "id": "file-new", "status": "processed"},
+        "POST /fine_tuning/jobs/estimate": ESTIMATE,
+    }
+    api = ScriptedApi(monkeypatch, answers)
+    done = api.run("job", "estimate", "--model", "tiny", "--file", str(rows), "--json")
+    assert done.exit_code == 0, done.output
+    expected = "file-old" if known == "same" else "file-new"
+    assert json.loads(api.requests[-1].content)["training_file"] == expected
+    assert ("POST /files" in api.asked) == (known != "same")

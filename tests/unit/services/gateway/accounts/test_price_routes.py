@@ -48,7 +48,7 @@ async def test_money_b3_a_book_is_imported_listed_and_binds_a_new_tenant(api: Co
     ("change", "param", "words"),
     [
         ({"gpu_hour_micro": {"standard": -1}}, "gpu_hour_micro.standard", "between 0 and"),
-        ({"gpu_hour_micro": {"standard": 2.4}}, "gpu_hour_micro.standard", "valid integer"),
+        ({"gpu_hour_micro": {"standard": 2.4}}, "gpu_hour_micro.standard", "a whole number"),
         ({"gpu_hour_micro": {"fast": 1}}, "gpu_hour_micro", "lanes"),
         ({"currency": ""}, "currency", "ISO 4217"),
         ({"effective_from": "2026-11-01"}, "effective_from", "another first day"),

@@ -10,7 +10,7 @@ from schemas.pool import AttemptEnd
 from schemas.reasons import Failure, failing, skipping
 from schemas.sealed import Sealed
 from schemas.training import EnvironmentChange, SkippedCheckpoint
-from services.gateway.jobs.messages import messages
+from services.gateway.jobs.messages import SAME_FILE, messages
 from services.gateway.jobs.tables import JOB_EVENTS, JobEventRow
 from services.gateway.web.wording import FAILURES, skip_words
 from tests.unit.services.gateway.jobs.job_events import (
@@ -149,3 +149,14 @@ def test_a_failure_keeps_the_tenants_words_sealed() -> None:
 def test_a_cancelled_job_says_so_and_is_no_error() -> None:
     row = said(replace(ENDED, outcome="cancelled"))
     assert (row.level, row.message) == ("info", "The job was cancelled")
+
+
+@pytest.mark.parametrize("other", [None, "file-2"])
+def test_first_hour_21_a_validation_file_that_is_the_training_file_is_warned_of(
+    other: str | None,
+) -> None:
+    """It passed without a warning."""
+    for name in (SPEC.training_file, other):
+        submitted = replace(SUBMITTED, spec=replace(SPEC, validation_file=name))
+        texts = [row.message for row in rows(folded("job", submitted), JOB_EVENTS)]
+        assert (SAME_FILE in texts) == (name == SPEC.training_file)
