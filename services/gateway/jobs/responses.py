@@ -67,7 +67,7 @@ class TrainingParametersResponse(Response):
     max_steps: int
     scheduler: str
     max_grad_norm: float
-    target_modules: str | tuple[str, ...]
+    target_modules: str | list[str]
     rslora: bool
     dora: bool
     lora_plus_ratio: float
@@ -78,7 +78,7 @@ class TrainingParametersResponse(Response):
     best_checkpoint: bool
     early_stopping_patience: int
     packing: bool
-    modules_to_save: tuple[str, ...]
+    modules_to_save: list[str]
     rank_pattern: dict[str, int]
     alpha_pattern: dict[str, int]
 
@@ -331,6 +331,7 @@ def hyperparameters(row: JobRow, status: JobStatus) -> HyperparametersResponse:
 def training_parameters(hyper: HyperParameters) -> dict[str, Any]:
     """Fields of `TrainingParametersResponse`."""
     values = Hyper.from_log(hyper)
+    layers = values.target_modules
     return {
         "learning_rate": values.learning_rate,
         "rank": values.rank,
@@ -344,7 +345,7 @@ def training_parameters(hyper: HyperParameters) -> dict[str, Any]:
         "max_steps": values.max_steps,
         "scheduler": values.scheduler,
         "max_grad_norm": values.grad_norm_max,
-        "target_modules": values.target_modules,
+        "target_modules": layers if isinstance(layers, str) else list(layers),
         "rslora": values.rslora,
         "dora": values.dora,
         "lora_plus_ratio": values.lora_plus,
@@ -355,7 +356,7 @@ def training_parameters(hyper: HyperParameters) -> dict[str, Any]:
         "best_checkpoint": values.best_checkpoint,
         "early_stopping_patience": values.early_stopping_patience,
         "packing": values.packing,
-        "modules_to_save": values.modules_to_save,
+        "modules_to_save": list(values.modules_to_save),
         "rank_pattern": dict(values.rank_pattern),
         "alpha_pattern": dict(values.alpha_pattern),
     }

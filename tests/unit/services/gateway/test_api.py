@@ -83,7 +83,8 @@ async def every_answer(api: ControlPlane) -> set[str]:
             json={"bytes": 1, "filename": "a", "mime_type": "b", "purpose": "fine-tune"},
         )
     ).json()
-    body = {"model": BASE.base_id, "training_file": file_id}
+    layers = {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}
+    body = {"model": BASE.base_id, "training_file": file_id, "lora": layers}
     job = (await client.post("/v1/fine_tuning/jobs", json={**body, "metadata": {"a": "b"}})).json()
     answers_about_jobs = (
         await client.get("/v1/files"),
