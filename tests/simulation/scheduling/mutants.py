@@ -214,7 +214,7 @@ OF_POOLS: Final[Sequence[Mutant]] = (
         "back on spot nodes at once", price_classes, "kept_off_until", _never, Rule.SPOT, seed=2
     ),
     Mutant("spot nodes for anybody", capacity, "SPOT", -1, Rule.SPOT),
-    Mutant("late on spot nodes", price_classes, "spot_until", _never, Rule.SPOT),
+    Mutant("late on spot nodes", price_classes, "spot_until", _never, Rule.SPOT, seed=6),
     Mutant("lost and not ended", nodes, "_silence", _not_ended, Rule.LOST),
     Mutant("noticed nodes", pool_state.Node, "is_grantable", property(_is_not_leaving), Rule.LOST),
     Mutant("a notice that nobody hears", nodes, "_drain", _drain_nothing, Rule.LOST),

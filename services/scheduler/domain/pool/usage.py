@@ -136,7 +136,7 @@ def whole_hours_ms(started_at: Ms, alive_at: Ms) -> Ms:
 
 
 def lost_gpu_ms(billable_gpu_ms: GpuMs, slots: int, captured_ms: Ms) -> GpuMs:
-    """NamedTenant, but lost to the platform: what came after the capture of the last checkpoint."""
+    """Billed, but lost to the platform: what came after the capture of the last checkpoint."""
     return billable_gpu_ms - min(billable_gpu_ms, slots * captured_ms)
 
 

@@ -144,7 +144,7 @@ class Joined:
 
     @property
     def billed(self) -> dict[int, int]:
-        """NamedTenant use by UTC hour, credits taken off."""
+        """Billed use by UTC hour, credits taken off."""
         sums = Counter[int]()
         for row in self.rows.values():
             sums[row["hour_utc"]] += row["gpu_ms"]
