@@ -37,7 +37,7 @@ POOL: Final = "default"
 PLAIN_TEXT: Final = "text"  # a dialect
 INTEGRATION: Final = "integrations."  # the field of the request before its kind
 UNKNOWN_INTEGRATION: Final = "unknown"
-LABEL: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+INTEGRATION_TYPE: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 PRICE_BOOK_RETRY_S: Final = 60  # an operator has to install the file
 
 
@@ -219,7 +219,7 @@ def _ignored(request: JobRequest) -> tuple[str, ...]:
     """The integrations of a request: none of them is built yet, so they do nothing."""
     listed = request.integrations or []
     types = [item.get("type") if isinstance(item, dict) else None for item in listed]
-    known = {name for name in types if isinstance(name, str) and LABEL.fullmatch(name)}
+    known = {name for name in types if isinstance(name, str) and INTEGRATION_TYPE.fullmatch(name)}
     unknown = {UNKNOWN_INTEGRATION} if len(known) < len({*map(repr, types)}) else set()
     return tuple(f"{INTEGRATION}{name}" for name in sorted(known | unknown))
 
