@@ -200,6 +200,7 @@ RefusalCode: TypeAlias = Literal[
     "stage_free",  # stage, expected: no version holds it
     "stage_taken",  # stage, holder: a version holds it, none was expected
     "stage_moved",  # stage, holder, expected
+    "stage_not_held",  # stage, expected: the version that should be rolled back
     "stage_permanent",  # only exclusive stages can be rolled back
     "stage_without_former",  # stage
     "permission_missing",  # permission_id

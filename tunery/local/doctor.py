@@ -41,6 +41,7 @@ def examine(folders: DataDir) -> Iterator[Diagnosis]:
     yield from (guarded(name, check) for name, check in PROGRAMS)
     for part, path in provide.missing():
         yield Diagnosis(part, f"missing at {path}", "run `make setup`")
+    yield processors()
     yield memory()
     yield from data_dir(folders)
     yield own_servers()
@@ -76,6 +77,11 @@ def python() -> Diagnosis:
 
 def output(command: list[str]) -> str:
     """Run a command and return the first line of its output. Raises LocalError when it fails."""
+    return next(iter(lines_of(command)), "")
+
+
+def lines_of(command: list[str]) -> list[str]:
+    """Run a command and return the lines of its output. Raises LocalError when it fails."""
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=RUN_S_MAX, check=False, cwd="/"
     )
@@ -84,7 +90,7 @@ def output(command: list[str]) -> str:
         raise LocalError(
             f"{command[0]} ended with {done.returncode}: {text[-300:]}", "`make setup`"
         )
-    return text.splitlines()[0] if text else ""
+    return text.splitlines()
 
 
 def java() -> str:
@@ -133,6 +139,20 @@ PROGRAMS: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
 )
 
 
+def processors() -> Diagnosis:
+    """How many processors and NVIDIA devices trainings can use. Without devices they are slow."""
+    devices = 0
+    if (tool := shutil.which("nvidia-smi")) is not None:
+        listed = guarded("gpus", lambda: str(len(lines_of([tool, "--list-gpus"]))))
+        if not listed.is_well:
+            return Diagnosis("processors", listed.detail, "mend the NVIDIA driver, or remove it")
+        devices = int(listed.detail)
+    found = (
+        f"{devices} NVIDIA device{'' if devices == 1 else 's'}" if devices else "no NVIDIA device"
+    )
+    return Diagnosis("processors", f"{os.cpu_count()} CPUs, {found}")
+
+
 def memory() -> Diagnosis:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     fix = "" if total >= MEMORY_BYTES_MIN else "the servers and one training need 4 GiB"
@@ -167,8 +187,8 @@ def own_servers() -> Diagnosis:
     try:
         names = sorted(settings.replaced(os.environ))
     except LocalError as problem:
-        return Diagnosis("own servers", problem.what, problem.fix)
-    return Diagnosis("own servers", ", ".join(names) or "none, all embedded")
+        return Diagnosis("servers", problem.what, problem.fix)
+    return Diagnosis("servers", ", ".join(names) or "all embedded")
 
 
 def last_run(folders: DataDir) -> Diagnosis:

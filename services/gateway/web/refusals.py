@@ -278,6 +278,10 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "{stage} is held by {holder}, not by {expected}. Read the stage again, and send "
         "expected={holder} to replace its holder."
     ),
+    "stage_not_held": (
+        "{expected} does not hold {stage}, so there is nothing to roll back. Roll back the version "
+        "that holds it: the list of models shows each one's stage."
+    ),
     "stage_permanent": "Only staging and production can be rolled back.",
     "stage_without_former": "No former version of {stage} is left to roll back to.",
     "permission_missing": "The permission '{permission_id}' does not exist.",

@@ -170,7 +170,8 @@ def _roll_back(models: TenantModels, command: RollBack) -> tuple[Event, ...]:
         return _reject(errors.ILLEGAL_STATE, refusing("stage_permanent"), "stage")
     current = holder_of(models, command.series, command.stage).model_id
     if current is None or current != command.expected:
-        return _conflict(command.stage, current, command.expected)
+        elsewhere = refusing("stage_not_held", stage=command.stage, expected=command.expected)
+        return _reject(errors.STAGE_CONFLICT, elsewhere, "stage")
     former = former_of(models, command.series, command.stage)
     if former is None:
         alone = refusing("stage_without_former", stage=command.stage)

@@ -34,7 +34,7 @@ def render_report(report: CheckReport, name: str = "") -> RenderableType:
 def _verdict(report: CheckReport, name: str) -> Text:
     accepted = report.verdict == "accepted"
     style = "bold green" if accepted else "bold red"
-    text = Text.assemble((f"{'✔' if accepted else '✘'} {report.verdict}", style))
+    text = Text.assemble((f"{'✓' if accepted else '✗'} {report.verdict}", style))
     if name:
         text.append(f"  {name}", "bold")
     kind = " ".join(part for part in (report.dialect, report.format) if part) or "unknown format"

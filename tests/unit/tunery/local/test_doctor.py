@@ -89,9 +89,9 @@ def test_servers_of_the_users_own_are_listed_or_what_they_lack(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "environ", {})
-    assert doctor.own_servers() == Diagnosis("own servers", "none, all embedded")
+    assert doctor.own_servers() == Diagnosis("servers", "all embedded")
     monkeypatch.setattr(os, "environ", {"TUNERY_POSTGRES_DSN": "postgresql://db/x"})
-    assert doctor.own_servers() == Diagnosis("own servers", "postgres")
+    assert doctor.own_servers() == Diagnosis("servers", "postgres")
     monkeypatch.setattr(os, "environ", {"TUNERY_S3_ENDPOINT": "http://s3"})
     assert not doctor.own_servers().is_well
 
@@ -122,3 +122,36 @@ def test_a_supervisor_that_has_not_ended_yet_does_not_hide_a_failed_start(tmp_pa
     assert state.read(folders).is_alive()
     diagnosis = doctor.last_run(folders)
     assert (diagnosis.detail, diagnosis.is_well) == ("could not start: no port", False)
+
+
+def driver(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a program into the search path that answers as NVIDIA's does."""
+    tool = folder / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("echo 'GPU 0: H200'; echo 'GPU 1: H200'", "2 CPUs, 2 NVIDIA devices"),
+        ("echo 'GPU 0: H200'", "2 CPUs, 1 NVIDIA device"),
+        ("exit 0", "2 CPUs, no NVIDIA device"),
+    ],
+)
+def test_first_hour_low_processors_and_devices_are_counted(
+    script: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    driver(tmp_path, script, monkeypatch)
+    assert doctor.processors() == Diagnosis("processors", expected)
+
+
+def test_first_hour_low_a_broken_driver_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver(tmp_path, "echo 'no devices were found'; exit 6", monkeypatch)
+    found = doctor.processors()
+    assert not found.is_well
+    assert "no devices were found" in found.detail

@@ -75,6 +75,17 @@ async def test_promotion_needs_the_current_holder_as_expected(api: ControlPlane)
     assert (back.json()["id"], back.json()["stage"]) == (first, "production")
 
 
+async def test_first_hour_low_only_the_holder_of_a_stage_is_rolled_back(api: ControlPlane) -> None:
+    client = await api.tenant()
+    model_id = await version(api, client, "never-promoted")
+    refused = await client.post(f"/v1/models/{model_id}/rollback", json={"stage": "production"})
+    assert refused.status_code == 409
+    error = refused.json()["error"]
+    assert error["param"] == "stage"
+    assert error["message"].startswith(f"{model_id} does not hold production")
+    assert "expected" not in error["message"], "it is no field of a rollback"
+
+
 async def test_a_quarantined_version_is_downloadable_and_not_promotable(api: ControlPlane) -> None:
     client = await api.tenant()
     model_id = await version(api, client, "bad", verdict="block")
