@@ -172,8 +172,8 @@ class _Pass:
         policy = self._policy
         if not policy.shortest_backfill or turn < policy.preempting:
             return False
-        if self._reservations_of(request.needs):
-            self._left |= {*self._kinds_of(request.needs)}
+        for reservation in self._reservations_of(request.needs):
+            self._left |= reservation.kinds
         return bool(self._left) and self._left.issuperset(self._draft.free.all_kinds)
 
     def _kinds_of(self, needs: RequestClass) -> tuple[Kind, ...]:

@@ -143,7 +143,7 @@ def test_a_checkpoint_of_other_hyper_parameters_is_not_used(spec: TrainSpec) -> 
     other = msgspec.structs.replace(
         spec, hyper=msgspec.structs.replace(spec.hyper, learning_rate=0.02)
     )
-    _, events = go(resumed(other, whole[2], out="again"))
+    _, events = go(resumed(other, of(whole, "checkpoint")[0], out="again"))
     assert events[0]["resumed_from_step"] == 0
     assert "another run: hyper was" in events[0]["skipped"][0]["reason"]
 

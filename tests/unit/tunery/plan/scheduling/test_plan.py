@@ -18,6 +18,7 @@ from tests.unit.tunery.plan.scheduling.clusters import (
     request,
     started,
 )
+from tunery.plan.scheduling.planning_state import PlanningState
 from tunery.plan.scheduling.policy import PRODUCT
 
 AT = 10 * HOUR
@@ -62,31 +63,50 @@ def test_only_what_does_not_delay_the_first_blocked_request_starts_before_it() -
     assert started(planned) == {"short": (("b", 1),), "exact": (("a", 1),)}
 
 
-def test_what_waits_for_other_nodes_alone_has_a_reservation_of_its_own() -> None:
-    """What may have nodes of both kinds is behind both; small work cannot starve either gang."""
+def wait_for(
+    state: PlanningState, job_id: str, slots: int, model: str, hours: int, at: int
+) -> None:
+    """Let a request wait for nodes with such devices; an empty model: for any."""
+    waits = request(job_id, slots, hours=hours)
+    needed = replace(waits.needs, constraints=NodeConstraints(accelerator=model))
+    state.queue.add(replace(waits, needs=needed, submitted_at=at))
+
+
+def half_busy() -> PlanningState:
+    """Two nodes of 8 slots, half of each busy: `a` has A100 for two hours, `b` H200 for three."""
     first, second = nodes(8, 8)
     kinds = [replace(first, accelerator="a100"), replace(second, accelerator="h200")]
     state = cluster(kinds, policy=ALONE)
     for node_id, hours in (("a", 3), ("b", 4)):
         state.start(ran(request(node_id, 4, hours=hours), ((node_id, 4),), HOUR, AT))
+    return state
 
-    def wait(job_id: str, slots: int, model: str, hours: int, at: int) -> None:
-        constraints = NodeConstraints(accelerator=model)
-        waits = request(job_id, slots, hours=hours)
-        needed = replace(waits.needs, constraints=constraints)
-        state.queue.add(replace(waits, needs=needed, submitted_at=at))
 
-    wait("old", 8, "a100", 1, 0)
-    wait("new", 8, "h200", 1, 1)
-    wait("next", 8, "h200", 1, 2)
-    wait("small", 1, "h200", 9, 3 * HOUR)
-    wait("anywhere", 1, "", 9, 3 * HOUR)
-    wait("short", 1, "h200", 3, 3 * HOUR)
-    wait("shorter", 1, "", 2, 3 * HOUR)
+def test_what_waits_for_other_nodes_alone_has_a_reservation_of_its_own() -> None:
+    """What may have nodes of both kinds is behind both; small work cannot starve either gang."""
+    state = half_busy()
+    wait_for(state, "old", 8, "a100", 1, 0)
+    wait_for(state, "new", 8, "h200", 1, 1)
+    wait_for(state, "next", 8, "h200", 1, 2)
+    wait_for(state, "small", 1, "h200", 9, 3 * HOUR)
+    wait_for(state, "anywhere", 1, "", 9, 3 * HOUR)
+    wait_for(state, "short", 1, "h200", 3, 3 * HOUR)
+    wait_for(state, "shorter", 1, "", 2, 3 * HOUR)
     planned = plan_at(state, AT)
     reserved = {each.request.job_id: (each.at, each.seats) for each in planned.reservations}
     assert reserved == {"old": (AT + 2 * HOUR, (("a", 8),)), "new": (AT + 3 * HOUR, (("b", 8),))}
     assert started(planned) == {"shorter": (("a", 1),), "short": (("b", 1),)}
+
+
+def test_what_may_have_any_node_does_not_leave_those_to_backfill_that_nobody_reserved() -> None:
+    state = half_busy()
+    wait_for(state, "old", 8, "a100", 1, 0)
+    wait_for(state, "either", 8, "", 1, 1)  # behind the reservation of "old", without one itself
+    wait_for(state, "new", 8, "h200", 1, 2)
+    wait_for(state, "small", 1, "h200", 9, 3 * HOUR)
+    planned = plan_at(state, AT)
+    assert [each.request.job_id for each in planned.reservations] == ["old", "new"]
+    assert started(planned) == {}, "it would keep what is reserved now waiting"
 
 
 def test_what_runs_too_long_for_the_reservation_starts_where_it_needs_nothing() -> None:
