@@ -172,7 +172,8 @@ def _inputs(
     Raises ApiError with every problem of the request; `param` names the first. What is wrong with
     one input keeps its own status and code where it is the only problem.
     """
-    refusals: list[ApiError] = [] if facts.base is not None else [unknown_model(request.model)]
+    unknown = [] if facts.base is not None else [unknown_model(request.model)]
+    unusable: list[ApiError] = []
     files: dict[FileRole, FileRow] = {}
     references: tuple[tuple[FileRole, FileRow | None, str | None], ...] = (
         ("training_file", facts.training, request.training_file),
@@ -184,13 +185,16 @@ def _inputs(
         try:
             files[role] = _usable_file(row, reference, role, settings)
         except ApiError as refusal:
-            refusals.append(refusal)
-    if len(refusals) == 1 and not problems:
-        raise refusals[0]
-    listed = [RequestProblem(refusal.param or "body", refusal.message) for refusal in refusals]
-    if facts.base is None or listed or problems:
-        raise _refusal([*listed, *problems])
+            unusable.append(refusal)
+    if len(unknown) + len(unusable) == 1 and not problems:
+        raise (*unknown, *unusable)[0]
+    if facts.base is None or unusable or problems:
+        raise _refusal([*_problems(unknown), *problems, *_problems(unusable)])
     return facts.base, files["training_file"], files.get("validation_file")
+
+
+def _problems(refusals: Sequence[ApiError]) -> list[RequestProblem]:
+    return [RequestProblem(refusal.param or "body", refusal.message) for refusal in refusals]
 
 
 def _refusal(problems: list[RequestProblem]) -> ApiError:
