@@ -141,16 +141,14 @@ PROGRAMS: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
 
 def processors() -> Diagnosis:
     """How many processors and NVIDIA devices trainings can use. Without devices they are slow."""
-    devices = 0
+    cpus, devices = f"{os.cpu_count()} CPUs", "no NVIDIA device"
     if (tool := shutil.which("nvidia-smi")) is not None:
         listed = guarded("gpus", lambda: str(len(lines_of([tool, "--list-gpus"]))))
         if not listed.is_well:
             return Diagnosis("processors", listed.detail, "mend the NVIDIA driver, or remove it")
-        devices = int(listed.detail)
-    found = (
-        f"{devices} NVIDIA device{'' if devices == 1 else 's'}" if devices else "no NVIDIA device"
-    )
-    return Diagnosis("processors", f"{os.cpu_count()} CPUs, {found}")
+        if count := int(listed.detail):
+            devices = f"{count} NVIDIA device{'' if count == 1 else 's'}"
+    return Diagnosis("processors", f"{cpus}, {devices}")
 
 
 def memory() -> Diagnosis:

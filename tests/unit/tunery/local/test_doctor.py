@@ -152,6 +152,6 @@ def test_first_hour_low_a_broken_driver_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver(tmp_path, "echo 'no devices were found'; exit 6", monkeypatch)
-    found = doctor.processors()
-    assert not found.is_well
-    assert "no devices were found" in found.detail
+    diagnosis = doctor.processors()
+    assert not diagnosis.is_well
+    assert "no devices were found" in diagnosis.detail
