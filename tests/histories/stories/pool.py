@@ -62,6 +62,7 @@ from tests.histories.stories.model import BASE, FILE
 
 POOL = "default"
 MINUTE_MS = 60_000
+ALLOWS_SPOT = NodeConstraints(spot=True)
 WORK = TrainWork(
     base_id=BASE.base_id,
     base_sha256=BASE.sha256,
@@ -355,18 +356,22 @@ def a_machine_that_is_taken_away(story: Recorder) -> None:
     story.when(seen(story, "a", silent=True, after_ms=3 * MINUTE_MS))
 
 
-def spot_nodes_that_are_lost(story: Recorder) -> None:
-    """A job that allows spot nodes loses two, is kept off them, and others give them up in time."""
-    spot = NodeConstraints(spot=True)
+def lose_two_spot_nodes(story: Recorder) -> None:
+    """The first job allows spot nodes, and both that it has had were taken away."""
     story.when(describe(1))
     for attempt, name in enumerate(("a", "b"), start=1):
         story.when(RegisterNode(node=replace(node(name, 1).node, spot=True)))
-        token = token_of(story.when(request(1, attempt=attempt, constraints=spot)))
+        token = token_of(story.when(request(1, attempt=attempt, constraints=ALLOWS_SPOT)))
         story.when(started(token, name))
         story.when(NoticeNode(node_id=name, incarnation=f"{name}-1", left_ms=2 * MINUTE_MS))
         exited(story, token, name, "preempted", MINUTE_MS)
-    story.when(request(1, attempt=3, constraints=spot))
-    in_time = replace(spot, finish_by=BEGAN + 12 * HOUR_MS)
+
+
+def spot_nodes_that_are_lost(story: Recorder) -> None:
+    """A job that allows spot nodes loses two, is kept off them, and others give them up in time."""
+    lose_two_spot_nodes(story)
+    story.when(request(1, attempt=3, constraints=ALLOWS_SPOT))
+    in_time = replace(ALLOWS_SPOT, finish_by=BEGAN + 12 * HOUR_MS)
     story.when(describe(2))
     story.when(request(2, constraints=in_time))
     story.when(Tick(), after_ms=2 * HOUR_MS)
@@ -388,17 +393,10 @@ def a_domain_that_is_waited_for(story: Recorder) -> None:
 
 def spot_nodes_after_four_hours(story: Recorder) -> None:
     """A job that lost two spot nodes waits beside a third one, and gets it four hours later."""
-    spot = NodeConstraints(spot=True)
-    story.when(describe(1))
-    for attempt, name in enumerate(("a", "b"), start=1):
-        story.when(RegisterNode(node=replace(node(name, 1).node, spot=True)))
-        token = token_of(story.when(request(1, attempt=attempt, constraints=spot)))
-        story.when(started(token, name))
-        story.when(NoticeNode(node_id=name, incarnation=f"{name}-1", left_ms=2 * MINUTE_MS))
-        exited(story, token, name, "preempted", MINUTE_MS)
+    lose_two_spot_nodes(story)
     story.when(node("c", 1))
     story.when(describe(2))
     story.when(request(2))
     story.when(RegisterNode(node=replace(node("d", 1).node, spot=True)))
-    story.when(request(1, attempt=3, constraints=spot))
+    story.when(request(1, attempt=3, constraints=ALLOWS_SPOT))
     story.when(Tick(), after_ms=4 * HOUR_MS)
