@@ -119,11 +119,6 @@ def show_removed(name: str, how: str, as_json: bool) -> None:
     click.echo(json.dumps({"id": name, how: True}) if as_json else f"{name} {how}")
 
 
-def counted(count: int, noun: str) -> str:
-    """A number with its noun: `1 row`, `2 rows`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def figure(value: float | None) -> str | None:
     """A loss or a share with four digits."""
     return None if value is None else f"{value:.4f}"

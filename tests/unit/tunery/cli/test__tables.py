@@ -229,13 +229,3 @@ def test_any_field_has_all_of_its_words(pairs: list[tuple[str, str]], width: int
     for _, value in pairs:
         known = "".join(mark if mark.isprintable() else " " for mark in value)
         assert all(word in shown for word in known.split())
-
-
-def test_numbers_agree_with_their_nouns() -> None:
-    """Low: "1 warnings", "1 errors in 0 rows"."""
-    assert _api.counted(1, "warning") == "1 warning"
-    assert [_api.counted(count, "row") for count in (0, 2, 1_000)] == [
-        "0 rows",
-        "2 rows",
-        "1,000 rows",
-    ]
