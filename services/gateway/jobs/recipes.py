@@ -130,18 +130,18 @@ def recipe_of(spec: JobSpec, suffix: str | None, metadata: Mapping[str, str] | N
         else spec.validation_fraction_ppm / PPM,
         "drop_max": None if spec.drop_max_ppm is None else spec.drop_max_ppm / PPM,
     }
+    training = hyperparameters.request_of(spec.hyper)
+    method = training.pop("method", None)
     recipe: dict[str, Any] = {
         "version": RECIPE_VERSION,
         "model": spec.base.base_id,
         "training_file": spec.training_file,
         "validation_file": spec.validation_file,
+        "method": None if method is None else {"type": method},
         "seed": spec.hyper.seed,
         "suffix": suffix,
         "metadata": metadata or None,
-        "training": {
-            **hyperparameters.request_of(spec.hyper),
-            "length_policy": spec.length_policy,
-        },
+        "training": {**training, "length_policy": spec.length_policy},
         "eval": _given(evaluation),
         "placement": _placement(spec.constraints),
         "budget": _budget(spec.budget),
