@@ -1,4 +1,4 @@
-"""Recipes in files: read, changed by options, checked with the place of each problem, written."""
+"""Recipes in files: read, changed by options, checked with the line of each problem, written."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,10 +7,10 @@ from typing import Any, Final
 import click
 
 from tunery.cli import _api
-from tunery.cli._yaml import Document, Place, YamlProblem, read_yaml, write_yaml
+from tunery.cli._yaml import TextPosition, YamlDocument, YamlProblem, read_yaml, write_yaml
 
 FILE_FIELDS: Final = ("training_file", "validation_file")
-NOWHERE: Final = Place(0, 0)  # of a field that an option gave, or that is missing
+NOWHERE: Final = TextPosition(0, 0)  # of a field that an option gave, or that is missing
 #: groups in which a hyper-parameter may be given; the last one that was wins
 GROUPS: Final = (
     ("training",),
@@ -20,17 +20,17 @@ GROUPS: Final = (
 
 
 class RecipeError(click.ClickException):
-    """A recipe that cannot be used: a line for each problem, with its place."""
+    """A recipe that cannot be used: a line for each problem, with its position."""
 
     exit_code = 2
 
 
-def read_recipe(path: Path) -> Document:
+def read_recipe(path: Path) -> YamlDocument:
     """Read a recipe. Its local files are named from its folder. Raises RecipeError."""
     try:
         document = read_yaml(path.read_text(encoding="utf-8"))
     except YamlProblem as problem:
-        line, column = problem.place
+        line, column = problem.position
         raise RecipeError(f"{path}:{line}:{column}: {problem.message}") from None
     except UnicodeDecodeError as error:
         raise RecipeError(f"{path}: is not text in UTF-8: byte {error.start}") from None
@@ -64,32 +64,32 @@ def _inside(recipe: Mapping[str, Any], groups: tuple[str, ...]) -> dict[str, Any
     return inner if isinstance(inner, dict) else {}
 
 
-def check_recipe(recipe: Mapping[str, Any], path: Path, document: Document) -> None:
-    """Raises RecipeError with all problems of a recipe, each with the place of its field."""
+def check_recipe(recipe: Mapping[str, Any], path: Path, document: YamlDocument) -> None:
+    """Raises RecipeError with all problems of a recipe, each with the position of its field."""
     from services.gateway.jobs.recipes import recipe_problems
 
     problems = recipe_problems(recipe)
     if not problems:
         return
     lines = [
-        f"{_named(path, place)}: {param}: {message}"
-        for place, param, message in sorted(
-            (_place(document, problem.param), problem.param, problem.message)
+        f"{_named(path, position)}: {param}: {message}"
+        for position, param, message in sorted(
+            (_position(document, problem.param), problem.param, problem.message)
             for problem in problems
         )
     ]
     raise RecipeError("\n  ".join([f"{len(lines)} problems", *lines] if lines[1:] else lines))
 
 
-def _place(document: Document, param: str) -> Place:
-    """The place of a field, or of the group that it is missing in."""
-    while param and param not in document.places:
+def _position(document: YamlDocument, param: str) -> TextPosition:
+    """The position of a field, or of the group that it is missing in."""
+    while param and param not in document.positions:
         param = param.rpartition(".")[0]
-    return document.places.get(param, NOWHERE)
+    return document.positions.get(param, NOWHERE)
 
 
-def _named(path: Path, place: Place) -> str:
-    return str(path) if place == NOWHERE else f"{path}:{place.line}:{place.column}"
+def _named(path: Path, position: TextPosition) -> str:
+    return str(path) if position == NOWHERE else f"{path}:{position.line}:{position.column}"
 
 
 def as_text(recipe: Mapping[str, Any]) -> str:

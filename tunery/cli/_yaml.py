@@ -28,8 +28,8 @@ WORDS: Final[Mapping[str, bool | None]] = {
 }
 
 
-class Place(NamedTuple):
-    """A place in a text, both counted from 1."""
+class TextPosition(NamedTuple):
+    """A position in a text, both counted from 1."""
 
     line: int
     column: int
@@ -38,33 +38,38 @@ class Place(NamedTuple):
 class YamlProblem(Exception):
     """A text that is not YAML, or has more than this part of it."""
 
-    def __init__(self, message: str, place: Place) -> None:
+    def __init__(self, message: str, position: TextPosition) -> None:
         super().__init__(message)
-        self.message, self.place = message, place
+        self.message, self.position = message, position
 
 
 @dataclass
-class Document:
-    """A mapping, and where each of its fields begins: places by the path `training.rank`."""
+class YamlDocument:
+    """A mapping, and where each of its fields begins: positions by the path `training.rank`."""
 
     value: dict[str, Any]
-    places: dict[str, Place] = field(default_factory=dict)
+    positions: dict[str, TextPosition] = field(default_factory=dict)
 
 
-def read_yaml(text: str) -> Document:
+def read_yaml(text: str) -> YamlDocument:
     """Read one mapping. Raises YamlProblem."""
     if len(text.encode()) > BYTES_MAX:
-        raise YamlProblem(f"is larger than {BYTES_MAX // 1024} KiB", Place(1, 1))
+        raise YamlProblem(f"is larger than {BYTES_MAX // 1024} KiB", TextPosition(1, 1))
     reader = _Reader(text)
     try:
         return reader.document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = Place(1, 1) if mark is None else Place(mark.line + 1, mark.column + 1)
-        raise YamlProblem(f"is not valid YAML: {error.problem or error.context}", place) from None
+        line, column = (0, 0) if mark is None else (mark.line, mark.column)
+        position = TextPosition(line + 1, column + 1)
+        raise YamlProblem(
+            f"is not valid YAML: {error.problem or error.context}", position
+        ) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise YamlProblem("has a character that YAML does not allow", Place(line, 1)) from None
+        raise YamlProblem(
+            "has a character that YAML does not allow", TextPosition(line, 1)
+        ) from None
 
 
 class _Reader:
@@ -73,29 +78,29 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._events: Iterator[Any] = yaml.parse(text, Loader=yaml.SafeLoader)
         self._nodes = 0
-        self._document = Document({})
+        self._document = YamlDocument({})
 
-    def document(self) -> Document:
+    def document(self) -> YamlDocument:
         self._next()  # the stream begins
         start = self._next()
         if isinstance(start, yaml.StreamEndEvent):
-            raise YamlProblem("is empty", Place(1, 1))
+            raise YamlProblem("is empty", TextPosition(1, 1))
         root = self._next()
         if not isinstance(root, yaml.MappingStartEvent):
-            raise YamlProblem("must be a mapping of fields, like `version: 1`", _place(root))
+            raise YamlProblem("must be a mapping of fields, like `version: 1`", _position(root))
         self._document.value = self._mapping("", root, 1)
         self._next()  # the document ends
         if not isinstance(end := self._next(), yaml.StreamEndEvent):
-            raise YamlProblem("has more than one document", _place(end))
+            raise YamlProblem("has more than one document", _position(end))
         return self._document
 
     def _next(self) -> Any:
         event = next(self._events)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise YamlProblem("anchors (&) and aliases (*) are not allowed", _place(event))
+            raise YamlProblem("anchors (&) and aliases (*) are not allowed", _position(event))
         tag = getattr(event, "tag", None)
         if isinstance(event, yaml.NodeEvent) and tag is not None:
-            raise YamlProblem("tags (!) are not allowed", _place(event))
+            raise YamlProblem("tags (!) are not allowed", _position(event))
         return event
 
     def _mapping(self, path: str, start: Any, depth: int) -> dict[str, Any]:
@@ -103,12 +108,12 @@ class _Reader:
         values: dict[str, Any] = {}
         while not isinstance(key := self._next(), yaml.MappingEndEvent):
             if not isinstance(key, yaml.ScalarEvent):
-                raise YamlProblem("names of fields must be words", _place(key))
+                raise YamlProblem("names of fields must be words", _position(key))
             name = str(key.value)
             if name in values:
-                raise YamlProblem(f"{name} is there twice", _place(key))
+                raise YamlProblem(f"{name} is there twice", _position(key))
             inner = f"{path}.{name}" if path else name
-            self._document.places[inner] = _place(key)
+            self._document.positions[inner] = _position(key)
             values[name] = self._value(inner, self._next(), depth)
         return values
 
@@ -125,20 +130,20 @@ class _Reader:
         values: list[Any] = []
         while not isinstance(event := self._next(), yaml.SequenceEndEvent):
             inner = f"{path}.{len(values)}"
-            self._document.places[inner] = _place(event)
+            self._document.positions[inner] = _position(event)
             values.append(self._value(inner, event, depth))
         return values
 
     def _count(self, event: Any, depth: int) -> None:
         self._nodes += 1
         if depth > DEPTH_MAX:
-            raise YamlProblem(f"is nested more than {DEPTH_MAX} deep", _place(event))
+            raise YamlProblem(f"is nested more than {DEPTH_MAX} deep", _position(event))
         if self._nodes > NODES_MAX:
-            raise YamlProblem(f"has more than {NODES_MAX} values", _place(event))
+            raise YamlProblem(f"has more than {NODES_MAX} values", _position(event))
 
 
-def _place(event: Any) -> Place:
-    return Place(event.start_mark.line + 1, event.start_mark.column + 1)
+def _position(event: Any) -> TextPosition:
+    return TextPosition(event.start_mark.line + 1, event.start_mark.column + 1)
 
 
 def _scalar(event: Any) -> Any:

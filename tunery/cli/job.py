@@ -389,7 +389,7 @@ def _recipe(
     """The fields of a job: those of the recipe, and what the options say instead."""
     document = None if recipe_path is None else _recipes.read_recipe(recipe_path)
     recipe: dict[str, Any] = {} if document is None else deepcopy(document.value)
-    given = {
+    options = {
         **other,
         "training.n_epochs": n_epochs,
         "training.batch_size": batch_size,
@@ -400,7 +400,7 @@ def _recipe(
         "placement.domain": domain,
         "placement.domain_wait_minutes": domain_wait_minutes,
     }
-    for path, value in given.items():
+    for path, value in options.items():
         if value is not None:
             _recipes.put(recipe, path, value)
     for setting in settings:

@@ -142,14 +142,14 @@ def recipe_of(spec: JobSpec, suffix: str | None, metadata: Mapping[str, str] | N
         "suffix": suffix,
         "metadata": metadata or None,
         "training": {**training, "length_policy": spec.length_policy},
-        "eval": _given(evaluation),
+        "eval": _present(evaluation),
         "placement": _placement(spec.constraints),
         "budget": _budget(spec.budget),
     }
-    return _given(recipe)
+    return _present(recipe)
 
 
-def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None and value != {}}
 
 
@@ -165,11 +165,11 @@ def _placement(asked: NodeConstraints | None) -> dict[str, Any]:
         "domain": asked.domain or None,
         "domain_wait_minutes": None if wait_ms is None else wait_ms // 60_000,
     }
-    return _given(fields)
+    return _present(fields)
 
 
 def _budget(asked: Budget | None) -> dict[str, Any]:
     if asked is None:
         return {}
     hours = None if asked.max_gpu_ms is None else asked.max_gpu_ms / HOUR_MS
-    return _given({"max_gpu_hours": hours, "max_amount_micro": asked.max_amount_micro})
+    return _present({"max_gpu_hours": hours, "max_amount_micro": asked.max_amount_micro})

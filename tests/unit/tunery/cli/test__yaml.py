@@ -35,8 +35,8 @@ def test_numbers_and_words_are_those_of_yaml_1_2() -> None:
 
 
 def test_each_field_has_its_place() -> None:
-    places = read_yaml("version: 1\ntraining:\n  rank: 8\n  layers: [q, v]\n").places
-    assert {path: tuple(place) for path, place in places.items()} == {
+    positions = read_yaml("version: 1\ntraining:\n  rank: 8\n  layers: [q, v]\n").positions
+    assert {path: tuple(position) for path, position in positions.items()} == {
         "version": (1, 1),
         "training": (2, 1),
         "training.rank": (3, 3),
@@ -47,7 +47,7 @@ def test_each_field_has_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message", "place"),
+    ("text", "message", "position"),
     [
         ("", "is empty", (1, 1)),
         ("- 1", "must be a mapping of fields, like `version: 1`", (1, 1)),
@@ -64,11 +64,11 @@ def test_each_field_has_its_place() -> None:
     ],
 )
 def test_what_is_no_plain_document_is_refused_with_its_place(
-    text: str, message: str, place: tuple[int, int]
+    text: str, message: str, position: tuple[int, int]
 ) -> None:
     with pytest.raises(YamlProblem) as refused:
         read_yaml(text)
-    assert (refused.value.message, tuple(refused.value.place)) == (message, place)
+    assert (refused.value.message, tuple(refused.value.position)) == (message, position)
 
 
 @given(st.dictionaries(WORD, VALUE, min_size=1, max_size=4))
