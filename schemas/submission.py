@@ -101,6 +101,9 @@ class JobSpec(Part):
     drop_max_ppm: loss of accuracy at which the gate blocks, None: the gate's own.
     constraints: which nodes it may run on, None: any.
     ignored: parts of the request that do nothing here; the tenant is told.
+    configuration: hash of what makes its result: base model, contents of its files, settings;
+      empty: the writer did not say.
+    duplicate_of: an earlier job with the same one, None: there was none.
     """
 
     base: Base
@@ -122,6 +125,8 @@ class JobSpec(Part):
     drop_max_ppm: int | None = None
     constraints: NodeConstraints | None = None
     ignored: tuple[str, ...] = ()
+    configuration: str = ""
+    duplicate_of: str | None = None
 
 
 class KeyCap(Part):

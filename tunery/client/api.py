@@ -194,6 +194,10 @@ class Api:
     def estimate(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return self._call("POST", "/fine_tuning/jobs/estimate", json=body)
 
+    def plan(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """What a job would be: settings, nodes, start, price, refusals. Nothing is recorded."""
+        return self._call("POST", "/fine_tuning/jobs/plan", json=body)
+
     def jobs(
         self, limit: int | None = None, query: Mapping[str, str] = NO_QUERY
     ) -> Iterator[JobObject]:

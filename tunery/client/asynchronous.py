@@ -194,6 +194,10 @@ class AsyncApi:
     async def estimate(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return await self._call("POST", "/fine_tuning/jobs/estimate", json=body)
 
+    async def plan(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """What a job would be: settings, nodes, start, price, refusals. Nothing is recorded."""
+        return await self._call("POST", "/fine_tuning/jobs/plan", json=body)
+
     def jobs(
         self, limit: int | None = None, query: Mapping[str, str] = NO_QUERY
     ) -> AsyncIterator[JobObject]:
