@@ -29,6 +29,7 @@ Examples:
   tunery job estimate --model smollm2-135m-instruct --file file-3f…
   tunery job submit --model smollm2-135m-instruct --file data.jsonl --suffix demo --watch
   tunery job submit --model smollm2-135m-instruct --file file-3f… --set lora.rank=8
+  tunery job submit --model smollm2-135m-instruct --file file-3f… --prompt "Who are you?"
   tunery job list
   tunery job list --status failed --metadata team=search
   tunery job list --all-tenants        of an operator
@@ -103,6 +104,18 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
                 type=click.IntRange(min=1),
                 metavar="MINUTES",
                 help="Then it takes nodes of any domain. [it waits as long as it takes]",
+            ),
+            click.option(
+                "--prompt",
+                "prompt",
+                multiple=True,
+                metavar="TEXT",
+                help="Base model and new model answer it; see `job answers`. [six bundled ones]",
+            ),
+            click.option(
+                "--prompts",
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                help="A file of such prompts: one in a line, or a JSON array.",
             ),
             click.option(
                 "--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Any other field."
@@ -348,6 +361,8 @@ def _body(
     tolerations: tuple[str, ...],
     domain: str | None,
     domain_wait_minutes: int | None,
+    prompt: tuple[str, ...] = (),
+    prompts: Path | None = None,
     **other: Any,
 ) -> dict[str, Any]:
     names = ("n_epochs", "batch_size", "learning_rate_multiplier")
@@ -366,6 +381,8 @@ def _body(
     }
     if placed := {name: value for name, value in placement.items() if value is not None}:
         body["placement"] = placed
+    if asked := [*prompt, *(() if prompts is None else _prompts_of(prompts))]:
+        body["eval"] = {"prompts": asked}
     for setting in settings:
         _set(body, setting)
     return body
@@ -402,6 +419,20 @@ def _uploaded_before(api: "Api", path: Path, model: str) -> str | None:
         if file["sha256"] == sha256 and file["status"] == "processed" and model in counted:
             return str(file["id"])
     return None
+
+
+def _prompts_of(path: Path) -> list[str]:
+    """The prompts in a file. Raises BadParameter."""
+    text = path.read_text(encoding="utf-8")
+    if not text.lstrip().startswith("["):
+        return [line for line in text.splitlines() if line.strip()]
+    try:
+        prompts = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{path} begins like a JSON array and is none: {error}", param_hint="--prompts"
+        ) from None
+    return list(prompts)
 
 
 def _set(body: dict[str, Any], setting: str) -> None:

@@ -5,6 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -24,6 +25,26 @@ def test_a_setting_goes_where_its_path_says() -> None:
         "training": {"precision": "bf16"},
         "seed": 7,
     }
+
+
+def test_first_hour_23_prompts_of_ones_own_are_in_the_body(tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "training": "file-1",
+        "settings": ("eval.drop_max=0.2",),
+        **dict.fromkeys(("accelerator", "spot", "domain", "domain_wait_minutes")),
+        **dict.fromkeys(("n_epochs", "batch_size", "learning_rate_multiplier")),
+        "tolerations": (),
+        "prompt": ("Who are you?",),
+    }
+    path = tmp_path / "prompts"
+    wanted = ["Who are you?", "What is the sea?", "Why?"]
+    for text in ('["What is the sea?", "Why?"]', "What is the sea?\n\nWhy?\n"):
+        path.write_text(text, encoding="utf-8")
+        body = _body(Api("http://api/v1", "k"), quiet=True, model="m", prompts=path, **options)
+        assert body["eval"] == {"prompts": wanted, "drop_max": 0.2}
+    path.write_text("[broken", encoding="utf-8")
+    with pytest.raises(click.BadParameter, match="begins like a JSON array and is none"):
+        _body(Api("http://api/v1", "k"), quiet=True, model="m", prompts=path, **options)
 
 
 def test_without_an_api_the_fix_is_named(tmp_path: object) -> None:
