@@ -21,6 +21,22 @@ FailureCause: TypeAlias = Literal[
     "oom", "divergence", "bad_data", "bad_node", "user", "platform", "budget"
 ]
 
+# What a training learns from its rows.
+MethodName: TypeAlias = Literal["supervised", "dpo", "orpo", "simpo", "kto", "reward"]
+# How a preference becomes a loss; the names are those of TRL's DPOTrainer.
+LossType: TypeAlias = Literal[
+    "sigmoid",
+    "hinge",
+    "ipo",
+    "nca_pair",
+    "bco_pair",
+    "sppo_hard",
+    "apo_zero",
+    "apo_down",
+    "discopop",
+    "sigmoid_norm",
+]
+
 
 class LeaseHardware(Part):
     """What a lease runs on, as far as its price may depend on it.
@@ -156,6 +172,10 @@ class HyperParameters(Part, omit_defaults=True):
     packing: the documents of a packed row are computed together; each by itself otherwise.
     rank_pattern, alpha_pattern: by the names of layers, where they differ from `rank` and `alpha`.
     modules_to_save: names of layers that are trained as a whole and are part of the adapter.
+    method: what is learnt of a row.
+    beta_ppm: how closely preferences hold the model to its reference, in millionths; 0: the method
+      has no such weight.
+    loss_type: how a preference becomes a loss.
     """
 
     n_epochs: int
@@ -193,6 +213,9 @@ class HyperParameters(Part, omit_defaults=True):
     rank_pattern: tuple[tuple[str, int], ...] = ()
     alpha_pattern: tuple[tuple[str, int], ...] = ()
     modules_to_save: tuple[str, ...] = ()
+    method: MethodName = "supervised"
+    beta_ppm: int = 0
+    loss_type: LossType = "sigmoid"
 
 
 # Fields that came after works had ids, with their defaults.
@@ -218,6 +241,9 @@ HYPER_ADDED: Final[Mapping[str, object]] = {
     "rank_pattern": (),
     "alpha_pattern": (),
     "modules_to_save": (),
+    "method": "supervised",
+    "beta_ppm": 0,
+    "loss_type": "sigmoid",
 }
 EVAL_ADDED: Final[Mapping[str, object]] = {"precision": "auto", "threads": 0}
 
