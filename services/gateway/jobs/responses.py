@@ -295,7 +295,7 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
         eval=EvalSettingsResponse(
             validation_fraction=spec.validation_fraction_ppm / PPM,
             drop_max=None if spec.drop_max_ppm is None else spec.drop_max_ppm / PPM,
-            prompts=_prompts(unseal(spec.prompts)),
+            prompts=prompts_of(unseal(spec.prompts)),
         ),
         placement=_placement(spec),
         gate=None if row.gate is None else gate_response(row.gate),
@@ -383,7 +383,8 @@ def learning_rate_multiplier(spec: JobSpec, tokens: BaseTokens | None) -> float:
     return round(hyper.learning_rate_ppb / rule.learning_rate_ppb, 4)
 
 
-def _prompts(text: str | None) -> list[str] | None:
+def prompts_of(text: str | None) -> list[str] | None:
+    """The prompts of a job; None if it has none, or its tenant was erased."""
     if text is None or text == REDACTED:
         return None
     return msgspec.json.decode(text, type=list[str])

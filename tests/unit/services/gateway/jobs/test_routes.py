@@ -403,6 +403,8 @@ async def test_first_hour_23_a_job_has_prompts_of_its_own(api: ControlPlane) -> 
     prompts = ["Who keeps the lamp?", "Was ist ein Leuchtturm? €"]
     job = (await submit(client, file_id, eval={"prompts": prompts})).json()
     assert job["eval"]["prompts"] == prompts
+    recipe = (await client.get(f"/v1/fine_tuning/jobs/{job['id']}/recipe")).json()["recipe"]
+    assert recipe["eval"]["prompts"] == prompts
     assert (await submit(client, file_id, seed=1)).json()["eval"]["prompts"] is None
     body = {"model": "tiny-llama", "training_file": file_id}
     plain = (await client.post("/v1/fine_tuning/jobs/estimate", json=body)).json()
