@@ -52,17 +52,16 @@ async def plan_job(body: JobRequest, deps: WithJobDeps, submission: WithSubmissi
         problems = refusal_responses(refusals(standing, spec, needed))
         forecast = estimate_response(spec, needed, None if outlook is None else outlook.earliest)
     earlier = await submissions.earlier(caller, spec)
+    settings, _ = requested_settings(body)
     return PlanResponse(
         allowed_to_proceed=not problems,
         refusals=problems,
         unchecked=unchecked,
-        settings=settings_of(
-            spec, requested_settings(body)[0], is_seed_given=body.seed is not None
-        ),
+        settings=settings_of(spec, settings, is_seed_given=body.seed is not None),
         nodes=nodes_of(await submissions.nodes(), spec, needed),
         queue=None if outlook is None else queue_response_of_new(outlook),
         estimate=forecast,
         configuration=spec.configuration,
         duplicate_of=None if earlier is None else duplicate_response(earlier),
-        recipe=recipe_of(spec, body.suffix, body.metadata),
+        recipe=recipe_of(spec, body.suffix, body.metadata, list(settings.prompts) or None),
     )
