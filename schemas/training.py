@@ -9,6 +9,7 @@ from msgspec import structs
 
 from schemas.dataset import Prepared
 from schemas.envelope import Part, Reason, Sha256
+from schemas.sealed import Sealed
 from schemas.units import Ms, Tokens
 
 Device: TypeAlias = Literal["cpu", "cuda"]
@@ -18,6 +19,22 @@ AttemptOutcome: TypeAlias = Literal["succeeded", "preempted", "lost", "failed", 
 # Why an attempt failed; each cause has one policy in `job`. `budget`: its cap was reached.
 FailureCause: TypeAlias = Literal[
     "oom", "divergence", "bad_data", "bad_node", "user", "platform", "budget"
+]
+
+# What a training learns from its rows.
+MethodName: TypeAlias = Literal["supervised", "dpo", "orpo", "simpo", "kto", "reward"]
+# How a preference becomes a loss; the names are those of TRL's DPOTrainer.
+LossType: TypeAlias = Literal[
+    "sigmoid",
+    "hinge",
+    "ipo",
+    "nca_pair",
+    "bco_pair",
+    "sppo_hard",
+    "apo_zero",
+    "apo_down",
+    "discopop",
+    "sigmoid_norm",
 ]
 
 
@@ -155,6 +172,10 @@ class HyperParameters(Part, omit_defaults=True):
     packing: the documents of a packed row are computed together; each by itself otherwise.
     rank_pattern, alpha_pattern: by the names of layers, where they differ from `rank` and `alpha`.
     modules_to_save: names of layers that are trained as a whole and are part of the adapter.
+    method: what is learnt of a row.
+    beta_ppm: how closely preferences hold the model to its reference, in millionths; 0: the method
+      has no such weight.
+    loss_type: how a preference becomes a loss.
     """
 
     n_epochs: int
@@ -192,6 +213,9 @@ class HyperParameters(Part, omit_defaults=True):
     rank_pattern: tuple[tuple[str, int], ...] = ()
     alpha_pattern: tuple[tuple[str, int], ...] = ()
     modules_to_save: tuple[str, ...] = ()
+    method: MethodName = "supervised"
+    beta_ppm: int = 0
+    loss_type: LossType = "sigmoid"
 
 
 # Fields that came after works had ids, with their defaults.
@@ -217,6 +241,9 @@ HYPER_ADDED: Final[Mapping[str, object]] = {
     "rank_pattern": (),
     "alpha_pattern": (),
     "modules_to_save": (),
+    "method": "supervised",
+    "beta_ppm": 0,
+    "loss_type": "sigmoid",
 }
 EVAL_ADDED: Final[Mapping[str, object]] = {"precision": "auto", "threads": 0}
 
@@ -247,6 +274,7 @@ class EvalWork(Part, tag="eval"):
     seed: of what is sampled.
     adapter: files of the adapter.
     precision, threads: as in the training's `HyperParameters`.
+    prompts: as in the job's `JobSpec`.
     """
 
     base_id: str
@@ -258,6 +286,7 @@ class EvalWork(Part, tag="eval"):
     adapter: tuple[BlobFile, ...]
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     threads: int = 0
+    prompts: Sealed | None = None
 
 
 Work: TypeAlias = TrainWork | EvalWork

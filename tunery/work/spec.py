@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from schemas.training import HyperParameters
+from schemas.training import HyperParameters, LossType, MethodName
 from schemas.units import PPB, PPM, Ms
 
 Precision: TypeAlias = Literal["auto", "bf16", "fp32"]
@@ -33,6 +33,9 @@ HYPER_ADDED: Final[Mapping[str, object]] = {
     "rank_pattern": (),
     "alpha_pattern": (),
     "modules_to_save": (),
+    "method": "supervised",
+    "beta": 0.0,
+    "loss_type": "sigmoid",
 }
 
 
@@ -67,6 +70,9 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     packing: the documents of a packed row are computed together
     rank_pattern, alpha_pattern: names of layers with values of their own
     modules_to_save: names of layers that are trained as a whole
+    method: what is learnt of a row
+    beta: how closely preferences hold the model to its reference; 0: there is no such weight
+    loss_type: how a preference becomes a loss
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
     because the estimate and the hold rest on the numbers.
@@ -100,6 +106,9 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rank_pattern: tuple[tuple[str, int], ...] = ()
     alpha_pattern: tuple[tuple[str, int], ...] = ()
     modules_to_save: tuple[str, ...] = ()
+    method: MethodName = "supervised"
+    beta: float = 0.0
+    loss_type: LossType = "sigmoid"
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
@@ -133,6 +142,9 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             rank_pattern=hyper.rank_pattern,
             alpha_pattern=hyper.alpha_pattern,
             modules_to_save=hyper.modules_to_save,
+            method=hyper.method,
+            beta=hyper.beta_ppm / PPM,
+            loss_type=hyper.loss_type,
         )
 
 
@@ -180,7 +192,8 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows_max: packed rows that are scored
     accelerators: as in `TrainSpec`
     generated_max: rows of `valid_rows` that are answered
-    new_tokens_max: tokens of one answer
+    new_tokens_max: tokens of the answer to a validation row
+    answer_tokens_max: tokens of the answer to a prompt
     """
 
     base_dir: str
@@ -197,3 +210,4 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows_max: int = 32
     generated_max: int = 8
     new_tokens_max: int = 40
+    answer_tokens_max: int = 40
