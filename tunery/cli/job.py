@@ -204,7 +204,7 @@ def plan(folders: DataDir, as_json: bool, **requested: Any) -> None:
     """
     recipe = _recipe(**requested)
     with _api.connect(folders) as api:
-        planned = api.plan(_body(api, recipe, quiet=as_json))
+        planned = api.estimate(_body(api, recipe, quiet=as_json), "plan")
     if as_json:
         click.echo(json.dumps(planned))
     else:
@@ -220,7 +220,7 @@ def plan(folders: DataDir, as_json: bool, **requested: Any) -> None:
 def recipe_of_job(job_id: str, folders: DataDir, as_json: bool) -> None:
     """Print the recipe of a job: all of its settings, so that it can be run again."""
     with _api.connect(folders) as api:
-        recipe = api.recipe(job_id)["recipe"]
+        recipe = api.get("fine_tuning", "jobs", job_id, "recipe")["recipe"]
     _show_recipe(recipe, as_json)
 
 

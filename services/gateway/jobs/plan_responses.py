@@ -31,7 +31,7 @@ class SettingResponse(Response):
     why: str
 
 
-class NodeKindResponse(Response):
+class PlannedNodesResponse(Response):
     """Nodes that are alike. `fits`: the job may run on them; `why_not` says why it may not."""
 
     device: str
@@ -67,7 +67,7 @@ class PlanResponse(Response):
     refusals: list[RefusalResponse]
     unchecked: list[str]
     settings: list[SettingResponse]
-    nodes: list[NodeKindResponse]
+    nodes: list[PlannedNodesResponse]
     queue: QueueResponse | None
     estimate: EstimateResponse | NoEstimateResponse
     configuration: str
@@ -116,14 +116,14 @@ def _setting(
 
 def nodes_of(
     kinds: Sequence[NodeKind], spec: JobSpec, needed: Estimate | None
-) -> list[NodeKindResponse]:
+) -> list[PlannedNodesResponse]:
     """The kinds of nodes of the pool, those that the job may run on first."""
     asked = spec.constraints or NodeConstraints()
     responses = []
     for kind in kinds:
         why_not = _why_not(kind, spec, asked, needed)
         responses.append(
-            NodeKindResponse(
+            PlannedNodesResponse(
                 device=kind.device,
                 accelerator=kind.accelerator or None,
                 domain=kind.domain or None,

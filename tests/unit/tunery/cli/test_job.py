@@ -134,9 +134,9 @@ def test_a_plan_that_would_be_refused_says_so_first(monkeypatch: pytest.MonkeyPa
     assert api.asked == ["POST /fine_tuning/jobs/plan"] * 2
 
 
-@pytest.mark.parametrize(("words", "told"), [((), True), (("--allow-duplicate",), False)])
+@pytest.mark.parametrize(("words", "is_warned"), [((), True), (("--allow-duplicate",), False)])
 def test_a_submission_that_was_run_before_is_told_of_the_earlier_job(
-    words: tuple[str, ...], told: bool, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...], is_warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     earlier = {"id": "ftjob-0", "status": "succeeded", "fine_tuned_model": "ft:tiny:a"}
     job: dict[str, Any] = {
@@ -152,7 +152,7 @@ def test_a_submission_that_was_run_before_is_told_of_the_earlier_job(
     result = api.run("job", "submit", *JOB, *words)
     assert result.exit_code == 0
     words_of_warning = "Same model, data and settings as ftjob-0 (succeeded, ft:tiny:a)."
-    assert (words_of_warning in result.stderr) == told
+    assert (words_of_warning in result.stderr) == is_warned
     assert json.loads(api.run("job", "submit", *JOB, "--json").stdout) == job
 
 
