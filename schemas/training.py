@@ -244,7 +244,13 @@ HYPER_ADDED: Final[Mapping[str, object]] = {
     "beta_ppm": 0,
     "loss_type": "sigmoid",
 }
-EVAL_ADDED: Final[Mapping[str, object]] = {"precision": "auto", "threads": 0}
+EVAL_ADDED: Final[Mapping[str, object]] = {
+    "precision": "auto",
+    "threads": 0,
+    "method": "supervised",
+    "beta_ppm": 0,
+    "loss_type": "sigmoid",
+}
 
 
 class TrainWork(Part, tag="train"):
@@ -272,7 +278,7 @@ class EvalWork(Part, tag="eval"):
     max_length: tokens of one packed row.
     seed: of what is sampled.
     adapter: files of the adapter.
-    precision, threads: as in the training's `HyperParameters`.
+    precision, threads, method, beta_ppm, loss_type: as in the training's `HyperParameters`.
     """
 
     base_id: str
@@ -284,6 +290,9 @@ class EvalWork(Part, tag="eval"):
     adapter: tuple[BlobFile, ...]
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     threads: int = 0
+    method: MethodName = "supervised"
+    beta_ppm: int = 0
+    loss_type: LossType = "sigmoid"
 
 
 Work: TypeAlias = TrainWork | EvalWork
