@@ -9,6 +9,7 @@ from msgspec import structs
 
 from schemas.dataset import Prepared
 from schemas.envelope import Part, Reason, Sha256
+from schemas.sealed import Sealed
 from schemas.units import Ms, Tokens
 
 Device: TypeAlias = Literal["cpu", "cuda"]
@@ -278,6 +279,7 @@ class EvalWork(Part, tag="eval"):
     max_length: tokens of one packed row.
     seed: of what is sampled.
     adapter: files of the adapter.
+    prompts: as in the job's `JobSpec`.
     precision, threads, method, beta_ppm, loss_type: as in the training's `HyperParameters`.
     """
 
@@ -290,6 +292,7 @@ class EvalWork(Part, tag="eval"):
     adapter: tuple[BlobFile, ...]
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     threads: int = 0
+    prompts: Sealed | None = None
     method: MethodName = "supervised"
     beta_ppm: int = 0
     loss_type: LossType = "sigmoid"

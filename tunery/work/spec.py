@@ -192,7 +192,8 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows_max: packed rows that are scored
     accelerators: as in `TrainSpec`
     generated_max: rows of `valid_rows` that are answered
-    new_tokens_max: tokens of one answer
+    new_tokens_max: tokens of the answer to a validation row
+    answer_tokens_max: tokens of the answer to a prompt
     """
 
     base_dir: str
@@ -209,3 +210,4 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows_max: int = 32
     generated_max: int = 8
     new_tokens_max: int = 40
+    answer_tokens_max: int = 40
