@@ -223,8 +223,7 @@ def prepare(
         benchmarks = ()
     benchmarks_sha256 = _items_sha256(benchmarks) if benchmarks else None
     policy = PreparationPolicy(max_length, length_policy, fraction, seed, screen, benchmarks_sha256)
-    content = file_sha256(path)
-    validation = None if validation_path is None else file_sha256(validation_path)
+    content, validation = file_sha256(path), validation_path and file_sha256(validation_path)
     key = cache_key(content, validation, tokenizer, policy, rows)
     if (existing := find_prepared(out_dir, key)) is not None:
         return existing
@@ -248,9 +247,7 @@ def prepare(
             files={name: _describe_file(directory / name) for name in FILES},
             rows=rows,
         )
-        write_atomically(
-            directory / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n"
-        )
+        _write_manifest(directory, manifest)
         _publish(directory, out_dir)
     return PreparedDirectory(out_dir, manifest, reused=False)
 
@@ -482,6 +479,11 @@ class _ShardPacker:
 def _describe(finding: Finding) -> str:
     where = "file" if finding.row is None else f"row {finding.row}"
     return f"{where}{finding.pointer and f' {finding.pointer}'}: {finding.message} ({finding.code})"
+
+
+def _write_manifest(directory: Path, manifest: PreparedManifest) -> None:
+    content = msgspec.json.format(msgspec.json.encode(manifest))
+    write_atomically(directory / MANIFEST, content + b"\n")
 
 
 def _items_sha256(items: Sequence[BenchmarkItem]) -> str:
