@@ -223,13 +223,13 @@ def prepare(
         benchmarks = ()
     benchmarks_sha256 = _items_sha256(benchmarks) if benchmarks else None
     policy = PreparationPolicy(max_length, length_policy, fraction, seed, screen, benchmarks_sha256)
-    content, validation = file_sha256(path), validation_path and file_sha256(validation_path)
+    content = file_sha256(path)
+    validation = None if validation_path is None else file_sha256(validation_path)
     key = cache_key(content, validation, tokenizer, policy, rows)
     if (existing := find_prepared(out_dir, key)) is not None:
         return existing
     meter = _ProgressMeter(path, validation_path, progress)
-    work_in = work_dir or out_dir.with_name(f".{out_dir.name}.work")
-    with _work_directory(work_in, key) as work:
+    with _work_directory(work_dir or out_dir.with_name(f".{out_dir.name}.work"), key) as work:
         directory = _empty_folder(work / RESULT)
         with _Preparation(policy, rows, directory, work, meter) as preparation:
             train, held_out = preparation.run(tokenizer, path, validation_path, benchmarks)
