@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 33  # 33: times of attempts; 32: evaluations apart; 31: interruptions of nodes
+VERSION: Final = 34  # 34: times of attempts; 33: configurations; 32: evaluations apart
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
