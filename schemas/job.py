@@ -13,6 +13,7 @@ from schemas.model import Base, ScoreSummary, VersionTerms
 from schemas.pool import AttemptEnd, CreditCause, EndRequest, Placement, Role
 from schemas.reasons import Failure
 from schemas.submission import Estimate, JobSpec, KeyCap, UsageSource
+from schemas.sweep import SweepCommand, SweepEvent
 from schemas.training import (
     AttemptStart,
     BlobFile,
@@ -553,6 +554,7 @@ class JobEnded(Message):
 Command: TypeAlias = (
     SetLimits
     | AdmissionCommand
+    | SweepCommand
     | SubmitJob
     | CancelJob
     | PauseJob
@@ -573,6 +575,7 @@ Command: TypeAlias = (
 Event: TypeAlias = (
     LimitsSet
     | AdmissionEvent
+    | SweepEvent
     | JobSubmitted
     | HoldTaken
     | FileNoted

@@ -105,6 +105,7 @@ class JobSpec(Part):
     configuration: hash of what makes its result: base model, contents of its files, settings;
       empty: the writer did not say.
     duplicate_of: an earlier job with the same one, None: there was none.
+    sweep_id: the sweep that it is a job of, None: of none.
     """
 
     base: Base
@@ -129,6 +130,7 @@ class JobSpec(Part):
     prompts: Sealed | None = None
     configuration: str = ""
     duplicate_of: str | None = None
+    sweep_id: str | None = None
 
 
 class KeyCap(Part):

@@ -189,11 +189,11 @@ class AsyncApi:
     # --- jobs
 
     async def submit(self, body: Mapping[str, Any], idempotency_key: str) -> JobObject:
-        """Submit a job. With its idempotency key it can be repeated safely during an outage."""
-        headers = {"idempotency-key": idempotency_key}
-        return cast(
-            "JobObject", await self._call("POST", "/fine_tuning/jobs", json=body, headers=headers)
-        )
+        return cast("JobObject", await self.send("/fine_tuning/jobs", body, idempotency_key))
+
+    async def send(self, path: str, body: Mapping[str, Any], key: str) -> dict[str, Any]:
+        """Create something. With its idempotency key it can be repeated during an outage."""
+        return await self._call("POST", path, json=body, headers={"idempotency-key": key})
 
     async def estimate(self, body: Mapping[str, Any], what: str = "estimate") -> dict[str, Any]:
         """What a job would cost, or all that is known of it: its `plan`."""

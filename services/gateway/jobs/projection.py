@@ -39,10 +39,18 @@ from schemas.job import (
     WantedSet,
     WorkDescribed,
 )
+from schemas.sweep import (
+    SweepCancelled,
+    SweepEnded,
+    SweepRungBegun,
+    SweepRunSkipped,
+    SweepSubmitted,
+)
 from services.gateway.accounts.budget_projection import project_budget
 from services.gateway.accounts.tables import LIMITS
 from services.gateway.jobs.event_ids import history_id
 from services.gateway.jobs.messages import messages
+from services.gateway.jobs.sweep_projection import project_sweep
 from services.gateway.jobs.tables import (
     CHECKPOINTS,
     JOB_HISTORY,
@@ -121,6 +129,14 @@ def _project(header: Header, event: Event) -> tuple[Change, ...]:
             return (LIMITS.update({"id": header.key}, suspended=event.suspended),)
         case BudgetSet() | BudgetRemoved() | BudgetCounted() | BudgetThresholdReached():
             return project_budget(header, event)
+        case (
+            SweepSubmitted()
+            | SweepRunSkipped()
+            | SweepRungBegun()
+            | SweepCancelled()
+            | SweepEnded()
+        ):
+            return project_sweep(header, event)
         case JobSubmitted():
             return (_submitted(header, event), *messages(header, event))
         case JobEnded():

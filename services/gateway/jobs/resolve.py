@@ -1,5 +1,6 @@
 """Resolves a request to a job specification, or reports all of its problems at once. Pure."""
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from schemas.units import HOUR_MS
 from services.gateway.accounts.tables import TenantRow
 from services.gateway.files.bodies import FileRole, check_purpose
 from services.gateway.files.tables import FileRow
-from services.gateway.jobs.bodies import METHODS, JobRequest, PlacementBody
+from services.gateway.jobs.bodies import METHODS, BudgetBody, JobRequest, PlacementBody
 from services.gateway.jobs.configuration import configuration_of
 from services.gateway.jobs.node_choice import NodeChoice, NodeKind, choose_nodes
 from services.gateway.jobs.requested import (
@@ -29,6 +30,7 @@ from services.gateway.jobs.requested import (
     requested_settings,
 )
 from services.gateway.models.names import model_id, unknown_model
+from services.gateway.web.bodies import Body
 from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invalid
 from services.gateway.web.wording import file_words, parameter_words
 from tunery.plan import hyperparameters
@@ -67,6 +69,10 @@ class Facts:
     metadata: Sealed | None
     suffix_hmac: str
     prompts: Sealed | None = None
+
+    def of_job(self, job_id: str) -> "Facts":
+        """The same facts for another job."""
+        return dataclasses.replace(self, job_id=job_id)
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,7 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
         model_id=model_id(base.base_id, tenant.id, request.suffix, facts.job_id),
         price=lane_price(book, tenant.plan),
         device=choice.device,
-        budget=_budget(request),
+        budget=budget_of(request.budget),
         drop_max_ppm=settings.drop_max_ppm,
         constraints=_constraints(request.placement),
         ignored=_ignored(request),
@@ -124,7 +130,7 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
     return Resolved(replace(spec, hyper=hyper, configuration=configuration), tokens)
 
 
-def canonical(request: JobRequest) -> bytes:
+def canonical(request: Body) -> bytes:
     """Canonical bytes of a request: equal for any order of fields and any white space."""
     return msgspec.json.encode(request.model_dump(mode="json"), order="sorted")
 
@@ -323,13 +329,14 @@ def _installed_book(facts: Facts, tenant: TenantRow) -> PriceBook:
     return facts.book
 
 
-def _budget(request: JobRequest) -> Budget | None:
-    if request.budget is None:
+def budget_of(asked: BudgetBody | None) -> Budget | None:
+    """A budget as it is written on the log."""
+    if asked is None:
         return None
-    hours = request.budget.max_gpu_hours
+    hours = asked.max_gpu_hours
     return Budget(
         max_gpu_ms=None if hours is None else round(hours * HOUR_MS),
-        max_amount_micro=request.budget.max_amount_micro,
+        max_amount_micro=asked.max_amount_micro,
     )
 
 

@@ -309,7 +309,7 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
         node=row.node_ids[0] if row.node_ids else None,
         queue=queue_response(row, status, moment.outlook),
         progress=progress,
-        cost=_cost(row),
+        cost=cost_summary(row),
         eval=EvalSettingsResponse(
             validation_fraction=spec.validation_fraction_ppm / PPM,
             drop_max=None if spec.drop_max_ppm is None else spec.drop_max_ppm / PPM,
@@ -461,7 +461,7 @@ def queue_response_of_new(outlook: Outlook) -> QueueResponse:
     )
 
 
-def _cost(row: JobRow) -> CostSummaryResponse:
+def cost_summary(row: JobRow) -> CostSummaryResponse:
     """Summary of the job's cost; `GET …/cost` returns every line."""
     price, estimate = row.spec.price, None if row.hold is None else row.hold.estimate
     billable, lost = row.billable_gpu_ms or 0, row.lost_gpu_ms or 0

@@ -28,6 +28,7 @@ from services.gateway.jobs.tables import JOBS, NODES, JobRow
 from services.gateway.models.names import slug
 from services.gateway.models.routes import find_base
 from services.gateway.ports import Buckets
+from services.gateway.web.bodies import Body
 from services.gateway.web.deps import Principal
 from services.gateway.web.errors import ApiError
 
@@ -85,7 +86,7 @@ class Submissions:
 
     async def resolve(self, caller: Principal, body: JobRequest) -> Resolved:
         """Resolve a request without recording anything. Raises ApiError."""
-        return resolve(body, await self._gather(caller, body, self._deps.fresh(JOB_PREFIX)))
+        return resolve(body, await self.gather(caller, body, self._deps.fresh(JOB_PREFIX)))
 
     async def refusal(self, caller: Principal, resolved: Resolved) -> ApiError | None:
         """Why a submission would be refused now, by the decider of submissions; None: it would not.
@@ -116,7 +117,7 @@ class Submissions:
 
     async def _submit(self, caller: Principal, body: JobRequest, intent: Intent) -> Submitted:
         deps, job_id = self._deps, self._deps.fresh(JOB_PREFIX)
-        resolved = resolve(body, await self._gather(caller, body, job_id))
+        resolved = resolve(body, await self.gather(caller, body, job_id))
         earlier = await self.earlier(caller, resolved.spec)
         if earlier is not None:
             resolved = Resolved(replace(resolved.spec, duplicate_of=earlier.id), resolved.tokens)
@@ -124,7 +125,7 @@ class Submissions:
             JOB,
             caller.tenant,
             self._command(caller, job_id, resolved),
-            idempotency=self._idempotency(caller, body, intent),
+            idempotency=self.idempotency(caller, body, intent),
             actor=deps.seal.seal(caller.tenant, caller.key_id),
         )
         if outcome.repeated_of is not None:
@@ -142,7 +143,8 @@ class Submissions:
         where = {"tenant": caller.tenant, "configuration": spec.configuration}
         return earlier_job(await self._deps.views.page(JOBS, where, limit=ALIKE_MAX))
 
-    async def _gather(self, caller: Principal, body: JobRequest, job_id: str) -> Facts:
+    async def gather(self, caller: Principal, body: JobRequest, job_id: str) -> Facts:
+        """Everything that a request is resolved against."""
         deps, tenant_id = self._deps, caller.tenant
         tenant, base, training, held_out, nodes = await asyncio.gather(
             deps.views.first(TENANTS, {"id": tenant_id}),
@@ -198,8 +200,8 @@ class Submissions:
     def _seal(self, caller: Principal, text: str | None) -> Sealed | None:
         return None if text is None else self._deps.seal.seal(caller.tenant, text)
 
-    def _idempotency(self, caller: Principal, body: JobRequest, intent: Intent) -> Idempotency:
-        """Key and body as HMACs with the tenant's key, so that the log reveals neither."""
+    def idempotency(self, caller: Principal, body: Body, intent: Intent) -> Idempotency:
+        """Key and body as HMACs with the tenant's key, so that the log reveals neither of them."""
         seal, key = self._deps.seal, intent.idempotency_key
         body_hmac = seal.hmac(caller.tenant, b"body:" + canonical(body))
         if key is not None:

@@ -235,6 +235,8 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
     job = await owner.post(
         "/v1/fine_tuning/jobs", json={"model": BASE.base_id, "training_file": file["id"]}
     )
+    tried = {"model": BASE.base_id, "training_file": file["id"], "lora": {"rank": 2}}
+    sweep = await owner.post("/v1/sweeps", json={"job": tried, "parameters": {"rank": [4]}})
     endpoint = await owner.post("/v1/webhook_endpoints", json={"url": "https://example.com/h"})
     upload = await owner.post(
         "/v1/uploads",
@@ -245,12 +247,13 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "mime_type": "text/jsonl",
         },
     )
-    for created in (job, endpoint, upload):
+    for created in (job, sweep, endpoint, upload):
         assert created.status_code == 200, created.text
     return Owned(
         {
             "file_id": file["id"],
             "job_id": job.json()["id"],
+            "sweep_id": sweep.json()["id"],
             "endpoint_id": endpoint.json()["id"],
             "upload_id": upload.json()["id"],
             "model_id": await version(api, owner, "mine"),
