@@ -25,8 +25,10 @@ from services.gateway.jobs import checkpoint_routes as checkpoints
 from services.gateway.jobs import event_routes as events
 from services.gateway.jobs import node_routes as nodes
 from services.gateway.jobs import plain_routes as plain
+from services.gateway.jobs import plan_routes as plans
 from services.gateway.jobs import preview_routes as preview
 from services.gateway.jobs import queue_routes as queues
+from services.gateway.jobs import recipe_routes as recipes
 from services.gateway.jobs import routes as jobs
 from services.gateway.jobs import submission_routes as submit
 from services.gateway.jobs.deps import JobDeps
@@ -73,7 +75,9 @@ def routes() -> FastAPI:
         datasets,
         uploads,
         submit,
+        plans,
         preview,
+        recipes,
         jobs,
         events,
         checkpoints,

@@ -1,6 +1,7 @@
 """Fine-tuning jobs: OpenAI's fields first, then queue, progress, cost, gate; estimates, costs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -9,6 +10,7 @@ from schemas.dataset import BaseTokens
 from schemas.job import Phase, Wanted
 from schemas.model import ScoreSummary, Verdict
 from schemas.reasons import waiting
+from schemas.sealed import REDACTED
 from schemas.submission import JobSpec
 from schemas.training import HyperParameters, NodeConstraints
 from schemas.units import PPM, Ms
@@ -134,8 +136,11 @@ class CostSummaryResponse(Response):
 
 
 class EvalSettingsResponse(Response):
+    """`prompts`: what base model and new model answer, null: the bundled ones."""
+
     validation_fraction: float
     drop_max: float | None
+    prompts: list[str] | None
 
 
 class PlacementResponse(Response):
@@ -184,6 +189,14 @@ class ProvenanceResponse(Response):
     attempts: int | None
 
 
+class DuplicateResponse(Response):
+    """An earlier job with the same base model, data and settings, and what became of it."""
+
+    id: str
+    status: JobStatus
+    fine_tuned_model: str | None
+
+
 class JobResponse(ListItem):
     id: str
     object: Literal["fine_tuning.job"] = "fine_tuning.job"
@@ -217,10 +230,11 @@ class JobResponse(ListItem):
     placement: PlacementResponse
     gate: GateResponse | None
     provenance: ProvenanceResponse
+    duplicate_of: DuplicateResponse | None
 
 
 class AnswersResponse(Response):
-    """The evaluation's fixed prompts, answered by the base model and by the adapter."""
+    """Prompts answered by the base model and by the adapter: the job's own, or the bundled six."""
 
     object: Literal["list"] = "list"
     data: list[dict[str, Any]]
@@ -241,12 +255,14 @@ class Moment(NamedTuple):
 
     at: the moment. step: the newest one, of a started job. outlook: forecast for a waiting job.
     eval_ms: what its evaluation is expected to take by what others took; None: not known.
+    earlier: a job with the same configuration; None: there was none.
     """
 
     at: Ms = 0
     step: StepRow | None = None
     outlook: Outlook | None = None
     eval_ms: Ms | None = None
+    earlier: JobRow | None = None
 
 
 UNKNOWN: Final = Moment()
@@ -291,11 +307,19 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
         eval=EvalSettingsResponse(
             validation_fraction=spec.validation_fraction_ppm / PPM,
             drop_max=None if spec.drop_max_ppm is None else spec.drop_max_ppm / PPM,
+            prompts=prompts_of(unseal(spec.prompts)),
         ),
         placement=_placement(spec),
         gate=None if row.gate is None else gate_response(row.gate),
         provenance=_provenance(row),
+        duplicate_of=None if moment.earlier is None else duplicate_response(moment.earlier),
     )
+
+
+def duplicate_response(row: JobRow) -> DuplicateResponse:
+    """What is said of an earlier job by one with the same configuration."""
+    status = job_status(row.wanted, row.phase, row.outcome)
+    return DuplicateResponse(id=row.id, status=status, fine_tuned_model=row.model_id)
 
 
 def _placement(spec: JobSpec) -> PlacementResponse:
@@ -378,6 +402,13 @@ def learning_rate_multiplier(spec: JobSpec, tokens: BaseTokens | None) -> float:
     return round(hyper.learning_rate_ppb / rule.learning_rate_ppb, 4)
 
 
+def prompts_of(text: str | None) -> list[str] | None:
+    """The prompts of a job; None if it has none, or its tenant was erased."""
+    if text is None or text == REDACTED:
+        return None
+    return msgspec.json.decode(text, type=list[str])
+
+
 def _error(row: JobRow, unseal: Unseal) -> JobErrorResponse | None:
     failure = row.failure
     if failure is None:
@@ -406,6 +437,12 @@ def queue_response(row: JobRow, status: JobStatus, outlook: Outlook | None) -> Q
     reason = outlook.reason or row.reason
     if reason is None and row.phase == "validating":
         reason = waiting("file_validation")
+    return queue_response_of_new(replace(outlook, reason=reason))
+
+
+def queue_response_of_new(outlook: Outlook) -> QueueResponse:
+    """Why a job would wait that is not submitted, and until when."""
+    reason = outlook.reason
     return QueueResponse(
         position=outlook.position,
         reason=wait_words(reason),

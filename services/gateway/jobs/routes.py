@@ -161,7 +161,7 @@ async def job_cost(job_id: str, deps: WithJobDeps, caller: Caller) -> JobCostRes
 
 @router.get("/v1/fine_tuning/jobs/{job_id}/answers")
 async def job_answers(job_id: str, deps: WithJobDeps, caller: Caller) -> AnswersResponse:
-    """The evaluation's fixed prompts, answered by the base model and by the adapter."""
+    """Prompts answered by the base model and by the adapter: those of `eval.prompts`, or six."""
     row = await find(deps, caller, job_id)
     if row.scores is None:
         raise ApiError(404, errors.NOT_FOUND, f"{job_id} has not been evaluated yet", "id")
@@ -195,7 +195,14 @@ async def current_moment(deps: JobDeps, row: JobRow) -> JobMoment:
         step=await _newest_step(deps, row) if _has_steps(row) else None,
         outlook=await deps.queues.outlook_of(row),
         eval_ms=await deps.queues.eval_ms_of(row),
+        earlier=await _earlier(deps, row),
     )
+
+
+async def _earlier(deps: JobDeps, row: JobRow) -> JobRow | None:
+    if row.spec.duplicate_of is None:
+        return None
+    return await deps.views.first(JOBS, {"tenant": row.tenant, "id": row.spec.duplicate_of})
 
 
 async def _shown_at(deps: JobDeps, row: JobRow, at: Ms) -> JobResponse:

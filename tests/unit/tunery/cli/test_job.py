@@ -9,21 +9,38 @@ import pytest
 from click.testing import CliRunner
 
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, page
-from tunery.cli.job import _body, _set
+from tunery.cli._recipes import put
+from tunery.cli.job import _parsed
 from tunery.cli.main import main
-from tunery.client import Api
 
 
 def test_a_setting_goes_where_its_path_says() -> None:
-    body: dict[str, object] = {"lora": {"rank": 4}}
-    _set(body, "lora.alpha=8")
-    _set(body, "training.precision=bf16")
-    _set(body, "seed=7")
+    body: dict[str, Any] = {"lora": {"rank": 4}}
+    for setting in ("lora.alpha=8", "training.precision=bf16", "seed=7"):
+        put(body, *_parsed(setting))
     assert body == {
         "lora": {"rank": 4, "alpha": 8},
         "training": {"precision": "bf16"},
         "seed": 7,
     }
+
+
+def test_first_hour_23_prompts_of_ones_own_are_in_the_body(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs/estimate": ESTIMATE})
+    path = tmp_path / "prompts"
+    words = ("job", "estimate", *JOB, "--set", "eval.drop_max=0.2")
+    own = ("--prompt", "Who are you?", "--prompts", str(path))
+    for text in ('["What is the sea?", "Why?"]', "What is the sea?\n\nWhy?\n"):
+        path.write_text(text, encoding="utf-8")
+        assert api.run(*words, *own).exit_code == 0
+        prompts = ["Who are you?", "What is the sea?", "Why?"]
+        assert api.bodies[-1]["eval"] == {"drop_max": 0.2, "prompts": prompts}
+    path.write_text("[broken", encoding="utf-8")
+    assert "begins like a JSON array and is none" in api.run(*words, *own).output
+    api.run(*words)
+    assert api.bodies[-1]["eval"] == {"drop_max": 0.2}
 
 
 def test_without_an_api_the_fix_is_named(tmp_path: object) -> None:
@@ -35,24 +52,12 @@ def test_without_an_api_the_fix_is_named(tmp_path: object) -> None:
     assert "fix: start a stack with `tunery up`" in result.output
 
 
-def test_a_model_of_device_is_a_field_of_the_placement() -> None:
-    settings = ("placement.finish_by=1800000000",)
-    body = _body(
-        Api("http://api/v1", "k"),
-        quiet=True,
-        model="tiny",
-        training="file-1",
-        settings=settings,
-        accelerator="h200",
-        spot=True,
-        tolerations=("research",),
-        domain="rack-3",
-        domain_wait_minutes=10,
-        n_epochs=None,
-        batch_size=None,
-        learning_rate_multiplier=None,
-    )
-    assert body["placement"] == {
+def test_a_model_of_device_is_a_field_of_the_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs/estimate": ESTIMATE})
+    words = ("--accelerator", "h200", "--spot", "--tolerate", "research", "--domain", "rack-3")
+    more = ("--domain-wait", "10", "--set", "placement.finish_by=1800000000")
+    assert api.run("job", "estimate", *JOB, *words, *more).exit_code == 0
+    assert api.bodies[-1]["placement"] == {
         "accelerator": "h200",
         "spot": True,
         "tolerations": ["research"],
@@ -106,6 +111,49 @@ def test_first_hour_02_an_estimate_says_first_that_the_job_would_be_refused(
     assert REFUSAL in result.output.splitlines()[0]
     as_json = api.run("job", words[0], *JOB, *words[1:], "--json")
     assert (as_json.exit_code, json.loads(as_json.output)) == (1, REFUSED)
+
+
+def test_a_plan_that_would_be_refused_says_so_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = {"code": "budget_too_small", "message": REFUSAL, "param": "budget"}
+    plan: dict[str, Any] = {
+        "allowed_to_proceed": False,
+        "refusals": [refused],
+        "unchecked": [],
+        "settings": [],
+        "nodes": [],
+        "queue": None,
+        "duplicate_of": None,
+        "estimate": {**ESTIMATE, "model": "tiny"},
+    }
+    api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs/plan": plan})
+    result = api.run("job", "plan", *JOB)
+    assert result.exit_code == 1
+    assert result.output.splitlines()[0] == f"refused: budget_too_small  {REFUSAL}"
+    as_json = api.run("job", "plan", *JOB, "--json")
+    assert (as_json.exit_code, json.loads(as_json.output)) == (1, plan)
+    assert api.asked == ["POST /fine_tuning/jobs/plan"] * 2
+
+
+@pytest.mark.parametrize(("words", "is_warned"), [((), True), (("--allow-duplicate",), False)])
+def test_a_submission_that_was_run_before_is_told_of_the_earlier_job(
+    words: tuple[str, ...], is_warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = {"id": "ftjob-0", "status": "succeeded", "fine_tuned_model": "ft:tiny:a"}
+    job: dict[str, Any] = {
+        "id": "ftjob-1",
+        "status": "queued",
+        "phase": "queued",
+        "model": "tiny",
+        "cost": {"amount_micro": 0, "amount_max_micro": 1, "currency": "EUR"},
+        "duplicate_of": earlier,
+        **dict.fromkeys(("fine_tuned_model", "node", "progress", "queue", "gate", "error")),
+    }
+    api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs": job})
+    result = api.run("job", "submit", *JOB, *words)
+    assert result.exit_code == 0
+    words_of_warning = "Same model, data and settings as ftjob-0 (succeeded, ft:tiny:a)."
+    assert (words_of_warning in result.stderr) == is_warned
+    assert json.loads(api.run("job", "submit", *JOB, "--json").stdout) == job
 
 
 @pytest.mark.parametrize("words", [("watch", "ftjob-1"), ("submit", *JOB, "--watch")])
