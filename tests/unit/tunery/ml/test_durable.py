@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def test_a_directory_that_goes_is_never_seen_in_part(
         next(path.iterdir()).unlink()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(durable.shutil, "rmtree", cut_off)
+    monkeypatch.setattr(shutil, "rmtree", cut_off)
     with pytest.raises(KeyboardInterrupt):
         durable.remove_directory(final)
     assert [path.name.startswith(PARTIAL_PREFIX) for path in tmp_path.iterdir()] == [True]
