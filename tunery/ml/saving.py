@@ -27,7 +27,7 @@ TRAINER_STATE: Final = "trainer_state.json"
 
 
 @dataclass(frozen=True)
-class Taken:
+class CopiedState:
     """A copied state that is not on disk yet.
 
     elapsed_ms, monotonic_s: when it was taken, since the process began and on the clock
@@ -83,8 +83,8 @@ class Saver:
         )
         run.saved_at_s = time.monotonic()
         run.save_s = run.saved_at_s - began_s
-        taken = Taken(position.global_step, snapshot, elapsed_ms, monotonic_s, run.save_s)
-        self._pending = self._thread.submit(self._write, taken)
+        copied = CopiedState(position.global_step, snapshot, elapsed_ms, monotonic_s, run.save_s)
+        self._pending = self._thread.submit(self._write, copied)
 
     def check(self) -> None:
         """Raises what writing the last checkpoint failed with, once that is known."""
@@ -101,14 +101,14 @@ class Saver:
         self.run.evaluations = Evaluations(*progress.get("evaluations", ()))
         self.run.best = state.load_best(directory)
 
-    def _write(self, taken: Taken) -> None:
+    def _write(self, copied: CopiedState) -> None:
         """In the thread: write and verify a checkpoint, delete the oldest, emit the event."""
-        run, step = self.run, taken.step
+        run, step = self.run, copied.step
         out_dir, tokens = Path(run.spec.out_dir), run.plan.tokens_after(step)
         try:
             run.saved = checkpoints.write(
                 out_dir,
-                taken.snapshot.write,
+                copied.snapshot.write,
                 step=step,
                 tokens=tokens,
                 run=run.fingerprint,
@@ -126,10 +126,10 @@ class Saver:
                 manifest_sha256=run.saved.manifest_sha256,
                 tokens=tokens,
                 files=run.saved.files,
-                captured_elapsed_ms=taken.elapsed_ms,
-                captured_monotonic_ms=int(1000 * taken.monotonic_s),
-                write_ms=round(1000 * taken.stall_s),
-                background_ms=int(1000 * (time.monotonic() - taken.monotonic_s)),
+                captured_elapsed_ms=copied.elapsed_ms,
+                captured_monotonic_ms=int(1000 * copied.monotonic_s),
+                write_ms=round(1000 * copied.stall_s),
+                background_ms=int(1000 * (time.monotonic() - copied.monotonic_s)),
             )
         )
 
@@ -151,7 +151,7 @@ class Saver:
 
 
 def _position(position: TrainerState) -> str:
-    """Where the training is, as `TrainerState.load_from_json` reads it."""
+    """Where the training is, as the training loop of transformers reads it."""
     kept = TrainerState(
         epoch=position.epoch,
         global_step=position.global_step,

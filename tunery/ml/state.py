@@ -204,18 +204,18 @@ class Copies:
     """Copies of tensors in the memory of the processor; of those that share memory, one."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[object, ...], Tensor] = {}
+        self._copies: dict[tuple[object, ...], Tensor] = {}
 
     def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Contiguous copies, by sorted name."""
         return {name: self._copy(tensors[name].detach()) for name in sorted(tensors)}
 
     def _copy(self, tensor: Tensor) -> Tensor:
-        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        if place not in self._made:
+        memory = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if memory not in self._copies:
             empty = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
-            self._made[place] = empty.copy_(tensor)
-        return self._made[place]
+            self._copies[memory] = empty.copy_(tensor)
+        return self._copies[memory]
 
 
 def load_progress(directory: Path) -> dict[str, Any]:

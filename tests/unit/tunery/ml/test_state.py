@@ -89,12 +89,12 @@ def test_what_is_copied_does_not_change_with_the_training(tmp_path: Path) -> Non
     plain = {name: tensor.contiguous() for name, tensor in sorted(optimizer.tensors().items())}
     save_file(plain, tmp_path / "plain")
     copies = state.Copies()
-    taken = copies.of(optimizer.tensors())
+    held = copies.of(optimizer.tensors())
     shared = copies.of({"weight": optimizer.live["a"], "turned": optimizer.live["a"].T})
     steps(optimizer, 2)
-    state.Snapshot({"copied": taken}, {}).write(tmp_path)
+    state.Snapshot({"copied": held}, {}).write(tmp_path)
     assert (tmp_path / "copied").read_bytes() == (tmp_path / "plain").read_bytes()
-    assert shared["weight"] is taken["a.master"], "what shares memory is copied once"
+    assert shared["weight"] is held["a.master"], "what shares memory is copied once"
     assert shared["turned"].is_contiguous()
 
 
