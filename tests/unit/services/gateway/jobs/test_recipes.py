@@ -85,4 +85,5 @@ def test_what_is_wrong_with_a_recipe_is_said_of_its_field(
 
 def test_names_that_are_near_are_suggested() -> None:
     assert nearest("leaning_rate", GROUP_FIELDS["training"]).endswith("mean learning_rate?")
-    assert nearest("zzz", OWN["eval"]) == ("is not known; there are validation_fraction, drop_max")
+    known = "is not known; there are validation_fraction, drop_max, prompts"
+    assert nearest("zzz", OWN["eval"]) == known
