@@ -18,7 +18,9 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 32  # 32: evaluations apart; 31: interruptions of nodes; 30: locality
+VERSION: Final = (
+    33  # 33: configurations; 32: evaluations apart; 31: interruptions of nodes; 30: locality
+)
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

@@ -93,6 +93,10 @@ class Api:
             return False
         return answer.is_success
 
+    def get(self, *parts: str) -> dict[str, Any]:
+        """The object at a path that has no method of its own; `parts`: its segments."""
+        return self._call("GET", "".join(f"/{part(segment)}" for segment in parts))
+
     # --- files
 
     def upload(
@@ -192,8 +196,9 @@ class Api:
             "JobObject", self._call("POST", "/fine_tuning/jobs", json=body, headers=headers)
         )
 
-    def estimate(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        return self._call("POST", "/fine_tuning/jobs/estimate", json=body)
+    def estimate(self, body: Mapping[str, Any], what: str = "estimate") -> dict[str, Any]:
+        """What a job would cost, or all that is known of it: its `plan`."""
+        return self._call("POST", f"/fine_tuning/jobs/{part(what)}", json=body)
 
     def jobs(
         self, limit: int | None = None, query: Mapping[str, str] = NO_QUERY
@@ -206,7 +211,9 @@ class Api:
 
     def change(self, job_id: str, change: str) -> JobObject:
         """Cancel, pause or resume a job; `change` names which. It can be repeated safely."""
-        return cast("JobObject", self._call("POST", f"/fine_tuning/jobs/{part(job_id)}/{change}"))
+        return cast(
+            "JobObject", self._call("POST", f"/fine_tuning/jobs/{part(job_id)}/{change}")
+        )
 
     def events(self, job_id: str, limit: int | None = None) -> Iterator[EventObject]:
         """Events of a job, newest first."""
@@ -258,10 +265,6 @@ class Api:
         """Every slice of use and credit of a job, with the event it comes from."""
         return self._all(f"/fine_tuning/jobs/{part(job_id)}/statement", query=of_tenant(tenant))
 
-    def recipe(self, job_id: str) -> dict[str, Any]:
-        """The configuration of a job, in `recipe`, to be submitted again."""
-        return self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/recipe")
-
     def answers(self, job_id: str) -> dict[str, Any]:
         """Answers of base model and adapter to the evaluation's fixed prompts."""
         return self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/answers")
@@ -270,7 +273,9 @@ class Api:
 
     def models(self, kind: str | None = None) -> list[ModelObject]:
         params = {} if kind is None else {"type": kind}
-        return cast("list[ModelObject]", (self._call("GET", "/models", params=params))["data"])
+        return cast(
+            "list[ModelObject]", (self._call("GET", "/models", params=params))["data"]
+        )
 
     def model(self, model_id: str) -> dict[str, Any]:
         return self._call("GET", f"/models/{part(model_id)}")
@@ -405,7 +410,9 @@ class Api:
         return self._call("PUT", f"/tenants/{part(tenant)}/billing", json=body)
 
     def create_key(self, tenant: str, body: Mapping[str, Any]) -> KeyObject:
-        return cast("KeyObject", self._once("POST", f"/tenants/{part(tenant)}/keys", json=body))
+        return cast(
+            "KeyObject", self._once("POST", f"/tenants/{part(tenant)}/keys", json=body)
+        )
 
     def keys(self, tenant: str | None = None) -> Iterator[KeyObject]:
         """Keys of a tenant; None: of the caller's own. The next two methods are alike."""
@@ -414,7 +421,9 @@ class Api:
     def revoke_key(self, key_id: str, tenant: str | None = None) -> KeyObject:
         return cast("KeyObject", self._call("DELETE", f"{_keys(tenant)}/{part(key_id)}"))
 
-    def rotate_key(self, key_id: str, overlap_seconds: int, tenant: str | None = None) -> KeyObject:
+    def rotate_key(
+        self, key_id: str, overlap_seconds: int, tenant: str | None = None
+    ) -> KeyObject:
         """Give a key a new secret; the key_id "current" is the key of this client."""
         path = f"{_keys(tenant)}/{part(key_id)}/rotate"
         return cast(
@@ -471,7 +480,9 @@ class Api:
         query = {**of_tenant(tenant), **({} if period is None else {"period": period})}
         return self._all("/invoices", query=query, page_max=MONTHS)
 
-    def invoice_lines(self, invoice_id: str, tenant: str | None = None) -> Iterator[dict[str, Any]]:
+    def invoice_lines(
+        self, invoice_id: str, tenant: str | None = None
+    ) -> Iterator[dict[str, Any]]:
         """The lines of an invoice; their amounts add up to its total."""
         path = f"/invoices/{part(invoice_id)}/lines"
         return self._all(path, query=of_tenant(tenant), page_max=LINES)

@@ -15,6 +15,7 @@ from services.gateway.jobs.queue_view import (
     QueueView,
     look_out,
     look_out_full,
+    outlook_of,
     view_queue,
 )
 from services.gateway.jobs.statuses import PAUSED, RUNNING
@@ -121,6 +122,12 @@ class Queues:
             return None
         rows, view = await self.read(row.spec.pool)
         return look_out_full(row.tenant, limit, rows, view, self._clock.now_ms())
+
+    async def outlook_of_new(self, request: Request, pool: str) -> Outlook | None:
+        """What a job would be told that would be submitted now; None: nothing is known of it."""
+        rows, _ = await self.read(pool)
+        explanation = view_queue(rows, self._clock.now_ms(), request).explanation(request.job_id)
+        return None if explanation is None else outlook_of(explanation, self._clock.now_ms())
 
     async def start_of_new(self, request: Request, pool: str) -> Ms | None:
         """Expected start of a job that would be submitted now; None: no node is large enough."""

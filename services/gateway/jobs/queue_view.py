@@ -149,11 +149,17 @@ def look_out(row: JobRow, rows: QueueRows, view: QueueView, now: Ms) -> Outlook 
     explanation = view.explanation(row.id)
     if explanation is None:
         return _look_out_last(row, view, now) if row.phase in COMING else None
+    outlook = outlook_of(explanation, now)
+    return replace(outlook, reason=None) if placement is None else outlook
+
+
+def outlook_of(explanation: Explanation, now: Ms) -> Outlook:
+    """What the tenant of a job is told of its place in the queue."""
     return Outlook(
         lane=LANES[explanation.lane],
         position=explanation.position,
         ahead=explanation.ahead,
-        reason=None if placement is None else explanation.reason,
+        reason=explanation.reason,
         earliest=not_before(explanation.earliest, now),
         latest=not_before(explanation.latest, now),
     )

@@ -76,6 +76,7 @@ class JobRow(TableRow):
     released_gpu_ms: GpuMs | None = None
     result_file: str | None = None
     submitted_by: Sealed | None = None
+    configuration: str | None = None
 
 
 class JobChangeRow(TableRow):
@@ -284,6 +285,7 @@ JOBS: Final = Table(
         TableIndex(("tenant", "sequence")),
         TableIndex(("tenant", "command_id")),
         TableIndex(("phase", "sequence")),
+        TableIndex(("tenant", "configuration")),
     ),
 )
 JOB_HISTORY: Final = Table("job_history", JobChangeRow, key=JOB_ENTRY, order="id")
