@@ -211,9 +211,7 @@ class Api:
 
     def change(self, job_id: str, change: str) -> JobObject:
         """Cancel, pause or resume a job; `change` names which. It can be repeated safely."""
-        return cast(
-            "JobObject", self._call("POST", f"/fine_tuning/jobs/{part(job_id)}/{change}")
-        )
+        return cast("JobObject", self._call("POST", f"/fine_tuning/jobs/{part(job_id)}/{change}"))
 
     def events(self, job_id: str, limit: int | None = None) -> Iterator[EventObject]:
         """Events of a job, newest first."""
@@ -273,9 +271,7 @@ class Api:
 
     def models(self, kind: str | None = None) -> list[ModelObject]:
         params = {} if kind is None else {"type": kind}
-        return cast(
-            "list[ModelObject]", (self._call("GET", "/models", params=params))["data"]
-        )
+        return cast("list[ModelObject]", (self._call("GET", "/models", params=params))["data"])
 
     def model(self, model_id: str) -> dict[str, Any]:
         return self._call("GET", f"/models/{part(model_id)}")
@@ -410,9 +406,7 @@ class Api:
         return self._call("PUT", f"/tenants/{part(tenant)}/billing", json=body)
 
     def create_key(self, tenant: str, body: Mapping[str, Any]) -> KeyObject:
-        return cast(
-            "KeyObject", self._once("POST", f"/tenants/{part(tenant)}/keys", json=body)
-        )
+        return cast("KeyObject", self._once("POST", f"/tenants/{part(tenant)}/keys", json=body))
 
     def keys(self, tenant: str | None = None) -> Iterator[KeyObject]:
         """Keys of a tenant; None: of the caller's own. The next two methods are alike."""
@@ -421,9 +415,7 @@ class Api:
     def revoke_key(self, key_id: str, tenant: str | None = None) -> KeyObject:
         return cast("KeyObject", self._call("DELETE", f"{_keys(tenant)}/{part(key_id)}"))
 
-    def rotate_key(
-        self, key_id: str, overlap_seconds: int, tenant: str | None = None
-    ) -> KeyObject:
+    def rotate_key(self, key_id: str, overlap_seconds: int, tenant: str | None = None) -> KeyObject:
         """Give a key a new secret; the key_id "current" is the key of this client."""
         path = f"{_keys(tenant)}/{part(key_id)}/rotate"
         return cast(
@@ -480,9 +472,7 @@ class Api:
         query = {**of_tenant(tenant), **({} if period is None else {"period": period})}
         return self._all("/invoices", query=query, page_max=MONTHS)
 
-    def invoice_lines(
-        self, invoice_id: str, tenant: str | None = None
-    ) -> Iterator[dict[str, Any]]:
+    def invoice_lines(self, invoice_id: str, tenant: str | None = None) -> Iterator[dict[str, Any]]:
         """The lines of an invoice; their amounts add up to its total."""
         path = f"/invoices/{part(invoice_id)}/lines"
         return self._all(path, query=of_tenant(tenant), page_max=LINES)
