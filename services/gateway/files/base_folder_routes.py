@@ -62,7 +62,7 @@ async def _known_files(
             raise invalid(text, "files")
     if CONFIG not in files or not any(name.endswith(WEIGHTS) for name in files):
         raise invalid(f"a base model has {CONFIG} and *{WEIGHTS}", "files")
-    found = []
+    known = []
     for name, file_id in sorted(files.items()):
         row = await deps.views.first(FILES, {"tenant": admin.tenant, "id": file_id})
         if row is None:
@@ -70,8 +70,8 @@ async def _known_files(
         if row.purpose != BASE_MODEL:
             text = f"{file_id} has the purpose {row.purpose!r}; upload it with {BASE_MODEL!r}"
             raise invalid(text, f"files.{name}")
-        found.append((name, row))
-    return found
+        known.append((name, row))
+    return known
 
 
 def _is_there(path: Path, row: FileRow) -> bool:

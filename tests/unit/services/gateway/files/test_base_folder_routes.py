@@ -41,14 +41,14 @@ async def test_first_hour_s03_a_base_is_added_from_an_upload(
 ) -> None:
     origin = a_base(tmp_path / "origin")
     body = {"name": "smol", "files": await uploaded(operator, origin)}
-    made = await operator.post("/v1/bases/folders", json=body)
-    assert made.status_code == 201, made.text
-    folder = Path(made.json()["path"])
+    created_folder = await operator.post("/v1/bases/folders", json=body)
+    assert created_folder.status_code == 201, created_folder.text
+    folder = Path(created_folder.json()["path"])
     assert (folder.parent, folder.name[:5]) == (tmp_path / "bases", "smol-")
     assert hash_base(folder) == hash_base(origin)
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o644}
     again = await operator.post("/v1/bases/folders", json=body)
-    assert again.json() == made.json()
+    assert again.json() == created_folder.json()
     added = await operator.post("/v1/bases", json={"id": "smol", "path": str(folder)})
     assert added.json()["sha256"] == hash_base(origin)
 

@@ -148,7 +148,7 @@ async def test_a_rejected_file_cannot_be_trained_on(api: ControlPlane) -> None:
     file = await api.upload(client)
     await api.validated(client, file["id"], accepted=False)
     answer = await submit(client, file["id"])
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     assert answer.json()["error"]["code"] == "invalid_training_file"
     assert "/validation" in answer.json()["error"]["message"]
 
