@@ -13,6 +13,8 @@ from schemas.units import Ms, Tokens
 
 Device: TypeAlias = Literal["cpu", "cuda"]
 DEVICES: Final[tuple[str, ...]] = get_args(Device)
+# What a training adapts its base model by: see `HyperParameters`.
+Adaptation: TypeAlias = Literal["lora", "qlora", "full"]
 # How an attempt ended. Preempted and lost are never failures.
 AttemptOutcome: TypeAlias = Literal["succeeded", "preempted", "lost", "failed", "not_started"]
 # Why an attempt failed; each cause has one policy in `job`. `budget`: its cap was reached.
@@ -155,6 +157,7 @@ class HyperParameters(Part, omit_defaults=True):
     packing: the documents of a packed row are computed together; each by itself otherwise.
     rank_pattern, alpha_pattern: by the names of layers, where they differ from `rank` and `alpha`.
     modules_to_save: names of layers that are trained as a whole and are part of the adapter.
+    adaptation: what is trained: an adapter, one on a base model in four bits, or every weight.
     """
 
     n_epochs: int
@@ -192,6 +195,7 @@ class HyperParameters(Part, omit_defaults=True):
     rank_pattern: tuple[tuple[str, int], ...] = ()
     alpha_pattern: tuple[tuple[str, int], ...] = ()
     modules_to_save: tuple[str, ...] = ()
+    adaptation: Adaptation = "lora"
 
 
 # Fields that came after works had ids, with their defaults.
@@ -217,6 +221,7 @@ HYPER_ADDED: Final[Mapping[str, object]] = {
     "rank_pattern": (),
     "alpha_pattern": (),
     "modules_to_save": (),
+    "adaptation": "lora",
 }
 EVAL_ADDED: Final[Mapping[str, object]] = {"precision": "auto", "threads": 0}
 

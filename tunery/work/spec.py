@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from schemas.training import HyperParameters
+from schemas.training import Adaptation, HyperParameters
 from schemas.units import PPB, PPM, Ms
 
 Precision: TypeAlias = Literal["auto", "bf16", "fp32"]
@@ -33,6 +33,7 @@ HYPER_ADDED: Final[Mapping[str, object]] = {
     "rank_pattern": (),
     "alpha_pattern": (),
     "modules_to_save": (),
+    "adaptation": "lora",
 }
 
 
@@ -67,6 +68,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     packing: the documents of a packed row are computed together
     rank_pattern, alpha_pattern: names of layers with values of their own
     modules_to_save: names of layers that are trained as a whole
+    adaptation: what is trained: an adapter, one on a base in four bits, or every weight
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
     because the estimate and the hold rest on the numbers.
@@ -100,6 +102,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rank_pattern: tuple[tuple[str, int], ...] = ()
     alpha_pattern: tuple[tuple[str, int], ...] = ()
     modules_to_save: tuple[str, ...] = ()
+    adaptation: Adaptation = "lora"
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
@@ -133,6 +136,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             rank_pattern=hyper.rank_pattern,
             alpha_pattern=hyper.alpha_pattern,
             modules_to_save=hyper.modules_to_save,
+            adaptation=hyper.adaptation,
         )
 
 
