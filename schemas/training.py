@@ -22,6 +22,22 @@ FailureCause: TypeAlias = Literal[
     "oom", "divergence", "bad_data", "bad_node", "user", "platform", "budget"
 ]
 
+# What a training learns from its rows.
+MethodName: TypeAlias = Literal["supervised", "dpo", "orpo", "simpo", "kto", "reward"]
+# How a preference becomes a loss; the names are those of TRL's DPOTrainer.
+LossType: TypeAlias = Literal[
+    "sigmoid",
+    "hinge",
+    "ipo",
+    "nca_pair",
+    "bco_pair",
+    "sppo_hard",
+    "apo_zero",
+    "apo_down",
+    "discopop",
+    "sigmoid_norm",
+]
+
 
 class LeaseHardware(Part):
     """What a lease runs on, as far as its price may depend on it.
@@ -157,6 +173,10 @@ class HyperParameters(Part, omit_defaults=True):
     packing: the documents of a packed row are computed together; each by itself otherwise.
     rank_pattern, alpha_pattern: by the names of layers, where they differ from `rank` and `alpha`.
     modules_to_save: names of layers that are trained as a whole and are part of the adapter.
+    method: what is learnt of a row.
+    beta_ppm: how closely preferences hold the model to its reference, in millionths; 0: the method
+      has no such weight.
+    loss_type: how a preference becomes a loss.
     adaptation: what is trained: an adapter, one on a base model in four bits, or every weight.
     """
 
@@ -195,6 +215,9 @@ class HyperParameters(Part, omit_defaults=True):
     rank_pattern: tuple[tuple[str, int], ...] = ()
     alpha_pattern: tuple[tuple[str, int], ...] = ()
     modules_to_save: tuple[str, ...] = ()
+    method: MethodName = "supervised"
+    beta_ppm: int = 0
+    loss_type: LossType = "sigmoid"
     adaptation: Adaptation = "lora"
 
 
@@ -221,9 +244,16 @@ HYPER_ADDED: Final[Mapping[str, object]] = {
     "rank_pattern": (),
     "alpha_pattern": (),
     "modules_to_save": (),
+    "method": "supervised",
+    "beta_ppm": 0,
+    "loss_type": "sigmoid",
     "adaptation": "lora",
 }
-EVAL_ADDED: Final[Mapping[str, object]] = {"precision": "auto", "threads": 0}
+EVAL_ADDED: Final[Mapping[str, object]] = {
+    "precision": "auto",
+    "threads": 0,
+    "adaptation": "lora",
+}
 
 
 class TrainWork(Part, tag="train"):
@@ -251,7 +281,7 @@ class EvalWork(Part, tag="eval"):
     max_length: tokens of one packed row.
     seed: of what is sampled.
     adapter: files of the adapter.
-    precision, threads: as in the training's `HyperParameters`.
+    precision, threads, adaptation: as in the training's `HyperParameters`.
     """
 
     base_id: str
@@ -263,6 +293,7 @@ class EvalWork(Part, tag="eval"):
     adapter: tuple[BlobFile, ...]
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     threads: int = 0
+    adaptation: Adaptation = "lora"
 
 
 Work: TypeAlias = TrainWork | EvalWork

@@ -16,7 +16,8 @@ from tunery.ml.loss import prove_packing
 from tunery.ml.model import DTYPE_NAMES, load_model
 from tunery.ml.order import ORDER_VERSION, StepPlan, plan_steps
 from tunery.ml.packed import PackedRows, read_rows
-from tunery.ml.sft import VALID_ROWS_MAX, PackedSFT, TrainingRun
+from tunery.ml.sft import VALID_ROWS_MAX, PackedSFT
+from tunery.ml.training_run import TrainingRun
 from tunery.runtime.blobs.base_files import default_cache, matches
 from tunery.runtime.blobs.files import file_sha256
 from tunery.work.events import Finished, Noted, Preempted, SkippedCandidate, Started
@@ -59,7 +60,9 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
         valid=valid,
         plan=_plan(rows, hyper),
         fingerprint=fingerprint,
-        environment=device.environment(torch_device, threads, hyper.batch_size),
+        environment=device.environment(
+            torch_device, threads, hyper.batch_size, four_bits=hyper.adaptation == "qlora"
+        ),
         events=events,
         must_stop=must_stop,
     )

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from schemas.training import Adaptation, HyperParameters
+from schemas.training import Adaptation, HyperParameters, LossType, MethodName
 from schemas.units import PPB, PPM, Ms
 
 Precision: TypeAlias = Literal["auto", "bf16", "fp32"]
@@ -33,6 +33,9 @@ HYPER_ADDED: Final[Mapping[str, object]] = {
     "rank_pattern": (),
     "alpha_pattern": (),
     "modules_to_save": (),
+    "method": "supervised",
+    "beta": 0.0,
+    "loss_type": "sigmoid",
     "adaptation": "lora",
 }
 
@@ -68,6 +71,9 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     packing: the documents of a packed row are computed together
     rank_pattern, alpha_pattern: names of layers with values of their own
     modules_to_save: names of layers that are trained as a whole
+    method: what is learnt of a row
+    beta: how closely preferences hold the model to its reference; 0: there is no such weight
+    loss_type: how a preference becomes a loss
     adaptation: what is trained: an adapter, one on a base in four bits, or every weight
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
@@ -102,6 +108,9 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rank_pattern: tuple[tuple[str, int], ...] = ()
     alpha_pattern: tuple[tuple[str, int], ...] = ()
     modules_to_save: tuple[str, ...] = ()
+    method: MethodName = "supervised"
+    beta: float = 0.0
+    loss_type: LossType = "sigmoid"
     adaptation: Adaptation = "lora"
 
     @classmethod
@@ -136,6 +145,9 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             rank_pattern=hyper.rank_pattern,
             alpha_pattern=hyper.alpha_pattern,
             modules_to_save=hyper.modules_to_save,
+            method=hyper.method,
+            beta=hyper.beta_ppm / PPM,
+            loss_type=hyper.loss_type,
             adaptation=hyper.adaptation,
         )
 
@@ -185,6 +197,7 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     accelerators: as in `TrainSpec`
     generated_max: rows of `valid_rows` that are answered
     new_tokens_max: tokens of one answer
+    adaptation: as in the training's `Hyper`: both sides are scored on the base as it was trained on
     """
 
     base_dir: str
@@ -201,3 +214,4 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows_max: int = 32
     generated_max: int = 8
     new_tokens_max: int = 40
+    adaptation: Adaptation = "lora"

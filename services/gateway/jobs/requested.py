@@ -8,6 +8,7 @@ from typing import Any, Final, get_args
 from schemas.dataset import LengthPolicy
 from schemas.units import PPM
 from services.gateway.jobs.bodies import JobRequest
+from tunery.plan.hyperparameters import SUPERVISED
 
 LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = get_args(LengthPolicy)
 SLOTS_USED: Final = 1  # more would be billed, and train no faster
@@ -80,6 +81,7 @@ def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Req
     for group, items in _groups(request):
         for name, value in items.items():
             _collect(values, group, name, value)
+    _method(values, request)
     own, paths = values.own, values.paths
     fraction_path = paths.get("validation_fraction", "")
     fraction_ppm = _share_ppm(
@@ -117,6 +119,12 @@ def _groups(request: JobRequest) -> list[tuple[str, Mapping[str, Any]]]:
         ("training", request.training or {}),
         ("eval", request.eval or {}),
     ]
+
+
+def _method(values: _Values, request: JobRequest) -> None:
+    """Passed on among the hyper-parameters: most follow it."""
+    if request.method is not None and request.method.type != SUPERVISED:
+        values.hyper["method"] = request.method.type
 
 
 def _collect(values: _Values, group: str, name: str, value: Any) -> None:

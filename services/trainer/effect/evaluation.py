@@ -52,6 +52,7 @@ class Evaluation(Program):
             precision=work.precision,
             threads=work.threads or self.settings.threads,
             accelerators=accelerators(self.grant),
+            adaptation=work.adaptation,
         )
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:

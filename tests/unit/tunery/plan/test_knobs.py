@@ -48,6 +48,8 @@ def other_value(knob: Knob) -> Any:
 @pytest.mark.parametrize("name", KNOBS)
 def test_every_knob_reaches_the_training_from_the_command_line_and_the_api(name: str) -> None:
     knob, body = KNOBS[name], {"model": "m", "training_file": "file-1"}
+    if knob.methods:
+        _set(body, f"method.type={knob.methods[0]}")
     value = {"accumulation": 4, "threads": 7, "max_length": 640}.get(name, other_value(knob))
     if name == "learning_rate_multiplier":
         value = 2
@@ -63,7 +65,7 @@ def test_every_knob_reaches_the_training_from_the_command_line_and_the_api(name:
 
 def test_every_field_of_the_recipe_has_a_knob() -> None:
     fields = set(HyperParameters.__struct_fields__)
-    assert {knob.field for knob in KNOBS.values()} == fields - {"seed"}  # a field of the job
+    assert {knob.field for knob in KNOBS.values()} == fields - {"seed", "method"}  # of the job
 
 
 def test_the_guide_has_the_table_of_all_knobs() -> None:
@@ -98,6 +100,9 @@ def test_every_default_is_in_its_range() -> None:
         ({"accumulation": 2}, "accumulation", "does_not_divide"),
         ({"max_steps": -1}, "max_steps", "not_whole_in_range"),
         ({"lora_plus_ratio": 0.5}, "lora_plus_ratio", "not_in_range"),
+        ({"beta": 0.1}, "beta", "of_other_method"),
+        ({"method": "dpo", "beta": 0}, "beta", "not_in_range"),
+        ({"method": "dpo", "loss_type": "orpo"}, "loss_type", "not_a_choice"),
     ],
 )
 def test_what_no_knob_takes_is_refused_by_its_name(
