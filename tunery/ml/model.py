@@ -108,7 +108,7 @@ def _check_named_layers(base: Any, hyper: Hyper) -> None:
                 raise WorkError("user", message, f"Use some of {', '.join(_linear_names(base))}.")
             if knob == "modules_to_save" and any(map(_has_four_bits, meant)):
                 message = f"{knob} names {wanted!r}, whose weights are in four bits with qlora"
-                advice = 'Name others, such as lm_head, or set lora.adaptation to "lora".'
+                advice = 'Name others, such as lm_head, or set training.adaptation to "lora".'
                 raise WorkError("user", message, advice)
 
 

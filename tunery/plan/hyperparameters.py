@@ -132,6 +132,7 @@ def resolve(
         max_length=length,
         seed=seed,
         precision=cast("Any", _word(requested, "precision")),
+        adaptation=cast("Any", _word(requested, "adaptation")),
         checkpoint_every_steps=_whole(requested, "checkpoint_every_steps"),
         checkpoint_every_ms=_whole(requested, "checkpoint_every_ms"),
         keep_checkpoints=_whole(requested, "keep_checkpoints"),

@@ -1,4 +1,4 @@
-"""Finding M5: the estimate of memory beside the peak of real trainings, on eleven shapes.
+"""Finding M5: the estimate of memory beside the peak of real trainings, on twelve shapes.
 
 Each shape is trained for a step or two by the real process, on rows that are as long as they may
 be and labelled throughout: the most that a training of this shape can need.
@@ -47,6 +47,7 @@ class Shape:
     dropout: float = 0.0
     accumulation: int = 1
     recompute: bool = False
+    adaptation: Any = "lora"
 
 
 SHAPES = (
@@ -61,6 +62,7 @@ SHAPES = (
     Shape(384, 1024, 6, 49_152, 2048, 1, "bf16", dropout=0.05),
     Shape(256, 768, 16, 8_192, 512, 4, "fp32"),
     Shape(256, 768, 16, 8_192, 512, 4, "fp32", recompute=True),
+    Shape(1024, 3072, 10, 49_152, 256, 1, "bf16", adaptation="qlora"),
 )
 
 
@@ -83,6 +85,7 @@ def test_training_m5_the_estimate_of_memory_is_near_the_measured_peak(
         seed=1,
         precision=shape.precision,
         recompute=shape.recompute,
+        adaptation=shape.adaptation,
     )
     spec = TrainSpec(
         base_dir=base.path,

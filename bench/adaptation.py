@@ -1,0 +1,105 @@
+"""What one setting costs: tokens for each second of processor time, and peak memory.
+
+    .venv/bin/python -m bench.adaptation --json
+
+The bundled 135M model on one thread, on the documents of `bench.trainer`. Each setting is trained
+for one step and for some more; what the first took of the processor is subtracted, so that neither
+the start nor other work on the machine counts.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from bench.trainer import ROWS, documents, hyper_parameters, write_shard
+from tunery.local.paths import cache_dir
+from tunery.ml.base import MODEL_ID, convert
+from tunery.runtime.blobs.base_files import hash_base
+from tunery.work.codec import decode_event, encode_spec
+from tunery.work.events import StepCompleted
+from tunery.work.spec import Hyper, TrainSpec
+
+DOCUMENTS_PER_ROW: Final = 8
+SETTINGS: Final[dict[str, dict[str, Any]]] = {
+    "lora_fp32": {"precision": "fp32"},
+    "qlora_fp32": {"precision": "fp32", "adaptation": "qlora"},
+    "lora_bf16": {"precision": "bf16"},
+    "qlora_bf16": {"precision": "bf16", "adaptation": "qlora"},
+    "recompute_fp32": {"precision": "fp32", "recompute": True},
+    "unpacked_fp32": {"precision": "fp32", "packing": False},
+    "dora_fp32": {"precision": "fp32", "dora": True},
+}
+
+
+def train(spec: TrainSpec, path: Path) -> tuple[float, list[StepCompleted], int]:
+    """Processor seconds, steps and peak bytes of one process. Raises RuntimeError when it fails."""
+    path.write_bytes(encode_spec(spec))
+    with path.with_suffix(".events").open("wb") as events:
+        process = subprocess.Popen([sys.executable, "-m", "tunery.ml.train", path], stdout=events)
+        _, status, use = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    lines = path.with_suffix(".events").read_bytes().splitlines()
+    if process.returncode:
+        raise RuntimeError(f"{path.name}: status {process.returncode}, {lines[-1:]!r}")
+    steps = [event for event in map(decode_event, lines) if isinstance(event, StepCompleted)]
+    return use.ru_utime + use.ru_stime, steps, use.ru_maxrss * 1024
+
+
+def measure(steps: int, names: list[str]) -> dict[str, float]:
+    """Figures of each setting: `NAME_tokens_cpu_s`, `NAME_peak_mb`."""
+    dest = cache_dir() / "bases" / MODEL_ID
+    convert(dest)
+    figures: dict[str, float] = {}
+    with TemporaryDirectory() as folder:
+        shard = Path(folder) / "train.safetensors"
+        write_shard(documents(DOCUMENTS_PER_ROW * ROWS * (steps + 1)), shard)
+        spec = TrainSpec(
+            base_dir=str(dest),
+            base_id=MODEL_ID,
+            base_sha256=hash_base(dest),
+            train_shards=(str(shard),),
+            out_dir="",
+            hyper=Hyper.from_log(hyper_parameters(1, "fp32")),
+            threads=1,
+            checkpoint_every_steps=10_000,
+        )
+        for name in names:
+            taken: list[float] = []
+            for count in (1, 1 + steps):
+                log = replace(hyper_parameters(count, "fp32"), **SETTINGS[name])
+                hyper = Hyper.from_log(log)
+                run = replace(
+                    spec, hyper=hyper, precision=log.precision, out_dir=f"{folder}/{name}{count}"
+                )
+                cpu_s, done, peak_bytes = train(run, Path(folder) / f"{name}{count}.json")
+                taken.append(cpu_s)
+            tokens = done[-1].tokens - done[0].tokens
+            figures[f"{name}_tokens_cpu_s"] = round(tokens / (taken[1] - taken[0]), 1)
+            figures[f"{name}_peak_mb"] = round(peak_bytes / 1e6)
+    return figures
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--steps", type=int, default=6, help="beside the first")
+    parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS))
+    arguments = parser.parse_args()
+    figures = measure(arguments.steps, arguments.only)
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    for name, value in figures.items():
+        print(f"{name:30} {value:10.1f}")
+
+
+if __name__ == "__main__":
+    main()
