@@ -17,8 +17,9 @@ from transformers import AutoTokenizer
 from tunery.ml import choices, device, generation
 from tunery.ml.adapters import WEIGHTS
 from tunery.ml.events import EventWriter
-from tunery.ml.loss import mean_loss, prove_packing
+from tunery.ml.loss import prove_packing
 from tunery.ml.model import load_base, set_adapter_type
+from tunery.ml.objectives import Supervised, mean_scores
 from tunery.ml.order import sample_rows
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.runtime.blobs.base_files import default_cache, matches
@@ -176,13 +177,13 @@ def _holdout(
         with side(model, name) as switched:
             losses[name] = None
             if rows:
-                losses[name] = mean_loss(
+                losses[name] = mean_scores(
+                    Supervised(packing),
                     switched,
                     rows,
                     rows_max=spec.valid_rows_max,
                     device=torch_device,
-                    packing=packing,
-                )
+                ).loss
             texts = generation.answers(
                 switched,
                 tokenizer,

@@ -29,7 +29,7 @@ from tunery.ml.adapters import adapter_tensors
 from tunery.ml.boundary import Boundary
 from tunery.ml.device import peak_memory_bytes
 from tunery.ml.divergence import check_finite
-from tunery.ml.loss import document_loss, label_loss, mean_scores
+from tunery.ml.objectives import Supervised, mean_scores
 from tunery.ml.order import row_order
 from tunery.ml.saving import Saver
 from tunery.ml.schedule import rate_factor
@@ -67,6 +67,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             ratio=run.hyper.lora_plus,
         )
         self.saver = Saver(run, self.adamw)
+        self.objective = Supervised(run.hyper.packing)
         on_cpu = not torch.cuda.is_available()
         super().__init__(
             model=model,
@@ -123,16 +124,22 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """Mean nats per label of a batch; on a GPU with TRL's own loss."""
-        packing = self.run.hyper.packing
-        if return_outputs or (packing and not self.on_cpu):
+        """Mean loss over the items of a step; on a GPU with TRL's own where that is the same."""
+        objective = self.objective
+        if return_outputs or (objective.is_librarys and not self.on_cpu):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        scored = label_loss(model, inputs) if packing else document_loss(model, inputs)
-        labels = len(scored.nll) if num_items_in_batch is None else int(num_items_in_batch)
-        if len(scored.nll):
-            accuracy = float(scored.correct.float().mean())
-            self._metrics["train"]["mean_token_accuracy"].append(accuracy)
-        return scored.nll.sum() / max(1, labels)
+        scored = objective.score(model, inputs)
+        items = len(scored.losses) if num_items_in_batch is None else int(num_items_in_batch)
+        for name, values in scored.figures.items():
+            if len(values):
+                self._metrics["train"][name].append(float(values.float().mean()))
+        return scored.losses.sum() / max(1, items)
+
+    def _get_num_items_in_batch(
+        self, batch_samples: list[dict[str, Tensor]], device: torch.device
+    ) -> Tensor:
+        items = sum(self.objective.count(batch) for batch in batch_samples)
+        return torch.tensor(items, device=device)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         loss: Tensor = super().training_step(*args, **kwargs)
@@ -186,16 +193,17 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         run = self.run
         if run.valid is None:
             return {}
-        loss, accuracy = mean_scores(
+        means = mean_scores(
+            self.objective,
             self.model,
             run.valid,
             rows_max=VALID_ROWS_MAX,
             device=self.args.device,
-            packing=run.hyper.packing,
         )
+        loss, step = means.loss, self.state.global_step
         if loss is not None:
-            self._check_finite(loss, "the loss on validation rows", self.state.global_step)
-        step = self.state.global_step
+            self._check_finite(loss, "the loss on validation rows", step)
+        accuracy = means.figures.get("mean_token_accuracy")
         run.events.emit(Evaluated(step=step, valid_loss=loss, valid_accuracy=accuracy))
         if loss is None:
             return {}

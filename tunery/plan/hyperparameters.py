@@ -35,6 +35,7 @@ LR_HIDDEN: Final = 2000
 LR_EXPONENT: Final[Mapping[str, float]] = {"llama": 0.781, "qwen": 0.0775}
 LR_EXPONENT_OTHER: Final = LR_EXPONENT["llama"]  # most other families have its architecture
 LR_MIN: Final = 2e-4
+NO_THREADS: Final = ("threads", 0)  # of jobs from before it was kept: as their node says
 SUPERVISED: Final[MethodName] = "supervised"
 HyperRequest: TypeAlias = Mapping[str, int | float | str | Sequence[str] | Mapping[str, int] | None]
 # Everything may be null or "auto".
@@ -66,10 +67,12 @@ class ParameterProblem:
     reason: Reason
 
 
-def problems(request: HyperRequest, base: Base) -> tuple[ParameterProblem, ...]:
+def problems(request: HyperRequest, base: Base | None) -> tuple[ParameterProblem, ...]:
     """Everything that is wrong with a request, in the order of its fields.
 
     Its `method` was checked before.
+
+    base: None where it is not known: two ranges are narrower for some base models.
     """
     named: list[ParameterProblem] = []
     method = str(request.get("method", SUPERVISED))
@@ -161,6 +164,33 @@ def resolve(
     return hyper, tuple(name for name in auto if name not in named)
 
 
+def request_of(hyper: HyperParameters) -> dict[str, Any]:
+    """The request that is resolved to these hyper-parameters, whatever the data."""
+    method = {} if hyper.method == SUPERVISED else {"method": hyper.method}
+    return method | {
+        name: _requested(name, getattr(hyper, knob.field))
+        for name, knob in KNOBS.items()
+        if name != "learning_rate_multiplier"
+        and (name, getattr(hyper, knob.field)) != NO_THREADS
+        and hyper.method in (knob.methods or (hyper.method,))
+    }
+
+
+def _requested(name: str, value: Any) -> Any:
+    knob = KNOBS[name]
+    match knob.kind:
+        case "whole" | "choice" | "flag":
+            return value
+        case "layers":
+            return list(value) or ALL_LINEAR
+        case "names":
+            return list(value)
+        case "pattern":
+            return dict(value)
+        case "number":
+            return value / (PPB if knob.field.endswith("_ppb") else PPM)
+
+
 def _auto_length(base: Base, tokens: BaseTokens | None, device: Device) -> int:
     """The device's default, doubled while a row is longer, within the model's context."""
     length = MAX_LENGTH[device]
@@ -215,7 +245,7 @@ def _parameter_reason(code: ParameterCode, **params: str | int) -> Reason:
     return Reason(code=code, params=params)
 
 
-def _problem(name: str, value: Any, base: Base, method: str) -> Reason | None:
+def _problem(name: str, value: Any, base: Base | None, method: str) -> Reason | None:
     knob = KNOBS.get(name)
     if knob is None:
         return _parameter_reason("unknown", known=", ".join(KNOBS))
@@ -223,9 +253,9 @@ def _problem(name: str, value: Any, base: Base, method: str) -> Reason | None:
         methods = ", ".join(knob.methods)
         return _parameter_reason("of_other_method", name=name, method=method, methods=methods)
     high = knob.high
-    if name == "max_length":
+    if name == "max_length" and base is not None:
         high = min(high, base.context_length)
-    if name == "learning_rate_multiplier":
+    if name == "learning_rate_multiplier" and base is not None:
         high = multiplier_max(base)
     if not _is_set(value) or replace(knob, high=high).allows(value):
         return None
