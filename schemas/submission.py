@@ -101,6 +101,7 @@ class JobSpec(Part):
     drop_max_ppm: loss of accuracy at which the gate blocks, None: the gate's own.
     constraints: which nodes it may run on, None: any.
     ignored: parts of the request that do nothing here; the tenant is told.
+    prompts: a JSON array of texts that base and adapter answer, None: the bundled ones.
     """
 
     base: Base
@@ -122,6 +123,7 @@ class JobSpec(Part):
     drop_max_ppm: int | None = None
     constraints: NodeConstraints | None = None
     ignored: tuple[str, ...] = ()
+    prompts: Sealed | None = None
 
 
 class KeyCap(Part):

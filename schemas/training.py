@@ -9,6 +9,7 @@ from msgspec import structs
 
 from schemas.dataset import Prepared
 from schemas.envelope import Part, Reason, Sha256
+from schemas.sealed import Sealed
 from schemas.units import Ms, Tokens
 
 Device: TypeAlias = Literal["cpu", "cuda"]
@@ -252,6 +253,7 @@ HYPER_ADDED: Final[Mapping[str, object]] = {
 EVAL_ADDED: Final[Mapping[str, object]] = {
     "precision": "auto",
     "threads": 0,
+    "prompts": None,
     "adaptation": "lora",
 }
 
@@ -282,6 +284,7 @@ class EvalWork(Part, tag="eval"):
     seed: of what is sampled.
     adapter: files of the adapter.
     precision, threads, adaptation: as in the training's `HyperParameters`.
+    prompts: as in the job's `JobSpec`.
     """
 
     base_id: str
@@ -293,6 +296,7 @@ class EvalWork(Part, tag="eval"):
     adapter: tuple[BlobFile, ...]
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     threads: int = 0
+    prompts: Sealed | None = None
     adaptation: Adaptation = "lora"
 
 

@@ -8,6 +8,8 @@ from services.gateway.jobs.recipes import GROUP_FIELDS, OF_REQUESTS, Recipe
 from services.gateway.jobs.requested import (
     DROP_MAX,
     LENGTH_POLICIES,
+    PROMPT_CHARACTERS_MAX,
+    PROMPTS_MAX,
     SLOTS_USED,
     VALIDATION_FRACTION_MAX,
 )
@@ -22,6 +24,12 @@ OTHERS: Final[dict[str, Any]] = {
     "length_policy": {"enum": list(LENGTH_POLICIES)},
     "validation_fraction": {"type": "number", "minimum": 0, "maximum": VALIDATION_FRACTION_MAX},
     "drop_max": {"type": "number", "minimum": 0, "maximum": DROP_MAX},
+    "prompts": {
+        "type": "array",
+        "items": {"type": "string", "minLength": 1, "maxLength": PROMPT_CHARACTERS_MAX},
+        "minItems": 1,
+        "maxItems": PROMPTS_MAX,
+    },
 }
 
 

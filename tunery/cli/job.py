@@ -30,6 +30,7 @@ Examples:
   tunery job estimate --model smollm2-135m-instruct --file file-3f…
   tunery job submit --model smollm2-135m-instruct --file data.jsonl --suffix demo --watch
   tunery job submit --model smollm2-135m-instruct --file file-3f… --set lora.rank=8
+  tunery job submit --model smollm2-135m-instruct --file file-3f… --prompt "Who are you?"
   tunery job submit --recipe faq.yaml --epochs 5
   tunery job recipe ftjob-91… > faq.yaml
   tunery job list
@@ -111,6 +112,18 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
                 type=click.IntRange(min=1),
                 metavar="MINUTES",
                 help="Then it takes nodes of any domain. [it waits as long as it takes]",
+            ),
+            click.option(
+                "--prompt",
+                "prompt",
+                multiple=True,
+                metavar="TEXT",
+                help="Base model and new model answer it; see `job answers`. [six bundled ones]",
+            ),
+            click.option(
+                "--prompts",
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                help="A file of such prompts: one in a line, or a JSON array.",
             ),
             click.option(
                 "--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Any other field."
@@ -381,6 +394,8 @@ def _recipe(
     tolerations: tuple[str, ...],
     domain: str | None,
     domain_wait_minutes: int | None,
+    prompt: tuple[str, ...],
+    prompts: Path | None,
     n_epochs: int | None,
     batch_size: int | None,
     learning_rate_multiplier: float | None,
@@ -399,6 +414,7 @@ def _recipe(
         "placement.tolerations": list(tolerations) or None,
         "placement.domain": domain,
         "placement.domain_wait_minutes": domain_wait_minutes,
+        "eval.prompts": [*prompt, *(() if prompts is None else _prompts_of(prompts))] or None,
     }
     for path, value in options.items():
         if value is not None:
@@ -455,6 +471,20 @@ def _uploaded_before(api: "Api", path: Path, model: str) -> str | None:
         if file["sha256"] == sha256 and file["status"] == "processed" and model in counted:
             return str(file["id"])
     return None
+
+
+def _prompts_of(path: Path) -> list[str]:
+    """The prompts in a file. Raises BadParameter."""
+    text = path.read_text(encoding="utf-8")
+    if not text.lstrip().startswith("["):
+        return [line for line in text.splitlines() if line.strip()]
+    try:
+        prompts = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{path} begins like a JSON array and is none: {error}", param_hint="--prompts"
+        ) from None
+    return list(prompts)
 
 
 def _parsed(setting: str) -> tuple[str, Any]:

@@ -83,7 +83,7 @@ def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -
             precision=str(next(model.parameters()).dtype).removeprefix("torch."),
             items=item_scores,
             holdout=holdout,
-            answers=_answers(model, tokenizer, prompts, spec.new_tokens_max, progress),
+            answers=_answers(model, tokenizer, prompts, spec.answer_tokens_max, progress),
             not_finite=_not_finite(item_scores, losses),
         )
     except StopRequested:

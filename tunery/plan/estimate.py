@@ -37,7 +37,7 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
         longest = steps * hyper.batch_size * hyper.max_length
         trained, passed = min(trained, longest), min(passed, longest)
     train = slots * train_ms(base, hyper, passed, slots, device)
-    evaluate = slots * eval_ms(base, slots, device)
+    evaluate = slots * eval_ms(base, slots, device, own_prompts=spec.prompts is not None)
     hold = hold_of(train, slots) + hold_of(evaluate, slots)
     price = spec.price
     return Estimate(

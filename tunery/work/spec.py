@@ -196,7 +196,8 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows_max: packed rows that are scored
     accelerators: as in `TrainSpec`
     generated_max: rows of `valid_rows` that are answered
-    new_tokens_max: tokens of one answer
+    new_tokens_max: tokens of the answer to a validation row
+    answer_tokens_max: tokens of the answer to a prompt
     adaptation: as in the training's `Hyper`: both sides are scored on the base as it was trained on
     """
 
@@ -214,4 +215,5 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows_max: int = 32
     generated_max: int = 8
     new_tokens_max: int = 40
+    answer_tokens_max: int = 40
     adaptation: Adaptation = "lora"

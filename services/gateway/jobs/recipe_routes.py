@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from services.gateway.jobs.deps import WithJobDeps
 from services.gateway.jobs.recipes import recipe_of
-from services.gateway.jobs.responses import metadata_of
+from services.gateway.jobs.responses import metadata_of, prompts_of
 from services.gateway.jobs.routes import find
 from services.gateway.web.deps import Caller
 from services.gateway.web.responses import Response
@@ -26,5 +26,6 @@ class RecipeResponse(Response):
 async def job_recipe(job_id: str, deps: WithJobDeps, caller: Caller) -> RecipeResponse:
     """The recipe of a job: all that it was resolved to, so that it can be run again."""
     row = await find(deps, caller, job_id)
-    recipe = recipe_of(row.spec, deps.unseal(row.suffix), metadata_of(row, deps.unseal))
+    suffix, prompts = deps.unseal(row.suffix), prompts_of(deps.unseal(row.spec.prompts))
+    recipe = recipe_of(row.spec, suffix, metadata_of(row, deps.unseal), prompts)
     return RecipeResponse(job_id=row.id, recipe=recipe)

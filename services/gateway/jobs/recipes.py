@@ -3,7 +3,7 @@
 A recipe is the body of a submission with the number of its format.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, Literal
 
@@ -122,13 +122,19 @@ def _without(recipe: Mapping[str, Any], unknown: set[str], group: str = "") -> d
     return kept
 
 
-def recipe_of(spec: JobSpec, suffix: str | None, metadata: Mapping[str, str] | None) -> Any:
+def recipe_of(
+    spec: JobSpec,
+    suffix: str | None,
+    metadata: Mapping[str, str] | None,
+    prompts: Sequence[str] | None = None,
+) -> Any:
     """The recipe of a job: submitted again, with the same files, it is resolved to the same."""
     evaluation = {
         "validation_fraction": None
         if spec.validation_file is not None
         else spec.validation_fraction_ppm / PPM,
         "drop_max": None if spec.drop_max_ppm is None else spec.drop_max_ppm / PPM,
+        "prompts": prompts,
     }
     training = hyperparameters.request_of(spec.hyper)
     method = training.pop("method", None)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import Header
@@ -136,7 +136,6 @@ class Submissions:
             self._held_out(caller, body),
             self._nodes(),
         )
-        metadata = body.metadata
         suffix_hmac = deps.seal.hmac(tenant_id, f"line:{slug(body.suffix or '')}")
         return Facts(
             tenant_id=tenant_id,
@@ -150,13 +149,9 @@ class Submissions:
             job_id=job_id,
             seed=int.from_bytes(deps.draw(4), "big") % (SEED_MAX + 1),
             suffix=self._seal(caller, body.suffix),
-            metadata=self._seal(
-                caller,
-                None
-                if metadata is None
-                else msgspec.json.encode(metadata, order="sorted").decode(),
-            ),
+            metadata=self._seal(caller, _text_of(body.metadata)),
             suffix_hmac=suffix_hmac[:LINE_CHARACTERS],
+            prompts=self._seal(caller, _text_of(body.eval and body.eval.get("prompts"))),
         )
 
     async def _held_out(self, caller: Principal, body: JobRequest) -> FileRow | None:
@@ -206,3 +201,8 @@ class Submissions:
             )
             raise ApiError(409, errors.IDEMPOTENCY_CONFLICT, message, "Idempotency-Key")
         return row
+
+
+def _text_of(value: Any) -> str | None:
+    """A value of a request as canonical JSON."""
+    return None if value is None else msgspec.json.encode(value, order="sorted").decode()

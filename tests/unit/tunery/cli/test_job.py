@@ -25,6 +25,24 @@ def test_a_setting_goes_where_its_path_says() -> None:
     }
 
 
+def test_first_hour_23_prompts_of_ones_own_are_in_the_body(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs/estimate": ESTIMATE})
+    path = tmp_path / "prompts"
+    words = ("job", "estimate", *JOB, "--set", "eval.drop_max=0.2")
+    own = ("--prompt", "Who are you?", "--prompts", str(path))
+    for text in ('["What is the sea?", "Why?"]', "What is the sea?\n\nWhy?\n"):
+        path.write_text(text, encoding="utf-8")
+        assert api.run(*words, *own).exit_code == 0
+        prompts = ["Who are you?", "What is the sea?", "Why?"]
+        assert api.bodies[-1]["eval"] == {"drop_max": 0.2, "prompts": prompts}
+    path.write_text("[broken", encoding="utf-8")
+    assert "begins like a JSON array and is none" in api.run(*words, *own).output
+    api.run(*words)
+    assert api.bodies[-1]["eval"] == {"drop_max": 0.2}
+
+
 def test_without_an_api_the_fix_is_named(tmp_path: object) -> None:
     result = CliRunner().invoke(
         main, ["job", "list", "--data-dir", str(tmp_path)], env={"OPENAI_BASE_URL": ""}
