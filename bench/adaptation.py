@@ -38,6 +38,14 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+def figures_of(name: str, cpu_s: float, tokens: int, peak_bytes: int) -> dict[str, float]:
+    """Figures of one setting, by what its steps after the first took."""
+    return {
+        f"{name}_tokens_cpu_s": round(tokens / cpu_s, 1),
+        f"{name}_peak_mb": round(peak_bytes / 1e6),
+    }
+
+
 def train(spec: TrainSpec, path: Path) -> tuple[float, list[StepCompleted], int]:
     """Processor seconds, steps and peak bytes of one process. Raises RuntimeError when it fails."""
     path.write_bytes(encode_spec(spec))
@@ -52,8 +60,15 @@ def train(spec: TrainSpec, path: Path) -> tuple[float, list[StepCompleted], int]
     return use.ru_utime + use.ru_stime, steps, use.ru_maxrss * 1024
 
 
+def of_setting(spec: TrainSpec, name: str, steps: int) -> TrainSpec:
+    """The same training with one setting, in a folder of its own."""
+    log = replace(hyper_parameters(steps, "fp32"), **SETTINGS[name])
+    out = f"{spec.out_dir}/{name}-{steps}"
+    return replace(spec, hyper=Hyper.from_log(log), precision=log.precision, out_dir=out)
+
+
 def measure(steps: int, names: list[str]) -> dict[str, float]:
-    """Figures of each setting: `NAME_tokens_cpu_s`, `NAME_peak_mb`."""
+    """Figures of each setting."""
     dest = cache_dir() / "bases" / MODEL_ID
     convert(dest)
     figures: dict[str, float] = {}
@@ -65,24 +80,18 @@ def measure(steps: int, names: list[str]) -> dict[str, float]:
             base_id=MODEL_ID,
             base_sha256=hash_base(dest),
             train_shards=(str(shard),),
-            out_dir="",
+            out_dir=folder,
             hyper=Hyper.from_log(hyper_parameters(1, "fp32")),
             threads=1,
             checkpoint_every_steps=10_000,
         )
         for name in names:
-            taken: list[float] = []
-            for count in (1, 1 + steps):
-                log = replace(hyper_parameters(count, "fp32"), **SETTINGS[name])
-                hyper = Hyper.from_log(log)
-                run = replace(
-                    spec, hyper=hyper, precision=log.precision, out_dir=f"{folder}/{name}{count}"
-                )
-                cpu_s, done, peak_bytes = train(run, Path(folder) / f"{name}{count}.json")
-                taken.append(cpu_s)
+            first_s, _, _ = train(of_setting(spec, name, 1), Path(folder) / "first.json")
+            whole_s, done, peak_bytes = train(
+                of_setting(spec, name, 1 + steps), Path(folder) / "whole.json"
+            )
             tokens = done[-1].tokens - done[0].tokens
-            figures[f"{name}_tokens_cpu_s"] = round(tokens / (taken[1] - taken[0]), 1)
-            figures[f"{name}_peak_mb"] = round(peak_bytes / 1e6)
+            figures |= figures_of(name, whole_s - first_s, tokens, peak_bytes)
     return figures
 
 
