@@ -14,10 +14,10 @@ from tunery.plan.time import HOLD_FACTOR, HOLD_MS_MIN, eval_ms, hold_of, train_m
 
 @given(count=st.integers(1, 10**9), slots=st.integers(1, 32))
 def test_more_slots_never_take_longer_and_more_tokens_never_shorter(count: int, slots: int) -> None:
-    def taken(tokens: int, slots: int) -> int:
+    def train_on(tokens: int, slots: int) -> int:
         return train_ms(SMOL, HYPER, tokens, slots, "cpu")
 
-    assert taken(count, slots + 1) <= taken(count, slots) <= taken(count + 1, slots)
+    assert train_on(count, slots + 1) <= train_on(count, slots) <= train_on(count + 1, slots)
     assert eval_ms(SMOL, slots + 1, "cpu") <= eval_ms(SMOL, slots, "cpu")
 
 
