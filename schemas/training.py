@@ -1,7 +1,7 @@
 """Nouns of training and evaluation: what a process is given, what it keeps, what it hands back."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -222,42 +222,6 @@ class HyperParameters(Part, omit_defaults=True):
     adaptation: Adaptation = "lora"
 
 
-# Fields that came after works had ids, with their defaults.
-HYPER_ADDED: Final[Mapping[str, object]] = {
-    "accumulation": 1,
-    "threads": 0,
-    "checkpoint_share_ppm": 0,
-    "scheduler": "linear",
-    "max_steps": 0,
-    "grad_norm_max_ppm": 1_000_000,
-    "target_modules": (),
-    "rslora": False,
-    "dora": False,
-    "lora_plus_ppm": 1_000_000,
-    "neftune_ppm": 0,
-    "eval_every_steps": 0,
-    "best_checkpoint": False,
-    "early_stopping_patience": 0,
-    "checkpoint_each_epoch": False,
-    "recompute": False,
-    "train_on_prompts": False,
-    "packing": True,
-    "rank_pattern": (),
-    "alpha_pattern": (),
-    "modules_to_save": (),
-    "method": "supervised",
-    "beta_ppm": 0,
-    "loss_type": "sigmoid",
-    "adaptation": "lora",
-}
-EVAL_ADDED: Final[Mapping[str, object]] = {
-    "precision": "auto",
-    "threads": 0,
-    "prompts": None,
-    "adaptation": "lora",
-}
-
-
 class TrainWork(Part, tag="train"):
     """What a training does, whichever attempt and node it runs in.
 
@@ -374,17 +338,34 @@ class AttemptStart(Part):
     changes: tuple[EnvironmentChange, ...] = ()
 
 
+def added_fields(form: type[msgspec.Struct], *, first: Collection[str] = ()) -> dict[str, object]:
+    """Fields that came after things of this form had hashes, with their defaults.
+
+    first: those with a default that were there from the beginning
+    """
+    return {
+        field.name: field.default
+        for field in structs.fields(form)
+        if field.default is not msgspec.NODEFAULT and field.name not in first
+    }
+
+
+HYPER_ADDED: Final = added_fields(
+    HyperParameters,
+    first=("precision", "checkpoint_every_steps", "checkpoint_every_ms", "keep_checkpoints"),
+)
+WORK_ADDED: Final = {form: added_fields(form) for form in (TrainWork, EvalWork)}
+
+
 def work_id_of(work: Work) -> Sha256:
     """SHA-256 of the work's canonical bytes: JSON with sorted keys.
 
     A field that came later counts only where it differs from its default: journals refer to works
     of before it.
     """
-    fields = msgspec.to_builtins(work)
+    fields = drop_defaults(msgspec.to_builtins(work), WORK_ADDED[type(work)])
     if isinstance(work, TrainWork):
         fields["hyper"] = drop_defaults(structs.asdict(work.hyper), HYPER_ADDED)
-    else:
-        fields = drop_defaults(fields, EVAL_ADDED)
     return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
 
 

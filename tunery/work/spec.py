@@ -4,12 +4,11 @@ The process reads and writes plain files; its caller fetches and stores them. Pa
 relative to the working directory of the process; times are milliseconds.
 """
 
-from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from schemas.training import Adaptation, HyperParameters, LossType, MethodName
+from schemas.training import Adaptation, HyperParameters, LossType, MethodName, added_fields
 from schemas.units import PPB, PPM, Ms
 
 Precision: TypeAlias = Literal["auto", "bf16", "fp32"]
@@ -17,27 +16,6 @@ Scheduler: TypeAlias = Literal["linear", "cosine", "constant", "wsd"]
 
 ALL_LINEAR: Final = "all-linear"  # layers that are adapted
 CHECKPOINTS_KEPT_MIN: Final = 2  # one may turn out to be damaged
-# Fields of `Hyper` that came after runs had fingerprints, with what those runs did.
-HYPER_ADDED: Final[Mapping[str, object]] = {
-    "max_steps": 0,
-    "rslora": False,
-    "dora": False,
-    "lora_plus": 1.0,
-    "neftune": 0.0,
-    "eval_every_steps": 0,
-    "best_checkpoint": False,
-    "early_stopping_patience": 0,
-    "recompute": False,
-    "train_on_prompts": False,
-    "packing": True,
-    "rank_pattern": (),
-    "alpha_pattern": (),
-    "modules_to_save": (),
-    "method": "supervised",
-    "beta": 0.0,
-    "loss_type": "sigmoid",
-    "adaptation": "lora",
-}
 
 
 class ResumeCandidate(Struct, frozen=True, kw_only=True):
@@ -150,6 +128,12 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             loss_type=hyper.loss_type,
             adaptation=hyper.adaptation,
         )
+
+
+# Fields that came after runs had fingerprints.
+HYPER_ADDED: Final = added_fields(
+    Hyper, first=("accumulation", "target_modules", "scheduler", "grad_norm_max")
+)
 
 
 class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
