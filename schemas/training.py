@@ -249,6 +249,7 @@ class EvalWork(Part, tag="eval"):
     adapter: files of the adapter.
     precision, threads, adaptation: as in the training's `HyperParameters`.
     prompts: as in the job's `JobSpec`.
+    precision, threads, method, beta_ppm, loss_type: as in the training's `HyperParameters`.
     """
 
     base_id: str
@@ -261,6 +262,9 @@ class EvalWork(Part, tag="eval"):
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     threads: int = 0
     prompts: Sealed | None = None
+    method: MethodName = "supervised"
+    beta_ppm: int = 0
+    loss_type: LossType = "sigmoid"
     adaptation: Adaptation = "lora"
 
 
