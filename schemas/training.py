@@ -333,6 +333,8 @@ class AttemptStart(Part):
     skipped: checkpoints that were named and could not be used.
     total_steps: optimizer steps of the whole training; 0 for an evaluation.
     changes: what is not as it was for the loaded checkpoint.
+    environment: what it is computed with: device, versions of libraries, hashes of code and
+      packages, by name.
     """
 
     loaded: Sha256 | None
@@ -340,6 +342,7 @@ class AttemptStart(Part):
     skipped: tuple[SkippedCheckpoint, ...]
     total_steps: int
     changes: tuple[EnvironmentChange, ...] = ()
+    environment: Mapping[str, str] = {}
 
 
 def added_fields(form: type[msgspec.Struct], *, first: Collection[str] = ()) -> dict[str, object]:

@@ -316,4 +316,6 @@ def _lineage(
         steps=result.steps,
         verdict=summary.verdict,
         scores_sha256=scores.sha256,
+        environment=dict(sorted(job.environment.items())),
+        configuration=job.spec.configuration,
     )
