@@ -14,12 +14,7 @@ from schemas.pool import AttemptEnd, CreditCause, EndRequest, Placement, Role
 from schemas.reasons import Failure
 from schemas.submission import Estimate, JobSpec, KeyCap, UsageSource
 from schemas.sweep import SweepCommand, SweepEvent
-from schemas.training import (
-    AttemptStart,
-    BlobFile,
-    Checkpoint,
-    WorkDescription,
-)
+from schemas.training import AttemptStart, BlobFile, Checkpoint, WorkDescription
 from schemas.units import GpuMs, MicroGpuMs, Ms, Tokens
 
 Wanted: TypeAlias = Literal["run", "paused", "cancelled"]

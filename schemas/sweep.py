@@ -122,8 +122,8 @@ class SweepEnded(Message):
 
     sweep_id: the sweep.
     outcome: whether it was cancelled.
-    best_job_id: of those of its last rung that published a version the one with the lowest
-      validation loss, None: there is none.
+    best_job_id: of those that published a version the one with the lowest validation loss, in the
+      highest rung that has any; None: there is none.
     """
 
     sweep_id: str

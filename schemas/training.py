@@ -14,6 +14,8 @@ from schemas.units import Ms, Tokens
 
 Device: TypeAlias = Literal["cpu", "cuda"]
 DEVICES: Final[tuple[str, ...]] = get_args(Device)
+# What a training adapts its base model by: see `HyperParameters`.
+Adaptation: TypeAlias = Literal["lora", "qlora", "full"]
 # How an attempt ended. Preempted and lost are never failures.
 AttemptOutcome: TypeAlias = Literal["succeeded", "preempted", "lost", "failed", "not_started"]
 # Why an attempt failed; each cause has one policy in `job`. `budget`: its cap was reached.
@@ -176,6 +178,7 @@ class HyperParameters(Part, omit_defaults=True):
     beta_ppm: how closely preferences hold the model to its reference, in millionths; 0: the method
       has no such weight.
     loss_type: how a preference becomes a loss.
+    adaptation: what is trained: an adapter, one on a base model in four bits, or every weight.
     """
 
     n_epochs: int
@@ -216,6 +219,7 @@ class HyperParameters(Part, omit_defaults=True):
     method: MethodName = "supervised"
     beta_ppm: int = 0
     loss_type: LossType = "sigmoid"
+    adaptation: Adaptation = "lora"
 
 
 class TrainWork(Part, tag="train"):
@@ -243,6 +247,7 @@ class EvalWork(Part, tag="eval"):
     max_length: tokens of one packed row.
     seed: of what is sampled.
     adapter: files of the adapter.
+    precision, threads, adaptation: as in the training's `HyperParameters`.
     prompts: as in the job's `JobSpec`.
     precision, threads, method, beta_ppm, loss_type: as in the training's `HyperParameters`.
     """
@@ -260,6 +265,7 @@ class EvalWork(Part, tag="eval"):
     method: MethodName = "supervised"
     beta_ppm: int = 0
     loss_type: LossType = "sigmoid"
+    adaptation: Adaptation = "lora"
 
 
 Work: TypeAlias = TrainWork | EvalWork

@@ -299,6 +299,7 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         method=job.hyper.method,
         beta_ppm=job.hyper.beta_ppm,
         loss_type=job.hyper.loss_type,
+        adaptation=job.hyper.adaptation,
     )
 
 

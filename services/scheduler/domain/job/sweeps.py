@@ -176,20 +176,15 @@ def _over_budget(tenant: TenantJobs, sweep: OpenSweep, needs: Estimate) -> Reaso
 def _end_rung(sweep: OpenSweep) -> tuple[Event, ...]:
     """The next rung with the best configurations of this one, or the end of the sweep."""
     terms, rung = sweep.terms, sweep.rung
-    losses = {
-        trial: run.loss_ppm
-        for trial in sweep.trials
-        if (run := sweep.ended_runs.get(terms.trials[trial][rung].job_id)) is not None
-        and run.loss_ppm is not None
-    }
-    best = ranked(losses)
+    best = _ranked(sweep, rung)
     if rung < len(terms.survivors) and best and not sweep.is_cancelled:
         chosen = tuple(best[: terms.survivors[rung]])
         return (SweepRungBegun(sweep_id=terms.sweep_id, rung=rung + 1, trials=chosen),)
     published = [
         job_id
-        for trial in best
-        if sweep.ended_runs[job_id := terms.trials[trial][rung].job_id].outcome == "succeeded"
+        for last in range(rung, -1, -1)
+        for trial in _ranked(sweep, last)
+        if sweep.ended_runs[job_id := terms.trials[trial][last].job_id].outcome == "succeeded"
     ]
     ended = SweepEnded(
         sweep_id=terms.sweep_id,
@@ -197,3 +192,13 @@ def _end_rung(sweep: OpenSweep) -> tuple[Event, ...]:
         best_job_id=published[0] if published else None,
     )
     return (ended,)
+
+
+def _ranked(sweep: OpenSweep, rung: int) -> list[int]:
+    """Configurations whose loss was measured in a rung, the lowest first."""
+    losses = {
+        trial: run.loss_ppm
+        for trial, runs in enumerate(sweep.terms.trials)
+        if (run := sweep.ended_runs.get(runs[rung].job_id)) is not None and run.loss_ppm is not None
+    }
+    return ranked(losses)

@@ -44,7 +44,7 @@ async def test_the_next_job_follows_and_a_cancelled_sweep_ends(api: ControlPlane
     first, second, third = (trial["jobs"][0]["job_id"] for trial in shown["trials"])
     assert (await client.post(f"/v1/fine_tuning/jobs/{first}/cancel")).status_code == 200
     following = await api.until(
-        client, url, lambda found: found["trials"][1]["jobs"][0]["status"] is not None
+        client, url, lambda shown: shown["trials"][1]["jobs"][0]["status"] is not None
     )
     assert following["trials"][0]["jobs"][0]["status"] == "cancelled"
     ended = (await client.post(f"{url}/cancel")).json()

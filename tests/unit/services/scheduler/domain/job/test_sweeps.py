@@ -166,9 +166,9 @@ def test_a_sweep_that_could_not_begin_is_refused(changes: dict[str, Any], code: 
 
 def test_a_tenant_has_so_many_sweeps_at_once() -> None:
     decider = new_tenant().accept(limits())
-    one = sweep(1)
-    decider.accept(one)
-    assert of(decider.when(one), Rejected).code == errors.ALREADY_EXISTS
+    first = sweep(1)
+    decider.accept(first)
+    assert of(decider.when(first), Rejected).code == errors.ALREADY_EXISTS
     for number in range(SWEEPS_MAX - 1):
         again = replace(run(0), job_id=f"ftjob-x{number}")
         decider.accept(sweep(1, sweep_id=f"sweep-x{number}", trials=((again,),)))
