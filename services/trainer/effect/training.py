@@ -37,6 +37,7 @@ from tunery.work.events import (
 from tunery.work.spec import CHECKPOINTS_KEPT_MIN, Hyper, ResumeCandidate, TrainSpec
 
 LOG: Final = logging.getLogger(__name__)
+REFERENCES: Final = "references"  # beside the folders of leases: other attempts go on with them
 
 
 class Training(Program):
@@ -79,6 +80,7 @@ class Training(Program):
             checkpoint_share=work.hyper.checkpoint_share_ppm / PPM,
             checkpoint_each_epoch=work.hyper.checkpoint_each_epoch,
             keep_checkpoints=max(CHECKPOINTS_KEPT_MIN, work.hyper.keep_checkpoints),
+            reference_dir=str(folder.parent.parent / REFERENCES),
         )
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
