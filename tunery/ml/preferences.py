@@ -21,7 +21,7 @@ DISCOPOP_TAU: Final = 0.05  # TRL's
 
 
 @dataclass(frozen=True)
-class Ratios:
+class LogRatios:
     """How much likelier answers are than under the reference, each [pairs].
 
     chosen, rejected: log-ratios
@@ -44,14 +44,14 @@ class Ratios:
         return chosen - self.rejected / self.rejected_labels.clamp(min=1)
 
 
-def _discopop(ratios: Ratios, beta: float) -> Tensor:
+def _discopop(ratios: LogRatios, beta: float) -> Tensor:
     """Equation 5 of "Discovering Preference Optimization Algorithms" (2024)."""
     logits = beta * ratios.margin
     modulation = torch.sigmoid(logits / DISCOPOP_TAU)
     return -logsigmoid(logits) * (1 - modulation) + torch.exp(-logits) * modulation
 
 
-LOSSES: Final[Mapping[LossType, Callable[[Ratios, float], Tensor]]] = {
+LOSSES: Final[Mapping[LossType, Callable[[LogRatios, float], Tensor]]] = {
     "sigmoid": lambda ratios, beta: -logsigmoid(beta * ratios.margin),
     "hinge": lambda ratios, beta: torch.relu(1 - beta * ratios.margin),
     "ipo": lambda ratios, beta: (ratios.mean_margin - 1 / (2 * beta)) ** 2,
@@ -98,7 +98,7 @@ class Preferences:
         """A loss per pair. `batch["reference"]`: log-probabilities of answers before training."""
         answers = answer_scores(model, batch, packing=self.packing)
         ratio = answers.logps - batch["reference"]
-        ratios = Ratios(ratio[0::2], ratio[1::2], answers.labels[0::2], answers.labels[1::2])
+        ratios = LogRatios(ratio[0::2], ratio[1::2], answers.labels[0::2], answers.labels[1::2])
         chosen, rejected = (self.beta * ratio.detach()[side::2] for side in (0, 1))
         figures = {
             "mean_token_accuracy": answers.correct[answers.sequences % 2 == 0],

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from schemas.training import LossType
-from tests.unit.tunery.ml.trainings import STEPS, Event, figures, go, of, resumed
+from tests.unit.tunery.ml.trainings import figures, go, of, resumed
 from tunery.ml.model import load_model
 from tunery.ml.order import row_order
 from tunery.ml.packed import PackedRows, read_rows
@@ -144,43 +144,6 @@ def test_method_dpo_the_preferred_answers_gain_and_a_resume_ends_in_the_same_byt
         assert figures(of(events, "step")) == figures(steps[step:])
 
 
-def known(events: list[Event]) -> list[str]:
-    return [event["message"] for event in of(events, "note") if "reference" in event["message"]]
-
-
-def test_method_dpo_the_reference_is_computed_once_and_its_damage_is_found(
-    pairs_spec: TrainSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tunery.ml.reference.PART_ROWS", 2)
-    spec = msgspec.structs.replace(pairs_spec, reference_dir=str(tmp_path / "references"))
-    _, whole = go(spec)
-    first = "the reference log-probabilities of 6 of 6 packed rows are known"
-    assert known(whole)[-1] == first
-    parts = sorted((tmp_path / "references").rglob("part-*"))
-    kept = [part.read_bytes() for part in parts]
-    assert len(parts) == 3
-    parts[0].unlink()
-    parts[1].write_bytes(kept[1][:-1] + bytes((kept[1][-1] ^ 1,)))
-    _, again = go(resumed(spec, of(whole, "checkpoint")[0], out="again"))
-    assert known(again)[-1] == f"{first}; 2 were before"
-    assert [part.read_bytes() for part in parts] == kept
-    assert again[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
-
-
-def test_method_dpo_asked_to_stop_in_the_reference_stage_it_keeps_what_it_has(
-    pairs_spec: TrainSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tunery.ml.reference.PART_ROWS", 2)
-    spec = msgspec.structs.replace(pairs_spec, reference_dir=str(tmp_path / "references"))
-    asked = iter([False, False, True])
-    code, events = go(spec, lambda: next(asked, True))
-    assert (code, events[-1]["type"]) == (ExitCode.PREEMPTED, "preempted")
-    assert len(known(events)) == 2
-    _, whole = go(resumed(spec, out="whole"))
-    assert known(whole)[-1].endswith("; 4 were before")
-    assert len(of(whole, "step")) == STEPS
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_method_dpo_every_loss_is_that_of_trl(pairs_spec: TrainSpec, tmp_path: Path) -> None:
     """On an adapter whose first steps have moved every answer."""
@@ -198,16 +161,6 @@ def test_method_dpo_every_loss_is_that_of_trl(pairs_spec: TrainSpec, tmp_path: P
             theirs = trainer.compute_loss(model, batch)
             ours = Preferences(0.1, loss_type, packing=True).score(model, known).losses.mean()
         assert float(ours) == pytest.approx(float(theirs), rel=1e-4), loss_type
-
-
-@pytest.mark.parametrize(("method", "shards"), [("supervised", "pairs"), ("dpo", "answers")])
-def test_method_rows_of_another_one_are_refused(
-    spec: TrainSpec, pairs_spec: TrainSpec, method: Any, shards: str
-) -> None:
-    hyper = msgspec.structs.replace(pairs_spec.hyper, method=method)
-    rows = (pairs_spec if shards == "pairs" else spec).train_shards
-    with pytest.raises(WorkError, match=f"{method!r} learns from"):
-        go(msgspec.structs.replace(spec, hyper=hyper, train_shards=rows))
 
 
 def test_method_pairs_that_are_not_whole_are_named(
