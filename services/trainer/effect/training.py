@@ -105,6 +105,7 @@ class Training(Program):
                         self._last_step,
                         valid_loss=event.valid_loss,
                         valid_accuracy=event.valid_accuracy,
+                        valid_reward_accuracy=event.valid_reward_accuracy,
                     )
                 )
             case LossSpiked():
@@ -221,6 +222,8 @@ class Training(Program):
             elapsed_ms=event.elapsed_ms,
             tokens_per_s=event.tokens_per_s,
             memory_bytes=event.memory_bytes,
+            reward_accuracy=event.reward_accuracy,
+            reward_margin=event.reward_margin,
         )
 
     def _line(self, level: str, text: str) -> LogLine:
