@@ -375,7 +375,7 @@ def test_method_dpo_resolves_to_its_own_rates_and_weight() -> None:
     usual = spec_of(request(hyperparameters={"batch_size": 4}))
     pairs = pairs_file()
     hyper = spec_of(
-        request(method=dpo(beta=0.2, n_epochs="auto", batch_size=4)), training=given
+        request(method=dpo(beta=0.2, n_epochs="auto", batch_size=4)), training=pairs
     ).hyper
     assert (hyper.method, hyper.beta_ppm, hyper.loss_type) == ("dpo", 200_000, "sigmoid")
     assert (hyper.batch_size, hyper.dropout_ppm) == (4, 0)
