@@ -77,6 +77,7 @@ class JobRow(TableRow):
     result_file: str | None = None
     submitted_by: Sealed | None = None
     configuration: str | None = None
+    environment: dict[str, str] | None = None
 
 
 class JobChangeRow(TableRow):
