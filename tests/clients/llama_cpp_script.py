@@ -26,8 +26,8 @@ def of_transformers(folder: str) -> str:
     asked = tokenizer.apply_chat_template(
         QUESTION, add_generation_prompt=True, return_tensors="pt", return_dict=True
     )
-    told = model.generate(**asked, max_new_tokens=TOKENS, do_sample=False)
-    return str(tokenizer.decode(told[0, asked["input_ids"].shape[1] :], skip_special_tokens=True))
+    tokens = model.generate(**asked, max_new_tokens=TOKENS, do_sample=False)
+    return str(tokenizer.decode(tokens[0, asked["input_ids"].shape[1] :], skip_special_tokens=True))
 
 
 def of_llama_cpp(file: str) -> str:
