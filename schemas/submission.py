@@ -102,6 +102,9 @@ class JobSpec(Part):
     constraints: which nodes it may run on, None: any.
     ignored: parts of the request that do nothing here; the tenant is told.
     prompts: a JSON array of texts that base and adapter answer, None: the bundled ones.
+    configuration: hash of what makes its result: base model, contents of its files, settings;
+      empty: the writer did not say.
+    duplicate_of: an earlier job with the same one, None: there was none.
     """
 
     base: Base
@@ -124,6 +127,8 @@ class JobSpec(Part):
     constraints: NodeConstraints | None = None
     ignored: tuple[str, ...] = ()
     prompts: Sealed | None = None
+    configuration: str = ""
+    duplicate_of: str | None = None
 
 
 class KeyCap(Part):

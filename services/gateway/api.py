@@ -18,6 +18,7 @@ from services.gateway.billing import invoice_routes as invoices
 from services.gateway.billing import prepaid_routes as prepaid
 from services.gateway.billing import statement_routes as statements
 from services.gateway.billing import usage_routes as usage
+from services.gateway.files import base_folder_routes as base_folders
 from services.gateway.files import dataset_routes as datasets
 from services.gateway.files import routes as files
 from services.gateway.files import upload_routes as uploads
@@ -25,6 +26,7 @@ from services.gateway.jobs import checkpoint_routes as checkpoints
 from services.gateway.jobs import event_routes as events
 from services.gateway.jobs import node_routes as nodes
 from services.gateway.jobs import plain_routes as plain
+from services.gateway.jobs import plan_routes as plans
 from services.gateway.jobs import preview_routes as preview
 from services.gateway.jobs import queue_routes as queues
 from services.gateway.jobs import recipe_routes as recipes
@@ -74,6 +76,7 @@ def routes() -> FastAPI:
         datasets,
         uploads,
         submit,
+        plans,
         preview,
         recipes,
         jobs,
@@ -81,6 +84,7 @@ def routes() -> FastAPI:
         checkpoints,
         queues,
         plain,
+        base_folders,
         base_files,
         models,
         webhooks,

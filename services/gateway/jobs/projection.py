@@ -158,6 +158,7 @@ def _submitted(header: Header, event: JobSubmitted) -> Change:
             lane=event.lane,
             suffix=event.spec.suffix,
             metadata=event.spec.metadata,
+            configuration=event.spec.configuration or None,
             wanted="run",
             phase="validating",
             submitted_by=header.actor,
@@ -238,6 +239,7 @@ def _started(header: Header, event: AttemptStarted) -> tuple[Change, ...]:
     values = {
         "loaded_step": event.start.loaded_step,
         "total_steps": event.start.total_steps,
+        "environment": dict(event.start.environment) or None,
     }
     return (_set(header, event.job_id, started_at=header.at, **values),)
 

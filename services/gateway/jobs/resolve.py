@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from schemas import errors
 from schemas.billing import PriceBook
@@ -19,6 +20,7 @@ from services.gateway.accounts.tables import TenantRow
 from services.gateway.files.bodies import FileRole, check_purpose
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import METHODS, JobRequest, PlacementBody
+from services.gateway.jobs.configuration import configuration_of
 from services.gateway.jobs.node_choice import NodeChoice, NodeKind, choose_nodes
 from services.gateway.jobs.requested import (
     LENGTH_POLICY,
@@ -27,7 +29,7 @@ from services.gateway.jobs.requested import (
     requested_settings,
 )
 from services.gateway.models.names import model_id, unknown_model
-from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invalid
+from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invalid, refused
 from services.gateway.web.wording import file_words, parameter_words
 from tunery.plan import hyperparameters
 from tunery.plan.memory import fitted, memory_bytes
@@ -94,7 +96,6 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
     hyper, auto = hyperparameters.resolve(
         settings.hyper, base, tokens, seed, choice.device, fraction_ppm
     )
-    hyper = _fitted(hyper, base, tokens, choice)
     spec = JobSpec(
         base=base,
         training_file=training.id,
@@ -117,7 +118,10 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
         ignored=_ignored(request),
         prompts=facts.prompts if settings.prompts else None,
     )
-    return Resolved(spec, tokens)
+    contents = [file.sha256 for file in (training, held_out) if file is not None]
+    configuration = configuration_of(spec, contents, is_seed_drawn=request.seed is None)
+    hyper = _fitted(hyper, base, tokens, choice)
+    return Resolved(replace(spec, hyper=hyper, configuration=configuration), tokens)
 
 
 def canonical(request: JobRequest) -> bytes:
@@ -252,11 +256,11 @@ def _usable_file(
         )
         failure = None if validation is None else validation.failure
         detail = "" if failure is None else f"{file_words(failure.reason)} "
-        raise invalid(
+        raise refused(
+            errors.FILE_REJECTED if failure is None else failure.code,
             f"{reference} was rejected{count}. {detail}GET /v1/files/{reference}/validation lists "
             "them; correct the file and upload it again.",
             role,
-            errors.FILE_REJECTED if failure is None else failure.code,
         )
     dialect = None if validation is None else validation.dialect
     if settings.length_policy == "split" and dialect not in (None, PLAIN_TEXT):
