@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from schemas.model import Base
-from schemas.training import Device
+from schemas.training import Device, HyperParameters
 from schemas.units import GpuMs, Ms, divide_up
 
 # LoRA trains at 4 FLOPs per parameter and token: forward 2, backward 2 (frozen weights need no
@@ -20,6 +20,12 @@ FLOPS_PER_MS: Final[Mapping[Device, int]] = {
     # of that with recompute (8 k tokens/s for an 8 B model), so 200.
     "cuda": 200_000_000_000,
 }
+# Time of a training by that of LoRA on packed rows, in tenths; several multiply. On a CPU measured
+# by `bench.adaptation`. On an accelerator QLoRA took 4 to 35 % more in the tables of Qwen-7B.
+RECOMPUTE_TENTHS: Final = 14
+UNPACKED_TENTHS: Final = 13
+DORA_TENTHS: Final = 15
+QLORA_TENTHS: Final[Mapping[Device, int]] = {"cpu": 12, "cuda": 13}
 MINUTE_MS: Final = 60_000
 # Imports, the packing self-check and the first step; 11 to 22 s with the training of nine jobs of
 # 2,000 to 6,000 tokens (measured, two cores).
@@ -29,7 +35,8 @@ LOAD_PARAMETERS_PER_MS: Final = 250_000  # bf16 weights at 0.5 GB/s, a slow disk
 # Scoring base and adapter on 249 items and a small holdout: 23 to 78 s with the start for 135 M
 # parameters on one slot, 32 s in the middle.
 EVAL_FLOPS_PER_PARAMETER: Final = 25_000 * FLOPS_PER_MS["cpu"] // 135_000_000
-# Prompts of the tenant are answered with up to 128 tokens instead of 40, all at the same time.
+# Own prompts are answered with up to 128 tokens instead of 40: twice the decoding of an evaluation,
+# which is about a third of it.
 OWN_PROMPTS_FLOPS_PER_PARAMETER: Final = EVAL_FLOPS_PER_PARAMETER * 3 // 10
 # Use must never exceed a hold, so it is generous: what is not used is released at the end.
 HOLD_FACTOR: Final = 3
@@ -38,10 +45,18 @@ START_MS_MIN: Final = 10 * MINUTE_MS
 HOLD_MS_MIN: Final = 15 * MINUTE_MS  # per slot, for training and for evaluation each
 
 
-def train_ms(base: Base, tokens: int, slots: int, device: Device) -> Ms:
+def train_ms(base: Base, hyper: HyperParameters, tokens: int, slots: int, device: Device) -> Ms:
     """Expected time of training on `tokens`, the same ones counted once for each epoch."""
-    flops = tokens * FLOPS_PER_PARAMETER * base.parameters
-    return _start_ms(base) + divide_up(flops, FLOPS_PER_MS[device] * slots)
+    flops, divisor = tokens * FLOPS_PER_PARAMETER * base.parameters, FLOPS_PER_MS[device] * slots
+    for is_so, tenths in (
+        (hyper.recompute, RECOMPUTE_TENTHS),
+        (not hyper.packing, UNPACKED_TENTHS),
+        (hyper.dora, DORA_TENTHS),
+        (hyper.adaptation == "qlora", QLORA_TENTHS[device]),
+    ):
+        if is_so:
+            flops, divisor = flops * tenths, divisor * 10
+    return _start_ms(base) + divide_up(flops, divisor)
 
 
 def eval_ms(base: Base, slots: int, device: Device, *, own_prompts: bool = False) -> Ms:

@@ -72,6 +72,8 @@ class StepCompleted(WorkEvent, frozen=True, kw_only=True, tag="step"):
 
     tokens_per_s: of this step, without evaluations and checkpoints
     memory_bytes: the most that the process has had at once
+    reward_accuracy: share of pairs whose preferred answer gained more likelihood than the other one
+    reward_margin, reward_chosen, reward_rejected: mean of what they gained, times beta
     """
 
     step: int
@@ -85,17 +87,23 @@ class StepCompleted(WorkEvent, frozen=True, kw_only=True, tag="step"):
     tokens_total: Tokens
     tokens_per_s: float | None = None
     memory_bytes: int | None = None
+    reward_accuracy: float | None = None
+    reward_margin: float | None = None
+    reward_chosen: float | None = None
+    reward_rejected: float | None = None
 
 
 class Evaluated(WorkEvent, frozen=True, kw_only=True, tag="eval"):
     """Mean loss on the validation rows after a step, in nats per label; null without labels.
 
     valid_accuracy: share of labels that were the likeliest token.
+    valid_reward_accuracy: as `StepCompleted.reward_accuracy`.
     """
 
     step: int
     valid_loss: float | None
     valid_accuracy: float | None = None
+    valid_reward_accuracy: float | None = None
 
 
 class LossSpiked(WorkEvent, frozen=True, kw_only=True, tag="spike"):
@@ -119,7 +127,8 @@ class Checkpointed(WorkEvent, frozen=True, kw_only=True, tag="checkpoint"):
     files: those its manifest names, and the manifest itself last
     captured_elapsed_ms, captured_monotonic_ms: when the state was taken, since the process began
         and on the machine's monotonic clock
-    write_ms: from then until the training went on
+    write_ms: how long the training stood still for it
+    background_ms: from when it was taken until it was verified on disk
     """
 
     step: int
@@ -131,6 +140,7 @@ class Checkpointed(WorkEvent, frozen=True, kw_only=True, tag="checkpoint"):
     captured_elapsed_ms: Ms
     captured_monotonic_ms: Ms
     write_ms: Ms
+    background_ms: Ms = 0
 
 
 class Finished(WorkEvent, frozen=True, kw_only=True, tag="finished"):

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from schemas.training import HyperParameters, LossType, MethodName, added_fields
+from schemas.training import Adaptation, HyperParameters, LossType, MethodName, added_fields
 from schemas.units import PPB, PPM, Ms
 
 Precision: TypeAlias = Literal["auto", "bf16", "fp32"]
@@ -52,6 +52,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     method: what is learnt of a row
     beta: how closely preferences hold the model to its reference; 0: there is no such weight
     loss_type: how a preference becomes a loss
+    adaptation: what is trained: an adapter, one on a base in four bits, or every weight
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
     because the estimate and the hold rest on the numbers.
@@ -88,6 +89,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     method: MethodName = "supervised"
     beta: float = 0.0
     loss_type: LossType = "sigmoid"
+    adaptation: Adaptation = "lora"
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
@@ -124,6 +126,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             method=hyper.method,
             beta=hyper.beta_ppm / PPM,
             loss_type=hyper.loss_type,
+            adaptation=hyper.adaptation,
         )
 
 
@@ -139,6 +142,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     base_sha256: hash of the base model's files, see `tunery.runtime.blobs.base_files`
     train_shards, valid_shards: safetensors files of packed rows
     out_dir: receives the checkpoints `step-NNNNNNNN/` and, at the end, `adapter/`
+    reference_dir: keeps log-probabilities of answers before training; null: it is in `out_dir`
     resume: checkpoints, newest first; the first that verifies is used
     threads: null for all physical cores; a resume is equal to the bit with the same number only
     accelerators: how many devices the process must see; null: it is not checked
@@ -163,6 +167,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checkpoint_share: float = 0.0
     checkpoint_each_epoch: bool = False
     keep_checkpoints: int = 3
+    reference_dir: str | None = None
 
 
 class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -176,9 +181,11 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows: JSON lines with `prompt_ids` (a rendered prompt) and `reference`, for exact matches
     valid_rows_max: packed rows that are scored
     accelerators: as in `TrainSpec`
+    method, beta, loss_type: as in `Hyper`
     generated_max: rows of `valid_rows` that are answered
     new_tokens_max: tokens of the answer to a validation row
     answer_tokens_max: tokens of the answer to a prompt
+    adaptation: as in the training's `Hyper`: both sides are scored on the base as it was trained on
     """
 
     base_dir: str
@@ -195,4 +202,8 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows_max: int = 32
     generated_max: int = 8
     new_tokens_max: int = 40
+    method: MethodName = "supervised"
+    beta: float = 0.0
+    loss_type: LossType = "sigmoid"
     answer_tokens_max: int = 40
+    adaptation: Adaptation = "lora"

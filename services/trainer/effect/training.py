@@ -1,6 +1,8 @@
 """The train role: `python -m tunery.ml.train`, its checkpoints and its adapter."""
 
+import asyncio
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -34,9 +36,11 @@ from tunery.work.events import (
     Started,
     StepCompleted,
 )
+from tunery.work.software import installed_software
 from tunery.work.spec import CHECKPOINTS_KEPT_MIN, Hyper, ResumeCandidate, TrainSpec
 
 LOG: Final = logging.getLogger(__name__)
+REFERENCES: Final = "references"  # beside the folders of leases: other attempts go on with them
 
 
 class Training(Program):
@@ -79,6 +83,7 @@ class Training(Program):
             checkpoint_share=work.hyper.checkpoint_share_ppm / PPM,
             checkpoint_each_epoch=work.hyper.checkpoint_each_epoch,
             keep_checkpoints=max(CHECKPOINTS_KEPT_MIN, work.hyper.keep_checkpoints),
+            reference_dir=str(folder.parent.parent / REFERENCES),
         )
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
@@ -89,7 +94,8 @@ class Training(Program):
         match event:
             case Started():
                 self._started_monotonic_ms = self.tools.runtime.clock.monotonic_ms()
-                return self._start_report(event)
+                software = await asyncio.to_thread(installed_software)
+                return self._start_report(event, software)
             case StepCompleted():
                 self._last_step = self._step(event)
                 await self.report(self._last_step)
@@ -99,6 +105,7 @@ class Training(Program):
                         self._last_step,
                         valid_loss=event.valid_loss,
                         valid_accuracy=event.valid_accuracy,
+                        valid_reward_accuracy=event.valid_reward_accuracy,
                     )
                 )
             case LossSpiked():
@@ -152,7 +159,7 @@ class Training(Program):
             return ResumeCandidate(dir=str(target), manifest_sha256=checkpoint.manifest_sha256)
         return None
 
-    def _start_report(self, event: Started) -> AttemptStart:
+    def _start_report(self, event: Started, software: Mapping[str, str]) -> AttemptStart:
         """What is reported to the pool. The process's own words stay in the log of this agent."""
         for skip in event.skipped:
             log_event(
@@ -175,6 +182,7 @@ class Training(Program):
                 EnvironmentChange(name=name, before=before, now=now)
                 for name, before, now in event.environment_changes
             ),
+            environment={**event.environment, **software},
         )
 
     async def _store_checkpoint(self, event: Checkpointed) -> None:
@@ -214,6 +222,8 @@ class Training(Program):
             elapsed_ms=event.elapsed_ms,
             tokens_per_s=event.tokens_per_s,
             memory_bytes=event.memory_bytes,
+            reward_accuracy=event.reward_accuracy,
+            reward_margin=event.reward_margin,
         )
 
     def _line(self, level: str, text: str) -> LogLine:

@@ -1,8 +1,10 @@
 """Jobs over HTTP: submitted once, shown truthfully, changed, followed."""
 
+from base64 import b64decode
 from typing import Any
 
 import httpx
+import pytest
 
 from schemas.reasons import Failure, rejecting
 from schemas.telemetry import Step
@@ -113,7 +115,7 @@ async def test_invalid_bodies_answer_400_with_param(api: ControlPlane) -> None:
             "metadata.k",
         ),
         (
-            {"model": "tiny-llama", "training_file": file_id, "method": {"type": "dpo"}},
+            {"model": "tiny-llama", "training_file": file_id, "method": {"type": "orpo"}},
             "method.type",
         ),
     ]
@@ -146,7 +148,7 @@ async def test_a_rejected_file_cannot_be_trained_on(api: ControlPlane) -> None:
     file = await api.upload(client)
     await api.validated(client, file["id"], accepted=False)
     answer = await submit(client, file["id"])
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     assert answer.json()["error"]["code"] == "invalid_training_file"
     assert "/validation" in answer.json()["error"]["message"]
 
@@ -256,7 +258,9 @@ async def test_a_loss_that_is_not_finite_is_null_in_json(api: ControlPlane) -> N
     assert events["data"][0]["data"]["train_loss"] is None
 
 
-async def test_an_ended_job_has_its_metrics_as_a_result_file(api: ControlPlane) -> None:
+async def test_an_ended_job_has_its_metrics_as_a_result_file(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client, file_id = await ready(api)
     job = (await submit(client, file_id)).json()
     tenant, path = client.headers["x-tenant"], f"/v1/fine_tuning/jobs/{job['id']}"
@@ -274,6 +278,18 @@ async def test_an_ended_job_has_its_metrics_as_a_result_file(api: ControlPlane) 
     header, *lines = content.text.splitlines()
     assert header.startswith("step,train_loss,train_accuracy,valid_loss,")
     assert [line.partition(",")[0] for line in lines] == ["1", "2"]
+    encoded = await client.get(f"/v1/files/{result}/content?encoding=base64")
+    assert b64decode(encoded.content, validate=True) == content.content
+    monkeypatch.setattr(api.deps.settings, "result_files", "base64")
+    usual = await client.get(f"/v1/files/{result}/content")
+    assert (usual.content, usual.headers["content-length"]) == (
+        encoded.content,
+        str(len(encoded.content)),
+    )
+    plain = await client.get(f"/v1/files/{result}/content?encoding=plain")
+    assert plain.content == content.content
+    rows = await client.get(f"/v1/files/{file_id}/content")
+    assert rows.content.startswith(b"{"), "training files come as they were uploaded"
     listed = await client.get("/v1/files", params={"purpose": "fine-tune-results"})
     assert [item["id"] for item in listed.json()["data"]] == [result]
     refused = await submit(client, result)
@@ -431,3 +447,42 @@ async def test_first_hour_jobs_are_listed_by_status_and_suffix(api: ControlPlane
         assert [job["id"] for job in listed.json()["data"]] == ids
     wrong = await client.get("/v1/fine_tuning/jobs", params={"status": "done"})
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "status")
+
+
+LONG_SUFFIX = "é" * 65
+#: what the first user sent, each with one change: the field that is named, and words of the message
+TWISTS: list[tuple[dict[str, Any], str, str]] = [
+    ({"dry_run": "yes"}, "dry_run", "must be true or false"),
+    ({"suffix": LONG_SUFFIX}, "suffix", "at most 64 characters"),
+    ({"suffix": ""}, "suffix", "must not be empty"),
+    ({"lora": {"rnk": 8}}, "lora.rnk", "unknown; lora takes rank"),
+    ({"lora": {"rank": "8"}}, "lora.rank", "must be a whole number"),
+    ({"lora": {"rank": 8.5}}, "lora.rank", "must be a whole number"),
+    ({"lora": None, "training": {"lora": {}}}, "training.lora", "unknown"),
+    ({"hyperparameters": {"n_epochs": True}}, "hyperparameters.n_epochs", "must be"),
+    ({"hyperparameters": {"n_epochs": "Auto"}}, "hyperparameters.n_epochs", "must be"),
+    ({"hyperparameters": {"learning_rate_multiplier": 0}}, "learning_rate_multiplier", "must be"),
+    ({"budget": {"max_amount_micro": 0.3}}, "budget.max_amount_micro", "must be"),
+    ({"metadata": {"k" * 65: "v"}}, "metadata", "at most 64"),
+    ({"metadata": {str(n): "v" for n in range(17)}}, "metadata", "16"),
+    ({"metadata": {"team": None}}, "metadata.team", "must be"),
+    ({"seed": -1}, "seed", "must be"),
+    ({"seed": 2**31}, "seed", "must be"),
+    ({"eval": {"drop_max": "10 %"}}, "eval.drop_max", "must be a number"),
+    ({"eval": {"prompts": ["Who?", 7]}}, "eval.prompts.1", "must be a text"),
+    ({"integrations": {"type": "wandb"}}, "integrations", "must be a list"),
+    ({"method": {"type": "Supervised"}}, "method.type", "supervised"),
+    ({"placement": {"domain_wait_minutes": 0}}, "placement.domain_wait_minutes", "must be"),
+]
+
+
+@pytest.mark.parametrize(("change", "param", "words"), TWISTS)
+async def test_first_hour_bad_input_with_a_twist_names_its_field(
+    change: dict[str, Any], param: str, words: str, api: ControlPlane
+) -> None:
+    client, file_id = await ready(api)
+    answer = await submit(client, file_id, **change)
+    error = answer.json()["error"]
+    assert answer.status_code == 400, answer.text
+    assert param in error["param"] + error["message"]
+    assert words in error["message"]
