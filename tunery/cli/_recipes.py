@@ -19,6 +19,7 @@ GROUPS: Final = (
     ("training",),
     ("lora",),
     ("method", "supervised", "hyperparameters"),
+    ("method", "dpo", "hyperparameters"),
 )
 
 
