@@ -1,13 +1,14 @@
 """Configurations of a sweep, and which of them go on. Integers and seeded draws: pure."""
 
+import hashlib
 import itertools
 import math
-import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 TRIALS_MAX: Final = 64
 RUNGS_MAX: Final = 6
+SHARE_BYTES: Final = 6  # a double holds them exactly
 #: stands for a loss that is not known: such a configuration is the worst
 UNKNOWN_LOSS: Final = math.inf
 
@@ -33,18 +34,22 @@ def draws(parameters: Mapping[str, Any], count: int, seed: int) -> list[Values]:
 
     parameters: a list of values, or a range: `min`, `max`, and `scale`, "linear" or "log".
     """
-    source = random.Random(seed)  # noqa: S311  # a sweep must repeat
     return [
-        {name: _drawn(source, values) for name, values in sorted(parameters.items())}
-        for _ in range(count)
+        {name: _drawn(_share(seed, trial, name), values) for name, values in parameters.items()}
+        for trial in range(count)
     ]
 
 
-def _drawn(source: random.Random, values: Any) -> Any:
+def _share(seed: int, trial: int, name: str) -> float:
+    """A number from 0 to below 1, the same for the same arguments on any machine."""
+    digest = hashlib.sha256(f"{seed}/{trial}/{name}".encode()).digest()
+    return int.from_bytes(digest[:SHARE_BYTES], "big") / 256**SHARE_BYTES
+
+
+def _drawn(share: float, values: Any) -> Any:
     if not isinstance(values, Mapping):
-        return values[source.randrange(len(values))]
+        return values[int(share * len(values))]
     low, high = values["min"], values["max"]
-    share = source.random()
     if values.get("scale", "linear") == "log":
         value = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
     else:
