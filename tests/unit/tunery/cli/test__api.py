@@ -38,10 +38,7 @@ CALLS: Final = [
 ]
 CHOSEN: Final[dict[tuple[str, ...], list[str]]] = {  # options without which there is nothing to do
     ("budget", "set"): ["--amount", "1"],
-    **dict.fromkeys(
-        (("job", "estimate"), ("job", "plan"), ("job", "submit")),
-        ["--model", "x", "--file", "file-x"],
-    ),
+    **{("job", verb): ["--model", "x", "--file", "f"] for verb in ("estimate", "plan", "submit")},
     ("tenant", "plan"): ["--plan", "free"],
     ("tenant", "prepaid"): ["--amount", "1"],
     ("webhook", "change"): ["--name", "n"],
