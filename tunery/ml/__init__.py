@@ -5,7 +5,8 @@
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
   `sft` (TRL's trainer on packed rows), `boundary` (what happens between two steps), `order` (which
   rows each step sees), `schedule` (learning rate), `packed` (rows and batches), `objectives` (what
-  is learnt of a batch), `loss`, `divergence`, `evaluations` (which was the best)
+  is learnt of a batch), `loss`, `divergence`, `suspects` (rows with the highest losses),
+  `evaluations` (which was the best)
 * checkpoints: `saving` (of one attempt), `state` (what one holds), `checkpoints` (written whole,
   verified), `cadence` (when)
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),
