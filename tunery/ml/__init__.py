@@ -8,7 +8,7 @@
   is learnt of a batch), `loss`, `divergence`, `suspects` (rows with the highest losses),
   `evaluations` (which was the best)
 * checkpoints: `saving` (of one attempt), `state` (what one holds), `checkpoints` (written whole,
-  verified), `cadence` (when)
+  verified), `cadence` (when), `free_memory` (whether a copy fits)
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),
   `generation` (greedy answers)
 * both: `base` (base models), `adapters` (canonical form), `device` (hardware and determinism),

@@ -45,16 +45,16 @@ def highest_losses(
 
     Draws no random numbers, and computes no gradients.
     """
-    found: list[Suspect] = []
+    suspects: list[Suspect] = []
     for number in numbers:
         row = rows.rows[number]
         for part in documents_of(row) if isinstance(objective, Supervised) else [row]:
             alone = PackedRows([part])
             means = mean_scores(objective, model, alone, rows_max=1, device=device)
             if means.loss is not None:
-                found.append(Suspect(number, means.loss, part))
-    found.sort(key=lambda suspect: -suspect.loss if isfinite(suspect.loss) else -inf)
-    return found[:NAMED]
+                suspects.append(Suspect(number, means.loss, part))
+    suspects.sort(key=lambda suspect: -suspect.loss if isfinite(suspect.loss) else -inf)
+    return suspects[:NAMED]
 
 
 def documents_of(row: PackedRow) -> list[PackedRow]:

@@ -37,14 +37,14 @@ def test_what_is_no_number_comes_first_and_says_how_it_begins(tiny: tuple[Path, 
         model.get_output_embeddings().weight = torch.nn.Parameter(weight)
     rows = PackedRows([row([5, 6, 7], [9, 10]), row([8, 9], [11, BROKEN, 12]), row([1, 2])])
     state = torch.get_rng_state()
-    found = highest_losses(Supervised(packing=True), model, rows, [0, 1], torch.device("cpu"))
+    suspects = highest_losses(Supervised(packing=True), model, rows, [0, 1], torch.device("cpu"))
     assert torch.equal(torch.get_rng_state(), state), "it would change what follows"
-    assert found[0].row == 1
-    assert found[0].part.input_ids.tolist() == [11, BROKEN, 12]
-    losses = [suspect.loss for suspect in found[1:]]
+    assert suspects[0].row == 1
+    assert suspects[0].part.input_ids.tolist() == [11, BROKEN, 12]
+    losses = [suspect.loss for suspect in suspects[1:]]
     assert losses == sorted(losses, reverse=True)
-    assert {suspect.row for suspect in found} == {0, 1}
+    assert {suspect.row for suspect in suspects} == {0, 1}
     tokenizer = AutoTokenizer.from_pretrained(tiny[0])
     begins = " ".join(tokenizer.decode([11, BROKEN, 12], skip_special_tokens=True).split())
-    assert quoted(found[:1], tokenizer) == f"row 1 (nan) “{begins}”"
-    assert found[0].label == "row 1 (nan)"
+    assert quoted(suspects[:1], tokenizer) == f"row 1 (nan) “{begins}”"
+    assert suspects[0].label == "row 1 (nan)"
