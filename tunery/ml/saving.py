@@ -72,7 +72,7 @@ class Saver:
         """Copy the state after a step, and have it written. Raises as `check` does."""
         run, began_s = self.run, time.monotonic()
         self._wait()  # two copies would need their memory twice
-        has_room = self._has_room()
+        can_copy = self._can_copy()
         elapsed_ms, monotonic_s = run.events.elapsed_ms(), time.monotonic()
         snapshot = state.take(
             model=model,
@@ -82,12 +82,12 @@ class Saver:
             progress=self._progress(position.global_step),
             best=run.best,
             texts={TRAINER_STATE: _position(position)},
-            in_place=not has_room,
+            in_place=not can_copy,
         )
-        stall_s = time.monotonic() - began_s if has_room else None
+        stall_s = time.monotonic() - began_s if can_copy else None
         copied = CopiedState(position.global_step, snapshot, elapsed_ms, monotonic_s, stall_s)
         self._pending = self._thread.submit(self._write, copied)
-        if not has_room:
+        if not can_copy:
             self._wait()
         run.saved_at_s = time.monotonic()
         run.save_s = run.saved_at_s - began_s
@@ -98,7 +98,7 @@ class Saver:
             self._pending.exception()
         self.check()
 
-    def _has_room(self) -> bool:
+    def _can_copy(self) -> bool:
         """Whether a copy fits into the memory of the processor beside the training."""
         needed = sum(tensor.nbytes for tensor in self.adamw.tensors().values())
         return needed <= COPY_SHARE * free_bytes()
