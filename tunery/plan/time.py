@@ -33,7 +33,8 @@ EVAL_FLOPS_PER_PARAMETER: Final = 25_000 * FLOPS_PER_MS["cpu"] // 135_000_000
 HOLD_FACTOR: Final = 3
 START_FACTOR: Final = 3
 START_MS_MIN: Final = 10 * MINUTE_MS
-HOLD_MS_MIN: Final = 15 * MINUTE_MS  # per slot, for training and for evaluation each
+# Per slot, for training and for evaluation each: an attempt that starts slowly, several times.
+HOLD_MS_MIN: Final = HOLD_FACTOR * START_UP_MS_MAX
 
 
 def train_ms(base: Base, tokens: int, slots: int, device: Device) -> Ms:

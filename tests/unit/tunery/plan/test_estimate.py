@@ -33,7 +33,7 @@ def test_the_estimate_reproduces_a_measured_run() -> None:
     needs = estimate(job(hyper, base=whole), tokens(20_480))
     assert 70_000 <= needs.train_gpu_ms <= 80_000
     assert 30_000 <= needs.eval_gpu_ms <= 40_000
-    assert needs.hold_gpu_ms == 2 * HOLD_MS_MIN
+    assert needs.hold_gpu_ms == hold_of(needs.train_gpu_ms, 1) + HOLD_MS_MIN
     assert 1_800_000_000 <= needs.memory_bytes <= 2_600_000_000
     assert needs.price_micro == -(
         -(needs.train_gpu_ms + needs.eval_gpu_ms) * 2_000_000 // 3_600_000
@@ -76,3 +76,12 @@ def test_fewer_steps_are_estimated_by_their_longest_rows() -> None:
     assert few.hold_gpu_ms < whole.hold_gpu_ms
     never = replace(hyper, max_steps=whole.steps + 1)
     assert estimate(job(never), tokens(1_000_000)) == whole
+
+
+def test_first_hour_06_a_job_of_some_cents_holds_some_cents() -> None:
+    """1.20 EUR was held for it: a key with 0.50 left could not run a job of two cents."""
+    hyper, _ = resolve({"n_epochs": 1}, SMOL, tokens(3_029), 1)
+    dearer = replace(job(hyper).price, gpu_hour_micro=3_200_000)
+    needs = estimate(job(hyper, price=dearer), tokens(3_029))
+    assert needs.hold_gpu_ms == 2 * HOLD_MS_MIN
+    assert needs.price_max_micro < 500_000
