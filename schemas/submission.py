@@ -79,6 +79,18 @@ class Budget(Part):
     max_amount_micro: Micro | None = None
 
 
+class Pace(Part):
+    """How long the newest jobs on the same base model and device took, in millionths of what the
+    formula expects.
+
+    train_ppm: of trainings.
+    eval_ppm: of evaluations.
+    """
+
+    train_ppm: int
+    eval_ppm: int
+
+
 class JobSpec(Part):
     """What the tenant asked for, resolved by the gateway: no "auto" left, every input named.
 
@@ -101,6 +113,7 @@ class JobSpec(Part):
     drop_max_ppm: loss of accuracy at which the gate blocks, None: the gate's own.
     constraints: which nodes it may run on, None: any.
     ignored: parts of the request that do nothing here; the tenant is told.
+    pace: how long such jobs took of late, None: too few have ended.
     """
 
     base: Base
@@ -122,6 +135,7 @@ class JobSpec(Part):
     drop_max_ppm: int | None = None
     constraints: NodeConstraints | None = None
     ignored: tuple[str, ...] = ()
+    pace: Pace | None = None
 
 
 class KeyCap(Part):

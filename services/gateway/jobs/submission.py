@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
 import msgspec
 from fastapi import Header
+from msgspec import structs
 
 from schemas import errors
 from schemas.envelope import Idempotency
@@ -81,7 +82,7 @@ class Submissions:
 
     async def resolve(self, caller: Principal, body: JobRequest) -> Resolved:
         """Resolve a request without recording anything. Raises ApiError."""
-        return resolve(body, await self._gather(caller, body, self._deps.fresh(JOB_PREFIX)))
+        return await self._resolve(caller, body, self._deps.fresh(JOB_PREFIX))
 
     async def refusal(self, caller: Principal, resolved: Resolved) -> ApiError | None:
         """Why a submission would be refused now, by the decider of submissions; None: it would not.
@@ -112,7 +113,7 @@ class Submissions:
 
     async def _submit(self, caller: Principal, body: JobRequest, intent: Intent) -> Submitted:
         deps, job_id = self._deps, self._deps.fresh(JOB_PREFIX)
-        resolved = resolve(body, await self._gather(caller, body, job_id))
+        resolved = await self._resolve(caller, body, job_id)
         outcome = await deps.commands.decide(
             JOB,
             caller.tenant,
@@ -126,6 +127,11 @@ class Submissions:
         if row is None:
             raise ApiError(404, errors.NOT_FOUND, f"Could not find fine tune: {job_id}", "id")
         return Submitted(row, replayed=False)
+
+    async def _resolve(self, caller: Principal, body: JobRequest, job_id: str) -> Resolved:
+        resolved = resolve(body, await self._gather(caller, body, job_id))
+        pace = await self._deps.past_jobs.pace(resolved.spec)
+        return replace(resolved, spec=structs.replace(resolved.spec, pace=pace))
 
     async def _gather(self, caller: Principal, body: JobRequest, job_id: str) -> Facts:
         deps, tenant_id = self._deps, caller.tenant

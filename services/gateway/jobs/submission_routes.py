@@ -24,7 +24,7 @@ from services.gateway.jobs.tables import JobRow
 from services.gateway.models.routes import find_base
 from services.gateway.web.deps import Caller, Principal
 from services.gateway.web.problems import MoreProblems
-from tunery.plan.estimate import estimate
+from tunery.plan.estimate import corrected, estimate
 
 NOT_VALIDATED: Final = "train_file_not_validated"
 router = APIRouter(tags=["fine-tuning"])
@@ -90,7 +90,7 @@ async def estimate_job(
     spec, tokens = resolved.spec, resolved.tokens
     if tokens is None:
         return no_estimate_response(spec, NOT_VALIDATED)
-    needed = await deps.past_jobs.corrected(spec, estimate(spec, tokens))
+    needed = corrected(spec, estimate(spec, tokens))
     new = request_of_new(submission.caller.tenant, spec, needed, deps.clock.now_ms())
     starts_at = await deps.queues.start_of_new(new, spec.pool)
     refusal = await submission.submissions.refusal(submission.caller, resolved)
