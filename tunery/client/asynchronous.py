@@ -476,6 +476,11 @@ class AsyncApi:
         path = f"/invoices/{part(invoice_id)}/lines"
         return self._all(path, query=_of_tenant(tenant), page_max=LINES)
 
+    async def invoice_sums(self, name: str, by: str, tenant: str | None = None) -> dict[str, Any]:
+        """An invoice's amounts per job, key, model, suffix or `metadata[NAME]`, with commas."""
+        params = {"group_by": by, **_of_tenant(tenant)}
+        return await self._call("GET", f"/invoices/{part(name)}/sums", params=params)
+
     async def invoice_pdf(self, invoice_id: str, tenant: str | None = None) -> bytes:
         """An invoice with all its lines as PDF. Raises ApiRefusal when no font has its letters."""
         path = f"/invoices/{part(invoice_id)}/pdf"
