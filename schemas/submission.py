@@ -114,6 +114,7 @@ class JobSpec(Part):
     constraints: which nodes it may run on, None: any.
     ignored: parts of the request that do nothing here; the tenant is told.
     pace: how long such jobs took of late, None: too few have ended.
+    same_rows: the validation file has the bytes of the training file.
     """
 
     base: Base
@@ -136,6 +137,7 @@ class JobSpec(Part):
     constraints: NodeConstraints | None = None
     ignored: tuple[str, ...] = ()
     pace: Pace | None = None
+    same_rows: bool = False
 
 
 class KeyCap(Part):

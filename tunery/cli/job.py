@@ -353,7 +353,7 @@ def _body(
     names = ("n_epochs", "batch_size", "learning_rate_multiplier")
     values = {name: other.pop(name) for name in names}
     hyperparameters = {name: value for name, value in values.items() if value is not None}
-    body: dict[str, Any] = {"model": model, "training_file": _file(api, training, model, quiet)}
+    body: dict[str, Any] = {"model": model}
     body |= {name: value for name, value in other.items() if value is not None}
     if hyperparameters:
         body["method"] = {"type": "supervised", "supervised": {"hyperparameters": hyperparameters}}
@@ -368,11 +368,14 @@ def _body(
         body["placement"] = placed
     for setting in settings:
         _set(body, setting)
+    body["training_file"] = _file(api, training, body, quiet)
     return body
 
 
-def _file(api: "Api", named: str, model: str, quiet: bool) -> str:
-    """The id of the file `named`; a path is uploaded and checked first, unless it was before."""
+def _file(api: "Api", named: str, body: dict[str, Any], quiet: bool) -> str:
+    """The id of the file `named`; a path is uploaded and checked, unless it was before, once the
+    rest of the request is known to be right.
+    """
     if _api.is_uploaded(named):
         return named
     from tunery.cli.file import await_check, upload_file
@@ -383,7 +386,8 @@ def _file(api: "Api", named: str, model: str, quiet: bool) -> str:
             f"{named} is neither the id or name (faq@2) of an uploaded file nor a local file",
             param_hint="--file",
         )
-    known = _uploaded_before(api, path, model)
+    api.estimate(body)
+    known = _uploaded_before(api, path, body["model"])
     file = await_check(api, known or upload_file(api, path, quiet=quiet)["id"])
     if file["status"] == "error":
         raise click.ClickException(

@@ -64,8 +64,11 @@ class ParameterProblem:
     reason: Reason
 
 
-def problems(request: HyperRequest, base: Base) -> tuple[ParameterProblem, ...]:
-    """Everything that is wrong with a request, in the order of its fields."""
+def problems(request: HyperRequest, base: Base | None) -> tuple[ParameterProblem, ...]:
+    """Everything that is wrong with a request, in the order of its fields.
+
+    base: None where it is not known; then ranges are those for any base model.
+    """
     named: list[ParameterProblem] = []
     for name, value in request.items():
         reason = _problem(name, value, base)
@@ -206,14 +209,14 @@ def _parameter_reason(code: ParameterCode, **params: str | int) -> Reason:
     return Reason(code=code, params=params)
 
 
-def _problem(name: str, value: Any, base: Base) -> Reason | None:
+def _problem(name: str, value: Any, base: Base | None) -> Reason | None:
     knob = KNOBS.get(name)
     if knob is None:
         return _parameter_reason("unknown", known=", ".join(KNOBS))
     high = knob.high
-    if name == "max_length":
+    if name == "max_length" and base is not None:
         high = min(high, base.context_length)
-    if name == "learning_rate_multiplier":
+    if name == "learning_rate_multiplier" and base is not None:
         high = multiplier_max(base)
     if not _is_set(value) or replace(knob, high=high).allows(value):
         return None

@@ -106,7 +106,7 @@ def _submitted(header: Header, event: JobSubmitted) -> tuple[Change, ...]:
     if event.spec.ignored:
         text = f"Ignored: {', '.join(event.spec.ignored)}. {NOT_BUILT}"
         rows.append(job_event_row(header, event.job_id, "ignored", text, level="warn"))
-    if event.spec.validation_file == event.spec.training_file:
+    if event.spec.same_rows or event.spec.validation_file == event.spec.training_file:
         rows.append(job_event_row(header, event.job_id, "same_file", SAME_FILE, level="warn"))
     return tuple(rows)
 

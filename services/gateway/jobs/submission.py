@@ -84,6 +84,10 @@ class Submissions:
         """Resolve a request without recording anything. Raises ApiError."""
         return await self._resolve(caller, body, self._deps.fresh(JOB_PREFIX))
 
+    async def resolve_without_file(self, caller: Principal, body: JobRequest) -> Resolved:
+        """Resolve a request whose training file is not uploaded yet. Raises ApiError."""
+        return await self._resolve(caller, body, self._deps.fresh(JOB_PREFIX), has_file=False)
+
     async def refusal(self, caller: Principal, resolved: Resolved) -> ApiError | None:
         """Why a submission would be refused now, by the decider of submissions; None: it would not.
 
@@ -128,8 +132,11 @@ class Submissions:
             raise ApiError(404, errors.NOT_FOUND, f"Could not find fine tune: {job_id}", "id")
         return Submitted(row, replayed=False)
 
-    async def _resolve(self, caller: Principal, body: JobRequest, job_id: str) -> Resolved:
-        resolved = resolve(body, await self._gather(caller, body, job_id))
+    async def _resolve(
+        self, caller: Principal, body: JobRequest, job_id: str, *, has_file: bool = True
+    ) -> Resolved:
+        facts = await self._gather(caller, body, job_id)
+        resolved = resolve(body, facts, has_file=has_file)
         pace = await self._deps.past_jobs.pace(resolved.spec)
         return replace(resolved, spec=structs.replace(resolved.spec, pace=pace))
 
@@ -138,8 +145,8 @@ class Submissions:
         tenant, base, training, held_out, nodes = await asyncio.gather(
             deps.views.first(TENANTS, {"id": tenant_id}),
             find_base(deps, body.model),
-            find_file(deps, caller, body.training_file),
-            self._held_out(caller, body),
+            self._file(caller, body.training_file),
+            self._file(caller, body.validation_file),
             self._nodes(),
         )
         metadata = body.metadata
@@ -165,10 +172,8 @@ class Submissions:
             suffix_hmac=suffix_hmac[:LINE_CHARACTERS],
         )
 
-    async def _held_out(self, caller: Principal, body: JobRequest) -> FileRow | None:
-        if body.validation_file is None:
-            return None
-        return await find_file(self._deps, caller, body.validation_file)
+    async def _file(self, caller: Principal, reference: str | None) -> FileRow | None:
+        return None if reference is None else await find_file(self._deps, caller, reference)
 
     async def _nodes(self) -> Sequence[NodeKind]:
         """Kinds of the pool's nodes: of a large pool there are many nodes and few kinds."""

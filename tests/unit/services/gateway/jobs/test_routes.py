@@ -75,12 +75,12 @@ async def test_first_hour_14_all_problems_of_a_request_are_in_one_message(
         assert f"{param}: must be " in error["message"]
     assert error["param"] == "suffix"
     answer = await submit(
-        client, "file-none", model="none", validation_file="file-gone", lora={"alpha": "x", "q": 1}
+        client, "file-none", model="none", validation_file="file-gone", lora={"alpha": 0, "q": 1}
     )
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, "model")
-    for param in ("model", "training_file", "validation_file", "lora.q"):
-        assert f"{param}: " in error["message"]
+    for param in ("model", "training_file", "validation_file", "lora.alpha", "lora.q"):
+        assert f"{param}: " in error["message"]  # ranges are told of an unknown model too
 
 
 async def test_all_problems_are_reported_and_param_names_the_first(api: ControlPlane) -> None:
