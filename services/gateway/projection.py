@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 32  # 32: evaluations apart; 31: interruptions of nodes; 30: locality
+VERSION: Final = 33  # 33: attempts that train; 32: evaluations apart; 31: interruptions of nodes
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

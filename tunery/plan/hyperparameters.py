@@ -53,6 +53,7 @@ ParameterCode: TypeAlias = Literal[
     "two_learning_rates",
     "not_whole_in_range",  # name, low, high, value
     "not_in_range",  # name, low, high, value
+    "multiplier_not_in_range",  # high, value
 ]
 
 
@@ -221,6 +222,8 @@ def _problem(name: str, value: Any, base: Base | None) -> Reason | None:
     if not _is_set(value) or replace(knob, high=high).allows(value):
         return None
     shown = repr_short(value)
+    if name == "learning_rate_multiplier":
+        return _parameter_reason("multiplier_not_in_range", high=str(high), value=shown)
     match knob.kind:
         case "choice":
             known = ", ".join(knob.choices)

@@ -47,7 +47,7 @@ def messages(header: Header, event: Any) -> tuple[Change, ...]:
             return _submitted(header, event)
         case HoldTaken():
             hold = event.estimate.hold_gpu_ms
-            text = f"Budget hold taken: at most {hold / 3_600_000:.2f} GPU-hours"
+            text = f"At most {hold / 3_600_000:.2f} GPU-hours are held for this job until it ends"
             return (job_event_row(header, event.job_id, "held", text, data={"hold_gpu_ms": hold}),)
         case PlacementWanted():
             return (_placed(header, event),)

@@ -481,5 +481,5 @@ def _provenance(row: JobRow) -> ProvenanceResponse:
         config_sha256=None if lineage is None else lineage.config_sha256,
         scores_sha256=None if lineage is None else lineage.scores_sha256,
         seed=row.spec.hyper.seed,
-        attempts=row.attempt,
+        attempts=row.train_attempt,
     )

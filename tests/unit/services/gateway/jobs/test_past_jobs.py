@@ -158,6 +158,7 @@ def test_first_hour_07_a_job_keeps_what_its_training_took() -> None:
     events = (SUBMITTED, HELD, placed(1), trained, placed(2, EVAL), scored, finished)
     row = only(folded("job", *events), JOBS)
     assert (row.train_gpu_ms, row.billable_gpu_ms, row.attempt) == (20_000, 50_000, 2)
+    assert row.train_attempt == 1
 
 
 class Counted:

@@ -292,6 +292,16 @@ def test_a_validation_that_ended_before_the_submission_is_remembered() -> None:
 # --- to the queue ---------------------------------------------------------------------------------
 
 
+def test_first_hour_low_a_job_may_be_cancelled_again() -> None:
+    """The answer was 200 until the end was recorded, then 409."""
+    decider = new_tenant().accept(limits(), submit("ftjob-1"))
+    for _ in range(3):
+        assert not any(
+            isinstance(event, Rejected) for event in decider.when(CancelJob(job_id="ftjob-1"))
+        )
+    assert rejected(decider.when(PauseJob(job_id="ftjob-1"))) == errors.ILLEGAL_STATE
+
+
 @pytest.mark.parametrize("first", ["dataset", "base"])
 def test_both_pins_lead_to_the_queue(first: str) -> None:
     order = (prepared(), pinned()) if first == "dataset" else (pinned(), prepared())
