@@ -138,15 +138,14 @@ def show(
     elif as_csv:
         _write_csv(tenant, invoices)
     else:
-        from rich.console import Console
-
+        screen = _api.screen()
         for invoice in invoices:
-            Console().print(table(tenant, invoice))
+            screen.print(table(tenant, invoice))
             for name, micro in _payments(invoice):
-                Console().print(f"{name}: {_amount(micro)} {invoice['currency']}", markup=False)
+                screen.print(f"{name}: {_amount(micro)} {invoice['currency']}", markup=False)
             for rule in invoice["refund_rules"]:
                 words = f"{rule['cause']}: {rule['meaning']}; given back: {rule['given_back']}"
-                Console().print(words, markup=False, highlight=False)
+                screen.print(words, markup=False, highlight=False)
 
 
 @command.command("lines")
@@ -371,7 +370,7 @@ def _cells(line: Line, *, overage: bool) -> Iterator[str]:
     if line["job_id"] is None:
         yield f"{line['kind']}: {line['description']}"
     else:
-        hour = f"{_api.hour(line['hour_start'])} UTC"
+        hour = _api.hour(line["hour_start"])
         yield f"{line['job_id']}\n  {line['description']}, {line['lane']}, {hour}"
     per_million, hourly = line["token_micro_per_million"], line["gpu_hour_micro"]
     is_of_tokens = per_million is not None
