@@ -113,6 +113,7 @@ class JobSpec(Part):
     drop_max_ppm: loss of accuracy at which the gate blocks, None: the gate's own.
     constraints: which nodes it may run on, None: any.
     ignored: parts of the request that do nothing here; the tenant is told.
+    prompts: a JSON array of texts that base and adapter answer, None: the bundled ones.
     pace: how long such jobs took of late, None: too few have ended.
     same_rows: the validation file has the bytes of the training file.
     """
@@ -136,6 +137,7 @@ class JobSpec(Part):
     drop_max_ppm: int | None = None
     constraints: NodeConstraints | None = None
     ignored: tuple[str, ...] = ()
+    prompts: Sealed | None = None
     pace: Pace | None = None
     same_rows: bool = False
 

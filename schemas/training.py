@@ -1,7 +1,7 @@
 """Nouns of training and evaluation: what a process is given, what it keeps, what it hands back."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -9,6 +9,7 @@ from msgspec import structs
 
 from schemas.dataset import Prepared
 from schemas.envelope import Part, Reason, Sha256
+from schemas.sealed import Sealed
 from schemas.units import Ms, Tokens
 
 Device: TypeAlias = Literal["cpu", "cuda"]
@@ -18,6 +19,22 @@ AttemptOutcome: TypeAlias = Literal["succeeded", "preempted", "lost", "failed", 
 # Why an attempt failed; each cause has one policy in `job`. `budget`: its cap was reached.
 FailureCause: TypeAlias = Literal[
     "oom", "divergence", "bad_data", "bad_node", "user", "platform", "budget"
+]
+
+# What a training learns from its rows.
+MethodName: TypeAlias = Literal["supervised", "dpo", "orpo", "simpo", "kto", "reward"]
+# How a preference becomes a loss; the names are those of TRL's DPOTrainer.
+LossType: TypeAlias = Literal[
+    "sigmoid",
+    "hinge",
+    "ipo",
+    "nca_pair",
+    "bco_pair",
+    "sppo_hard",
+    "apo_zero",
+    "apo_down",
+    "discopop",
+    "sigmoid_norm",
 ]
 
 
@@ -155,6 +172,10 @@ class HyperParameters(Part, omit_defaults=True):
     packing: the documents of a packed row are computed together; each by itself otherwise.
     rank_pattern, alpha_pattern: by the names of layers, where they differ from `rank` and `alpha`.
     modules_to_save: names of layers that are trained as a whole and are part of the adapter.
+    method: what is learnt of a row.
+    beta_ppm: how closely preferences hold the model to its reference, in millionths; 0: the method
+      has no such weight.
+    loss_type: how a preference becomes a loss.
     """
 
     n_epochs: int
@@ -192,33 +213,9 @@ class HyperParameters(Part, omit_defaults=True):
     rank_pattern: tuple[tuple[str, int], ...] = ()
     alpha_pattern: tuple[tuple[str, int], ...] = ()
     modules_to_save: tuple[str, ...] = ()
-
-
-# Fields that came after works had ids, with their defaults.
-HYPER_ADDED: Final[Mapping[str, object]] = {
-    "accumulation": 1,
-    "threads": 0,
-    "checkpoint_share_ppm": 0,
-    "scheduler": "linear",
-    "max_steps": 0,
-    "grad_norm_max_ppm": 1_000_000,
-    "target_modules": (),
-    "rslora": False,
-    "dora": False,
-    "lora_plus_ppm": 1_000_000,
-    "neftune_ppm": 0,
-    "eval_every_steps": 0,
-    "best_checkpoint": False,
-    "early_stopping_patience": 0,
-    "checkpoint_each_epoch": False,
-    "recompute": False,
-    "train_on_prompts": False,
-    "packing": True,
-    "rank_pattern": (),
-    "alpha_pattern": (),
-    "modules_to_save": (),
-}
-EVAL_ADDED: Final[Mapping[str, object]] = {"precision": "auto", "threads": 0}
+    method: MethodName = "supervised"
+    beta_ppm: int = 0
+    loss_type: LossType = "sigmoid"
 
 
 class TrainWork(Part, tag="train"):
@@ -247,6 +244,7 @@ class EvalWork(Part, tag="eval"):
     seed: of what is sampled.
     adapter: files of the adapter.
     precision, threads: as in the training's `HyperParameters`.
+    prompts: as in the job's `JobSpec`.
     """
 
     base_id: str
@@ -258,6 +256,7 @@ class EvalWork(Part, tag="eval"):
     adapter: tuple[BlobFile, ...]
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     threads: int = 0
+    prompts: Sealed | None = None
 
 
 Work: TypeAlias = TrainWork | EvalWork
@@ -334,17 +333,34 @@ class AttemptStart(Part):
     changes: tuple[EnvironmentChange, ...] = ()
 
 
+def added_fields(form: type[msgspec.Struct], *, first: Collection[str] = ()) -> dict[str, object]:
+    """Fields that came after things of this form had hashes, with their defaults.
+
+    first: those with a default that were there from the beginning
+    """
+    return {
+        field.name: field.default
+        for field in structs.fields(form)
+        if field.default is not msgspec.NODEFAULT and field.name not in first
+    }
+
+
+HYPER_ADDED: Final = added_fields(
+    HyperParameters,
+    first=("precision", "checkpoint_every_steps", "checkpoint_every_ms", "keep_checkpoints"),
+)
+WORK_ADDED: Final = {form: added_fields(form) for form in (TrainWork, EvalWork)}
+
+
 def work_id_of(work: Work) -> Sha256:
     """SHA-256 of the work's canonical bytes: JSON with sorted keys.
 
     A field that came later counts only where it differs from its default: journals refer to works
     of before it.
     """
-    fields = msgspec.to_builtins(work)
+    fields = drop_defaults(msgspec.to_builtins(work), WORK_ADDED[type(work)])
     if isinstance(work, TrainWork):
         fields["hyper"] = drop_defaults(structs.asdict(work.hyper), HYPER_ADDED)
-    else:
-        fields = drop_defaults(fields, EVAL_ADDED)
     return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
 
 

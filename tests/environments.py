@@ -1,7 +1,9 @@
 """Packages that cannot live in our own environment, each in one of its own."""
 
+import shutil
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +30,40 @@ def environment(name: str, version: str, *others: str, python: Path | None = Non
         _run(uv, "pip", "install", "--quiet", "--python", inside, f"{name}=={version}", *others)
         (folder / STAMP).touch()
     return programs
+
+
+def pinned_environment(requirements: Path) -> Path:
+    """The folder of the programs of an environment with exactly the packages of a file.
+
+    Made anew when the file changes. Raises CalledProcessError, TimeoutExpired.
+    """
+    folder = _folder_of(requirements)
+    programs = folder / "bin"
+    if not (folder / STAMP).exists():
+        uv, inside = find_uv(), str(programs / "python")
+        _run(uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder))
+        _run(uv, "pip", "sync", "--quiet", "--python", inside, str(requirements))
+        (folder / STAMP).touch()
+    return programs
+
+
+def node_packages(manifest: Path) -> Path:
+    """The folder `node_modules` with the packages that a package.json names.
+
+    Raises FileNotFoundError without npm; CalledProcessError, TimeoutExpired.
+    """
+    folder = _folder_of(manifest)
+    if not (folder / STAMP).exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(manifest, folder / "package.json")
+        _run("npm", "install", "--silent", "--ignore-scripts", "--prefix", str(folder))
+        (folder / STAMP).touch()
+    return folder / "node_modules"
+
+
+def _folder_of(pins: Path) -> Path:
+    digest = sha256(pins.read_bytes()).hexdigest()[:12]
+    return cache_dir() / "tests" / f"{pins.stem}-{digest}"
 
 
 def _run(*command: str) -> None:

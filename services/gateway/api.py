@@ -27,6 +27,7 @@ from services.gateway.jobs import node_routes as nodes
 from services.gateway.jobs import plain_routes as plain
 from services.gateway.jobs import preview_routes as preview
 from services.gateway.jobs import queue_routes as queues
+from services.gateway.jobs import recipe_routes as recipes
 from services.gateway.jobs import routes as jobs
 from services.gateway.jobs import submission_routes as submit
 from services.gateway.jobs.deps import JobDeps
@@ -74,6 +75,7 @@ def routes() -> FastAPI:
         uploads,
         submit,
         preview,
+        recipes,
         jobs,
         events,
         checkpoints,

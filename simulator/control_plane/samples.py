@@ -38,9 +38,6 @@ BASE = Base(
     inner_size=1_536,
     vocabulary=49_152,
 )
-# Attempts of simulated worlds take minutes, and some begin again several times: with so many tokens
-# half an hour of each slot is held.
-TOKENS_PER_SLOT = 85_000
 SLOT_BYTES = 10_000_000_000  # a training as in `spec` takes 8.5 of them
 HYPER = HyperParameters(
     n_epochs=2,

@@ -48,14 +48,7 @@ from schemas.submission import KeyCap
 from schemas.topics import ACCOUNT, DATASET, MODEL, PARTITIONS, Stream
 from schemas.units import HOUR_MS
 from simulator.control_plane.bills import LATER_BOOKS, import_of, own_books
-from simulator.control_plane.samples import (
-    BASE,
-    PASSED,
-    PREPARED,
-    TOKENS_PER_SLOT,
-    submit,
-    tokens,
-)
+from simulator.control_plane.samples import BASE, PASSED, PREPARED, submit, tokens
 from simulator.control_plane.sim_context import READ_WAIT_MS, SimContext, insist
 from tunery.billing.periods import period_of
 from tunery.plan.price import lane_price
@@ -184,10 +177,8 @@ class SimTenant:
         """Submit job `number`; the report on its file may come only after that."""
         late = self.rng.random() < 0.2  # its file is being validated
         job_id = f"ftjob-{number}"
-        count = None if late else self.rng.randrange(1_000, 6_000)
-        slots = self.rng.randint(1, 2)
-        counted = None if count is None else count + slots * TOKENS_PER_SLOT
-        body = submit(job_id, counted, slots=slots, training_file=f"file-{number}")
+        count = None if late else self.rng.randrange(1_000, 60_000)
+        body = submit(job_id, count, slots=self.rng.randint(1, 2), training_file=f"file-{number}")
         books = {**own_books(), **{book.version: book for book in LATER_BOOKS}}
         price = lane_price(books[self._plan.price_version], self._plan.lane)
         refusal = await self.ask(
@@ -200,8 +191,7 @@ class SimTenant:
         if late:
             await self.port.sleep(self.rng.randint(0, 10_000))
             accepted = self.rng.random() < 0.8
-            count = slots * TOKENS_PER_SLOT + self.rng.randrange(1_000, 6_000)
-            counts = (tokens(count),) if accepted else ()
+            counts = (tokens(self.rng.randrange(1_000, 60_000)),) if accepted else ()
             fact = RecordFile(file_id=f"file-{number}", accepted=accepted, tokens=counts)
             await insist(self.port, self._sender, "job", self.name, fact)
 

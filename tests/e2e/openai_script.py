@@ -25,6 +25,7 @@ TRAINING: dict[str, Any] = {
     "lora": {"rank": 4},
     "training": {"max_length": 128, "checkpoint_every_steps": 10, "learning_rate": 1e-3},
     "budget": {"max_gpu_hours": 10},
+    "eval": {"prompts": ["What is two plus two?", "Who is captain?"]},
 }
 
 
@@ -191,6 +192,8 @@ def run_story() -> dict[str, Any]:
     check_webhook_endpoints(client)
     job = train_with_pause(client, file_id)
     (result,) = until(lambda: jobs.retrieve(job.id).result_files, lambda files: len(files) == 1)
+    answered: Any = client.get(f"/fine_tuning/jobs/{job.id}/answers", cast_to=object)
+    assert [pair["prompt"] for pair in answered["data"]] == TRAINING["eval"]["prompts"]
     metrics = client.files.content(result).text.splitlines()
     assert metrics[0].startswith("step,train_loss,train_accuracy")
     second = submit_job(client, file_id, 50, metadata={"run": "cancelled"})

@@ -295,4 +295,4 @@ def check_documented(
 
 def make_targets(root: Path) -> set[str]:
     text = (root / "Makefile").read_text(encoding="utf-8")
-    return set(re.findall(r"^([a-z]+):", text, re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):", text, re.MULTILINE))

@@ -17,5 +17,6 @@ _names                           completion of names that the API knows
 _billing_terms                   billing terms as names and values
 _job_lists, _job_view, _queue_view, _stack_view, _tables, _watch
                                  how jobs, queues, stacks and tables look in a terminal
+_recipes, _yaml                  recipes in files
 _verification                    servers and parts that `replay` and `reconcile` compare
 """

@@ -3,13 +3,14 @@
 import hashlib
 import json
 import uuid
+from copy import deepcopy
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tunery.cli import _api, _options
+from tunery.cli import _api, _options, _recipes
 from tunery.cli._job_lists import COMMANDS
 from tunery.cli._job_view import estimate_fields, job_fields
 from tunery.cli._queue_view import queue_fields
@@ -29,6 +30,9 @@ Examples:
   tunery job estimate --model smollm2-135m-instruct --file file-3f…
   tunery job submit --model smollm2-135m-instruct --file data.jsonl --suffix demo --watch
   tunery job submit --model smollm2-135m-instruct --file file-3f… --set lora.rank=8
+  tunery job submit --model smollm2-135m-instruct --file file-3f… --prompt "Who are you?"
+  tunery job submit --recipe faq.yaml --epochs 5
+  tunery job recipe ftjob-91… > faq.yaml
   tunery job list
   tunery job list --status failed --metadata team=search
   tunery job list --all-tenants        of an operator
@@ -68,14 +72,19 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
     """Add the options that make a request body."""
     for option in reversed(
         (
-            click.option("--model", required=True, help="Base model; see `tunery base list`."),
+            click.option(
+                "--recipe",
+                "recipe_path",
+                type=click.Path(path_type=Path, exists=True, dir_okay=False),
+                help="A recipe in YAML. The other options replace what it says.",
+            ),
+            click.option("--model", help="Base model; see `tunery base list`."),
             click.option(
                 "--file",
-                "training",
-                required=True,
+                "training_file",
                 help="A file's id or name (faq@2), or a path to upload first.",
             ),
-            click.option("--validation-file", help="A file id. [a part of --file]"),
+            click.option("--validation-file", help="Likewise, for validation. [a part of --file]"),
             click.option("--suffix", help="Becomes part of the new model's name."),
             click.option(
                 "--epochs", "n_epochs", type=int, help="How often each row is seen. [by the data]"
@@ -105,6 +114,18 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
                 help="Then it takes nodes of any domain. [it waits as long as it takes]",
             ),
             click.option(
+                "--prompt",
+                "prompt",
+                multiple=True,
+                metavar="TEXT",
+                help="Base model and new model answer it; see `job answers`. [six bundled ones]",
+            ),
+            click.option(
+                "--prompts",
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                help="A file of such prompts: one in a line, or a JSON array.",
+            ),
+            click.option(
                 "--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Any other field."
             ),
         )
@@ -116,15 +137,27 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
 @command.command("submit", epilog=SETTINGS)
 @_request
 @click.option("--idempotency-key", help="Submissions with the same key are one job. [random]")
+@click.option(
+    "--print-recipe", is_flag=True, help="Print all of that as a recipe, and submit nothing."
+)
 @click.option("--watch", "watching", is_flag=True, help="Follow the job until it ends.")
 @_options.data_dir
 @_options.as_json
 def submit(
-    folders: DataDir, as_json: bool, idempotency_key: str | None, watching: bool, **requested: Any
+    folders: DataDir,
+    as_json: bool,
+    idempotency_key: str | None,
+    print_recipe: bool,
+    watching: bool,
+    **requested: Any,
 ) -> None:
     """Submit a job. Returns when it is accepted and its budget is held."""
+    recipe = _recipe(**requested)
+    if print_recipe:
+        _show_recipe({"version": 1, **recipe}, as_json)
+        return
     with _api.connect(folders) as api:
-        body = _body(api, quiet=as_json, **requested)
+        body = _body(api, recipe, quiet=as_json)
         if body.get("dry_run") is True:
             _show_estimate(api.estimate(body), as_json)
             return
@@ -144,9 +177,21 @@ def estimate(folders: DataDir, as_json: bool, **requested: Any) -> None:
 
     The exit code is 1 if the job's own budget would refuse it.
     """
+    recipe = _recipe(**requested)
     with _api.connect(folders) as api:
-        forecast = api.estimate(_body(api, quiet=as_json, **requested))
+        forecast = api.estimate(_body(api, recipe, quiet=as_json))
     _show_estimate(forecast, as_json)
+
+
+@command.command("recipe")
+@click.argument("job_id")
+@_options.data_dir
+@_options.as_json
+def recipe_of_job(job_id: str, folders: DataDir, as_json: bool) -> None:
+    """Print the recipe of a job: all of its settings, so that it can be run again."""
+    with _api.connect(folders) as api:
+        recipe = api.recipe(job_id)["recipe"]
+    _show_recipe(recipe, as_json)
 
 
 @command.command("show")
@@ -336,46 +381,70 @@ def _follow(api: "Api", job_id: str, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-def _body(
-    api: "Api",
+def _show_recipe(recipe: dict[str, Any], as_json: bool) -> None:
+    click.echo(json.dumps(recipe) if as_json else _recipes.as_text(recipe), nl=as_json)
+
+
+def _recipe(
     *,
-    quiet: bool,
-    model: str,
-    training: str,
+    recipe_path: Path | None,
     settings: tuple[str, ...],
     accelerator: str | None,
     spot: bool | None,
     tolerations: tuple[str, ...],
     domain: str | None,
     domain_wait_minutes: int | None,
+    prompt: tuple[str, ...],
+    prompts: Path | None,
+    n_epochs: int | None,
+    batch_size: int | None,
+    learning_rate_multiplier: float | None,
     **other: Any,
 ) -> dict[str, Any]:
-    names = ("n_epochs", "batch_size", "learning_rate_multiplier")
-    values = {name: other.pop(name) for name in names}
-    hyperparameters = {name: value for name, value in values.items() if value is not None}
-    body: dict[str, Any] = {"model": model}
-    body |= {name: value for name, value in other.items() if value is not None}
-    if hyperparameters:
-        body["method"] = {"type": "supervised", "supervised": {"hyperparameters": hyperparameters}}
-    placement = {
-        "accelerator": accelerator,
-        "spot": spot,
-        "tolerations": list(tolerations) or None,
-        "domain": domain,
-        "domain_wait_minutes": domain_wait_minutes,
+    """The fields of a job: those of the recipe, and what the options say instead."""
+    document = None if recipe_path is None else _recipes.read_recipe(recipe_path)
+    recipe: dict[str, Any] = {} if document is None else deepcopy(document.value)
+    options = {
+        **other,
+        "training.n_epochs": n_epochs,
+        "training.batch_size": batch_size,
+        "training.learning_rate_multiplier": learning_rate_multiplier,
+        "placement.accelerator": accelerator,
+        "placement.spot": spot,
+        "placement.tolerations": list(tolerations) or None,
+        "placement.domain": domain,
+        "placement.domain_wait_minutes": domain_wait_minutes,
+        "eval.prompts": [*prompt, *(() if prompts is None else _prompts_of(prompts))] or None,
     }
-    if placed := {name: value for name, value in placement.items() if value is not None}:
-        body["placement"] = placed
+    for path, value in options.items():
+        if value is not None:
+            _recipes.put(recipe, path, value)
     for setting in settings:
-        _set(body, setting)
-    body["training_file"] = _file(api, training, body, quiet)
-    return body
+        _recipes.put(recipe, *_parsed(setting))
+    dry_run = {name: recipe.pop(name) for name in ("dry_run",) if name in recipe}
+    if recipe_path is not None and document is not None:
+        _recipes.check_recipe(recipe, recipe_path, document)
+    for name, option in (("model", "--model"), ("training_file", "--file")):
+        if recipe.get(name) is None:
+            raise click.UsageError(f"Missing option '{option}', or a --recipe that says it.")
+    recipe.pop("version", None)
+    return {**recipe, **dry_run}
 
 
-def _file(api: "Api", named: str, body: dict[str, Any], quiet: bool) -> str:
-    """The id of the file `named`; a path is uploaded and checked, unless it was before, once the
-    rest of the request is known to be right.
-    """
+def _body(api: "Api", recipe: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """The body of a submission; files that are not uploaded yet are, where the rest is right."""
+    named = {name: recipe[name] for name in _recipes.FILE_FIELDS if recipe.get(name) is not None}
+    local = {name for name, file in named.items() if not _api.is_uploaded(str(file))}
+    if "training_file" in local:
+        api.estimate({name: value for name, value in recipe.items() if name not in local})
+    return {
+        **recipe,
+        **{name: _file(api, str(file), recipe["model"], quiet) for name, file in named.items()},
+    }
+
+
+def _file(api: "Api", named: str, model: str, quiet: bool) -> str:
+    """The id of the file `named`; a path is uploaded and checked first, unless it was before."""
     if _api.is_uploaded(named):
         return named
     from tunery.cli.file import await_check, upload_file
@@ -386,8 +455,7 @@ def _file(api: "Api", named: str, body: dict[str, Any], quiet: bool) -> str:
             f"{named} is neither the id or name (faq@2) of an uploaded file nor a local file",
             param_hint="--file",
         )
-    api.estimate(body)
-    known = _uploaded_before(api, path, body["model"])
+    known = _uploaded_before(api, path, model)
     file = await_check(api, known or upload_file(api, path, quiet=quiet)["id"])
     if file["status"] == "error":
         raise click.ClickException(
@@ -408,16 +476,26 @@ def _uploaded_before(api: "Api", path: Path, model: str) -> str | None:
     return None
 
 
-def _set(body: dict[str, Any], setting: str) -> None:
-    """Put `lora.rank=8` into `body` as {"lora": {"rank": 8}}; a value that is no JSON is text."""
+def _prompts_of(path: Path) -> list[str]:
+    """The prompts in a file. Raises BadParameter."""
+    text = path.read_text(encoding="utf-8")
+    if not text.lstrip().startswith("["):
+        return [line for line in text.splitlines() if line.strip()]
+    try:
+        prompts = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{path} begins like a JSON array and is none: {error}", param_hint="--prompts"
+        ) from None
+    return list(prompts)
+
+
+def _parsed(setting: str) -> tuple[str, Any]:
+    """The field and the value of `lora.rank=8`; a value that is no JSON is text."""
     field, mark, text = setting.partition("=")
     if not mark or not field:
         raise click.BadParameter(f"{setting!r} is not FIELD=VALUE", param_hint="--set")
     try:
-        value = json.loads(text)
+        return field, json.loads(text)
     except ValueError:
-        value = text
-    *groups, name = field.split(".")
-    for group in groups:
-        body = body.setdefault(group, {})
-    body[name] = value
+        return field, text

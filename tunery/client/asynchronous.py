@@ -259,6 +259,10 @@ class AsyncApi:
         """Every slice of use and credit of a job, with the event it comes from."""
         return self._all(f"/fine_tuning/jobs/{part(job_id)}/statement", query=_of_tenant(tenant))
 
+    async def recipe(self, job_id: str) -> dict[str, Any]:
+        """The configuration of a job, in `recipe`, to be submitted again."""
+        return await self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/recipe")
+
     async def answers(self, job_id: str) -> dict[str, Any]:
         """Answers of base model and adapter to the evaluation's fixed prompts."""
         return await self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/answers")

@@ -2,10 +2,12 @@
 
 * processes: `train`, `score` (with the bundled `items/`), `process` (what both have in common),
   `inputs` (spec files, checked), `events` (their output), `stop` (signals)
-* training: `fine_tuning` (one attempt), `sft` (TRL's trainer on packed rows), `order` (which rows
-  each step sees), `schedule` (learning rate), `packed` (rows and batches), `loss`, `divergence`,
-  `evaluations` (which was the best), `state` (what a checkpoint holds), `checkpoints` (written
-  whole, verified), `cadence` (when)
+* training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
+  `sft` (TRL's trainer on packed rows), `boundary` (what happens between two steps), `order` (which
+  rows each step sees), `schedule` (learning rate), `packed` (rows and batches), `objectives` (what
+  is learnt of a batch), `loss`, `divergence`, `evaluations` (which was the best)
+* checkpoints: `saving` (of one attempt), `state` (what one holds), `checkpoints` (written whole,
+  verified), `cadence` (when)
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),
   `generation` (greedy answers)
 * both: `base` (base models), `adapters` (canonical form), `device` (hardware and determinism),

@@ -1,37 +1,30 @@
 """One attempt at one training run, from verified inputs to a canonical adapter."""
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import msgspec
-import torch
 from msgspec.structs import replace
-from peft import LoraConfig, get_peft_model
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
+from transformers import AutoConfig, AutoTokenizer
 
 from schemas.training import drop_defaults
 from tunery.ml import adapters, checkpoints, device
 from tunery.ml.durable import digest_file
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import prove_packing
+from tunery.ml.model import DTYPE_NAMES, load_model
 from tunery.ml.order import ORDER_VERSION, StepPlan, plan_steps
 from tunery.ml.packed import PackedRows, read_rows
-from tunery.ml.sft import VALID_ROWS_MAX, PackedSFT, TrainingRun
+from tunery.ml.sft import VALID_ROWS_MAX, PackedSFT
+from tunery.ml.training_run import TrainingRun
 from tunery.runtime.blobs.base_files import default_cache, matches
 from tunery.runtime.blobs.files import file_sha256
 from tunery.work.events import Finished, Noted, Preempted, SkippedCandidate, Started
 from tunery.work.exits import ExitCode, WorkError
-from tunery.work.spec import ALL_LINEAR, HYPER_ADDED, Hyper, Precision, ResumeCandidate, TrainSpec
+from tunery.work.spec import HYPER_ADDED, Hyper, ResumeCandidate, TrainSpec
 
 ADAPTER: Final = "adapter"
-DTYPE_NAMES: Final[Mapping[torch.dtype, Precision]] = {
-    torch.bfloat16: "bf16",
-    torch.float32: "fp32",
-}
-
-
 Loaded: TypeAlias = tuple[ResumeCandidate, checkpoints.CheckpointManifest]
 
 
@@ -71,7 +64,7 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
         events=events,
         must_stop=must_stop,
     )
-    model = _model(spec, hyper, fingerprint["precision"], torch_device)
+    model = load_model(spec, hyper, fingerprint["precision"], torch_device)
     packing = prove_packing(model, rows, torch_device) if hyper.packing else None
     trainer = PackedSFT(run, model, AutoTokenizer.from_pretrained(spec.base_dir))
     if must_stop():
@@ -164,57 +157,6 @@ def _objection(
         mine["precision"] = manifest.run["precision"]
     difference = checkpoints.first_difference(mine, manifest.run)
     return f"it belongs to another run: {difference}" if difference else None
-
-
-def _model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torch.device) -> Any:
-    dtype = next(dtype for dtype, name in DTYPE_NAMES.items() if name == precision)
-    base = AutoModelForCausalLM.from_pretrained(
-        spec.base_dir, dtype=dtype, attn_implementation="sdpa"
-    )
-    _check_named_layers(base, hyper)
-    set_seed(hyper.seed)  # the adapter's first weights are random
-    targets = hyper.target_modules
-    config = LoraConfig(
-        r=hyper.rank,
-        lora_alpha=hyper.alpha,
-        lora_dropout=hyper.dropout,
-        target_modules=targets if isinstance(targets, str) else list(targets),
-        use_rslora=hyper.rslora,
-        use_dora=hyper.dora,
-        modules_to_save=list(hyper.modules_to_save) or None,
-        rank_pattern=dict(hyper.rank_pattern),
-        alpha_pattern=dict(hyper.alpha_pattern),
-        task_type="CAUSAL_LM",
-    )
-    try:
-        # Adapters in the base's type: mixed types cost a conversion in every layer.
-        model = get_peft_model(base, config, autocast_adapter_dtype=False)
-    except ValueError as error:
-        if "lora_dropout" in str(error):  # experts of a mixture, which are no linear layers
-            message = f"the experts of {spec.base_id} take no dropout: {error}"
-            advice = "Set lora.dropout to 0, or name other layers in lora.target_modules."
-            raise WorkError("user", message, advice) from error
-        message = f"target_modules {hyper.target_modules!r} are not in this model"
-        advice = f'Use "{ALL_LINEAR}", or some of {", ".join(_linear_names(base))}.'
-        raise WorkError("user", message, advice) from error
-    return model.to(torch_device)
-
-
-def _check_named_layers(base: Any, hyper: Hyper) -> None:
-    """Raises WorkError("user") for layers that are named and do not exist."""
-    layers = [name for name, _ in base.named_modules()]
-    for knob in ("rank_pattern", "alpha_pattern", "modules_to_save"):
-        named = getattr(hyper, knob)
-        for wanted in named if knob == "modules_to_save" else dict(named):
-            if not any(re.fullmatch(rf"(.*\.)?({wanted})", layer) for layer in layers):
-                message = f"{knob} names {wanted!r}, which is not in this model"
-                raise WorkError("user", message, f"Use some of {', '.join(_linear_names(base))}.")
-
-
-def _linear_names(base: Any) -> list[str]:
-    """Last parts of the names of the layers that an adapter can be added to."""
-    linear = (name for name, layer in base.named_modules() if isinstance(layer, torch.nn.Linear))
-    return sorted({name.rpartition(".")[2] for name in linear} - {"lm_head"})
 
 
 def _started(

@@ -64,34 +64,6 @@ def document_loss(model: Any, batch: Batch) -> LabelLoss:
     )
 
 
-def mean_loss(
-    model: Any, rows: PackedRows, *, rows_max: int, device: torch.device, packing: bool = True
-) -> float | None:
-    """Mean nats per label over the first rows, or None without labels. Draws no random numbers.
-
-    packing: the documents of a row are computed together
-    """
-    return mean_scores(model, rows, rows_max=rows_max, device=device, packing=packing)[0]
-
-
-def mean_scores(
-    model: Any, rows: PackedRows, *, rows_max: int, device: torch.device, packing: bool = True
-) -> tuple[float | None, float | None]:
-    """As `mean_loss`, and beside it the share of labels that were the likeliest token."""
-    loss_of = label_loss if packing else document_loss
-    total, correct, labels = 0.0, 0, 0
-    training = model.training
-    model.eval()
-    with torch.no_grad():
-        for index in range(min(rows_max, len(rows))):
-            batch = {name: value.to(device) for name, value in rows.batch([index]).items()}
-            scored = loss_of(model, batch)
-            total += float(scored.nll.double().sum())
-            correct, labels = correct + int(scored.correct.sum()), labels + len(scored.nll)
-    model.train(training)
-    return (total / labels, correct / labels) if labels else (None, None)
-
-
 def check_packing(token_losses: TokenLosses, rows: PackedRows, *, exact: bool) -> float | None:
     """Score a few documents packed and alone; the mean absolute difference in nats per token.
 

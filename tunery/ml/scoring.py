@@ -17,7 +17,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from tunery.ml import choices, device, generation
 from tunery.ml.adapters import WEIGHTS
 from tunery.ml.events import EventWriter
-from tunery.ml.loss import mean_loss, prove_packing
+from tunery.ml.loss import prove_packing
+from tunery.ml.objectives import Supervised, mean_scores
 from tunery.ml.order import sample_rows
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.runtime.blobs.base_files import default_cache, matches
@@ -81,7 +82,7 @@ def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -
             precision=str(next(model.parameters()).dtype).removeprefix("torch."),
             items=item_scores,
             holdout=holdout,
-            answers=_answers(model, tokenizer, prompts, spec.new_tokens_max, progress),
+            answers=_answers(model, tokenizer, prompts, spec.answer_tokens_max, progress),
             not_finite=_not_finite(item_scores, losses),
         )
     except StopRequested:
@@ -174,13 +175,13 @@ def _holdout(
         with side(model, name) as switched:
             losses[name] = None
             if rows:
-                losses[name] = mean_loss(
+                losses[name] = mean_scores(
+                    Supervised(packing),
                     switched,
                     rows,
                     rows_max=spec.valid_rows_max,
                     device=torch_device,
-                    packing=packing,
-                )
+                ).loss
             texts = generation.answers(
                 switched,
                 tokenizer,

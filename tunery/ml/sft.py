@@ -12,9 +12,7 @@ What is overridden, and why (trl and transformers are pinned, each override is c
 """
 
 import math
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -23,63 +21,22 @@ import torch
 from datasets import Dataset
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import PrinterCallback, TrainerCallback, TrainerState
+from transformers import PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
-from tunery.ml import checkpoints, state
+from tunery.ml import state
 from tunery.ml.adapters import adapter_tensors
-from tunery.ml.cadence import is_due
+from tunery.ml.boundary import Boundary
 from tunery.ml.device import peak_memory_bytes
-from tunery.ml.divergence import LossWindow, check_finite
-from tunery.ml.evaluations import Evaluations
-from tunery.ml.events import EventWriter
-from tunery.ml.loss import document_loss, label_loss, mean_scores
-from tunery.ml.order import StepPlan, row_order
-from tunery.ml.packed import PackedRows
+from tunery.ml.divergence import check_finite
+from tunery.ml.objectives import Supervised, mean_scores
+from tunery.ml.order import row_order
+from tunery.ml.saving import Saver
 from tunery.ml.schedule import rate_factor
-from tunery.work.events import Checkpointed, Evaluated, LossSpiked, Noted, StepCompleted
-from tunery.work.spec import Hyper, TrainSpec
+from tunery.ml.training_run import TrainingRun
+from tunery.work.events import Evaluated, LossSpiked, Noted, StepCompleted
 
 VALID_ROWS_MAX: Final = 32  # of the validation split, at each evaluation
-TRAINER_STATE: Final = "trainer_state.json"
-
-
-@dataclass
-class TrainingRun:
-    """State of one attempt.
-
-    fingerprint: equal for two attempts of the same run
-    environment: equal where a resume is equal to the bit
-    window, loss: recent losses, and that of the last step in nats per label
-    saved_at_s, saved: when (monotonic clock) and what the last checkpoint was
-    save_s: what it took, while the training stood still; 0: there is none yet
-    evaluations, best: what they showed, and the weights with the lowest loss if those are wanted
-    step_began_s, step_s: when the step in progress began, and what the last one took
-    """
-
-    spec: TrainSpec
-    hyper: Hyper
-    rows: PackedRows
-    valid: PackedRows | None
-    plan: StepPlan
-    fingerprint: dict[str, str]
-    environment: dict[str, str]
-    events: EventWriter
-    must_stop: Callable[[], bool]
-    window: LossWindow = field(default_factory=LossWindow)
-    loss: float | None = None
-    saved_at_s: float = field(default_factory=time.monotonic)
-    saved: checkpoints.Written | None = None
-    save_s: float = 0.0
-    evaluations: Evaluations = field(default_factory=Evaluations)
-    best: dict[str, Tensor] = field(default_factory=dict)
-    step_began_s: float = 0.0
-    step_s: float = 0.0
-
-    @property
-    def has_stopped_early(self) -> bool:
-        """Whether the validation loss has not got better for as long as the user bears."""
-        return self.evaluations.has_run_out(self.hyper.early_stopping_patience)
 
 
 class EpochOrder(torch.utils.data.Sampler[int]):
@@ -98,41 +55,6 @@ class EpochOrder(torch.utils.data.Sampler[int]):
         return iter(row_order(self.seed, self.epoch, self.n_rows))
 
 
-class Boundary(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
-    """Decides after each optimizer step whether to evaluate, save or stop."""
-
-    def __init__(self, run: TrainingRun) -> None:
-        self.run = run
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.run.step_began_s = time.monotonic()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Evaluate and save when due, stop when asked to."""
-        run, step = self.run, state.global_step
-        run.step_s = time.monotonic() - run.step_began_s
-        stop = run.must_stop()
-        last = step >= run.plan.total_steps
-        epoch_ends = step % run.plan.steps_per_epoch == 0
-        every = run.hyper.eval_every_steps
-        evaluates = epoch_ends or last or (every > 0 and step % every == 0)
-        control.should_evaluate = run.valid is not None and evaluates
-        control.should_save = (
-            stop
-            or last
-            or (epoch_ends and run.spec.checkpoint_each_epoch)
-            or is_due(
-                step,
-                unsaved_s=time.monotonic() - run.saved_at_s,
-                cost_s=run.save_s,
-                every_steps=run.spec.checkpoint_every_steps,
-                every_s=run.spec.checkpoint_every_ms / 1000,
-                share_max=run.spec.checkpoint_share,
-            )
-        )
-        control.should_training_stop = control.should_training_stop or stop
-
-
 class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
     """The trainer of one attempt; its own state is in `run`."""
 
@@ -144,6 +66,8 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             weight_decay=run.hyper.weight_decay,
             ratio=run.hyper.lora_plus,
         )
+        self.saver = Saver(run, self.adamw)
+        self.objective = Supervised(run.hyper.packing)
         on_cpu = not torch.cuda.is_available()
         super().__init__(
             model=model,
@@ -200,16 +124,22 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """Mean nats per label of a batch; on a GPU with TRL's own loss."""
-        packing = self.run.hyper.packing
-        if return_outputs or (packing and not self.on_cpu):
+        """Mean loss over the items of a step; on a GPU with TRL's own where that is the same."""
+        objective = self.objective
+        if return_outputs or (objective.is_librarys and not self.on_cpu):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        scored = label_loss(model, inputs) if packing else document_loss(model, inputs)
-        labels = len(scored.nll) if num_items_in_batch is None else int(num_items_in_batch)
-        if len(scored.nll):
-            accuracy = float(scored.correct.float().mean())
-            self._metrics["train"]["mean_token_accuracy"].append(accuracy)
-        return scored.nll.sum() / max(1, labels)
+        scored = objective.score(model, inputs)
+        items = len(scored.losses) if num_items_in_batch is None else int(num_items_in_batch)
+        for name, values in scored.figures.items():
+            if len(values):
+                self._metrics["train"][name].append(float(values.float().mean()))
+        return scored.losses.sum() / max(1, items)
+
+    def _get_num_items_in_batch(
+        self, batch_samples: list[dict[str, Tensor]], device: torch.device
+    ) -> Tensor:
+        items = sum(self.objective.count(batch) for batch in batch_samples)
+        return torch.tensor(items, device=device)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         loss: Tensor = super().training_step(*args, **kwargs)
@@ -263,16 +193,17 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         run = self.run
         if run.valid is None:
             return {}
-        loss, accuracy = mean_scores(
+        means = mean_scores(
+            self.objective,
             self.model,
             run.valid,
             rows_max=VALID_ROWS_MAX,
             device=self.args.device,
-            packing=run.hyper.packing,
         )
+        loss, step = means.loss, self.state.global_step
         if loss is not None:
-            self._check_finite(loss, "the loss on validation rows", self.state.global_step)
-        step = self.state.global_step
+            self._check_finite(loss, "the loss on validation rows", step)
+        accuracy = means.figures.get("mean_token_accuracy")
         run.events.emit(Evaluated(step=step, valid_loss=loss, valid_accuracy=accuracy))
         if loss is None:
             return {}
@@ -295,78 +226,12 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             )
             run.events.emit(Noted(step=step, message=text))
 
-    # --- checkpoints
+    # --- checkpoints: see `saving`
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        run, step = self.run, self.state.global_step
-        captured_ms, captured_s = run.events.elapsed_ms(), time.monotonic()
-        tokens = run.plan.tokens_after(step)
-        out_dir = Path(run.spec.out_dir)
-        run.saved = checkpoints.write(
-            out_dir,
-            self._fill,
-            step=step,
-            tokens=tokens,
-            run=run.fingerprint,
-            environment=run.environment,
-        )
-        checkpoints.keep_newest(out_dir, run.spec.keep_checkpoints)
-        run.saved_at_s = time.monotonic()
-        run.save_s = run.saved_at_s - captured_s
-        run.events.emit(
-            Checkpointed(
-                step=step,
-                epoch=round(step / run.plan.steps_per_epoch, 6),
-                dir=run.saved.dir,
-                manifest_sha256=run.saved.manifest_sha256,
-                tokens=tokens,
-                files=run.saved.files,
-                captured_elapsed_ms=captured_ms,
-                captured_monotonic_ms=int(1000 * captured_s),
-                write_ms=int(1000 * run.save_s),
-            )
-        )
-
-    def _fill(self, directory: Path) -> None:
-        run = self.run
-        progress = {
-            "step": self.state.global_step,
-            "epoch": self.state.global_step // run.plan.steps_per_epoch,
-            "step_in_epoch": self.state.global_step % run.plan.steps_per_epoch,
-            "tokens": run.plan.tokens_after(self.state.global_step),
-            "losses": list(run.window.losses),
-            "spikes": run.window.spikes,
-            "loss": run.loss,
-        }
-        evaluations = run.evaluations
-        if evaluations.loss is not None:
-            progress["evaluations"] = [evaluations.loss, evaluations.step, evaluations.worse]
-        state.save(
-            directory,
-            model=self.model,
-            base_id=run.spec.base_id,
-            optimizer=self.adamw,
-            scheduler=self.lr_scheduler,
-            progress=progress,
-            best=run.best,
-        )
-        position = TrainerState(
-            epoch=self.state.epoch,
-            global_step=self.state.global_step,
-            max_steps=self.state.max_steps,
-            num_train_epochs=self.state.num_train_epochs,
-            train_batch_size=self.state.train_batch_size,
-            logging_steps=self.state.logging_steps,
-        )
-        position.save_to_json(str(directory / TRAINER_STATE))
+        self.saver.save(self.model, self.lr_scheduler, self.state)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        directory = Path(resume_from_checkpoint)
-        state.load_adapter(directory, self.model)
-        progress = state.load_progress(directory)
-        self.run.window = LossWindow(tuple(progress["losses"]), progress["spikes"])
-        self.run.loss = progress["loss"]
-        self.run.evaluations = Evaluations(*progress.get("evaluations", ()))
-        self.run.best = state.load_best(directory)
+        self.saver.load(Path(resume_from_checkpoint), self.model)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str) -> None:
         state.load_optimizer(Path(checkpoint), self.adamw, self.lr_scheduler)

@@ -41,7 +41,7 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
         longest = steps * hyper.batch_size * hyper.max_length
         trained, passed = min(trained, longest), min(passed, longest)
     train = slots * train_ms(base, passed, slots, device)
-    evaluate = slots * eval_ms(base, slots, device)
+    evaluate = slots * eval_ms(base, slots, device, own_prompts=spec.prompts is not None)
     pace = spec.pace or AS_EXPECTED
     hold = hold_of(train, slots, pace.train_ppm) + hold_of(evaluate, slots, pace.eval_ppm)
     price = spec.price

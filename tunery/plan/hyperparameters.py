@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from schemas.dataset import BaseTokens
 from schemas.envelope import Reason
 from schemas.model import Base
-from schemas.training import Device, HyperParameters
+from schemas.training import Device, HyperParameters, MethodName
 from schemas.units import PPB, PPM, divide_up
 from tunery.plan.knobs import KNOBS, LAYERS_MAX, Number
 from tunery.plan.packing import packed, steps_of_epoch
@@ -35,6 +35,8 @@ LR_HIDDEN: Final = 2000
 LR_EXPONENT: Final[Mapping[str, float]] = {"llama": 0.781, "qwen": 0.0775}
 LR_EXPONENT_OTHER: Final = LR_EXPONENT["llama"]  # most other families have its architecture
 LR_MIN: Final = 2e-4
+NO_THREADS: Final = ("threads", 0)  # of jobs from before it was kept: as their node says
+SUPERVISED: Final[MethodName] = "supervised"
 HyperRequest: TypeAlias = Mapping[str, int | float | str | Sequence[str] | Mapping[str, int] | None]
 # Everything may be null or "auto".
 RANGES: Final[Mapping[str, tuple[Number, Number]]] = {
@@ -51,6 +53,7 @@ ParameterCode: TypeAlias = Literal[
     "not_a_pattern",  # name, most, low, high
     "does_not_divide",  # batch_size
     "two_learning_rates",
+    "of_other_method",  # name, method, methods
     "not_whole_in_range",  # name, low, high, value
     "not_in_range",  # name, low, high, value
     "multiplier_not_in_range",  # high, value
@@ -68,11 +71,14 @@ class ParameterProblem:
 def problems(request: HyperRequest, base: Base | None) -> tuple[ParameterProblem, ...]:
     """Everything that is wrong with a request, in the order of its fields.
 
-    base: None where it is not known; then ranges are those for any base model.
+    Its `method` was checked before.
+
+    base: None where it is not known: two ranges are narrower for some base models.
     """
     named: list[ParameterProblem] = []
+    method = str(request.get("method", SUPERVISED))
     for name, value in request.items():
-        reason = _problem(name, value, base)
+        reason = None if name == "method" else _problem(name, value, base, method)
         if reason is not None:
             named.append(ParameterProblem(name, reason))
     if all(_is_set(request.get(name)) for name in ("learning_rate", "learning_rate_multiplier")):
@@ -148,12 +154,41 @@ def resolve(
         modules_to_save=tuple(sorted(set(requested.get("modules_to_save", ())))),
         rank_pattern=_pattern(requested, "rank_pattern", rank),
         alpha_pattern=_pattern(requested, "alpha_pattern", alpha),
+        method=requested.get("method", SUPERVISED),
+        **_preference(requested),
     )
     auto = (n for n in ("n_epochs", "batch_size", "learning_rate", "rank", "alpha", "max_length"))
     named = set(requested)
     if "learning_rate_multiplier" in requested:
         named.add("learning_rate")
     return hyper, tuple(name for name in auto if name not in named)
+
+
+def request_of(hyper: HyperParameters) -> dict[str, Any]:
+    """The request that is resolved to these hyper-parameters, whatever the data."""
+    method = {} if hyper.method == SUPERVISED else {"method": hyper.method}
+    return method | {
+        name: _requested(name, getattr(hyper, knob.field))
+        for name, knob in KNOBS.items()
+        if name != "learning_rate_multiplier"
+        and (name, getattr(hyper, knob.field)) != NO_THREADS
+        and hyper.method in (knob.methods or (hyper.method,))
+    }
+
+
+def _requested(name: str, value: Any) -> Any:
+    knob = KNOBS[name]
+    match knob.kind:
+        case "whole" | "choice" | "flag":
+            return value
+        case "layers":
+            return list(value) or ALL_LINEAR
+        case "names":
+            return list(value)
+        case "pattern":
+            return dict(value)
+        case "number":
+            return value / (PPB if knob.field.endswith("_ppb") else PPM)
 
 
 def _auto_length(base: Base, tokens: BaseTokens | None, device: Device) -> int:
@@ -210,10 +245,13 @@ def _parameter_reason(code: ParameterCode, **params: str | int) -> Reason:
     return Reason(code=code, params=params)
 
 
-def _problem(name: str, value: Any, base: Base | None) -> Reason | None:
+def _problem(name: str, value: Any, base: Base | None, method: str) -> Reason | None:
     knob = KNOBS.get(name)
     if knob is None:
         return _parameter_reason("unknown", known=", ".join(KNOBS))
+    if knob.methods and method not in knob.methods and _is_set(value):
+        methods = ", ".join(knob.methods)
+        return _parameter_reason("of_other_method", name=name, method=method, methods=methods)
     high = knob.high
     if name == "max_length" and base is not None:
         high = min(high, base.context_length)
@@ -267,6 +305,13 @@ def _flags(requested: Mapping[str, Any]) -> dict[str, Any]:
     """All that are true or false, by their names."""
     flags = (name for name, knob in KNOBS.items() if knob.kind == "flag")
     return {name: requested.get(name, KNOBS[name].default == "true") for name in flags}
+
+
+def _preference(requested: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a method that compares answers: its weight and its loss."""
+    if requested.get("method", SUPERVISED) not in KNOBS["beta"].methods:
+        return {}
+    return {"beta_ppm": _ppm(requested, "beta"), "loss_type": _word(requested, "loss_type")}
 
 
 def _pattern(requested: Mapping[str, Any], name: str, usual: int) -> tuple[tuple[str, int], ...]:

@@ -6,8 +6,9 @@ The table of `docs/how-to/train.md` is this one; a test compares them.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
+from schemas.training import LossType, MethodName
 from tunery.work.spec import ALL_LINEAR
 
 Number: TypeAlias = int | float
@@ -25,6 +26,7 @@ class Knob:
     source: where the default comes from.
     low, high: range of a number, both included.
     choices: words that it may be.
+    methods: those that have it; empty: all.
     """
 
     field: str
@@ -34,6 +36,7 @@ class Knob:
     low: Number = 0
     high: Number = 0
     choices: tuple[str, ...] = ()
+    methods: tuple[MethodName, ...] = ()
 
     def allows(self, value: Any) -> bool:
         """Whether a value is of its kind and in its range; "auto" and null are not asked here."""
@@ -192,6 +195,23 @@ KNOBS: Final[Mapping[str, Knob]] = {
         "checkpoint_each_epoch", "it costs time; `true`: each epoch ends with one"
     ),
     "keep_checkpoints": _whole("keep_checkpoints", 1, 20, 3, "one may turn out to be damaged"),
+    "beta": Knob(
+        field="beta_ppm",
+        kind="number",
+        low=0.001,
+        high=100,
+        default=0.1,
+        source="of `dpo`: OpenAI's and TRL's; a larger one stays closer to the base",
+        methods=("dpo",),
+    ),
+    "loss_type": Knob(
+        field="loss_type",
+        kind="choice",
+        default="sigmoid",
+        source="of `dpo`: the loss of the paper; the names are TRL's",
+        choices=get_args(LossType),
+        methods=("dpo",),
+    ),
 }
 
 

@@ -29,6 +29,8 @@ LOAD_PARAMETERS_PER_MS: Final = 250_000  # bf16 weights at 0.5 GB/s, a slow disk
 # Scoring base and adapter on 249 items and a small holdout: 23 to 78 s with the start for 135 M
 # parameters on one slot, 32 s in the middle.
 EVAL_FLOPS_PER_PARAMETER: Final = 25_000 * FLOPS_PER_MS["cpu"] // 135_000_000
+# Prompts of the tenant are answered with up to 128 tokens instead of 40, all at the same time.
+OWN_PROMPTS_FLOPS_PER_PARAMETER: Final = EVAL_FLOPS_PER_PARAMETER * 3 // 10
 # Use must never exceed a hold, so it is generous: what is not used is released at the end.
 HOLD_FACTOR: Final = 3
 # How far the newest jobs may move a hold: small ones teach little about large ones.
@@ -46,9 +48,10 @@ def train_ms(base: Base, tokens: int, slots: int, device: Device) -> Ms:
     return _start_ms(base) + divide_up(flops, FLOPS_PER_MS[device] * slots)
 
 
-def eval_ms(base: Base, slots: int, device: Device) -> Ms:
-    """Expected time of one evaluation."""
-    flops = EVAL_FLOPS_PER_PARAMETER * base.parameters
+def eval_ms(base: Base, slots: int, device: Device, *, own_prompts: bool = False) -> Ms:
+    """Expected time of one evaluation. own_prompts: it answers prompts of the tenant."""
+    own = OWN_PROMPTS_FLOPS_PER_PARAMETER if own_prompts else 0
+    flops = (EVAL_FLOPS_PER_PARAMETER + own) * base.parameters
     return _start_ms(base) + divide_up(flops, FLOPS_PER_MS[device] * slots)
 
 

@@ -4,12 +4,11 @@ The process reads and writes plain files; its caller fetches and stores them. Pa
 relative to the working directory of the process; times are milliseconds.
 """
 
-from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from schemas.training import HyperParameters
+from schemas.training import HyperParameters, LossType, MethodName, added_fields
 from schemas.units import PPB, PPM, Ms
 
 Precision: TypeAlias = Literal["auto", "bf16", "fp32"]
@@ -17,23 +16,6 @@ Scheduler: TypeAlias = Literal["linear", "cosine", "constant", "wsd"]
 
 ALL_LINEAR: Final = "all-linear"  # layers that are adapted
 CHECKPOINTS_KEPT_MIN: Final = 2  # one may turn out to be damaged
-# Fields of `Hyper` that came after runs had fingerprints, with what those runs did.
-HYPER_ADDED: Final[Mapping[str, object]] = {
-    "max_steps": 0,
-    "rslora": False,
-    "dora": False,
-    "lora_plus": 1.0,
-    "neftune": 0.0,
-    "eval_every_steps": 0,
-    "best_checkpoint": False,
-    "early_stopping_patience": 0,
-    "recompute": False,
-    "train_on_prompts": False,
-    "packing": True,
-    "rank_pattern": (),
-    "alpha_pattern": (),
-    "modules_to_save": (),
-}
 
 
 class ResumeCandidate(Struct, frozen=True, kw_only=True):
@@ -67,6 +49,9 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     packing: the documents of a packed row are computed together
     rank_pattern, alpha_pattern: names of layers with values of their own
     modules_to_save: names of layers that are trained as a whole
+    method: what is learnt of a row
+    beta: how closely preferences hold the model to its reference; 0: there is no such weight
+    loss_type: how a preference becomes a loss
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
     because the estimate and the hold rest on the numbers.
@@ -100,6 +85,9 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rank_pattern: tuple[tuple[str, int], ...] = ()
     alpha_pattern: tuple[tuple[str, int], ...] = ()
     modules_to_save: tuple[str, ...] = ()
+    method: MethodName = "supervised"
+    beta: float = 0.0
+    loss_type: LossType = "sigmoid"
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
@@ -133,7 +121,16 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             rank_pattern=hyper.rank_pattern,
             alpha_pattern=hyper.alpha_pattern,
             modules_to_save=hyper.modules_to_save,
+            method=hyper.method,
+            beta=hyper.beta_ppm / PPM,
+            loss_type=hyper.loss_type,
         )
+
+
+# Fields that came after runs had fingerprints.
+HYPER_ADDED: Final = added_fields(
+    Hyper, first=("accumulation", "target_modules", "scheduler", "grad_norm_max")
+)
 
 
 class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -180,7 +177,8 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows_max: packed rows that are scored
     accelerators: as in `TrainSpec`
     generated_max: rows of `valid_rows` that are answered
-    new_tokens_max: tokens of one answer
+    new_tokens_max: tokens of the answer to a validation row
+    answer_tokens_max: tokens of the answer to a prompt
     """
 
     base_dir: str
@@ -197,3 +195,4 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows_max: int = 32
     generated_max: int = 8
     new_tokens_max: int = 40
+    answer_tokens_max: int = 40

@@ -6,6 +6,7 @@
 * `job_filter`: which jobs a list shows
 * `plain_routes`, `plain_bodies`, `plain_responses`: the plain URLs
 * `node_routes`: the machines that run jobs, for operators
+* `recipes`, `recipe_routes`: the configuration of a job as a document that can be run again
 * `deps`: dependencies of these routes
 * `bodies`: bodies of requests
 * `responses`, `cost_responses`, `event_responses`, `checkpoint_responses`, `statuses`: responses

@@ -8,12 +8,16 @@ from typing import Any, Final, get_args
 from schemas.dataset import LengthPolicy
 from schemas.units import PPM
 from services.gateway.jobs.bodies import JobRequest
+from tunery.plan.hyperparameters import SUPERVISED
 
 LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = get_args(LengthPolicy)
 SLOTS_USED: Final = 1  # more would be billed, and train no faster
 VALIDATION_FRACTION_PPM: Final = 100_000
 VALIDATION_FRACTION_MAX: Final = 0.5
 DROP_MAX: Final = 0.5
+PROMPTS: Final = "eval.prompts"
+PROMPTS_MAX: Final = 8
+PROMPT_CHARACTERS_MAX: Final = 1_000
 LORA: Final = (
     "rank",
     "alpha",
@@ -29,7 +33,7 @@ LORA: Final = (
 # settings of a group that are not passed to the trainer
 OWN: Final[Mapping[str, tuple[str, ...]]] = {
     "training": ("slots", "length_policy", "validation_fraction"),
-    "eval": ("validation_fraction", "drop_max"),
+    "eval": ("validation_fraction", "drop_max", "prompts"),
 }
 # groups that accept only these names; the others accept every hyper-parameter
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {"lora": LORA, "eval": OWN["eval"]}
@@ -42,7 +46,8 @@ class RequestedSettings:
     """The settings of a request.
 
     hyper: hyper-parameters by name, numbers or "auto". paths: name → the field that it came from.
-    drop_max_ppm: None for the gate's default.
+    drop_max_ppm: None for the gate's default. prompts: what base and adapter answer; none for the
+    bundled ones.
     """
 
     hyper: Mapping[str, Any]
@@ -51,6 +56,7 @@ class RequestedSettings:
     length_policy: LengthPolicy
     validation_fraction_ppm: int
     drop_max_ppm: int | None
+    prompts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,7 @@ def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Req
     for group, items in _groups(request):
         for name, value in items.items():
             _collect(values, group, name, value)
+    _method(values, request)
     own, paths = values.own, values.paths
     fraction_path = paths.get("validation_fraction", "")
     fraction_ppm = _share_ppm(
@@ -92,6 +99,7 @@ def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Req
         length_policy=_length_policy(values, own.get("length_policy", "reject")),
         validation_fraction_ppm=VALIDATION_FRACTION_PPM if fraction_ppm is None else fraction_ppm,
         drop_max_ppm=_share_ppm(values, own.get("drop_max"), "eval.drop_max", DROP_MAX),
+        prompts=_prompts(values, own.get("prompts")),
     )
     if request.validation_file is None and not settings.validation_fraction_ppm:
         _refuse_evaluations(values)
@@ -119,6 +127,12 @@ def _groups(request: JobRequest) -> list[tuple[str, Mapping[str, Any]]]:
     ]
 
 
+def _method(values: _Values, request: JobRequest) -> None:
+    """Passed on among the hyper-parameters: most follow it."""
+    if request.method is not None and request.method.type != SUPERVISED:
+        values.hyper["method"] = request.method.type
+
+
 def _collect(values: _Values, group: str, name: str, value: Any) -> None:
     path = f"{group}.{name}"
     names = GROUPS.get(group)
@@ -139,6 +153,21 @@ def _slots(values: _Values, value: Any) -> int:
     text = f"must be {SLOTS_USED}, because a training uses one device; it is {repr_short(value)}"
     values.refuse("training.slots", text)
     return SLOTS_USED
+
+
+def _prompts(values: _Values, value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not 0 < len(value) <= PROMPTS_MAX:
+        values.refuse(PROMPTS, f"must be a list of 1 to {PROMPTS_MAX} texts")
+        return ()
+    for number, prompt in enumerate(value):
+        if not isinstance(prompt, str) or not prompt.strip():
+            values.refuse(f"{PROMPTS}.{number}", "must be a text, and not empty")
+        elif len(prompt) > PROMPT_CHARACTERS_MAX:
+            text = f"has {len(prompt)} characters; at most {PROMPT_CHARACTERS_MAX} are answered"
+            values.refuse(f"{PROMPTS}.{number}", text)
+    return tuple(value)
 
 
 def _length_policy(values: _Values, value: Any) -> LengthPolicy:

@@ -47,8 +47,8 @@ class Facts:
 
     allowed_models: the base models that the caller's key may train, None: all. held_out: the
     validation file. nodes: all that the pool knows. book: of the tenant's price version. job_id,
-    seed: drawn for this job. suffix, metadata: sealed for the tenant. suffix_hmac: equal for equal
-    suffixes of a tenant.
+    seed: drawn for this job. suffix, metadata, prompts: sealed for the tenant. suffix_hmac: equal
+    for equal suffixes of a tenant.
     """
 
     tenant_id: str
@@ -64,6 +64,7 @@ class Facts:
     suffix: Sealed | None
     metadata: Sealed | None
     suffix_hmac: str
+    prompts: Sealed | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
         drop_max_ppm=settings.drop_max_ppm,
         constraints=_constraints(request.placement),
         ignored=_ignored(request),
+        prompts=facts.prompts if settings.prompts else None,
         same_rows=training is not None
         and held_out is not None
         and training.sha256 == held_out.sha256,

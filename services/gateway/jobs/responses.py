@@ -9,6 +9,7 @@ from schemas.dataset import BaseTokens
 from schemas.job import Phase, Wanted
 from schemas.model import ScoreSummary, Verdict
 from schemas.reasons import waiting
+from schemas.sealed import REDACTED
 from schemas.submission import JobSpec
 from schemas.training import HyperParameters, NodeConstraints
 from schemas.units import PPM, Ms
@@ -134,8 +135,11 @@ class CostSummaryResponse(Response):
 
 
 class EvalSettingsResponse(Response):
+    """`prompts`: what base model and new model answer, null: the bundled ones."""
+
     validation_fraction: float
     drop_max: float | None
+    prompts: list[str] | None
 
 
 class PlacementResponse(Response):
@@ -220,7 +224,7 @@ class JobResponse(ListItem):
 
 
 class AnswersResponse(Response):
-    """The evaluation's fixed prompts, answered by the base model and by the adapter."""
+    """Prompts answered by the base model and by the adapter: the job's own, or the bundled six."""
 
     object: Literal["list"] = "list"
     data: list[dict[str, Any]]
@@ -291,6 +295,7 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
         eval=EvalSettingsResponse(
             validation_fraction=spec.validation_fraction_ppm / PPM,
             drop_max=None if spec.drop_max_ppm is None else spec.drop_max_ppm / PPM,
+            prompts=prompts_of(unseal(spec.prompts)),
         ),
         placement=_placement(spec),
         gate=None if row.gate is None else gate_response(row.gate),
@@ -376,6 +381,13 @@ def learning_rate_multiplier(spec: JobSpec, tokens: BaseTokens | None) -> float:
         requested, spec.base, tokens, hyper.seed, spec.device, spec.validation_fraction_ppm
     )
     return round(hyper.learning_rate_ppb / rule.learning_rate_ppb, 4)
+
+
+def prompts_of(text: str | None) -> list[str] | None:
+    """The prompts of a job; None if it has none, or its tenant was erased."""
+    if text is None or text == REDACTED:
+        return None
+    return msgspec.json.decode(text, type=list[str])
 
 
 def _error(row: JobRow, unseal: Unseal) -> JobErrorResponse | None:

@@ -161,7 +161,7 @@ async def job_cost(job_id: str, deps: WithJobDeps, caller: Caller) -> JobCostRes
 
 @router.get("/v1/fine_tuning/jobs/{job_id}/answers")
 async def job_answers(job_id: str, deps: WithJobDeps, caller: Caller) -> AnswersResponse:
-    """The evaluation's fixed prompts, answered by the base model and by the adapter."""
+    """Prompts answered by the base model and by the adapter: those of `eval.prompts`, or six."""
     row = await find(deps, caller, job_id)
     if row.scores is None:
         raise ApiError(404, errors.NOT_FOUND, f"{job_id} has not been evaluated yet", "id")

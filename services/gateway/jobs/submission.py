@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import Header
@@ -149,7 +149,6 @@ class Submissions:
             self._file(caller, body.validation_file),
             self._nodes(),
         )
-        metadata = body.metadata
         suffix_hmac = deps.seal.hmac(tenant_id, f"line:{slug(body.suffix or '')}")
         return Facts(
             tenant_id=tenant_id,
@@ -163,13 +162,9 @@ class Submissions:
             job_id=job_id,
             seed=int.from_bytes(deps.draw(4), "big") % (SEED_MAX + 1),
             suffix=self._seal(caller, body.suffix),
-            metadata=self._seal(
-                caller,
-                None
-                if metadata is None
-                else msgspec.json.encode(metadata, order="sorted").decode(),
-            ),
+            metadata=self._seal(caller, _text_of(body.metadata)),
             suffix_hmac=suffix_hmac[:LINE_CHARACTERS],
+            prompts=self._seal(caller, _text_of(body.eval and body.eval.get("prompts"))),
         )
 
     async def _file(self, caller: Principal, reference: str | None) -> FileRow | None:
@@ -217,3 +212,8 @@ class Submissions:
             )
             raise ApiError(409, errors.IDEMPOTENCY_CONFLICT, message, "Idempotency-Key")
         return row
+
+
+def _text_of(value: Any) -> str | None:
+    """A value of a request as canonical JSON."""
+    return None if value is None else msgspec.json.encode(value, order="sorted").decode()

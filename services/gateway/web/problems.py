@@ -157,7 +157,7 @@ def _invalid(
     for problem in problems:
         path = [str(part) for part in problem["loc"] if part not in LOCATIONS]
         name = ".".join(part for part in path if not part.startswith(("function-", "constrained")))
-        texts.setdefault(name or "body", _text(problem))
+        texts.setdefault(name or "body", problem_words(problem))
     for param, words in more:
         texts.setdefault(param, words)
     shown = [f"{name}: {text}" for name, text in list(texts.items())[:PROBLEMS_MAX]]
@@ -166,7 +166,8 @@ def _invalid(
     return invalid(lead + "; ".join(shown), None if first == "body" else first, INVALID)
 
 
-def _text(problem: Mapping[str, Any]) -> str:
+def problem_words(problem: Mapping[str, Any]) -> str:
+    """What is wrong with the form of a field, as a clause."""
     match problem["type"]:
         case "missing":
             return "is required"

@@ -1,7 +1,12 @@
 """The eval role: `python -m tunery.ml.score`, and the scores it leaves."""
 
 from pathlib import Path
+from typing import Final
 
+import msgspec
+from msgspec.structs import replace
+
+from schemas.sealed import REDACTED
 from schemas.telemetry import Progress
 from schemas.training import AttemptStart, EvalResult, EvalWork
 from schemas.units import PPM
@@ -17,6 +22,8 @@ from tunery.work.events import (
     ScoringStarted,
 )
 from tunery.work.spec import ScoreSpec
+
+OWN_ANSWER_TOKENS_MAX: Final = 128
 
 
 class Evaluation(Program):
@@ -42,7 +49,7 @@ class Evaluation(Program):
         adapter.mkdir()
         for file in work.adapter:
             await self.fetch(file.blob, adapter / file.name, file.sha256)
-        return ScoreSpec(
+        spec = ScoreSpec(
             base_dir=work.base_path,
             base_sha256=work.base_sha256,
             adapter_dir=str(adapter),
@@ -53,6 +60,16 @@ class Evaluation(Program):
             threads=work.threads or self.settings.threads,
             accelerators=accelerators(self.grant),
         )
+        own = self._own_prompts()
+        if not own:
+            return spec
+        return replace(spec, prompts=own, answer_tokens_max=OWN_ANSWER_TOKENS_MAX)
+
+    def _own_prompts(self) -> tuple[str, ...]:
+        """The tenant's prompts; none when its key is gone."""
+        sealed = self._work.prompts
+        text = REDACTED if sealed is None else self.tools.runtime.seal.open(sealed)
+        return () if text == REDACTED else msgspec.json.decode(text, type=tuple[str, ...])
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
         """Pass progress on as telemetry, keep the result."""

@@ -4,11 +4,26 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tunery.plan.scheduling.requests import ANY_NODE, SPOT, Kind, PlanNode, RequestClass, Seats
 
 Domains: TypeAlias = dict[str, list[str]]
+
+
+class Choice(NamedTuple):
+    """What the nodes that are here mean to requests of one class.
+
+    needs: the class.
+    kinds: of nodes that suit it, the best first.
+    excluded: nodes of these kinds that it may not have.
+    is_gang: it is larger than every node that suits, and gets whole ones.
+    """
+
+    needs: RequestClass
+    kinds: tuple[Kind, ...]
+    excluded: Set[str]
+    is_gang: bool
 
 
 class Capacity:
@@ -95,9 +110,19 @@ class Capacity:
         for those that need them. On one node it is the best fit; what is larger than every node
         that suits gets whole nodes.
         """
-        excluded = self.excluded(needs)
+        return self.find_seats_of(self.choice(needs))
+
+    def choice(self, needs: RequestClass) -> Choice:
+        """What a class may have, until a node comes or goes."""
         kinds = self.kinds(needs)
         is_gang = all(self.largest_of(kind) < needs.slots for kind in kinds)
+        return Choice(needs, tuple(kinds), self.excluded(needs), is_gang)
+
+    def find_seats_of(self, choice: Choice, kept: Set[str] = frozenset()) -> Seats | None:
+        """As `find_seats`, where the choice is known. kept: nodes that it may not have now."""
+        needs, kinds, excluded, is_gang = choice
+        if kept:
+            excluded = excluded | kept
         for kind in kinds:
             buckets = self._buckets[kind]
             if is_gang:

@@ -20,15 +20,19 @@ ROUNDING_MS: Final[Ms] = 4_000
 ROUNDED_MS: Final[Ms] = 600_000
 
 
-def expected_end(running: Running, at: Ms) -> Ms:
-    """When a lease should have freed its slots; always after now."""
+def expected_end(running: Running, at: Ms, lasts_ms: Ms | None = None) -> Ms:
+    """When a lease should have freed its slots; always after now.
+
+    lasts_ms: how long it is expected to last. None: its p90.
+    """
+    lasts_ms = running.p90_ms if lasts_ms is None else lasts_ms
     if running.ends_by is not None:
         if running.ends_by > at:
             return running.ends_by
         return running.ends_by + _rounded_ms(at - running.ends_by, ANY_MOMENT_MS) + ANY_MOMENT_MS
     began = running.granted_at if running.started_at is None else running.started_at
-    if began + running.p90_ms > at:
-        return began + running.p90_ms
+    if began + lasts_ms > at:
+        return began + lasts_ms
     ran_ms = _rounded_ms(at - began, _rounding_ms(at - began))
     return began + ran_ms + max(OVERRUN_MS_MIN, ran_ms // OVERRUN_SHARE)
 

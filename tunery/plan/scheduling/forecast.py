@@ -2,17 +2,18 @@
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from heapq import heappop, heappush
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, Literal, TypeAlias
 
 from schemas.units import Ms
-from tunery.plan.scheduling.capacity import Capacity
+from tunery.plan.scheduling.capacity import Choice
 from tunery.plan.scheduling.expectations import expected_end
-from tunery.plan.scheduling.plan import Plan
+from tunery.plan.scheduling.plan import BEYOND, Plan
 from tunery.plan.scheduling.planning_state import PlanningState
-from tunery.plan.scheduling.requests import Kind, Request, RequestClass, Seats
+from tunery.plan.scheduling.queue import Length, length
+from tunery.plan.scheduling.requests import PREMIUM, Kind, PlanNode, Request, RequestClass, Seats
 
 Quantile: TypeAlias = Literal["p50", "p90"]
 QUANTILES: Final[tuple[Quantile, ...]] = ("p50", "p90")
@@ -37,18 +38,70 @@ _End: TypeAlias = tuple[Ms, int, Seats, int]
 _NodeEnd: TypeAlias = tuple[Ms, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
+class _Class:
+    """Requests that are alike to every node. No node comes or goes while the queue is played.
+
+    choice: which nodes they may have.
+    kinds: of these nodes.
+    nodes: those that could hold one of them.
+    is_full: nothing of it fits at this moment.
+    """
+
+    choice: Choice
+    kinds: frozenset[Kind]
+    nodes: tuple[PlanNode, ...]
+    is_full: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """Requests of one class that are served in one turn.
+
+    turn: as in the planner: lane by lane, and what is beyond the cap of premium last.
+    members: in order of service, by their number.
+    """
+
+    of: _Class
+    turn: int
+    members: deque[tuple[int, Request]] = field(default_factory=deque)
+    _by_length: list[tuple[Length, Request]] | None = None
+
+    def leave_out(self, started: Collection[str]) -> bool:
+        """What has started is not the first any more; whether anything is left."""
+        members = self.members
+        while members and members[0][1].job_id in started:
+            members.popleft()
+        return bool(members)
+
+    def shortest(self, started: Collection[str]) -> Request | None:
+        """The one with the shortest expected time that has not started; None: all have."""
+        if self._by_length is None:
+            self._by_length = [(length(request), request) for _, request in self.members]
+            heapify(self._by_length)
+        by_length = self._by_length
+        while by_length and by_length[0][1].job_id in started:
+            heappop(by_length)
+        return by_length[0][1] if by_length else None
+
+
+@dataclass(slots=True, eq=False)
 class _Promise:
-    """When and where a request that is blocked should fit, and of which kinds it may have nodes."""
+    """When and where a request that is blocked should fit, and of which kinds it may have nodes.
+
+    spare: what others may hold of that node beyond that moment.
+    """
 
     at: Ms
     node_id: str
     kinds: frozenset[Kind]
+    spare: int
 
 
 class _Playback:
     """Free slots, ends to come and the rest of the queue, at one moment after another.
 
+    At each moment it does what the planner would do, but for stops and for the limits of a pass.
     What is larger than any node has no reservation; it starts once whole nodes are free.
     """
 
@@ -60,106 +113,153 @@ class _Playback:
         at: Ms,
         quantile: Quantile,
     ) -> None:
-        self._at, self._quantile = at, quantile
-        self._free = Capacity(cluster.capacity.nodes.values())
+        self._at, self._quantile, self._policy = at, quantile, cluster.policy
+        self._free = cluster.capacity.copy()
         self._number = 0
         self._ends: list[_End] = []
         self._on_node: dict[str, list[_NodeEnd]] = {node_id: [] for node_id in self._free.nodes}
         for lease in cluster.running.values():
-            timed = replace(lease, p90_ms=lease.p50_ms) if quantile == "p50" else lease
-            self._hold(expected_end(timed, at), lease.seats, lease.memory_bytes)
+            lasts_ms = lease.p50_ms if quantile == "p50" else lease.p90_ms
+            self._expect(expected_end(lease, at, lasts_ms), lease.seats, lease.memory_bytes)
         self._starts: dict[str, Ms] = {}
+        self._current: list[_Promise] = []  # those of this moment
         for request, seats in _decided(cluster, planned):
             self._start(request, seats)
-        self._waiting: dict[RequestClass, deque[tuple[int, Request]]] = {}
-        for number, request in enumerate(order):
-            if request.job_id not in self._starts:
-                self._waiting.setdefault(request.needs, deque()).append((number, request))
         self._promises: dict[str, _Promise | None] = {}
-        self._kinds: dict[RequestClass, frozenset[Kind]] = {}
+        self._classes: dict[RequestClass, _Class] = {}
+        self._lines = self._stand_in_line(cluster, planned, order)
 
     def run(self) -> dict[str, Ms]:
         self._serve()
-        while self._ends and self._waiting:
+        while self._ends and self._lines:
             self._at = self._ends[0][0]
             while self._ends and self._ends[0][0] == self._at:
                 self._release(heappop(self._ends))
             self._serve()
         return self._starts
 
-    def _serve(self) -> None:
-        """All that fits starts, class by class in order. The first that does not has a promise, and
-        the first that waits for other kinds of nodes alone has one, too.
-        """
-        heads = [(members[0][0], needs) for needs, members in self._waiting.items()]
-        heads.sort(key=_number)
-        order = [(number, index) for index, (number, _) in enumerate(heads)]
-        promises: list[_Promise] = []
-        while order:
-            _, index = heappop(order)
-            needs = heads[index][1]
-            members = self._waiting[needs]
-            request = members[0][1]
-            seats = self._fit(request, promises)
-            if seats is None:
-                kinds = self._kinds_of(needs)
-                if all(kinds.isdisjoint(each.kinds) for each in promises):
-                    promise = self._promise(request, kinds)
-                    promises += () if promise is None else (promise,)
+    def _stand_in_line(
+        self, cluster: PlanningState, planned: Plan, order: Sequence[Request]
+    ) -> list[_Line]:
+        lines: dict[tuple[RequestClass, int], _Line] = {}
+        for number, request in enumerate(order):
+            if request.job_id in self._starts:
                 continue
-            self._start(request, seats)
-            members.popleft()
-            if members:
-                heappush(order, (members[0][0], index))
-            else:
-                del self._waiting[needs]
+            needs, turn = request.needs, cluster.queue.lane_of(request)
+            if planned.beyond and request.lane == PREMIUM and needs in planned.beyond:
+                turn = BEYOND
+            line = lines.get((needs, turn))
+            if line is None:
+                line = lines[needs, turn] = _Line(self._class_of(needs), turn)
+            line.members.append((number, request))
+        return [*lines.values()]
 
-    def _fit(self, request: Request, promises: Sequence[_Promise]) -> Seats | None:
+    def _class_of(self, needs: RequestClass) -> _Class:
+        members = self._classes.get(needs)
+        if members is None:
+            free, choice = self._free, self._free.choice(needs)
+            could = (
+                node
+                for node_id, node in free.nodes.items()
+                if node_id not in choice.excluded and free.could_hold(node, needs)
+            )
+            members = self._classes[needs] = _Class(choice, frozenset(choice.kinds), (*could,))
+        return members
+
+    def _serve(self) -> None:
+        """All that fits starts, line by line in order. The first that does not has a promise, and
+        the first that waits for other kinds of nodes alone has one, too.
+
+        Once all kinds that the rest may have are promised, it starts in order of its length.
+        """
+        self._current.clear()
+        for members in self._classes.values():
+            members.is_full = False
+        heads = [(line.members[0][0], index) for index, line in enumerate(self._lines)]
+        heapify(heads)
+        blocked: list[_Line] = []
+        left: frozenset[Kind] = frozenset()  # kinds of nodes that are left to backfill
+        while heads:
+            _, index = heads[0]
+            line = self._lines[index]
+            members = line.of
+            is_left = bool(left) and left.issuperset(members.kinds)
+            request = line.members[0][1]
+            seats = None if is_left or members.is_full else self._fit(request, members)
+            if seats is not None:
+                self._start(request, seats)
+                if line.leave_out(self._starts):
+                    heapreplace(heads, (line.members[0][0], index))
+                else:
+                    heappop(heads)
+                continue
+            heappop(heads)
+            blocked.append(line)
+            if is_left:
+                continue
+            if all(members.kinds.isdisjoint(each.kinds) for each in self._current):
+                self._promise(request, members)
+            if self._policy.shortest_backfill and line.turn >= self._policy.preempting:
+                concerned = (each.kinds for each in self._current if each.kinds & members.kinds)
+                left = left.union(*concerned)
+        if self._current and self._policy.shortest_backfill:
+            self._backfill(blocked)
+        self._lines = [line for line in self._lines if line.members]
+
+    def _backfill(self, blocked: Sequence[_Line]) -> None:
+        """What may start beside promises does so turn by turn, the shortest first."""
+        shortest: list[tuple[int, Length, int, Request]] = []
+
+        def add(index: int) -> None:
+            request = blocked[index].shortest(self._starts)
+            if request is not None:
+                heappush(shortest, (blocked[index].turn, length(request), index, request))
+
+        for index, line in enumerate(blocked):
+            if not line.of.is_full:
+                add(index)
+        while shortest:
+            *_, index, request = heappop(shortest)
+            seats = self._fit(request, blocked[index].of)
+            if seats is not None:  # otherwise what is longer would delay a promise as well
+                self._start(request, seats)
+                blocked[index].leave_out(self._starts)
+                add(index)
+
+    def _fit(self, request: Request, members: _Class) -> Seats | None:
         """Where a request fits without a delay for those that have promises."""
-        free, needs = self._free, request.needs
-        seats = free.find_seats(needs)
-        if seats is None or not promises:
-            return seats
+        choice, kept = members.choice, set[str]()
         ends_at = self._at + self._length(request)
-        delayed = [each for each in promises if ends_at > each.at]
-        if not delayed:
-            return seats
-        kinds = self._kinds_of(needs)
-        nodes = [each.node_id for each in delayed if not kinds.isdisjoint(each.kinds)]
-        kept = {node_id: free.free[node_id] for node_id in nodes}
-        for node_id in kept:
-            free.set_free(node_id, 0)
-        seats = free.find_seats(needs)
-        for node_id, slots in kept.items():
-            free.set_free(node_id, slots)
+        for each in self._current:
+            is_delayed = ends_at > each.at and each.spare < choice.needs.slots
+            if is_delayed and not members.kinds.isdisjoint(each.kinds):
+                kept.add(each.node_id)
+        seats = self._free.find_seats_of(choice, kept)
+        if seats is None and (not kept or self._free.find_seats_of(choice) is None):
+            members.is_full = True
         return seats
 
-    def _kinds_of(self, needs: RequestClass) -> frozenset[Kind]:
-        kinds = self._kinds.get(needs)
-        if kinds is None:
-            kinds = self._kinds[needs] = frozenset(self._free.kinds(needs))
-        return kinds
-
-    def _promise(self, blocked: Request, kinds: frozenset[Kind]) -> _Promise | None:
-        """The promise to one that is blocked, computed once; None: it never fits."""
+    def _promise(self, blocked: Request, members: _Class) -> None:
+        """The promise to one that is blocked, computed once; what never fits has none."""
         job_id = blocked.job_id
         kept = self._promises.get(job_id)
         if job_id not in self._promises or (kept is not None and kept.at <= self._at):
-            first = self._first_node(blocked.needs)
-            kept = None if first is None else _Promise(first[0], first[3], kinds)
-            self._promises[job_id] = kept
-        return kept
+            kept = self._promises[job_id] = self._first_node(members)
+        if kept is not None:
+            self._current.append(kept)
 
-    def _first_node(self, needs: RequestClass) -> tuple[Ms, Kind, int, str] | None:
-        """When a node has slots and memory first; its kind, its free slots then, its name."""
-        excluded, free = self._free.excluded(needs), self._free
+    def _first_node(self, members: _Class) -> _Promise | None:
+        """When a node has slots and memory first: of several the one with the fewest free."""
+        free, needs = self._free, members.choice.needs
+        shares_memory = needs.device == "cpu"
         first: tuple[Ms, Kind, int, str] | None = None
-        for node_id, node in free.nodes.items():
-            if node_id in excluded or not free.could_hold(node, needs):
-                continue
+        for node in members.nodes:
+            node_id = node.node_id
             at, slots, freed_bytes = self._at, free.free[node_id], 0
             ends = iter(self._on_node[node_id])
-            while slots < needs.slots or not free.has_memory(node_id, needs, freed_bytes):
+            while slots < needs.slots or (
+                shares_memory and not free.has_memory(node_id, needs, freed_bytes)
+            ):
                 end = next(ends, None)
                 if end is None or (first is not None and end[0] > first[0]):
                     break
@@ -167,18 +267,26 @@ class _Playback:
             else:
                 choice = (at, node.kind, slots, node_id)
                 first = choice if first is None else min(first, choice)
-        return first
+        if first is None:
+            return None
+        at, _, slots, node_id = first
+        return _Promise(at, node_id, members.kinds, slots - needs.slots)
 
     def _start(self, request: Request, seats: Seats) -> None:
         self._starts[request.job_id] = self._at
         ends_at = self._at + max(1, self._length(request))
-        self._hold(ends_at, seats, request.needs.memory_bytes)
+        self._free.take(seats, request.needs.memory_bytes)
+        self._expect(ends_at, seats, request.needs.memory_bytes)
+        for promise in self._current:
+            if ends_at > promise.at:
+                for node_id, slots in seats:
+                    if node_id == promise.node_id:
+                        promise.spare -= slots
 
-    def _hold(self, ends_at: Ms, seats: Seats, memory_bytes: int) -> None:
+    def _expect(self, ends_at: Ms, seats: Seats, memory_bytes: int) -> None:
+        """These seats are held until then."""
         self._number += 1
-        end = (ends_at, self._number, seats, memory_bytes)
-        self._free.take(seats, memory_bytes)
-        heappush(self._ends, end)
+        heappush(self._ends, (ends_at, self._number, seats, memory_bytes))
         for node_id, slots in seats:
             if node_id in self._on_node:
                 freed = (ends_at, self._number, slots, slots * memory_bytes)
@@ -204,7 +312,3 @@ def _decided(cluster: PlanningState, planned: Plan) -> Iterable[tuple[Request, S
     for job_id, seats in sorted(cluster.bound.items()):
         if job_id not in starting:
             yield cluster.queue.requests[job_id], seats
-
-
-def _number(head: tuple[int, RequestClass]) -> int:
-    return head[0]

@@ -295,6 +295,7 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         adapter=job.result.adapter,
         precision=job.hyper.precision,
         threads=job.hyper.threads,
+        prompts=job.spec.prompts,
     )
 
 

@@ -9,21 +9,38 @@ import pytest
 from click.testing import CliRunner
 
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, page, refusal
-from tunery.cli.job import _body, _set
+from tunery.cli._recipes import put
+from tunery.cli.job import _parsed
 from tunery.cli.main import main
-from tunery.client import Api
 
 
 def test_a_setting_goes_where_its_path_says() -> None:
-    body: dict[str, object] = {"lora": {"rank": 4}}
-    _set(body, "lora.alpha=8")
-    _set(body, "training.precision=bf16")
-    _set(body, "seed=7")
+    body: dict[str, Any] = {"lora": {"rank": 4}}
+    for setting in ("lora.alpha=8", "training.precision=bf16", "seed=7"):
+        put(body, *_parsed(setting))
     assert body == {
         "lora": {"rank": 4, "alpha": 8},
         "training": {"precision": "bf16"},
         "seed": 7,
     }
+
+
+def test_first_hour_23_prompts_of_ones_own_are_in_the_body(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs/estimate": ESTIMATE})
+    path = tmp_path / "prompts"
+    words = ("job", "estimate", *JOB, "--set", "eval.drop_max=0.2")
+    own = ("--prompt", "Who are you?", "--prompts", str(path))
+    for text in ('["What is the sea?", "Why?"]', "What is the sea?\n\nWhy?\n"):
+        path.write_text(text, encoding="utf-8")
+        assert api.run(*words, *own).exit_code == 0
+        prompts = ["Who are you?", "What is the sea?", "Why?"]
+        assert api.bodies[-1]["eval"] == {"drop_max": 0.2, "prompts": prompts}
+    path.write_text("[broken", encoding="utf-8")
+    assert "begins like a JSON array and is none" in api.run(*words, *own).output
+    api.run(*words)
+    assert api.bodies[-1]["eval"] == {"drop_max": 0.2}
 
 
 def test_without_an_api_the_fix_is_named(tmp_path: object) -> None:
@@ -35,24 +52,12 @@ def test_without_an_api_the_fix_is_named(tmp_path: object) -> None:
     assert "fix: start a stack with `tunery up`" in result.output
 
 
-def test_a_model_of_device_is_a_field_of_the_placement() -> None:
-    settings = ("placement.finish_by=1800000000",)
-    body = _body(
-        Api("http://api/v1", "k"),
-        quiet=True,
-        model="tiny",
-        training="file-1",
-        settings=settings,
-        accelerator="h200",
-        spot=True,
-        tolerations=("research",),
-        domain="rack-3",
-        domain_wait_minutes=10,
-        n_epochs=None,
-        batch_size=None,
-        learning_rate_multiplier=None,
-    )
-    assert body["placement"] == {
+def test_a_model_of_device_is_a_field_of_the_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs/estimate": ESTIMATE})
+    words = ("--accelerator", "h200", "--spot", "--tolerate", "research", "--domain", "rack-3")
+    more = ("--domain-wait", "10", "--set", "placement.finish_by=1800000000")
+    assert api.run("job", "estimate", *JOB, *words, *more).exit_code == 0
+    assert api.bodies[-1]["placement"] == {
         "accelerator": "h200",
         "spot": True,
         "tolerations": ["research"],

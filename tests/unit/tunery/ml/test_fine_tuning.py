@@ -20,6 +20,7 @@ from tests.unit.tunery.ml.trainings import (
     figures,
     go,
     of,
+    random_base,
     resumed,
     stop_after,
 )
@@ -311,21 +312,6 @@ def test_training_m12_a_run_goes_on_from_its_checkpoint_in_smaller_micro_batches
             "bad_data",
             "more than max_length 16",
         ),
-        (
-            {"hyper": msgspec.structs.replace(HYPER, target_modules=("no_such",))},
-            "user",
-            "target_modules",
-        ),
-        (
-            {"hyper": msgspec.structs.replace(HYPER, rank_pattern=(("no_such", 4),))},
-            "user",
-            "rank_pattern names 'no_such'",
-        ),
-        (
-            {"hyper": msgspec.structs.replace(HYPER, modules_to_save=("no_such",))},
-            "user",
-            "modules_to_save names 'no_such'",
-        ),
     ],
 )
 def test_inputs_that_cannot_be_trained_on_are_named(
@@ -470,44 +456,6 @@ def test_training_every_step_says_its_speed_and_its_memory(spec: TrainSpec) -> N
     memory = [step["memory_bytes"] for step in steps]
     assert memory == sorted(memory)
     assert memory[0] > 100_000_000, "torch alone has as much"
-
-
-def random_base(model: Any, tiny: Path, dest: Path) -> str:
-    """The hash of a base with these weights and the real tokenizer."""
-    from transformers import AutoTokenizer
-
-    from tunery.runtime.blobs.base_files import hash_base
-
-    model.save_pretrained(dest)
-    AutoTokenizer.from_pretrained(tiny).save_pretrained(dest)
-    return hash_base(dest)
-
-
-def test_training_a_mixture_that_takes_no_dropout_says_so(
-    spec: TrainSpec, tiny: tuple[Path, str], tmp_path: Path
-) -> None:
-    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
-
-    config = Qwen3MoeConfig(
-        vocab_size=49_152,
-        hidden_size=16,
-        intermediate_size=32,
-        moe_intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        num_experts=4,
-        num_experts_per_tok=2,
-    )
-    sha256 = random_base(Qwen3MoeForCausalLM(config), tiny[0], tmp_path / "mixture")
-    mixture = msgspec.structs.replace(
-        spec, base_dir=str(tmp_path / "mixture"), base_sha256=sha256, valid_shards=()
-    )
-    with pytest.raises(WorkError, match="the experts of tiny-llama take no dropout") as caught:
-        go(mixture)
-    assert caught.value.cause == "user"
-    assert "lora.dropout to 0" in caught.value.advice
 
 
 def recurrent_base(tiny: Path, dest: Path) -> str:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tunery.ml.loss import CHECK_TOKENS_MAX, check_packing, label_loss, mean_loss, mean_scores
+from tunery.ml.loss import CHECK_TOKENS_MAX, check_packing, label_loss
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.work.exits import WorkError
 
@@ -45,25 +45,6 @@ def test_a_batch_without_labels_has_no_losses(model: Any, rows: PackedRows) -> N
     batch = rows.batch([0])
     batch["labels"].fill_(-100)
     assert label_loss(model, batch).nll.sum() == 0
-
-
-def test_the_mean_is_over_labels_and_leaves_the_generators_alone(
-    model: Any, rows: PackedRows
-) -> None:
-    state = torch.get_rng_state()
-    first = mean_loss(model, rows, rows_max=1, device=torch.device("cpu"))
-    assert torch.equal(torch.get_rng_state(), state)
-    with torch.no_grad():
-        assert first == pytest.approx(float(label_loss(model, rows.batch([0])).nll.mean()))
-    assert mean_loss(model, rows, rows_max=9, device=torch.device("cpu")) != first
-
-
-def test_first_hour_12_the_accuracy_is_over_labels(model: Any, rows: PackedRows) -> None:
-    loss, accuracy = mean_scores(model, rows, rows_max=1, device=torch.device("cpu"))
-    with torch.no_grad():
-        scored = label_loss(model, rows.batch([0]))
-    assert loss == pytest.approx(float(scored.nll.mean()))
-    assert accuracy == pytest.approx(float(scored.correct.double().mean()))
 
 
 def test_packed_documents_do_not_see_each_other(model: Any, rows: PackedRows) -> None:

@@ -60,3 +60,14 @@ def stop_after(boundaries: int) -> Callable[[], bool]:
 
 def figures(steps: list[Event]) -> list[tuple[int, float, float]]:
     return [(event["step"], event["loss"], event["grad_norm"]) for event in steps]
+
+
+def random_base(model: Any, tiny: Path, dest: Path) -> str:
+    """The hash of a base with these weights and the real tokenizer."""
+    from transformers import AutoTokenizer
+
+    from tunery.runtime.blobs.base_files import hash_base
+
+    model.save_pretrained(dest)
+    AutoTokenizer.from_pretrained(tiny).save_pretrained(dest)
+    return hash_base(dest)

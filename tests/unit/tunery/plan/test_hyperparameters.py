@@ -1,5 +1,7 @@
 """Hyper-parameters: what is out of range is named, and "auto" follows the data."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from schemas.envelope import Reason
 from services.gateway.web.wording import parameter_words
 from tests.unit.tunery.plan.samples import SMOL, tokens
 from tunery.plan.hyperparameters import RANGES, multiplier_max, problems, resolve
+from tunery.plan.knobs import KNOBS
 from tunery.plan.memory import memory_bytes
 
 
@@ -94,7 +97,11 @@ def test_the_ends_of_every_range_are_allowed_and_resolve(name: str, high: bool) 
         end = min(end, SMOL.context_length)
     if name == "learning_rate_multiplier":
         end = min(end, multiplier_max(SMOL))
-    asked = {name: end, "batch_size": 256} if name == "accumulation" else {name: end}
+    asked: dict[str, Any] = {name: end}
+    if name == "accumulation":
+        asked["batch_size"] = 256
+    if KNOBS[name].methods:
+        asked["method"] = KNOBS[name].methods[0]
     assert problems(asked, SMOL) == ()
     hyper, _ = resolve(asked, SMOL, tokens(10_000), 1)
     assert hyper.learning_rate_ppb >= 1

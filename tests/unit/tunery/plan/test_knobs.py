@@ -10,8 +10,9 @@ from schemas.training import HyperParameters
 from services.gateway.jobs.bodies import JobRequest
 from services.gateway.jobs.requested import requested_settings
 from tests.unit.tunery.plan.samples import SMOL
-from tunery.cli.job import _set
-from tunery.plan.hyperparameters import problems, resolve
+from tunery.cli._recipes import put
+from tunery.cli.job import _parsed
+from tunery.plan.hyperparameters import problems, request_of, resolve
 from tunery.plan.knobs import KNOBS, Knob, table
 from tunery.work.spec import ALL_LINEAR, Hyper
 
@@ -47,23 +48,27 @@ def other_value(knob: Knob) -> Any:
 
 @pytest.mark.parametrize("name", KNOBS)
 def test_every_knob_reaches_the_training_from_the_command_line_and_the_api(name: str) -> None:
-    knob, body = KNOBS[name], {"model": "m", "training_file": "file-1"}
+    knob = KNOBS[name]
+    body: dict[str, Any] = {"model": "m", "training_file": "file-1"}
+    if knob.methods:
+        put(body, *_parsed(f"method.type={knob.methods[0]}"))
     value = {"accumulation": 4, "threads": 7, "max_length": 640}.get(name, other_value(knob))
     if name == "learning_rate_multiplier":
         value = 2
-    _set(body, f"training.batch_size={8}")
-    _set(body, f"training.{name}={json.dumps(value)}")
+    put(body, *_parsed(f"training.batch_size={8}"))
+    put(body, *_parsed(f"training.{name}={json.dumps(value)}"))
     settings, refused = requested_settings(JobRequest.model_validate(body))
     assert (refused, problems(settings.hyper, SMOL)) == ([], ())
     usual, _ = resolve({"batch_size": 8}, SMOL, None, 1)
     hyper, _ = resolve(settings.hyper, SMOL, None, 1)
     assert getattr(hyper, knob.field) != getattr(usual, knob.field)
+    assert resolve(request_of(hyper), SMOL, None, 1)[0] == hyper
     assert knob.field in BESIDE or Hyper.from_log(hyper) != Hyper.from_log(usual)
 
 
 def test_every_field_of_the_recipe_has_a_knob() -> None:
     fields = set(HyperParameters.__struct_fields__)
-    assert {knob.field for knob in KNOBS.values()} == fields - {"seed"}  # a field of the job
+    assert {knob.field for knob in KNOBS.values()} == fields - {"seed", "method"}  # of the job
 
 
 def test_the_guide_has_the_table_of_all_knobs() -> None:
@@ -98,6 +103,9 @@ def test_every_default_is_in_its_range() -> None:
         ({"accumulation": 2}, "accumulation", "does_not_divide"),
         ({"max_steps": -1}, "max_steps", "not_whole_in_range"),
         ({"lora_plus_ratio": 0.5}, "lora_plus_ratio", "not_in_range"),
+        ({"beta": 0.1}, "beta", "of_other_method"),
+        ({"method": "dpo", "beta": 0}, "beta", "not_in_range"),
+        ({"method": "dpo", "loss_type": "orpo"}, "loss_type", "not_a_choice"),
     ],
 )
 def test_what_no_knob_takes_is_refused_by_its_name(

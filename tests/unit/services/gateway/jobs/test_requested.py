@@ -17,7 +17,7 @@ def parsed(**fields: Any) -> tuple[RequestedSettings, list[str]]:
 def test_a_request_without_groups_has_the_defaults() -> None:
     settings, problems = parsed()
     assert problems == []
-    assert settings == RequestedSettings({}, {}, 1, "reject", 100_000, None)
+    assert settings == RequestedSettings({}, {}, 1, "reject", 100_000, None, ())
 
 
 def test_every_group_gives_its_settings_and_where_they_stand() -> None:
@@ -68,6 +68,15 @@ def test_every_group_gives_its_settings_and_where_they_stand() -> None:
                 "training.early_stopping_patience: needs rows to validate on: name a "
                 "validation_file, or set training.validation_fraction above 0"
             ),
+        ),
+        ({"eval": {"prompts": "Who?"}}, "eval.prompts: must be a list of 1 to 8 texts"),
+        ({"eval": {"prompts": []}}, "eval.prompts: must be a list of 1 to 8 texts"),
+        ({"eval": {"prompts": ["Who?"] * 9}}, "eval.prompts: must be a list of 1 to 8 texts"),
+        ({"eval": {"prompts": ["Who?", " "]}}, "eval.prompts.1: must be a text, and not empty"),
+        ({"eval": {"prompts": [3]}}, "eval.prompts.0: must be a text, and not empty"),
+        (
+            {"eval": {"prompts": ["x" * 1_001]}},
+            "eval.prompts.0: has 1001 characters; at most 1000 are answered",
         ),
     ],
 )

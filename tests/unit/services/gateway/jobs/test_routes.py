@@ -400,6 +400,22 @@ async def test_first_hour_05_operators_list_the_jobs_of_a_tenant(api: ControlPla
     assert (await stranger.get(path, params={"tenant": tenant})).status_code == 403
 
 
+async def test_first_hour_23_a_job_has_prompts_of_its_own(api: ControlPlane) -> None:
+    client, file_id = await ready(api)
+    prompts = ["Who keeps the lamp?", "Was ist ein Leuchtturm? €"]
+    job = (await submit(client, file_id, eval={"prompts": prompts})).json()
+    assert job["eval"]["prompts"] == prompts
+    recipe = (await client.get(f"/v1/fine_tuning/jobs/{job['id']}/recipe")).json()["recipe"]
+    assert recipe["eval"]["prompts"] == prompts
+    assert (await submit(client, file_id, seed=1)).json()["eval"]["prompts"] is None
+    body = {"model": "tiny-llama", "training_file": file_id}
+    plain = (await client.post("/v1/fine_tuning/jobs/estimate", json=body)).json()
+    more = await client.post(
+        "/v1/fine_tuning/jobs/estimate", json={**body, "eval": {"prompts": prompts}}
+    )
+    assert more.json()["eval_gpu_ms"] >= plain["eval_gpu_ms"]
+
+
 async def test_first_hour_jobs_are_listed_by_status_and_suffix(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     first = (await submit(client, file_id, suffix="demo")).json()["id"]

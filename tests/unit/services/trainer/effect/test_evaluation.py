@@ -69,6 +69,22 @@ async def test_training_m10_a_run_is_scored_as_it_was_trained(tmp_path: Path) ->
     assert (spec.precision, spec.threads) == ("fp32", 3)
 
 
+async def test_first_hour_23_prompts_of_the_tenant_are_answered(tmp_path: Path) -> None:
+    """In place of the bundled ones; which are answered again once the tenant is erased."""
+    bundled, servers = await evaluation(tmp_path, 0)
+    seal = servers.runtime("gateway").seal
+    sealed = seal.seal(bundled.grant.tenant, '["Who?", "Why?"]')
+    work = replace(bundled._work, prompts=sealed)
+    program = Evaluation(bundled.grant, work, bundled.tools, bundled.settings)
+    for name, prompts, tokens in (("own", ("Who?", "Why?"), 128), ("erased", None, 40)):
+        folder = tmp_path / name
+        folder.mkdir()
+        await program.prepare(folder)
+        spec = decode_score_spec((folder / "spec.json").read_bytes())
+        assert (spec.prompts, spec.answer_tokens_max) == (prompts, tokens)
+        seal.destroy(bundled.grant.tenant)
+
+
 async def test_scores_are_stored_under_the_attempt(tmp_path: Path) -> None:
     program, servers = await evaluation(tmp_path, 0)
     (tmp_path / "scores.json").write_bytes(CONTENT)

@@ -1,14 +1,17 @@
 """The queue played through: examples, and its cost."""
 
+import random
 import time
 from dataclasses import replace
 
 from schemas.training import NodeConstraints
-from tests.unit.tunery.plan.scheduling.clusters import HOUR, cluster, nodes, ran, request
+from tests.unit.tunery.plan.scheduling.clusters import HOUR, apply, cluster, nodes, ran, request
 from tunery.plan.scheduling.forecast import forecast
 from tunery.plan.scheduling.plan import Plan, plan
 from tunery.plan.scheduling.planning_state import PlanningState
-from tunery.plan.scheduling.requests import Request
+from tunery.plan.scheduling.policy import PRODUCT
+from tunery.plan.scheduling.queue import in_order
+from tunery.plan.scheduling.requests import LANES, Request
 
 NOW = 100 * HOUR
 
@@ -63,6 +66,73 @@ def test_each_kind_of_nodes_keeps_the_start_of_the_first_that_waits_for_it() -> 
     ]
     starts = played(state, *order)
     assert starts == {"old": 3, "new": 4, "short": 0, "long": 5, "anywhere": 4}
+
+
+def test_of_one_class_the_shortest_starts_beside_a_promise() -> None:
+    """Only the first of each class was tried: `short` was expected after `long`."""
+    state = cluster(nodes(4))
+    state.start(ran(request("r", slots=3, hours=3), (("a", 3),), 0, NOW))
+    waits = [request("gang", 4), request("long", hours=9), request("short"), request("then")]
+    assert played(state, *waits) == {"gang": 3, "long": 4, "short": 0, "then": 1}
+
+
+def test_what_a_promise_leaves_of_its_node_is_not_kept_free() -> None:
+    """The whole node was: `long` was expected after the gang."""
+    state = cluster(nodes(4))
+    state.start(ran(request("r", slots=2, hours=3), (("a", 2),), 0, NOW))
+    waits = [request("gang", 3), request("long", hours=9), request("longer", hours=10)]
+    assert played(state, *waits) == {"gang": 3, "long": 0, "longer": 4}
+
+
+def test_a_forecast_is_what_the_planner_does_where_nobody_else_comes() -> None:
+    """One tenant, no stops, and everything lasts as long as expected; random queues."""
+    for seed in range(8):
+        state, at = _random_cluster(random.Random(seed)), 1_000
+        order = [each for lane in range(len(LANES)) for each in _served(state, lane)]
+        expected = forecast(state, plan(state, at), order, at, "p50")
+        actual = _play(state, at)
+        off = [abs(actual[job_id] - expected[job_id]) for job_id in actual]
+        assert expected.keys() == actual.keys()
+        assert sum(off) / len(off) < HOUR, seed
+        assert sum(each == 0 for each in off) >= 0.85 * len(off), seed
+
+
+def _random_cluster(draw: random.Random) -> PlanningState:
+    policy = replace(PRODUCT, preempting=0, premium_capped=False, aged_ms=1_000 * HOUR)
+    models = ("a100", "h200")
+    of = [
+        replace(node, accelerator=draw.choice(models)) for node in nodes(*draw.choices((4, 8), k=3))
+    ]
+    state = cluster(of, policy=policy)
+    largest = max(node.slots for node in of)
+    for number in range(40):
+        waiting = request(
+            f"j{number:02}",
+            min(largest, draw.choice((1, 1, 1, 2, 4, 8))),
+            draw.choice(LANES),
+            draw.randint(1, 12),
+        )
+        state.queue.add(replace(waiting, submitted_at=number))
+    return state
+
+
+def _served(state: PlanningState, lane: int) -> list[Request]:
+    return [*in_order(state.queue, lane, {}, frozenset())]
+
+
+def _play(state: PlanningState, at: int) -> dict[str, int]:
+    """When each starts, if the planner decides whenever something ends."""
+    starts: dict[str, int] = {}
+    while state.queue.requests or state.running:
+        planned = plan(state, at)
+        apply(state, planned, at)
+        starts |= {start.request.job_id: at for start in planned.starts}
+        at = min(lease.granted_at + lease.p50_ms for lease in state.running.values())
+        for key in [
+            key for key, lease in state.running.items() if lease.granted_at + lease.p50_ms == at
+        ]:
+            state.end(key)
+    return starts
 
 
 def test_what_never_fits_has_no_start() -> None:

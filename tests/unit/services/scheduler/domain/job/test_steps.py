@@ -18,6 +18,7 @@ from schemas.job import (
 )
 from schemas.pool import CloseMode
 from schemas.reasons import Failure, failing, waiting
+from schemas.sealed import Sealed
 from schemas.training import EvalWork, TrainWork
 from services.scheduler.domain.job import steps
 from services.scheduler.domain.job.state import OpenJob
@@ -25,6 +26,7 @@ from simulator.control_plane.samples import PASSED, TRAINED, checkpoint
 from tests.unit.services.scheduler.fold import of
 from tests.unit.services.scheduler.lives import JOB_ID, SCORED_LIFE, job_of, lived, new_tenant
 
+PROMPTS = Sealed(key_id="t.1", nonce=b"n", ciphertext=b"c")
 FAILURE = Failure(code=errors.PLATFORM, reason=failing("scores_unjudged"))
 
 
@@ -66,10 +68,12 @@ def test_work_is_described_once_and_again_only_when_it_has_changed() -> None:
 
 def test_an_evaluation_has_the_adapter_and_no_checkpoints() -> None:
     job = job_in("evaluating", work_id=None, checkpoints=(checkpoint(20),))
+    job = replace(job, spec=replace(job.spec, prompts=PROMPTS))
     events = steps.place_attempt(job, "eval")
     work, placement = of(events, WorkDescribed).description.work, of(events, PlacementWanted)
     assert isinstance(work, EvalWork)
     assert work.adapter == TRAINED.adapter
+    assert work.prompts == job.spec.prompts == PROMPTS
     assert placement.placement.checkpoints == ()
     assert of(events, PhaseSet).phase == "evaluating"
 

@@ -1,0 +1,31 @@
+"""`/v1/fine_tuning/jobs/{job_id}/recipe`: the configuration of a job, to be run again."""
+
+from typing import Any, Literal
+
+from fastapi import APIRouter
+
+from services.gateway.jobs.deps import WithJobDeps
+from services.gateway.jobs.recipes import recipe_of
+from services.gateway.jobs.responses import metadata_of, prompts_of
+from services.gateway.jobs.routes import find
+from services.gateway.web.deps import Caller
+from services.gateway.web.responses import Response
+
+router = APIRouter(tags=["fine-tuning"])
+
+
+class RecipeResponse(Response):
+    """`recipe`: the body of a submission that is resolved to the same, and its `version`."""
+
+    object: Literal["fine_tuning.job.recipe"] = "fine_tuning.job.recipe"
+    job_id: str
+    recipe: dict[str, Any]
+
+
+@router.get("/v1/fine_tuning/jobs/{job_id}/recipe")
+async def job_recipe(job_id: str, deps: WithJobDeps, caller: Caller) -> RecipeResponse:
+    """The recipe of a job: all that it was resolved to, so that it can be run again."""
+    row = await find(deps, caller, job_id)
+    suffix, prompts = deps.unseal(row.suffix), prompts_of(deps.unseal(row.spec.prompts))
+    recipe = recipe_of(row.spec, suffix, metadata_of(row, deps.unseal), prompts)
+    return RecipeResponse(job_id=row.id, recipe=recipe)

@@ -1,0 +1,181 @@
+"""Recipes: a job's configuration as a document that can be kept, changed and run again.
+
+A recipe is the body of a submission with the number of its format.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final, Literal
+
+from pydantic import ValidationError
+
+from schemas.submission import Budget, JobSpec
+from schemas.training import NodeConstraints
+from schemas.units import HOUR_MS, PPM
+from services.gateway.jobs.bodies import (
+    BudgetBody,
+    JobRequest,
+    Method,
+    MethodDetails,
+    PlacementBody,
+)
+from services.gateway.jobs.requested import GROUPS, OWN, RequestProblem, requested_settings
+from services.gateway.web.problems import problem_words
+from services.gateway.web.wording import parameter_words
+from tunery.plan import hyperparameters
+from tunery.plan.knobs import KNOBS
+
+RECIPE_VERSION: Final = 1
+#: fields of a submission that are not of a recipe: of one request, or older forms of others
+OF_REQUESTS: Final = ("hyperparameters", "integrations", "dry_run")
+NAMES_SAID_MAX: Final = 12
+STAND_INS: Final[Mapping[str, str]] = {"model": "unknown", "training_file": "unknown"}
+FIELDS: Final[tuple[str, ...]] = (
+    "version",
+    *(name for name in JobRequest.model_fields if name not in OF_REQUESTS),
+)
+#: fields of the groups of a recipe; the groups of hyper-parameters come from `GROUPS` and `KNOBS`
+GROUP_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "": FIELDS,
+    "method": tuple(Method.model_fields),
+    "method.supervised": tuple(MethodDetails.model_fields),
+    "method.supervised.hyperparameters": tuple(KNOBS),
+    "budget": tuple(BudgetBody.model_fields),
+    "placement": tuple(PlacementBody.model_fields),
+    "training": (*KNOBS, *OWN["training"]),
+    **GROUPS,
+}
+
+
+class Recipe(JobRequest):
+    """A recipe of version 1. Its fields are those of a submission, but for `OF_REQUESTS`."""
+
+    version: Literal[1]
+
+
+def nearest(name: str, known: tuple[str, ...]) -> str:
+    """What to say of a name that is not known."""
+    if close := get_close_matches(name, known, n=1):
+        return f"is not known; did you mean {close[0]}?"
+    more = ", …" if len(known) > NAMES_SAID_MAX else ""
+    return f"is not known; there are {', '.join(known[:NAMES_SAID_MAX])}{more}"
+
+
+def recipe_problems(recipe: Mapping[str, Any]) -> list[RequestProblem]:
+    """Everything that is wrong with a recipe, without knowing its base model and its files."""
+    if (problem := _version_problem(recipe)) is not None:
+        return [problem]  # another version has other fields
+    problems = list(_unknown_names(recipe))
+    unknown = {problem.param for problem in problems}
+    sound = {name: value for name, value in _without(recipe, unknown).items() if name in FIELDS}
+    wrong: set[str] = set()
+    try:
+        Recipe.model_validate(sound)
+    except ValidationError as error:
+        for detail in error.errors():
+            path = [str(part) for part in detail["loc"] if not str(part).startswith("function-")]
+            wrong.add(path[0])
+            problems.append(RequestProblem(".".join(path), problem_words(detail)))
+    fields = {name: value for name, value in sound.items() if name not in {"version", *wrong}}
+    settings, more = requested_settings(JobRequest.model_validate({**STAND_INS, **fields}))
+    problems += more
+    problems += [
+        RequestProblem(settings.paths[problem.param], parameter_words(problem.reason))
+        for problem in hyperparameters.problems(settings.hyper, None)
+        if settings.paths.get(problem.param) not in unknown
+    ]
+    return problems
+
+
+def _version_problem(recipe: Mapping[str, Any]) -> RequestProblem | None:
+    version = recipe.get("version")
+    if version is None:
+        return RequestProblem("version", f"is required: write version: {RECIPE_VERSION}")
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        return RequestProblem("version", f"must be {RECIPE_VERSION}")
+    if version > RECIPE_VERSION:
+        text = (
+            f"this recipe is of version {version}, and version {RECIPE_VERSION} is the newest that "
+            "is known here: update Tunery, or write the recipe for that version"
+        )
+        return RequestProblem("version", text)
+    return None
+
+
+def _unknown_names(recipe: Mapping[str, Any], group: str = "") -> Iterator[RequestProblem]:
+    known = GROUP_FIELDS[group]
+    for name, value in recipe.items():
+        path = f"{group}.{name}" if group else name
+        if name not in known:
+            yield RequestProblem(path, nearest(name, known))
+        elif path in GROUP_FIELDS and isinstance(value, Mapping):
+            yield from _unknown_names(value, path)
+
+
+def _without(recipe: Mapping[str, Any], unknown: set[str], group: str = "") -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for name, value in recipe.items():
+        path = f"{group}.{name}" if group else name
+        if path not in unknown:
+            nested = isinstance(value, Mapping) and path in GROUP_FIELDS
+            kept[name] = _without(value, unknown, path) if nested else value
+    return kept
+
+
+def recipe_of(
+    spec: JobSpec,
+    suffix: str | None,
+    metadata: Mapping[str, str] | None,
+    prompts: Sequence[str] | None = None,
+) -> Any:
+    """The recipe of a job: submitted again, with the same files, it is resolved to the same."""
+    evaluation = {
+        "validation_fraction": None
+        if spec.validation_file is not None
+        else spec.validation_fraction_ppm / PPM,
+        "drop_max": None if spec.drop_max_ppm is None else spec.drop_max_ppm / PPM,
+        "prompts": prompts,
+    }
+    training = hyperparameters.request_of(spec.hyper)
+    method = training.pop("method", None)
+    recipe: dict[str, Any] = {
+        "version": RECIPE_VERSION,
+        "model": spec.base.base_id,
+        "training_file": spec.training_file,
+        "validation_file": spec.validation_file,
+        "method": None if method is None else {"type": method},
+        "seed": spec.hyper.seed,
+        "suffix": suffix,
+        "metadata": metadata or None,
+        "training": {**training, "length_policy": spec.length_policy},
+        "eval": _present(evaluation),
+        "placement": _placement(spec.constraints),
+        "budget": _budget(spec.budget),
+    }
+    return _present(recipe)
+
+
+def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None and value != {}}
+
+
+def _placement(asked: NodeConstraints | None) -> dict[str, Any]:
+    if asked is None:
+        return {}
+    wait_ms = asked.domain_wait_ms
+    fields = {
+        "accelerator": asked.accelerator or None,
+        "spot": asked.spot,
+        "finish_by": None if asked.finish_by is None else asked.finish_by // 1_000,
+        "tolerations": list(asked.tolerations) or None,
+        "domain": asked.domain or None,
+        "domain_wait_minutes": None if wait_ms is None else wait_ms // 60_000,
+    }
+    return _present(fields)
+
+
+def _budget(asked: Budget | None) -> dict[str, Any]:
+    if asked is None:
+        return {}
+    hours = None if asked.max_gpu_ms is None else asked.max_gpu_ms / HOUR_MS
+    return _present({"max_gpu_hours": hours, "max_amount_micro": asked.max_amount_micro})

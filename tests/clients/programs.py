@@ -1,0 +1,51 @@
+"""The clients that `make test-clients` runs, each with an environment of its own."""
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.environments import node_packages, pinned_environment
+
+HERE: Final = Path(__file__).parent
+PINS: Final = HERE / "requirements"
+NODE: Final = "openai_node"
+#: client → what of it is left out, and why
+LEFT_OUT: Final[Mapping[str, str | None]] = {
+    "dspy": "predicting with the tuned program: nothing serves models",
+    "instructor": None,
+    "litellm": "completion() with the tuned model: nothing serves models",
+    "llama_index": "its check of rows, which downloads, and the model's answers: nothing serves it",
+    "openai_node": None,
+    "wandb": "its server, so login and log_datasets: there is no account",
+}
+
+
+class NoClient(Exception):
+    """A client that cannot be had on this machine."""
+
+
+def command_of(client: str, folder: Path) -> tuple[str, ...]:
+    """What runs a client's script, without arguments. Raises NoClient.
+
+    folder: an empty one, from which the script runs.
+    """
+    try:
+        if client == NODE:
+            return _node_command(folder)
+        programs = pinned_environment(PINS / f"{client}.txt")
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoClient(f"its packages cannot be installed: {error}") from error
+    return (str(programs / "python"), str(HERE / f"{client}_script.py"))
+
+
+def _node_command(folder: Path) -> tuple[str, ...]:
+    for program in ("node", "npm"):
+        if shutil.which(program) is None:
+            raise NoClient(f"there is no program {program} (apt-get install nodejs npm)")
+    packages = node_packages(PINS / f"{NODE}.json")
+    if not (folder / packages.name).exists():
+        (folder / packages.name).symlink_to(packages)
+    script = shutil.copy(HERE / f"{NODE}.mjs", folder)
+    return ("node", str(script))

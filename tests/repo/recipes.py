@@ -1,0 +1,110 @@
+"""The JSON Schema of recipes, made from their fields: `python -m tests.repo.recipes`."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from services.gateway.jobs.recipes import GROUP_FIELDS, OF_REQUESTS, Recipe
+from services.gateway.jobs.requested import (
+    DROP_MAX,
+    LENGTH_POLICIES,
+    PROMPT_CHARACTERS_MAX,
+    PROMPTS_MAX,
+    SLOTS_USED,
+    VALIDATION_FRACTION_MAX,
+)
+from tunery.plan.knobs import KNOBS, LAYER, LAYERS_MAX, Knob
+from tunery.work.spec import ALL_LINEAR
+
+FILE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "recipe.schema.json"
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+#: settings of the groups that are no hyper-parameters
+OTHERS: Final[dict[str, Any]] = {
+    "slots": {"const": SLOTS_USED},
+    "length_policy": {"enum": list(LENGTH_POLICIES)},
+    "validation_fraction": {"type": "number", "minimum": 0, "maximum": VALIDATION_FRACTION_MAX},
+    "drop_max": {"type": "number", "minimum": 0, "maximum": DROP_MAX},
+    "prompts": {
+        "type": "array",
+        "items": {"type": "string", "minLength": 1, "maxLength": PROMPT_CHARACTERS_MAX},
+        "minItems": 1,
+        "maxItems": PROMPTS_MAX,
+    },
+}
+
+
+def document() -> str:
+    whole = Recipe.model_json_schema()
+    properties = {
+        name: value for name, value in whole["properties"].items() if name not in OF_REQUESTS
+    }
+    for group in ("training", "lora", "eval"):
+        properties[group] = _group(group)
+    details = whole["$defs"]["MethodDetails"]["properties"]
+    details["hyperparameters"] = _group("method.supervised.hyperparameters")
+    schema = {
+        "$schema": DIALECT,
+        **whole,
+        "required": ["version", *whole["required"][:2]],
+        "properties": {"version": properties.pop("version"), **properties},
+    }
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def _group(group: str) -> dict[str, Any]:
+    return {
+        "type": ["object", "null"],
+        "additionalProperties": False,
+        "properties": {
+            name: _knob(KNOBS[name]) if name in KNOBS else OTHERS[name]
+            for name in GROUP_FIELDS[group]
+        },
+    }
+
+
+def _knob(knob: Knob) -> dict[str, Any]:
+    """Its values, "auto" and null."""
+    default = {} if knob.default is None else {"default": _default(knob)}
+    return {
+        "description": knob.source,
+        **default,
+        "anyOf": [_values(knob), {"enum": ["auto", None]}],
+    }
+
+
+def _default(knob: Knob) -> Any:
+    is_json = knob.kind in ("flag", "names", "pattern")
+    return json.loads(str(knob.default)) if is_json else knob.default
+
+
+def _values(knob: Knob) -> dict[str, Any]:
+    number = {"minimum": knob.low, "maximum": knob.high}
+    names = {
+        "type": "array",
+        "maxItems": LAYERS_MAX,
+        "items": {"type": "string", "pattern": f"^{LAYER.pattern}$"},
+    }
+    match knob.kind:
+        case "whole":
+            return {"type": "integer", **number}
+        case "number":
+            return {"type": "number", **number}
+        case "choice":
+            return {"enum": list(knob.choices)}
+        case "flag":
+            return {"type": "boolean"}
+        case "names":
+            return names
+        case "layers":
+            return {"anyOf": [{"const": ALL_LINEAR}, {**names, "minItems": 1}]}
+        case "pattern":
+            return {
+                "type": "object",
+                "maxProperties": LAYERS_MAX,
+                "propertyNames": {"pattern": f"^{LAYER.pattern}$"},
+                "additionalProperties": {"type": "integer", **number},
+            }
+
+
+if __name__ == "__main__":
+    FILE.write_text(document(), encoding="utf-8")

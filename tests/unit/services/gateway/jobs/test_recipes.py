@@ -1,0 +1,88 @@
+"""A job's recipe is resolved to the same job; what is wrong with a recipe is said by name."""
+
+from typing import Any
+
+import pytest
+
+from schemas.submission import Budget
+from schemas.training import NodeConstraints
+from services.gateway.jobs.bodies import JobRequest
+from services.gateway.jobs.recipes import FIELDS, GROUP_FIELDS, nearest, recipe_of, recipe_problems
+from services.gateway.jobs.requested import OWN
+from simulator.control_plane.samples import spec
+from tunery.plan.knobs import KNOBS
+
+
+def body(recipe: dict[str, Any]) -> JobRequest:
+    return JobRequest.model_validate({k: v for k, v in recipe.items() if k != "version"})
+
+
+def test_the_recipe_of_a_job_has_all_that_it_was_resolved_to() -> None:
+    job = spec(
+        budget=Budget(max_gpu_ms=5_400_000),
+        drop_max_ppm=20_000,
+        constraints=NodeConstraints(
+            accelerator="h200", spot=False, finish_by=9_000, domain="r", domain_wait_ms=60_000
+        ),
+    )
+    recipe = recipe_of(job, "faq", {"team": "a"})
+    assert recipe_problems(recipe) == []
+    assert set(recipe) <= set(FIELDS)
+    supervised = {name for name, knob in KNOBS.items() if not knob.methods}
+    assert {*recipe["training"]} == {*supervised, "length_policy"} - {
+        "learning_rate_multiplier",
+        "threads",  # 0: it was not kept
+    }
+    request = body(recipe)
+    assert (request.suffix, request.metadata, request.seed) == ("faq", {"team": "a"}, 1)
+    assert recipe["budget"] == {"max_gpu_hours": 1.5}
+    assert recipe["eval"] == {
+        "validation_fraction": job.validation_fraction_ppm / 1e6,
+        "drop_max": 0.02,
+    }
+    assert recipe["placement"] == {
+        "accelerator": "h200",
+        "spot": False,
+        "finish_by": 9,
+        "domain": "r",
+        "domain_wait_minutes": 1,
+    }
+
+
+def test_what_a_job_does_not_have_is_not_in_its_recipe() -> None:
+    recipe = recipe_of(spec(validation_file="file-v"), None, {})
+    assert {*FIELDS} - {*recipe} == {
+        *("method", "suffix", "metadata", "lora", "eval", "placement", "budget")
+    }
+
+
+@pytest.mark.parametrize(
+    ("recipe", "param", "message"),
+    [
+        ({"version": 2, "speed": 1}, "version", "this recipe is of version 2"),
+        ({"version": True}, "version", "must be 1"),
+        ({}, "version", "is required"),
+        ({"version": 1, "dry_run": True}, "dry_run", "is not known; there are version, model"),
+        ({"version": 1, "training": {"epochs": 1}}, "training.epochs", "did you mean n_epochs?"),
+        ({"version": 1, "lora": 5}, "lora", "must be an object"),
+        ({"version": 1, "method": {"type": "supervised", "sft": {}}}, "method.sft", "not known"),
+        ({"version": 1, "budget": {"max_gpu_hours": -1}}, "budget.max_gpu_hours", "above 0"),
+        (
+            {"version": 1, "training": {"rank": 4}, "lora": {"rank": 5}},
+            "training.rank",
+            "also given as lora.rank; keep one",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_recipe_is_said_of_its_field(
+    recipe: dict[str, Any], param: str, message: str
+) -> None:
+    whole = {"model": "m", "training_file": "file-1", **recipe}
+    problems = recipe_problems(whole)
+    assert [problem.param for problem in problems] == [param]
+    assert message in problems[0].message
+
+
+def test_names_that_are_near_are_suggested() -> None:
+    assert nearest("leaning_rate", GROUP_FIELDS["training"]).endswith("mean learning_rate?")
+    assert nearest("zzz", OWN["eval"]) == ("is not known; there are validation_fraction, drop_max")
