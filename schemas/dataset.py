@@ -8,6 +8,8 @@ from schemas.sealed import Sealed
 from schemas.units import Ms, Tokens
 
 LengthPolicy: TypeAlias = Literal["reject", "truncate", "split"]
+# What a row is: answers to learn, a preferred answer and another one, an answer with a label.
+RowKind: TypeAlias = Literal["answers", "pairs", "labels"]
 Purpose: TypeAlias = Literal["fine-tune", "fine-tune-results"]
 UploadOutcome: TypeAlias = Literal["completed", "cancelled", "expired"]
 # Which rows validate follows from the file alone: jobs with other seeds share what is prepared, are
@@ -139,6 +141,7 @@ class PrepareSpec(Part):
     length_policy: what happens to longer rows.
     validation_fraction_ppm: share of the rows that validates, in millionths.
     seed: decides which rows those are.
+    rows: what the job's method learns from; files of others are refused.
     """
 
     base_id: str
@@ -147,6 +150,7 @@ class PrepareSpec(Part):
     length_policy: LengthPolicy
     validation_fraction_ppm: int
     seed: int
+    rows: RowKind = "answers"
 
 
 class PinTerms(Part):

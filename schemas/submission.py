@@ -114,6 +114,9 @@ class JobSpec(Part):
     constraints: which nodes it may run on, None: any.
     ignored: parts of the request that do nothing here; the tenant is told.
     prompts: a JSON array of texts that base and adapter answer, None: the bundled ones.
+    configuration: hash of what makes its result: base model, contents of its files, settings;
+      empty: the writer did not say.
+    duplicate_of: an earlier job with the same one, None: there was none.
     pace: how long such jobs took of late, None: too few have ended.
     same_rows: the validation file has the bytes of the training file.
     """
@@ -138,6 +141,8 @@ class JobSpec(Part):
     constraints: NodeConstraints | None = None
     ignored: tuple[str, ...] = ()
     prompts: Sealed | None = None
+    configuration: str = ""
+    duplicate_of: str | None = None
     pace: Pace | None = None
     same_rows: bool = False
 

@@ -243,8 +243,8 @@ class EvalWork(Part, tag="eval"):
     max_length: tokens of one packed row.
     seed: of what is sampled.
     adapter: files of the adapter.
-    precision, threads: as in the training's `HyperParameters`.
     prompts: as in the job's `JobSpec`.
+    precision, threads, method, beta_ppm, loss_type: as in the training's `HyperParameters`.
     """
 
     base_id: str
@@ -257,6 +257,9 @@ class EvalWork(Part, tag="eval"):
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     threads: int = 0
     prompts: Sealed | None = None
+    method: MethodName = "supervised"
+    beta_ppm: int = 0
+    loss_type: LossType = "sigmoid"
 
 
 Work: TypeAlias = TrainWork | EvalWork

@@ -25,6 +25,7 @@ from services.gateway.jobs import checkpoint_routes as checkpoints
 from services.gateway.jobs import event_routes as events
 from services.gateway.jobs import node_routes as nodes
 from services.gateway.jobs import plain_routes as plain
+from services.gateway.jobs import plan_routes as plans
 from services.gateway.jobs import preview_routes as preview
 from services.gateway.jobs import queue_routes as queues
 from services.gateway.jobs import recipe_routes as recipes
@@ -74,6 +75,7 @@ def routes() -> FastAPI:
         datasets,
         uploads,
         submit,
+        plans,
         preview,
         recipes,
         jobs,

@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 33  # 33: attempts that train; 32: evaluations apart; 31: interruptions of nodes
+VERSION: Final = 35  # 35: attempts that train; 34: times of attempts; 33: configurations
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -31,7 +31,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     ),
     *(files.FILES, files.DATASETS, files.UPLOADS, files.UPLOAD_PARTS),
     *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.USAGE),
-    *(jobs.NODES, jobs.PLACEMENTS, jobs.SEATS),
+    *(jobs.NODES, jobs.PLACEMENTS, jobs.SEATS, jobs.ATTEMPT_TIMES),
     *(
         billing.MONTHS,
         billing.ADJUSTMENTS,

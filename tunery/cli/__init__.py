@@ -15,7 +15,7 @@ _api, _options                   what the commands share
 _adapter_folder                  the folder of a downloaded adapter
 _names                           completion of names that the API knows
 _billing_terms                   billing terms as names and values
-_job_lists, _job_view, _queue_view, _stack_view, _tables, _watch
+_job_lists, _job_view, _plan_view, _queue_view, _stack_view, _tables, _watch
                                  how jobs, queues, stacks and tables look in a terminal
 _recipes, _yaml                  recipes in files
 _verification                    servers and parts that `replay` and `reconcile` compare

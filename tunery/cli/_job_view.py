@@ -18,6 +18,7 @@ def job_fields(job: Any) -> list[tuple[str, Any]]:
         *queue_fields(queue, time.time()),
         ("model", job["model"]),
         ("result", job["fine_tuned_model"]),
+        ("same as", earlier_job(job.get("duplicate_of"))),
         ("node", job["node"]),
         ("progress", progress and _progress(progress)),
         ("loss", progress and _api.figure(progress["train_loss"])),
@@ -29,6 +30,14 @@ def job_fields(job: Any) -> list[tuple[str, Any]]:
         ("at most", _api.money(cost["amount_max_micro"], cost["currency"])),
         ("error", error and f"{error['code']}: {error['message']}"),
     ]
+
+
+def earlier_job(earlier: Any) -> str | None:
+    """An earlier job with the same configuration, and what became of it; None: there was none."""
+    if earlier is None:
+        return None
+    result = f", {earlier['fine_tuned_model']}" if earlier["fine_tuned_model"] else ""
+    return f"{earlier['id']} ({earlier['status']}{result})"
 
 
 def _progress(progress: Any) -> str:

@@ -12,7 +12,8 @@ import click
 
 from tunery.cli import _api, _options, _recipes
 from tunery.cli._job_lists import COMMANDS
-from tunery.cli._job_view import estimate_fields, job_fields
+from tunery.cli._job_view import earlier_job, estimate_fields, job_fields
+from tunery.cli._plan_view import show_plan
 from tunery.cli._queue_view import queue_fields
 from tunery.local.paths import DataDir
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 EVENTS_SHOWN: Final = 50
 FILES_COMPARED: Final = 1_000  # the newest
+DUPLICATE: Final = "Cancel it if that was not meant."
 INTERRUPTED: Final = 130  # the exit code of a program that SIGINT ends
 EPILOG = """\
 \b
@@ -32,6 +34,7 @@ Examples:
   tunery job submit --model smollm2-135m-instruct --file file-3f… --set lora.rank=8
   tunery job submit --model smollm2-135m-instruct --file file-3f… --prompt "Who are you?"
   tunery job submit --recipe faq.yaml --epochs 5
+  tunery job plan --recipe faq.yaml    what would run, where, when, why, at what price
   tunery job recipe ftjob-91… > faq.yaml
   tunery job list
   tunery job list --status failed --metadata team=search
@@ -140,6 +143,9 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
 @click.option(
     "--print-recipe", is_flag=True, help="Print all of that as a recipe, and submit nothing."
 )
+@click.option(
+    "--allow-duplicate", is_flag=True, help="Say nothing of an earlier job with the same settings."
+)
 @click.option("--watch", "watching", is_flag=True, help="Follow the job until it ends.")
 @_options.data_dir
 @_options.as_json
@@ -148,6 +154,7 @@ def submit(
     as_json: bool,
     idempotency_key: str | None,
     print_recipe: bool,
+    allow_duplicate: bool,
     watching: bool,
     **requested: Any,
 ) -> None:
@@ -162,6 +169,9 @@ def submit(
             _show_estimate(api.estimate(body), as_json)
             return
         job = api.submit(body, idempotency_key or str(uuid.uuid4()))
+        earlier = earlier_job(job.get("duplicate_of"))
+        if earlier is not None and not allow_duplicate:
+            click.echo(f"Same model, data and settings as {earlier}. {DUPLICATE}", err=True)
         if watching:
             _follow(api, job["id"], as_json)
         else:
@@ -183,6 +193,26 @@ def estimate(folders: DataDir, as_json: bool, **requested: Any) -> None:
     _show_estimate(forecast, as_json)
 
 
+@command.command("plan", epilog=SETTINGS)
+@_request
+@_options.data_dir
+@_options.as_json
+def plan(folders: DataDir, as_json: bool, **requested: Any) -> None:
+    """Show what would run, where, when, why and at what price. Nothing is submitted or recorded.
+
+    The exit code is 1 if the job would be refused.
+    """
+    recipe = _recipe(**requested)
+    with _api.connect(folders) as api:
+        planned = api.estimate(_body(api, recipe, quiet=as_json), "plan")
+    if as_json:
+        click.echo(json.dumps(planned))
+    else:
+        show_plan(planned)
+    if not planned["allowed_to_proceed"]:
+        raise SystemExit(1)
+
+
 @command.command("recipe")
 @click.argument("job_id")
 @_options.data_dir
@@ -190,7 +220,7 @@ def estimate(folders: DataDir, as_json: bool, **requested: Any) -> None:
 def recipe_of_job(job_id: str, folders: DataDir, as_json: bool) -> None:
     """Print the recipe of a job: all of its settings, so that it can be run again."""
     with _api.connect(folders) as api:
-        recipe = api.recipe(job_id)["recipe"]
+        recipe = api.get("fine_tuning", "jobs", job_id, "recipe")["recipe"]
     _show_recipe(recipe, as_json)
 
 

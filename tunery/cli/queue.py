@@ -42,6 +42,9 @@ def command(pool: str, folders: DataDir, as_json: bool) -> None:
     click.echo("\nNext decisions")
     for line in decisions(queue, now) if any(queue["next"].values()) else ("None.",):
         click.echo(f"  {line}")
+    if queue.get("calibration"):
+        click.echo("\nExpected times, by what has ended")
+        _show_calibration(queue)
 
 
 def _show_kinds(queue: Any) -> None:
@@ -58,6 +61,20 @@ def _show_kinds(queue: Any) -> None:
             kind["held"],
             kind["asked"],
             kind["interrupted"],
+        ),
+    )
+
+
+def _show_calibration(queue: Any) -> None:
+    _api.show(
+        queue["calibration"],
+        False,
+        ("work", "ended", "within p50", "within p90"),
+        lambda each: (
+            {"train": "training", "eval": "evaluation"}[each["role"]],
+            each["attempts"],
+            f"{each['within_p50_pct']:g} %",
+            f"{each['within_p90_pct']:g} %",
         ),
     )
 

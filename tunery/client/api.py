@@ -92,6 +92,10 @@ class Api:
             return False
         return answer.is_success
 
+    def get(self, *parts: str) -> dict[str, Any]:
+        """The object at a path that has no method of its own; `parts`: its segments."""
+        return self._call("GET", "".join(f"/{part(segment)}" for segment in parts))
+
     # --- files
 
     def upload(
@@ -191,8 +195,9 @@ class Api:
             "JobObject", self._call("POST", "/fine_tuning/jobs", json=body, headers=headers)
         )
 
-    def estimate(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        return self._call("POST", "/fine_tuning/jobs/estimate", json=body)
+    def estimate(self, body: Mapping[str, Any], what: str = "estimate") -> dict[str, Any]:
+        """What a job would cost, or all that is known of it: its `plan`."""
+        return self._call("POST", f"/fine_tuning/jobs/{part(what)}", json=body)
 
     def jobs(
         self, limit: int | None = None, query: Mapping[str, str] = NO_QUERY
@@ -256,10 +261,6 @@ class Api:
     def statement(self, job_id: str, tenant: str | None = None) -> Iterator[dict[str, Any]]:
         """Every slice of use and credit of a job, with the event it comes from."""
         return self._all(f"/fine_tuning/jobs/{part(job_id)}/statement", query=_of_tenant(tenant))
-
-    def recipe(self, job_id: str) -> dict[str, Any]:
-        """The configuration of a job, in `recipe`, to be submitted again."""
-        return self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/recipe")
 
     def answers(self, job_id: str) -> dict[str, Any]:
         """Answers of base model and adapter to the evaluation's fixed prompts."""

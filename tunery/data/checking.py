@@ -166,7 +166,7 @@ class Checker:
             return counts
         clusters, lengths = self.screening.clusters(), self.measure.lengths
         if len(lengths) != len(clusters.first) or self.screening.scrubs:
-            return counts  # some rows have errors, have two texts each, or will be changed
+            return counts  # some rows have errors, or will be changed
         plans = packing_plans(lengths, clusters, self.screening.used(), self._classes.rows())
         return replace(counts, plans=plans)
 

@@ -18,12 +18,11 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from schemas.dataset import LengthPolicy
+from schemas.dataset import LengthPolicy, RowKind
 from tunery.data.checking import Checker
 from tunery.data.containers.reading import open_rows
 from tunery.data.containers.row import Row
 from tunery.data.dialects.conversation import Conversation
-from tunery.data.dialects.detection import TRAINABLE
 from tunery.data.findings.finding import Collector, Finding, Note
 from tunery.data.findings.limits import PACK_WINDOW_ROWS, PACK_WINDOW_TOKENS, PROGRESS_ROWS
 from tunery.data.likeness.splitting import LEFT_OUT, VALIDATE, AnswerClasses, SplitSides, split
@@ -38,8 +37,9 @@ from tunery.data.tokens.chunks import (
 )
 from tunery.data.tokens.length_policy import check_policy
 from tunery.data.tokens.packing import pack
-from tunery.data.tokens.shards import Document, ShardWriter
+from tunery.data.tokens.shards import ANSWER, Document, ShardWriter
 from tunery.data.tokens.tokenizer import Tokenizer
+from tunery.plan.methods import rows_of_dialect
 from tunery.runtime.blobs.files import file_sha256
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -118,6 +118,7 @@ class PreparedManifest(Struct, frozen=True):
     train, validation: sums of the two shards
     left_out: rows that the screening policy removed
     files: hash and size of each file by name
+    rows: what the rows are
     """
 
     key: str
@@ -131,6 +132,7 @@ class PreparedManifest(Struct, frozen=True):
     validation: ShardSummary
     left_out: int
     files: dict[str, PreparedFile]
+    rows: RowKind = "answers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,7 @@ def prepare(
     benchmarks: Sequence[BenchmarkItem] = (),
     work_dir: Path | None = None,
     progress: Progress | None = None,
+    rows: RowKind = "answers",
 ) -> PreparedDirectory:
     """Render, tokenise, split and pack a file into `out_dir`, or reuse it if it has the same key.
 
@@ -208,6 +211,7 @@ def prepare(
     work_dir: intermediate results, on the disk of `out_dir`; after a crash the same call resumes
         there. By default a folder beside `out_dir`
     progress: called with the bytes read so far and the bytes to read
+    rows: what the training method learns from; files with others are refused
 
     Raises `DataRefused` when rows cannot be prepared, `BaseUnusable` when the base model cannot
     tokenise, `ModelUnusable` when a screening model fails, and `OSError` for the files.
@@ -221,14 +225,13 @@ def prepare(
     policy = PreparationPolicy(max_length, length_policy, fraction, seed, screen, benchmarks_sha256)
     content = file_sha256(path)
     validation = None if validation_path is None else file_sha256(validation_path)
-    key = cache_key(content, validation, tokenizer, policy)
+    key = cache_key(content, validation, tokenizer, policy, rows)
     if (existing := find_prepared(out_dir, key)) is not None:
         return existing
     meter = _ProgressMeter(path, validation_path, progress)
-    work_in = work_dir or out_dir.with_name(f".{out_dir.name}.work")
-    with _work_directory(work_in, key) as work:
+    with _work_directory(work_dir or out_dir.with_name(f".{out_dir.name}.work"), key) as work:
         directory = _empty_folder(work / RESULT)
-        with _Preparation(policy, directory, work, meter) as preparation:
+        with _Preparation(policy, rows, directory, work, meter) as preparation:
             train, held_out = preparation.run(tokenizer, path, validation_path, benchmarks)
         manifest = PreparedManifest(
             key=key,
@@ -242,10 +245,9 @@ def prepare(
             validation=held_out,
             left_out=preparation.left_out,
             files={name: _describe_file(directory / name) for name in FILES},
+            rows=rows,
         )
-        write_atomically(
-            directory / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n"
-        )
+        _write_manifest(directory, manifest)
         _publish(directory, out_dir)
     return PreparedDirectory(out_dir, manifest, reused=False)
 
@@ -255,9 +257,10 @@ def cache_key(
     validation_sha256: str | None,
     tokenizer: Tokenizer,
     policy: PreparationPolicy,
+    rows: RowKind = "answers",
 ) -> str:
     """Hash everything that the bytes of a prepared directory depend on (SHA-256 in hex)."""
-    parts = (
+    parts: tuple[object, ...] = (
         PIPELINE_VERSION,
         content_sha256,
         validation_sha256,
@@ -265,6 +268,8 @@ def cache_key(
         tokenizer.template_sha256,
         policy,
     )
+    if rows != "answers":  # there were no others once
+        parts += (rows,)
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
 
 
@@ -310,10 +315,15 @@ class _Preparation:
     """
 
     def __init__(
-        self, policy: PreparationPolicy, directory: Path, work: Path, meter: _ProgressMeter
+        self,
+        policy: PreparationPolicy,
+        rows: RowKind,
+        directory: Path,
+        work: Path,
+        meter: _ProgressMeter,
     ) -> None:
         self.left_out = 0
-        self._policy = policy
+        self._policy, self._rows_kind = policy, rows
         self._meter = meter
         self._work = work
         self._refused = Collector()
@@ -399,7 +409,7 @@ class _Preparation:
                     self._meter.report(rows.bytes_read)
                 yield item
             self._meter.end_pass(rows.bytes_read)
-        if checker.dialect is not None and checker.dialect not in TRAINABLE:
+        if checker.dialect is not None and rows_of_dialect(checker.dialect) != self._rows_kind:
             self._refused.add(Note("not_trainable", detail=checker.dialect).to_finding(None, None))
         if (note := check_policy(self._policy.length_policy, checker.dialect)) is not None:
             self._refused.add(note.to_finding(None, None))
@@ -421,13 +431,16 @@ class _Preparation:
 
 
 class _ShardPacker:
-    """Packs the sequences of one shard, a window at a time, and writes them."""
+    """Packs the sequences of one shard, a window at a time, and writes them.
+
+    The two answers of a pair are packed as one piece.
+    """
 
     def __init__(self, writer: ShardWriter, max_length: int) -> None:
         self.writer = writer
         self.rows = 0
         self._max_length = max_length
-        self._window: list[Document] = []
+        self._window: list[Sequence[Document]] = []
         self._window_tokens = self._truncated = self._longest = 0
 
     def add(self, documents: Sequence[Document], *, cut: bool) -> None:
@@ -436,7 +449,8 @@ class _ShardPacker:
         self._truncated += cut
         lengths = [len(document.mask) for document in documents]
         self._longest = max(self._longest, *lengths)
-        self._window += documents
+        alone = documents[0].role == ANSWER
+        self._window += [[document] for document in documents] if alone else [documents]
         self._window_tokens += sum(lengths)
         if len(self._window) >= PACK_WINDOW_ROWS or self._window_tokens >= PACK_WINDOW_TOKENS:
             self._pack()
@@ -457,13 +471,19 @@ class _ShardPacker:
 
     def _pack(self) -> None:
         window, self._window, self._window_tokens = self._window, [], 0
-        for row in pack([len(document.mask) for document in window], self._max_length).rows():
-            self.writer.add_row([window[number] for number in row])
+        lengths = [sum(len(document.mask) for document in piece) for piece in window]
+        for row in pack(lengths, self._max_length).rows():
+            self.writer.add_row([document for number in row for document in window[number]])
 
 
 def _describe(finding: Finding) -> str:
     where = "file" if finding.row is None else f"row {finding.row}"
     return f"{where}{finding.pointer and f' {finding.pointer}'}: {finding.message} ({finding.code})"
+
+
+def _write_manifest(directory: Path, manifest: PreparedManifest) -> None:
+    content = msgspec.json.format(msgspec.json.encode(manifest))
+    write_atomically(directory / MANIFEST, content + b"\n")
 
 
 def _items_sha256(items: Sequence[BenchmarkItem]) -> str:

@@ -2,6 +2,7 @@
 
 * `knobs`: every hyper-parameter of a request: range, default and its source
 * `hyperparameters`: what is wrong with a request, and the rules that resolve "auto"
+* `methods`: the methods that a job may train with, and the rows that each learns from
 * `micro_batches`: how a step's rows are divided to fit into memory
 * `packing`: packed rows and optimizer steps of an epoch
 * `durations`: how long work takes, by what has ended and by the progress of what runs

@@ -6,6 +6,8 @@
 * `job_filter`: which jobs a list shows
 * `plain_routes`, `plain_bodies`, `plain_responses`: the plain URLs
 * `node_routes`: the machines that run jobs, for operators
+* `configuration`: what makes the result of a job, as a hash; earlier jobs with the same one
+* `plan_routes`, `plan_responses`, `standing`: settings, nodes and refusals of a plan
 * `recipes`, `recipe_routes`: the configuration of a job as a document that can be run again
 * `deps`: dependencies of these routes
 * `bodies`: bodies of requests

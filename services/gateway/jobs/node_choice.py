@@ -17,7 +17,7 @@ class NodeKind:
 
     memory_bytes: as in `Node`: of each device, or of a machine without any.
     taints: only jobs that tolerate all of them get such a node. domain: of their fabric; empty: not
-    told.
+    told. nodes: how many they are.
     """
 
     is_alive: bool
@@ -28,6 +28,7 @@ class NodeKind:
     spot: bool = False
     taints: tuple[str, ...] = ()
     domain: str = ""
+    nodes: int = 1
 
     @property
     def slot_bytes(self) -> int:

@@ -18,7 +18,7 @@ from schemas.pool import (
     WorkForgotten,
 )
 from schemas.training import FailureCause
-from services.gateway.jobs.tables import PLACEMENTS, SEATS, SeatRow
+from services.gateway.jobs.tables import ATTEMPT_TIMES, PLACEMENTS, SEATS, SeatRow
 from tunery.runtime.verbs import Change
 
 PlacementEvent: TypeAlias = (
@@ -44,13 +44,17 @@ def project_placement(header: Header, event: PlacementEvent) -> tuple[Change, ..
     """Rows of the queue and of leases that follow from one event of `pool`."""
     match event:
         case PlacementQueued():
-            return (_queued(header, event),)
+            return (_queued(header, event), _expected(header, event))
         case LeaseGranted():
             granted = _set(header, event.lease.job_id, granted_at=header.at, bound=None)
             seats = (_seat(header, event.lease, member) for member in event.members)
             return (granted, *seats)
         case LeaseStarted():
-            return (_started(header, event),)
+            first_step = event.start.loaded_step
+            began = _set_time(
+                header, event.lease.job_id, event.lease.attempt, first_step=first_step
+            )
+            return (_started(header, event), began)
         case CheckpointAccepted():
             captured_ms, step = event.checkpoint.captured_ms, event.checkpoint.step
             return (_set(header, event.lease.job_id, captured_ms=captured_ms, saved_step=step),)
@@ -59,7 +63,7 @@ def project_placement(header: Header, event: PlacementEvent) -> tuple[Change, ..
         case LeaseKilled():
             return (_set(header, event.lease.job_id, ends_by=header.at),)
         case PlacementClosed():
-            return (_closed(header, event),)
+            return (_closed(header, event), _took(header, event))
         case MemberFreed():
             seat = seat_id(event.lease.token.lease, event.node_id)
             return (SEATS.delete({"pool": header.key, "id": seat}),)
@@ -84,6 +88,11 @@ def seat_id(lease: int, node_id: str) -> str:
 
 def _set(header: Header, job_id: str, **values: object) -> Change:
     return PLACEMENTS.update({"pool": header.key, "id": job_id}, **values)
+
+
+def _set_time(header: Header, job_id: str, attempt: int, **values: object) -> Change:
+    key = {"pool": header.key, "id": f"{job_id}/{attempt}"}
+    return ATTEMPT_TIMES.update(key, **values) if values else ATTEMPT_TIMES.delete(key)
 
 
 def _queued(header: Header, event: PlacementQueued) -> Change:
@@ -121,6 +130,30 @@ def _queued(header: Header, event: PlacementQueued) -> Change:
         captured_ms=None,
         saved_step=None,
         ends_by=None,
+    )
+
+
+def _expected(header: Header, event: PlacementQueued) -> Change:
+    placement = event.placement
+    expected = event.expected or placement.estimated_time
+    return _set_time(
+        header,
+        placement.job_id,
+        placement.attempt,
+        role=placement.role,
+        slots=placement.slots,
+        p50_ms=expected.p50_ms,
+        p90_ms=expected.p90_ms,
+    )
+
+
+def _took(header: Header, event: PlacementClosed) -> Change:
+    """Only a success has taken its time."""
+    if event.end.outcome != "succeeded":
+        return _set_time(header, event.job_id, event.attempt)
+    used_gpu_ms = event.end.used_gpu_ms
+    return _set_time(
+        header, event.job_id, event.attempt, sequence=header.seq, used_gpu_ms=used_gpu_ms
     )
 
 

@@ -158,6 +158,7 @@ def _submitted(header: Header, event: JobSubmitted) -> Change:
             lane=event.lane,
             suffix=event.spec.suffix,
             metadata=event.spec.metadata,
+            configuration=event.spec.configuration or None,
             wanted="run",
             phase="validating",
             submitted_by=header.actor,

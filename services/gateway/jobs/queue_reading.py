@@ -15,10 +15,18 @@ from services.gateway.jobs.queue_view import (
     QueueView,
     look_out,
     look_out_full,
+    outlook_of,
     view_queue,
 )
 from services.gateway.jobs.statuses import PAUSED, RUNNING
-from services.gateway.jobs.tables import JOBS, NODES, PLACEMENTS, SEATS, JobRow
+from services.gateway.jobs.tables import (
+    ATTEMPT_TIMES,
+    JOBS,
+    NODES,
+    PLACEMENTS,
+    SEATS,
+    JobRow,
+)
 from services.gateway.ports import Views
 from tunery.plan.scheduling.requests import Request
 from tunery.runtime.clock import Clock
@@ -26,6 +34,7 @@ from tunery.runtime.tasks import result_of, retrieve
 
 KEPT_MS: Final[Ms] = 2_000
 KEPT_SHARE: Final = 10  # and so many times as long as the reading took
+ENDED_MAX: Final = 500  # the newest attempts that say how good estimates are
 ROWS_MAX: Final = 20_000  # of each kind; a longer queue is explained as if it ended there
 WAITING: Final = (*COMING, "provisioning", "evaluating")  # and those in which a job may wait there
 # What counts against the limit of jobs at the same time: wanted to run, or not stopped yet.
@@ -122,6 +131,12 @@ class Queues:
         rows, view = await self.read(row.spec.pool)
         return look_out_full(row.tenant, limit, rows, view, self._clock.now_ms())
 
+    async def outlook_of_new(self, request: Request, pool: str) -> Outlook | None:
+        """What a job would be told that would be submitted now; None: nothing is known of it."""
+        rows, _ = await self.read(pool)
+        explanation = view_queue(rows, self._clock.now_ms(), request).explanation(request.job_id)
+        return None if explanation is None else outlook_of(explanation, self._clock.now_ms())
+
     async def start_of_new(self, request: Request, pool: str) -> Ms | None:
         """Expected start of a job that would be submitted now; None: no node is large enough."""
         rows, _ = await self.read(pool)
@@ -144,4 +159,5 @@ class Queues:
             placements=await self._views.page(PLACEMENTS, where, limit=ROWS_MAX, descending=False),
             seats=await self._views.page(SEATS, where, limit=ROWS_MAX, descending=False),
             coming=coming,
+            ended=await self._views.page(ATTEMPT_TIMES, where, limit=ENDED_MAX),
         )

@@ -1,15 +1,17 @@
 """Why one job waits, for its tenant; and the whole queue of a pool, for operators."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import mean
 from typing import Literal
 
+from schemas.pool import Role
 from schemas.training import Device
 from schemas.units import DAY_MS, Ms
 from services.gateway.jobs.queue_view import QueueRows, QueueView, lease_name, not_before
 from services.gateway.jobs.responses import QueueResponse
 from services.gateway.jobs.statuses import JobStatus
-from services.gateway.jobs.tables import NodeRow, NodeStatus, SeatRow
+from services.gateway.jobs.tables import AttemptTimeRow, NodeRow, NodeStatus, SeatRow
 from services.gateway.web.responses import Response, seconds, seconds_or_none, seconds_up
 from services.gateway.web.wording import unblock_words, wait_words
 from tunery.plan.scheduling.expectations import expected_end
@@ -51,6 +53,17 @@ class NodeKindResponse(Response):
     held: int
     asked: int
     interrupted: int
+
+
+class CalibrationResponse(Response):
+    """How good the expected times of trainings or evaluations are, by the newest of them that
+    succeeded and began at the first step: good estimates have 50 % and 85 to 95 %.
+    """
+
+    role: Role
+    attempts: int
+    within_p50_pct: float
+    within_p90_pct: float
 
 
 class QueuedNodeResponse(Response):
@@ -132,7 +145,8 @@ class NextDecisionsResponse(Response):
 class PoolQueueResponse(Response):
     """A pool's nodes, what holds their slots, what waits in order of service, and what is next.
 
-    `kinds`: its nodes by what jobs choose them by.
+    `kinds`: its nodes by what jobs choose them by. `calibration`: empty until something has
+    succeeded.
     """
 
     object: Literal["queue"] = "queue"
@@ -143,6 +157,7 @@ class PoolQueueResponse(Response):
     leases: list[QueuedLeaseResponse]
     waiting: list[QueuedJobResponse]
     next: NextDecisionsResponse
+    calibration: list[CalibrationResponse]
 
 
 def pool_queue_response(pool: str, rows: QueueRows, view: QueueView, now: Ms) -> PoolQueueResponse:
@@ -158,6 +173,7 @@ def pool_queue_response(pool: str, rows: QueueRows, view: QueueView, now: Ms) ->
         leases=[_lease(seats, rows, view, now) for seats in rows.leases.values()],
         waiting=[_waiting(each, rows, now) for each in view.explained.explanations.values()],
         next=_next_decisions(rows, view, now),
+        calibration=_calibration(rows),
     )
 
 
@@ -190,6 +206,26 @@ def _kinds(
         )
         for (device, accelerator, price_class), of_kind in sorted(by_kind.items())
     ]
+
+
+def _calibration(rows: QueueRows) -> list[CalibrationResponse]:
+    by_role: dict[Role, list[AttemptTimeRow]] = {}
+    for row in rows.ended:
+        if row.first_step == 0:
+            by_role.setdefault(row.role, []).append(row)
+    return [
+        CalibrationResponse(
+            role=role,
+            attempts=len(ended),
+            within_p50_pct=_share(row.used_gpu_ms <= row.p50_ms * row.slots for row in ended),
+            within_p90_pct=_share(row.used_gpu_ms <= row.p90_ms * row.slots for row in ended),
+        )
+        for role, ended in sorted(by_role.items())
+    ]
+
+
+def _share(hits: Iterable[bool]) -> float:
+    return round(100 * mean(hits), 1)
 
 
 def _node(row: NodeRow, held: int) -> QueuedNodeResponse:

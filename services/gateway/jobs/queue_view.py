@@ -11,7 +11,7 @@ from schemas.reasons import waiting
 from schemas.submission import Estimate, JobSpec
 from schemas.training import ExpectedTime
 from schemas.units import HOUR_MS, Ms
-from services.gateway.jobs.tables import JobRow, NodeRow, PlacementRow, SeatRow
+from services.gateway.jobs.tables import AttemptTimeRow, JobRow, NodeRow, PlacementRow, SeatRow
 from tunery.plan.durations import follow
 from tunery.plan.scheduling.expectations import expected_end
 from tunery.plan.scheduling.explanation import ExplainedQueue, Explanation, explain
@@ -40,13 +40,14 @@ class QueueRows:
     """Rows of one pool.
 
     nodes: all of them. placements: what waits and what runs. seats: what leases hold. coming: jobs
-    that will ask the pool for slots, and have not yet.
+    that will ask the pool for slots, and have not yet. ended: the newest attempts that succeeded.
     """
 
     nodes: Sequence[NodeRow]
     placements: Sequence[PlacementRow]
     seats: Sequence[SeatRow]
     coming: Sequence[JobRow] = ()
+    ended: Sequence[AttemptTimeRow] = ()
 
     def placement(self, job_id: str) -> PlacementRow | None:
         """What a job asked the pool for."""
@@ -149,11 +150,17 @@ def look_out(row: JobRow, rows: QueueRows, view: QueueView, now: Ms) -> Outlook 
     explanation = view.explanation(row.id)
     if explanation is None:
         return _look_out_last(row, view, now) if row.phase in COMING else None
+    outlook = outlook_of(explanation, now)
+    return replace(outlook, reason=None) if placement is None else outlook
+
+
+def outlook_of(explanation: Explanation, now: Ms) -> Outlook:
+    """What the tenant of a job is told of its place in the queue."""
     return Outlook(
         lane=LANES[explanation.lane],
         position=explanation.position,
         ahead=explanation.ahead,
-        reason=None if placement is None else explanation.reason,
+        reason=explanation.reason,
         earliest=not_before(explanation.earliest, now),
         latest=not_before(explanation.latest, now),
     )

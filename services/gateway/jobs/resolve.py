@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from schemas import errors
 from schemas.billing import PriceBook
@@ -19,6 +20,7 @@ from services.gateway.accounts.tables import TenantRow
 from services.gateway.files.bodies import FileRole, check_purpose
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import METHODS, JobRequest, PlacementBody
+from services.gateway.jobs.configuration import configuration_of
 from services.gateway.jobs.node_choice import NodeChoice, NodeKind, choose_nodes
 from services.gateway.jobs.requested import (
     LENGTH_POLICY,
@@ -98,7 +100,6 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
     hyper, auto = hyperparameters.resolve(
         settings.hyper, base, tokens, seed, choice.device, fraction_ppm
     )
-    hyper = _fitted(hyper, base, tokens, choice)
     spec = JobSpec(
         base=base,
         training_file="" if training is None else training.id,
@@ -124,7 +125,10 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
         and held_out is not None
         and training.sha256 == held_out.sha256,
     )
-    return Resolved(spec, tokens)
+    contents = [file.sha256 for file in (training, held_out) if file is not None]
+    configuration = configuration_of(spec, contents, is_seed_drawn=request.seed is None)
+    hyper = _fitted(hyper, base, tokens, choice)
+    return Resolved(replace(spec, hyper=hyper, configuration=configuration), tokens)
 
 
 def canonical(request: JobRequest) -> bytes:

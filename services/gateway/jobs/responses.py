@@ -1,6 +1,7 @@
 """Fine-tuning jobs: OpenAI's fields first, then queue, progress, cost, gate; estimates, costs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -188,6 +189,14 @@ class ProvenanceResponse(Response):
     attempts: int | None
 
 
+class DuplicateResponse(Response):
+    """An earlier job with the same base model, data and settings, and what became of it."""
+
+    id: str
+    status: JobStatus
+    fine_tuned_model: str | None
+
+
 class JobResponse(ListItem):
     id: str
     object: Literal["fine_tuning.job"] = "fine_tuning.job"
@@ -221,6 +230,7 @@ class JobResponse(ListItem):
     placement: PlacementResponse
     gate: GateResponse | None
     provenance: ProvenanceResponse
+    duplicate_of: DuplicateResponse | None
 
 
 class AnswersResponse(Response):
@@ -245,12 +255,14 @@ class Moment(NamedTuple):
 
     at: the moment. step: the newest one, of a started job. outlook: forecast for a waiting job.
     eval_ms: what its evaluation is expected to take by what others took; None: not known.
+    earlier: a job with the same configuration; None: there was none.
     """
 
     at: Ms = 0
     step: StepRow | None = None
     outlook: Outlook | None = None
     eval_ms: Ms | None = None
+    earlier: JobRow | None = None
 
 
 UNKNOWN: Final = Moment()
@@ -300,7 +312,14 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
         placement=_placement(spec),
         gate=None if row.gate is None else gate_response(row.gate),
         provenance=_provenance(row),
+        duplicate_of=None if moment.earlier is None else duplicate_response(moment.earlier),
     )
+
+
+def duplicate_response(row: JobRow) -> DuplicateResponse:
+    """What is said of an earlier job by one with the same configuration."""
+    status = job_status(row.wanted, row.phase, row.outcome)
+    return DuplicateResponse(id=row.id, status=status, fine_tuned_model=row.model_id)
 
 
 def _placement(spec: JobSpec) -> PlacementResponse:
@@ -418,6 +437,12 @@ def queue_response(row: JobRow, status: JobStatus, outlook: Outlook | None) -> Q
     reason = outlook.reason or row.reason
     if reason is None and row.phase == "validating":
         reason = waiting("file_validation")
+    return queue_response_of_new(replace(outlook, reason=reason))
+
+
+def queue_response_of_new(outlook: Outlook) -> QueueResponse:
+    """Why a job would wait that is not submitted, and until when."""
+    reason = outlook.reason
     return QueueResponse(
         position=outlook.position,
         reason=wait_words(reason),

@@ -195,7 +195,14 @@ async def current_moment(deps: JobDeps, row: JobRow) -> JobMoment:
         step=await _newest_step(deps, row) if _has_steps(row) else None,
         outlook=await deps.queues.outlook_of(row),
         eval_ms=await deps.queues.eval_ms_of(row),
+        earlier=await _earlier(deps, row),
     )
+
+
+async def _earlier(deps: JobDeps, row: JobRow) -> JobRow | None:
+    if row.spec.duplicate_of is None:
+        return None
+    return await deps.views.first(JOBS, {"tenant": row.tenant, "id": row.spec.duplicate_of})
 
 
 async def _shown_at(deps: JobDeps, row: JobRow, at: Ms) -> JobResponse:

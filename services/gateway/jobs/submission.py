@@ -14,11 +14,13 @@ from schemas.envelope import Idempotency
 from schemas.ids import JOB as JOB_PREFIX
 from schemas.job import SubmitJob
 from schemas.sealed import Sealed
+from schemas.submission import JobSpec
 from schemas.topics import JOB
 from services.gateway.accounts.tables import TENANTS
 from services.gateway.files.routes import find_file
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import SEED_MAX, JobRequest
+from services.gateway.jobs.configuration import earlier_job
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.node_choice import NodeKind
 from services.gateway.jobs.resolve import POOL, Facts, Resolved, canonical, resolve
@@ -35,6 +37,7 @@ LINE_CHARACTERS: Final = 16
 SLOTS_END: Final = 2**31
 BY_SLOTS: Final = Buckets("slots", 0, SLOTS_END, 1)
 KINDS_MAX: Final = 1_024
+ALIKE_MAX: Final = 20  # jobs with the same configuration that are looked at
 UNDECIDED: Final = 500  # from this status on there is no decision
 
 
@@ -118,6 +121,11 @@ class Submissions:
     async def _submit(self, caller: Principal, body: JobRequest, intent: Intent) -> Submitted:
         deps, job_id = self._deps, self._deps.fresh(JOB_PREFIX)
         resolved = await self._resolve(caller, body, job_id)
+        earlier = await self.earlier(caller, resolved.spec)
+        if earlier is not None:
+            resolved = replace(
+                resolved, spec=structs.replace(resolved.spec, duplicate_of=earlier.id)
+            )
         outcome = await deps.commands.decide(
             JOB,
             caller.tenant,
@@ -140,6 +148,14 @@ class Submissions:
         pace = await self._deps.past_jobs.pace(resolved.spec)
         return replace(resolved, spec=structs.replace(resolved.spec, pace=pace))
 
+    async def earlier(self, caller: Principal, spec: JobSpec) -> JobRow | None:
+        """An earlier job with the same configuration, best one that has succeeded.
+
+        One that is submitted at the same moment may be missed: it is a warning, not a lock.
+        """
+        where = {"tenant": caller.tenant, "configuration": spec.configuration}
+        return earlier_job(await self._deps.views.page(JOBS, where, limit=ALIKE_MAX))
+
     async def _gather(self, caller: Principal, body: JobRequest, job_id: str) -> Facts:
         deps, tenant_id = self._deps, caller.tenant
         tenant, base, training, held_out, nodes = await asyncio.gather(
@@ -147,7 +163,7 @@ class Submissions:
             find_base(deps, body.model),
             self._file(caller, body.training_file),
             self._file(caller, body.validation_file),
-            self._nodes(),
+            self.nodes(),
         )
         suffix_hmac = deps.seal.hmac(tenant_id, f"line:{slug(body.suffix or '')}")
         return Facts(
@@ -170,7 +186,7 @@ class Submissions:
     async def _file(self, caller: Principal, reference: str | None) -> FileRow | None:
         return None if reference is None else await find_file(self._deps, caller, reference)
 
-    async def _nodes(self) -> Sequence[NodeKind]:
+    async def nodes(self) -> Sequence[NodeKind]:
         """Kinds of the pool's nodes: of a large pool there are many nodes and few kinds."""
         names = ("state", "device", "accelerator", "memory_bytes", "spot", "taints", "domain")
         kinds = await self._deps.views.sums(
@@ -186,6 +202,7 @@ class Submissions:
                 spot=kind["spot"],
                 taints=tuple(kind["taints"]),
                 domain=kind["domain"],
+                nodes=kind["slots"] // max(1, kind["bucket"]),
             )
             for kind in kinds
         ]

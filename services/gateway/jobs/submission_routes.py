@@ -79,6 +79,7 @@ async def _more_problems(
 MORE_PROBLEMS: Final[Mapping[str, MoreProblems]] = {
     "/v1/fine_tuning/jobs": _more_problems,
     "/v1/fine_tuning/jobs/estimate": _more_problems,
+    "/v1/fine_tuning/jobs/plan": _more_problems,
 }
 
 

@@ -77,6 +77,7 @@ class JobRow(TableRow):
     released_gpu_ms: GpuMs | None = None
     result_file: str | None = None
     submitted_by: Sealed | None = None
+    configuration: str | None = None
     train_attempt: int | None = None
 
 
@@ -207,6 +208,23 @@ class PlacementRow(TableRow):
     barred: tuple[str, ...] | None = None
 
 
+class AttemptTimeRow(TableRow):
+    """What an attempt that succeeded was expected to take, and took; `id` is the job's and its
+    number. It is there from its queueing on, and read once it has ended.
+
+    p50_ms, p90_ms: as in its `PlacementRow`. first_step: where it began. used_gpu_ms: slots × time.
+    """
+
+    pool: str
+    sequence: int
+    role: Role
+    slots: int
+    p50_ms: Ms
+    p90_ms: Ms
+    first_step: int
+    used_gpu_ms: GpuMs
+
+
 class SeatRow(TableRow):
     """Slots of one node that a lease holds, until its agent says that they are free."""
 
@@ -286,6 +304,7 @@ JOBS: Final = Table(
         TableIndex(("tenant", "sequence")),
         TableIndex(("tenant", "command_id")),
         TableIndex(("phase", "sequence")),
+        TableIndex(("tenant", "configuration")),
     ),
 )
 JOB_HISTORY: Final = Table("job_history", JobChangeRow, key=JOB_ENTRY, order="id")
@@ -299,6 +318,13 @@ CHECKPOINTS: Final = Table(
 )
 NODES: Final = Table("nodes", NodeRow, key=("id",), order="id")
 PLACEMENTS: Final = Table("placements", PlacementRow, key=("pool", "id"), order="sequence")
+ATTEMPT_TIMES: Final = Table(
+    "attempt_times",
+    AttemptTimeRow,
+    key=("pool", "id"),
+    order="sequence",
+    indexes=(TableIndex(("pool", "sequence")),),
+)
 SEATS: Final = Table("seats", SeatRow, key=("pool", "id"), order="id")
 USAGE: Final = Table(
     "usage",

@@ -39,7 +39,11 @@ RESOURCES: Final = {
     "billing": "billing",
 }
 READING: Final = frozenset({"GET", "HEAD"})
-ASKING: Final = ("/estimate", "/preview")  # POST only because they have a body: they record nothing
+ASKING: Final = (
+    "/estimate",
+    "/plan",
+    "/preview",
+)  # POST only because they have a body: they record nothing
 
 
 def scope_of(method: str, path: str) -> str:

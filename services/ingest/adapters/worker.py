@@ -136,6 +136,7 @@ def prepare_file(task: PrepareTask) -> PreparedAnswer | RefusedAnswer:
             screen=task.screen.policy,
             benchmarks=load_items(task.screen),
             work_dir=Path(task.work),
+            rows=spec.rows,
         )
     except (preparing.DataRefused, BaseUnusable) as error:
         return RefusedAnswer(message=str(error))

@@ -99,6 +99,7 @@ def prepare_id(tenant: str, sources: tuple[Sha256, ...], spec: PrepareSpec) -> s
         spec.length_policy,
         str(spec.validation_fraction_ppm),
         str(spec.seed),
+        *(() if spec.rows == "answers" else (spec.rows,)),  # there were no others once
     )
     return derived_id(tenant, *sources, *parts)
 

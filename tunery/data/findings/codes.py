@@ -171,8 +171,8 @@ _ERRORS: Final[dict[str, tuple[str, str]]] = {
     "missing_label": ("The row has no label", "Add `label`: true or false."),
     "label_not_boolean": ("The label is neither true nor false", "Use true or false, no quotes."),
     "not_trainable": (
-        "Rows of this format cannot be used for training yet",
-        "Use chats, prompts with completions, or plain text.",
+        "The training method does not learn from rows of this format",
+        "Use `dpo` for pairs of answers, `supervised` for chats, completions and plain text.",
     ),
     # with a base model
     "missing_template": (
@@ -230,7 +230,7 @@ _WARNINGS: Final[dict[str, tuple[str, str]]] = {
     ),
     "not_trainable_yet": (
         "Rows of this format can be checked, but not used for training yet",
-        "To train now, use chats, prompts with completions, or plain text.",
+        "To train now, use chats, prompts with completions, plain text, or pairs of answers.",
     ),
     "few_rows": ("The file is small", "Add examples; 100 good examples already change a model."),
     "class_imbalance": (

@@ -2,7 +2,8 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from schemas.dataset import LengthPolicy
@@ -13,7 +14,8 @@ from tunery.data.findings.finding import Finding, Note
 from tunery.data.findings.limits import ENCODE_CHARS, ENCODE_ROWS
 from tunery.data.reports.report import Bin, Piece, Sample, TokenCounts
 from tunery.data.tokens.chat_renderer import Rendered
-from tunery.data.tokens.length_policy import fit
+from tunery.data.tokens.chunks import render_answers
+from tunery.data.tokens.length_policy import fit_answers
 from tunery.data.tokens.tokenizer import Encoded, Tokenizer
 
 BINS: Final = tuple(2**power for power in range(5, 21))  # 32 to 1,048,576 tokens
@@ -26,7 +28,7 @@ class TokenStatistics:
     """Renders and tokenises rows in batches of `ENCODE_ROWS`, and keeps only counts and samples.
 
     samples: the first rows as the model sees them
-    lengths: tokens of each rendered text, in order
+    lengths: tokens of each row, in order; those of a pair count both answers with their prompt
     """
 
     def __init__(
@@ -38,7 +40,8 @@ class TokenStatistics:
         self._tokenizer = tokenizer
         self._max_length = max_length
         self._length_policy = length_policy
-        self._waiting: list[tuple[Row, Rendered]] = []
+        self._waiting: list[tuple[Row, Sequence[Rendered]]] = []
+        self._waiting_texts = 0
         self.samples: list[Sample] = []
         self._waiting_chars = 0
         self._bins: Counter[int] = Counter()
@@ -53,44 +56,45 @@ class TokenStatistics:
         special = self._tokenizer.special_in(conversation)
         if special and not SPECIAL.fullmatch(special):  # others are found without a base model
             notes.append(Note("special_token_in_text", detail=repr(special)))
-        rejected = conversation.rejected_conversation()
-        for answer in (conversation,) if rejected is None else (conversation, rejected):
-            rendered = self._tokenizer.render(answer)
-            if isinstance(rendered, Note):
-                notes.append(rendered)
-                break
-            self._waiting.append((row, rendered))
-            self._waiting_chars += len(rendered.text)
+        texts = render_answers(self._tokenizer, conversation)
+        if isinstance(texts, Note):
+            notes.append(texts)
+        else:
+            self._waiting.append((row, texts))
+            self._waiting_texts += len(texts)
+            self._waiting_chars += sum(len(rendered.text) for rendered in texts)
         findings = [note.to_finding(row.number, row.line) for note in notes]
-        full = len(self._waiting) >= ENCODE_ROWS or self._waiting_chars >= ENCODE_CHARS
+        full = self._waiting_texts >= ENCODE_ROWS or self._waiting_chars >= ENCODE_CHARS
         return findings + (self.flush() if full else [])
 
     def flush(self) -> list[Finding]:
         """Tokenise the rows of the current batch and return findings about them."""
-        waiting, self._waiting, self._waiting_chars = self._waiting, [], 0
+        waiting, self._waiting = self._waiting, []
+        self._waiting_texts = self._waiting_chars = 0
         findings: list[Finding] = []
-        encoded = self._tokenizer.encode([rendered for _, rendered in waiting])
-        for (row, _), tokens in zip(waiting, encoded, strict=True):
-            length = len(tokens.ids)
+        encoded = iter(self._tokenizer.encode([text for _, texts in waiting for text in texts]))
+        for row, texts in waiting:
+            answers = list(islice(encoded, len(texts)))
+            length = sum(len(tokens.ids) for tokens in answers)
             self._rows += 1
             self.lengths.append(length)
             self._tokens += length
-            self._trainable += tokens.trainable
+            self._trainable += sum(tokens.trainable for tokens in answers)
             self._longest = max(self._longest, length)
             self._bins[next((bound for bound in BINS if length <= bound), length)] += 1
-            notes = [*self._check_length(tokens)]
+            notes = [*self._check_length(answers)]
             if len(self.samples) < SAMPLES:
-                notes += self._add_sample(row, tokens)
+                notes += self._add_sample(row, answers[0])
             findings += (note.to_finding(row.number, row.line) for note in notes)
         return findings
 
-    def _check_length(self, tokens: Encoded) -> Iterator[Note]:
+    def _check_length(self, answers: Sequence[Encoded]) -> Iterator[Note]:
         """Note why the row gives no sequence; if it is too long, also whether truncation helps."""
-        fitted = fit(tokens, self._max_length, self._length_policy)
+        fitted = fit_answers(answers, self._max_length, self._length_policy)
         if isinstance(fitted, Note):
             yield fitted
             if fitted.code == "row_too_long":
-                cut = fit(tokens, self._max_length, "truncate")
+                cut = fit_answers(answers, self._max_length, "truncate")
                 yield from (cut,) if isinstance(cut, Note) else ()
 
     def _add_sample(self, row: Row, tokens: Encoded) -> Iterator[Note]:

@@ -285,6 +285,7 @@ def scrub(conversation: Conversation, policy: ScreeningPolicy) -> Conversation:
         conversation,
         messages=_mask_texts(conversation.messages, mask_text),
         pair=conversation.pair and _mask_texts(conversation.pair, mask_text),
+        rejected=conversation.rejected and _mask_texts(conversation.rejected, mask_text),
     )
 
 

@@ -5,6 +5,7 @@ The rows of a chunk depend on the input alone, so every run writes the same byte
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 
 import msgspec
@@ -16,8 +17,8 @@ from tunery.data.dialects.conversation import Conversation
 from tunery.data.findings.finding import Collector, Note
 from tunery.data.findings.limits import CHUNK_CHARS, CHUNK_ROWS, ENCODE_CHARS, ENCODE_ROWS
 from tunery.data.tokens.chat_renderer import Rendered
-from tunery.data.tokens.length_policy import fit
-from tunery.data.tokens.shards import Document
+from tunery.data.tokens.length_policy import fit_answers
+from tunery.data.tokens.shards import ANSWER, CHOSEN, REJECTED, Document
 from tunery.data.tokens.tokenizer import Encoded, Tokenizer
 
 
@@ -37,7 +38,7 @@ class SelectedRow(Struct, frozen=True):
 class TokenisedRow(Struct, frozen=True, array_like=True):
     """A row as token sequences.
 
-    documents: its sequences: one, or several when it was split
+    documents: its sequences: one, several when it was split, the two of a pair
     validates: whether it belongs to the validation split
     cut: whether it was truncated
     prompt: its line of validation.jsonl; empty for training rows, plain text and cut rows
@@ -55,7 +56,11 @@ def split_into_chunks(rows: Iterable[SelectedRow]) -> Iterator[list[SelectedRow]
     chars = 0
     for selected in rows:
         chunk.append(selected)
-        chars += sum(len(message["content"]) for message in selected.conversation.messages)
+        conversation = selected.conversation
+        chars += sum(
+            len(message["content"])
+            for message in chain(conversation.messages, conversation.rejected or ())
+        )
         if len(chunk) >= CHUNK_ROWS or chars >= CHUNK_CHARS:
             yield chunk
             chunk, chars = [], 0
@@ -104,40 +109,57 @@ class ChunkTokeniser:
 
     def _tokenise(self, rows: Sequence[SelectedRow]) -> list[TokenisedRow]:
         done: list[TokenisedRow] = []
-        waiting: list[tuple[SelectedRow, Rendered]] = []
+        waiting: list[tuple[SelectedRow, Sequence[Rendered]]] = []
         chars = 0
         for selected in rows:
-            rendered = self._tokenizer.render(selected.conversation)
-            if isinstance(rendered, Note):
-                self._refuse(selected.row, rendered)
+            texts = render_answers(self._tokenizer, selected.conversation)
+            if isinstance(texts, Note):
+                self._refuse(selected.row, texts)
                 continue
-            waiting.append((selected, rendered))
-            chars += len(rendered.text)
+            waiting.append((selected, texts))
+            chars += sum(len(rendered.text) for rendered in texts)
             if len(waiting) >= ENCODE_ROWS or chars >= ENCODE_CHARS:
                 done.extend(self._encode(waiting))
                 waiting, chars = [], 0
         done.extend(self._encode(waiting))
         return done
 
-    def _encode(self, waiting: Sequence[tuple[SelectedRow, Rendered]]) -> Iterator[TokenisedRow]:
-        encoded = self._tokenizer.encode([rendered for _, rendered in waiting])
-        for (selected, _), tokens in zip(waiting, encoded, strict=True):
-            fitted = fit(tokens, self._max_length, self._length_policy)
+    def _encode(
+        self, waiting: Sequence[tuple[SelectedRow, Sequence[Rendered]]]
+    ) -> Iterator[TokenisedRow]:
+        encoded = iter(self._tokenizer.encode([text for _, texts in waiting for text in texts]))
+        for selected, texts in waiting:
+            tokens = list(islice(encoded, len(texts)))
+            fitted = fit_answers(tokens, self._max_length, self._length_policy)
             if isinstance(fitted, Note):
                 self._refuse(selected.row, fitted)
                 continue
-            whole = fitted[0] is tokens
+            whole = fitted[0] is tokens[0]
             has_prompt = selected.validates and whole and not selected.conversation.plain
-            prompt = _prompt_line(selected.row, tokens, self._tokenizer) if has_prompt else b""
+            prompt = _prompt_line(selected.row, tokens[0], self._tokenizer) if has_prompt else b""
+            roles = (CHOSEN, REJECTED) if len(texts) > 1 else (ANSWER,) * len(fitted)
             yield TokenisedRow(
-                [Document.from_tokens(sequence) for sequence in fitted],
+                [Document.from_tokens(*each) for each in zip(fitted, roles, strict=True)],
                 selected.validates,
-                cut=not whole and self._length_policy == "truncate",
+                cut=self._length_policy == "truncate"
+                and any(after is not before for after, before in zip(fitted, tokens, strict=False)),
                 prompt=prompt,
             )
 
     def _refuse(self, row: Row, note: Note) -> None:
         self._refused.add(note.to_finding(row.number, row.line))
+
+
+def render_answers(tokenizer: Tokenizer, conversation: Conversation) -> Sequence[Rendered] | Note:
+    """The texts that a row gives: its conversation, and the one with the rejected answer."""
+    rejected = conversation.rejected_conversation()
+    texts: list[Rendered] = []
+    for answer in (conversation,) if rejected is None else (conversation, rejected):
+        rendered = tokenizer.render(answer)
+        if isinstance(rendered, Note):
+            return rendered
+        texts.append(rendered)
+    return texts
 
 
 def _prompt_line(row: Row, tokens: Encoded, tokenizer: Tokenizer) -> bytes:

@@ -36,6 +36,37 @@ def fit(tokens: Encoded, limit: int | None, policy: LengthPolicy) -> Sequence[En
     return trainable
 
 
+def fit_answers(
+    answers: Sequence[Encoded], limit: int | None, policy: LengthPolicy
+) -> Sequence[Encoded] | Note:
+    """The sequences of a row: of its one conversation as `fit` makes them, or the two of a pair."""
+    return (
+        fit(answers[0], limit, policy) if len(answers) == 1 else _fit_pair(answers, limit, policy)
+    )
+
+
+def _fit_pair(
+    pair: Sequence[Encoded], limit: int | None, policy: LengthPolicy
+) -> Sequence[Encoded] | Note:
+    """Two answers to one prompt, together of at most `limit` tokens: they stay in one packed row.
+
+    To truncate is to cut each of them to half of the limit.
+    """
+    together = sum(len(side.ids) for side in pair)
+    if limit is not None and together > limit:
+        if policy != "truncate":
+            detail = f"both answers with their prompt have {together}, max_length is {limit}"
+            return Note("row_too_long", detail=detail)
+        limit //= 2
+    sides: list[Encoded] = []
+    for side in pair:
+        fitted = fit(side, limit, "truncate")
+        if isinstance(fitted, Note):
+            return fitted
+        sides += fitted
+    return sides
+
+
 def check_policy(policy: LengthPolicy, dialect: Dialect | None) -> Note | None:
     """The finding about a policy that this dialect does not allow: only plain text can be split."""
     if policy != "split" or dialect is None or dialect == "text":

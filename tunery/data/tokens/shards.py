@@ -1,8 +1,10 @@
 """Writes packed rows as one safetensors file, as a stream: memory does not grow with the data.
 
 Tensors: `input_ids` int32 [tokens], `loss_mask` uint8 [tokens] (1 for a label), `seq_lengths` int32
-[sequences], and `row_lengths` int32 [packed rows], the number of sequences in each row. The bytes
-are the same as those of the function "serialize" of the library safetensors.
+[sequences], and `row_lengths` int32 [packed rows], the number of sequences in each row. Where rows
+are pairs of answers there is `seq_roles` uint8 [sequences], too: 1 for the preferred answer, 2 for
+the other one, which follows it in the same packed row. The bytes are the same as those of the
+function "serialize" of the library safetensors.
 """
 
 import json
@@ -27,7 +29,11 @@ TENSORS: Final = (
     ("row_lengths", "I32", 4),
     ("seq_lengths", "I32", 4),
     ("loss_mask", "U8", 1),
+    ("seq_roles", "U8", 1),
 )
+ANSWER: Final = 0  # role of a sequence that is learnt by itself
+CHOSEN: Final = 1
+REJECTED: Final = 2
 
 
 class Document(Struct, frozen=True, array_like=True):
@@ -35,14 +41,16 @@ class Document(Struct, frozen=True, array_like=True):
 
     ids: token ids as little-endian int32
     mask: one byte per token, 1 for a label; the first token is not a label
+    role: ANSWER, CHOSEN or REJECTED
     """
 
     ids: bytes
     mask: bytes
+    role: int = ANSWER
 
     @classmethod
-    def from_tokens(cls, tokens: Encoded) -> "Document":
-        return cls(_int32(tokens.ids), b"\0" + tokens.mask[1:])
+    def from_tokens(cls, tokens: Encoded, role: int = ANSWER) -> "Document":
+        return cls(_int32(tokens.ids), b"\0" + tokens.mask[1:], role)
 
 
 class ShardWriter:
@@ -67,6 +75,8 @@ class ShardWriter:
             self._spools["seq_lengths"].write(_int32([len(document.mask)]))
             self._spools["input_ids"].write(document.ids)
             self._spools["loss_mask"].write(document.mask)
+            if document.role != ANSWER:
+                self._spools["seq_roles"].write(bytes((document.role,)))
 
     def close(self) -> None:
         """Write the file and flush it to disk. Raises `OSError` when that fails."""
@@ -91,6 +101,8 @@ class ShardWriter:
         start = 0
         for name, dtype, size in TENSORS:
             end = start + self._spools[name].tell()
+            if name == "seq_roles" and end == start:  # every sequence is an answer
+                continue
             shape = [(end - start) // size]
             header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
             start = end

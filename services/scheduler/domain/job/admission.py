@@ -22,6 +22,7 @@ from services.scheduler.domain.job.budgets import over_month
 from services.scheduler.domain.job.quota import month_standing, terms_at
 from services.scheduler.domain.job.state import OpenJob, TenantJobs
 from tunery.plan.estimate import estimate, over_budget
+from tunery.plan.methods import ROWS_OF_METHOD
 
 
 def tokens_of(accepted: bool, counts: Sequence[BaseTokens], base: Base) -> BaseTokens | None:
@@ -100,6 +101,7 @@ def _pins(job: OpenJob) -> PinsWanted:
         length_policy=spec.length_policy,
         validation_fraction_ppm=spec.validation_fraction_ppm,
         seed=SPLIT_SEED,
+        rows=ROWS_OF_METHOD.get(spec.hyper.method, "answers"),
     )
     terms = PinTerms(
         training_file=spec.training_file, validation_file=spec.validation_file, spec=prepare

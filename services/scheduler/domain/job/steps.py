@@ -296,6 +296,9 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         precision=job.hyper.precision,
         threads=job.hyper.threads,
         prompts=job.spec.prompts,
+        method=job.hyper.method,
+        beta_ppm=job.hyper.beta_ppm,
+        loss_type=job.hyper.loss_type,
     )
 
 

@@ -113,6 +113,49 @@ def test_first_hour_02_an_estimate_says_first_that_the_job_would_be_refused(
     assert (as_json.exit_code, json.loads(as_json.output)) == (1, REFUSED)
 
 
+def test_a_plan_that_would_be_refused_says_so_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = {"code": "budget_too_small", "message": REFUSAL, "param": "budget"}
+    plan: dict[str, Any] = {
+        "allowed_to_proceed": False,
+        "refusals": [refused],
+        "unchecked": [],
+        "settings": [],
+        "nodes": [],
+        "queue": None,
+        "duplicate_of": None,
+        "estimate": {**ESTIMATE, "model": "tiny"},
+    }
+    api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs/plan": plan})
+    result = api.run("job", "plan", *JOB)
+    assert result.exit_code == 1
+    assert result.output.splitlines()[0] == f"refused: budget_too_small  {REFUSAL}"
+    as_json = api.run("job", "plan", *JOB, "--json")
+    assert (as_json.exit_code, json.loads(as_json.output)) == (1, plan)
+    assert api.asked == ["POST /fine_tuning/jobs/plan"] * 2
+
+
+@pytest.mark.parametrize(("words", "is_warned"), [((), True), (("--allow-duplicate",), False)])
+def test_a_submission_that_was_run_before_is_told_of_the_earlier_job(
+    words: tuple[str, ...], is_warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = {"id": "ftjob-0", "status": "succeeded", "fine_tuned_model": "ft:tiny:a"}
+    job: dict[str, Any] = {
+        "id": "ftjob-1",
+        "status": "queued",
+        "phase": "queued",
+        "model": "tiny",
+        "cost": {"amount_micro": 0, "amount_max_micro": 1, "currency": "EUR"},
+        "duplicate_of": earlier,
+        **dict.fromkeys(("fine_tuned_model", "node", "progress", "queue", "gate", "error")),
+    }
+    api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs": job})
+    result = api.run("job", "submit", *JOB, *words)
+    assert result.exit_code == 0
+    words_of_warning = "Same model, data and settings as ftjob-0 (succeeded, ft:tiny:a)."
+    assert (words_of_warning in result.stderr) == is_warned
+    assert json.loads(api.run("job", "submit", *JOB, "--json").stdout) == job
+
+
 @pytest.mark.parametrize("words", [("watch", "ftjob-1"), ("submit", *JOB, "--watch")])
 def test_first_hour_09_an_interrupted_watch_says_that_the_job_goes_on(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

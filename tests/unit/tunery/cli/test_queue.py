@@ -79,6 +79,9 @@ QUEUE: dict[str, Any] = {
         "reservation": {"job_id": SECOND, "at": 1_762_704_000, "seats": SEATS},
         "reservations": [{"job_id": SECOND, "at": 1_762_704_000, "seats": SEATS}],
     },
+    "calibration": [
+        {"role": "train", "attempts": 40, "within_p50_pct": 52.5, "within_p90_pct": 90.0}
+    ],
 }
 
 
@@ -119,6 +122,7 @@ def test_the_queue_has_nodes_leases_waiting_jobs_and_next_decisions(
     for head in ("Nodes", "Running", "Waiting, in order of service", "Next decisions"):
         assert head in lines
     assert any("umbrella" in line and "lane_order" in line for line in lines)
+    assert any(line.split() == ["training", "40", "52.5", "%", "90", "%"] for line in lines)
     assert f"  start {SECOND} on gpu-07 (8)" in lines
     assert f"  stop {FIRST} for {SECOND} on gpu-07 (8)" in lines
     assert any(line.startswith("  reserve gpu-07 (8) from") for line in lines)

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from safetensors.numpy import load, load_file, save
 
+from schemas.dataset import RowKind
 from tunery.data import preparing
 from tunery.data.checking import check
 from tunery.data.dialects.conversation import Conversation
@@ -269,6 +270,7 @@ def test_dialects_without_training_are_refused(
 DIES = """
 import os, signal, sys
 from pathlib import Path
+from schemas.dataset import RowKind
 from tunery.data import preparing
 from tunery.data.tokens import chunks
 chunks.CHUNK_ROWS = 20
@@ -420,3 +422,71 @@ def test_only_plain_text_is_split(write: Writer, base_dir: Path, tmp_path: Path)
     with pytest.raises(DataRefused) as caught:
         prepare(path, base_dir, tmp_path / "out", max_length=64, length_policy="split")
     assert [finding.code for finding in caught.value.findings] == ["split_not_text"]
+
+
+def pair(number: int, words: int = 3) -> dict[str, Any]:
+    """As OpenAI has it."""
+    answers = {
+        "preferred_output": [{"role": "assistant", "content": "yes " * words}],
+        "non_preferred_output": [{"role": "assistant", "content": f"no {number}"}],
+    }
+    return {"input": {"messages": [{"role": "user", "content": f"Question {number}?"}]}, **answers}
+
+
+def test_method_dpo_both_answers_of_a_pair_are_in_one_packed_row(
+    write: Writer, base_dir: Path, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    path = write(pair(number, words=number % 5 + 1) for number in range(40))
+    prepared = prepare(path, base_dir, tmp_path / "out", max_length=256, rows="pairs")
+    train, validation = prepared.manifest.train, prepared.manifest.validation
+    assert (train.rows, train.sequences, validation.sequences) == (36, 72, 8)
+    for shard in (prepared.train_path, prepared.validation_path):
+        parts = tensors(shard)
+        roles, sequences = parts["seq_roles"], documents(shard)
+        assert roles == [1, 2] * (len(roles) // 2)
+        assert all(count % 2 == 0 for count in parts["row_lengths"])
+        for chosen, rejected in zip(sequences[::2], sequences[1::2], strict=True):
+            texts = [tokenizer.decode(ids) for ids, _ in (chosen, rejected)]
+            question = texts[0].split("yes ")[0]
+            assert texts[1].startswith(question)
+            learnt = [
+                tokenizer.decode([i for i, m in zip(*side, strict=True) if m])
+                for side in (chosen, rejected)
+            ]
+            assert learnt[0].startswith("yes ")
+            assert learnt[1].startswith("no ")
+    references = [json.loads(line) for line in prepared.prompts_path.read_bytes().splitlines()]
+    assert all(line["reference"].startswith("yes") for line in references)
+    counted = check(path, base_dir=base_dir).tokens
+    assert counted is not None
+    assert counted.tokens == train.tokens + validation.tokens
+    plans = {(p.max_length, p.validation_fraction_ppm): p for p in counted.plans}
+    assert plans[256, 100_000].packed_rows == train.packed_rows
+
+
+@pytest.mark.parametrize(("rows", "make"), [("answers", pair), ("pairs", chat), ("labels", pair)])
+def test_method_rows_that_it_does_not_learn_from_are_refused(
+    write: Writer, base_dir: Path, tmp_path: Path, rows: RowKind, make: Callable[[int], Any]
+) -> None:
+    path = write(make(number) for number in range(10))
+    with pytest.raises(DataRefused, match="not_trainable"):
+        prepare(path, base_dir, tmp_path / "out", max_length=256, rows=rows)
+
+
+def test_method_dpo_a_pair_that_does_not_fit_is_refused_or_cut(
+    write: Writer, base_dir: Path, tmp_path: Path
+) -> None:
+    path = write([pair(number) for number in range(9)] + [pair(9, words=200)])
+    with pytest.raises(DataRefused, match=r"row 10: .* both answers with their prompt have"):
+        prepare(path, base_dir, tmp_path / "out", max_length=128, rows="pairs")
+    cut = prepare(
+        path,
+        base_dir,
+        tmp_path / "out",
+        max_length=128,
+        rows="pairs",
+        length_policy="truncate",
+        validation_fraction_ppm=0,
+    )
+    lengths = tensors(cut.train_path)["seq_lengths"]
+    assert (cut.manifest.train.truncated, max(lengths)) == (1, 64)

@@ -19,7 +19,7 @@ from schemas.pool import (
 )
 from schemas.reasons import ending
 from schemas.training import AttemptStart, ExpectedTime
-from services.gateway.jobs.tables import PLACEMENTS, SEATS
+from services.gateway.jobs.tables import ATTEMPT_TIMES, PLACEMENTS, SEATS
 from tests.unit.services.gateway.jobs.job_events import CHECKPOINT, JOB, placed
 from tests.unit.services.gateway.jobs.test_pool_projection import LEASE
 from tests.unit.services.gateway.view_rows import Records, folded, only, rows
@@ -52,6 +52,16 @@ def test_a_placement_is_there_from_its_queueing_to_its_end() -> None:
     assert (runs.first_step, runs.steps) == (0, 20)
     assert runs.started_at is not None
     assert rows(after(QUEUED, GRANTED, STARTED, CLOSED), PLACEMENTS) == []
+
+
+def test_what_an_attempt_was_expected_to_take_is_kept_beside_what_it_took() -> None:
+    """Once it has succeeded; the end of any other says nothing."""
+    end = replace(END, outcome="succeeded", used_gpu_ms=90_000)
+    took = only(after(QUEUED, GRANTED, STARTED, replace(CLOSED, end=end)), ATTEMPT_TIMES)
+    assert (took.id, took.role, took.slots) == (f"{JOB}/1", "train", 1)
+    assert (took.p50_ms, took.first_step, took.used_gpu_ms) == (100_000, 0, 90_000)
+    assert rows(after(QUEUED, GRANTED, STARTED), ATTEMPT_TIMES) == []
+    assert after(QUEUED, GRANTED, STARTED, CLOSED)[ATTEMPT_TIMES.name] == {}
 
 
 def test_slots_are_held_until_the_agent_says_that_they_are_free() -> None:

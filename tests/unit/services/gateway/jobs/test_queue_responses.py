@@ -2,9 +2,11 @@
 
 from msgspec.structs import replace
 
+from schemas.pool import Role
 from schemas.training import NodeConstraints
 from services.gateway.jobs.queue_responses import PoolQueueResponse, pool_queue_response
 from services.gateway.jobs.queue_view import QueueRows, view_queue
+from services.gateway.jobs.tables import AttemptTimeRow
 from tests.unit.services.gateway.jobs.test_queue_reading import (
     HOUR,
     NOW,
@@ -50,6 +52,30 @@ def test_slots_by_kind_say_how_scarce_they_are() -> None:
     assert (fixed.asked, fixed.interrupted) == (13, 0)
     assert (on_spot.nodes, on_spot.slots, on_spot.held, on_spot.free) == (2, 8, 0, 8)
     assert (on_spot.asked, on_spot.interrupted) == (11, 2)
+
+
+def test_calibration_is_the_share_of_what_took_no_longer_than_expected() -> None:
+    """By role. What began at a checkpoint did not do all of its work."""
+
+    def ended(used_gpu_ms: int, role: Role = "train", first_step: int = 0) -> AttemptTimeRow:
+        return AttemptTimeRow(
+            id=f"j/{used_gpu_ms}",
+            pool="default",
+            sequence=used_gpu_ms,
+            role=role,
+            slots=2,
+            p50_ms=100,
+            p90_ms=150,
+            first_step=first_step,
+            used_gpu_ms=used_gpu_ms,
+        )
+
+    rows = [ended(200), ended(300), ended(301), ended(1, first_step=9), ended(201, "eval")]
+    evals, trainings = shown(QueueRows([], [], [], ended=rows)).calibration
+    assert (trainings.attempts, trainings.within_p50_pct) == (3, 33.3)
+    assert trainings.within_p90_pct == 66.7
+    assert (evals.attempts, evals.within_p50_pct, evals.within_p90_pct) == (1, 0, 100)
+    assert shown(QueueRows([], [], [])).calibration == []
 
 
 def test_a_lease_that_has_ended_has_no_expected_end() -> None:

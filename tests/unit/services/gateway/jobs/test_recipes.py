@@ -8,7 +8,6 @@ from schemas.submission import Budget
 from schemas.training import NodeConstraints
 from services.gateway.jobs.bodies import JobRequest
 from services.gateway.jobs.recipes import FIELDS, GROUP_FIELDS, nearest, recipe_of, recipe_problems
-from services.gateway.jobs.requested import OWN
 from simulator.control_plane.samples import spec
 from tunery.plan.knobs import KNOBS
 
@@ -85,4 +84,4 @@ def test_what_is_wrong_with_a_recipe_is_said_of_its_field(
 
 def test_names_that_are_near_are_suggested() -> None:
     assert nearest("leaning_rate", GROUP_FIELDS["training"]).endswith("mean learning_rate?")
-    assert nearest("zzz", OWN["eval"]) == ("is not known; there are validation_fraction, drop_max")
+    assert nearest("zzz", ("rank", "alpha")) == "is not known; there are rank, alpha"

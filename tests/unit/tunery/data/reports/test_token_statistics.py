@@ -78,7 +78,13 @@ def test_both_answers_of_a_preference_are_counted(tokenizer: Tokenizer) -> None:
     statistics = TokenStatistics(tokenizer)
     rejected = conversation("Go away").messages
     assert add_all(statistics, conversation(rejected=rejected)) == []
-    assert len(statistics.lengths) == 2
+    alone = TokenStatistics(tokenizer)
+    add_all(alone, conversation(), conversation("Go away"))
+    both = sum(alone.lengths)  # they stay in one packed row
+    counts = statistics.counts()
+    assert counts is not None
+    assert (list(statistics.lengths), counts.longest_row_tokens) == ([both], both)
+    assert (counts.rows, counts.tokens) == (1, both)
 
 
 def test_samples_show_the_first_rows_and_how_much_is_hidden(

@@ -1,0 +1,170 @@
+"""What would run, where, why and at what price: a job that is not submitted."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+from schemas.envelope import Rejected
+from schemas.submission import Estimate, JobSpec
+from schemas.training import NodeConstraints
+from services.gateway.jobs.cost_responses import EstimateResponse, NoEstimateResponse
+from services.gateway.jobs.node_choice import NodeKind
+from services.gateway.jobs.requested import RequestedSettings
+from services.gateway.jobs.responses import DuplicateResponse, QueueResponse
+from services.gateway.web.responses import Response
+from services.gateway.web.wording import refusal_words
+from tunery.plan.hyperparameters import request_of
+from tunery.plan.knobs import KNOBS
+
+Source = Literal["given", "rule", "default"]
+AS_MEMORY_ALLOWS: Final = "accumulation"
+
+
+class SettingResponse(Response):
+    """A setting, and where its value comes from: given (`path` is its field in the body), from a
+    rule (`why` says which), or the default.
+    """
+
+    name: str
+    value: Any
+    source: Source
+    path: str | None
+    why: str
+
+
+class PlannedNodesResponse(Response):
+    """Nodes that are alike. `fits`: the job may run on them; `why_not` says why it may not."""
+
+    device: str
+    accelerator: str | None
+    domain: str | None
+    spot: bool
+    nodes: int
+    slots: int
+    memory_bytes: int
+    is_alive: bool
+    fits: bool
+    why_not: str | None
+
+
+class RefusalResponse(Response):
+    """Why a submission would be refused now."""
+
+    code: str
+    message: str
+    param: str | None
+
+
+class PlanResponse(Response):
+    """A plan. `queue`: when it would begin, and what it would wait for; null: not known.
+
+    `refusals`: all reasons for which a submission would be refused, as far as they are known
+    without one; `unchecked`: what only a submission knows. `duplicate_of`: an earlier job with the
+    same `configuration`.
+    """
+
+    object: Literal["fine_tuning.job.plan"] = "fine_tuning.job.plan"
+    allowed_to_proceed: bool
+    refusals: list[RefusalResponse]
+    unchecked: list[str]
+    settings: list[SettingResponse]
+    nodes: list[PlannedNodesResponse]
+    queue: QueueResponse | None
+    estimate: EstimateResponse | NoEstimateResponse
+    configuration: str
+    duplicate_of: DuplicateResponse | None
+    recipe: dict[str, Any]
+
+
+def settings_of(
+    spec: JobSpec, settings: RequestedSettings, *, is_seed_given: bool
+) -> list[SettingResponse]:
+    """Every setting of a job, hyper-parameters first, in the order of their table."""
+    resolved = request_of(spec.hyper)
+    method = resolved.pop("method", "supervised")
+    hyper = [
+        _setting(name, value, settings.paths, KNOBS[name].default is None, KNOBS[name].source)
+        for name, value in resolved.items()
+    ]
+    policy = "reject: nothing is cut without being asked"
+    seed = "drawn: no two jobs are alike by accident"
+    paths = dict(settings.paths) | ({"seed": "seed"} if is_seed_given else {})
+    paths |= {} if method == "supervised" else {"method": "method.type"}
+    return [
+        _setting("method", method, paths, False, "OpenAI's"),
+        *hyper,
+        _setting("seed", spec.hyper.seed, paths, True, seed),
+        _setting("length_policy", spec.length_policy, paths, False, policy),
+        _setting(
+            "validation_fraction",
+            spec.validation_fraction_ppm / 1_000_000,
+            paths,
+            False,
+            "of the rows; 0 where a validation file is named",
+        ),
+    ]
+
+
+def _setting(
+    name: str, value: Any, paths: Mapping[str, str], by_rule: bool, why: str
+) -> SettingResponse:
+    path = paths.get(name)
+    if name == "learning_rate" and path is None:
+        path = paths.get("learning_rate_multiplier")
+    source: Source = "given" if path is not None else "rule" if by_rule else "default"
+    return SettingResponse(name=name, value=value, source=source, path=path, why=why)
+
+
+def nodes_of(
+    kinds: Sequence[NodeKind], spec: JobSpec, needed: Estimate | None
+) -> list[PlannedNodesResponse]:
+    """The kinds of nodes of the pool, those that the job may run on first."""
+    asked = spec.constraints or NodeConstraints()
+    responses = []
+    for kind in kinds:
+        why_not = _why_not(kind, spec, asked, needed)
+        responses.append(
+            PlannedNodesResponse(
+                device=kind.device,
+                accelerator=kind.accelerator or None,
+                domain=kind.domain or None,
+                spot=kind.spot,
+                nodes=kind.nodes,
+                slots=kind.slots,
+                memory_bytes=kind.memory_bytes,
+                is_alive=kind.is_alive,
+                fits=why_not is None,
+                why_not=why_not,
+            )
+        )
+    return sorted(responses, key=lambda node: (not node.fits, not node.is_alive, node.device))
+
+
+def _why_not(
+    kind: NodeKind, spec: JobSpec, asked: NodeConstraints, needed: Estimate | None
+) -> str | None:
+    missing = {*kind.taints} - {*asked.tolerations}
+    if kind.device != spec.device:
+        return f"the job is for {spec.device} devices"
+    if asked.accelerator and kind.accelerator != asked.accelerator:
+        return f"the job asks for {asked.accelerator}"
+    if asked.domain and asked.domain_wait_ms is None and kind.domain != asked.domain:
+        return f"the job asks for the domain {asked.domain}"
+    if kind.spot and asked.spot is False:
+        return "the job is never on spot machines"
+    if missing:
+        return f"kept for jobs that tolerate {', '.join(sorted(missing))}"
+    if needed is not None and needed.memory_bytes > kind.memory_bytes:
+        return f"the job needs {needed.memory_bytes / 1e9:.1f} GB of memory"
+    return None if kind.is_alive else "not alive"
+
+
+def refusal_responses(problems: Sequence[Rejected]) -> list[RefusalResponse]:
+    """Why a submission would be refused, in the words that it would get."""
+    return [
+        RefusalResponse(
+            code=problem.code,
+            message=problem.code if problem.reason is None else refusal_words(problem.reason),
+            param=problem.param,
+        )
+        for problem in problems
+    ]

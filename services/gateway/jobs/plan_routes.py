@@ -1,0 +1,67 @@
+"""`/v1/fine_tuning/jobs/plan`: what a job would be, without making it or recording anything."""
+
+import asyncio
+from typing import Final
+
+from fastapi import APIRouter
+
+from services.gateway.jobs.bodies import JobRequest
+from services.gateway.jobs.cost_responses import estimate_response, no_estimate_response
+from services.gateway.jobs.deps import WithJobDeps
+from services.gateway.jobs.plan_responses import (
+    PlanResponse,
+    nodes_of,
+    refusal_responses,
+    settings_of,
+)
+from services.gateway.jobs.queue_view import request_of_new
+from services.gateway.jobs.recipes import recipe_of
+from services.gateway.jobs.requested import requested_settings
+from services.gateway.jobs.responses import duplicate_response, queue_response_of_new
+from services.gateway.jobs.standing import refusals, standing_of
+from services.gateway.jobs.submission_routes import NOT_VALIDATED, WithSubmission
+from tunery.plan.estimate import corrected, estimate
+
+KEY_CAP: Final = "what the API key may spend in a month"
+HOLD: Final = "whether budgets allow the job: its file is being validated"
+router = APIRouter(tags=["fine-tuning"])
+
+
+@router.post("/v1/fine_tuning/jobs/plan")
+async def plan_job(body: JobRequest, deps: WithJobDeps, submission: WithSubmission) -> PlanResponse:
+    """Plan a job: every setting with where it comes from, the nodes that it may run on, when it
+    would begin, what it would cost, and why it would be refused. The body is that of a submission.
+    Nothing is recorded.
+    """
+    submissions, caller = submission.submissions, submission.caller
+    resolved = await submission.resolve(body)
+    spec, tokens = resolved.spec, resolved.tokens
+    now = deps.clock.now_ms()
+    needed = outlook = None
+    problems, unchecked = [], [] if caller.cap is None else [KEY_CAP]
+    forecast = no_estimate_response(spec, NOT_VALIDATED)
+    if tokens is None:
+        unchecked.append(HOLD)
+    else:
+        needed = corrected(spec, estimate(spec, tokens))
+        new = request_of_new(caller.tenant, spec, needed, now)
+        outlook, standing = await asyncio.gather(
+            deps.queues.outlook_of_new(new, spec.pool),
+            standing_of(deps.views, caller.tenant, caller.key_id, now),
+        )
+        problems = refusal_responses(refusals(standing, spec, needed))
+        forecast = estimate_response(spec, needed, None if outlook is None else outlook.earliest)
+    earlier = await submissions.earlier(caller, spec)
+    settings, _ = requested_settings(body)
+    return PlanResponse(
+        allowed_to_proceed=not problems,
+        refusals=problems,
+        unchecked=unchecked,
+        settings=settings_of(spec, settings, is_seed_given=body.seed is not None),
+        nodes=nodes_of(await submissions.nodes(), spec, needed),
+        queue=None if outlook is None else queue_response_of_new(outlook),
+        estimate=forecast,
+        configuration=spec.configuration,
+        duplicate_of=None if earlier is None else duplicate_response(earlier),
+        recipe=recipe_of(spec, body.suffix, body.metadata, list(settings.prompts) or None),
+    )

@@ -1,0 +1,169 @@
+"""What a tenant has used, holds and may have, as rows show it, and whether a job fits into it.
+
+The decider of submissions has the last word: it knows what was decided a moment ago.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from schemas import errors
+from schemas.admission import TENANT_BUDGET, BudgetUse
+from schemas.envelope import Rejected
+from schemas.reasons import refusing
+from schemas.submission import Estimate, JobSpec
+from schemas.units import HOUR_MS, GpuMs, Ms, hour_of, month_of
+from services.gateway.accounts.tables import BUDGETS, LIMITS, BudgetRow, LimitsRow
+from services.gateway.jobs.queue_reading import COUNTED
+from services.gateway.jobs.tables import JOBS, USAGE
+from services.gateway.ports import Buckets, IntRange, Views
+from tunery.plan.estimate import over_budget
+
+HOURS_END: Final = 2**31
+OPEN_JOBS_MAX: Final = 1_000
+NO_USE: Final = BudgetUse(used_gpu_ms=0, held_gpu_ms=0, used_micro=0, held_micro=0)
+OPEN: Final = ("validating", "queued", "provisioning", "running", "checkpointing", "evaluating")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """limits: None: no tenant. running: jobs that count against the limit of jobs at once.
+
+    used_gpu_ms: of this month. held_gpu_ms: what open jobs may still use.
+    budgets: of the tenant, and of the API key.
+    """
+
+    limits: LimitsRow | None
+    running: int
+    used_gpu_ms: GpuMs
+    held_gpu_ms: GpuMs
+    budgets: Sequence[BudgetRow]
+    at: Ms
+
+
+async def standing_of(views: Views, tenant: str, key_id: str, at: Ms) -> Standing:
+    """Read where a tenant stands."""
+    limits = await views.first(LIMITS, {"id": tenant})
+    running = 0
+    for wanted, phases in COUNTED.items():
+        where = {"tenant": tenant, "wanted": wanted, "phase": phases}
+        running += len(await views.page(JOBS, where, limit=OPEN_JOBS_MAX))
+    first = _first_hour(at)
+    used = await views.sums(
+        USAGE,
+        {"tenant": tenant, "hour_utc": IntRange(first, hour_of(at) + 1)},
+        Buckets("hour_utc", first, hour_of(at) + 1, HOURS_END),
+        by=(),
+        of=("billable_gpu_ms",),
+        limit=1,
+    )
+    budgets = [
+        row
+        for budget_id in (TENANT_BUDGET, key_id)
+        if (row := await views.first(BUDGETS, {"tenant": tenant, "id": budget_id})) is not None
+    ]
+    return Standing(
+        limits=limits,
+        running=running,
+        used_gpu_ms=sum(record["billable_gpu_ms"] for record in used),
+        held_gpu_ms=await _held_gpu_ms(views, tenant),
+        budgets=budgets,
+        at=at,
+    )
+
+
+def _first_hour(at: Ms) -> int:
+    """The first hour of the month of a moment, in UTC."""
+    hour = hour_of(at)
+    while month_of(hour - 1) == month_of(at // HOUR_MS):
+        hour -= 1
+    return hour
+
+
+async def _held_gpu_ms(views: Views, tenant: str) -> GpuMs:
+    """What open jobs may still use: their holds, less what they have used."""
+    rows = await views.page(JOBS, {"tenant": tenant, "phase": OPEN}, limit=OPEN_JOBS_MAX)
+    held = {row.id: row.hold.estimate.hold_gpu_ms for row in rows if row.hold is not None}
+    if not held:
+        return 0
+    used = await views.sums(
+        USAGE,
+        {"tenant": tenant, "job_id": tuple(held)},
+        Buckets("hour_utc", 0, HOURS_END, HOURS_END),
+        by=("job_id",),
+        of=("billable_gpu_ms",),
+        limit=OPEN_JOBS_MAX,
+    )
+    by_job = {record["job_id"]: record["billable_gpu_ms"] for record in used}
+    return sum(max(0, hold - by_job.get(job_id, 0)) for job_id, hold in held.items())
+
+
+def refusals(standing: Standing, spec: JobSpec, needs: Estimate) -> list[Rejected]:
+    """Everything for which a job would be refused now, with the reasons of the decider."""
+    if standing.limits is None:
+        return [Rejected(code=errors.NOT_FOUND, reason=refusing("limits_missing"))]
+    problems: list[Rejected] = []
+    if standing.limits.suspended:
+        problems.append(Rejected(code=errors.SUSPENDED, reason=refusing("tenant_suspended")))
+    limits = standing.limits.limits
+    if limits.concurrency <= standing.running:
+        full = refusing("jobs_at_most", limit=limits.concurrency)
+        problems.append(Rejected(code=errors.CONCURRENCY_LIMIT, reason=full))
+    committed = standing.used_gpu_ms + standing.held_gpu_ms
+    if committed + needs.hold_gpu_ms > limits.hard_gpu_ms:
+        above = refusing(
+            "hard_limit",
+            hold_gpu_ms=needs.hold_gpu_ms,
+            left_gpu_ms=max(0, limits.hard_gpu_ms - committed),
+            limit_gpu_ms=limits.hard_gpu_ms,
+        )
+        problems.append(Rejected(code=errors.HARD_LIMIT, reason=above))
+    if (why := over_budget(spec.budget, needs)) is not None:
+        problems.append(Rejected(code=errors.BUDGET_TOO_SMALL, reason=why, param="budget"))
+    for budget in standing.budgets:
+        problems += _over_month(budget, needs, standing.at)
+    return problems
+
+
+def _over_month(budget: BudgetRow, needs: Estimate, at: Ms) -> list[Rejected]:
+    """Why a monthly budget does not allow a job. Nothing is used yet in a month without a change,
+    and what was held before is.
+    """
+    month, use = month_of(hour_of(at)), budget.use or NO_USE
+    used_gpu_ms, used_micro = use.used_gpu_ms, use.used_micro
+    if budget.month != month:
+        used_gpu_ms, used_micro = 0, 0
+    problems: list[Rejected] = []
+    hours, amount = budget.max_gpu_ms, budget.max_amount_micro
+    if hours is not None and used_gpu_ms + use.held_gpu_ms + needs.hold_gpu_ms > hours:
+        above = refusing(
+            "month_budget_gpu_hours",
+            budget=budget.id,
+            month=month,
+            hold_gpu_ms=needs.hold_gpu_ms,
+            used_gpu_ms=used_gpu_ms,
+            held_gpu_ms=use.held_gpu_ms,
+            limit_gpu_ms=hours,
+        )
+        problems.append(Rejected(code=errors.BUDGET_EXCEEDED, reason=above))
+    if amount is not None and needs.currency != budget.currency:
+        other = refusing(
+            "month_budget_currency",
+            budget=budget.id,
+            currency=needs.currency,
+            limit_currency=budget.currency,
+        )
+        problems.append(Rejected(code=errors.BUDGET_EXCEEDED, reason=other))
+    elif amount is not None and used_micro + use.held_micro + needs.price_max_micro > amount:
+        above = refusing(
+            "month_budget_amount",
+            budget=budget.id,
+            month=month,
+            price_max_micro=needs.price_max_micro,
+            currency=needs.currency,
+            used_micro=used_micro,
+            held_micro=use.held_micro,
+            limit_micro=amount,
+        )
+        problems.append(Rejected(code=errors.BUDGET_EXCEEDED, reason=above))
+    return problems

@@ -1,0 +1,55 @@
+"""Settings with their sources, and nodes with what they lack."""
+
+from dataclasses import replace
+
+import pytest
+
+from schemas.training import NodeConstraints
+from services.gateway.jobs.bodies import JobRequest
+from services.gateway.jobs.node_choice import NodeKind
+from services.gateway.jobs.plan_responses import nodes_of, settings_of
+from services.gateway.jobs.requested import requested_settings
+from simulator.control_plane.samples import spec
+from tunery.plan.knobs import KNOBS
+
+KIND = NodeKind(is_alive=True, device="cpu", accelerator="", slots=4, memory_bytes=10**10, nodes=2)
+
+
+def test_every_hyper_parameter_has_a_row_with_its_source() -> None:
+    body = JobRequest.model_validate(
+        {"model": "m", "training_file": "file-1", "training": {"batch_size": 2}}
+    )
+    settings, _ = requested_settings(body)
+    rows = {row.name: row for row in settings_of(spec(), settings, is_seed_given=True)}
+    supervised = {name for name, knob in KNOBS.items() if not knob.methods}
+    own = {"method", "seed", "length_policy", "validation_fraction"}
+    assert {*rows} == supervised - {"learning_rate_multiplier", "threads"} | own
+    assert (rows["batch_size"].source, rows["batch_size"].path) == ("given", "training.batch_size")
+    assert (rows["n_epochs"].source, rows["seed"].source) == ("rule", "given")
+    assert rows["warmup_ratio"].why == KNOBS["warmup_ratio"].source
+
+
+@pytest.mark.parametrize(
+    ("kind", "constraints", "why_not"),
+    [
+        (KIND, None, None),
+        (replace(KIND, device="cuda"), None, "the job is for cpu devices"),
+        (KIND, NodeConstraints(accelerator="h200"), "the job asks for h200"),
+        (KIND, NodeConstraints(domain="r"), "the job asks for the domain r"),
+        (KIND, NodeConstraints(domain="r", domain_wait_ms=1), None),
+        (
+            replace(KIND, spot=True),
+            NodeConstraints(spot=False),
+            "the job is never on spot machines",
+        ),
+        (replace(KIND, spot=True), None, None),
+        (replace(KIND, taints=("a", "b")), NodeConstraints(tolerations=("a",)), "kept for jobs"),
+        (replace(KIND, is_alive=False), None, "not alive"),
+    ],
+)
+def test_a_node_that_does_not_fit_says_why(
+    kind: NodeKind, constraints: NodeConstraints | None, why_not: str | None
+) -> None:
+    (row,) = nodes_of([kind], spec(constraints=constraints), None)
+    assert (row.fits, row.nodes) == (why_not is None, 2)
+    assert (row.why_not or "").startswith(why_not or "")

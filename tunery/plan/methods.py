@@ -1,0 +1,27 @@
+"""The methods that a job may train with, and the rows that each learns from."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from schemas.dataset import RowKind
+from schemas.training import MethodName
+
+# In the order in which a refusal names them.
+ROWS_OF_METHOD: Final[Mapping[MethodName, RowKind]] = {"supervised": "answers", "dpo": "pairs"}
+# Every other dialect has answers.
+ROWS_OF_DIALECT: Final[Mapping[str, RowKind]] = {"dpo": "pairs", "kto": "labels"}
+ROW_WORDS: Final[Mapping[RowKind, str]] = {
+    "answers": "chats, prompts with completions, or plain text",
+    "pairs": "a preferred and another answer to one prompt",
+    "labels": "an answer with the label true or false",
+}
+
+
+def rows_of_dialect(dialect: str) -> RowKind:
+    """What the rows of a file are."""
+    return ROWS_OF_DIALECT.get(dialect, "answers")
+
+
+def methods_of_rows(rows: RowKind) -> tuple[MethodName, ...]:
+    """The methods that learn from such rows."""
+    return tuple(method for method, kind in ROWS_OF_METHOD.items() if kind == rows)
