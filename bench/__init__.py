@@ -8,6 +8,7 @@ billing: the ledger and invoices in PostgreSQL
 scheduler, full_pool: what the planner decides on public traces, and how fast in a full pool
 rebuild: all state rebuilt from the log
 trainer: training beside plain TRL
+adaptation: QLoRA and other settings of a training beside LoRA
 data: the data pipeline, stage by stage
 measures: shared by the benchmarks over HTTP
 """

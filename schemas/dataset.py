@@ -10,7 +10,7 @@ from schemas.units import Ms, Tokens
 LengthPolicy: TypeAlias = Literal["reject", "truncate", "split"]
 # What a row is: answers to learn, a preferred answer and another one, an answer with a label.
 RowKind: TypeAlias = Literal["answers", "pairs", "labels"]
-Purpose: TypeAlias = Literal["fine-tune", "fine-tune-results"]
+Purpose: TypeAlias = Literal["fine-tune", "fine-tune-results", "base-model"]
 UploadOutcome: TypeAlias = Literal["completed", "cancelled", "expired"]
 # Which rows validate follows from the file alone: jobs with other seeds share what is prepared, are
 # judged on the same rows, and know their steps before they run.

@@ -3,6 +3,7 @@
 Base models are global: `AddBase` is sent once to every partition, with the key `GLOBAL`.
 """
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256
@@ -61,6 +62,8 @@ class Lineage(Part):
     steps: optimizer steps.
     verdict: of the gate.
     scores_sha256: of the raw scores.
+    environment: what its last attempt was computed with, by name; empty: the writer did not say.
+    configuration: hash of what makes its result, as in `JobSpec`.
     """
 
     job_id: str
@@ -72,6 +75,8 @@ class Lineage(Part):
     steps: int
     verdict: Verdict
     scores_sha256: Sha256
+    environment: Mapping[str, str] = {}
+    configuration: str = ""
 
 
 class Share(Part):

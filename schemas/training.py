@@ -14,6 +14,8 @@ from schemas.units import Ms, Tokens
 
 Device: TypeAlias = Literal["cpu", "cuda"]
 DEVICES: Final[tuple[str, ...]] = get_args(Device)
+# What a training adapts its base model by: see `HyperParameters`.
+Adaptation: TypeAlias = Literal["lora", "qlora", "full"]
 # How an attempt ended. Preempted and lost are never failures.
 AttemptOutcome: TypeAlias = Literal["succeeded", "preempted", "lost", "failed", "not_started"]
 # Why an attempt failed; each cause has one policy in `job`. `budget`: its cap was reached.
@@ -176,6 +178,7 @@ class HyperParameters(Part, omit_defaults=True):
     beta_ppm: how closely preferences hold the model to its reference, in millionths; 0: the method
       has no such weight.
     loss_type: how a preference becomes a loss.
+    adaptation: what is trained: an adapter, one on a base model in four bits, or every weight.
     """
 
     n_epochs: int
@@ -216,6 +219,7 @@ class HyperParameters(Part, omit_defaults=True):
     method: MethodName = "supervised"
     beta_ppm: int = 0
     loss_type: LossType = "sigmoid"
+    adaptation: Adaptation = "lora"
 
 
 class TrainWork(Part, tag="train"):
@@ -243,6 +247,7 @@ class EvalWork(Part, tag="eval"):
     max_length: tokens of one packed row.
     seed: of what is sampled.
     adapter: files of the adapter.
+    precision, threads, adaptation: as in the training's `HyperParameters`.
     prompts: as in the job's `JobSpec`.
     precision, threads, method, beta_ppm, loss_type: as in the training's `HyperParameters`.
     """
@@ -260,6 +265,7 @@ class EvalWork(Part, tag="eval"):
     method: MethodName = "supervised"
     beta_ppm: int = 0
     loss_type: LossType = "sigmoid"
+    adaptation: Adaptation = "lora"
 
 
 Work: TypeAlias = TrainWork | EvalWork
@@ -327,6 +333,8 @@ class AttemptStart(Part):
     skipped: checkpoints that were named and could not be used.
     total_steps: optimizer steps of the whole training; 0 for an evaluation.
     changes: what is not as it was for the loaded checkpoint.
+    environment: what it is computed with: device, versions of libraries, hashes of code and
+      packages, by name.
     """
 
     loaded: Sha256 | None
@@ -334,6 +342,7 @@ class AttemptStart(Part):
     skipped: tuple[SkippedCheckpoint, ...]
     total_steps: int
     changes: tuple[EnvironmentChange, ...] = ()
+    environment: Mapping[str, str] = {}
 
 
 def added_fields(form: type[msgspec.Struct], *, first: Collection[str] = ()) -> dict[str, object]:

@@ -78,4 +78,5 @@ def deps_of(
         clock=runtime.clock,
         health=runtime.health,
         draw=os.urandom,
+        bases_dir=settings.bases_dir or runtime.settings.data_dir / "bases",
     )

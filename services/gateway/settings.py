@@ -1,6 +1,7 @@
 """Settings of the gateway."""
 
-from typing import Annotated, Final
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import AliasChoices, Field, FilePath
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -8,6 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from schemas.account import Lane
 from services.gateway.web.token_bucket import PER_MINUTE_MAX
 
+Encoding: TypeAlias = Literal["plain", "base64"]
 FILE_BYTES_MAX: Final = 512 * 1024 * 1024  # OpenAI's limit for one file
 ROWS_MAX: Final[dict[Lane, int]] = {
     "premium": 10_000_000,
@@ -22,7 +24,9 @@ class GatewaySettings(BaseSettings):
 
     The bootstrap key has every scope and acts for the tenant `admin_tenant`. `requests_per_minute`:
     of one API key that has no limit of its own. `rows_max`: of one file, by plan. `pdf_font`: a
-    TrueType font for letters that invoices as PDF could not show.
+    TrueType font for letters that invoices as PDF could not show. `result_files`: how their content
+    is sent to requests that do not say it; OpenAI sends base64. `bases_dir`: where base
+    models are kept that were uploaded; None: in the data directory.
     """
 
     model_config = SettingsConfigDict(env_prefix="TUNERY_GATEWAY_", extra="ignore")
@@ -40,4 +44,6 @@ class GatewaySettings(BaseSettings):
     file_bytes_max: int = Field(default=FILE_BYTES_MAX, ge=1)
     upload_bytes_max: int = Field(default=UPLOAD_BYTES_MAX, ge=1)
     pdf_font: FilePath | None = None
+    result_files: Encoding = "plain"
+    bases_dir: Path | None = None
     rows_max: dict[Lane, Annotated[int, Field(ge=1)]] = ROWS_MAX

@@ -20,7 +20,7 @@ from tunery.runtime.verbs import Aggregate
 
 MODELS = Aggregate(
     stream=MODEL,
-    fold_version=4,  # 4: versions as their terms
+    fold_version=5,  # 5: environments; 4: versions as their terms
     initial=INITIAL,
     state_type=Registry,
     decide=decide,

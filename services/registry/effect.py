@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -78,22 +79,24 @@ def final_key(tenant: str, model_id: str, sha256: str, name: str) -> str:
 async def _publish(blobs: Blobs, version: VersionSubmitted, tenant: str) -> tuple[BlobFile, ...]:
     check_names(tuple(file.name for file in version.adapter))
     files = {file.name: file for file in version.adapter}
-    rank = await _check_config(blobs, files[CONFIG], version)
-    await _check_weights(blobs, files[WEIGHTS], rank)
+    config = await _check_config(blobs, files[CONFIG], version)
+    await _check_weights(blobs, files[WEIGHTS], config)
     published = [await _copy(blobs, file, version, tenant) for file in version.adapter]
     return (*published, await _write_lineage(blobs, version, tenant))
 
 
-async def _check_config(blobs: Blobs, file: BlobFile, version: VersionSubmitted) -> int:
-    """The adapter's rank."""
+async def _check_config(
+    blobs: Blobs, file: BlobFile, version: VersionSubmitted
+) -> Mapping[str, Any]:
+    """The adapter's configuration."""
     if file.bytes > CONFIG_BYTES_MAX:
         raise Unpublishable(f"{CONFIG} has more than {CONFIG_BYTES_MAX} bytes")
     data = await blobs.get(file.blob, sha256=file.sha256)
     lineage = version.terms.lineage
-    return int(read_config(data, lineage.base_id, lineage.base_sha256)["r"])
+    return read_config(data, lineage.base_id, lineage.base_sha256)
 
 
-async def _check_weights(blobs: Blobs, file: BlobFile, rank: int) -> None:
+async def _check_weights(blobs: Blobs, file: BlobFile, config: Mapping[str, Any]) -> None:
     size = await blobs.size(file.blob)
     if size != file.bytes or size > WEIGHTS_BYTES_MAX:
         raise Unpublishable(f"{WEIGHTS} has {size} bytes, {file.bytes} were reported")
@@ -106,7 +109,7 @@ async def _check_weights(blobs: Blobs, file: BlobFile, rank: int) -> None:
         if len(head) >= wanted:
             break
     header_length(bytes(head[:PREFIX_BYTES]), size)
-    check_header(bytes(head[PREFIX_BYTES:wanted]), size, rank)
+    check_header(bytes(head[PREFIX_BYTES:wanted]), size, config)
 
 
 async def _copy(blobs: Blobs, file: BlobFile, version: VersionSubmitted, tenant: str) -> BlobFile:

@@ -309,7 +309,7 @@ async def test_bad_requests_get_a_helpful_error(home: RunningStack) -> None:
     await assert_refused(api, 404, "not_found", "GET", "/files/file-nobody", "id")
     bad = home.request(metadata={"story": "bad file"})
     bad["training_file"] = await upload_rejected_file(home)
-    await assert_refused(api, 400, "invalid_training_file", "POST", jobs, "training_file", json=bad)
+    await assert_refused(api, 422, "invalid_training_file", "POST", jobs, "training_file", json=bad)
     await assert_refused(
         api, 400, "invalid_value", "POST", "/files", "purpose", **an_upload(b"x", "e")
     )

@@ -183,6 +183,20 @@ def test_resume_after_three_kills_gives_the_same_bytes(
     assert not list((tmp_path / "ck").glob("tmp-*"))
 
 
+def test_resume_after_a_kill_in_four_bits_gives_the_same_bytes(
+    spec: dict[str, Any], tmp_path: Path
+) -> None:
+    """QLoRA: a process that quantises the base again has the same weights."""
+    hyper = {**spec["hyper"], "adaptation": "qlora", "max_steps": 2 * CHECKPOINT_EVERY + 2}
+    spec = {**spec, "hyper": hyper}
+    assert attempt(spec, tmp_path / "whole").code == ExitCode.FINISHED
+    killed = attempt(spec, tmp_path / "killed", at_step=CHECKPOINT_EVERY + 1)
+    assert killed.code == -signal.SIGKILL
+    rest = attempt(spec, tmp_path / "killed", newest_first(killed))
+    assert rest.events[0]["resumed_from_step"] >= CHECKPOINT_EVERY
+    assert adapter(tmp_path / "killed") == adapter(tmp_path / "whole")
+
+
 def test_resume_after_a_notice_loses_no_step(
     spec: dict[str, Any], uninterrupted: Path, tmp_path: Path
 ) -> None:

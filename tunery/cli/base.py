@@ -11,9 +11,11 @@ from tunery.cli import _api, _options
 from tunery.local.paths import DataDir, cache_dir
 
 if TYPE_CHECKING:
+    from tunery.client import Api
     from tunery.local.hub import HubModel
 
 S3 = "s3://"
+NAME_CHARACTERS_MAX = 64
 EPILOG = """\
 \b
 Examples:
@@ -21,6 +23,7 @@ Examples:
   tunery base add Qwen/Qwen2.5-0.5B-Instruct@v1 --into /srv/bases/qwen
   tunery base add s3://models/phi-4-mini --licence MIT        with the variables of the AWS tools
   tunery base add ~/models/SmolLM2-360M-Instruct --id smollm2-360m-instruct
+  tunery base add ~/models/phi --upload            to a service on another machine
   tunery base add ~/models/phi --alias gpt-4o-mini-2024-07-18
   tunery base alias smollm2-135m-instruct gpt-4o-mini-2024-07-18
   tunery base fetch smollm2-360m-instruct ./base            where the operator shares it
@@ -40,6 +43,9 @@ def command() -> None:
 @click.option(
     "--into", type=click.Path(path_type=Path, file_okay=False), help="Where NAME is downloaded to."
 )
+@click.option(
+    "--upload", "uploading", is_flag=True, help="Send the folder PATH to the service's machine."
+)
 @click.option("--alias", "aliases", multiple=True, help="Another name of it in requests.")
 @click.option("--source", help="Its name at a hub, where the public can load it from.")
 @click.option("--revision", help="Its commit there.")
@@ -51,6 +57,7 @@ def add(
     base_id: str | None,
     licence: str | None,
     into: Path | None,
+    uploading: bool,
     folders: DataDir,
     as_json: bool,
     **more: Any,
@@ -61,7 +68,8 @@ def add(
     at HF_ENDPOINT, by default huggingface.co; HF_TOKEN opens models that ask for consent. Only
     safetensors are fetched, never code, and each file is checked by its hash.
 
-    The files are hashed. Services and nodes must be able to read the folder.
+    The files are hashed. Services and nodes must be able to read the folder. With --upload it is
+    sent to the service first, which keeps it in its folder of base models.
     """
     folder, name = Path(path).expanduser().resolve(), Path(path).expanduser().resolve().name
     if path.startswith(S3):
@@ -81,11 +89,47 @@ def add(
         name = model.name.rpartition("/")[2]
         more |= {"source": model.name, "revision": model.commit}
         licence = licence or model.licence
+    base_id = base_id or name.lower()
     with _api.connect(folders) as api:
-        base = api.add_base(
-            base_id or name.lower(), folder, licence or "unknown", **_set_options(more)
-        )
+        if uploading:
+            folder = _upload(api, folder, base_id, quiet=as_json)
+        base = api.add_base(base_id, folder, licence or "unknown", **_set_options(more))
     _api.show_one(base, as_json, _pairs(base))
+
+
+def _upload(api: "Api", folder: Path, base_id: str, *, quiet: bool) -> Path:
+    """Send the files of a base model; the path of its folder on the service's machine."""
+    from tunery.local.errors import LocalError
+    from tunery.runtime.blobs.base_files import base_files
+
+    try:
+        paths = base_files(folder)
+    except FileNotFoundError as error:
+        raise LocalError(str(error), "name the folder with config.json in it") from error
+    ids: dict[str, str] = {}
+    total = sum(path.stat().st_size for path in paths)
+    try:
+        with _shown_progress(folder.name, total, quiet=quiet) as progress:
+            for path in paths:
+                sent = _additions(progress)
+                ids[path.name] = api.upload_in_parts(path, "base-model", sent)["id"]
+        name = base_id.rpartition("/")[2][:NAME_CHARACTERS_MAX]
+        return Path(api.base_folder(name, ids)["path"])
+    finally:
+        for file_id in ids.values():  # the folder is a copy
+            api.delete_file(file_id)
+
+
+def _additions(progress: Callable[[int], None]) -> Callable[[int], None]:
+    """Is told how many bytes of a file are sent so far, and tells how many are new."""
+    known = 0
+
+    def tell(so_far: int) -> None:
+        nonlocal known
+        progress(so_far - known)
+        known = so_far
+
+    return tell
 
 
 def _is_name(path: str) -> bool:

@@ -62,8 +62,9 @@ def show(model_id: str, folders: DataDir, as_json: bool) -> None:
     fields = ("id", "type", "stage", "verdict", "parent", "job_id", "sha256")
     known = {name: model.get(name) for name in fields}
     known["quarantined"] = "yes: it cannot be promoted" if model.get("quarantined") else None
-    lineage = model.get("lineage") or {}
-    more = {name: value for name, value in lineage.items() if name not in known}
+    lineage = dict(model.get("lineage") or {})
+    computed = {f"environment.{key}": text for key, text in lineage.pop("environment", {}).items()}
+    more = {name: value for name, value in {**lineage, **computed}.items() if name not in known}
     _api.show_one(model, as_json, (known | more).items())
 
 

@@ -28,6 +28,7 @@ from tunery.client.shapes import (
 )
 from tunery.client.wire import (
     DONE,
+    NO_QUERY,
     ApiRefusal,
     Pieces,
     Progress,
@@ -35,6 +36,7 @@ from tunery.client.wire import (
     Unreachable,
     at_once,
     object_of,
+    of_tenant,
     part,
     refused,
     streams,
@@ -54,7 +56,6 @@ CHUNK_BYTES: Final = 1024 * 1024
 ONE_REQUEST_BYTES_MAX: Final = 512 * 1024 * 1024  # a larger file is uploaded in parts
 PART_BYTES: Final = 16 * 1024 * 1024
 PARTS_AT_ONCE: Final = 4
-NO_QUERY: Final[Mapping[str, str]] = {}
 COMPLETE_S_MAX: Final = 600.0  # the service reads the whole file again
 
 
@@ -181,7 +182,7 @@ class AsyncApi:
 
     async def download_file(self, file_id: str, path: Path) -> None:
         """Write the bytes of a file to `path`, completely or not at all."""
-        await self._save(f"/files/{part(file_id)}/content", path)
+        await self._save(f"/files/{part(file_id)}/content?encoding=plain", path)
 
     async def delete_file(self, file_id: str) -> None:
         await self._call("DELETE", f"/files/{part(file_id)}")
@@ -262,7 +263,7 @@ class AsyncApi:
 
     def statement(self, job_id: str, tenant: str | None = None) -> AsyncIterator[dict[str, Any]]:
         """Every slice of use and credit of a job, with the event it comes from."""
-        return self._all(f"/fine_tuning/jobs/{part(job_id)}/statement", query=_of_tenant(tenant))
+        return self._all(f"/fine_tuning/jobs/{part(job_id)}/statement", query=of_tenant(tenant))
 
     async def answers(self, job_id: str) -> dict[str, Any]:
         """Answers of base model and adapter to the evaluation's fixed prompts."""
@@ -334,6 +335,11 @@ class AsyncApi:
 
     async def bases(self) -> list[BaseObject]:
         return cast("list[BaseObject]", (await self._call("GET", "/bases"))["data"])
+
+    async def base_folder(self, name: str, files: Mapping[str, str]) -> dict[str, Any]:
+        """Put uploaded files, ids by name, into a folder of the service; returns its path."""
+        body = {"name": name, "files": dict(files)}
+        return await self._once("POST", "/bases/folders", json=body, timeout=COMPLETE_S_MAX)
 
     async def add_base(self, base_id: str, path: Path, licence: str, **more: Any) -> dict[str, Any]:
         """Add a base model. `more`: aliases, source, revision, shared; None leaves them."""
@@ -471,7 +477,7 @@ class AsyncApi:
         self, tenant: str | None = None, period: str | None = None
     ) -> AsyncIterator[dict[str, Any]]:
         """Invoices, newest first; those of one month where `period` says which: `2026-11`."""
-        query = {**_of_tenant(tenant), **({} if period is None else {"period": period})}
+        query = {**of_tenant(tenant), **({} if period is None else {"period": period})}
         return self._all("/invoices", query=query, page_max=MONTHS)
 
     def invoice_lines(
@@ -479,7 +485,7 @@ class AsyncApi:
     ) -> AsyncIterator[dict[str, Any]]:
         """The lines of an invoice; their amounts add up to its total."""
         path = f"/invoices/{part(invoice_id)}/lines"
-        return self._all(path, query=_of_tenant(tenant), page_max=LINES)
+        return self._all(path, query=of_tenant(tenant), page_max=LINES)
 
     async def invoice_sums(self, name: str, by: str, tenant: str | None = None) -> dict[str, Any]:
         """An invoice's amounts per job, key, model, suffix or `metadata[NAME]`, with commas."""
@@ -489,14 +495,14 @@ class AsyncApi:
     async def invoice_pdf(self, invoice_id: str, tenant: str | None = None) -> bytes:
         """An invoice with all its lines as PDF. Raises ApiRefusal when no font has its letters."""
         path = f"/invoices/{part(invoice_id)}/pdf"
-        answer = await self._request("GET", path, params=_of_tenant(tenant))
+        answer = await self._request("GET", path, params=of_tenant(tenant))
         if answer.is_error:
             object_of(answer)  # raises what it says
         return answer.content
 
     def prepaid(self, tenant: str | None = None) -> AsyncIterator[dict[str, Any]]:
         """Prepaid credits, newest first, with what is used, expired and left."""
-        return self._all("/billing/prepaid", query=_of_tenant(tenant))
+        return self._all("/billing/prepaid", query=of_tenant(tenant))
 
     async def grant_prepaid(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Record money that the tenant has paid in advance (admin key)."""
@@ -509,13 +515,13 @@ class AsyncApi:
 
     async def billing_terms(self, tenant: str | None = None) -> dict[str, Any]:
         """What the tenant's invoices say, and its contract's terms."""
-        return await self._call("GET", "/billing/terms", params=_of_tenant(tenant))
+        return await self._call("GET", "/billing/terms", params=of_tenant(tenant))
 
     async def usage(
         self, query: Mapping[str, Any], tenant: str | None = None
     ) -> AsyncIterator[dict[str, Any]]:
         """Buckets of GPU time, fetched page by page. query: the parameters of the route."""
-        params = {**query, **_of_tenant(tenant)}
+        params = {**query, **of_tenant(tenant)}
         while True:
             page = await self._call("GET", "/usage", params=params)
             for bucket in page["data"]:
@@ -593,11 +599,6 @@ class AsyncApi:
             return await self._http.request(method, self.base_url + path, **arguments)
         except httpx.HTTPError as error:
             raise Unreachable(f"{self.base_url} does not answer: {error}") from error
-
-
-def _of_tenant(tenant: str | None) -> Mapping[str, str]:
-    """The query of an operator who asks for a tenant; nothing for the caller's own tenant."""
-    return NO_QUERY if tenant is None else {"tenant": tenant}
 
 
 def _keys(tenant: str | None) -> str:

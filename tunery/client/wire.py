@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ import httpx
 DONE: Final = "[DONE]"  # data of a stream's last event
 UNKNOWN: Final = "unknown"  # code of errors that do not come from the API
 SHOWN_CHARACTERS_MAX: Final = 200
+NO_QUERY: Final[Mapping[str, str]] = {}
 Progress: TypeAlias = Callable[[int], None]  # bytes sent so far
 T = TypeVar("T")
 R = TypeVar("R")
@@ -90,6 +91,11 @@ class ProgressReader:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def of_tenant(tenant: str | None) -> Mapping[str, str]:
+    """The query of an operator who asks for a tenant; nothing for the caller's own tenant."""
+    return NO_QUERY if tenant is None else {"tenant": tenant}
 
 
 class Pieces:

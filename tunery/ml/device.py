@@ -13,6 +13,7 @@ from tunery.work.spec import Precision
 CPUINFO = Path("/proc/cpuinfo")
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "numpy", "safetensors")
+QUANTISING = "bitsandbytes"
 ISA_LIMITS = ("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")  # how libraries are held back
 # Rises with what a training computes: 2, gradients are added and clipped in fp32.
 ARITHMETIC_VERSION = 2
@@ -88,12 +89,16 @@ def peak_memory_bytes(device: torch.device) -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def environment(device: torch.device, threads: int, micro_batch: int) -> dict[str, str]:
+def environment(
+    device: torch.device, threads: int, micro_batch: int, *, four_bits: bool = False
+) -> dict[str, str]:
     """Facts that must be equal for a resume to be equal to the bit.
 
     micro_batch: packed rows of one; sums of other parts differ in their last bits
+    four_bits: whether the base is quantised, by a library of its own
     """
-    versions = {library: importlib.metadata.version(library) for library in LIBRARIES}
+    libraries = (*LIBRARIES, *((QUANTISING,) if four_bits else ()))
+    versions = {library: importlib.metadata.version(library) for library in libraries}
     return {
         "device": "cpu",
         "threads": str(threads),

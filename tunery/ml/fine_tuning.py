@@ -60,7 +60,9 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
         valid=valid,
         plan=_plan(rows, hyper),
         fingerprint=fingerprint,
-        environment=device.environment(torch_device, threads, hyper.batch_size),
+        environment=device.environment(
+            torch_device, threads, hyper.batch_size, four_bits=hyper.adaptation == "qlora"
+        ),
         events=events,
         must_stop=must_stop,
     )

@@ -1,4 +1,9 @@
-"""The model that a training trains: the base as its files have it, and what is added to it."""
+"""The model that a training trains: the base as its files have it, and what is added to it.
+
+QLoRA keeps the linear layers of the base in four bits: NF4, blocks of 64 weights, whose scales are
+quantised again. They are widened to the precision of the run for each product. The adapter has that
+precision all the time, with a master copy in fp32 (`tunery.ml.state`).
+"""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +11,7 @@ from typing import Any, Final
 
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, set_seed
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, set_seed
 
 from tunery.work.exits import WorkError
 from tunery.work.spec import ALL_LINEAR, Hyper, Precision, TrainSpec
@@ -17,6 +22,28 @@ DTYPE_NAMES: Final[Mapping[torch.dtype, Precision]] = {
 }
 
 
+def load_base(
+    folder: str, dtype: torch.dtype, torch_device: torch.device, *, four_bits: bool
+) -> Any:
+    """A base model on the device.
+
+    four_bits: its linear layers are quantised while they are read, all but the one that gives the
+        logits
+    """
+    settings: dict[str, Any] = {"dtype": dtype, "attn_implementation": "sdpa"}
+    if not four_bits:
+        return AutoModelForCausalLM.from_pretrained(folder, **settings).to(torch_device)
+    quantisation = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+    return AutoModelForCausalLM.from_pretrained(
+        folder, quantization_config=quantisation, device_map={"": torch_device}, **settings
+    )
+
+
 def load_model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torch.device) -> Any:
     """The base model with an adapter that has learnt nothing, on the device.
 
@@ -24,13 +51,38 @@ def load_model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torc
     Raises WorkError("user") for layers that the base model does not have.
     """
     dtype = next(dtype for dtype, name in DTYPE_NAMES.items() if name == precision)
-    base = AutoModelForCausalLM.from_pretrained(
-        spec.base_dir, dtype=dtype, attn_implementation="sdpa"
-    )
+    four_bits = hyper.adaptation == "qlora"
+    base = load_base(spec.base_dir, dtype, torch_device, four_bits=four_bits)
     _check_named_layers(base, hyper)
     set_seed(hyper.seed)  # the adapter's first weights are random
+    try:
+        # Adapters in the base's type: mixed types cost a conversion in every layer.
+        model = get_peft_model(base, _lora(hyper), autocast_adapter_dtype=False)
+    except ValueError as error:
+        if "lora_dropout" in str(error):  # experts of a mixture, which are no linear layers
+            message = f"the experts of {spec.base_id} take no dropout: {error}"
+            advice = "Set lora.dropout to 0, or name other layers in lora.target_modules."
+            raise WorkError("user", message, advice) from error
+        message = f"target_modules {hyper.target_modules!r} are not in this model"
+        advice = f'Use "{ALL_LINEAR}", or some of {", ".join(_linear_names(base))}.'
+        raise WorkError("user", message, advice) from error
+    if four_bits:
+        # TRL rounds adapters of quantised models to bf16 in place, also in a run in fp32.
+        base.is_loaded_in_4bit = False
+        set_adapter_type(model, dtype)
+    return model.to(torch_device)
+
+
+def set_adapter_type(model: Any, dtype: torch.dtype) -> None:
+    """Give an adapter the type of the run: PEFT makes those of quantised layers in fp32."""
+    for name, weight in model.named_parameters():
+        if ".lora_" in name or ".modules_to_save." in name:
+            weight.data = weight.data.to(dtype)
+
+
+def _lora(hyper: Hyper) -> LoraConfig:
     targets = hyper.target_modules
-    config = LoraConfig(
+    return LoraConfig(
         r=hyper.rank,
         lora_alpha=hyper.alpha,
         lora_dropout=hyper.dropout,
@@ -42,29 +94,26 @@ def load_model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torc
         alpha_pattern=dict(hyper.alpha_pattern),
         task_type="CAUSAL_LM",
     )
-    try:
-        # Adapters in the base's type: mixed types cost a conversion in every layer.
-        model = get_peft_model(base, config, autocast_adapter_dtype=False)
-    except ValueError as error:
-        if "lora_dropout" in str(error):  # experts of a mixture, which are no linear layers
-            message = f"the experts of {spec.base_id} take no dropout: {error}"
-            advice = "Set lora.dropout to 0, or name other layers in lora.target_modules."
-            raise WorkError("user", message, advice) from error
-        message = f"target_modules {hyper.target_modules!r} are not in this model"
-        advice = f'Use "{ALL_LINEAR}", or some of {", ".join(_linear_names(base))}.'
-        raise WorkError("user", message, advice) from error
-    return model.to(torch_device)
 
 
 def _check_named_layers(base: Any, hyper: Hyper) -> None:
-    """Raises WorkError("user") for layers that are named and do not exist."""
-    layers = [name for name, _ in base.named_modules()]
+    """Raises WorkError("user") for layers that are named and do not exist, or cannot be trained."""
+    layers = dict(base.named_modules())
     for knob in ("rank_pattern", "alpha_pattern", "modules_to_save"):
         named = getattr(hyper, knob)
         for wanted in named if knob == "modules_to_save" else dict(named):
-            if not any(re.fullmatch(rf"(.*\.)?({wanted})", layer) for layer in layers):
+            meant = [layers[name] for name in layers if re.fullmatch(rf"(.*\.)?({wanted})", name)]
+            if not meant:
                 message = f"{knob} names {wanted!r}, which is not in this model"
                 raise WorkError("user", message, f"Use some of {', '.join(_linear_names(base))}.")
+            if knob == "modules_to_save" and any(map(_has_four_bits, meant)):
+                message = f"{knob} names {wanted!r}, whose weights are in four bits with qlora"
+                advice = 'Name others, such as lm_head, or set training.adaptation to "lora".'
+                raise WorkError("user", message, advice)
+
+
+def _has_four_bits(layer: Any) -> bool:
+    return any(type(weight).__name__ == "Params4bit" for weight in layer.parameters())
 
 
 def _linear_names(base: Any) -> list[str]:

@@ -12,12 +12,13 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
 from tunery.ml import choices, device, generation
 from tunery.ml.adapters import WEIGHTS
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import prove_packing
+from tunery.ml.model import load_base, set_adapter_type
 from tunery.ml.objectives import Supervised, mean_scores
 from tunery.ml.order import sample_rows
 from tunery.ml.packed import PackedRows, read_rows
@@ -115,14 +116,15 @@ def _load(spec: ScoreSpec) -> tuple[Any, Any]:
         raise WorkError("bad_node", message, "Fetch the base model again.")
     torch_device = device.pick_device(spec.accelerators)
     dtype = device.pick_dtype(spec.precision, torch_device)
-    base = AutoModelForCausalLM.from_pretrained(
-        spec.base_dir, dtype=dtype, attn_implementation="sdpa"
-    )
+    four_bits = spec.adaptation == "qlora"
+    base = load_base(spec.base_dir, dtype, torch_device, four_bits=four_bits)
     try:
         model = PeftModel.from_pretrained(base, spec.adapter_dir, autocast_adapter_dtype=False)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         message = f"adapter {Path(spec.adapter_dir).name} does not load: {error}"
         raise WorkError("user", message, "Save the adapter again with PEFT.") from error
+    if four_bits:
+        set_adapter_type(model, dtype)
     return model.to(torch_device).eval(), AutoTokenizer.from_pretrained(spec.base_dir)
 
 

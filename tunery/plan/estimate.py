@@ -40,7 +40,7 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
         steps = min(steps, hyper.max_steps)
         longest = steps * hyper.batch_size * hyper.max_length
         trained, passed = min(trained, longest), min(passed, longest)
-    train = slots * train_ms(base, passed, slots, device)
+    train = slots * train_ms(base, hyper, passed, slots, device)
     evaluate = slots * eval_ms(base, slots, device, own_prompts=spec.prompts is not None)
     pace = spec.pace or AS_EXPECTED
     hold = hold_of(train, slots, pace.train_ppm) + hold_of(evaluate, slots, pace.eval_ppm)

@@ -37,6 +37,7 @@ LR_EXPONENT_OTHER: Final = LR_EXPONENT["llama"]  # most other families have its 
 LR_MIN: Final = 2e-4
 NO_THREADS: Final = ("threads", 0)  # of jobs from before it was kept: as their node says
 SUPERVISED: Final[MethodName] = "supervised"
+WORDS: Final = ("precision", "adaptation", "scheduler")
 HyperRequest: TypeAlias = Mapping[str, int | float | str | Sequence[str] | Mapping[str, int] | None]
 # Everything may be null or "auto".
 RANGES: Final[Mapping[str, tuple[Number, Number]]] = {
@@ -135,14 +136,12 @@ def resolve(
         weight_decay_ppm=_ppm(requested, "weight_decay"),
         max_length=length,
         seed=seed,
-        precision=cast("Any", _word(requested, "precision")),
         checkpoint_every_steps=_whole(requested, "checkpoint_every_steps"),
         checkpoint_every_ms=_whole(requested, "checkpoint_every_ms"),
         keep_checkpoints=_whole(requested, "keep_checkpoints"),
         accumulation=_whole(requested, "accumulation", 1),
         threads=_whole(requested, "threads", THREADS[device]),
         checkpoint_share_ppm=_ppm(requested, "checkpoint_share", _auto_share_ppm(requested)),
-        scheduler=cast("Any", _word(requested, "scheduler")),
         max_steps=max_steps,
         grad_norm_max_ppm=_ppm(requested, "max_grad_norm"),
         target_modules=() if isinstance(layers, str) else tuple(sorted(set(layers))),
@@ -151,6 +150,7 @@ def resolve(
         eval_every_steps=_whole(requested, "eval_every_steps"),
         early_stopping_patience=_whole(requested, "early_stopping_patience"),
         **_flags(requested),
+        **{name: cast("Any", _word(requested, name)) for name in WORDS},
         modules_to_save=tuple(sorted(set(requested.get("modules_to_save", ())))),
         rank_pattern=_pattern(requested, "rank_pattern", rank),
         alpha_pattern=_pattern(requested, "alpha_pattern", alpha),

@@ -134,6 +134,12 @@ KNOBS: Final[Mapping[str, Knob]] = {
     "max_grad_norm": _number(
         "grad_norm_max_ppm", 0, 1_000, 1, "TRL's and axolotl's; 0: gradients are not clipped"
     ),
+    "adaptation": _choice(
+        "adaptation",
+        ("lora", "qlora"),
+        "lora",
+        "`qlora`: the base in four bits (NF4), for less memory and some more time",
+    ),
     "rank": _whole("rank", 1, 256, 16, "enough for up to some 10,000 rows (LoRA without regret)"),
     "alpha": _whole("alpha", 1, 1024, None, "twice the rank"),
     "dropout": _number("dropout_ppm", 0, 0.9, 0.05, "QLoRA's for models up to 13B"),

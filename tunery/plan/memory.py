@@ -40,6 +40,8 @@ KEPT_TENTHS: Final[Mapping[str, int]] = {"bf16": 11, "fp32": 17}
 # With recompute one layer is at work, but glibc keeps what those before it freed (measured: 6.3).
 LAYERS_AT_WORK: Final = 6
 SHARD_BYTES: Final = 6  # of a token of the training file: the file and a byte of labels
+# Of 1,000 weights in NF4: half a byte each, and for 64 a scale of a byte and some (QLoRA, §3).
+FOUR_BIT_BYTES: Final = 516
 WIDTH: Final[Mapping[str, int]] = {"bf16": 2, "fp32": 4}
 # "auto" takes bf16 where the processor multiplies it: on a CPU the larger one is counted.
 AUTO_PRECISION: Final[Mapping[Device, str]] = {"cpu": "fp32", "cuda": "bf16"}
@@ -62,12 +64,31 @@ def memory_bytes(
     row = hyper.max_length if tokens is None else min(hyper.max_length, max(1, in_file))
     at_once = rows_at_once(hyper) * _row_bytes(base, row, precision, hyper)
     return (
-        width * base.parameters
+        _base_bytes(base, hyper, width)
         + (LORA_BYTES + width) * (adapter + _whole_layers(base, hyper))
         + at_once
         + SHARD_BYTES * in_file
         + OVERHEAD_BYTES
     )
+
+
+def _base_bytes(base: Base, hyper: HyperParameters, width: int) -> int:
+    """The weights of the base; with QLoRA its tables of tokens stay as wide as they are."""
+    if hyper.adaptation != "qlora":
+        return width * base.parameters
+    tables = (base.vocabulary or VOCABULARY) * base.hidden_size * (1 if _is_tied(base) else 2)
+    whole = min(base.parameters, tables)
+    return width * whole + (base.parameters - whole) * FOUR_BIT_BYTES // 1_000
+
+
+def _is_tied(base: Base) -> bool:
+    """Whether one table reads and writes tokens: then two leave too little for the layers.
+
+    Queries and outputs are as wide as the model at least, keys and values may be much narrower.
+    """
+    hidden, inner = base.hidden_size, base.inner_size or INNER_PER_HIDDEN * base.hidden_size
+    layers = base.layers * hidden * (2 * hidden + 3 * inner)
+    return base.parameters - 2 * (base.vocabulary or VOCABULARY) * hidden < layers
 
 
 def _whole_layers(base: Base, hyper: HyperParameters) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from schemas.model import Base
-from schemas.training import Device
+from schemas.training import Device, HyperParameters
 from schemas.units import PPM, GpuMs, Ms, divide_up
 
 # LoRA trains at 4 FLOPs per parameter and token: forward 2, backward 2 (frozen weights need no
@@ -20,6 +20,12 @@ FLOPS_PER_MS: Final[Mapping[Device, int]] = {
     # of that with recompute (8 k tokens/s for an 8 B model), so 200.
     "cuda": 200_000_000_000,
 }
+# Time of a training by that of LoRA on packed rows, in tenths; several multiply. On a CPU measured
+# by `bench.adaptation`. On an accelerator QLoRA took 4 to 35 % more in the tables of Qwen-7B.
+RECOMPUTE_TENTHS: Final = 14
+UNPACKED_TENTHS: Final = 13
+DORA_TENTHS: Final = 15
+QLORA_TENTHS: Final[Mapping[Device, int]] = {"cpu": 12, "cuda": 13}
 MINUTE_MS: Final = 60_000
 # Imports, the packing self-check and the first step; 11 to 22 s with the training of nine jobs of
 # 2,000 to 6,000 tokens (measured, two cores).
@@ -42,10 +48,18 @@ START_MS_MIN: Final = 10 * MINUTE_MS
 HOLD_MS_MIN: Final = HOLD_FACTOR * START_UP_MS_MAX
 
 
-def train_ms(base: Base, tokens: int, slots: int, device: Device) -> Ms:
+def train_ms(base: Base, hyper: HyperParameters, tokens: int, slots: int, device: Device) -> Ms:
     """Expected time of training on `tokens`, the same ones counted once for each epoch."""
-    flops = tokens * FLOPS_PER_PARAMETER * base.parameters
-    return _start_ms(base) + divide_up(flops, FLOPS_PER_MS[device] * slots)
+    flops, divisor = tokens * FLOPS_PER_PARAMETER * base.parameters, FLOPS_PER_MS[device] * slots
+    for is_so, tenths in (
+        (hyper.recompute, RECOMPUTE_TENTHS),
+        (not hyper.packing, UNPACKED_TENTHS),
+        (hyper.dora, DORA_TENTHS),
+        (hyper.adaptation == "qlora", QLORA_TENTHS[device]),
+    ):
+        if is_so:
+            flops, divisor = flops * tenths, divisor * 10
+    return _start_ms(base) + divide_up(flops, divisor)
 
 
 def eval_ms(base: Base, slots: int, device: Device, *, own_prompts: bool = False) -> Ms:

@@ -7,5 +7,6 @@ JSON object a line; `tunery.ml` is the other side. Both use the records of this 
 * `events`: what it says while it runs
 * `exits`: how it ends: exit codes, and failures with a cause and advice
 * `scores`: the results file of a scoring process
+* `software`: what a training is computed with: versions and hashes
 * `codec`: specs and events to bytes and back
 """

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from schemas.training import HyperParameters, LossType, MethodName, added_fields
+from schemas.training import Adaptation, HyperParameters, LossType, MethodName, added_fields
 from schemas.units import PPB, PPM, Ms
 
 Precision: TypeAlias = Literal["auto", "bf16", "fp32"]
@@ -52,6 +52,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     method: what is learnt of a row
     beta: how closely preferences hold the model to its reference; 0: there is no such weight
     loss_type: how a preference becomes a loss
+    adaptation: what is trained: an adapter, one on a base in four bits, or every weight
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
     because the estimate and the hold rest on the numbers.
@@ -88,6 +89,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     method: MethodName = "supervised"
     beta: float = 0.0
     loss_type: LossType = "sigmoid"
+    adaptation: Adaptation = "lora"
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
@@ -124,6 +126,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             method=hyper.method,
             beta=hyper.beta_ppm / PPM,
             loss_type=hyper.loss_type,
+            adaptation=hyper.adaptation,
         )
 
 
@@ -179,6 +182,7 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     generated_max: rows of `valid_rows` that are answered
     new_tokens_max: tokens of the answer to a validation row
     answer_tokens_max: tokens of the answer to a prompt
+    adaptation: as in the training's `Hyper`: both sides are scored on the base as it was trained on
     """
 
     base_dir: str
@@ -196,3 +200,4 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     generated_max: int = 8
     new_tokens_max: int = 40
     answer_tokens_max: int = 40
+    adaptation: Adaptation = "lora"

@@ -20,6 +20,10 @@ from services.gateway.web.errors import invalid
 
 PURPOSE: Final = "fine-tune"
 PURPOSES: Final = (PURPOSE,)
+RESULTS: Final = "fine-tune-results"
+BASE_MODEL: Final = "base-model"  # a file of one, uploaded by an operator
+BASE_FILES_MAX: Final = 256
+BASE_FILE: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 FileRole: TypeAlias = Literal["training_file", "validation_file"]
 EXPIRES_S_MIN: Final = 3_600
 EXPIRES_S_MAX: Final = 2_592_000
@@ -60,6 +64,16 @@ class UploadRequest(Body):
     dataset: Annotated[str, StringConstraints(strict=True, pattern=f"^{NAME}$")] | None = Field(
         default=None, description="the file becomes the next version of this dataset"
     )
+
+
+class BaseFolderRequest(Body):
+    """`files`: name in the folder → id of a file that was uploaded with purpose `base-model`."""
+
+    name: Annotated[str, StringConstraints(strict=True, max_length=64, pattern=BASE_FILE)]
+    files: Annotated[
+        dict[Annotated[str, StringConstraints(strict=True, pattern=BASE_FILE)], Id],
+        Field(min_length=1, max_length=BASE_FILES_MAX),
+    ]
 
 
 class CompleteRequest(Body):

@@ -1,6 +1,7 @@
 """`/v1/files`."""
 
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import Annotated, Final, Literal
@@ -15,13 +16,14 @@ from schemas import errors
 from schemas.dataset import DatasetName, DeleteFile, FileContent, FileTerms, RegisterFile
 from schemas.ids import FILE
 from schemas.topics import DATASET
-from schemas.units import Ms
+from schemas.units import Ms, divide_up
 from services.gateway.accounts.tables import TENANTS
 from services.gateway.files.bodies import (
     EXPIRES_RANGE,
     EXPIRES_S_MAX,
     EXPIRES_S_MIN,
     PURPOSES,
+    RESULTS,
     ExpiresAfter,
     wrong_purpose,
 )
@@ -41,6 +43,7 @@ from services.gateway.files.responses import (
     validation_response,
 )
 from services.gateway.files.tables import FILES, FileRow
+from services.gateway.settings import Encoding
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import INCOMPLETE, ApiError, invalid
 from services.gateway.web.metrics import UPLOAD_BYTES
@@ -234,9 +237,16 @@ async def retrieve_file(file_id: str, deps: WithDeps, caller: Caller) -> FileRes
 
 
 @router.get("/v1/files/{file_id}/content")
-async def file_content(file_id: str, deps: WithDeps, caller: Caller) -> StreamingResponse:
-    """The file's bytes as they were uploaded."""
+async def file_content(
+    file_id: str, deps: WithDeps, caller: Caller, encoding: Encoding | None = None
+) -> StreamingResponse:
+    """The file's bytes as they were uploaded, or in base64.
+
+    Without `encoding` a result file comes as the operator decided (`TUNERY_GATEWAY_RESULT_FILES`),
+    any other file plain.
+    """
     row = await known_file(deps, caller, file_id)
+    as_base64 = (encoding or _usual_encoding(deps, row)) == "base64"
     chunks = deps.blobs.stream(row.blob, sha256=row.sha256)
     try:
         first = await within(
@@ -245,14 +255,30 @@ async def file_content(file_id: str, deps: WithDeps, caller: Caller) -> Streamin
     except BlobMissing as error:
         raise _missing(file_id) from error
     name = quote(deps.unseal(row.name) or file_id)
+    body = _chain(first, chunks)
     return StreamingResponse(
-        _chain(first, chunks),
-        media_type="application/octet-stream",
+        _base64(body) if as_base64 else body,
+        media_type="text/plain" if as_base64 else "application/octet-stream",
         headers={
-            "content-length": str(row.bytes),
+            "content-length": str(4 * divide_up(row.bytes, 3) if as_base64 else row.bytes),
             "content-disposition": f"attachment; filename*=UTF-8''{name}",
         },
     )
+
+
+def _usual_encoding(deps: Deps, row: FileRow) -> Encoding:
+    return deps.settings.result_files if row.purpose == RESULTS else "plain"
+
+
+async def _base64(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Three bytes are four characters, wherever the chunks end."""
+    rest = b""
+    async for chunk in chunks:
+        rest += chunk
+        whole = len(rest) - len(rest) % 3
+        yield b64encode(rest[:whole])
+        rest = rest[whole:]
+    yield b64encode(rest)
 
 
 async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -9,6 +9,7 @@ from typing import Final
 from fastapi import APIRouter, Request
 
 from schemas import errors
+from schemas.account import ADMIN_SCOPE
 from schemas.dataset import (
     AddPart,
     CancelUpload,
@@ -16,6 +17,7 @@ from schemas.dataset import (
     CreateUpload,
     FileContent,
     FileTerms,
+    Purpose,
     UploadPart,
     UploadTerms,
     part_blob,
@@ -24,7 +26,9 @@ from schemas.envelope import Message
 from schemas.ids import FILE, PART, UPLOAD
 from schemas.topics import DATASET
 from services.gateway.files.bodies import (
+    BASE_MODEL,
     PARTS_MAX,
+    PURPOSE,
     PURPOSES,
     CompleteRequest,
     UploadRequest,
@@ -39,7 +43,7 @@ from services.gateway.files.responses import (
 )
 from services.gateway.files.routes import dataset_name, receive_file, rows_max
 from services.gateway.files.tables import FILES, UPLOAD_PARTS, UPLOADS, PartRow, UploadRow
-from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
+from services.gateway.web.deps import Caller, Deps, Principal, WithDeps, require
 from services.gateway.web.errors import ApiError, invalid, not_found
 from services.gateway.web.metrics import UPLOAD_BYTES
 from services.gateway.web.storage import within
@@ -63,14 +67,18 @@ router = APIRouter(tags=["files"])
 @router.post("/v1/uploads")
 async def create_upload(body: UploadRequest, deps: WithDeps, caller: Caller) -> UploadResponse:
     """Begin an upload in parts. It expires after an hour unless it is completed."""
-    if body.purpose not in PURPOSES:
+    purpose: Purpose = PURPOSE
+    if body.purpose == BASE_MODEL:
+        require(caller, ADMIN_SCOPE)
+        purpose = BASE_MODEL
+    elif body.purpose not in PURPOSES:
         raise invalid(wrong_purpose(body.purpose), "purpose", "invalid_value")
     limit = deps.settings.upload_bytes_max
     if body.bytes > limit:
         raise invalid(f"An upload has at most {limit} bytes here.", "bytes", "invalid_value")
     upload_id = deps.fresh(UPLOAD)
     file = FileTerms(
-        purpose="fine-tune",
+        purpose=purpose,
         name=deps.seal.seal(caller.tenant, body.filename),
         expires_after_ms=None if body.expires_after is None else body.expires_after.ms,
         dataset=dataset_name(deps, caller, body.dataset),

@@ -18,8 +18,12 @@ OF_SIMPLE: Final = {
 }
 OF_FINE_TUNING: Final = {"model": "base_model", "eval": "eval_config"}
 SHORT: Final[Mapping[str, str]] = {"lr": "learning_rate", "epochs": "n_epochs"}
-# Both mean supervised training of a LoRA adapter, which is all that is supported.
-METHODS: Final = ("lora", "sft")
+# What they mean: supervised training of a LoRA adapter, on a base model in four bits with the last.
+METHODS: Final[Mapping[str, Mapping[str, str]]] = {
+    "lora": {},
+    "sft": {},
+    "qlora": {"adaptation": "qlora"},
+}
 
 
 def from_simple(body: SimpleJobRequest) -> JobRequest:
@@ -49,7 +53,7 @@ def from_fine_tuning(body: FineTuningRequest) -> JobRequest:
         model=body.base_model,
         training_file=body.training_file,
         validation_file=body.validation_file,
-        hyperparameters=_long(body.hyperparameters),
+        hyperparameters={**METHODS[body.method], **_long(body.hyperparameters)},
         eval=body.eval_config,
         **body.extras(),
     )

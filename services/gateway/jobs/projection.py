@@ -237,6 +237,7 @@ def _started(header: Header, event: AttemptStarted) -> tuple[Change, ...]:
     values = {
         "loaded_step": event.start.loaded_step,
         "total_steps": event.start.total_steps,
+        "environment": dict(event.start.environment) or None,
     }
     return (_set(header, event.job_id, started_at=header.at, **values),)
 

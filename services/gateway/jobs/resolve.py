@@ -29,7 +29,7 @@ from services.gateway.jobs.requested import (
     requested_settings,
 )
 from services.gateway.models.names import model_id, unknown_model
-from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invalid
+from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invalid, refused
 from services.gateway.web.wording import file_words, parameter_words
 from tunery.plan import hyperparameters
 from tunery.plan.memory import fitted, memory_bytes
@@ -264,11 +264,11 @@ def _usable_file(
         )
         failure = None if validation is None else validation.failure
         detail = "" if failure is None else f"{file_words(failure.reason)} "
-        raise invalid(
+        raise refused(
+            errors.FILE_REJECTED if failure is None else failure.code,
             f"{reference} was rejected{count}. {detail}GET /v1/files/{reference}/validation lists "
             "them; correct the file and upload it again.",
             role,
-            errors.FILE_REJECTED if failure is None else failure.code,
         )
     dialect = None if validation is None else validation.dialect
     if settings.length_policy == "split" and dialect not in (None, PLAIN_TEXT):

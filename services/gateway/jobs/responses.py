@@ -180,6 +180,10 @@ class GateResponse(Response):
 
 
 class ProvenanceResponse(Response):
+    """`configuration`: hash of base model, data and settings. `environment`: what the newest
+    training attempt is computed with: device, versions, hashes of code and packages.
+    """
+
     base_model: str
     dataset_version: str | None
     training_sha256: str | None
@@ -187,6 +191,8 @@ class ProvenanceResponse(Response):
     scores_sha256: str | None
     seed: int
     attempts: int | None
+    configuration: str | None
+    environment: dict[str, str] | None
 
 
 class DuplicateResponse(Response):
@@ -519,4 +525,6 @@ def _provenance(row: JobRow) -> ProvenanceResponse:
         scores_sha256=None if lineage is None else lineage.scores_sha256,
         seed=row.spec.hyper.seed,
         attempts=row.train_attempt,
+        configuration=row.configuration,
+        environment=row.environment,
     )

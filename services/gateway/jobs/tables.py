@@ -78,6 +78,7 @@ class JobRow(TableRow):
     result_file: str | None = None
     submitted_by: Sealed | None = None
     configuration: str | None = None
+    environment: dict[str, str] | None = None
     train_attempt: int | None = None
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -26,6 +27,7 @@ class Deps:
     """Dependencies of every route.
 
     health: of the hosts of this process. draw: random bytes for identifiers, keys and seeds.
+    bases_dir: folders of base models that were uploaded; nodes must be able to read them.
     """
 
     settings: GatewaySettings
@@ -40,6 +42,7 @@ class Deps:
     clock: Clock
     health: Health
     draw: Callable[[int], bytes]
+    bases_dir: Path
 
     def fresh(self, prefix: str) -> str:
         """An identifier that cannot be guessed."""

@@ -38,6 +38,9 @@ STATUS_OF: Final[Mapping[str, int]] = {
     errors.SPEND_CAP: 429,
     errors.BUDGET_EXCEEDED: 429,
     errors.TOO_LARGE: 413,
+    # not 400, after which clients such as LlamaIndex wait for the file and try again, for ever
+    errors.FILE_REJECTED: 422,
+    errors.EXAMPLES: 422,
 }
 TYPES: Final[Mapping[int, str]] = {
     401: "authentication_error",

@@ -1,10 +1,11 @@
-"""Checks what may be published: two files, no pickles, no local paths, shapes of one rank.
+"""Checks what may be published: two files, no pickles, no local paths, what its config names.
 
 The bytes are never rewritten here: the gate judged exactly these, by hash.
 """
 
 import json
 import struct
+from collections.abc import Mapping
 from math import prod
 from typing import Any, Final
 
@@ -78,13 +79,14 @@ def header_length(prefix: bytes, size: int) -> int:
     return int(length)
 
 
-def check_header(header: bytes, size: int, rank: int) -> int:
+def check_header(header: bytes, size: int, config: Mapping[str, Any]) -> int:
     """Number of tensors.
 
     header: the JSON after the prefix
     size: bytes of the whole file
+    config: of the adapter, as `read_config` returns it
 
-    Raises Unpublishable unless they fill the file without gap or overlap and fit the rank.
+    Raises Unpublishable unless they fill the file without gap or overlap and fit the configuration.
     """
     try:
         tensors = json.loads(header)
@@ -93,7 +95,7 @@ def check_header(header: bytes, size: int, rank: int) -> int:
     if not isinstance(tensors, dict):
         raise Unpublishable(f"{WEIGHTS}: its header must be a JSON object")
     tensors.pop("__metadata__", None)
-    spans = sorted(_span(name, tensor, rank) for name, tensor in tensors.items())
+    spans = sorted(_span(name, tensor, config) for name, tensor in tensors.items())
     if not spans:
         raise Unpublishable(f"{WEIGHTS} holds no tensors")
     end_before = 0
@@ -106,7 +108,7 @@ def check_header(header: bytes, size: int, rank: int) -> int:
     return len(spans)
 
 
-def _span(name: str, tensor: Any, rank: int) -> tuple[int, int, str]:
+def _span(name: str, tensor: Any, config: Mapping[str, Any]) -> tuple[int, int, str]:
     try:
         dtype, shape, (begin, end) = tensor["dtype"], tensor["shape"], tensor["data_offsets"]
         width = BYTES_OF_DTYPE[dtype]
@@ -116,10 +118,24 @@ def _span(name: str, tensor: Any, rank: int) -> tuple[int, int, str]:
         raise Unpublishable(f"{WEIGHTS}: {name} is described wrongly ({error!r})") from error
     if not whole or not 0 <= begin <= end or end - begin != width * prod(shape):
         raise Unpublishable(f"{WEIGHTS}: {name} has shape {shape} but spans {begin} to {end}")
+    _check_weight(name, shape, config)
+    return begin, end, name
+
+
+def _check_weight(name: str, shape: list[int], config: Mapping[str, Any]) -> None:
+    """Raises Unpublishable for a weight that is not of this adapter."""
+    if any(f".{layer}." in name for layer in config.get("modules_to_save") or ()):
+        return  # trained as a whole: of whatever shape the layer has
+    if ".lora_magnitude_vector" in name and config.get("use_dora"):
+        return
     side = {"lora_A": 0, "lora_B": 1}
     kind = next((kind for kind in side if f".{kind}." in f".{name}."), None)
     if kind is None:
         raise Unpublishable(f"{WEIGHTS}: {name} is no LoRA weight")
-    if len(shape) != 2 or shape[side[kind]] != rank:
+    rank = config["r"]
+    ranks = {rank, *(config.get("rank_pattern") or {}).values()}
+    width = shape[side[kind]] if len(shape) == len(side) else 0
+    # those of all experts of a layer are one matrix
+    fits = width in ranks or (".experts." in name and any(width % r == 0 for r in ranks))
+    if not width or not fits:
         raise Unpublishable(f"{WEIGHTS}: {name} has shape {shape}, which is not of rank {rank}")
-    return begin, end, name

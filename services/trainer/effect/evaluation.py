@@ -59,6 +59,7 @@ class Evaluation(Program):
             precision=work.precision,
             threads=work.threads or self.settings.threads,
             accelerators=accelerators(self.grant),
+            adaptation=work.adaptation,
         )
         own = self._own_prompts()
         if not own:

@@ -1,6 +1,8 @@
 """The train role: `python -m tunery.ml.train`, its checkpoints and its adapter."""
 
+import asyncio
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +36,7 @@ from tunery.work.events import (
     Started,
     StepCompleted,
 )
+from tunery.work.software import installed_software
 from tunery.work.spec import CHECKPOINTS_KEPT_MIN, Hyper, ResumeCandidate, TrainSpec
 
 LOG: Final = logging.getLogger(__name__)
@@ -89,7 +92,8 @@ class Training(Program):
         match event:
             case Started():
                 self._started_monotonic_ms = self.tools.runtime.clock.monotonic_ms()
-                return self._start_report(event)
+                software = await asyncio.to_thread(installed_software)
+                return self._start_report(event, software)
             case StepCompleted():
                 self._last_step = self._step(event)
                 await self.report(self._last_step)
@@ -152,7 +156,7 @@ class Training(Program):
             return ResumeCandidate(dir=str(target), manifest_sha256=checkpoint.manifest_sha256)
         return None
 
-    def _start_report(self, event: Started) -> AttemptStart:
+    def _start_report(self, event: Started, software: Mapping[str, str]) -> AttemptStart:
         """What is reported to the pool. The process's own words stay in the log of this agent."""
         for skip in event.skipped:
             log_event(
@@ -175,6 +179,7 @@ class Training(Program):
                 EnvironmentChange(name=name, before=before, now=now)
                 for name, before, now in event.environment_changes
             ),
+            environment={**event.environment, **software},
         )
 
     async def _store_checkpoint(self, event: Checkpointed) -> None:

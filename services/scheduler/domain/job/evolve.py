@@ -285,7 +285,9 @@ def _evolve_attempt(job: OpenJob, event: AttemptEvent) -> OpenJob:
         case AttemptStarted():
             bad = {skipped.manifest_sha256 for skipped in event.start.skipped}
             kept = tuple(c for c in job.checkpoints if c.manifest_sha256 not in bad)
-            return replace(job, checkpoints=kept)
+            if event.role == "eval":
+                return replace(job, checkpoints=kept)
+            return replace(job, checkpoints=kept, environment=Map(event.start.environment))
         case CheckpointRecorded():
             newest_first = (event.checkpoint, *job.checkpoints)
             further = event.trained_tokens > job.trained_tokens

@@ -104,6 +104,7 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     billable_gpu_ms, lost_gpu_ms: totals of its closed attempts.
     result: of its training, once it has succeeded.
     scores: that wait for a verdict.
+    environment: what its newest training attempt is computed with.
     """
 
     tenant: str
@@ -135,6 +136,7 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     lost_gpu_ms: GpuMs = 0
     result: TrainResult | None = None
     scores: BlobFile | None = None
+    environment: Map[str, str] = Map()
 
 
 class Charge(Struct, frozen=True, kw_only=True):

@@ -299,6 +299,7 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         method=job.hyper.method,
         beta_ppm=job.hyper.beta_ppm,
         loss_type=job.hyper.loss_type,
+        adaptation=job.hyper.adaptation,
     )
 
 
@@ -315,4 +316,6 @@ def _lineage(
         steps=result.steps,
         verdict=summary.verdict,
         scores_sha256=scores.sha256,
+        environment=dict(sorted(job.environment.items())),
+        configuration=job.spec.configuration,
     )

@@ -1,4 +1,4 @@
-"""Finding M5: the estimate of memory beside the peak of real trainings, on eleven shapes.
+"""Finding M5: the estimate of memory beside the peak of real trainings, on twelve shapes.
 
 Each shape is trained for two steps by the real process, on rows that are as long as they may be
 and labelled throughout: the most that a training of this shape can need.
@@ -48,6 +48,7 @@ class Shape:
     dropout: float = 0.0
     accumulation: int = 1
     recompute: bool = False
+    adaptation: Any = "lora"
 
 
 # Small, but each needs 0.1 to 1.1 GB besides the process itself. The estimate is 17 % too large for
@@ -65,6 +66,7 @@ SHAPES = (
     Shape(128, 384, 6, 16_384, 2048, 1, "auto", dropout=0.05),
     Shape(256, 768, 8, 8_192, 512, 4, "fp32"),
     Shape(128, 384, 16, 8_192, 512, 4, "fp32", recompute=True),
+    Shape(768, 2048, 8, 16_384, 128, 1, "fp32", adaptation="qlora"),
 )
 
 
@@ -97,6 +99,7 @@ def test_training_m5_the_estimate_of_memory_is_near_the_measured_peak(
         seed=1,
         precision=precision,
         recompute=shape.recompute,
+        adaptation=shape.adaptation,
     )
     spec = TrainSpec(
         base_dir=base.path,

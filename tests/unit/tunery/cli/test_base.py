@@ -1,5 +1,7 @@
 """`tunery base`: names of folders, and folders that are named in other ways."""
 
+import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +137,38 @@ def test_first_hour_s03_a_base_is_added_by_its_name_at_a_hub(
     assert hash_base(folder) == hash_base(tmp_path / "origin")
     assert (unknown.exit_code, "has no org/none@main" in unknown.output) == (1, True)
     assert (other.exit_code, second["id"], second["path"]) == (0, "x", str(tmp_path / "own"))
+
+
+def test_first_hour_s03_a_base_is_sent_to_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin = a_base(tmp_path / "origin")
+    (origin / "pytorch_model.bin").write_bytes(b"code")
+    names = [path.name for path in base_files(origin)]
+    hashes = [sha256((origin / name).read_bytes()).hexdigest() for name in names]
+    api = ScriptedApi(
+        monkeypatch,
+        {
+            "POST /uploads": {"id": "upload-1"},
+            "POST /uploads/upload-1/parts": [{"id": "p", "sha256": text} for text in hashes],
+            "POST /uploads/upload-1/complete": [{"file": {"id": f"file-{n}"}} for n in names],
+            "POST /bases/folders": {"path": "/srv/bases/origin-1"},
+            "POST /bases": BASE,
+            **{f"DELETE /files/file-{name}": {} for name in names},
+        },
+    )
+    done = api.run("base", "add", str(origin), "--upload")
+    assert done.exit_code == 0, done.output
+    posts = [request for request in api.requests if request.method == "POST"]
+    bodies = [json.loads(post.content) for post in posts if b"form-data" not in post.content]
+    declared = [body for body in bodies if "purpose" in body]
+    assert [(body["filename"], body["purpose"]) for body in declared] == [
+        (name, "base-model") for name in names
+    ]
+    folder, added = (body for body in bodies if "name" in body or "path" in body)
+    assert folder == {"name": "origin", "files": {name: f"file-{name}" for name in names}}
+    assert added == {"id": "origin", "path": "/srv/bases/origin-1", "licence": "unknown"}
+    assert [request.method for request in api.requests].count("DELETE") == len(names)
 
 
 def test_first_hour_13_a_shared_base_is_fetched_and_checked(

@@ -352,6 +352,7 @@ KNOBS: dict[str, dict[str, Any]] = {
     "each document alone": {"packing": False},
     "a layer as a whole": {"modules_to_save": ("model.norm",)},
     "ranks of some layers": {"rank_pattern": (("q_proj", 4),), "alpha_pattern": (("q_proj", 8),)},
+    "qlora": {"adaptation": "qlora"},
     "the best": {"best_checkpoint": True, "eval_every_steps": 1, "learning_rate": 0.2},
 }
 

@@ -1,12 +1,15 @@
-"""The model of a training: layers that are named, and families."""
+"""The model of a training: in four bits, layers that are named, and families."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from tests.unit.tunery.ml.trainings import HYPER, go, random_base
-from tunery.work.exits import WorkError
+from tests.unit.tunery.ml.trainings import HYPER, go, of, random_base, resumed
+from tunery.ml.packed import read_rows
+from tunery.work.exits import ExitCode, WorkError
 from tunery.work.spec import TrainSpec
 
 pytestmark = [
@@ -59,3 +62,108 @@ def test_training_a_mixture_that_takes_no_dropout_says_so(
         go(mixture)
     assert caught.value.cause == "user"
     assert "lora.dropout to 0" in caught.value.advice
+
+
+def trl_losses(spec: TrainSpec, folder: Path) -> list[float]:
+    """The losses of TRL and PEFT alone, one packed row a step, in the order of our rows."""
+    import torch
+    from datasets import Dataset
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, set_seed
+    from trl import SFTConfig, SFTTrainer
+
+    from tunery.ml.order import row_order
+
+    hyper = spec.hyper
+    four_bits = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.float32,
+    )
+    base = AutoModelForCausalLM.from_pretrained(
+        spec.base_dir, dtype=torch.float32, quantization_config=four_bits, device_map={"": "cpu"}
+    )
+    set_seed(hyper.seed)
+    lora = LoraConfig(
+        r=hyper.rank, lora_alpha=hyper.alpha, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    model = get_peft_model(base, lora)
+    base.is_loaded_in_4bit = False  # TRL would round the adapter to bf16, also in fp32
+    rows = read_rows(spec.train_shards, vocabulary=100_000)
+    batches = [rows.batch([at]) for epoch in range(2) for at in row_order(hyper.seed, epoch, 10)]
+    data = [{key: batch[key][0].tolist() for key in ("input_ids", "labels")} for batch in batches]
+    trainer = SFTTrainer(
+        model=model,
+        args=SFTConfig(
+            output_dir=str(folder),
+            max_steps=20,
+            per_device_train_batch_size=1,
+            learning_rate=hyper.learning_rate,
+            lr_scheduler_type="constant",
+            train_sampling_strategy="sequential",
+            max_length=None,
+            bf16=False,
+            gradient_checkpointing=False,
+            use_cpu=True,
+            logging_steps=1,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+        ),
+        train_dataset=Dataset.from_list(data),
+        processing_class=AutoTokenizer.from_pretrained(spec.base_dir),
+    )
+    trainer.train()
+    return [line["loss"] for line in trainer.state.log_history if "loss" in line]
+
+
+def test_training_qlora_has_the_first_20_losses_of_trl(
+    spec: TrainSpec,
+    tmp_path: Path,
+    make_shard: Callable[..., Path],
+    documents: Callable[[int, int], list[list[list[int]]]],
+) -> None:
+    """Rows of one document each: TRL alone does not keep packed ones apart."""
+    hyper = msgspec.structs.replace(
+        HYPER, adaptation="qlora", accumulation=1, dropout=0.0, scheduler="constant", warmup=0.0
+    )
+    shard = str(make_shard(documents(10, 1), "single"))
+    spec = msgspec.structs.replace(spec, hyper=hyper, train_shards=(shard,), valid_shards=())
+    _, events = go(msgspec.structs.replace(spec, checkpoint_every_steps=100))
+    losses = [event["loss"] for event in of(events, "step")]
+    assert losses == pytest.approx(trl_losses(spec, tmp_path / "trl"), abs=1e-4)
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "precision"),
+    [({}, "bf16"), ({"dora": True}, "fp32"), ({"modules_to_save": ("model.norm",)}, "fp32")],
+    ids=str,
+)
+def test_training_qlora_resumes_to_the_byte_with_other_knobs(
+    spec: TrainSpec, changed: dict[str, Any], precision: str
+) -> None:
+    hyper = msgspec.structs.replace(HYPER, adaptation="qlora", **changed)
+    spec = msgspec.structs.replace(spec, hyper=hyper, precision=precision)
+    _, whole = go(spec)
+    code, rest = go(resumed(spec, of(whole, "checkpoint")[3], out="rest"))
+    assert (code, rest[0]["resumed_from_step"]) == (ExitCode.FINISHED, 4)
+    assert rest[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
+    assert "bitsandbytes" in dict(whole[0]["environment"])
+
+
+def test_training_qlora_does_not_go_on_from_a_checkpoint_of_lora(spec: TrainSpec) -> None:
+    _, whole = go(spec)
+    hyper = msgspec.structs.replace(HYPER, adaptation="qlora")
+    other = msgspec.structs.replace(spec, hyper=hyper)
+    _, events = go(resumed(other, of(whole, "checkpoint")[0], out="four-bits"))
+    assert events[0]["resumed_from_step"] == 0
+    assert "belongs to another run: hyper" in events[0]["skipped"][0]["reason"]
+
+
+def test_training_qlora_trains_no_layer_in_four_bits_as_a_whole(spec: TrainSpec) -> None:
+    hyper = msgspec.structs.replace(HYPER, adaptation="qlora", modules_to_save=("q_proj",))
+    with pytest.raises(WorkError, match="'q_proj', whose weights are in four bits") as caught:
+        go(msgspec.structs.replace(spec, hyper=hyper))
+    assert "lm_head" in caught.value.advice

@@ -185,3 +185,14 @@ def test_inputs_that_cannot_be_scored_are_named(
         go(msgspec.structs.replace(spec, **changes))
     assert caught.value.cause == cause
     assert what in caught.value.message
+
+
+def test_scoring_after_qlora_both_sides_are_in_four_bits(spec: ScoreSpec) -> None:
+    """So the base answers as it did in the training, and not as it does in full precision."""
+    losses = {}
+    for adaptation in ("lora", "qlora"):
+        go(msgspec.structs.replace(spec, adaptation=adaptation))
+        holdout = decode_scores(Path(spec.out).read_bytes()).holdout
+        losses[adaptation] = [holdout.base_loss, holdout.adapter_loss]
+    assert losses["qlora"] != losses["lora"]
+    assert losses["qlora"] == pytest.approx(losses["lora"], rel=0.1)

@@ -88,6 +88,7 @@ def test_every_default_is_in_its_range() -> None:
     [
         ({"scheduler": "polynomial"}, "scheduler", "not_a_choice"),
         ({"precision": "int4"}, "precision", "not_a_choice"),
+        ({"adaptation": "adapter"}, "adaptation", "not_a_choice"),
         ({"dora": "yes"}, "dora", "not_a_choice"),
         ({"rslora": 1}, "rslora", "not_a_choice"),
         ({"target_modules": "q_proj"}, "target_modules", "not_layers"),

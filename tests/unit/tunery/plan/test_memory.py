@@ -1,5 +1,6 @@
 """Peak memory grows with whatever takes memory, and fits what was measured."""
 
+import pytest
 from msgspec.structs import replace
 
 from tests.unit.tunery.plan.samples import SMOL, tokens
@@ -34,6 +35,20 @@ def test_training_m5_memory_grows_with_batch_precision_dropout_and_the_file() ->
     assert memory_bytes(whole, divided, "cpu") == least
     file = memory_bytes(whole, hyper, "cpu", tokens(10**9)) - least
     assert file == SHARD_BYTES * 10**9
+
+
+@pytest.mark.parametrize("tables", [1, 2])
+def test_training_qlora_keeps_the_layers_in_four_bits_and_the_tables_as_they_are(
+    tables: int,
+) -> None:
+    """Llama-3.1-8B's shape, and the same with tied tables: its layers have 6.98 billion weights."""
+    hidden, vocabulary, layers = 4096, 128_256, 6_979_584_000
+    base = replace(SMOL, hidden_size=hidden, inner_size=14_336, layers=32, vocabulary=vocabulary)
+    base = replace(base, parameters=layers + tables * hidden * vocabulary)
+    hyper, _ = resolve({"precision": "bf16"}, base, None, 1)
+    least = memory_bytes(base, hyper, "cuda")
+    saved = least - memory_bytes(base, replace(hyper, adaptation="qlora"), "cuda")
+    assert saved == pytest.approx(layers * (2 - 0.516), rel=1e-3)
 
 
 def test_training_m5_a_step_is_divided_until_it_fits() -> None:

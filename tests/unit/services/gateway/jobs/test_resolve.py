@@ -229,7 +229,7 @@ def test_files_that_a_job_cannot_use_are_refused() -> None:
     bad = replace(FILE, status="error", validation=replace(VALIDATION, errors=3))
     rejected = refusal_of(request(validation_file="file-2"), held_out=bad)
     assert "file-2 was rejected with 3 errors" in rejected.message
-    assert rejected.param == "validation_file"
+    assert (rejected.status, rejected.param) == (422, "validation_file")
 
 
 def test_tokens_are_those_of_this_base_and_no_other() -> None:

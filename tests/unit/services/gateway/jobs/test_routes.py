@@ -1,8 +1,10 @@
 """Jobs over HTTP: submitted once, shown truthfully, changed, followed."""
 
+from base64 import b64decode
 from typing import Any
 
 import httpx
+import pytest
 
 from schemas.reasons import Failure, rejecting
 from schemas.telemetry import Step
@@ -146,7 +148,7 @@ async def test_a_rejected_file_cannot_be_trained_on(api: ControlPlane) -> None:
     file = await api.upload(client)
     await api.validated(client, file["id"], accepted=False)
     answer = await submit(client, file["id"])
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     assert answer.json()["error"]["code"] == "invalid_training_file"
     assert "/validation" in answer.json()["error"]["message"]
 
@@ -258,7 +260,9 @@ async def test_a_loss_that_is_not_finite_is_null_in_json(api: ControlPlane) -> N
     assert events["data"][0]["data"]["train_loss"] is None
 
 
-async def test_an_ended_job_has_its_metrics_as_a_result_file(api: ControlPlane) -> None:
+async def test_an_ended_job_has_its_metrics_as_a_result_file(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client, file_id = await ready(api)
     job = (await submit(client, file_id)).json()
     tenant, path = client.headers["x-tenant"], f"/v1/fine_tuning/jobs/{job['id']}"
@@ -276,6 +280,18 @@ async def test_an_ended_job_has_its_metrics_as_a_result_file(api: ControlPlane) 
     header, *lines = content.text.splitlines()
     assert header.startswith("step,train_loss,train_accuracy,valid_loss,")
     assert [line.partition(",")[0] for line in lines] == ["1", "2"]
+    encoded = await client.get(f"/v1/files/{result}/content?encoding=base64")
+    assert b64decode(encoded.content, validate=True) == content.content
+    monkeypatch.setattr(api.deps.settings, "result_files", "base64")
+    usual = await client.get(f"/v1/files/{result}/content")
+    assert (usual.content, usual.headers["content-length"]) == (
+        encoded.content,
+        str(len(encoded.content)),
+    )
+    plain = await client.get(f"/v1/files/{result}/content?encoding=plain")
+    assert plain.content == content.content
+    rows = await client.get(f"/v1/files/{file_id}/content")
+    assert rows.content.startswith(b"{"), "training files come as they were uploaded"
     listed = await client.get("/v1/files", params={"purpose": "fine-tune-results"})
     assert [item["id"] for item in listed.json()["data"]] == [result]
     refused = await submit(client, result)

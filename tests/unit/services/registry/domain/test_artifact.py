@@ -42,9 +42,9 @@ def tensors() -> Tensors:
     }
 
 
-def check(described: Tensors, payload: int = 256) -> int:
+def check(described: Tensors, payload: int = 256, **settings: Any) -> int:
     header = json.dumps(described).encode()
-    return check_header(header, 8 + len(header) + payload, RANK)
+    return check_header(header, 8 + len(header) + payload, {"r": RANK, **settings})
 
 
 def test_a_canonical_adapter_passes() -> None:
@@ -52,6 +52,26 @@ def test_a_canonical_adapter_passes() -> None:
     for name in (BASE, f"{BASE}@{SHA}"):  # as it is written, and as it was written
         assert read_config(config(base_model_name_or_path=name), BASE, SHA)["r"] == RANK
     assert check({"__metadata__": {"format": "pt"}, **tensors()}) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "settings"),
+    [
+        ("base.lm_head.weight", [4, 2], {"modules_to_save": ["lm_head"]}),
+        ("base.up.lora_magnitude_vector", [8], {"use_dora": True}),
+        ("base.up.lora_A.weight", [2, 4], {"rank_pattern": {"up": 2}}),
+        ("base.mlp.experts.lora_A.weight", [8, 1], {}),
+    ],
+)
+def test_training_what_a_knob_adds_to_an_adapter_is_published_where_its_config_says_so(
+    name: str, shape: list[int], settings: dict[str, Any]
+) -> None:
+    """Such jobs were trained, billed, and then not published."""
+    described = {name: {"dtype": "F32", "shape": shape, "data_offsets": [0, 32]}}
+    assert check(described, 32, **settings) == 1
+    if settings:
+        with pytest.raises(Unpublishable):
+            check(described, 32)
 
 
 @pytest.mark.parametrize("names", [(), (CONFIG,), (WEIGHTS, CONFIG, "adapter_model.bin")])
@@ -119,7 +139,7 @@ def test_a_header_that_cannot_be_right_is_refused() -> None:
 def test_checks_accept_or_refuse_any_bytes(data: bytes) -> None:
     attempts: tuple[Callable[[], object], ...] = (
         lambda: read_config(data, BASE, SHA),
-        lambda: check_header(data, len(data) + 8, RANK),
+        lambda: check_header(data, len(data) + 8, {"r": RANK}),
         lambda: header_length(data, len(data)),
     )
     for attempt in attempts:

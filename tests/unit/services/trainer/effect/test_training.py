@@ -34,6 +34,7 @@ from tunery.work.events import (
     SkippedCandidate,
     StepCompleted,
 )
+from tunery.work.software import installed_software
 
 CONTENT = b"weights"
 WORK = training.TrainWork(
@@ -162,6 +163,7 @@ async def test_training_m10_threads_are_the_jobs_and_changes_are_reported(tmp_pa
     started = await training.handle(replace(STARTED, environment_changes=changes))
     assert started is not None
     assert [(change.name, change.before, change.now) for change in started.changes] == [*changes]
+    assert started.environment == {**STARTED.environment, **installed_software()}
 
 
 async def test_the_process_knows_what_share_of_its_time_checkpoints_may_take(

@@ -31,6 +31,7 @@ TOOL_CALL: Final = {
     "type": "function",
     "function": {"name": "get_weather", "arguments": ARGUMENTS},
 }
+SECOND_CALL: Final = {**TOOL_CALL, "id": "call_2"}
 ALTERNATING: Final = CHATML.replace(
     "{% for message in messages %}",
     "{% for message in messages %}{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}"
@@ -88,6 +89,37 @@ SHAPES: Final[dict[str, dict[str, Any]]] = {
     "developer": {
         "messages": [{"role": "developer", "content": "Be brief."}, user("Hi"), answer("Yo")]
     },
+    "parallel tool calls, their results, an answer": {
+        "messages": [
+            user("Warm at both lamps?"),
+            {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL, SECOND_CALL]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "19"},
+            {"role": "tool", "tool_call_id": "call_2", "content": "7"},
+            answer("At one of them."),
+        ],
+        "tools": [{"type": "function", "function": WEATHER}],
+        "parallel_tool_calls": True,
+    },
+    "tools that an answer does not need": {
+        "messages": [user("Who are you?"), answer("The keeper.")],
+        "tools": [{"type": "function", "function": WEATHER}],
+    },
+    "text in parts": {
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "Which lamp?"}]},
+            answer("The upper one."),
+        ]
+    },
+    "a class as the answer": {
+        "messages": [system("Say calm or storm."), user("Waves of nine metres"), answer("storm")]
+    },
+    "structured output as the answer": {
+        "messages": [user("Lamp 3 is out since noon."), answer('{"lamp": 3, "since": "12:00"}')]
+    },
+}
+SEEN: Final = {
+    "type": "image_url",
+    "image_url": {"url": "https://example.com/lamp.png", "detail": "low"},
 }
 UNUSUAL: Final[dict[str, tuple[list[Message], str]]] = {
     "two questions in a row": (
@@ -118,6 +150,35 @@ def test_first_hour_04_shapes_of_the_cookbook_have_no_finding(shape: str) -> Non
     report = report_of(SHAPES[shape])
     assert (report.verdict, report.errors, report.rows) == ("accepted", (), 11)
     assert report.counts.keys() <= {"few_rows"}
+
+
+def test_first_hour_04_rows_for_vision_are_refused_with_words() -> None:
+    question = {"role": "user", "content": [{"type": "text", "text": "Which lamp?"}, SEEN]}
+    report = report_of({"messages": [question, answer("The upper one.")]})
+    (error,) = report.errors
+    assert (report.verdict, error.row, error.code) == ("rejected", 11, "image_in_text")
+    assert error.pointer == "/messages/0/content/1"
+    assert (error.message, error.hint) == (
+        "A text model cannot learn from images",
+        "Remove the image part.",
+    )
+
+
+def test_first_hour_04_rows_of_preferences_have_no_error() -> None:
+    rows = [
+        {
+            "input": {
+                "messages": [user(f"May I put out lamp {n}?")],
+                "tools": [],
+                "parallel_tool_calls": True,
+            },
+            "preferred_output": [answer(f"No. Ships need lamp {n}.")],
+            "non_preferred_output": [answer(f"Of course, lamp {n} is yours.")],
+        }
+        for n in range(12)
+    ]
+    report = check(io.BytesIO(b"\n".join(json.dumps(row).encode() for row in rows)))
+    assert (report.verdict, report.errors, report.rows) == ("accepted", (), 12)
 
 
 @pytest.mark.parametrize("shape", UNUSUAL)

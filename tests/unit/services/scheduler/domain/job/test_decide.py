@@ -464,6 +464,17 @@ def test_evaluation_follows_training_and_never_leaves_its_phase() -> None:
     assert decider.when(RecordDraining(job_id=JOB_ID, attempt=2)) == ()
 
 
+def test_a_version_names_what_its_newest_training_attempt_was_computed_with() -> None:
+    decider = lived("running")
+    decider.when(started(environment={"torch": "2.15.0", "python": "3.11.9"}))
+    decider.when(closed())
+    decider.when(granted(2))
+    decider.when(started(2, environment={"python": "3.13.1"}))  # the evaluation
+    decider.when(closed(2, role="eval", billable=2 * MINUTE))
+    lineage = of(decider.when(VERDICT), RegistrationWanted).terms.lineage
+    assert lineage.environment == {"python": "3.11.9", "torch": "2.15.0"}
+
+
 def test_scores_verdict_registration_end() -> None:
     decider = lived("evaluating")
     assert of(decider.when(closed(2, role="eval", billable=2 * MINUTE)), VerdictDue).scores.name
