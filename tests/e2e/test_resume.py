@@ -178,7 +178,8 @@ def test_resume_after_three_kills_gives_the_same_bytes(
         ]
     last = attempt(spec, tmp_path, known[:3])
     assert last.code == ExitCode.FINISHED
-    assert last.events[0]["resumed_from_step"] >= steps[-1] - CHECKPOINT_EVERY
+    behind = 2 * CHECKPOINT_EVERY  # the last one may be taken and not written
+    assert last.events[0]["resumed_from_step"] >= steps[-1] - behind
     assert adapter(tmp_path) == adapter(uninterrupted)
     assert not list((tmp_path / "ck").glob("tmp-*"))
 
@@ -245,8 +246,9 @@ def test_resume_after_a_full_disk_gives_the_same_bytes(
     assert run.events[-1]["type"] == "failed"
     assert run.events[-1]["cause"] == "platform"
     assert "File too large" in run.events[-1]["message"]
+    assert len(run.of("step")) < STEPS, "it did not train on for nothing"
     rest = attempt(spec, tmp_path, newest_first(run))
-    assert rest.events[0]["resumed_from_step"] == CHECKPOINT_EVERY
+    assert rest.events[0]["resumed_from_step"] == newest_first(run)[0]["step"]
     assert adapter(tmp_path) == adapter(uninterrupted)
 
 

@@ -6,20 +6,25 @@ from typing import Any
 from transformers import TrainerCallback
 
 from tunery.ml.cadence import is_due
+from tunery.ml.saving import Saver
 from tunery.ml.training_run import TrainingRun
 
 
 class Boundary(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
     """Decides after each optimizer step whether to evaluate, save or stop."""
 
-    def __init__(self, run: TrainingRun) -> None:
-        self.run = run
+    def __init__(self, run: TrainingRun, saver: Saver) -> None:
+        self.run, self.saver = run, saver
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.run.step_began_s = time.monotonic()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Evaluate and save when due, stop when asked to."""
+        """Evaluate and save when due, stop when asked to.
+
+        Raises what the last checkpoint failed with, if it did.
+        """
+        self.saver.check()
         run, step = self.run, state.global_step
         run.step_s = time.monotonic() - run.step_began_s
         stop = run.must_stop()

@@ -14,7 +14,6 @@ two equal runs write equal bytes.
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from tunery.ml.durable import digest_file, new_directory, remove_partials
+from tunery.ml.durable import digest_file, new_directory, remove_directory, remove_partials
 from tunery.runtime.blobs.files import file_sha256
 from tunery.work.events import FileDigest, SkippedCandidate
 from tunery.work.spec import ResumeCandidate
@@ -150,7 +149,7 @@ def keep_newest(out_dir: Path, keep: int) -> None:
     """Delete all but the `keep` newest. Call it only after the newest has been verified."""
     steps = sorted(path for path in out_dir.iterdir() if STEP_DIR.fullmatch(path.name))
     for path in steps[:-keep]:
-        shutil.rmtree(path)
+        remove_directory(path)
 
 
 def prepare(out_dir: Path) -> None:

@@ -27,7 +27,7 @@ def new_directory(final: Path, *, last: str | None = None) -> Iterator[Path]:
     already there is replaced. On an exception the partial directory goes.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    partial = final.parent / f"{PARTIAL_PREFIX}{final.name}-{uuid4().hex}"
+    partial = _partial(final)
     partial.mkdir()
     try:
         yield partial
@@ -36,12 +36,23 @@ def new_directory(final: Path, *, last: str | None = None) -> Iterator[Path]:
             fsync(path)
         fsync(partial)
         if final.exists():
-            shutil.rmtree(final)
+            remove_directory(final)
         partial.rename(final)
         fsync(final.parent)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def remove_directory(path: Path) -> None:
+    """Delete a directory under another name: cut off, it leaves none that looks whole."""
+    partial = _partial(path)
+    path.rename(partial)
+    shutil.rmtree(partial)
+
+
+def _partial(final: Path) -> Path:
+    return final.parent / f"{PARTIAL_PREFIX}{final.name}-{uuid4().hex}"
 
 
 def remove_partials(parent: Path) -> None:

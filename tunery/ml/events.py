@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 from typing import IO, Final
 
@@ -18,11 +19,15 @@ OOM_WORDS: Final = (
 
 
 class EventWriter:
-    """The event stream of this process; `started_s` is on the monotonic clock."""
+    """The event stream of this process; `started_s` is on the monotonic clock.
+
+    Checkpoints are written, and reported, beside the training: any thread may emit.
+    """
 
     def __init__(self, stream: IO[bytes], started_s: float) -> None:
         self.stream = stream
         self.started_s = started_s
+        self._one_at_a_time = threading.Lock()
 
     @classmethod
     def on_stdout(cls) -> "EventWriter":
@@ -40,8 +45,9 @@ class EventWriter:
 
         Raises BrokenPipeError when the reader is gone.
         """
-        self.stream.write(encode_event(event, self.elapsed_ms()) + b"\n")
-        self.stream.flush()
+        with self._one_at_a_time:
+            self.stream.write(encode_event(event, self.elapsed_ms()) + b"\n")
+            self.stream.flush()
 
     def emit_failure(self, error: Exception) -> ExitCode:
         """Write a `Failed` event; returns the exit code for its cause."""

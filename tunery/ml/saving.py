@@ -1,56 +1,96 @@
-"""Writes the checkpoints of one attempt, and restores the state that one holds."""
+"""Writes the checkpoints of one attempt, and restores the state that one holds.
+
+In two phases. Between two steps the state is copied; that is all the training waits for. A thread
+writes, hashes, syncs, renames, reads back and reports the copy while the training goes on. There is
+one copy at a time: the next one waits until the last is on disk.
+"""
 
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 
 from transformers import TrainerState
 
+from schemas.units import Ms
 from tunery.ml import checkpoints, state
+from tunery.ml.checkpoints import canonical_json
 from tunery.ml.divergence import LossWindow
 from tunery.ml.evaluations import Evaluations
 from tunery.ml.training_run import TrainingRun
 from tunery.work.events import Checkpointed
+from tunery.work.exits import WorkError
 
 TRAINER_STATE: Final = "trainer_state.json"
 
 
+@dataclass(frozen=True)
+class CopiedState:
+    """A copied state that is not on disk yet.
+
+    elapsed_ms, monotonic_s: when it was taken, since the process began and on the clock
+    stall_s: what the training waited for it
+    """
+
+    step: int
+    snapshot: state.Snapshot
+    elapsed_ms: Ms
+    monotonic_s: float
+    stall_s: float
+
+
 class Saver:
-    """Checkpoints of one attempt; what they hold of the run is in `run`."""
+    """Checkpoints of one attempt; what they hold of the run is in `run`.
+
+    Its block ends once the last one is on disk, and raises what writing it failed with.
+    """
 
     def __init__(self, run: TrainingRun, adamw: state.AdapterAdamW) -> None:
         self.run, self.adamw = run, adamw
+        self._thread = ThreadPoolExecutor(1, "checkpoints")
+        self._pending: Future[None] | None = None
+
+    def __enter__(self) -> None:
+        """Nothing is to be done before the first checkpoint."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._thread.shutdown()  # waits, also where the training failed: a retry goes on from it
+        if error is None:
+            self.check()
 
     def save(self, model: Any, scheduler: Any, position: TrainerState) -> None:
-        """Write a checkpoint of the state after a step, delete the oldest, emit the event."""
-        run, step = self.run, position.global_step
-        captured_ms, captured_s = run.events.elapsed_ms(), time.monotonic()
-        tokens = run.plan.tokens_after(step)
-        out_dir = Path(run.spec.out_dir)
-        run.saved = checkpoints.write(
-            out_dir,
-            lambda directory: self._fill(directory, model, scheduler, position),
-            step=step,
-            tokens=tokens,
-            run=run.fingerprint,
-            environment=run.environment,
+        """Copy the state after a step, and have it written. Raises as `check` does."""
+        run, began_s = self.run, time.monotonic()
+        if self._pending is not None:
+            self._pending.exception()  # waits: two copies would need their memory twice
+        self.check()
+        elapsed_ms, monotonic_s = run.events.elapsed_ms(), time.monotonic()
+        snapshot = state.take(
+            model=model,
+            base_id=run.spec.base_id,
+            optimizer=self.adamw,
+            scheduler=scheduler,
+            progress=self._progress(position.global_step),
+            best=run.best,
+            texts={TRAINER_STATE: _position(position)},
         )
-        checkpoints.keep_newest(out_dir, run.spec.keep_checkpoints)
         run.saved_at_s = time.monotonic()
-        run.save_s = run.saved_at_s - captured_s
-        run.events.emit(
-            Checkpointed(
-                step=step,
-                epoch=round(step / run.plan.steps_per_epoch, 6),
-                dir=run.saved.dir,
-                manifest_sha256=run.saved.manifest_sha256,
-                tokens=tokens,
-                files=run.saved.files,
-                captured_elapsed_ms=captured_ms,
-                captured_monotonic_ms=int(1000 * captured_s),
-                write_ms=int(1000 * run.save_s),
-            )
-        )
+        run.save_s = run.saved_at_s - began_s
+        copied = CopiedState(position.global_step, snapshot, elapsed_ms, monotonic_s, run.save_s)
+        self._pending = self._thread.submit(self._write, copied)
+
+    def check(self) -> None:
+        """Raises what writing the last checkpoint failed with, once that is known."""
+        if self._pending is not None and self._pending.done():
+            written, self._pending = self._pending, None
+            written.result()
 
     def load(self, directory: Path, model: Any) -> None:
         """Restore the adapter, and what the run knows of its losses and evaluations."""
@@ -61,25 +101,37 @@ class Saver:
         self.run.evaluations = Evaluations(*progress.get("evaluations", ()))
         self.run.best = state.load_best(directory)
 
-    def _fill(self, directory: Path, model: Any, scheduler: Any, position: TrainerState) -> None:
-        state.save(
-            directory,
-            model=model,
-            base_id=self.run.spec.base_id,
-            optimizer=self.adamw,
-            scheduler=scheduler,
-            progress=self._progress(position.global_step),
-            best=self.run.best,
+    def _write(self, copied: CopiedState) -> None:
+        """In the thread: write and verify a checkpoint, delete the oldest, emit the event."""
+        run, step = self.run, copied.step
+        out_dir, tokens = Path(run.spec.out_dir), run.plan.tokens_after(step)
+        try:
+            run.saved = checkpoints.write(
+                out_dir,
+                copied.snapshot.write,
+                step=step,
+                tokens=tokens,
+                run=run.fingerprint,
+                environment=run.environment,
+            )
+        except checkpoints.Damaged as error:
+            message = f"the checkpoint of step {step} is not what was written: {error}"
+            raise WorkError("bad_node", message, "Check the disk of the node.") from error
+        checkpoints.keep_newest(out_dir, run.spec.keep_checkpoints)
+        run.events.emit(
+            Checkpointed(
+                step=step,
+                epoch=round(step / run.plan.steps_per_epoch, 6),
+                dir=run.saved.dir,
+                manifest_sha256=run.saved.manifest_sha256,
+                tokens=tokens,
+                files=run.saved.files,
+                captured_elapsed_ms=copied.elapsed_ms,
+                captured_monotonic_ms=int(1000 * copied.monotonic_s),
+                write_ms=round(1000 * copied.stall_s),
+                background_ms=int(1000 * (time.monotonic() - copied.monotonic_s)),
+            )
         )
-        kept = TrainerState(
-            epoch=position.epoch,
-            global_step=position.global_step,
-            max_steps=position.max_steps,
-            num_train_epochs=position.num_train_epochs,
-            train_batch_size=position.train_batch_size,
-            logging_steps=position.logging_steps,
-        )
-        kept.save_to_json(str(directory / TRAINER_STATE))
 
     def _progress(self, step: int) -> dict[str, Any]:
         run = self.run
@@ -96,3 +148,16 @@ class Saver:
         if evaluations.loss is not None:
             progress["evaluations"] = [evaluations.loss, evaluations.step, evaluations.worse]
         return progress
+
+
+def _position(position: TrainerState) -> str:
+    """Where the training is, as the training loop of transformers reads it."""
+    kept = TrainerState(
+        epoch=position.epoch,
+        global_step=position.global_step,
+        max_steps=position.max_steps,
+        num_train_epochs=position.num_train_epochs,
+        train_batch_size=position.train_batch_size,
+        logging_steps=position.logging_steps,
+    )
+    return canonical_json(asdict(kept))

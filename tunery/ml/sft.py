@@ -75,7 +75,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             data_collator=lambda items: run.rows.batch([item["row"] for item in items]),
             train_dataset=Dataset.from_dict({"row": list(range(len(run.rows)))}),
             processing_class=tokenizer,
-            callbacks=[Boundary(run)],
+            callbacks=[Boundary(run, self.saver)],
             optimizers=(self.adamw, _schedule(run, self.adamw)),
         )
         if run.hyper.recompute:  # the training loop begins with it: too late for the trial step
@@ -110,7 +110,8 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             self._load_from_checkpoint(checkpoint)
             if self.run.has_stopped_early:  # its attempt ended before the adapter was written
                 return int(state.load_progress(Path(checkpoint))["step"])
-        self.train(resume_from_checkpoint=checkpoint)
+        with self.saver:
+            self.train(resume_from_checkpoint=checkpoint)
         return int(self.state.global_step)
 
     # --- data and loss

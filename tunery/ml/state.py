@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -145,8 +146,27 @@ def trainable(model: Any) -> dict[str, Parameter]:
     return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
 
 
-def save(
-    directory: Path,
+@dataclass(frozen=True)
+class Snapshot:
+    """Files of a checkpoint in memory, all copied: what trains on does not change them.
+
+    tensors: by name of file
+    texts: by name of file
+    """
+
+    tensors: Mapping[str, Mapping[str, Tensor]]
+    texts: Mapping[str, str]
+
+    def write(self, directory: Path) -> None:
+        """Write all files. Raises OSError."""
+        for name, tensors in self.tensors.items():
+            metadata = {"format": "pt"} if name == WEIGHTS else None
+            save_file(dict(tensors), directory / name, metadata=metadata)
+        for name, text in self.texts.items():
+            (directory / name).write_text(text, "utf-8")
+
+
+def take(
     *,
     model: Any,
     base_id: str,
@@ -154,23 +174,48 @@ def save(
     scheduler: Any,
     progress: dict[str, Any],
     best: Mapping[str, Tensor],
-) -> None:
-    """Write adapter, optimizer, schedule, random generators and `progress` into a directory.
+    texts: Mapping[str, str],
+) -> Snapshot:
+    """Copy adapter, optimizer, schedule, random generators and `progress`.
 
-    best: adapter with the lowest validation loss; empty: it is not wanted, or there is none yet
+    best: adapter with the lowest validation loss, which nothing changes; empty: there is none
+    texts: files beside these, by name
     """
-    save_file(_contiguous(adapter_tensors(model)), directory / WEIGHTS, metadata={"format": "pt"})
-    (directory / CONFIG).write_text(canonical_config(adapter_config(model), base_id), "utf-8")
-    save_file(_contiguous(optimizer.tensors()), directory / OPTIMIZER)
-    if best:
-        save_file(_contiguous(best), directory / BEST)
-    save_rng(directory)
-    written = {
-        **progress,
-        "scheduler": scheduler.state_dict(),
-        "groups": optimizer.groups(),
+    copies = Copies()
+    rng, rng_rest = take_rng()
+    tensors = {
+        WEIGHTS: copies.of(adapter_tensors(model)),
+        OPTIMIZER: copies.of(optimizer.tensors()),
+        RNG: rng,
     }
-    (directory / PROGRESS).write_text(canonical_json(written), "utf-8")
+    if best:
+        tensors[BEST] = {name: best[name].contiguous() for name in sorted(best)}
+    written = {**progress, "scheduler": scheduler.state_dict(), "groups": optimizer.groups()}
+    all_texts = {
+        **texts,
+        CONFIG: canonical_config(adapter_config(model), base_id),
+        RNG_REST: rng_rest,
+        PROGRESS: canonical_json(written),
+    }
+    return Snapshot(tensors, all_texts)
+
+
+class Copies:
+    """Copies of tensors in the memory of the processor; of those that share memory, one."""
+
+    def __init__(self) -> None:
+        self._copies: dict[tuple[object, ...], Tensor] = {}
+
+    def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Contiguous copies, by sorted name."""
+        return {name: self._copy(tensors[name].detach()) for name in sorted(tensors)}
+
+    def _copy(self, tensor: Tensor) -> Tensor:
+        memory = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if memory not in self._copies:
+            empty = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+            self._copies[memory] = empty.copy_(tensor)
+        return self._copies[memory]
 
 
 def load_progress(directory: Path) -> dict[str, Any]:
@@ -201,16 +246,18 @@ def load_optimizer(directory: Path, optimizer: AdapterAdamW, scheduler: Any) -> 
     scheduler.load_state_dict(progress["scheduler"])
 
 
-def save_rng(directory: Path) -> None:
-    """Save the state of every random generator: Python's, numpy's, torch's on each device."""
+def take_rng() -> tuple[dict[str, Tensor], str]:
+    """The state of every random generator: Python's, numpy's, torch's on each device.
+
+    What is no tensor is JSON.
+    """
     python_rng = random.getstate()
     numpy_rng: Any = np.random.get_state()  # the global one: libraries draw from it
-    save_file(_rng_tensors(python_rng, numpy_rng), directory / RNG)
     rest = {
         "python": [python_rng[0], python_rng[2]],
         "numpy": [str(numpy_rng[0]), *(_number(value) for value in numpy_rng[2:])],
     }
-    (directory / RNG_REST).write_text(canonical_json(rest), "utf-8")
+    return _rng_tensors(python_rng, numpy_rng), canonical_json(rest)
 
 
 def load_rng(directory: Path) -> None:
@@ -241,7 +288,3 @@ def _rng_tensors(python_rng: tuple[Any, ...], numpy_rng: Any) -> dict[str, Tenso
 
 def _number(value: Any) -> int | float:
     return float(value) if isinstance(value, float | np.floating) else int(value)
-
-
-def _contiguous(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}

@@ -119,7 +119,8 @@ class Checkpointed(WorkEvent, frozen=True, kw_only=True, tag="checkpoint"):
     files: those its manifest names, and the manifest itself last
     captured_elapsed_ms, captured_monotonic_ms: when the state was taken, since the process began
         and on the machine's monotonic clock
-    write_ms: from then until the training went on
+    write_ms: how long the training stood still for it
+    background_ms: from when it was taken until it was verified on disk
     """
 
     step: int
@@ -131,6 +132,7 @@ class Checkpointed(WorkEvent, frozen=True, kw_only=True, tag="checkpoint"):
     captured_elapsed_ms: Ms
     captured_monotonic_ms: Ms
     write_ms: Ms
+    background_ms: Ms = 0
 
 
 class Finished(WorkEvent, frozen=True, kw_only=True, tag="finished"):

@@ -3,7 +3,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from msgspec.structs import replace
+from torch.nn import Parameter
 
 from tests.unit.tunery.ml.runs import a_run
 from tests.unit.tunery.ml.trainings import HYPER, STEPS
@@ -16,8 +18,12 @@ def after(run: Any, step: int) -> tuple[bool, bool, bool]:
     from transformers import TrainerControl
 
     from tunery.ml.boundary import Boundary
+    from tunery.ml.saving import Saver
+    from tunery.ml.state import AdapterAdamW
 
-    control, boundary = TrainerControl(), Boundary(run)
+    weights = {"a": Parameter(torch.ones(1))}
+    saver = Saver(run, AdapterAdamW(weights, rate=1.0, weight_decay=0.0))
+    control, boundary = TrainerControl(), Boundary(run, saver)
     boundary.on_step_begin(None, None, control)
     boundary.on_step_end(None, SimpleNamespace(global_step=step), control)
     assert run.step_s >= 0

@@ -1,8 +1,10 @@
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tunery.ml.durable import new_directory, remove_partials
+from tunery.ml import durable
+from tunery.ml.durable import PARTIAL_PREFIX, new_directory, remove_partials
 
 
 def names(path: Path) -> list[str]:
@@ -41,3 +43,24 @@ def test_temporary_directories_of_killed_writers_are_removed(tmp_path: Path) -> 
     (tmp_path / "step-00000002").mkdir()
     remove_partials(tmp_path)
     assert names(tmp_path) == ["step-00000002"]
+
+
+def test_a_directory_that_goes_is_never_seen_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut off in the middle of the deletion, only a temporary name is left, also of a new one."""
+    final = tmp_path / "step-1"
+    with new_directory(final) as partial:
+        (partial / "a").write_text("old")
+
+    def cut_off(path: Path, ignore_errors: bool = False) -> None:
+        next(path.iterdir()).unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        durable.remove_directory(final)
+    assert [path.name.startswith(PARTIAL_PREFIX) for path in tmp_path.iterdir()] == [True]
+    monkeypatch.undo()
+    remove_partials(tmp_path)
+    assert list(tmp_path.iterdir()) == []

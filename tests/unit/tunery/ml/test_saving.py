@@ -1,12 +1,19 @@
 """What a checkpoint of a run holds. That a resume from it is exact: test_fine_tuning.py."""
 
+import io
 import json
+import shutil
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from tests.unit.tunery.ml.trainings import HYPER, STEPS, go, of
+from tunery.ml.events import EventWriter
+from tunery.work.exits import WorkError
 from tunery.work.spec import TrainSpec
 
 pytestmark = [
@@ -30,3 +37,82 @@ def test_a_checkpoint_holds_the_position_the_losses_and_the_best_weights(spec: T
     assert progress["losses"] == [step["loss"] for step in of(events, "step")]
     assert (progress["step"], progress["tokens"]) == (STEPS, last["tokens"])
     assert progress["evaluations"][:2] == [of(events, "eval")[-1]["valid_loss"], STEPS]
+
+
+class Gate(io.BytesIO):
+    """Takes the events; the first checkpoint is written only once the second step is done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened = threading.Event()
+
+    def write(self, line: Any) -> int:
+        event = json.loads(line)
+        if event["type"] == "step" and event["step"] == 2:
+            self.opened.set()
+        return super().write(line)
+
+
+def test_the_training_goes_on_while_a_checkpoint_is_written(
+    spec: TrainSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written in the background it has the bytes that it has when nothing else happens."""
+    from tunery.ml import checkpoints
+    from tunery.ml.fine_tuning import fine_tune
+
+    _, at_once = go(spec)
+    gate, write = Gate(), checkpoints.write
+
+    def wait_and_write(*args: Any, **kwargs: Any) -> Any:
+        assert gate.opened.wait(60), "the training waits for the disk"
+        return write(*args, **kwargs)
+
+    monkeypatch.setattr(checkpoints, "write", wait_and_write)
+    out = str(Path(spec.out_dir).with_name("slow"))
+    slow = msgspec.structs.replace(spec, out_dir=out)
+    assert fine_tune(slow, EventWriter(gate, time.monotonic()), lambda: False) == 0
+    events = [json.loads(line) for line in gate.getvalue().splitlines()]
+    kinds = [(event["type"], event.get("step")) for event in events]
+    assert kinds.index(("step", 2)) < kinds.index(("checkpoint", 1))
+    manifests = [
+        [(event["step"], event["manifest_sha256"]) for event in of(run, "checkpoint")]
+        for run in (events, at_once)
+    ]
+    assert manifests[0] == manifests[1]
+    first = of(events, "checkpoint")[0]
+    assert first["write_ms"] <= first["background_ms"]
+    assert first["captured_elapsed_ms"] < first["elapsed_ms"] - first["background_ms"] + 50
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_training(spec: TrainSpec) -> None:
+    """A file is in the place of the folder from the first checkpoint on."""
+    out, events = Path(spec.out_dir), io.BytesIO()
+
+    def block() -> bool:
+        if b'"checkpoint"' in events.getvalue() and out.is_dir():
+            shutil.rmtree(out)
+            out.write_text("in the way")
+        return False
+
+    from tunery.ml.fine_tuning import fine_tune
+
+    with pytest.raises(OSError, match="exists"):
+        fine_tune(spec, EventWriter(events, time.monotonic()), block)
+    assert b'"finished"' not in events.getvalue()
+
+
+def test_the_last_checkpoint_of_a_failing_training_is_kept(
+    spec: TrainSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt goes on from it: what is copied is written, whatever comes then."""
+    from tunery.ml import sft
+
+    def fail(self: Any, value: float, what: str, step: int | None = None) -> None:
+        if self.state.global_step == 2:
+            raise WorkError("divergence", "planted", "")
+
+    monkeypatch.setattr(sft.PackedSFT, "_check_finite", fail)
+    with pytest.raises(WorkError, match="planted"):
+        go(spec)
+    kept = sorted(path.name for path in Path(spec.out_dir).iterdir())
+    assert kept == ["step-00000001", "step-00000002"]

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch.nn import Parameter
 
 from tunery.ml import state
@@ -81,6 +82,22 @@ def test_missing_state_is_an_error() -> None:
         first.restore(tensors, first.groups())
 
 
+def test_what_is_copied_does_not_change_with_the_training(tmp_path: Path) -> None:
+    """Its file has the bytes that saving the tensors themselves would have had."""
+    optimizer = AdapterAdamW(weights(torch.float32), rate=1e-2, weight_decay=0.1)
+    steps(optimizer, 2)
+    plain = {name: tensor.contiguous() for name, tensor in sorted(optimizer.tensors().items())}
+    save_file(plain, tmp_path / "plain")
+    copies = state.Copies()
+    held = copies.of(optimizer.tensors())
+    shared = copies.of({"weight": optimizer.live["a"], "turned": optimizer.live["a"].T})
+    steps(optimizer, 2)
+    state.Snapshot({"copied": held}, {}).write(tmp_path)
+    assert (tmp_path / "copied").read_bytes() == (tmp_path / "plain").read_bytes()
+    assert shared["weight"] is held["a.master"], "what shares memory is copied once"
+    assert shared["turned"].is_contiguous()
+
+
 def draw() -> list[float]:
     return [random.random(), float(np.random.normal()), float(torch.rand(1)), random.gauss(0, 1)]
 
@@ -90,7 +107,8 @@ def test_random_generators_continue_from_restored_state(tmp_path: Path) -> None:
     np.random.seed(2)
     torch.manual_seed(3)
     draw()
-    state.save_rng(tmp_path)
+    tensors, rest = state.take_rng()
+    state.Snapshot({state.RNG: tensors}, {state.RNG_REST: rest}).write(tmp_path)
     expected = [draw() for _ in range(3)]
     draw()
     state.load_rng(tmp_path)

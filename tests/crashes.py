@@ -1,0 +1,153 @@
+"""Trainings that are killed at a named point, in processes that are forked with torch imported.
+
+    python -m tests.crashes
+
+Reads orders from standard input, one JSON object a line: `spec` and `events` (paths), `point` (a
+name of `POINTS`, or null for none). Answers each with the exit status of its process. The process
+kills itself with SIGKILL, as the kernel does: nothing is flushed, closed or deleted.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+
+class Point(NamedTuple):
+    """A call of a function of the trainer.
+
+    target: module and name in it
+    call: which one, from 1, of those that `when` takes
+    after: killed when it returns, not before
+    torn: of what it writes only the first half is there
+    """
+
+    target: str
+    call: int = 1
+    after: bool = False
+    torn: bool = False
+    when: Callable[..., bool] = lambda *args, **kwargs: True
+
+
+def said(kind: str, step: int | None = None) -> Callable[..., bool]:
+    """Whether it is this event that is emitted."""
+
+    def is_it(writer: Any, event: Any) -> bool:
+        return type(event).__name__ == kind and step in (None, getattr(event, "step", None))
+
+    return is_it
+
+
+def renames_to(name: str) -> Callable[..., bool]:
+    return lambda path, target: Path(target).name == name
+
+
+ML: Final = "tunery.ml"
+EMIT: Final = f"{ML}.events:EventWriter.emit"
+# Two micro-batches a step, three steps an epoch, six in all; a checkpoint after each.
+POINTS: Final[dict[str, Point]] = {
+    "before the first step": Point(f"{ML}.boundary:Boundary.on_step_begin"),
+    "in the forward pass": Point(f"{ML}.sft:PackedSFT.compute_loss", 8),
+    "between two micro-batches": Point(f"{ML}.sft:PackedSFT.training_step", 7, after=True),
+    "before gradients are clipped": Point(f"{ML}.state:AdapterAdamW.clip", 4),
+    "in the optimizer": Point(f"{ML}.state:AdapterAdamW.publish", 6),
+    "before the state is copied": Point(f"{ML}.state:take", 4),
+    "while the state is copied": Point(f"{ML}.state:Copies.of", 8),
+    "once the state is copied": Point(f"{ML}.state:take", 4, after=True),
+    "in a file of a checkpoint": Point(f"{ML}.state:save_file", 11, torn=True),
+    "between two files": Point(f"{ML}.state:save_file", 11),
+    "before the manifest": Point(f"{ML}.checkpoints:digest_file", 25),
+    "while files are synced": Point(f"{ML}.durable:fsync", 35),
+    "before the rename": Point("pathlib:Path.rename", when=renames_to("step-00000004")),
+    "after the rename": Point("pathlib:Path.rename", after=True, when=renames_to("step-00000004")),
+    "before it is read back": Point(f"{ML}.checkpoints:verify", 4),
+    "before the oldest is deleted": Point(f"{ML}.checkpoints:keep_newest", 4),
+    "while the oldest is deleted": Point("shutil:rmtree"),
+    "before the record": Point(EMIT, when=said("Checkpointed", 4)),
+    "after the record": Point(EMIT, after=True, when=said("Checkpointed", 4)),
+    "during the upload": Point(EMIT, after=True, when=said("Checkpointed", 4)),
+    "at the end of an epoch": Point(EMIT, after=True, when=said("StepCompleted", 3)),
+    "at the beginning of an epoch": Point(EMIT, when=said("StepCompleted", 4)),
+    "in an evaluation": Point(f"{ML}.sft:mean_scores"),
+    "after an evaluation": Point(EMIT, after=True, when=said("Evaluated")),
+    "at the last step": Point(EMIT, after=True, when=said("StepCompleted", 6)),
+    "while the adapter is written": Point(f"{ML}.adapters:save_file", torn=True),
+    "before the adapter is renamed": Point("pathlib:Path.rename", when=renames_to("adapter")),
+    "before the end is said": Point(EMIT, when=said("Finished")),
+    "while a checkpoint is loaded": Point(f"{ML}.state:load_optimizer"),
+}
+IMPORTED: Final = ("tunery.ml.fine_tuning", "transformers.models.llama.modeling_llama")
+# What the agent had not stored yet is not named to the next attempt.
+UNRECORDED: Final = frozenset({"during the upload"})
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)  # it does not come back
+
+
+def plant(point: Point) -> None:
+    """Put the kill around the function."""
+    module, _, path = point.target.partition(":")
+    owner: Any = import_module(module)
+    *parents, name = path.split(".")
+    for parent in parents:
+        owner = getattr(owner, parent)
+    function, calls = getattr(owner, name), 0
+
+    def killing(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += point.when(*args, **kwargs)
+        is_it = calls == point.call and point.when(*args, **kwargs)
+        if is_it and not point.after and not point.torn:
+            kill()
+        result = function(*args, **kwargs)
+        if is_it and point.torn:
+            file = Path(args[1])
+            os.truncate(file, file.stat().st_size // 2)
+        if is_it:
+            kill()
+        return result
+
+    setattr(owner, name, killing)
+
+
+def attempt(spec: Path, events: Path, point: str | None) -> int:
+    """Train in this process; the exit code."""
+    from tunery.ml.events import EventWriter
+    from tunery.ml.fine_tuning import fine_tune
+    from tunery.work.codec import decode_train_spec
+
+    if point is not None:
+        plant(POINTS[point])
+    with events.open("wb") as stream:
+        writer = EventWriter(stream, time.monotonic())
+        try:
+            return fine_tune(decode_train_spec(spec.read_bytes()), writer, lambda: False)
+        except Exception:  # its place is what a failing test needs
+            traceback.print_exc()
+            return 1
+
+
+def main() -> None:
+    """Fork a process for each order."""
+    for name in IMPORTED:
+        import_module(name)
+
+    for line in sys.stdin:
+        order = json.loads(line)
+        pid = os.fork()
+        if not pid:
+            os._exit(attempt(Path(order["spec"]), Path(order["events"]), order["point"]))
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()
