@@ -42,8 +42,8 @@ def sums_of_lines(
         if line.job_id is not None:
             group = jobs.get(line.job_id, JobFacts()).group(grouped, line.job_id)
         sums.setdefault(group, []).append(line)
-    found = [_sum(group, of_group) for group, of_group in sums.items()]
-    return sorted(found, key=lambda entry: (not entry.of_jobs, -entry.amount_micro, entry.id))
+    entries = [_sum(group, of_group) for group, of_group in sums.items()]
+    return sorted(entries, key=lambda entry: (not entry.of_jobs, -entry.amount_micro, entry.id))
 
 
 def _sum(group: Group | None, lines: list[InvoiceLineResponse]) -> InvoiceSumResponse:
