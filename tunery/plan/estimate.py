@@ -16,7 +16,7 @@ from schemas.units import PPM, GpuMs, Micro
 from tunery.plan.memory import memory_bytes
 from tunery.plan.packing import packed, steps_of_epoch
 from tunery.plan.price import dearest_micro, hourly_micro, price_micro
-from tunery.plan.time import eval_ms, hold_of, train_ms
+from tunery.plan.time import EVAL_MS_MIN, HOLD_FACTOR, STEP_MS, eval_ms, hold_of, train_ms
 
 AS_EXPECTED: Final = Pace(train_ppm=PPM, eval_ppm=PPM)
 
@@ -43,7 +43,8 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     train = slots * train_ms(base, hyper, passed, slots, device)
     evaluate = slots * eval_ms(base, slots, device, own_prompts=spec.prompts is not None)
     pace = spec.pace or AS_EXPECTED
-    hold = hold_of(train, slots, pace.train_ppm) + hold_of(evaluate, slots, pace.eval_ppm)
+    hold = max(hold_of(train, slots, pace.train_ppm), HOLD_FACTOR * slots * steps * STEP_MS)
+    hold += hold_of(evaluate, slots, pace.eval_ppm)
     price = spec.price
     return Estimate(
         tokens=trained,
@@ -59,8 +60,9 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
 
 
 def eval_hold(spec: JobSpec, needs: Estimate) -> GpuMs:
-    """The part of a job's hold that is its evaluation's."""
-    return hold_of(needs.eval_gpu_ms, spec.slots, (spec.pace or AS_EXPECTED).eval_ppm)
+    """The part of a job's hold that its training leaves to the evaluation."""
+    pace_ppm = (spec.pace or AS_EXPECTED).eval_ppm
+    return hold_of(needs.eval_gpu_ms, spec.slots, pace_ppm, EVAL_MS_MIN)
 
 
 def corrected(spec: JobSpec, needs: Estimate) -> Estimate:

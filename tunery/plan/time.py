@@ -44,8 +44,13 @@ PACE_PPM_MIN: Final = PPM // 2
 PACE_PPM_MAX: Final = 8 * PPM
 START_FACTOR: Final = 3
 START_MS_MIN: Final = 10 * MINUTE_MS
-# Per slot, for training and for evaluation each: an attempt that starts slowly, several times.
-HOLD_MS_MIN: Final = HOLD_FACTOR * START_UP_MS_MAX
+# Per slot, for training and for evaluation each: a busy machine starts slowly, and perhaps twice.
+HOLD_MS_MIN: Final = 4 * MINUTE_MS
+# Of those, what a training leaves to the evaluation at least.
+EVAL_MS_MIN: Final = 2 * START_UP_MS_MAX
+# What a step takes beside its tokens: 0.3 s alone, 1.3 s at a load of five processes a core (the
+# tiny model of the tests).
+STEP_MS: Final = 300
 
 
 def train_ms(base: Base, hyper: HyperParameters, tokens: int, slots: int, device: Device) -> Ms:
@@ -69,13 +74,14 @@ def eval_ms(base: Base, slots: int, device: Device, *, own_prompts: bool = False
     return _start_ms(base) + divide_up(flops, FLOPS_PER_MS[device] * slots)
 
 
-def hold_of(gpu_ms: GpuMs, slots: int, pace_ppm: int = PPM) -> GpuMs:
+def hold_of(gpu_ms: GpuMs, slots: int, pace_ppm: int = PPM, floor_ms: Ms = HOLD_MS_MIN) -> GpuMs:
     """GPU time that is held for work that the formula expects to take `gpu_ms`: an upper bound.
 
     pace_ppm: how long such work took of late, in millionths of the formula.
+    floor_ms: of each slot.
     """
     expected = gpu_ms * min(max(pace_ppm, PACE_PPM_MIN), PACE_PPM_MAX) // PPM
-    return max(HOLD_FACTOR * expected, HOLD_MS_MIN * slots)
+    return max(HOLD_FACTOR * expected, floor_ms * slots)
 
 
 def start_ms_max(base: Base) -> Ms:

@@ -75,7 +75,7 @@ from tests.unit.services.scheduler.lives import (
     prepared,
     started,
 )
-from tunery.plan.time import hold_of
+from tunery.plan.estimate import eval_hold
 
 HOUR = T0 // HOUR_MS
 
@@ -322,7 +322,7 @@ def test_the_cap_leaves_what_evaluation_needs() -> None:
     assert job is not None
     assert job.hold is not None
     wanted = placement_of(lived("validating").accept(prepared()).when(pinned()))
-    evaluation = hold_of(job.hold.eval_gpu_ms, 1)
+    evaluation = eval_hold(job.spec, job.hold)
     assert wanted.max_gpu_ms == job.hold.hold_gpu_ms - evaluation
     wanted = placement_of(lived("running").when(closed(billable=5 * MINUTE)))
     assert wanted.max_gpu_ms == job.hold.hold_gpu_ms - 5 * MINUTE
