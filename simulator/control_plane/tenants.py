@@ -62,7 +62,7 @@ CROSSED: Final = ("prices_changed", "plan_changed")  # a submission was priced b
 EVENT_TYPES: Final = tuple(
     f"fine_tuning.job.{outcome}" for outcome in ("succeeded", "failed", "cancelled")
 )
-TOKENS_PER_SLOT: Final = 30_000  # so that ten minutes of each are held for a training
+TOKENS_PER_SLOT: Final = 26_000  # so that ten minutes of each are held for a training
 RECORDS_MAX: Final = 1_000
 ENDPOINT: Final = "we_tenant"
 
