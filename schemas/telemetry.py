@@ -14,6 +14,9 @@ class Step(Message):
     tokens_per_s: of this step, without evaluations and checkpoints.
     memory_bytes: the most that the process has had at once, of the device or of a machine without.
     valid_accuracy: share of the labels of validation rows that were the likeliest token.
+    reward_accuracy, valid_reward_accuracy: share of pairs whose preferred answer has gained more
+      likelihood than the other one, in the step and of validation pairs.
+    reward_margin: how much more, times beta.
     """
 
     tenant: str
@@ -31,6 +34,9 @@ class Step(Message):
     tokens_per_s: float | None = None
     memory_bytes: int | None = None
     valid_accuracy: float | None = None
+    reward_accuracy: float | None = None
+    reward_margin: float | None = None
+    valid_reward_accuracy: float | None = None
 
 
 class LogLine(Message):

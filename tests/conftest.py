@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -52,6 +53,13 @@ async def servers() -> AsyncIterator[Stack]:
     with temporary_data_dir() as folder:
         async with stack(folder, environ={}) as running:
             yield running
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A failed test is named at once: whatever ends a long run, its log says what had failed."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        words = str(report.longrepr).strip().splitlines()[-1:]
+        print(f"\n{report.when} failed: {report.nodeid} {' '.join(words)}", file=sys.__stderr__)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -1,7 +1,7 @@
-"""`python -m tests.clients`: makes each client's environment, then runs those that there are.
+"""`python -m tests.clients`: makes each program's environment, then runs those that there are.
 
-Prints a line for each client that is skipped, and for what of a client is left out. Exit status:
-that of the tests, or 1 when there is no client at all.
+Prints a line for each program that is skipped, and for what of one is left out. Exit status: that
+of the tests, or 1 when there is no program at all.
 """
 
 import subprocess
@@ -9,27 +9,29 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.clients.programs import HERE, LEFT_OUT, NoClient, command_of
+from tests.clients.programs import HERE, LEFT_OUT, LLAMA_CPP, NoClient, command_of
+
+TRAINS = "test_first_hour_s02_a_client_trains_a_model_unchanged[{}]"
+RUNS = "test_first_hour_13_the_page_on_adapters_runs_and_llama_cpp_gives_the_same_answer"
 
 
 def main() -> int:
-    """Run the tests of the clients that can be had here."""
-    ready = []
-    for client, left_out in LEFT_OUT.items():
+    """Run the tests of the programs that can be had here."""
+    tests = []
+    for program in (*LEFT_OUT, LLAMA_CPP):
         try:
             with tempfile.TemporaryDirectory() as folder:
-                command_of(client, Path(folder))
+                command_of(program, Path(folder))
         except NoClient as error:
-            print(f"clients: {client} is skipped: {error}", flush=True)
+            print(f"clients: {program} is skipped: {error}", flush=True)
             continue
-        ready.append(client)
-        if left_out:
-            print(f"clients: {client} runs without {left_out}", flush=True)
-    if not ready:
+        tests.append(RUNS if program == LLAMA_CPP else TRAINS.format(program))
+        if left_out := LEFT_OUT.get(program):
+            print(f"clients: {program} runs without {left_out}", flush=True)
+    if not tests:
         return 1
-    test = f"{HERE / 'test_clients.py'}::test_first_hour_s02_a_client_trains_a_model_unchanged"
-    tests = [f"{test}[{client}]" for client in ready]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+    chosen = [f"{HERE / 'test_clients.py'}::{test}" for test in tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen]
     return subprocess.run([*command, *sys.argv[1:]], check=False).returncode
 
 

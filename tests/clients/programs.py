@@ -1,4 +1,4 @@
-"""The clients that `make test-clients` runs, each with an environment of its own."""
+"""The programs that `make test-clients` runs, each with an environment of its own."""
 
 import shutil
 import subprocess
@@ -11,6 +11,7 @@ from tests.environments import node_packages, pinned_environment
 HERE: Final = Path(__file__).parent
 PINS: Final = HERE / "requirements"
 NODE: Final = "openai_node"
+LLAMA_CPP: Final = "llama_cpp"  # runs an adapter; it is no client
 #: client → what of it is left out, and why
 LEFT_OUT: Final[Mapping[str, str | None]] = {
     "dspy": "predicting with the tuned program: nothing serves models",
@@ -27,7 +28,7 @@ class NoClient(Exception):
 
 
 def command_of(client: str, folder: Path) -> tuple[str, ...]:
-    """What runs a client's script, without arguments. Raises NoClient.
+    """What runs the script of a client or of llama.cpp, without arguments. Raises NoClient.
 
     folder: an empty one, from which the script runs.
     """

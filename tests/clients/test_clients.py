@@ -10,12 +10,14 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from tests.clients.programs import LEFT_OUT, command_of
-from tests.e2e.stories import RunningStack, rows, running_stack
+from tests.bases import tiny_base
+from tests.clients.programs import LEFT_OUT, LLAMA_CPP, command_of
+from tests.e2e.stories import RunningStack, rows, running_stack, tunery
 
 pytestmark = pytest.mark.timeout(600)
 
 RUN_S_MAX: Final = 300
+PAGE: Final = Path(__file__).parents[2] / "docs" / "how-to" / "run-an-adapter.md"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", name="home")
@@ -24,12 +26,11 @@ async def ready_stack() -> AsyncIterator[RunningStack]:
         yield home
 
 
-async def run_client(home: RunningStack, client: str, folder: Path) -> Any:
-    """The JSON that a client's script prints last."""
-    command = await asyncio.to_thread(command_of, client, folder)
-    (folder / "rows.jsonl").write_bytes(rows())
+async def run_script(home: RunningStack, program: str, folder: Path, argument: Path) -> Any:
+    """The JSON that a program's script prints last."""
+    command = await asyncio.to_thread(command_of, program, folder)
     process = await asyncio.create_subprocess_exec(
-        *(*command, str(folder / "rows.jsonl")),
+        *(*command, str(argument)),
         cwd=folder,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -47,15 +48,31 @@ async def run_client(home: RunningStack, client: str, folder: Path) -> Any:
         out, _ = await process.communicate()
     said = out.decode()
     assert process.returncode == 0, said
-    return json.loads(said.splitlines()[-1])
+    return json.loads([line for line in said.splitlines() if line.startswith("{")][-1])
 
 
 @pytest.mark.parametrize("client", LEFT_OUT)
 async def test_first_hour_s02_a_client_trains_a_model_unchanged(
     home: RunningStack, client: str, tmp_path: Path
 ) -> None:
-    said = await run_client(home, client, tmp_path)
+    (tmp_path / "rows.jsonl").write_bytes(rows())
+    said = await run_script(home, client, tmp_path, tmp_path / "rows.jsonl")
     jobs = (await home.api.get("/fine_tuning/jobs", limit=2))["data"]
     (job,) = [job for job in jobs if job["status"] == "succeeded"][:1]
     assert said["model"] == job["fine_tuned_model"]
     assert said.get("job", job["id"]) == job["id"]
+
+
+async def test_first_hour_13_the_page_on_adapters_runs_and_llama_cpp_gives_the_same_answer(
+    home: RunningStack, tmp_path: Path
+) -> None:
+    """A trained adapter, downloaded with its base; then the code of the page."""
+    base = {"id": home.base, "path": str(tiny_base().dir), "shared": True}
+    await home.api.post("/bases", base)
+    model = (await home.api.ended(await home.submit(n_epochs=1)))["fine_tuned_model"]
+    words = ("model", "download", model, str(tmp_path / "adapter"), "--with-base")
+    status, said = await tunery(home.stack.folders.root, *words)
+    assert status == 0, said
+    answers = await run_script(home, LLAMA_CPP, tmp_path, PAGE)
+    assert answers["transformers"].strip() != ""
+    assert answers["llama_cpp"] == answers["transformers"]

@@ -16,6 +16,7 @@ GROUPS: Final = (
     ("training",),
     ("lora",),
     ("method", "supervised", "hyperparameters"),
+    ("method", "dpo", "hyperparameters"),
 )
 
 

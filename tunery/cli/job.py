@@ -98,6 +98,12 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
                 type=float,
                 help="Times the learning rate that suits the model. [1]",
             ),
+            click.option(
+                "--method", "method", help="supervised, or dpo for pairs of answers. [supervised]"
+            ),
+            click.option(
+                "--beta", type=float, help="How closely dpo stays to the base model. [0.1]"
+            ),
             click.option("--seed", type=int, help="The same job again has the same. [random]"),
             click.option("--accelerator", help="Only nodes of this model, like h200. [any]"),
             click.option(
@@ -429,6 +435,8 @@ def _recipe(
     n_epochs: int | None,
     batch_size: int | None,
     learning_rate_multiplier: float | None,
+    method: str | None,
+    beta: float | None,
     **other: Any,
 ) -> dict[str, Any]:
     """The fields of a job: those of the recipe, and what the options say instead."""
@@ -439,6 +447,8 @@ def _recipe(
         "training.n_epochs": n_epochs,
         "training.batch_size": batch_size,
         "training.learning_rate_multiplier": learning_rate_multiplier,
+        "training.beta": beta,
+        "method.type": method,
         "placement.accelerator": accelerator,
         "placement.spot": spot,
         "placement.tolerations": list(tolerations) or None,

@@ -4,8 +4,10 @@
   `inputs` (spec files, checked), `events` (their output), `stop` (signals)
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
   `sft` (TRL's trainer on packed rows), `boundary` (what happens between two steps), `order` (which
-  rows each step sees), `schedule` (learning rate), `packed` (rows and batches), `objectives` (what
-  is learnt of a batch), `loss`, `divergence`, `evaluations` (which was the best)
+  rows each step sees), `schedule` (learning rate), `packed` (rows and batches), `divergence`,
+  `evaluations` (which was the best)
+* what is learnt: `objectives` (of a batch), `methods` (each one's objective), `loss` (of labels and
+  answers), `preferences` (of pairs), `reference` (likelihoods before the training)
 * checkpoints: `saving` (of one attempt), `state` (what one holds), `checkpoints` (written whole,
   verified), `cadence` (when)
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),

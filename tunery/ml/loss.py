@@ -26,10 +26,29 @@ TokenLosses: TypeAlias = Callable[[Batch], Tensor]
 
 @dataclass(frozen=True)
 class LabelLoss:
-    """`nll` [labels] in nats, in row order; `correct` [labels]: the label was the likeliest."""
+    """`nll` [labels] in nats, in row order; `correct` [labels]: the label was the likeliest.
+
+    sequences: [labels], the number of each label's answer in the batch; None: it has no numbers
+    """
 
     nll: Tensor
     correct: Tensor
+    sequences: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class AnswerScores:
+    """How likely each answer of a batch is.
+
+    logps: [answers], log-probability of its labels, in nats
+    labels: [answers], how many they are
+    correct, sequences: as of `LabelLoss`
+    """
+
+    logps: Tensor
+    labels: Tensor
+    correct: Tensor
+    sequences: Tensor
 
 
 def label_loss(model: Any, batch: Batch) -> LabelLoss:
@@ -51,7 +70,9 @@ def label_loss(model: Any, batch: Batch) -> LabelLoss:
     picked = (logits[0] if len(logits) == 1 else logits[kept]).float()
     target = targets[:, columns][kept]
     nll = cross_entropy(picked, target, reduction="none")
-    return LabelLoss(nll, picked.detach().argmax(-1) == target)
+    numbers = batch.get("sequences")
+    sequences = None if numbers is None else numbers[:, 1:][:, columns][kept]
+    return LabelLoss(nll, picked.detach().argmax(-1) == target, sequences)
 
 
 def document_loss(model: Any, batch: Batch) -> LabelLoss:
@@ -59,8 +80,26 @@ def document_loss(model: Any, batch: Batch) -> LabelLoss:
     parts = [label_loss(model, alone) for alone in documents(batch)]
     if not parts:
         return label_loss(model, batch)
+    sequences = [part.sequences for part in parts if part.sequences is not None]
     return LabelLoss(
-        torch.cat([part.nll for part in parts]), torch.cat([part.correct for part in parts])
+        torch.cat([part.nll for part in parts]),
+        torch.cat([part.correct for part in parts]),
+        torch.cat(sequences) if sequences else None,
+    )
+
+
+def answer_scores(model: Any, batch: Batch, *, packing: bool) -> AnswerScores:
+    """Forward pass on a batch of pairs. `packing`: the documents of a row are computed together."""
+    scored = label_loss(model, batch) if packing else document_loss(model, batch)
+    if scored.sequences is None:
+        raise ValueError("the batch does not say which answer a token belongs to")
+    answers = len(batch["roles"])
+    logps = torch.zeros(answers, device=scored.nll.device)
+    return AnswerScores(
+        logps.index_add(0, scored.sequences, -scored.nll),
+        torch.bincount(scored.sequences, minlength=answers),
+        scored.correct,
+        scored.sequences,
     )
 
 

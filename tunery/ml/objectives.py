@@ -5,7 +5,7 @@ There is one training loop; each method is an objective of it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -33,6 +33,10 @@ class Objective(Protocol):
     def is_librarys(self) -> bool:
         """Whether the loss of TRL's SFT trainer is the same: it is faster on a GPU."""
 
+    @property
+    def needs_reference(self) -> bool:
+        """Whether it compares with the model as it was before training."""
+
     def count(self, batch: Batch) -> int:
         """The items of a batch: labels, or pairs."""
 
@@ -48,6 +52,7 @@ class Supervised:
     """
 
     packing: bool
+    needs_reference: ClassVar[bool] = False
 
     @property
     def is_librarys(self) -> bool:

@@ -2,18 +2,21 @@
 
 A shard is a safetensors file with `input_ids` int32 [total], `loss_mask` uint8 [total] (1: this
 token is a label), `seq_lengths` int32 [n_sequences] and `row_lengths` int32 [n_rows] (sequences in
-each packed row). Sequences never cross rows.
+each packed row). Sequences never cross rows. Where rows are pairs there is `seq_roles` uint8
+[n_sequences], too: 1 for the preferred answer, 2 for the other one, which follows it in its row.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from schemas.dataset import RowKind
 from tunery.ml.order import sample_rows
 from tunery.work.exits import WorkError
 
@@ -24,6 +27,9 @@ TENSORS = {
     "seq_lengths": torch.int32,
     "row_lengths": torch.int32,
 }
+ROLES: Final = "seq_roles"
+CHOSEN: Final = 1
+REJECTED: Final = 2
 
 
 @dataclass(frozen=True)
@@ -32,11 +38,15 @@ class PackedRow:
 
     is_label: bool [tokens]. A sequence's first token is never a label: what comes before it in the
     row is another document.
+    roles: of its sequences, CHOSEN and REJECTED in turn; empty: they are learnt by themselves
+    reference: float32 [sequences], log-probability of each answer before training; None: not known
     """
 
     input_ids: Tensor
     is_label: Tensor
     lengths: tuple[int, ...]
+    roles: tuple[int, ...] = ()
+    reference: Tensor | None = None
 
     @property
     def labels(self) -> Tensor:
@@ -56,12 +66,27 @@ class PackedRows:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def kind(self) -> RowKind:
+        """What they are."""
+        return "pairs" if any(row.roles for row in self.rows) else "answers"
+
+    def with_reference(self, logps: Tensor) -> "PackedRows":
+        """The rows with log-probabilities, float32 [n_sequences], of their answers."""
+        parts = torch.split(logps, [len(row.lengths) for row in self.rows])
+        return PackedRows(
+            [replace(row, reference=part) for row, part in zip(self.rows, parts, strict=True)]
+        )
+
     def sample(self, size: int) -> "PackedRows":
         """At most `size` of the rows, chosen by a hash of their numbers."""
         return PackedRows([self.rows[number] for number in sample_rows(len(self), size)])
 
     def batch(self, indices: Sequence[int]) -> dict[str, Tensor]:
         """`input_ids`, `labels`, `position_ids`, each int64 [rows, longest].
+
+        Of pairs also `sequences`, likewise: the number of each token's answer in the batch; `roles`
+        int64 [answers] and, once it is known, `reference` float32 [answers].
 
         There is no attention mask on purpose: transformers keeps documents apart only when it is
         absent and `position_ids` restart. Padding is a document of its own without labels.
@@ -77,7 +102,24 @@ class PackedRows:
             labels[line, :tokens] = row.labels
             lengths = (*row.lengths, width - tokens)
             position_ids[line] = torch.cat([torch.arange(length) for length in lengths])
-        return {"input_ids": input_ids, "labels": labels, "position_ids": position_ids}
+        batch = {"input_ids": input_ids, "labels": labels, "position_ids": position_ids}
+        return batch | _answers(chosen, width) if self.kind != "answers" else batch
+
+
+def _answers(rows: Sequence[PackedRow], width: int) -> dict[str, Tensor]:
+    """What `PackedRows.batch` adds to pairs."""
+    sequences = torch.zeros(len(rows), width, dtype=torch.int64)  # padding has no labels
+    first = 0
+    for line, row in enumerate(rows):
+        numbers = torch.arange(first, first + len(row.lengths))
+        sequences[line, : sum(row.lengths)] = numbers.repeat_interleave(torch.tensor(row.lengths))
+        first += len(row.lengths)
+    added = {
+        "sequences": sequences,
+        "roles": torch.tensor([role for row in rows for role in row.roles]),
+    }
+    references = [row.reference for row in rows if row.reference is not None]
+    return added | {"reference": torch.cat(references)} if references else added
 
 
 def documents(batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
@@ -95,6 +137,7 @@ def documents(batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         yield {
             name: torch.stack([tensor[line, start : start + length] for line, start in begins])
             for name, tensor in batch.items()
+            if tensor.dim() == 2  # of tokens, not of answers
         }
 
 
@@ -126,6 +169,17 @@ def _tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def _roles(path: Path, tensors: dict[str, Tensor]) -> list[int]:
+    """The role of each sequence; empty where rows are no pairs."""
+    if ROLES not in tensors:
+        return []
+    roles: list[int] = tensors[ROLES].tolist()
+    in_pairs = [CHOSEN, REJECTED] * (len(tensors["seq_lengths"]) // 2)
+    if roles != in_pairs or bool((tensors["row_lengths"] % 2).any()):
+        raise _bad(path, f"tensor {ROLES!r} does not make pairs")
+    return roles
+
+
 def _rows_of(
     path: Path, tensors: dict[str, Tensor], vocabulary: int, all_labels: bool
 ) -> list[PackedRow]:
@@ -143,11 +197,13 @@ def _rows_of(
         is_label.fill_(True)
     starts = torch.tensor([0, *lengths]).cumsum(0)
     is_label[starts[:-1]] = False
+    roles = _roles(path, tensors)
     edges = torch.tensor([0, *counts]).cumsum(0).tolist()
     rows = []
     for first, last in pairwise(edges):
         span = slice(int(starts[first]), int(starts[last]))
-        rows.append(PackedRow(ids[span], is_label[span], tuple(lengths[first:last])))
+        of_row = tuple(roles[first:last])
+        rows.append(PackedRow(ids[span], is_label[span], tuple(lengths[first:last]), of_row))
     return rows
 
 

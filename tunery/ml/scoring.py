@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import torch
 from msgspec import Struct
 from peft import PeftModel
 from transformers import AutoTokenizer
@@ -18,10 +19,12 @@ from tunery.ml import choices, device, generation
 from tunery.ml.adapters import WEIGHTS
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import prove_packing
+from tunery.ml.methods import objective_of
 from tunery.ml.model import load_base, set_adapter_type
-from tunery.ml.objectives import Supervised, mean_scores
+from tunery.ml.objectives import mean_scores
 from tunery.ml.order import sample_rows
 from tunery.ml.packed import PackedRows, read_rows
+from tunery.ml.reference import row_logps
 from tunery.runtime.blobs.base_files import default_cache, matches
 from tunery.runtime.blobs.files import file_sha256
 from tunery.work.codec import encode_scores
@@ -171,6 +174,12 @@ def _holdout(
     references = _valid_rows(spec)
     torch_device = next(model.parameters()).device
     packing = rows is not None and _can_pack(model, rows, torch_device)
+    if rows is not None:
+        objective = objective_of(
+            spec.method, beta=spec.beta, loss_type=spec.loss_type, packing=packing, rows=rows
+        )
+        if objective.needs_reference:
+            rows = _with_base_as_reference(model, rows, torch_device, packing)
     losses: dict[str, float | None] = {}
     exact: dict[str, int] = {}
     for name in SIDES:
@@ -178,7 +187,7 @@ def _holdout(
             losses[name] = None
             if rows:
                 losses[name] = mean_scores(
-                    Supervised(packing),
+                    objective,
                     switched,
                     rows,
                     rows_max=spec.valid_rows_max,
@@ -195,18 +204,28 @@ def _holdout(
             text == row.reference.strip() for text, row in zip(texts, references, strict=True)
         )
     base_loss, adapter_loss = _finite(losses["base"]), _finite(losses["adapter"])
+    of_pairs = rows is not None and rows.kind == "pairs"
     scores = HoldoutScores(
         rows=0 if rows is None else rows.n_sequences,
         tokens=0 if rows is None else rows.n_labels,
         base_loss=base_loss,
         adapter_loss=adapter_loss,
-        base_perplexity=_perplexity(base_loss),
-        adapter_perplexity=_perplexity(adapter_loss),
+        base_perplexity=None if of_pairs else _perplexity(base_loss),
+        adapter_perplexity=None if of_pairs else _perplexity(adapter_loss),
         generated=len(references),
         base_exact=exact["base"],
         adapter_exact=exact["adapter"],
     )
     return scores, losses
+
+
+def _with_base_as_reference(
+    model: Any, rows: PackedRows, torch_device: Any, packing: bool
+) -> PackedRows:
+    """The rows with the likelihoods of their answers under the base model."""
+    with side(model, "base") as base:
+        of_rows = [row_logps(base, rows, at, torch_device, packing) for at in range(len(rows))]
+    return rows.with_reference(torch.cat(of_rows))
 
 
 def _can_pack(model: Any, rows: PackedRows, torch_device: Any) -> bool:

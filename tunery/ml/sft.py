@@ -29,8 +29,10 @@ from tunery.ml.adapters import adapter_tensors
 from tunery.ml.boundary import Boundary
 from tunery.ml.device import peak_memory_bytes
 from tunery.ml.divergence import check_finite
-from tunery.ml.objectives import Supervised, mean_scores
+from tunery.ml.methods import objective_of
+from tunery.ml.objectives import mean_scores
 from tunery.ml.order import row_order
+from tunery.ml.reference import Stopped, compute_references
 from tunery.ml.saving import Saver
 from tunery.ml.schedule import rate_factor
 from tunery.ml.training_run import TrainingRun
@@ -67,7 +69,15 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             ratio=run.hyper.lora_plus,
         )
         self.saver = Saver(run, self.adamw)
-        self.objective = Supervised(run.hyper.packing)
+        self.objective = objective_of(
+            run.hyper.method,
+            beta=run.hyper.beta,
+            loss_type=run.hyper.loss_type,
+            packing=run.hyper.packing,
+            rows=run.rows,
+        )
+        if self.objective.needs_reference:  # for the trial step, until they are computed
+            run.rows = run.rows.with_reference(torch.zeros(run.rows.n_sequences))
         on_cpu = not torch.cuda.is_available()
         super().__init__(
             model=model,
@@ -106,10 +116,16 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
 
     def train_to_end(self, checkpoint: str | None) -> int:
         """Train from a checkpoint, or from the beginning; the step that it came to."""
+        begins_at = int(state.load_progress(Path(checkpoint))["step"]) if checkpoint else 0
+        if self.objective.needs_reference:
+            try:
+                compute_references(self.run, self.model, self.args.device, begins_at)
+            except Stopped:
+                return begins_at
         if checkpoint is not None:
             self._load_from_checkpoint(checkpoint)
             if self.run.has_stopped_early:  # its attempt ended before the adapter was written
-                return int(state.load_progress(Path(checkpoint))["step"])
+                return begins_at
         with self.saver:
             self.train(resume_from_checkpoint=checkpoint)
         return int(self.state.global_step)
@@ -162,7 +178,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Emit the step, and a spike when the loss has stayed high."""
         self.control.should_log = False
-        accuracies = self._metrics["train"].pop("mean_token_accuracy", [])
+        figures = {name: sum(v) / len(v) for name, v in self._metrics["train"].items() if v}
         self._metrics["train"].clear()
         if "loss" not in logs:
             return
@@ -177,11 +193,15 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
                 loss=run.loss,
                 grad_norm=logs.get("grad_norm"),
                 learning_rate=logs["learning_rate"],
-                mean_token_accuracy=sum(accuracies) / len(accuracies) if accuracies else None,
+                mean_token_accuracy=figures.get("mean_token_accuracy"),
                 tokens=run.plan.tokens_after(step),
                 tokens_total=run.plan.tokens_total,
                 tokens_per_s=run.plan.tokens_of(step) / run.step_s if run.step_s else None,
                 memory_bytes=peak_memory_bytes(self.args.device),
+                reward_accuracy=figures.get("reward_accuracy"),
+                reward_margin=figures.get("reward_margin"),
+                reward_chosen=figures.get("reward_chosen"),
+                reward_rejected=figures.get("reward_rejected"),
             )
         )
         if run.window.spiking:
@@ -204,8 +224,13 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         loss, step = means.loss, self.state.global_step
         if loss is not None:
             self._check_finite(loss, "the loss on validation rows", step)
-        accuracy = means.figures.get("mean_token_accuracy")
-        run.events.emit(Evaluated(step=step, valid_loss=loss, valid_accuracy=accuracy))
+        evaluated = Evaluated(
+            step=step,
+            valid_loss=loss,
+            valid_accuracy=means.figures.get("mean_token_accuracy"),
+            valid_reward_accuracy=means.figures.get("reward_accuracy"),
+        )
+        run.events.emit(evaluated)
         if loss is None:
             return {}
         self._compare(loss)

@@ -14,6 +14,7 @@ from schemas.submission import Budget, Estimate, JobSpec, Pace
 from schemas.training import LeaseHardware
 from schemas.units import PPM, GpuMs, Micro
 from tunery.plan.memory import memory_bytes
+from tunery.plan.methods import NEED_REFERENCE
 from tunery.plan.packing import packed, steps_of_epoch
 from tunery.plan.price import dearest_micro, hourly_micro, price_micro
 from tunery.plan.time import EVAL_MS_MIN, HOLD_FACTOR, STEP_MS, eval_ms, hold_of, train_ms
@@ -40,6 +41,8 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
         steps = min(steps, hyper.max_steps)
         longest = steps * hyper.batch_size * hyper.max_length
         trained, passed = min(trained, longest), min(passed, longest)
+    if hyper.method in NEED_REFERENCE:  # one pass more, without gradients
+        passed += tokens.tokens // 2
     train = slots * train_ms(base, hyper, passed, slots, device)
     evaluate = slots * eval_ms(base, slots, device, own_prompts=spec.prompts is not None)
     pace = spec.pace or AS_EXPECTED

@@ -114,7 +114,7 @@ KNOBS: Final[Mapping[str, Knob]] = {
         1e-7,
         0.1,
         None,
-        "by family and width (Tinker cookbook), ×1.5 under 100 steps",
+        "by family and width (Tinker cookbook), ×1.5 under 100 steps; a twentieth for `dpo`",
     ),
     "learning_rate_multiplier": _number(
         "learning_rate_ppb",
@@ -142,7 +142,9 @@ KNOBS: Final[Mapping[str, Knob]] = {
     ),
     "rank": _whole("rank", 1, 256, 16, "enough for up to some 10,000 rows (LoRA without regret)"),
     "alpha": _whole("alpha", 1, 1024, None, "twice the rank"),
-    "dropout": _number("dropout_ppm", 0, 0.9, 0.05, "QLoRA's for models up to 13B"),
+    "dropout": _number(
+        "dropout_ppm", 0, 0.9, 0.05, "QLoRA's for models up to 13B; 0 for `dpo`, as TRL's"
+    ),
     "target_modules": Knob(
         field="target_modules",
         kind="layers",

@@ -8,6 +8,8 @@ from schemas.training import MethodName
 
 # In the order in which a refusal names them.
 ROWS_OF_METHOD: Final[Mapping[MethodName, RowKind]] = {"supervised": "answers", "dpo": "pairs"}
+# Those that compare with the model as it was before training.
+NEED_REFERENCE: Final[frozenset[MethodName]] = frozenset(("dpo",))
 # Every other dialect has answers.
 ROWS_OF_DIALECT: Final[Mapping[str, RowKind]] = {"dpo": "pairs", "kto": "labels"}
 ROW_WORDS: Final[Mapping[RowKind, str]] = {

@@ -35,7 +35,8 @@ LOAD_PARAMETERS_PER_MS: Final = 250_000  # bf16 weights at 0.5 GB/s, a slow disk
 # Scoring base and adapter on 249 items and a small holdout: 23 to 78 s with the start for 135 M
 # parameters on one slot, 32 s in the middle.
 EVAL_FLOPS_PER_PARAMETER: Final = 25_000 * FLOPS_PER_MS["cpu"] // 135_000_000
-# Prompts of the tenant are answered with up to 128 tokens instead of 40, all at the same time.
+# Own prompts are answered with up to 128 tokens instead of 40: twice the decoding of an evaluation,
+# which is about a third of it.
 OWN_PROMPTS_FLOPS_PER_PARAMETER: Final = EVAL_FLOPS_PER_PARAMETER * 3 // 10
 # Use must never exceed a hold, so it is generous: what is not used is released at the end.
 HOLD_FACTOR: Final = 3

@@ -72,6 +72,8 @@ class StepCompleted(WorkEvent, frozen=True, kw_only=True, tag="step"):
 
     tokens_per_s: of this step, without evaluations and checkpoints
     memory_bytes: the most that the process has had at once
+    reward_accuracy: share of pairs whose preferred answer gained more likelihood than the other one
+    reward_margin, reward_chosen, reward_rejected: mean of what they gained, times beta
     """
 
     step: int
@@ -85,17 +87,23 @@ class StepCompleted(WorkEvent, frozen=True, kw_only=True, tag="step"):
     tokens_total: Tokens
     tokens_per_s: float | None = None
     memory_bytes: int | None = None
+    reward_accuracy: float | None = None
+    reward_margin: float | None = None
+    reward_chosen: float | None = None
+    reward_rejected: float | None = None
 
 
 class Evaluated(WorkEvent, frozen=True, kw_only=True, tag="eval"):
     """Mean loss on the validation rows after a step, in nats per label; null without labels.
 
     valid_accuracy: share of labels that were the likeliest token.
+    valid_reward_accuracy: as `StepCompleted.reward_accuracy`.
     """
 
     step: int
     valid_loss: float | None
     valid_accuracy: float | None = None
+    valid_reward_accuracy: float | None = None
 
 
 class LossSpiked(WorkEvent, frozen=True, kw_only=True, tag="spike"):

@@ -142,6 +142,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     base_sha256: hash of the base model's files, see `tunery.runtime.blobs.base_files`
     train_shards, valid_shards: safetensors files of packed rows
     out_dir: receives the checkpoints `step-NNNNNNNN/` and, at the end, `adapter/`
+    reference_dir: keeps log-probabilities of answers before training; null: it is in `out_dir`
     resume: checkpoints, newest first; the first that verifies is used
     threads: null for all physical cores; a resume is equal to the bit with the same number only
     accelerators: how many devices the process must see; null: it is not checked
@@ -166,6 +167,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checkpoint_share: float = 0.0
     checkpoint_each_epoch: bool = False
     keep_checkpoints: int = 3
+    reference_dir: str | None = None
 
 
 class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -179,6 +181,7 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows: JSON lines with `prompt_ids` (a rendered prompt) and `reference`, for exact matches
     valid_rows_max: packed rows that are scored
     accelerators: as in `TrainSpec`
+    method, beta, loss_type: as in `Hyper`
     generated_max: rows of `valid_rows` that are answered
     new_tokens_max: tokens of the answer to a validation row
     answer_tokens_max: tokens of the answer to a prompt
@@ -199,5 +202,8 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows_max: int = 32
     generated_max: int = 8
     new_tokens_max: int = 40
+    method: MethodName = "supervised"
+    beta: float = 0.0
+    loss_type: LossType = "sigmoid"
     answer_tokens_max: int = 40
     adaptation: Adaptation = "lora"

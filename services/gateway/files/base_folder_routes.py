@@ -79,8 +79,12 @@ def _is_there(path: Path, row: FileRow) -> bool:
 
 
 def _make(folder: Path, needed: int) -> None:
-    """Make the folder. Raises ApiError 400 where its disk has too little space for the files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free
+    """Make the folder. Raises ApiError 400 where it cannot be, or its disk has too little space."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        text = f"{folder} cannot be written: {error.strerror}; set TUNERY_GATEWAY_BASES_DIR"
+        raise invalid(text, "files") from error
     if needed > free:
         raise invalid(f"the files need {needed} bytes, and {folder} has {free} free", "files")

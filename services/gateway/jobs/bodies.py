@@ -13,8 +13,9 @@ from pydantic import (
 from schemas.dataset import LengthPolicy
 from schemas.node import LABEL
 from services.gateway.web.bodies import INT_MAX, Body, Id, Metadata, Name
+from tunery.plan.methods import ROWS_OF_METHOD
 
-METHODS: Final = ("supervised",)
+METHODS: Final[tuple[str, ...]] = tuple(ROWS_OF_METHOD)
 INTEGRATIONS_MAX: Final = 5
 SUFFIX_MAX: Final = 64
 URI_MAX: Final = 2_048
@@ -34,7 +35,7 @@ class MethodDetails(Body):
 class Method(Body):
     type: StrictStr
     supervised: MethodDetails | None = None
-    dpo: dict[str, Any] | None = None
+    dpo: MethodDetails | None = None
     reinforcement: dict[str, Any] | None = None
 
 

@@ -23,7 +23,9 @@ class MetricsResponse(ListItem):
     """One optimizer step. A figure that is not finite is null.
 
     tokens_per_second: of this step, without evaluations and checkpoints. peak_memory_bytes: the
-    most that the training has had at once so far.
+    most that the training has had at once so far. Of training on pairs: `train_reward_accuracy`,
+    the share of them whose preferred answer has gained more likelihood than the other one, and
+    `train_reward_margin`, how much more, times beta.
     """
 
     id: str
@@ -41,6 +43,9 @@ class MetricsResponse(ListItem):
     elapsed_ms: int
     tokens_per_second: float | None
     peak_memory_bytes: int | None
+    train_reward_accuracy: float | None = None
+    train_reward_margin: float | None = None
+    valid_reward_accuracy: float | None = None
 
 
 class LogLineResponse(ListItem):
@@ -74,6 +79,9 @@ def step_response(row: StepRow) -> JobEventResponse:
         "train_loss": loss,
         "train_mean_token_accuracy": finite(row.accuracy),
     }
+    if row.reward_margin is not None:
+        data["train_reward_accuracy"] = finite(row.reward_accuracy)
+        data["train_reward_margin"] = finite(row.reward_margin)
     text = f"Step {row.step}/{row.total_steps}: training loss={_figure(loss)}"
     if valid is not None:
         data["valid_loss"] = valid
@@ -106,6 +114,9 @@ def metrics_response(row: StepRow) -> MetricsResponse:
         elapsed_ms=row.elapsed_ms,
         tokens_per_second=finite(row.tokens_per_s),
         peak_memory_bytes=row.memory_bytes,
+        train_reward_accuracy=finite(row.reward_accuracy),
+        train_reward_margin=finite(row.reward_margin),
+        valid_reward_accuracy=finite(row.valid_reward_accuracy),
     )
 
 

@@ -40,6 +40,8 @@ GROUP_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "method": tuple(Method.model_fields),
     "method.supervised": tuple(MethodDetails.model_fields),
     "method.supervised.hyperparameters": tuple(KNOBS),
+    "method.dpo": tuple(MethodDetails.model_fields),
+    "method.dpo.hyperparameters": tuple(KNOBS),
     "budget": tuple(BudgetBody.model_fields),
     "placement": tuple(PlacementBody.model_fields),
     "training": (*KNOBS, *OWN["training"]),

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from reprlib import repr as repr_short
 from typing import Any, Final, get_args
 
-from schemas.dataset import LengthPolicy
+from schemas.dataset import LengthPolicy, RowKind
 from schemas.units import PPM
-from services.gateway.jobs.bodies import JobRequest
+from services.gateway.jobs.bodies import METHODS, JobRequest
 from tunery.plan.hyperparameters import SUPERVISED
+from tunery.plan.methods import ROWS_OF_METHOD
 
 LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = get_args(LengthPolicy)
 SLOTS_USED: Final = 1  # more would be billed, and train no faster
@@ -57,6 +58,15 @@ class RequestedSettings:
     validation_fraction_ppm: int
     drop_max_ppm: int | None
     prompts: tuple[str, ...]
+
+    @property
+    def method(self) -> str:
+        return str(self.hyper.get("method", SUPERVISED))
+
+    @property
+    def rows(self) -> RowKind | None:
+        """What the method learns from; None: it is not known."""
+        return next((kind for name, kind in ROWS_OF_METHOD.items() if name == self.method), None)
 
 
 @dataclass(frozen=True)
@@ -117,9 +127,10 @@ def _refuse_evaluations(values: _Values) -> None:
 
 
 def _groups(request: JobRequest) -> list[tuple[str, Mapping[str, Any]]]:
-    details = request.method.supervised if request.method else None
+    name = SUPERVISED if request.method is None else request.method.type
+    details = getattr(request.method, name, None) if name in METHODS else None
     return [
-        ("method.supervised.hyperparameters", (details and details.hyperparameters) or {}),
+        (f"method.{name}.hyperparameters", (details and details.hyperparameters) or {}),
         ("hyperparameters", request.hyperparameters or {}),
         ("lora", request.lora or {}),
         ("training", request.training or {}),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.billing import PriceBook
-from schemas.dataset import BaseTokens
+from schemas.dataset import BaseTokens, RowKind
 from schemas.model import Base
 from schemas.sealed import Sealed
 from schemas.submission import Budget, JobSpec
@@ -33,6 +33,7 @@ from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invali
 from services.gateway.web.wording import file_words, parameter_words
 from tunery.plan import hyperparameters
 from tunery.plan.memory import fitted, memory_bytes
+from tunery.plan.methods import ROW_WORDS, methods_of_rows, rows_of_dialect
 from tunery.plan.price import lane_price
 
 POOL: Final = "default"
@@ -226,7 +227,11 @@ def _method_problems(request: JobRequest) -> list[RequestProblem]:
     if method.type not in METHODS:
         text = f"{method.type!r} is not supported here; supported: {', '.join(METHODS)}"
         return [RequestProblem("method.type", text)]
-    others = [name for name in ("dpo", "reinforcement") if getattr(method, name) is not None]
+    others = [
+        name
+        for name in ("supervised", "dpo", "reinforcement")
+        if name != method.type and getattr(method, name) is not None
+    ]
     return [
         RequestProblem(f"method.{name}", f"does not belong to the method {method.type!r}")
         for name in others
@@ -271,6 +276,8 @@ def _usable_file(
             role,
         )
     dialect = None if validation is None else validation.dialect
+    if dialect is not None and settings.rows not in (None, rows_of_dialect(dialect)):
+        raise invalid(_other_rows(file, rows_of_dialect(dialect), settings), role, "invalid_value")
     if settings.length_policy == "split" and dialect not in (None, PLAIN_TEXT):
         raise invalid(
             f"{LENGTH_POLICY}: only plain text can be split, and {file.id} is {dialect}; use "
@@ -279,6 +286,17 @@ def _usable_file(
             "invalid_value",
         )
     return file
+
+
+def _other_rows(file: FileRow, rows: RowKind, settings: RequestedSettings) -> str:
+    """Why a method does not learn from a file, and what would."""
+    method = settings.method
+    fitting = " or ".join(f'"{name}"' for name in methods_of_rows(rows))
+    advice = f"Set method.type to {fitting}, or" if fitting else "No method learns from it yet:"
+    wanted = (
+        f"; the method {method} learns from {ROW_WORDS[settings.rows]}" if settings.rows else ""
+    )
+    return f"each row of {file.id} is {ROW_WORDS[rows]}{wanted}. {advice} upload another file."
 
 
 def _tokens(file: FileRow, base: Base) -> BaseTokens | None:

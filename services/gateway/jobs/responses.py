@@ -96,13 +96,27 @@ class HyperparametersResponse(TrainingParametersResponse):
     n_epochs: int | Auto
 
 
+class PreferenceHyperparametersResponse(HyperparametersResponse):
+    """`beta`: how closely preferences hold the model to its reference. `loss_type`: TRL's name."""
+
+    beta: float
+    loss_type: str
+
+
 class SupervisedResponse(Response):
     hyperparameters: HyperparametersResponse
 
 
+class DpoResponse(Response):
+    hyperparameters: PreferenceHyperparametersResponse
+
+
 class MethodResponse(Response):
-    type: Literal["supervised"] = "supervised"
-    supervised: SupervisedResponse
+    """The method, and its own settings under its name."""
+
+    type: Literal["supervised", "dpo"] = "supervised"
+    supervised: SupervisedResponse | None = None
+    dpo: DpoResponse | None = None
 
 
 class QueueResponse(Response):
@@ -292,7 +306,7 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
         hyperparameters=hyper,
         integrations=[],
         metadata=metadata_of(row, unseal),
-        method=MethodResponse(supervised=SupervisedResponse(hyperparameters=hyper)),
+        method=_method(spec.hyper, hyper),
         model=spec.base.base_id,
         organization_id=row.tenant,
         result_files=[] if row.result_file is None else [row.result_file],
@@ -358,6 +372,15 @@ def hyperparameters(row: JobRow, status: JobStatus) -> HyperparametersResponse:
     )
 
 
+def _method(hyper: HyperParameters, shown: HyperparametersResponse) -> MethodResponse:
+    if hyper.method != "dpo":
+        return MethodResponse(supervised=SupervisedResponse(hyperparameters=shown))
+    of_preferences = PreferenceHyperparametersResponse(
+        **shown.model_dump(), beta=hyper.beta_ppm / PPM, loss_type=hyper.loss_type
+    )
+    return MethodResponse(type="dpo", dpo=DpoResponse(hyperparameters=of_preferences))
+
+
 def training_parameters(hyper: HyperParameters) -> dict[str, Any]:
     """Fields of `TrainingParametersResponse`."""
     values = Hyper.from_log(hyper)
@@ -401,6 +424,7 @@ def learning_rate_multiplier(spec: JobSpec, tokens: BaseTokens | None) -> float:
         "n_epochs": hyper.n_epochs,
         "batch_size": hyper.batch_size,
         "max_length": hyper.max_length,
+        "method": hyper.method,
     }
     rule, _ = resolve(
         requested, spec.base, tokens, hyper.seed, spec.device, spec.validation_fraction_ppm

@@ -31,6 +31,9 @@ COLUMNS: Final = {
     "tokens": "tokens",
     "tokens_per_second": "tokens_per_s",
     "peak_memory_bytes": "memory_bytes",
+    "train_reward_accuracy": "reward_accuracy",
+    "train_reward_margin": "reward_margin",
+    "valid_reward_accuracy": "valid_reward_accuracy",
 }
 
 

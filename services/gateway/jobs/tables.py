@@ -285,6 +285,9 @@ class StepRow(TableRow):
     elapsed_ms: Ms
     tokens_per_s: float | None = None
     memory_bytes: int | None = None
+    reward_accuracy: float | None = None
+    reward_margin: float | None = None
+    valid_reward_accuracy: float | None = None
 
 
 class LogLineRow(TableRow):

@@ -37,7 +37,7 @@ STAGES: Final[Mapping[str, str]] = {
     )
     for side, whom in (("base", "base model"), ("adapter", "adapter"))
 }
-VERSION: Final = 5  # 5: accuracy on validation rows
+VERSION: Final = 6  # 6: rewards of preferred answers
 TABLES: Final = Tables(
     NAME,
     VERSION,
@@ -176,5 +176,8 @@ def _step(record: Record, step: Step) -> Upsert:
             elapsed_ms=step.elapsed_ms,
             tokens_per_s=finite(step.tokens_per_s),
             memory_bytes=step.memory_bytes,
+            reward_accuracy=finite(step.reward_accuracy),
+            reward_margin=finite(step.reward_margin),
+            valid_reward_accuracy=finite(step.valid_reward_accuracy),
         )
     )

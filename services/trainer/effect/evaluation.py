@@ -60,6 +60,9 @@ class Evaluation(Program):
             threads=work.threads or self.settings.threads,
             accelerators=accelerators(self.grant),
             adaptation=work.adaptation,
+            method=work.method,
+            beta=work.beta_ppm / PPM,
+            loss_type=work.loss_type,
         )
         own = self._own_prompts()
         if not own:

@@ -40,6 +40,7 @@ from tunery.work.software import installed_software
 from tunery.work.spec import CHECKPOINTS_KEPT_MIN, Hyper, ResumeCandidate, TrainSpec
 
 LOG: Final = logging.getLogger(__name__)
+REFERENCES: Final = "references"  # beside the folders of leases: other attempts go on with them
 
 
 class Training(Program):
@@ -82,6 +83,7 @@ class Training(Program):
             checkpoint_share=work.hyper.checkpoint_share_ppm / PPM,
             checkpoint_each_epoch=work.hyper.checkpoint_each_epoch,
             keep_checkpoints=max(CHECKPOINTS_KEPT_MIN, work.hyper.keep_checkpoints),
+            reference_dir=str(folder.parent.parent / REFERENCES),
         )
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
@@ -103,6 +105,7 @@ class Training(Program):
                         self._last_step,
                         valid_loss=event.valid_loss,
                         valid_accuracy=event.valid_accuracy,
+                        valid_reward_accuracy=event.valid_reward_accuracy,
                     )
                 )
             case LossSpiked():
@@ -219,6 +222,8 @@ class Training(Program):
             elapsed_ms=event.elapsed_ms,
             tokens_per_s=event.tokens_per_s,
             memory_bytes=event.memory_bytes,
+            reward_accuracy=event.reward_accuracy,
+            reward_margin=event.reward_margin,
         )
 
     def _line(self, level: str, text: str) -> LogLine:

@@ -154,7 +154,8 @@ def submissions() -> None:
         (openai.NotFoundError, {"model": "gpt-4o"}, "model_not_found", "model"),
         (openai.BadRequestError, {"model": "ft:a:b::12345678"}, "unsupported", "model"),
         (openai.NotFoundError, {"training_file": "file-x"}, "not_found", "training_file"),
-        (openai.BadRequestError, {"method": dpo}, "unsupported", "method.type"),
+        (openai.BadRequestError, {"method": {"type": "x"}}, "unsupported", "method.type"),
+        (openai.BadRequestError, {"method": dpo}, "invalid_value", "training_file"),
         (openai.BadRequestError, {"suffix": "x" * 65}, "invalid_request", "suffix"),
         (openai.BadRequestError, {"extra_body": {"zzz": 1}}, "invalid_request", "zzz"),
         (

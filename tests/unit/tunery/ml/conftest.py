@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.bases import Base, tiny_base
@@ -17,11 +18,16 @@ def tiny() -> Base:
 
 @pytest.fixture
 def make_shard(tmp_path: Path) -> Callable[..., Path]:
-    """Write a shard: rows of documents of token ids; the second half of each is labelled."""
+    """Write a shard: rows of documents of token ids; the second half of each is labelled.
+
+    pairs: of two documents in turn, the first is the preferred answer.
+    """
     import torch
     from safetensors.torch import save_file
 
-    def make(rows: Sequence[Sequence[Sequence[int]]], name: str = "train") -> Path:
+    def make(
+        rows: Sequence[Sequence[Sequence[int]]], name: str = "train", *, pairs: bool = False
+    ) -> Path:
         documents = [list(document) for row in rows for document in row]
         mask = [int(2 * at >= len(doc)) for doc in documents for at in range(len(doc))]
         tensors = {
@@ -30,6 +36,9 @@ def make_shard(tmp_path: Path) -> Callable[..., Path]:
             "seq_lengths": torch.tensor([len(doc) for doc in documents], dtype=torch.int32),
             "row_lengths": torch.tensor([len(row) for row in rows], dtype=torch.int32),
         }
+        if pairs:
+            roles = [1, 2] * (len(documents) // 2)
+            tensors["seq_roles"] = torch.tensor(roles, dtype=torch.uint8)
         path = tmp_path / f"{name}.safetensors"
         save_file(tensors, path)
         return path
@@ -72,4 +81,27 @@ def spec(
         threads=1,
         checkpoint_every_steps=1,
         keep_checkpoints=STEPS,
+    )
+
+
+@pytest.fixture
+def pairs_spec(spec: TrainSpec, make_shard: Callable[..., Path]) -> TrainSpec:
+    """Rows of two pairs each; the answers of a pair have one prompt of four tokens."""
+
+    def rows(count: int, seed: int) -> list[list[list[int]]]:
+        def answer(number: int, side: int) -> list[int]:
+            prompt = [300 + number * 13 % 500 + at for at in range(4)]
+            return prompt + [100 + (number * 37 + side * 411 + at * 29) % 900 for at in range(4)]
+
+        numbers = range(seed, seed + 2 * count, 2)
+        return [[answer(n + k, side) for k in (0, 1) for side in (0, 1)] for n in numbers]
+
+    hyper = msgspec.structs.replace(
+        HYPER, method="dpo", beta=0.1, learning_rate=1e-3, dropout=0.0, warmup=0.0
+    )
+    return msgspec.structs.replace(
+        spec,
+        train_shards=(str(make_shard(rows(ROWS, 0), "pairs", pairs=True)),),
+        valid_shards=(str(make_shard(rows(2, 100), "valid-pairs", pairs=True)),),
+        hyper=hyper,
     )

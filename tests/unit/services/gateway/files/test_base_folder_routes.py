@@ -1,5 +1,6 @@
 """A base model out of uploaded files: only an operator, only what one is read from."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ async def test_only_an_operator_uploads_a_base_model(
     assert "upload it with 'base-model'" in answer.json()["error"]["message"]
 
 
-async def test_files_that_fill_the_disk_are_refused(
+async def test_files_that_cannot_be_kept_are_refused(
     operator: httpx.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = await uploaded(operator, a_base(tmp_path / "origin"))
@@ -95,5 +96,9 @@ async def test_files_that_fill_the_disk_are_refused(
     monkeypatch.setattr(usage, lambda _: type("Usage", (), {"free": 7}))
     answer = await operator.post("/v1/bases/folders", json={"name": "x", "files": files})
     assert answer.status_code == 400
-    assert "and " in answer.json()["error"]["message"]
     assert answer.json()["error"]["message"].endswith("has 7 free")
+    monkeypatch.undo()
+    shutil.rmtree(tmp_path / "bases")
+    (tmp_path / "bases").write_text("a file, where the folder should be")
+    answer = await operator.post("/v1/bases/folders", json={"name": "y", "files": files})
+    assert answer.json()["error"]["message"].endswith("set TUNERY_GATEWAY_BASES_DIR")

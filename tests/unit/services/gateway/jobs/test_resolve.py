@@ -265,7 +265,6 @@ def test_a_budget_becomes_integers() -> None:
 @pytest.mark.parametrize(
     "method",
     [
-        {"type": "dpo", "dpo": {"hyperparameters": {"beta": 0.1, "n_epochs": "auto"}}},
         {"type": "reinforcement", "reinforcement": {"grader": {"type": "string_check"}}},
         {"type": "orpo"},
     ],
@@ -274,7 +273,7 @@ def test_unsupported_methods_are_refused_with_the_supported_ones(method: dict[st
     refusal = refusal_of(request(method=method))
     assert (refusal.status, refusal.param) == (400, "method.type")
     assert refusal.code == "unsupported"
-    assert "supported: supervised" in refusal.message
+    assert "supported: supervised, dpo" in refusal.message
 
 
 def test_every_form_of_a_hyper_parameter_is_the_same_request() -> None:
@@ -358,3 +357,59 @@ def test_a_demand_that_no_node_meets_is_refused() -> None:
     assert spec_of(asked).constraints == NodeConstraints(accelerator="b200")
     refusal = refusal_of(asked, nodes=[of_model("h200")])
     assert (refusal.status, refusal.param) == (400, "placement.accelerator")
+
+
+def dpo(**hyperparameters: Any) -> dict[str, Any]:
+    return {"type": "dpo", "dpo": {"hyperparameters": hyperparameters}}
+
+
+def pairs_file() -> FileRow:
+    file = facts().training
+    assert file is not None
+    assert file.validation is not None
+    return replace(file, validation=replace(file.validation, dialect="dpo"))
+
+
+def test_method_dpo_resolves_to_its_own_rates_and_weight() -> None:
+    """OpenAI's body: what it leaves out follows the method."""
+    usual = spec_of(request(hyperparameters={"batch_size": 4}))
+    pairs = pairs_file()
+    hyper = spec_of(
+        request(method=dpo(beta=0.2, n_epochs="auto", batch_size=4)), training=pairs
+    ).hyper
+    assert (hyper.method, hyper.beta_ppm, hyper.loss_type) == ("dpo", 200_000, "sigmoid")
+    assert (hyper.batch_size, hyper.dropout_ppm) == (4, 0)
+    assert hyper.learning_rate_ppb == pytest.approx(usual.hyper.learning_rate_ppb / 20, rel=1e-6)
+    twice = request(
+        method=dpo(learning_rate_multiplier=2, batch_size=4), training={"loss_type": "ipo"}
+    )
+    faster = spec_of(twice, training=pairs).hyper
+    assert faster.learning_rate_ppb == pytest.approx(usual.hyper.learning_rate_ppb / 10, rel=1e-6)
+    assert (faster.beta_ppm, faster.loss_type) == (100_000, "ipo")
+    assert spec_of(request(method={"type": "dpo"}), training=pairs).hyper.beta_ppm == 100_000
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"method": dpo(beta=0)}, "method.dpo.hyperparameters.beta"),
+        ({"training": {"beta": 0.1}}, "training.beta"),
+        ({"method": {"type": "supervised", "dpo": {}}}, "method.dpo"),
+        ({"method": {"type": "dpo", "supervised": {}}}, "method.supervised"),
+        ({"method": dpo(), "training": {"train_on_prompts": True}}, "training.train_on_prompts"),
+        ({"method": dpo(), "training": {"loss_type": "aot"}}, "training.loss_type"),
+    ],
+)
+def test_method_what_does_not_go_together_is_refused_by_name(
+    fields: dict[str, Any], param: str
+) -> None:
+    assert refusal_of(request(**fields)).param == param
+
+
+def test_method_rows_that_it_does_not_learn_from_are_refused_with_the_one_that_does() -> None:
+    pairs = refusal_of(request(), training=pairs_file())
+    assert (pairs.param, pairs.code) == ("training_file", "invalid_value")
+    assert 'Set method.type to "dpo", or upload another file.' in pairs.message
+    chats = refusal_of(request(method=dpo()))
+    assert chats.param == "training_file"
+    assert 'Set method.type to "supervised", or upload another file.' in chats.message

@@ -115,7 +115,7 @@ async def test_invalid_bodies_answer_400_with_param(api: ControlPlane) -> None:
             "metadata.k",
         ),
         (
-            {"model": "tiny-llama", "training_file": file_id, "method": {"type": "dpo"}},
+            {"model": "tiny-llama", "training_file": file_id, "method": {"type": "orpo"}},
             "method.type",
         ),
     ]
@@ -449,3 +449,42 @@ async def test_first_hour_jobs_are_listed_by_status_and_suffix(api: ControlPlane
         assert [job["id"] for job in listed.json()["data"]] == ids
     wrong = await client.get("/v1/fine_tuning/jobs", params={"status": "done"})
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "status")
+
+
+LONG_SUFFIX = "é" * 65
+#: what the first user sent, each with one change: the field that is named, and words of the message
+TWISTS: list[tuple[dict[str, Any], str, str]] = [
+    ({"dry_run": "yes"}, "dry_run", "must be true or false"),
+    ({"suffix": LONG_SUFFIX}, "suffix", "at most 64 characters"),
+    ({"suffix": ""}, "suffix", "must not be empty"),
+    ({"lora": {"rnk": 8}}, "lora.rnk", "unknown; lora takes rank"),
+    ({"lora": {"rank": "8"}}, "lora.rank", "must be a whole number"),
+    ({"lora": {"rank": 8.5}}, "lora.rank", "must be a whole number"),
+    ({"lora": None, "training": {"lora": {}}}, "training.lora", "unknown"),
+    ({"hyperparameters": {"n_epochs": True}}, "hyperparameters.n_epochs", "must be"),
+    ({"hyperparameters": {"n_epochs": "Auto"}}, "hyperparameters.n_epochs", "must be"),
+    ({"hyperparameters": {"learning_rate_multiplier": 0}}, "learning_rate_multiplier", "must be"),
+    ({"budget": {"max_amount_micro": 0.3}}, "budget.max_amount_micro", "must be"),
+    ({"metadata": {"k" * 65: "v"}}, "metadata", "at most 64"),
+    ({"metadata": {str(n): "v" for n in range(17)}}, "metadata", "16"),
+    ({"metadata": {"team": None}}, "metadata.team", "must be"),
+    ({"seed": -1}, "seed", "must be"),
+    ({"seed": 2**31}, "seed", "must be"),
+    ({"eval": {"drop_max": "10 %"}}, "eval.drop_max", "must be a number"),
+    ({"eval": {"prompts": ["Who?", 7]}}, "eval.prompts.1", "must be a text"),
+    ({"integrations": {"type": "wandb"}}, "integrations", "must be a list"),
+    ({"method": {"type": "Supervised"}}, "method.type", "supervised"),
+    ({"placement": {"domain_wait_minutes": 0}}, "placement.domain_wait_minutes", "must be"),
+]
+
+
+@pytest.mark.parametrize(("change", "param", "words"), TWISTS)
+async def test_first_hour_bad_input_with_a_twist_names_its_field(
+    change: dict[str, Any], param: str, words: str, api: ControlPlane
+) -> None:
+    client, file_id = await ready(api)
+    answer = await submit(client, file_id, **change)
+    error = answer.json()["error"]
+    assert answer.status_code == 400, answer.text
+    assert param in error["param"] + error["message"]
+    assert words in error["message"]
