@@ -424,8 +424,8 @@ async def test_first_hour_twist(
     """The bad input of a first hour, each with one twist: refused with the place and the fix."""
     client, file_id = await ready(api)
     whole = {"model": "tiny-llama", "training_file": file_id} if path == JOBS_PATH else {}
-    sent = {"json": {**whole, **body}} if method == "POST" else {}
-    answer = await client.request(method, path, **sent)
+    sent = {**whole, **body} if method == "POST" else None
+    answer = await client.request(method, path, json=sent)
     assert answer.status_code == status, answer.text
     assert words in answer.json()["error"]["message"]
     assert (await client.get(JOBS_PATH)).json()["data"] == []
