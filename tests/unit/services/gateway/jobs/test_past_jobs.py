@@ -97,9 +97,9 @@ def test_first_hour_06_holds_follow_from_what_jobs_take(speed: float, seed: int)
     for row in (some_job() for _ in range(20)):
         assert row.hold is not None
         hold = estimate(replace(row.spec, pace=pace), row.hold.tokens).hold_gpu_ms
-        taken = max(row.billable_gpu_ms or 0, 2 * HOLD_MS_MIN * SPEC.slots // HOLD_FACTOR)
-        assert taken <= hold
-        generous.append(hold / taken)
+        used_ms = max(row.billable_gpu_ms or 0, 2 * HOLD_MS_MIN * SPEC.slots // HOLD_FACTOR)
+        assert used_ms <= hold
+        generous.append(hold / used_ms)
     trusted = max(speed, 0.5)  # small jobs teach little about large ones
     assert sorted(generous)[17] <= 2 * HOLD_FACTOR * trusted / speed
 
