@@ -28,6 +28,7 @@ from services.gateway.jobs.requested import (
     RequestProblem,
     requested_settings,
 )
+from services.gateway.jobs.starts import KEPT, KnownStart, start_problems, with_start
 from services.gateway.models.names import model_id, unknown_model
 from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invalid, refused
 from services.gateway.web.wording import file_words, parameter_words
@@ -51,7 +52,7 @@ class Facts:
     allowed_models: the base models that the caller's key may train, None: all. held_out: the
     validation file. nodes: all that the pool knows. book: of the tenant's price version. job_id,
     seed: drawn for this job. suffix, metadata, prompts: sealed for the tenant. suffix_hmac: equal
-    for equal suffixes of a tenant.
+    for equal suffixes of a tenant. start: where `model` names an own version or checkpoint.
     """
 
     tenant_id: str
@@ -68,6 +69,7 @@ class Facts:
     metadata: Sealed | None
     suffix_hmac: str
     prompts: Sealed | None = None
+    start: KnownStart | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
     tenant = _known_tenant(facts)
     _check_allowed(request, facts)
     settings, problems = checked_settings(request, facts.base)
+    if facts.start is not None and not problems:
+        problems = start_problems(facts.start, settings)
     base, files = _inputs(request, facts, settings, problems, has_file=has_file)
     training, held_out = files.get("training_file"), files.get("validation_file")
     tokens = None if training is None else _tokens(training, base)
@@ -101,6 +105,9 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
     hyper, auto = hyperparameters.resolve(
         settings.hyper, base, tokens, seed, choice.device, fraction_ppm
     )
+    if facts.start is not None:
+        hyper = with_start(hyper, facts.start)
+        auto = tuple(name for name in auto if name not in KEPT)
     spec = JobSpec(
         base=base,
         training_file="" if training is None else training.id,
@@ -122,6 +129,7 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
         constraints=_constraints(request.placement),
         ignored=_ignored(request),
         prompts=facts.prompts if settings.prompts else None,
+        start=None if facts.start is None else facts.start.start,
         same_rows=training is not None
         and held_out is not None
         and training.sha256 == held_out.sha256,
