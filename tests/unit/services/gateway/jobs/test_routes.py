@@ -298,15 +298,6 @@ async def test_an_ended_job_has_its_metrics_as_a_result_file(
     assert refused.json()["error"]["param"] == "training_file"
 
 
-async def test_a_fine_tuned_model_cannot_be_trained_further(api: ControlPlane) -> None:
-    client, file_id = await ready(api)
-    body = {"model": "ft:tiny-llama:acme::12345678", "training_file": file_id}
-    refused = await client.post("/v1/fine_tuning/jobs", json=body)
-    error = refused.json()["error"]
-    assert (refused.status_code, error["code"], error["param"]) == (400, "unsupported", "model")
-    assert "type=base" in error["message"]
-
-
 async def test_lists_are_newest_first_and_filtered_by_metadata(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     first = (await submit(client, file_id, metadata={"team": "a", "n": "1"})).json()
