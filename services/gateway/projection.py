@@ -18,7 +18,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 36  # 36: sweeps; 35: environments; 34: times of attempts
+VERSION: Final = 37  # 37: sweeps; 36: attempts that train; 35: environments
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

@@ -62,6 +62,7 @@ CROSSED: Final = ("prices_changed", "plan_changed")  # a submission was priced b
 EVENT_TYPES: Final = tuple(
     f"fine_tuning.job.{outcome}" for outcome in ("succeeded", "failed", "cancelled")
 )
+TOKENS_PER_SLOT: Final = 26_000  # so that ten minutes of each are held for a training
 RECORDS_MAX: Final = 1_000
 ENDPOINT: Final = "we_tenant"
 
@@ -177,8 +178,10 @@ class SimTenant:
         """Submit job `number`; the report on its file may come only after that."""
         late = self.rng.random() < 0.2  # its file is being validated
         job_id = f"ftjob-{number}"
-        count = None if late else self.rng.randrange(1_000, 60_000)
-        body = submit(job_id, count, slots=self.rng.randint(1, 2), training_file=f"file-{number}")
+        drawn = 0 if late else self.rng.randrange(1_000, 60_000)
+        slots = self.rng.randint(1, 2)
+        count = None if late else drawn + slots * TOKENS_PER_SLOT
+        body = submit(job_id, count, slots=slots, training_file=f"file-{number}")
         books = {**own_books(), **{book.version: book for book in LATER_BOOKS}}
         price = lane_price(books[self._plan.price_version], self._plan.lane)
         refusal = await self.ask(
@@ -191,7 +194,8 @@ class SimTenant:
         if late:
             await self.port.sleep(self.rng.randint(0, 10_000))
             accepted = self.rng.random() < 0.8
-            counts = (tokens(self.rng.randrange(1_000, 60_000)),) if accepted else ()
+            count = self.rng.randrange(1_000, 60_000) + slots * TOKENS_PER_SLOT if accepted else 0
+            counts = (tokens(count),) if accepted else ()
             fact = RecordFile(file_id=f"file-{number}", accepted=accepted, tokens=counts)
             await insist(self.port, self._sender, "job", self.name, fact)
 

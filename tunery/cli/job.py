@@ -473,8 +473,11 @@ def _recipe(
 
 
 def uploaded_files(api: "Api", recipe: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
-    """The body of a submission; files that are not uploaded yet are."""
+    """The body of a submission; files that are not uploaded yet are, where the rest is right."""
     named = {name: recipe[name] for name in _recipes.FILE_FIELDS if recipe.get(name) is not None}
+    local = {name for name, file in named.items() if not _api.is_uploaded(str(file))}
+    if "training_file" in local:
+        api.estimate({name: value for name, value in recipe.items() if name not in local})
     return {
         **recipe,
         **{name: _file(api, str(file), recipe["model"], quiet) for name, file in named.items()},

@@ -477,20 +477,20 @@ class AsyncApi:
         self, tenant: str | None = None, period: str | None = None
     ) -> AsyncIterator[dict[str, Any]]:
         """Invoices, newest first; those of one month where `period` says which: `2026-11`."""
-        query = {**of_tenant(tenant), **({} if period is None else {"period": period})}
-        return self._all("/invoices", query=query, page_max=MONTHS)
+        return self._all("/invoices", query=of_tenant(tenant, period=period), page_max=MONTHS)
 
-    def invoice_lines(
-        self, invoice_id: str, tenant: str | None = None
-    ) -> AsyncIterator[dict[str, Any]]:
+    def invoice_lines(self, name: str, tenant: str | None = None) -> AsyncIterator[dict[str, Any]]:
         """The lines of an invoice; their amounts add up to its total."""
-        path = f"/invoices/{part(invoice_id)}/lines"
-        return self._all(path, query=of_tenant(tenant), page_max=LINES)
+        return self._all(f"/invoices/{part(name)}/lines", query=of_tenant(tenant), page_max=LINES)
 
-    async def invoice_pdf(self, invoice_id: str, tenant: str | None = None) -> bytes:
+    async def invoice_sums(self, name: str, by: str, tenant: str | None = None) -> dict[str, Any]:
+        """An invoice's amounts per job, key, model, suffix or `metadata[NAME]`, with commas."""
+        query = of_tenant(tenant, group_by=by)
+        return await self._call("GET", f"/invoices/{part(name)}/sums", params=query)
+
+    async def invoice_pdf(self, name: str, tenant: str | None = None) -> bytes:
         """An invoice with all its lines as PDF. Raises ApiRefusal when no font has its letters."""
-        path = f"/invoices/{part(invoice_id)}/pdf"
-        answer = await self._request("GET", path, params=of_tenant(tenant))
+        answer = await self._request("GET", f"/invoices/{part(name)}/pdf", params=of_tenant(tenant))
         if answer.is_error:
             object_of(answer)  # raises what it says
         return answer.content

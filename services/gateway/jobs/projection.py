@@ -209,11 +209,9 @@ def _moved(header: Header, event: Moving) -> tuple[Change, ...]:
         case DatasetBound():
             return (_set(header, event.job_id, prepared=event.prepared),)
         case PlacementWanted():
-            return (
-                _set(
-                    header, event.job_id, attempt=event.placement.attempt, role=event.placement.role
-                ),
-            )
+            attempt, role = event.placement.attempt, event.placement.role
+            trains = {"train_attempt": attempt} if role == "train" else {}
+            return (_set(header, event.job_id, attempt=attempt, role=role, **trains),)
         case WantedSet():
             return (_set(header, event.job_id, wanted=event.wanted),)
         case PhaseSet():

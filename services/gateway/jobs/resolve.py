@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -89,15 +89,19 @@ class Resolved:
     tokens: BaseTokens | None
 
 
-def resolve(request: JobRequest, facts: Facts) -> Resolved:
-    """Resolve a request. Raises ApiError for the request itself, or for what it refers to."""
+def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Resolved:
+    """Resolve a request. Raises ApiError for the request itself, or for what it refers to.
+
+    has_file: False where its training file is not uploaded yet; the job then names none.
+    """
     tenant = _known_tenant(facts)
     _check_allowed(request, facts)
     settings, problems = checked_settings(request, facts.base)
     if facts.start is not None and not problems:
         problems = start_problems(facts.start, settings)
-    base, training, held_out = _inputs(request, facts, settings, problems)
-    tokens = _tokens(training, base)
+    base, files = _inputs(request, facts, settings, problems, has_file=has_file)
+    training, held_out = files.get("training_file"), files.get("validation_file")
+    tokens = None if training is None else _tokens(training, base)
     choice = choose_nodes(request.placement or PlacementBody(), facts.nodes)
     if choice.problem is not None:
         raise _refusal([choice.problem])
@@ -112,7 +116,7 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
         auto = tuple(name for name in auto if name not in KEPT)
     spec = JobSpec(
         base=base,
-        training_file=training.id,
+        training_file="" if training is None else training.id,
         validation_file=None if held_out is None else held_out.id,
         hyper=hyper,
         auto=auto,
@@ -132,6 +136,9 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
         ignored=_ignored(request),
         prompts=facts.prompts if settings.prompts else None,
         start=None if facts.start is None else facts.start.start,
+        same_rows=training is not None
+        and held_out is not None
+        and training.sha256 == held_out.sha256,
     )
     contents = [file.sha256 for file in (training, held_out) if file is not None]
     configuration = configuration_of(spec, contents, is_seed_drawn=request.seed is None)
@@ -167,18 +174,17 @@ def checked_settings(
 ) -> tuple[RequestedSettings, list[RequestProblem]]:
     """The settings of a request, and everything that is wrong with them.
 
-    base: None where it is not known; then nothing is said of the ranges of hyper-parameters.
+    base: None where it is not known; then ranges are those for any base model.
     """
     problems = _method_problems(request)
     settings, more = requested_settings(request)
     problems += more
-    if base is not None:
-        problems += [
-            RequestProblem(
-                settings.paths.get(problem.param, problem.param), parameter_words(problem.reason)
-            )
-            for problem in hyperparameters.problems(settings.hyper, base)
-        ]
+    problems += [
+        RequestProblem(
+            settings.paths.get(problem.param, problem.param), parameter_words(problem.reason)
+        )
+        for problem in hyperparameters.problems(settings.hyper, base)
+    ]
     return settings, problems
 
 
@@ -187,7 +193,9 @@ def _inputs(
     facts: Facts,
     settings: RequestedSettings,
     problems: list[RequestProblem],
-) -> tuple[Base, FileRow, FileRow | None]:
+    *,
+    has_file: bool,
+) -> tuple[Base, Mapping[FileRole, FileRow]]:
     """The base model and the files of a job.
 
     Raises ApiError with every problem of the request; `param` names the first. What is wrong with
@@ -197,7 +205,7 @@ def _inputs(
     unusable: list[ApiError] = []
     files: dict[FileRole, FileRow] = {}
     references: tuple[tuple[FileRole, FileRow | None, str | None], ...] = (
-        ("training_file", facts.training, request.training_file),
+        ("training_file", facts.training, request.training_file if has_file else None),
         ("validation_file", facts.held_out, request.validation_file),
     )
     for role, row, reference in references:
@@ -211,7 +219,7 @@ def _inputs(
         raise (*unknown, *unusable)[0]
     if facts.base is None or unusable or problems:
         raise _refusal([*_problems(unknown), *problems, *_problems(unusable)])
-    return facts.base, files["training_file"], files.get("validation_file")
+    return facts.base, files
 
 
 def _problems(refusals: Sequence[ApiError]) -> list[RequestProblem]:

@@ -550,7 +550,7 @@ def _provenance(row: JobRow) -> ProvenanceResponse:
         config_sha256=None if lineage is None else lineage.config_sha256,
         scores_sha256=None if lineage is None else lineage.scores_sha256,
         seed=row.spec.hyper.seed,
-        attempts=row.attempt,
+        attempts=row.train_attempt,
         configuration=row.configuration,
         environment=row.environment,
     )

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import Header
-from msgspec.structs import replace
+from msgspec import structs
 
 from schemas import errors
 from schemas.envelope import Idempotency
@@ -90,7 +90,11 @@ class Submissions:
 
     async def resolve(self, caller: Principal, body: JobRequest) -> Resolved:
         """Resolve a request without recording anything. Raises ApiError."""
-        return resolve(body, await self.gather(caller, body, self._deps.fresh(JOB_PREFIX)))
+        return await self._resolve(caller, body, self._deps.fresh(JOB_PREFIX))
+
+    async def resolve_without_file(self, caller: Principal, body: JobRequest) -> Resolved:
+        """Resolve a request whose training file is not uploaded yet. Raises ApiError."""
+        return await self._resolve(caller, body, self._deps.fresh(JOB_PREFIX), has_file=False)
 
     async def refusal(self, caller: Principal, resolved: Resolved) -> ApiError | None:
         """Why a submission would be refused now, by the decider of submissions; None: it would not.
@@ -121,10 +125,12 @@ class Submissions:
 
     async def _submit(self, caller: Principal, body: JobRequest, intent: Intent) -> Submitted:
         deps, job_id = self._deps, self._deps.fresh(JOB_PREFIX)
-        resolved = resolve(body, await self.gather(caller, body, job_id))
+        resolved = await self._resolve(caller, body, job_id)
         earlier = await self.earlier(caller, resolved.spec)
         if earlier is not None:
-            resolved = Resolved(replace(resolved.spec, duplicate_of=earlier.id), resolved.tokens)
+            resolved = replace(
+                resolved, spec=structs.replace(resolved.spec, duplicate_of=earlier.id)
+            )
         outcome = await deps.commands.decide(
             JOB,
             caller.tenant,
@@ -138,6 +144,14 @@ class Submissions:
         if row is None:
             raise ApiError(404, errors.NOT_FOUND, f"Could not find fine tune: {job_id}", "id")
         return Submitted(row, replayed=False)
+
+    async def _resolve(
+        self, caller: Principal, body: JobRequest, job_id: str, *, has_file: bool = True
+    ) -> Resolved:
+        facts = await self.gather(caller, body, job_id)
+        resolved = resolve(body, facts, has_file=has_file)
+        pace = await self._deps.past_jobs.pace(resolved.spec)
+        return replace(resolved, spec=structs.replace(resolved.spec, pace=pace))
 
     async def earlier(self, caller: Principal, spec: JobSpec) -> JobRow | None:
         """An earlier job with the same configuration, best one that has succeeded.
@@ -154,8 +168,8 @@ class Submissions:
             deps.views.first(TENANTS, {"id": tenant_id}),
             _find_start(deps, tenant_id, body.model),
             find_base(deps, body.model),
-            find_file(deps, caller, body.training_file),
-            self._held_out(caller, body),
+            self._file(caller, body.training_file),
+            self._file(caller, body.validation_file),
             self.nodes(),
         )
         suffix_hmac = deps.seal.hmac(tenant_id, f"line:{slug(body.suffix or '')}")
@@ -177,10 +191,8 @@ class Submissions:
             prompts=self._seal(caller, _text_of(body.eval and body.eval.get("prompts"))),
         )
 
-    async def _held_out(self, caller: Principal, body: JobRequest) -> FileRow | None:
-        if body.validation_file is None:
-            return None
-        return await find_file(self._deps, caller, body.validation_file)
+    async def _file(self, caller: Principal, reference: str | None) -> FileRow | None:
+        return None if reference is None else await find_file(self._deps, caller, reference)
 
     async def nodes(self) -> Sequence[NodeKind]:
         """Kinds of the pool's nodes: of a large pool there are many nodes and few kinds."""

@@ -213,6 +213,8 @@ def _no_open_job(tenant: TenantJobs, job_id: str, change: Change) -> tuple[Event
     ended = ended_job(tenant, job_id)
     if ended is None:
         return _rejected(errors.NOT_FOUND, refusing("job_missing", job_id=job_id))
+    if (change, ended.outcome) == ("cancel", "cancelled"):
+        return ()  # as while its end was not recorded yet
     reason = refusing("job_ended", change=change, outcome=ended.outcome)
     return _rejected(errors.ILLEGAL_STATE, reason)
 

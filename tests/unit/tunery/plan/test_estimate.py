@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from schemas.training import Device
 from tests.unit.tunery.plan.samples import SMOL, job, tokens
-from tunery.plan.estimate import estimate
+from tunery.plan.estimate import estimate, eval_hold
 from tunery.plan.hyperparameters import resolve
-from tunery.plan.time import HOLD_MS_MIN, hold_of
+from tunery.plan.time import HOLD_MS_MIN, STEP_MS, hold_of
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,17 @@ def test_a_hold_is_three_times_what_is_expected(
     assert needs.hold_gpu_ms >= 3 * (needs.train_gpu_ms + needs.eval_gpu_ms)
     assert needs.hold_gpu_ms >= slots * HOLD_MS_MIN
     assert needs.price_max_micro >= needs.price_micro
-    assert needs.hold_gpu_ms == hold_of(needs.train_gpu_ms, slots) + hold_of(
-        needs.eval_gpu_ms, slots
-    )
+    training = max(hold_of(needs.train_gpu_ms, slots), 3 * slots * needs.steps * STEP_MS)
+    assert needs.hold_gpu_ms == training + hold_of(needs.eval_gpu_ms, slots)
+
+
+def test_first_hour_06_many_small_steps_hold_their_time() -> None:
+    """72 steps of a tiny model took two minutes on a busy machine, and their tokens none."""
+    tiny = replace(SMOL, parameters=3_000_000)
+    hyper, _ = resolve({"n_epochs": 50, "batch_size": 1}, tiny, tokens(100_000), 1)
+    needs = estimate(job(hyper, base=tiny), tokens(100_000))
+    assert needs.hold_gpu_ms >= 3 * needs.steps * STEP_MS
+    assert eval_hold(job(hyper), needs) < HOLD_MS_MIN  # the training may use the rest
 
 
 def test_rows_that_are_split_have_more_tokens() -> None:
@@ -76,3 +84,12 @@ def test_fewer_steps_are_estimated_by_their_longest_rows() -> None:
     assert few.hold_gpu_ms < whole.hold_gpu_ms
     never = replace(hyper, max_steps=whole.steps + 1)
     assert estimate(job(never), tokens(1_000_000)) == whole
+
+
+def test_first_hour_06_a_job_of_some_cents_holds_some_cents() -> None:
+    """1.20 EUR was held for it: a key with 0.50 left could not run a job of two cents."""
+    hyper, _ = resolve({"n_epochs": 1}, SMOL, tokens(3_029), 1)
+    dearer = replace(job(hyper).price, gpu_hour_micro=3_200_000)
+    needs = estimate(job(hyper, price=dearer), tokens(3_029))
+    assert needs.hold_gpu_ms == 2 * HOLD_MS_MIN
+    assert needs.price_max_micro < 500_000
