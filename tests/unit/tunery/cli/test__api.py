@@ -38,7 +38,10 @@ CALLS: Final = [
 ]
 CHOSEN: Final[dict[tuple[str, ...], list[str]]] = {  # options without which there is nothing to do
     ("budget", "set"): ["--amount", "1"],
-    **{("job", verb): ["--model", "x", "--file", "f"] for verb in ("estimate", "plan", "submit")},
+    **{
+        ("job", verb): ["--model", "x", "--file", "file-x"]
+        for verb in ("estimate", "plan", "submit")
+    },
     ("tenant", "plan"): ["--plan", "free"],
     ("tenant", "prepaid"): ["--amount", "1"],
     ("webhook", "change"): ["--name", "n"],
