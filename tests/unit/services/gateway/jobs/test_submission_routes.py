@@ -81,7 +81,7 @@ async def test_first_hour_22_all_but_the_file_is_checked_before_it_is_uploaded(
         ({"lora": {"rnk": 8}}, "lora.rnk"),
         ({"model": "none"}, "model"),
         ({"validation_file": "file-none"}, "validation_file"),
-        ({"placement": {"domain": "rack-9"}}, "placement.domain"),
+        ({"training": {"n_epochs": 0}}, "training.n_epochs"),
     ):
         error = (await client.post(path, json={**right, **body})).json()["error"]
         assert error["param"] == param
