@@ -38,6 +38,7 @@ CALLS: Final = [
 ]
 CHOSEN: Final[dict[tuple[str, ...], list[str]]] = {  # options without which there is nothing to do
     ("budget", "set"): ["--amount", "1"],
+    ("job", "compare"): ["job_1", "job_2"],
     **{
         ("job", verb): ["--model", "x", "--file", "file-x"]
         for verb in ("estimate", "plan", "submit")
