@@ -314,5 +314,5 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("billed by the newest price book", lines, "book_of", _newest_book, "invoice", seed=5),
     Mutant("all currencies on one bill", lines, "book_of", _one_currency, "invoice", seed=7),
     Mutant("sleep of a machine billed", pool_evolve, "_proof", _seen_is_run, "ledger", seed=9),
-    Mutant("concurrency not counted", decide, "running", _none_running, "limit", seed=4),
+    Mutant("concurrency not counted", submitting, "running", _none_running, "limit", seed=4),
 )
