@@ -17,7 +17,16 @@ from tunery.plan.memory import memory_bytes
 from tunery.plan.methods import NEED_REFERENCE
 from tunery.plan.packing import packed, steps_of_epoch
 from tunery.plan.price import dearest_micro, hourly_micro, price_micro
-from tunery.plan.time import EVAL_MS_MIN, HOLD_FACTOR, STEP_MS, eval_ms, hold_of, train_ms
+from tunery.plan.time import (
+    EVAL_MS_MIN,
+    FIRST_HOLD_MS_MIN,
+    HOLD_FACTOR,
+    HOLD_MS_MIN,
+    STEP_MS,
+    eval_ms,
+    hold_of,
+    train_ms,
+)
 
 AS_EXPECTED: Final = Pace(train_ppm=PPM, eval_ppm=PPM)
 
@@ -46,8 +55,10 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     train = slots * train_ms(base, hyper, passed, slots, device)
     evaluate = slots * eval_ms(base, slots, device, own_prompts=spec.prompts is not None)
     pace = spec.pace or AS_EXPECTED
-    hold = max(hold_of(train, slots, pace.train_ppm), HOLD_FACTOR * slots * steps * STEP_MS)
-    hold += hold_of(evaluate, slots, pace.eval_ppm)
+    floor_ms = HOLD_MS_MIN if spec.pace else FIRST_HOLD_MS_MIN
+    hold = hold_of(train, slots, pace.train_ppm, floor_ms)
+    hold = max(hold, HOLD_FACTOR * slots * steps * STEP_MS)
+    hold += hold_of(evaluate, slots, pace.eval_ppm, floor_ms)
     price = spec.price
     return Estimate(
         tokens=trained,

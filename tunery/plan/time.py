@@ -48,6 +48,9 @@ START_FACTOR: Final = 3
 START_MS_MIN: Final = 10 * MINUTE_MS
 # Per slot, for training and for evaluation each: a busy machine starts slowly, and perhaps twice.
 HOLD_MS_MIN: Final = 4 * MINUTE_MS
+# The same where no job has shown yet how fast the pool is. Of 8 minutes for both the demo, which
+# loses its machine, had used 5.1 with two thirds of its steps, on a busy machine.
+FIRST_HOLD_MS_MIN: Final = 10 * MINUTE_MS
 # Of those, what a training leaves to the evaluation at least.
 EVAL_MS_MIN: Final = 2 * START_UP_MS_MAX
 # What a step takes beside its tokens: 0.3 s alone, 1.3 s at a load of five processes a core (the

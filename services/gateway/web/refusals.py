@@ -7,11 +7,11 @@ from schemas.account import EVENT_TYPES, KEYS_SCOPE, LANES
 from schemas.model import GLOBAL
 from schemas.pool import ROLES
 from schemas.reasons import RefusalCode
-from tunery.plan.time import HOLD_MS_MIN, MINUTE_MS
+from tunery.plan.time import FIRST_HOLD_MS_MIN, HOLD_MS_MIN, MINUTE_MS
 
 LEAST_HELD: Final = (
     f"the smallest job holds {HOLD_MS_MIN // MINUTE_MS} minutes of each slot for its training and "
-    "as much for its evaluation."
+    f"as much for its evaluation, the first ones of a pool {FIRST_HOLD_MS_MIN // MINUTE_MS}."
 )
 REFUSALS: Final[Mapping[RefusalCode, str]] = {
     # any stream
