@@ -51,6 +51,7 @@ from simulator.control_plane.bills import LATER_BOOKS, import_of, own_books
 from simulator.control_plane.samples import BASE, PASSED, PREPARED, submit, tokens
 from simulator.control_plane.sim_context import READ_WAIT_MS, SimContext, insist
 from tunery.billing.periods import period_of
+from tunery.plan.estimate import AS_EXPECTED
 from tunery.plan.price import lane_price
 from tunery.runtime.journal.reader import Accepted
 
@@ -185,7 +186,8 @@ class SimTenant:
         books = {**own_books(), **{book.version: book for book in LATER_BOOKS}}
         price = lane_price(books[self._plan.price_version], self._plan.lane)
         refusal = await self.ask(
-            "job", replace(body, spec=replace(body.spec, price=price), cap=self._cap)
+            "job",
+            replace(body, spec=replace(body.spec, price=price, pace=AS_EXPECTED), cap=self._cap),
         )
         if refusal is not None and refusal.code == errors.SUSPENDED:
             self.context.broker.tally.add("submission of a suspended tenant")
