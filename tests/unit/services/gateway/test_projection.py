@@ -37,9 +37,9 @@ def test_every_table_of_a_subject_is_made_with_the_others() -> None:
     ]
     apart = vars(telemetry).values()  # follows another log
     declared = {
-        thing.name
+        table.name
         for module in modules
-        for thing in vars(module).values()
-        if isinstance(thing, Table) and thing not in apart
+        for table in vars(module).values()
+        if isinstance(table, Table) and table not in apart
     }
     assert declared == {table.name for table in TABLES}
