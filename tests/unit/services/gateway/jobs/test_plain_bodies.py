@@ -66,7 +66,7 @@ def test_first_hour_a_method_and_a_setting_that_contradict_each_other_are_refuse
     method: str, other: str
 ) -> None:
     """`qlora` with `adaptation: lora` trained the latter without a word."""
-    fields = {"base_model": "m", "training_file": "file-1", "method": method}
+    fields: dict[str, Any] = {"base_model": "m", "training_file": "file-1", "method": method}
     with pytest.raises(ApiError) as refusal:
         from_fine_tuning(FineTuningRequest(**fields, hyperparameters={"adaptation": other}))
     assert refusal.value.param == "hyperparameters.adaptation"
