@@ -56,7 +56,11 @@ class Amount(click.ParamType["int"]):
 @command.command("set")
 @click.argument("key_id", required=False)
 @click.option("--amount", type=Amount(), help="In the currency of your prices, like 40.50.")
-@click.option("--gpu-hours", type=click.FloatRange(0, 1e6, min_open=True), help="GPU-hours.")
+@click.option(
+    "--gpu-hours",
+    type=click.FloatRange(0, 1e6, min_open=True),
+    help="What the jobs may use in a month.",
+)
 @_options.data_dir
 @_options.as_json
 def set_budget(

@@ -105,15 +105,22 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
             click.option(
                 "--beta", type=float, help="How closely dpo stays to the base model. [0.1]"
             ),
-            click.option("--seed", type=int, help="The same job again has the same. [random]"),
+            click.option(
+                "--seed",
+                type=int,
+                help="The same seed, the same adapter. [random]",
+            ),
             click.option("--accelerator", help="Only nodes of this model, like h200. [any]"),
             click.option(
                 "--spot/--no-spot",
                 default=None,
-                help="Spot machines first, or never. [where no other fits]",
+                help="Prefer spot machines, or never use them. [only where no other fits]",
             ),
             click.option(
-                "--tolerate", "tolerations", multiple=True, help="A taint of nodes it may be on."
+                "--tolerate",
+                "tolerations",
+                multiple=True,
+                help="It may run on nodes with this taint; repeatable.",
             ),
             click.option("--domain", help="Only nodes of this fabric domain, like rack-3. [any]"),
             click.option(
@@ -121,14 +128,14 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
                 "domain_wait_minutes",
                 type=click.IntRange(min=1),
                 metavar="MINUTES",
-                help="Then it takes nodes of any domain. [it waits as long as it takes]",
+                help="How long it waits for --domain before it takes any. [as long as it takes]",
             ),
             click.option(
                 "--prompt",
                 "prompt",
                 multiple=True,
                 metavar="TEXT",
-                help="Base model and new model answer it; see `job answers`. [six bundled ones]",
+                help="Both models answer it; repeatable; see `job answers`. [six bundled ones]",
             ),
             click.option(
                 "--prompts",
@@ -192,7 +199,8 @@ def submit(
 def estimate(folders: DataDir, as_json: bool, **requested: Any) -> None:
     """Show the tokens, memory, time and price of a job without submitting it.
 
-    The exit code is 1 if the job's own budget would refuse it.
+    The checks are those of a submission: if it would be refused, the reason comes first, and the
+    exit code is 1.
     """
     recipe = _recipe(**requested)
     with _api.connect(folders) as api:
@@ -288,7 +296,7 @@ _change("resume", "Continue a paused job from its last checkpoint.")
     type=click.IntRange(1, 100_000),
     default=EVENTS_SHOWN,
     show_default=True,
-    help="The newest so many.",
+    help="How many events, the newest.",
 )
 @_options.data_dir
 @_options.as_json
