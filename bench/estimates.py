@@ -208,7 +208,7 @@ def rows_of(shape: Shape, number: int, count: int, first: int = 0) -> bytes:
     """Rows that no two jobs share: conversations, or pairs of answers."""
     lines = []
     for row in range(first, first + count):
-        words = [f"word{(row * 31 + place * 17 + number) % 997}" for place in range(shape.words)]
+        words = [f"word{(31 * row + 17 * n + number) % 997}" for n in range(shape.words)]
         question = {"role": "user", "content": f"Job {number}: what is {row} plus {row + 3}?"}
         answer = {"role": "assistant", "content": f"It is {2 * row + 3}: {' '.join(words)}."}
         if shape.method == "dpo":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
-from schemas.units import MICRO
+from schemas.units import AMOUNT_MICRO_MAX, MICRO
 from tunery.billing.cells import safe_cell
 from tunery.billing.currency import in_units
 from tunery.cli import _api, _options
@@ -331,12 +331,14 @@ def micro_of(amount: str) -> int:
 
     try:
         micro = Decimal(amount) * MICRO
-        if micro == int(micro):
+        if abs(micro) <= AMOUNT_MICRO_MAX and micro == int(micro):
             return int(micro)
     except (InvalidOperation, ValueError, OverflowError):
         pass
     raise click.BadParameter(
-        f"{amount!r} is not an amount with at most six decimals, like -5.00", param_hint="--amount"
+        f"{amount!r} is not an amount of at most {AMOUNT_MICRO_MAX // MICRO:,} with at most six "
+        "decimals, like -5.00",
+        param_hint="--amount",
     )
 
 
