@@ -240,11 +240,14 @@ class Screening:
         """Note the kinds of personal data in each message, never the values."""
         if not self._kinds:
             return
-        for at, message in enumerate(conversation.messages):
+        places = [(f"/messages/{at}", said) for at, said in enumerate(conversation.messages)]
+        if conversation.rejected is not None:  # its prompt is that of the messages
+            places.append(("/rejected", conversation.rejected[-1]))
+        for pointer, message in places:
             texts = collect_texts([value for key, value in message.items() if key != "role"])
             kinds = {span.kind for text in texts for span in self._find_spans(text)}
             for kind in sorted(kinds):
-                yield Note(self._personal_code(kind), f"/messages/{at}", kind)
+                yield Note(self._personal_code(kind), pointer, kind)
 
     def _find_spans(self, text: str) -> list[Span]:
         return find_spans(text, self._kinds, self.policy.recognise_names)

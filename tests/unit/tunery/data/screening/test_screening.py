@@ -153,3 +153,16 @@ def test_a_row_with_two_kinds_of_faults_counts_once(write: Write) -> None:
     report = check(write([row]), min_rows=0, benchmarks=ITEMS, policy=policy)
     assert report.error_count == 3
     assert report.rows_with_errors == 1
+
+
+def test_method_dpo_the_rejected_answer_is_screened_as_well(write: Write) -> None:
+    """It is trained on, too."""
+    row = {"prompt": "Which key?", "chosen": "None.", "rejected": f"It is {KEY}."}
+    report = check(write([row]), min_rows=0)
+    assert positions(report, "secret_in_text") == [(1, "/rejected")]
+    messages = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]
+    rejected = [messages[0], {"role": "assistant", "content": f"It is {KEY}."}]
+    pair = Conversation(messages, [False, True], rejected=rejected)
+    masked = scrub(pair, ScreeningPolicy(secrets="scrub")).rejected
+    assert masked is not None
+    assert masked[-1]["content"] == "It is [secret]."
