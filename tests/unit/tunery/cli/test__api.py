@@ -38,6 +38,9 @@ CALLS: Final = [
 ]
 CHOSEN: Final[dict[tuple[str, ...], list[str]]] = {  # options without which there is nothing to do
     ("budget", "set"): ["--amount", "1"],
+    ("job", "estimate"): ["--model", "m", "--file", "file-1"],
+    ("job", "plan"): ["--model", "m", "--file", "file-1"],
+    ("job", "submit"): ["--model", "m", "--file", "file-1"],
     ("tenant", "plan"): ["--plan", "free"],
     ("tenant", "prepaid"): ["--amount", "1"],
     ("webhook", "change"): ["--name", "n"],

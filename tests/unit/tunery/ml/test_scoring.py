@@ -82,6 +82,7 @@ def spec(
         threads=1,
         generated_max=3,
         new_tokens_max=4,
+        answer_tokens_max=4,
     )
 
 
