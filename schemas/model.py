@@ -64,6 +64,8 @@ class Lineage(Part):
     scores_sha256: of the raw scores.
     environment: what its last attempt was computed with, by name; empty: the writer did not say.
     configuration: hash of what makes its result, as in `JobSpec`.
+    start_id, start_sha256: the version or checkpoint that the training began with, and its weights;
+      None: it began with the base model.
     """
 
     job_id: str
@@ -77,6 +79,8 @@ class Lineage(Part):
     scores_sha256: Sha256
     environment: Mapping[str, str] = {}
     configuration: str = ""
+    start_id: str | None = None
+    start_sha256: Sha256 | None = None
 
 
 class Share(Part):

@@ -7,7 +7,7 @@ from schemas.envelope import Part
 from schemas.model import Base
 from schemas.pool import Role
 from schemas.sealed import Sealed
-from schemas.training import Device, HyperParameters, LeaseHardware, NodeConstraints
+from schemas.training import AdapterStart, Device, HyperParameters, LeaseHardware, NodeConstraints
 from schemas.units import GpuMs, Micro, Tokens
 
 
@@ -105,6 +105,7 @@ class JobSpec(Part):
     configuration: hash of what makes its result: base model, contents of its files, settings;
       empty: the writer did not say.
     duplicate_of: an earlier job with the same one, None: there was none.
+    start: what its training begins with, None: an adapter that has learnt nothing.
     """
 
     base: Base
@@ -129,6 +130,7 @@ class JobSpec(Part):
     prompts: Sealed | None = None
     configuration: str = ""
     duplicate_of: str | None = None
+    start: AdapterStart | None = None
 
 
 class KeyCap(Part):

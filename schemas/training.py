@@ -222,6 +222,19 @@ class HyperParameters(Part, omit_defaults=True):
     adaptation: Adaptation = "lora"
 
 
+class AdapterStart(Part):
+    """An adapter of the tenant that a training begins with, not one that has learnt nothing.
+
+    model_id: the version or the checkpoint, as the request named it.
+    sha256: of its weights.
+    files: its configuration and its weights.
+    """
+
+    model_id: str
+    sha256: Sha256
+    files: tuple[BlobFile, ...]
+
+
 class TrainWork(Part, tag="train"):
     """What a training does, whichever attempt and node it runs in.
 
@@ -230,6 +243,7 @@ class TrainWork(Part, tag="train"):
     base_path: where nodes find the base model.
     prepared: the packed rows.
     hyper: the resolved hyper-parameters.
+    start: what it begins with, None: an adapter that has learnt nothing.
     """
 
     base_id: str
@@ -237,6 +251,7 @@ class TrainWork(Part, tag="train"):
     base_path: str
     prepared: Prepared
     hyper: HyperParameters
+    start: AdapterStart | None = None
 
 
 class EvalWork(Part, tag="eval"):
@@ -247,9 +262,9 @@ class EvalWork(Part, tag="eval"):
     max_length: tokens of one packed row.
     seed: of what is sampled.
     adapter: files of the adapter.
-    precision, threads, adaptation: as in the training's `HyperParameters`.
     prompts: as in the job's `JobSpec`.
-    precision, threads, method, beta_ppm, loss_type: as in the training's `HyperParameters`.
+    precision, threads, method, beta_ppm, loss_type, adaptation: as in the training's
+      `HyperParameters`.
     """
 
     base_id: str

@@ -34,6 +34,7 @@ def tiny_base() -> Base:
 
 
 # one random model of each family: its configuration class, its model class, what they need beside
+ROPE: Final = {"rope_type": "default", "rope_theta": 10_000.0}
 FAMILIES: Final[dict[str, tuple[str, str, dict[str, object]]]] = {
     "llama": ("LlamaConfig", "LlamaForCausalLM", {}),
     "smollm3": ("SmolLM3Config", "SmolLM3ForCausalLM", {}),
@@ -42,6 +43,11 @@ FAMILIES: Final[dict[str, tuple[str, str, dict[str, object]]]] = {
     "mistral": ("MistralConfig", "MistralForCausalLM", {"head_dim": 16}),
     "gemma2": ("Gemma2Config", "Gemma2ForCausalLM", {"head_dim": 16}),
     "phi3": ("Phi3Config", "Phi3ForCausalLM", {}),
+    "gpt_oss": (
+        "GptOssConfig",
+        "GptOssForCausalLM",
+        {"head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "rope_parameters": ROPE},
+    ),
 }
 
 

@@ -29,10 +29,10 @@ class Search:
         ]
 
 
-EVENT_CORE_SEEDS: Final = Search(quick=60, full=300)
+EVENT_CORE_SEEDS: Final = Search(quick=40, full=300)
 CONTROL_PLANE_SEEDS: Final = Search(quick=12, full=100)  # so many, for the rarest fault to occur
-YEARS: Final = Search(quick=100, full=400)  # of bills, and of their exports
+YEARS: Final = Search(quick=60, full=400)  # of bills, and of their exports
 WALK_ATTEMPTS: Final = Search(quick=3, full=4)  # of one job: 1,800 and 13,000 states
-UNIT_WORLDS: Final = Search(quick=20, full=80)  # of the scheduler, without hosts
+UNIT_WORLDS: Final = Search(quick=12, full=80)  # of the scheduler, without hosts
 CARRIED_POOLS: Final = Search(quick=2, full=6)  # worlds in which each plan is made twice
 EXAMPLES: Final = Search(quick=25, full=100)  # of each property

@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=23,  # 23: locality; 22: spot nodes again after losses
+    fold_version=24,  # 24: times by model of devices; 23: locality
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

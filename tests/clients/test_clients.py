@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,12 +18,22 @@ from tests.e2e.stories import RunningStack, rows, running_stack, tunery
 pytestmark = pytest.mark.timeout(600)
 
 RUN_S_MAX: Final = 300
+TOOLS: Final = "tiny-tools"  # its template shows tool calls, which rows of instructor are
+CONTENT_AND_CALLS: Final = (
+    "(message['content'] or '') + (message.tool_calls | tojson if message.tool_calls else '')"
+)
 PAGE: Final = Path(__file__).parents[2] / "docs" / "how-to" / "run-an-adapter.md"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", name="home")
-async def ready_stack() -> AsyncIterator[RunningStack]:
+async def ready_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningStack]:
+    folder = tmp_path_factory.mktemp("bases") / TOOLS
+    shutil.copytree(tiny_base().dir, folder)
+    template = folder / "chat_template.jinja"
+    text = template.read_text(encoding="utf-8").replace("message['content']", CONTENT_AND_CALLS)
+    template.write_text(text, encoding="utf-8")
     async with running_stack() as home:
+        await home.api.post("/bases", {"id": TOOLS, "path": str(folder)})
         yield home
 
 
@@ -39,7 +50,7 @@ async def run_script(home: RunningStack, program: str, folder: Path, argument: P
             "HOME": str(folder),
             "OPENAI_BASE_URL": f"{home.stack.api_url}/v1",
             "OPENAI_API_KEY": home.stack.admin_key,
-            "TUNERY_MODEL": home.base,
+            "TUNERY_MODEL": TOOLS if program == "instructor" else home.base,
             "WANDB_MODE": "offline",
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         },

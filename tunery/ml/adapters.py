@@ -108,10 +108,10 @@ def adapted(model: Any) -> str:
     experts: dict[str, int] = {}
     trained = total = 0
     for name, weight in model.named_parameters():
-        total += weight.numel()
+        total += _count(weight)
         path, _, last = name.replace(".base_layer", "").rpartition(".")
         if weight.requires_grad:
-            trained += weight.numel()
+            trained += _count(weight)
             paths.add(path.partition(".lora_")[0].partition(".modules_to_save")[0])
         elif path.endswith(".experts") and weight.dim() == EXPERT_DIMENSIONS and path not in paths:
             experts[last] = experts.get(last, 0) + weight.numel()
@@ -122,6 +122,12 @@ def adapted(model: Any) -> str:
         share = sum(experts.values()) / (total - trained)
         text += f". {', '.join(sorted(experts))} of the experts, {share:.0%} of it, are not adapted"
     return text
+
+
+def _count(weight: Any) -> int:
+    """How many numbers a tensor holds: two in each byte of one in four bits."""
+    count: int = weight.numel() * (2 if type(weight).__name__ == "Params4bit" else 1)
+    return count
 
 
 def adapter_config(model: Any) -> dict[str, Any]:

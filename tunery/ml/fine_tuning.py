@@ -142,6 +142,7 @@ def _fingerprint(spec: TrainSpec, hyper: Hyper, precision: str) -> dict[str, str
     whole = replace(hyper, batch_size=rows, accumulation=1, recompute=False)
     fields = drop_defaults(msgspec.to_builtins(whole), HYPER_ADDED)
     return {
+        **({} if spec.start is None else {"start": spec.start.sha256}),
         "base": spec.base_sha256,
         "data": " ".join(file_sha256(Path(path)) for path in spec.train_shards),
         "hyper": msgspec.json.encode(fields, order="sorted").decode(),

@@ -7,14 +7,16 @@ precision all the time, with a master copy in fp32 (`tunery.ml.state`).
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, set_seed
 
+from tunery.ml.state import load_adapter
 from tunery.work.exits import WorkError
-from tunery.work.spec import ALL_LINEAR, Hyper, Precision, TrainSpec
+from tunery.work.spec import ALL_LINEAR, Hyper, Precision, StartingAdapter, TrainSpec
 
 DTYPE_NAMES: Final[Mapping[torch.dtype, Precision]] = {
     torch.bfloat16: "bf16",
@@ -30,9 +32,10 @@ def load_base(
     four_bits: its linear layers are quantised while they are read, all but the one that gives the
         logits
     """
-    settings: dict[str, Any] = {"dtype": dtype, "attn_implementation": "sdpa"}
+    # Without a wish transformers takes SDPA, and its own attention for families that have none
+    # (Gemma 2, gpt-oss), which it refuses to load with one.
     if not four_bits:
-        return AutoModelForCausalLM.from_pretrained(folder, **settings).to(torch_device)
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(torch_device)
     quantisation = BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
@@ -40,15 +43,16 @@ def load_base(
         bnb_4bit_compute_dtype=dtype,
     )
     return AutoModelForCausalLM.from_pretrained(
-        folder, quantization_config=quantisation, device_map={"": torch_device}, **settings
+        folder, dtype=dtype, quantization_config=quantisation, device_map={"": torch_device}
     )
 
 
 def load_model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torch.device) -> Any:
-    """The base model with an adapter that has learnt nothing, on the device.
+    """The base model with an adapter, on the device: that of `spec.start`, or a new one.
 
     precision: a value of `DTYPE_NAMES`
-    Raises WorkError("user") for layers that the base model does not have.
+    Raises WorkError("user") for layers that the base model does not have, or a start of another
+    form.
     """
     dtype = next(dtype for dtype, name in DTYPE_NAMES.items() if name == precision)
     four_bits = hyper.adaptation == "qlora"
@@ -70,6 +74,8 @@ def load_model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torc
         # TRL rounds adapters of quantised models to bf16 in place, also in a run in fp32.
         base.is_loaded_in_4bit = False
         set_adapter_type(model, dtype)
+    if spec.start is not None:
+        _begin_with(model, spec.start)
     return model.to(torch_device)
 
 
@@ -78,6 +84,16 @@ def set_adapter_type(model: Any, dtype: torch.dtype) -> None:
     for name, weight in model.named_parameters():
         if ".lora_" in name or ".modules_to_save." in name:
             weight.data = weight.data.to(dtype)
+
+
+def _begin_with(model: Any, start: StartingAdapter) -> None:
+    """Give an adapter the weights of another. Raises WorkError("user") where they do not fit."""
+    try:
+        load_adapter(Path(start.dir), model)
+    except RuntimeError as error:
+        message = f"the weights of {start.name} are of another adapter than this one: {error}"
+        advice = "Begin with the base model, or leave rank, alpha and layers as they are there."
+        raise WorkError("user", message, advice) from error
 
 
 def _lora(hyper: Hyper) -> LoraConfig:

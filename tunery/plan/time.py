@@ -20,8 +20,9 @@ FLOPS_PER_MS: Final[Mapping[Device, int]] = {
     # of that with recompute (8 k tokens/s for an 8 B model), so 200.
     "cuda": 200_000_000_000,
 }
-# Time of a training by that of LoRA on packed rows, in tenths; several multiply. On a CPU measured
-# by `bench.adaptation`. On an accelerator QLoRA took 4 to 35 % more in the tables of Qwen-7B.
+# Time of a training by that of LoRA on packed rows, in tenths; several multiply. Rough: recompute
+# repeats the forward pass, and QLoRA took 4 to 35 % more on an A100 in the tables of Qwen-7B. How
+# much they are on a machine, `bench.adaptation` measures.
 RECOMPUTE_TENTHS: Final = 14
 UNPACKED_TENTHS: Final = 13
 DORA_TENTHS: Final = 15

@@ -29,6 +29,19 @@ class ResumeCandidate(Struct, frozen=True, kw_only=True):
     manifest_sha256: str
 
 
+class StartingAdapter(Struct, frozen=True, kw_only=True):
+    """An adapter that a training begins with.
+
+    name: as the user knows it
+    dir: its directory
+    sha256: of its weights
+    """
+
+    name: str
+    dir: str
+    sha256: str
+
+
 class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hyper-parameters as the training loop computes with them; `from_log` makes them.
 
@@ -149,6 +162,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checkpoint_share: of the time that they may take; 0: they are written whatever they cost
     checkpoint_each_epoch: one is written at the end of each epoch, whatever it costs
     keep_checkpoints: how many of the newest stay in `out_dir`
+    start: null for an adapter that has learnt nothing
     """
 
     base_dir: str
@@ -168,6 +182,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checkpoint_each_epoch: bool = False
     keep_checkpoints: int = 3
     reference_dir: str | None = None
+    start: StartingAdapter | None = None
 
 
 class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

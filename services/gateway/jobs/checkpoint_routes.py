@@ -137,7 +137,7 @@ async def download_checkpoint(
     checkpoint_id: str, deps: WithDeps, caller: Caller
 ) -> CheckpointFilesResponse:
     """Download URLs of the adapter at that step, for its owner and for tenants with permission."""
-    row = await _known(deps, caller.tenant, checkpoint_id)
+    row = await find_checkpoint(deps, caller.tenant, checkpoint_id)
     if row is None:
         row = await _find_shared(deps, caller, checkpoint_id)
     urls = await _urls(deps, row)
@@ -157,13 +157,13 @@ async def _urls(deps: Deps, row: CheckpointRow) -> Mapping[str, str]:
 
 
 async def _own(deps: Deps, caller: Principal, checkpoint_id: str) -> CheckpointRow:
-    row = await _known(deps, caller.tenant, checkpoint_id)
+    row = await find_checkpoint(deps, caller.tenant, checkpoint_id)
     if row is None:
         raise not_found("checkpoint", checkpoint_id, "checkpoint_id")
     return row
 
 
-async def _known(deps: Deps, tenant: str, checkpoint_id: str) -> CheckpointRow | None:
+async def find_checkpoint(deps: Deps, tenant: str, checkpoint_id: str) -> CheckpointRow | None:
     """The tenant's checkpoint with this id, or with this name in OpenAI's form."""
     if checkpoint_id.startswith(CHECKPOINT):
         return await deps.views.first(CHECKPOINTS, {"tenant": tenant, "id": checkpoint_id})
@@ -179,7 +179,7 @@ async def _find_shared(deps: Deps, caller: Principal, checkpoint_id: str) -> Che
     """Another tenant's checkpoint that the caller may download. It is found by its id only."""
     where = {"project_id": caller.tenant, "checkpoint_id": checkpoint_id}
     for permission in await deps.views.page(PERMISSIONS, where, limit=PROJECTS_MAX):
-        row = await _known(deps, permission.tenant, checkpoint_id)
+        row = await find_checkpoint(deps, permission.tenant, checkpoint_id)
         if row is not None:
             return row
     raise not_found("checkpoint", checkpoint_id, "checkpoint_id")

@@ -35,6 +35,8 @@ def configuration_of(spec: JobSpec, contents: Sequence[str], *, is_seed_drawn: b
         "slots": spec.slots,
         "device": spec.device,
     }
+    if spec.start is not None:
+        parts["start"] = spec.start.sha256
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 

@@ -142,7 +142,7 @@ def recipe_of(
     method = training.pop("method", None)
     recipe: dict[str, Any] = {
         "version": RECIPE_VERSION,
-        "model": spec.base.base_id,
+        "model": spec.base.base_id if spec.start is None else spec.start.model_id,
         "training_file": spec.training_file,
         "validation_file": spec.validation_file,
         "method": None if method is None else {"type": method},

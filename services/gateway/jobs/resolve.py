@@ -28,6 +28,7 @@ from services.gateway.jobs.requested import (
     RequestProblem,
     requested_settings,
 )
+from services.gateway.jobs.starts import KEPT, KnownStart, start_problems, with_start
 from services.gateway.models.names import model_id, unknown_model
 from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invalid, refused
 from services.gateway.web.wording import file_words, parameter_words
@@ -51,7 +52,7 @@ class Facts:
     allowed_models: the base models that the caller's key may train, None: all. held_out: the
     validation file. nodes: all that the pool knows. book: of the tenant's price version. job_id,
     seed: drawn for this job. suffix, metadata, prompts: sealed for the tenant. suffix_hmac: equal
-    for equal suffixes of a tenant.
+    for equal suffixes of a tenant. start: where `model` names an own version or checkpoint.
     """
 
     tenant_id: str
@@ -68,6 +69,7 @@ class Facts:
     metadata: Sealed | None
     suffix_hmac: str
     prompts: Sealed | None = None
+    start: KnownStart | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
     tenant = _known_tenant(facts)
     _check_allowed(request, facts)
     settings, problems = checked_settings(request, facts.base)
+    if facts.start is not None and not problems:
+        problems = start_problems(facts.start, settings)
     base, training, held_out = _inputs(request, facts, settings, problems)
     tokens = _tokens(training, base)
     choice = choose_nodes(request.placement or PlacementBody(), facts.nodes)
@@ -97,6 +101,9 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
     hyper, auto = hyperparameters.resolve(
         settings.hyper, base, tokens, seed, choice.device, fraction_ppm
     )
+    if facts.start is not None:
+        hyper = with_start(hyper, facts.start)
+        auto = tuple(name for name in auto if name not in KEPT)
     spec = JobSpec(
         base=base,
         training_file=training.id,
@@ -118,6 +125,7 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
         constraints=_constraints(request.placement),
         ignored=_ignored(request),
         prompts=facts.prompts if settings.prompts else None,
+        start=None if facts.start is None else facts.start.start,
     )
     contents = [file.sha256 for file in (training, held_out) if file is not None]
     configuration = configuration_of(spec, contents, is_seed_drawn=request.seed is None)

@@ -199,6 +199,7 @@ class ProvenanceResponse(Response):
     """
 
     base_model: str
+    started_from: str | None
     dataset_version: str | None
     training_sha256: str | None
     config_sha256: str | None
@@ -307,7 +308,7 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
         integrations=[],
         metadata=metadata_of(row, unseal),
         method=_method(spec.hyper, hyper),
-        model=spec.base.base_id,
+        model=spec.base.base_id if spec.start is None else spec.start.model_id,
         organization_id=row.tenant,
         result_files=[] if row.result_file is None else [row.result_file],
         seed=spec.hyper.seed,
@@ -540,9 +541,10 @@ def row_at(changes: Sequence[JobChangeRow], tenant: str, job_id: str) -> JobRow 
 
 
 def _provenance(row: JobRow) -> ProvenanceResponse:
-    base, lineage = row.spec.base, row.lineage
+    base, start, lineage = row.spec.base, row.spec.start, row.lineage
     return ProvenanceResponse(
         base_model=f"{base.base_id}@sha256:{base.sha256}",
+        started_from=None if start is None else f"{start.model_id}@sha256:{start.sha256}",
         dataset_version=None if row.prepared is None else row.prepared.version,
         training_sha256=None if lineage is None else lineage.training_sha256,
         config_sha256=None if lineage is None else lineage.config_sha256,

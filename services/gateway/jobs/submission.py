@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Idempotency
+from schemas.ids import CHECKPOINT
 from schemas.ids import JOB as JOB_PREFIX
 from schemas.job import SubmitJob
 from schemas.sealed import Sealed
@@ -20,13 +21,16 @@ from services.gateway.accounts.tables import TENANTS
 from services.gateway.files.routes import find_file
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import SEED_MAX, JobRequest
+from services.gateway.jobs.checkpoint_routes import find_checkpoint
 from services.gateway.jobs.configuration import earlier_job
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.node_choice import NodeKind
 from services.gateway.jobs.resolve import POOL, Facts, Resolved, canonical, resolve
+from services.gateway.jobs.starts import KnownStart, adapter_start
 from services.gateway.jobs.tables import JOBS, NODES, JobRow
-from services.gateway.models.names import slug
+from services.gateway.models.names import MODEL_PREFIX, slug
 from services.gateway.models.routes import find_base
+from services.gateway.models.tables import MODELS
 from services.gateway.ports import Buckets
 from services.gateway.web.deps import Principal
 from services.gateway.web.errors import ApiError
@@ -144,8 +148,9 @@ class Submissions:
 
     async def _gather(self, caller: Principal, body: JobRequest, job_id: str) -> Facts:
         deps, tenant_id = self._deps, caller.tenant
-        tenant, base, training, held_out, nodes = await asyncio.gather(
+        tenant, start, base, training, held_out, nodes = await asyncio.gather(
             deps.views.first(TENANTS, {"id": tenant_id}),
+            _find_start(deps, tenant_id, body.model),
             find_base(deps, body.model),
             find_file(deps, caller, body.training_file),
             self._held_out(caller, body),
@@ -156,7 +161,7 @@ class Submissions:
             tenant_id=tenant_id,
             tenant=tenant,
             allowed_models=caller.models,
-            base=base,
+            base=base if start is None else start.base,
             training=training,
             held_out=held_out,
             nodes=nodes,
@@ -166,6 +171,7 @@ class Submissions:
             suffix=self._seal(caller, body.suffix),
             metadata=self._seal(caller, _text_of(body.metadata)),
             suffix_hmac=suffix_hmac[:LINE_CHARACTERS],
+            start=start,
             prompts=self._seal(caller, _text_of(body.eval and body.eval.get("prompts"))),
         )
 
@@ -222,3 +228,22 @@ class Submissions:
 def _text_of(value: Any) -> str | None:
     """A value of a request as canonical JSON."""
     return None if value is None else msgspec.json.encode(value, order="sorted").decode()
+
+
+async def _find_start(deps: JobDeps, tenant: str, name: str) -> KnownStart | None:
+    """The tenant's version or checkpoint of this name; None: it has none."""
+    if not name.startswith((MODEL_PREFIX, CHECKPOINT)):
+        return None
+    version = await deps.views.first(MODELS, {"tenant": tenant, "id": name})
+    if version is not None:
+        job_id, files, quarantined = version.lineage.job_id, version.files, version.quarantined
+    else:
+        checkpoint = await find_checkpoint(deps, tenant, name)
+        if checkpoint is None:
+            return None
+        job_id, files, quarantined = checkpoint.job_id, checkpoint.files, False
+    job = await deps.views.first(JOBS, {"tenant": tenant, "id": job_id})
+    base = None if job is None else await find_base(deps, job.spec.base.base_id)
+    if job is None or base is None:
+        return None
+    return KnownStart(adapter_start(name, files), base, job.spec.hyper, quarantined)

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from schemas import errors
-from services.gateway.web.errors import UNSUPPORTED, ApiError
+from services.gateway.web.errors import ApiError
 
 MODEL_PREFIX: Final = "ft:"
 MODEL_SUFFIX_CHARACTERS: Final = 8
@@ -22,11 +22,13 @@ def slug(suffix: str) -> str:
 
 
 def unknown_model(name: str) -> ApiError:
-    """The refusal of a job whose base model is not registered."""
+    """The refusal of a job whose model nobody knows."""
     if name.startswith(MODEL_PREFIX):
-        message = f"Training begins with a base model, and {name!r} is a fine-tuned one. "
-        message += "GET /v1/models?type=base lists the base models."
-        return ApiError(400, UNSUPPORTED, message, "model")
+        message = (
+            f"The model '{name}' does not exist. A training begins with a base model, or with a "
+            "version or a checkpoint of your own: GET /v1/models lists them."
+        )
+        return ApiError(404, errors.UNKNOWN_BASE, message, "model")
     message = (
         f"The model '{name}' does not exist. GET /v1/models lists the base models; the operator "
         "can make this another name of one (`tunery base alias`)."

@@ -28,7 +28,7 @@ from tunery.runtime.tasks import run_again, run_apart
 from tunery.runtime.telemetry.logs import log_context, log_event
 from tunery.work.codec import decode_event
 from tunery.work.events import Failed
-from tunery.work.exits import ExitCode, is_machine_fault
+from tunery.work.exits import ExitCode, WorkError, is_machine_fault
 
 MESSAGE_CHARACTERS_MAX: Final = 4_000  # of a failure message, which is kept on the log
 KILLED: Final = (
@@ -127,6 +127,8 @@ class LeaseAttempt:
         self._has_begun = True
         try:
             return await run_apart(self._run(), f"work of lease {lease}")
+        except WorkError as error:  # of the inputs: trying again changes nothing
+            return ProcessEnd("failed", error.cause, f"{error.message}. {error.advice}")
         except Exception as error:  # any error: see above
             log_event(LOG, logging.ERROR, "lease.failed", error)
             cause: FailureCause = "bad_node" if is_machine_fault(error) else "platform"

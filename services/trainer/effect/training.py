@@ -36,8 +36,15 @@ from tunery.work.events import (
     Started,
     StepCompleted,
 )
+from tunery.work.exits import WorkError
 from tunery.work.software import installed_software
-from tunery.work.spec import CHECKPOINTS_KEPT_MIN, Hyper, ResumeCandidate, TrainSpec
+from tunery.work.spec import (
+    CHECKPOINTS_KEPT_MIN,
+    Hyper,
+    ResumeCandidate,
+    StartingAdapter,
+    TrainSpec,
+)
 
 LOG: Final = logging.getLogger(__name__)
 REFERENCES: Final = "references"  # beside the folders of leases: other attempts go on with them
@@ -84,6 +91,7 @@ class Training(Program):
             checkpoint_each_epoch=work.hyper.checkpoint_each_epoch,
             keep_checkpoints=max(CHECKPOINTS_KEPT_MIN, work.hyper.keep_checkpoints),
             reference_dir=str(folder.parent.parent / REFERENCES),
+            start=await self._starting_adapter(folder / "start"),
         )
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
@@ -139,6 +147,20 @@ class Training(Program):
             tokens=finished.tokens,
             final_loss_ppm=None if loss is None else round(PPM * loss),
         )
+
+    async def _starting_adapter(self, folder: Path) -> StartingAdapter | None:
+        """Fetch the adapter that the training begins with. Raises WorkError when it was deleted."""
+        start = self._work.start
+        if start is None:
+            return None
+        folder.mkdir()
+        try:
+            for file in start.files:
+                await self.fetch(file.blob, folder / file.name, file.sha256)
+        except BlobMissing as error:
+            message = f"{start.model_id}, which the training begins with, was deleted"
+            raise WorkError("user", message, "Submit a job that begins with another.") from error
+        return StartingAdapter(name=start.model_id, dir=str(folder), sha256=start.sha256)
 
     async def _newest_checkpoint(self, folder: Path) -> ResumeCandidate | None:
         """Fetch the newest checkpoint that is whole; remember those that are not."""

@@ -184,12 +184,11 @@ class MemoryReader:
         partitions = self._log.topics[self._topic]
         for partition, position in self._positions.items():
             source = partitions[partition]
-            start, end = source.start, source.end
-            if position == end:
+            first, count = position - source.start, len(source.records)
+            if first == count:
                 continue
-            if not start <= position < end:
-                raise OutOfRange(self._topic, partition, position, start, end)
-            first = position - start
+            if not 0 <= first < count:
+                raise OutOfRange(self._topic, partition, position, source.start, source.end)
             records = source.records[first : first + records_max - len(batch)]
             self._positions[partition] = position + len(records)
             batch.extend(records)

@@ -282,6 +282,7 @@ def _work(job: OpenJob, role: Role) -> Work | None:
             base_path=base.path,
             prepared=prepared,
             hyper=job.hyper,
+            start=job.spec.start,
         )
     if job.result is None:
         return None
@@ -306,6 +307,7 @@ def _work(job: OpenJob, role: Role) -> Work | None:
 def _lineage(
     job: OpenJob, result: TrainResult, prepared: Prepared, summary: ScoreSummary, scores: BlobFile
 ) -> Lineage:
+    start = job.spec.start
     return Lineage(
         job_id=job.job_id,
         base_id=job.spec.base.base_id,
@@ -318,4 +320,6 @@ def _lineage(
         scores_sha256=scores.sha256,
         environment=dict(sorted(job.environment.items())),
         configuration=job.spec.configuration,
+        start_id=None if start is None else start.model_id,
+        start_sha256=None if start is None else start.sha256,
     )

@@ -47,7 +47,11 @@ from schemas.pool import (
 )
 from schemas.units import Ms
 from services.scheduler.domain.pool.carried import carry
-from services.scheduler.domain.pool.experience import classes_of, with_duration
+from services.scheduler.domain.pool.experience import (
+    classes_of,
+    model_of,
+    with_duration,
+)
 from services.scheduler.domain.pool.faults import (
     with_attempt_end,
     with_back_off_ended,
@@ -338,7 +342,7 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
             expected=waiting.expected_time,
             estimate_ms=placement.p50_ms,
             limit_ms=placement.p90_ms,
-            classes=classes_of(pool, placement),
+            classes=classes_of(pool, placement, model_of(pool, event.members)),
         ),
         granted_at=ctx.at,
         start_ms_max=placement.start_ms_max,

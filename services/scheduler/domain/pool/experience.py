@@ -1,28 +1,40 @@
 """What the ended work of a pool teaches about how long work takes."""
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from schemas.envelope import Context
-from schemas.pool import Placement, PlacementClosed
+from schemas.pool import LeaseMember, Placement, PlacementClosed
 from schemas.training import ExpectedTime
 from services.scheduler.domain.pool.state import Lease, Pool
 from tunery.plan.durations import expect, learn
 
 
-def classes_of(pool: Pool, placement: Placement) -> tuple[str, ...]:
+def classes_of(pool: Pool, placement: Placement, model: str = "") -> tuple[str, ...]:
     """Classes of a placement, the narrowest first: what takes as long as its estimate says, or as
     much longer: the same base model on as many such devices, first of the same tenant.
+
+    model: of its devices. Where it is known, what ran on such devices comes before the rest.
     """
     works = pool.works.get(placement.job_id, ())
     bases = (known.work.base_id for known in works if known.work_id == placement.work_id)
     base_id = next(bases, "")
     name = f"{placement.role} {placement.device} {placement.slots} {base_id}"
-    return f"{name} {placement.tenant}", name
+    classes = f"{name} {placement.tenant}", name
+    return (f"{name} on {model}", *classes) if model else classes
+
+
+def model_of(pool: Pool, members: Sequence[LeaseMember]) -> str:
+    """The model of the devices that a lease has; empty: it is not known."""
+    nodes = (pool.nodes[each.node_id] for each in members if each.node_id in pool.nodes)
+    return next((node.description.accelerator for node in nodes), "")
 
 
 def expected_time(pool: Pool, placement: Placement) -> ExpectedTime | None:
     """How long a placement should take by what has ended; None: as long as its estimate says."""
-    classes = classes_of(pool, placement)
+    asked = placement.constraints
+    classes = classes_of(pool, placement, "" if asked is None else asked.accelerator)
     return expect(pool.durations, classes, placement.p50_ms, placement.p90_ms)
 
 

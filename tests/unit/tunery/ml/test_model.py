@@ -1,5 +1,6 @@
 """The model of a training: in four bits, layers that are named, and families."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.bases import FAMILIES, write_family
 from tests.unit.tunery.ml.trainings import HYPER, go, of, random_base, resumed
+from tunery.data.preparing import prepare
 from tunery.ml.packed import read_rows
+from tunery.runtime.blobs.base_files import hash_base
 from tunery.work.exits import ExitCode, WorkError
-from tunery.work.spec import TrainSpec
+from tunery.work.spec import StartingAdapter, TrainSpec
 
+SEEING_EACH_OTHER = ("gpt_oss",)  # in packed rows
 pytestmark = [
     pytest.mark.train,
     # peft 0.21 and trl 1.16 ask transformers 5 by names that are going away
@@ -64,12 +69,18 @@ def test_training_a_mixture_that_takes_no_dropout_says_so(
     assert "lora.dropout to 0" in caught.value.advice
 
 
-def trl_losses(spec: TrainSpec, folder: Path) -> list[float]:
-    """The losses of TRL and PEFT alone, one packed row a step, in the order of our rows."""
+def base_tokenizer(spec: TrainSpec) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(spec.base_dir)
+
+
+def trl_losses(spec: TrainSpec, folder: Path, rows: list[dict[str, Any]]) -> list[float]:
+    """The losses of TRL and PEFT alone on these rows, one a step, in the order of our steps."""
     import torch
     from datasets import Dataset
     from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, set_seed
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig, set_seed
     from trl import SFTConfig, SFTTrainer
 
     from tunery.ml.order import row_order
@@ -81,23 +92,22 @@ def trl_losses(spec: TrainSpec, folder: Path) -> list[float]:
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=torch.float32,
     )
-    base = AutoModelForCausalLM.from_pretrained(
-        spec.base_dir, dtype=torch.float32, quantization_config=four_bits, device_map={"": "cpu"}
-    )
+    settings: dict[str, Any] = {"dtype": torch.float32}
+    if hyper.adaptation == "qlora":
+        settings |= {"quantization_config": four_bits, "device_map": {"": "cpu"}}
+    base = AutoModelForCausalLM.from_pretrained(spec.base_dir, **settings)
     set_seed(hyper.seed)
     lora = LoraConfig(
         r=hyper.rank, lora_alpha=hyper.alpha, target_modules="all-linear", task_type="CAUSAL_LM"
     )
     model = get_peft_model(base, lora)
     base.is_loaded_in_4bit = False  # TRL would round the adapter to bf16, also in fp32
-    rows = read_rows(spec.train_shards, vocabulary=100_000)
-    batches = [rows.batch([at]) for epoch in range(2) for at in row_order(hyper.seed, epoch, 10)]
-    data = [{key: batch[key][0].tolist() for key in ("input_ids", "labels")} for batch in batches]
+    ordered = [rows[at] for epoch in range(2) for at in row_order(hyper.seed, epoch, len(rows))]
     trainer = SFTTrainer(
         model=model,
         args=SFTConfig(
             output_dir=str(folder),
-            max_steps=20,
+            max_steps=len(ordered),
             per_device_train_batch_size=1,
             learning_rate=hyper.learning_rate,
             lr_scheduler_type="constant",
@@ -111,8 +121,8 @@ def trl_losses(spec: TrainSpec, folder: Path) -> list[float]:
             report_to=[],
             disable_tqdm=True,
         ),
-        train_dataset=Dataset.from_list(data),
-        processing_class=AutoTokenizer.from_pretrained(spec.base_dir),
+        train_dataset=Dataset.from_list(ordered),
+        processing_class=base_tokenizer(spec),
     )
     trainer.train()
     return [line["loss"] for line in trainer.state.log_history if "loss" in line]
@@ -132,7 +142,10 @@ def test_training_qlora_has_the_first_20_losses_of_trl(
     spec = msgspec.structs.replace(spec, hyper=hyper, train_shards=(shard,), valid_shards=())
     _, events = go(msgspec.structs.replace(spec, checkpoint_every_steps=100))
     losses = [event["loss"] for event in of(events, "step")]
-    assert losses == pytest.approx(trl_losses(spec, tmp_path / "trl"), abs=1e-4)
+    rows = [read_rows(spec.train_shards, vocabulary=100_000).batch([at]) for at in range(10)]
+    data = [{key: row[key][0].tolist() for key in ("input_ids", "labels")} for row in rows]
+    assert len(losses) == 20
+    assert losses == pytest.approx(trl_losses(spec, tmp_path / "trl", data), abs=1e-4)
     assert losses[-1] < losses[0]
 
 
@@ -167,3 +180,79 @@ def test_training_qlora_trains_no_layer_in_four_bits_as_a_whole(spec: TrainSpec)
     with pytest.raises(WorkError, match="'q_proj', whose weights are in four bits") as caught:
         go(msgspec.structs.replace(spec, hyper=hyper))
     assert "lm_head" in caught.value.advice
+
+
+def beginning_with(spec: TrainSpec, finished: dict[str, Any], out: str) -> TrainSpec:
+    """The same training, from the weights of one that is finished."""
+    start = StartingAdapter(
+        name="ft:x", dir=finished["adapter_dir"], sha256=finished["adapter_sha256"]
+    )
+    return resumed(msgspec.structs.replace(spec, start=start), out=out)
+
+
+def test_training_on_begins_where_another_ended_and_resumes_to_the_byte(spec: TrainSpec) -> None:
+    plain = msgspec.structs.replace(HYPER, dropout=0.0)
+    spec = msgspec.structs.replace(spec, hyper=plain, checkpoint_every_steps=2)
+    _, first = go(spec)
+    _, second = go(beginning_with(spec, first[-1], "second"))
+    losses = [[event["loss"] for event in of(events, "step")] for events in (first, second)]
+    assert losses[1][0] < losses[0][0] - 0.5, "it knows the rows"
+    assert second[-1]["adapter_sha256"] != first[-1]["adapter_sha256"]
+    again = resumed(beginning_with(spec, first[-1], "second"), of(second, "checkpoint")[0], out="3")
+    _, rest = go(again)
+    assert (rest[0]["resumed_from_step"], rest[0]["skipped"]) == (2, [])
+    assert rest[-1]["adapter_sha256"] == second[-1]["adapter_sha256"]
+    _, other = go(resumed(spec, of(second, "checkpoint")[0], out="other"))
+    assert "another run: start was" in other[0]["skipped"][0]["reason"]
+
+
+def test_training_on_from_an_adapter_of_another_form_is_refused(spec: TrainSpec) -> None:
+    _, first = go(msgspec.structs.replace(spec, checkpoint_every_steps=100))
+    for changed in ({"rank": 4}, {"target_modules": ("q_proj",)}):
+        hyper = msgspec.structs.replace(HYPER, **changed)
+        other = msgspec.structs.replace(spec, hyper=hyper)
+        with pytest.raises(WorkError, match="weights of ft:x are of another adapter") as caught:
+            go(beginning_with(other, first[-1], "other"))
+        assert caught.value.cause == "user"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_training_every_family_takes_a_step(family: str, spec: TrainSpec, tmp_path: Path) -> None:
+    """Gemma 2 and gpt-oss have no SDPA, and did not load: it was demanded of all."""
+    folder = write_family(family, tmp_path / "base")
+    hyper = msgspec.structs.replace(HYPER, max_steps=1, dropout=0.0)
+    spec = msgspec.structs.replace(
+        spec, base_dir=str(folder), base_sha256=hash_base(folder), valid_shards=(), hyper=hyper
+    )
+    if family in SEEING_EACH_OTHER:
+        with pytest.raises(WorkError, match="packed documents see each other"):
+            go(spec)
+        hyper = msgspec.structs.replace(hyper, packing=False)
+        spec = msgspec.structs.replace(spec, hyper=hyper)
+    code, events = go(spec)
+    assert (code, len(of(events, "step"))) == (ExitCode.FINISHED, 1)
+    assert "o_proj" in of(events, "note")[0]["message"]
+
+
+def test_training_continued_on_plain_text_has_the_losses_of_trl(
+    spec: TrainSpec, tmp_path: Path
+) -> None:
+    """From the file to the losses: every token is learnt, the end of the text too."""
+    texts = [f"Lamp {number}: " + "the wall is grey. " * (number + 12) for number in range(10)]
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
+    prepared = prepare(
+        path, Path(spec.base_dir), tmp_path / "rows", max_length=128, validation_fraction_ppm=0
+    )
+    shards = (str(prepared.directory / "train.safetensors"),)
+    hyper = msgspec.structs.replace(
+        HYPER, accumulation=1, dropout=0.0, scheduler="constant", warmup=0.0
+    )
+    spec = msgspec.structs.replace(spec, hyper=hyper, train_shards=shards, valid_shards=())
+    rows, tokenizer = read_rows(shards, vocabulary=100_000).rows, base_tokenizer(spec)
+    assert all(len(row.lengths) == 1 and bool(row.is_label[1:].all()) for row in rows)
+    data = [{"text": tokenizer.decode(row.input_ids[:-1].tolist())} for row in rows]
+    assert sorted(line["text"] for line in data) == sorted(texts)
+    _, events = go(msgspec.structs.replace(spec, checkpoint_every_steps=100))
+    losses = [event["loss"] for event in of(events, "step")]
+    assert losses == pytest.approx(trl_losses(spec, tmp_path / "trl", data), abs=1e-4)

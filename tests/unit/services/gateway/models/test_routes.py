@@ -14,13 +14,17 @@ FILE = BlobFile(name="adapter_model.safetensors", blob="t/x/a", sha256="cd" * 32
 
 
 async def version(
-    api: ControlPlane, client: httpx.AsyncClient, name: str, verdict: Verdict = "pass"
+    api: ControlPlane,
+    client: httpx.AsyncClient,
+    name: str,
+    verdict: Verdict = "pass",
+    job_id: str | None = None,
 ) -> str:
     """A published version, as the registry makes it."""
     tenant = client.headers["x-tenant"]
     model_id = f"ft:tiny-llama:{tenant}:{name}:12345678"
     lineage = Lineage(
-        job_id=f"ftjob-{name}",
+        job_id=job_id or f"ftjob-{name}",
         base_id=BASE.base_id,
         base_sha256=BASE.sha256,
         dataset_version="v",

@@ -34,6 +34,7 @@ from tunery.work.events import (
     SkippedCandidate,
     StepCompleted,
 )
+from tunery.work.exits import WorkError
 from tunery.work.software import installed_software
 
 CONTENT = b"weights"
@@ -266,3 +267,25 @@ async def test_the_adapter_of_a_finished_process_is_stored(tmp_path: Path) -> No
     assert (result.steps, result.tokens, result.final_loss_ppm) == (9, 90, 1_234_568)
     (stored,) = result.adapter
     assert await there.blobs.get(stored.blob, sha256=digest) == CONTENT
+
+
+async def test_training_on_fetches_the_adapter_it_begins_with(tmp_path: Path) -> None:
+    """A version that was deleted meanwhile is the user's to replace: nothing is tried again."""
+    blobs = MemoryBlobs()
+    program, _ = await under_lease(blobs, tmp_path)
+    digest = sha256(CONTENT).hexdigest()
+    file = training.BlobFile(
+        name="adapter_model.safetensors", blob="t/acme/w", sha256=digest, bytes=len(CONTENT)
+    )
+    start = training.AdapterStart(model_id="ft:b:acme::1", sha256=digest, files=(file,))
+    program._work = replace(WORK, start=start)
+    await blobs.put(WORK.prepared.train_blob, CONTENT, sha256=digest)
+    with pytest.raises(WorkError, match="ft:b:acme::1, which") as caught:
+        await program.write_inputs(tmp_path)
+    assert caught.value.cause == "user"
+    (tmp_path / "start").rmdir()
+    await blobs.put("t/acme/w", CONTENT, sha256=digest)
+    spec = await program.write_inputs(tmp_path)
+    assert spec.start is not None
+    assert (spec.start.name, spec.start.sha256) == ("ft:b:acme::1", digest)
+    assert (Path(spec.start.dir) / file.name).read_bytes() == CONTENT

@@ -39,6 +39,7 @@ from schemas.pool import EndAuthor, Placement
 from schemas.reasons import Failure, failing, refusing, rejecting, skipping, waiting
 from schemas.sealed import Sealed
 from schemas.training import (
+    AdapterStart,
     EvalWork,
     HyperParameters,
     SkippedCheckpoint,
@@ -463,6 +464,19 @@ def test_a_version_names_what_its_newest_training_attempt_was_computed_with() ->
     decider.when(closed(2, role="eval", billable=2 * MINUTE))
     lineage = of(decider.when(VERDICT), RegistrationWanted).terms.lineage
     assert lineage.environment == {"python": "3.11.9", "torch": "2.15.0"}
+
+
+def test_training_on_is_work_of_its_own_and_in_the_lineage() -> None:
+    """The process begins with the weights that were asked for, and the version says so."""
+    start = AdapterStart(model_id="ft:first", sha256=FILE.sha256, files=(FILE,))
+    decider = new_tenant().accept(limits(), submit(JOB_ID, start=start), prepared())
+    assert isinstance(work := work_of(decider.when(pinned())), TrainWork)
+    assert work.start == start
+    assert work_id_of(work) != work_id_of(replace(work, start=None))
+    for message in (granted(), started(), closed(), closed(2, role="eval")):
+        decider.when(message)
+    lineage = of(decider.when(VERDICT), RegistrationWanted).terms.lineage
+    assert (lineage.start_id, lineage.start_sha256) == ("ft:first", FILE.sha256)
 
 
 def test_scores_verdict_registration_end() -> None:

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from schemas.pool import PlacementQueued, ReportCheckpoint
-from schemas.training import ExpectedTime
+from schemas.training import ExpectedTime, NodeConstraints
 from services.scheduler.domain.pool.carried import planned_pool
 from services.scheduler.domain.pool.experience import classes_of
 from simulator.control_plane.samples import (
@@ -33,11 +35,13 @@ ESTIMATE = 10 * MINUTE  # of `request`, whose limit is an hour
 def ended(decider: Decider, number: int, ran_ms: int, **how: Any) -> Decider:
     """A job that has run for so long and ended, by default with success."""
     job_id = f"ftjob-done-{number}"
+    incarnation = how.setdefault("incarnation", ALIVE)
     decider.accept(describe(job_id), request(job_id))
-    decider.accept(begun(number, **how.pop("start", {})))
+    decider.accept(begun(number, incarnation=incarnation, **how.pop("start", {})))
     decider.at += ran_ms
     outcome = {"outcome": "succeeded", "result": TRAINED} | how
-    return decider.accept(exited(number, elapsed_ms=ran_ms, **outcome), freed(number))
+    decider.accept(exited(number, elapsed_ms=ran_ms, **outcome))
+    return decider.accept(freed(number, incarnation))
 
 
 def after(ran_ms: int, count: int = SAMPLES_MIN, **how: Any) -> PlacementQueued:
@@ -76,6 +80,28 @@ def test_other_devices_and_other_numbers_of_slots_are_other_classes() -> None:
         assert not {*names} & {*known.durations}
     other = of(decider.when(request(tenant="globex")), PlacementQueued)
     assert other.expected is not None, "what other tenants did counts where it has nothing"
+
+
+def test_work_that_names_a_model_of_devices_is_expected_by_what_ran_on_such() -> None:
+    """Jobs on other models of the same kind of device counted as well."""
+    decider = pool()
+    for first, model, ran_ms in ((1, "a100", 20 * MINUTE), (9, "h200", 5 * MINUTE)):
+        described = node(incarnation=model)
+        decider.accept(replace(described, node=replace(described.node, accelerator=model)))
+        for number in range(first, first + SAMPLES_MIN):
+            ended(decider, number, ran_ms, incarnation=model)
+    assert decider.refolded() == decider.state
+
+    def expected_on(model: str) -> int:
+        job_id = f"ftjob-on-{model}"
+        decider.accept(describe(job_id))
+        asked = request(job_id, constraints=NodeConstraints(accelerator=model))
+        queued: PlacementQueued = of(decider.when(asked), PlacementQueued)
+        assert queued.expected is not None
+        return queued.expected.p50_ms
+
+    assert (expected_on("a100"), expected_on("h200")) == (20 * MINUTE, 5 * MINUTE)
+    assert 5 * MINUTE <= expected_on("") <= 20 * MINUTE
 
 
 def test_the_planner_expects_what_ended_work_teaches() -> None:

@@ -1,0 +1,77 @@
+"""What a training may begin with instead of a base model: an own version, or an own checkpoint."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from schemas.model import Base
+from schemas.training import AdapterStart, BlobFile, HyperParameters
+from services.gateway.jobs.requested import RequestedSettings, RequestProblem
+from tunery.plan import hyperparameters
+
+# What an adapter is made of: fields of `HyperParameters` and their names in requests alike.
+KEPT: Final = (
+    *("rank", "alpha", "target_modules", "modules_to_save", "rank_pattern", "alpha_pattern"),
+    *("rslora", "dora"),
+)
+WEIGHTS: Final = "adapter_model.safetensors"
+CONFIG: Final = "adapter_config.json"
+
+
+@dataclass(frozen=True)
+class KnownStart:
+    """An adapter that a training may begin with.
+
+    base, hyper: of the job that trained it. quarantined: the gate blocked it.
+    """
+
+    start: AdapterStart
+    base: Base
+    hyper: HyperParameters
+    quarantined: bool = False
+
+
+def adapter_start(name: str, files: tuple[BlobFile, ...]) -> AdapterStart:
+    """The start under this name; files: those of a version or of a checkpoint."""
+    adapter = tuple(file for file in files if file.name in (WEIGHTS, CONFIG))
+    (sha256,) = (file.sha256 for file in adapter if file.name == WEIGHTS)
+    return AdapterStart(model_id=name, sha256=sha256, files=adapter)
+
+
+def start_problems(known: KnownStart, settings: RequestedSettings) -> list[RequestProblem]:
+    """Why a training cannot begin with an adapter, or not with these settings, which are valid."""
+    name = known.start.model_id
+    if known.quarantined:
+        text = (
+            f"the gate blocked {name!r}, so nothing is trained on from it; begin with "
+            f"{known.base.base_id!r}, or with one of its job's checkpoints"
+        )
+        return [RequestProblem("model", text)]
+    named = {n: settings.hyper[n] for n in KEPT if settings.hyper.get(n) not in (None, "auto")}
+    usual = {"rank": known.hyper.rank, "alpha": known.hyper.alpha}
+    asked, _ = hyperparameters.resolve({**usual, **named}, known.base, None, 0)
+    return [
+        RequestProblem(
+            settings.paths[field],
+            f"{name!r} has {_shown(getattr(known.hyper, field))}, and a training that begins with "
+            f"it keeps that; leave {field} out, or begin with {known.base.base_id!r}",
+        )
+        for field in named
+        if getattr(asked, field) != getattr(known.hyper, field)
+    ]
+
+
+def with_start(hyper: HyperParameters, known: KnownStart) -> HyperParameters:
+    """The settings of a training that begins with an adapter: what that is made of is kept."""
+    return replace(hyper, **{field: getattr(known.hyper, field) for field in KEPT})
+
+
+def _shown(value: object) -> str:
+    match value:
+        case ():
+            return "the default"
+        case tuple():
+            return ", ".join(map(str, value))
+        case _:
+            return str(value)
