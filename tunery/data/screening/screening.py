@@ -240,10 +240,10 @@ class Screening:
         """Note the kinds of personal data in each message, never the values."""
         if not self._kinds:
             return
-        places = [(f"/messages/{at}", said) for at, said in enumerate(conversation.messages)]
+        messages = [(f"/messages/{i}", text) for i, text in enumerate(conversation.messages)]
         if conversation.rejected is not None:  # its prompt is that of the messages
-            places.append(("/rejected", conversation.rejected[-1]))
-        for pointer, message in places:
+            messages.append(("/rejected", conversation.rejected[-1]))
+        for pointer, message in messages:
             texts = collect_texts([value for key, value in message.items() if key != "role"])
             kinds = {span.kind for text in texts for span in self._find_spans(text)}
             for kind in sorted(kinds):
