@@ -13,12 +13,8 @@ from schemas.model import Base, ScoreSummary, VersionTerms
 from schemas.pool import AttemptEnd, CreditCause, EndRequest, Placement, Role
 from schemas.reasons import Failure
 from schemas.submission import Estimate, JobSpec, KeyCap, UsageSource
-from schemas.training import (
-    AttemptStart,
-    BlobFile,
-    Checkpoint,
-    WorkDescription,
-)
+from schemas.sweep import SweepCommand, SweepEvent
+from schemas.training import AttemptStart, BlobFile, Checkpoint, WorkDescription
 from schemas.units import GpuMs, MicroGpuMs, Ms, Tokens
 
 Wanted: TypeAlias = Literal["run", "paused", "cancelled"]
@@ -553,6 +549,7 @@ class JobEnded(Message):
 Command: TypeAlias = (
     SetLimits
     | AdmissionCommand
+    | SweepCommand
     | SubmitJob
     | CancelJob
     | PauseJob
@@ -573,6 +570,7 @@ Command: TypeAlias = (
 Event: TypeAlias = (
     LimitsSet
     | AdmissionEvent
+    | SweepEvent
     | JobSubmitted
     | HoldTaken
     | FileNoted

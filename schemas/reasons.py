@@ -180,6 +180,12 @@ RefusalCode: TypeAlias = Literal[
     "budget_missing",  # budget_id
     "budget_empty",  # it limits nothing, or something to less than 1
     "budgets_at_most",  # limit
+    "sweep_missing",  # sweep_id
+    "sweep_exists",  # sweep_id
+    "sweep_empty",  # it has no runs, or other numbers of them than rungs
+    "sweeps_at_most",  # limit
+    "sweep_budget_gpu_hours",  # hold_gpu_ms, used_gpu_ms, held_gpu_ms, limit_gpu_ms
+    "sweep_budget_amount",  # price_max_micro, currency, used_micro, held_micro, limit_micro
     # pools; refused are agents, and reactions of jobs
     "work_hash",  # work_id, job_id: described under the hash of another work
     "incarnation_former",  # node_id

@@ -79,6 +79,18 @@ class Budget(Part):
     max_amount_micro: Micro | None = None
 
 
+class Pace(Part):
+    """How long the newest jobs on the same base model and device took, in millionths of what the
+    formula expects.
+
+    train_ppm: of trainings.
+    eval_ppm: of evaluations.
+    """
+
+    train_ppm: int
+    eval_ppm: int
+
+
 class JobSpec(Part):
     """What the tenant asked for, resolved by the gateway: no "auto" left, every input named.
 
@@ -106,6 +118,9 @@ class JobSpec(Part):
       empty: the writer did not say.
     duplicate_of: an earlier job with the same one, None: there was none.
     start: what its training begins with, None: an adapter that has learnt nothing.
+    pace: how long such jobs took of late, None: too few have ended.
+    same_rows: the validation file has the bytes of the training file.
+    sweep_id: the sweep that it is a job of, None: of none.
     """
 
     base: Base
@@ -131,6 +146,9 @@ class JobSpec(Part):
     configuration: str = ""
     duplicate_of: str | None = None
     start: AdapterStart | None = None
+    pace: Pace | None = None
+    same_rows: bool = False
+    sweep_id: str | None = None
 
 
 class KeyCap(Part):

@@ -32,6 +32,7 @@ from services.gateway.jobs import queue_routes as queues
 from services.gateway.jobs import recipe_routes as recipes
 from services.gateway.jobs import routes as jobs
 from services.gateway.jobs import submission_routes as submit
+from services.gateway.jobs import sweep_routes as sweeps
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.submission import Submissions
 from services.gateway.models import base_file_routes as base_files
@@ -77,6 +78,7 @@ def routes() -> FastAPI:
         uploads,
         submit,
         plans,
+        sweeps,
         preview,
         recipes,
         jobs,

@@ -10,6 +10,7 @@ from services.gateway.billing import tables as billing
 from services.gateway.billing.projection import project_bills, project_storage
 from services.gateway.files import tables as files
 from services.gateway.files.projection import project_dataset
+from services.gateway.jobs import sweep_tables as sweeps
 from services.gateway.jobs import tables as jobs
 from services.gateway.jobs.pool_projection import project_pool
 from services.gateway.jobs.projection import project_job, project_result_file
@@ -18,7 +19,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 35  # 35: environments; 34: times of attempts; 33: configurations
+VERSION: Final = 37  # 37: sweeps; 36: attempts that train; 35: environments
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -32,6 +33,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     *(files.FILES, files.DATASETS, files.UPLOADS, files.UPLOAD_PARTS),
     *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.USAGE),
     *(jobs.NODES, jobs.PLACEMENTS, jobs.SEATS, jobs.ATTEMPT_TIMES),
+    *(sweeps.SWEEPS, sweeps.SKIPPED_RUNS),
     *(
         billing.MONTHS,
         billing.ADJUSTMENTS,

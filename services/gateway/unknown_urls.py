@@ -9,6 +9,11 @@ SERVING: Final = (
     "Tunery trains models and does not serve them. GET /v1/models/{id}/adapter returns a model's "
     "adapter, for an inference server such as vLLM."
 )
+TEXT_ONLY: Final = "Tunery trains models of text, and has no other part of OpenAI's API."
+OTHERS: Final = (
+    *("assistants", "audio", "containers", "conversations", "images", "moderations", "realtime"),
+    *("threads", "vector_stores", "videos"),
+)
 #: beginning of a path → message; the first match counts
 ALTERNATIVES: Final[Mapping[str, str]] = {
     "/v1/chat/": SERVING,
@@ -29,4 +34,5 @@ ALTERNATIVES: Final[Mapping[str, str]] = {
         "Organizations are tenants here. Operators manage them with /v1/tenants, tenants manage "
         "their API keys with /v1/keys; GET /v1/fine_tuning/jobs/{id}/cost returns a job's cost."
     ),
+    **{f"/v1/{name}": TEXT_ONLY for name in OTHERS},
 }

@@ -21,7 +21,7 @@ from schemas.pool import (
 from schemas.reasons import EndCode, ending
 from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import GpuMs, Micro, MicroGpuMs, Ms, Tokens, hour_of
-from services.scheduler.domain.job import admission, budgets, decide, evolve, steps
+from services.scheduler.domain.job import admission, budgets, decide, evolve, steps, submitting
 from services.scheduler.domain.job.quota import month_standing, terms_at
 from services.scheduler.domain.job.state import OpenJob, TenantJobs
 from services.scheduler.domain.pool import closing, deadlines, nodes, planned_pool, reports
@@ -184,7 +184,7 @@ def _stays_suspended(tenant: TenantJobs, event: Any, ctx: Context) -> TenantJobs
     return _jobs_without(tenant, event, ctx)
 
 
-_submit = decide._submit
+_submit = submitting.submit_job
 
 
 def _any_price(tenant: TenantJobs, command: SubmitJob, ctx: Context) -> tuple[Any, ...]:
@@ -310,9 +310,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("broker time believed at once", BrokerTime, "believe", _believed, "time", seed=3),
     Mutant("suspension ignored", evolve, "_evolve_tenant", _never_suspended, "suspended"),
     Mutant("resumption ignored", evolve, "_evolve_tenant", _stays_suspended, "refusal", seed=32),
-    Mutant("prices of a submission not compared", decide, "_submit", _any_price, "price", seed=5),
+    Mutant("prices of submissions not compared", decide, "submit_job", _any_price, "price", seed=5),
     Mutant("billed by the newest price book", lines, "book_of", _newest_book, "invoice", seed=5),
     Mutant("all currencies on one bill", lines, "book_of", _one_currency, "invoice", seed=7),
     Mutant("sleep of a machine billed", pool_evolve, "_proof", _seen_is_run, "ledger", seed=9),
-    Mutant("concurrency not counted", decide, "running", _none_running, "limit", seed=4),
+    Mutant("concurrency not counted", submitting, "running", _none_running, "limit", seed=4),
 )

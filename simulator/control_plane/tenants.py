@@ -51,6 +51,7 @@ from simulator.control_plane.bills import LATER_BOOKS, import_of, own_books
 from simulator.control_plane.samples import BASE, PASSED, PREPARED, submit, tokens
 from simulator.control_plane.sim_context import READ_WAIT_MS, SimContext, insist
 from tunery.billing.periods import period_of
+from tunery.plan.estimate import AS_EXPECTED
 from tunery.plan.price import lane_price
 from tunery.runtime.journal.reader import Accepted
 
@@ -62,6 +63,7 @@ CROSSED: Final = ("prices_changed", "plan_changed")  # a submission was priced b
 EVENT_TYPES: Final = tuple(
     f"fine_tuning.job.{outcome}" for outcome in ("succeeded", "failed", "cancelled")
 )
+TOKENS_PER_SLOT: Final = 26_000  # so that ten minutes of each are held for a training
 RECORDS_MAX: Final = 1_000
 ENDPOINT: Final = "we_tenant"
 
@@ -177,12 +179,15 @@ class SimTenant:
         """Submit job `number`; the report on its file may come only after that."""
         late = self.rng.random() < 0.2  # its file is being validated
         job_id = f"ftjob-{number}"
-        count = None if late else self.rng.randrange(1_000, 60_000)
-        body = submit(job_id, count, slots=self.rng.randint(1, 2), training_file=f"file-{number}")
+        drawn = 0 if late else self.rng.randrange(1_000, 60_000)
+        slots = self.rng.randint(1, 2)
+        count = None if late else drawn + slots * TOKENS_PER_SLOT
+        body = submit(job_id, count, slots=slots, training_file=f"file-{number}")
         books = {**own_books(), **{book.version: book for book in LATER_BOOKS}}
         price = lane_price(books[self._plan.price_version], self._plan.lane)
         refusal = await self.ask(
-            "job", replace(body, spec=replace(body.spec, price=price), cap=self._cap)
+            "job",
+            replace(body, spec=replace(body.spec, price=price, pace=AS_EXPECTED), cap=self._cap),
         )
         if refusal is not None and refusal.code == errors.SUSPENDED:
             self.context.broker.tally.add("submission of a suspended tenant")
@@ -191,7 +196,8 @@ class SimTenant:
         if late:
             await self.port.sleep(self.rng.randint(0, 10_000))
             accepted = self.rng.random() < 0.8
-            counts = (tokens(self.rng.randrange(1_000, 60_000)),) if accepted else ()
+            count = self.rng.randrange(1_000, 60_000) + slots * TOKENS_PER_SLOT if accepted else 0
+            counts = (tokens(count),) if accepted else ()
             fact = RecordFile(file_id=f"file-{number}", accepted=accepted, tokens=counts)
             await insist(self.port, self._sender, "job", self.name, fact)
 

@@ -159,7 +159,7 @@ def check_errors(client: OpenAI, file_id: str) -> None:
     dpo: Any = {"type": "dpo", "dpo": {"hyperparameters": {"beta": 0.1}}}
     wrong = error_of(lambda: jobs.create(model=MODEL, training_file=file_id, method=dpo))
     assert isinstance(wrong, openai.BadRequestError)
-    assert (wrong.code, wrong.param) == ("unsupported", "method.type")
+    assert (wrong.code, wrong.param) == ("invalid_value", "training_file")  # it has no pairs
     assert wrong.request_id
     missing = error_of(lambda: client.models.retrieve("some/model"))
     assert isinstance(missing, openai.NotFoundError)

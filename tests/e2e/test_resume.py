@@ -247,8 +247,9 @@ def test_resume_after_a_full_disk_gives_the_same_bytes(
     assert run.events[-1]["cause"] == "platform"
     assert "File too large" in run.events[-1]["message"]
     assert len(run.of("step")) < STEPS, "it did not train on for nothing"
-    rest = attempt(spec, tmp_path, newest_first(run))
-    assert rest.events[0]["resumed_from_step"] == newest_first(run)[0]["step"]
+    kept = newest_first(run)
+    rest = attempt(spec, tmp_path, kept)
+    assert rest.events[0]["resumed_from_step"] == kept[0]["step"]
     assert adapter(tmp_path) == adapter(uninterrupted)
 
 

@@ -43,6 +43,7 @@ _ALL: Final = (
     Story(JOBS, job.jobs_that_fail),
     Story(JOBS, job.plans_and_suspension),
     Story(JOBS, job.budgets_of_a_month),
+    Story(JOBS, job.a_sweep_in_two_rungs),
     Story(MODELS, model.versions_and_stages),
     Story(MODELS, model.checkpoints_that_others_may_fetch),
     Story(POOLS, pool.drained_and_succeeded, pool.POOL),

@@ -15,6 +15,7 @@ from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
     from tunery.client import Api
@@ -106,9 +107,7 @@ def show_one(item: Any, as_json: bool, pairs: Iterable[tuple[str, Any]]) -> None
 
 def _print(lines_of: "Callable[[int | None, str], Iterable[Text]]") -> None:
     """Print lines that are made for the width of the terminal; a pipe gets all of each value."""
-    from rich.console import Console
-
-    console = Console(width=None if interactive() else PIPE_WIDTH)
+    console = screen()
     dim = "none" if console.no_color else "dim"
     for line in lines_of(console.width if interactive() else None, dim):
         console.print(line, soft_wrap=True, highlight=False)
@@ -162,6 +161,13 @@ def gpu_time(gpu_ms: int, *, blank: bool = False) -> str:
 def hour(seconds: int) -> str:
     """Format the beginning of a billed hour, in UTC as on invoices."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def screen() -> "Console":
+    """What tables are printed on: as wide as the terminal, and a pipe gets all of each value."""
+    from rich.console import Console
+
+    return Console(width=None if interactive() else PIPE_WIDTH)
 
 
 def interactive() -> bool:

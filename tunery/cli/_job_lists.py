@@ -148,15 +148,22 @@ def answers(job_id: str, folders: DataDir, as_json: bool) -> None:
 
 
 @click.command("compare")
-@click.argument("job_ids", nargs=-1, required=True, metavar="JOB_ID...")
+@click.argument("job_ids", nargs=-1, metavar="[JOB_ID]...")
+@click.option("--sweep", "sweep_id", help="The best jobs of this sweep.")
 @click.option("--all", "every", is_flag=True, help="Also what is the same in all of them.")
 @_options.data_dir
 @_options.as_json
-def compare(job_ids: tuple[str, ...], every: bool, folders: DataDir, as_json: bool) -> None:
+def compare(
+    job_ids: tuple[str, ...], sweep_id: str | None, every: bool, folders: DataDir, as_json: bool
+) -> None:
     """Compare jobs side by side: settings, results, time and cost, where they differ."""
     if len(job_ids) > COMPARED_MAX:
         raise click.UsageError(f"Name at most {COMPARED_MAX} jobs.")
+    if bool(job_ids) == (sweep_id is not None):
+        raise click.UsageError("Name jobs, or a --sweep.")
     with _api.connect(folders) as api:
+        if sweep_id is not None:
+            job_ids = _best_jobs(api.get("sweeps", sweep_id))
         jobs = [api.job(job_id) for job_id in job_ids]
     every = every or len(jobs) == 1
     rows = [row for row in compared(jobs) if every or len({*map(str, row["values"])}) > 1]
@@ -166,6 +173,19 @@ def compare(job_ids: tuple[str, ...], every: bool, folders: DataDir, as_json: bo
 
 
 COMMANDS: Final = (list_jobs, metrics, answers, compare)
+
+
+def _best_jobs(sweep: Any) -> tuple[str, ...]:
+    """The jobs of a sweep with the lowest validation loss, in its highest rungs."""
+    jobs = [
+        (-job["rung"], job["validation_loss"], job["job_id"])
+        for trial in sweep["trials"]
+        for job in trial["jobs"]
+        if job["validation_loss"] is not None
+    ]
+    if not jobs:
+        raise click.ClickException(f"No job of {sweep['id']} has a validation loss yet.")
+    return tuple(job_id for _, _, job_id in sorted(jobs)[:COMPARED_MAX])
 
 
 def compared(jobs: Sequence[Any]) -> list[dict[str, Any]]:

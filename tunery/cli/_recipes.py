@@ -1,13 +1,16 @@
 """Recipes in files: read, changed by options, checked with the line of each problem, written."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from tunery.cli import _api
 from tunery.cli._yaml import TextPosition, YamlDocument, YamlProblem, read_yaml, write_yaml
+
+if TYPE_CHECKING:
+    from services.gateway.jobs.requested import RequestProblem
 
 FILE_FIELDS: Final = ("training_file", "validation_file")
 NOWHERE: Final = TextPosition(0, 0)  # of a field that an option gave, or that is missing
@@ -37,11 +40,18 @@ def read_recipe(path: Path) -> YamlDocument:
         raise RecipeError(f"{path}: is not text in UTF-8: byte {error.start}") from None
     except OSError as error:
         raise RecipeError(f"{path}: {error.strerror}") from None
-    for name in FILE_FIELDS:
-        named = document.value.get(name)
-        if isinstance(named, str) and not _api.is_uploaded(named):
-            document.value[name] = str(path.parent / named)
+    document.value = from_folder(document.value, path.parent)
     return document
+
+
+def from_folder(recipe: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A recipe whose local files are named from a folder."""
+    files = {
+        name: str(folder / named)
+        for name in FILE_FIELDS
+        if isinstance(named := recipe.get(name), str) and not _api.is_uploaded(named)
+    }
+    return recipe | files
 
 
 def put(recipe: dict[str, Any], path: str, value: Any) -> None:
@@ -69,7 +79,11 @@ def check_recipe(recipe: Mapping[str, Any], path: Path, document: YamlDocument) 
     """Raises RecipeError with all problems of a recipe, each with the position of its field."""
     from services.gateway.jobs.recipes import recipe_problems
 
-    problems = recipe_problems(recipe)
+    refuse(recipe_problems(recipe), path, document)
+
+
+def refuse(problems: "Sequence[RequestProblem]", path: Path, document: YamlDocument) -> None:
+    """Raises RecipeError where there are problems, each with the line and column of its field."""
     if not problems:
         return
     lines = [

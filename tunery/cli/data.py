@@ -268,11 +268,9 @@ def _as_json(report: "CheckReport", name: str) -> None:
 
 
 def _as_text(report: "CheckReport", name: str) -> None:
-    from rich.console import Console
-
     from tunery.data.reports.terminal import render_report
 
-    Console().print(render_report(report, name))
+    _api.screen().print(render_report(report, name))
 
 
 def _as_page(out: Path, report: "CheckReport", name: str) -> None:

@@ -48,13 +48,14 @@ CSV_COLUMNS = (
 EPILOG = """\
 \b
 Examples:
-  tunery invoice list local
+  tunery invoice list
   tunery invoice show local                        this month so far
   tunery invoice show local --period 2026-11
   tunery invoice show local --period 2026-11 --json | jq .total_micro
   tunery invoice show local --period 2026-11 --csv > november.csv
   tunery invoice show local --period 2026-11 --pdf november.pdf
   tunery invoice lines local --period 2026-11 --json
+  tunery invoice sums local --by key,metadata[team]
   tunery invoice terms local
   tunery invoice prepaid local
   tunery invoice adjust local --amount -5.00 --reason goodwill --reference T-17
@@ -108,16 +109,16 @@ def list_invoices(tenant: str | None, as_json: bool, folders: DataDir) -> None:
 
 
 @command.command("show")
-@click.argument("tenant")
+@click.argument("tenant", required=False)
 @_period
 @click.option("--csv", "as_csv", is_flag=True, help="Print one CSV line per invoice line.")
 @click.option("--pdf", type=click.Path(dir_okay=False, path_type=Path), help="Write it as PDF.")
 @_options.as_json
 @_options.data_dir
 def show(
-    tenant: str, period: str, as_csv: bool, pdf: Path | None, as_json: bool, folders: DataDir
+    tenant: str | None, period: str, as_csv: bool, pdf: Path | None, as_json: bool, folders: DataDir
 ) -> None:
-    """Show the invoices of TENANT for one month, one for each currency.
+    """Show the invoices of TENANT for one month, one for each currency. [the key's own tenant]
 
     A month is closed two hours after its end; usage that comes later is on the next invoice.
     """
@@ -137,24 +138,25 @@ def show(
     elif as_csv:
         _write_csv(tenant, invoices)
     else:
-        from rich.console import Console
-
+        screen = _api.screen()
         for invoice in invoices:
-            Console().print(table(tenant, invoice))
+            screen.print(table(tenant, invoice))
             for name, micro in _payments(invoice):
-                Console().print(f"{name}: {_amount(micro)} {invoice['currency']}", markup=False)
+                screen.print(f"{name}: {_amount(micro)} {invoice['currency']}", markup=False)
             for rule in invoice["refund_rules"]:
                 words = f"{rule['cause']}: {rule['meaning']}; given back: {rule['given_back']}"
-                Console().print(words, markup=False, highlight=False)
+                screen.print(words, markup=False, highlight=False)
 
 
 @command.command("lines")
-@click.argument("tenant")
+@click.argument("tenant", required=False)
 @_period
 @_options.as_json
 @_options.data_dir
-def lines(tenant: str, period: str, as_json: bool, folders: DataDir) -> None:
-    """List every line of the invoices of TENANT for one month; they add up to the total."""
+def lines(tenant: str | None, period: str, as_json: bool, folders: DataDir) -> None:
+    """List every line of the invoices of TENANT for one month; they add up to the total.
+    [the key's own tenant]
+    """
     with _api.connect(folders) as api:
         _api.show(
             (
@@ -174,6 +176,53 @@ def lines(tenant: str, period: str, as_json: bool, folders: DataDir) -> None:
                 line["currency"],
             ),
         )
+
+
+@command.command("sums")
+@click.argument("tenant", required=False)
+@_period
+@click.option(
+    "--by",
+    default="job",
+    show_default=True,
+    help="Any of job, key, model, suffix, metadata[NAME], with commas.",
+)
+@_options.as_json
+@_options.data_dir
+def sums(tenant: str | None, period: str, by: str, as_json: bool, folders: DataDir) -> None:
+    """Sum the invoices of TENANT for one month per job, key or name of metadata. The last sum is
+    of what is of no job; all add up to the total. [the key's own tenant]
+    """
+    names = [name.strip() for name in by.split(",") if name.strip()]
+    with _api.connect(folders) as api:
+        _api.show(
+            (
+                entry
+                for invoice in _invoices_of(api, tenant, period)
+                for entry in api.invoice_sums(invoice["id"], by, tenant)["data"]
+            ),
+            as_json,
+            (*names, "GPU time", "amount", ""),
+            lambda entry: (
+                *_group_cells(entry, names),
+                _api.gpu_time(entry["gpu_ms"], blank=not entry["of_jobs"]),
+                _amount(entry["amount_micro"]),
+                entry["currency"],
+            ),
+        )
+
+
+def _group_cells(entry: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+    """What a sum is of, under each of the names; the first says so where it is of no job."""
+    values = {
+        "job": entry["job_id"],
+        "key": entry["api_key_id"],
+        "model": entry["model"],
+        "suffix": entry["suffix"],
+        **{f"metadata[{name}]": value for name, value in (entry["metadata"] or {}).items()},
+    }
+    for number, name in enumerate(names):
+        yield values.get(name) or ("" if entry["of_jobs"] or number else "no job")
 
 
 @command.command("terms")
@@ -218,11 +267,15 @@ def list_prepaid(tenant: str | None, as_json: bool, folders: DataDir) -> None:
         )
 
 
-def _invoices_of(api: "Api", tenant: str, period: str) -> list[dict[str, Any]]:
+def _invoices_of(api: "Api", tenant: str | None, period: str) -> list[dict[str, Any]]:
     invoices = list(api.invoices(tenant, period))
     if not invoices:
-        raise click.ClickException(f"Tenant {tenant} has no invoice of {period}.")
+        raise click.ClickException(f"{_named(tenant)} has no invoice of {period}.")
     return invoices
+
+
+def _named(tenant: str | None) -> str:
+    return f"Tenant {tenant}" if tenant else "The key's tenant"
 
 
 @command.command("adjust")
@@ -287,13 +340,14 @@ def micro_of(amount: str) -> int:
     )
 
 
-def table(tenant: str, invoice: Invoice) -> "Table":
+def table(tenant: str | None, invoice: Invoice) -> "Table":
     """The invoice as a table for 80 columns: two lines of text per item, sums at the foot."""
     from rich.table import Table
     from rich.text import Text
 
     number = f" {invoice['number']}" if invoice["number"] else ""
-    title = Text(f"Invoice{number} · {invoice['period']} · {tenant} · {invoice['status']}")
+    parts = (f"Invoice{number}", invoice["period"], tenant, invoice["status"])
+    title = Text(" · ".join(part for part in parts if part))
     grid = Table(title=title, title_justify="left", show_footer=True, box=None, pad_edge=False)
     grid.add_column("job", footer="total", overflow="fold")
     over = _api.gpu_time(invoice["overage_gpu_ms"], blank=True)
@@ -316,7 +370,7 @@ def _cells(line: Line, *, overage: bool) -> Iterator[str]:
     if line["job_id"] is None:
         yield f"{line['kind']}: {line['description']}"
     else:
-        hour = f"{_api.hour(line['hour_start'])} UTC"
+        hour = _api.hour(line["hour_start"])
         yield f"{line['job_id']}\n  {line['description']}, {line['lane']}, {hour}"
     per_million, hourly = line["token_micro_per_million"], line["gpu_hour_micro"]
     is_of_tokens = per_million is not None
@@ -338,7 +392,7 @@ def _amount(micro: int) -> str:
     return f"{Decimal(micro) / MICRO:.6f}"
 
 
-def _write_pdf(api: "Api", tenant: str, invoices: Sequence[Invoice], target: Path) -> None:
+def _write_pdf(api: "Api", tenant: str | None, invoices: Sequence[Invoice], target: Path) -> None:
     """One file; with the currency in its name where there are several invoices."""
     for invoice in invoices:
         several = len(invoices) > 1
@@ -350,7 +404,7 @@ def _write_pdf(api: "Api", tenant: str, invoices: Sequence[Invoice], target: Pat
         click.echo(f"{path}")
 
 
-def _write_csv(tenant: str, invoices: Iterable[Invoice]) -> None:
+def _write_csv(tenant: str | None, invoices: Iterable[Invoice]) -> None:
     writer = csv.DictWriter(sys.stdout, CSV_COLUMNS, extrasaction="ignore")
     writer.writeheader()
     for invoice in invoices:
@@ -359,7 +413,7 @@ def _write_csv(tenant: str, invoices: Iterable[Invoice]) -> None:
             per_million = line["token_micro_per_million"]
             cells = {
                 **line,
-                "tenant": tenant,
+                "tenant": tenant or "",
                 "period": invoice["period"],
                 "starts_at": "" if hour is None else _api.hour(hour),
                 "gpu_hour_price": "" if hourly is None else _amount(hourly),

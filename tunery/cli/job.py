@@ -51,6 +51,7 @@ Examples:
   tunery job metrics ftjob-91… --csv > steps.csv
   tunery job answers ftjob-91…         before and after, to the same prompts
   tunery job compare ftjob-91… ftjob-a4…
+  tunery job compare --sweep sweep-91…
   tunery job checkpoints ftjob-91…
   tunery job cost ftjob-91…
   tunery job statement ftjob-91…       each slice and credit with its event in the log
@@ -170,7 +171,7 @@ def submit(
         _show_recipe({"version": 1, **recipe}, as_json)
         return
     with _api.connect(folders) as api:
-        body = _body(api, recipe, quiet=as_json)
+        body = uploaded_files(api, recipe, quiet=as_json)
         if body.get("dry_run") is True:
             _show_estimate(api.estimate(body), as_json)
             return
@@ -195,7 +196,7 @@ def estimate(folders: DataDir, as_json: bool, **requested: Any) -> None:
     """
     recipe = _recipe(**requested)
     with _api.connect(folders) as api:
-        forecast = api.estimate(_body(api, recipe, quiet=as_json))
+        forecast = api.estimate(uploaded_files(api, recipe, quiet=as_json))
     _show_estimate(forecast, as_json)
 
 
@@ -210,7 +211,7 @@ def plan(folders: DataDir, as_json: bool, **requested: Any) -> None:
     """
     recipe = _recipe(**requested)
     with _api.connect(folders) as api:
-        planned = api.estimate(_body(api, recipe, quiet=as_json), "plan")
+        planned = api.estimate(uploaded_files(api, recipe, quiet=as_json), "plan")
     if as_json:
         click.echo(json.dumps(planned))
     else:
@@ -471,9 +472,12 @@ def _recipe(
     return {**recipe, **dry_run}
 
 
-def _body(api: "Api", recipe: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
-    """The body of a submission; files that are not uploaded yet are."""
+def uploaded_files(api: "Api", recipe: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """The body of a submission; files that are not uploaded yet are, where the rest is right."""
     named = {name: recipe[name] for name in _recipes.FILE_FIELDS if recipe.get(name) is not None}
+    local = {name for name, file in named.items() if not _api.is_uploaded(str(file))}
+    if "training_file" in local:
+        api.estimate({name: value for name, value in recipe.items() if name not in local})
     return {
         **recipe,
         **{name: _file(api, str(file), recipe["model"], quiet) for name, file in named.items()},

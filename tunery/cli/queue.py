@@ -114,7 +114,7 @@ def _show_waiting(queue: Any, now: float) -> None:
     _api.show(
         queue["waiting"],
         False,
-        ("job", "tenant", "place", "slots", "why", "starts"),
+        ("job", "tenant", "position", "slots", "why", "starts"),
         lambda job: (
             job["job_id"],
             job["tenant"],

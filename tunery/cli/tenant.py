@@ -104,7 +104,7 @@ def _fields(tenant: "TenantObject") -> list[tuple[str, object]]:
         ("plan", tenant["plan"]),
         ("soft limit", _api.hours(limits["soft_gpu_ms"])),
         ("hard limit", _api.hours(limits["hard_gpu_ms"])),
-        ("at once", limits["concurrency"]),
+        ("concurrent jobs", limits["concurrency"]),
         ("prices", tenant["price_version"]),
         ("then", scheduled and f"{scheduled['plan']} {_api.moment(scheduled['effective_at'])}"),
         ("suspended", _api.moment(tenant["suspended_at"])),
@@ -242,7 +242,7 @@ def list_tenants(folders: DataDir, as_json: bool) -> None:
         _api.show(
             api.tenants(),
             as_json,
-            ("tenant", "name", "plan", "hard limit", "at once", "created", "suspended"),
+            ("tenant", "name", "plan", "hard limit", "concurrent jobs", "created", "suspended"),
             lambda tenant: (
                 tenant["id"],
                 tenant["name"],

@@ -1,4 +1,4 @@
-"""`tunery usage`: the GPU time of a tenant, by day, job, model, key, lane, role or hardware."""
+"""`tunery usage`: the GPU time of a tenant, by day, job, key, metadata, lane, role or hardware."""
 
 from collections.abc import Iterable, Iterator
 from datetime import MAXYEAR, UTC, datetime
@@ -15,9 +15,21 @@ Examples:
   tunery usage
   tunery usage --period 2026-11 --by day
   tunery usage --by model,key --json
+  tunery usage --by metadata[team]
   tunery usage --tenant acme --by job
 """
-GROUPS = ("day", "job", "model", "key", "lane", "role", "device", "spot")
+GROUPS = (
+    "day",
+    "job",
+    "model",
+    "key",
+    "suffix",
+    "metadata[NAME]",
+    "lane",
+    "role",
+    "device",
+    "spot",
+)
 FIELD_OF = {"job": "job_id", "model": "model", "key": "api_key_id", "lane": "lane"}
 SUMS = ("used_gpu_ms", "billable_gpu_ms", "credited_gpu_ms", "net_gpu_ms")
 LIMIT = 31  # days of one request
@@ -73,6 +85,8 @@ def _lines(buckets: Iterable[dict[str, Any]], *, by_day: bool) -> Iterator[dict[
         day = f"{datetime.fromtimestamp(bucket['start_time'], UTC):%Y-%m-%d}" if by_day else ""
         for result in bucket["results"]:
             group = {name: value for name, value in result.items() if name not in SUMS}
+            pairs = group.pop("metadata", None) or {}
+            group |= {f"metadata[{name}]": value for name, value in pairs.items()}
             line = lines.setdefault((day, *group.values()), {"day": day, **group})
             for name in SUMS:
                 line[name] = line.get(name, 0) + result[name]

@@ -190,11 +190,11 @@ class AsyncApi:
     # --- jobs
 
     async def submit(self, body: Mapping[str, Any], idempotency_key: str) -> JobObject:
-        """Submit a job. With its idempotency key it can be repeated safely during an outage."""
-        headers = {"idempotency-key": idempotency_key}
-        return cast(
-            "JobObject", await self._call("POST", "/fine_tuning/jobs", json=body, headers=headers)
-        )
+        return cast("JobObject", await self.send("/fine_tuning/jobs", body, idempotency_key))
+
+    async def send(self, path: str, body: Mapping[str, Any], key: str) -> dict[str, Any]:
+        """Create something. With its idempotency key it can be repeated during an outage."""
+        return await self._call("POST", path, json=body, headers={"idempotency-key": key})
 
     async def estimate(self, body: Mapping[str, Any], what: str = "estimate") -> dict[str, Any]:
         """What a job would cost, or all that is known of it: its `plan`."""
@@ -477,20 +477,20 @@ class AsyncApi:
         self, tenant: str | None = None, period: str | None = None
     ) -> AsyncIterator[dict[str, Any]]:
         """Invoices, newest first; those of one month where `period` says which: `2026-11`."""
-        query = {**of_tenant(tenant), **({} if period is None else {"period": period})}
-        return self._all("/invoices", query=query, page_max=MONTHS)
+        return self._all("/invoices", query=of_tenant(tenant, period=period), page_max=MONTHS)
 
-    def invoice_lines(
-        self, invoice_id: str, tenant: str | None = None
-    ) -> AsyncIterator[dict[str, Any]]:
+    def invoice_lines(self, name: str, tenant: str | None = None) -> AsyncIterator[dict[str, Any]]:
         """The lines of an invoice; their amounts add up to its total."""
-        path = f"/invoices/{part(invoice_id)}/lines"
-        return self._all(path, query=of_tenant(tenant), page_max=LINES)
+        return self._all(f"/invoices/{part(name)}/lines", query=of_tenant(tenant), page_max=LINES)
 
-    async def invoice_pdf(self, invoice_id: str, tenant: str | None = None) -> bytes:
+    async def invoice_sums(self, name: str, by: str, tenant: str | None = None) -> dict[str, Any]:
+        """An invoice's amounts per job, key, model, suffix or `metadata[NAME]`, with commas."""
+        query = of_tenant(tenant, group_by=by)
+        return await self._call("GET", f"/invoices/{part(name)}/sums", params=query)
+
+    async def invoice_pdf(self, name: str, tenant: str | None = None) -> bytes:
         """An invoice with all its lines as PDF. Raises ApiRefusal when no font has its letters."""
-        path = f"/invoices/{part(invoice_id)}/pdf"
-        answer = await self._request("GET", path, params=of_tenant(tenant))
+        answer = await self._request("GET", f"/invoices/{part(name)}/pdf", params=of_tenant(tenant))
         if answer.is_error:
             object_of(answer)  # raises what it says
         return answer.content

@@ -93,9 +93,10 @@ class ProgressReader:
         return getattr(self._stream, name)
 
 
-def of_tenant(tenant: str | None) -> Mapping[str, str]:
-    """The query of an operator who asks for a tenant; nothing for the caller's own tenant."""
-    return NO_QUERY if tenant is None else {"tenant": tenant}
+def of_tenant(tenant: str | None, **more: str | None) -> Mapping[str, str]:
+    """The query of an operator who asks for a tenant, and more; None: nothing is said of it."""
+    asked = {"tenant": tenant, **more}
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 class Pieces:

@@ -5,11 +5,11 @@
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
   `sft` (TRL's trainer on packed rows), `boundary` (what happens between two steps), `order` (which
   rows each step sees), `schedule` (learning rate), `packed` (rows and batches), `divergence`,
-  `evaluations` (which was the best)
+  `suspects` (rows with the highest losses), `evaluations` (which was the best)
 * what is learnt: `objectives` (of a batch), `methods` (each one's objective), `loss` (of labels and
   answers), `preferences` (of pairs), `reference` (likelihoods before the training)
 * checkpoints: `saving` (of one attempt), `state` (what one holds), `checkpoints` (written whole,
-  verified), `cadence` (when)
+  verified), `cadence` (when), `free_memory` (whether a copy fits)
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),
   `generation` (greedy answers)
 * both: `base` (base models), `adapters` (canonical form), `device` (hardware and determinism),

@@ -1,5 +1,6 @@
 """Detects losses that are not finite or stay far above their usual values. Pure."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
 from statistics import median
@@ -38,16 +39,26 @@ class LossWindow:
         return self.spikes == SPIKE_STEPS
 
 
-def check_finite(value: float, *, what: str, step: int, learning_rate: float) -> None:
+def check_finite(
+    value: float,
+    *,
+    what: str,
+    step: int,
+    learning_rate: float,
+    suspects: Callable[[], str] = lambda: "",
+) -> None:
     """Raises `WorkError("divergence")` when a loss or a gradient norm is NaN or infinite.
 
     step: in or after which it was computed
+    suspects: the rows with the highest losses, in words; asked only where the number is not finite
     """
     if isfinite(value):
         return
+    named = suspects()
+    rows = f"the rows with the highest losses are {named}" if named else "look for broken text"
     raise WorkError(
         "divergence",
         f"{what} is {value} at step {step} (learning rate {learning_rate:g})",
-        f"Lower learning_rate to {learning_rate / 3:.1g} or raise warmup; look for rows with "
-        "broken text. The last checkpoint is from before this step.",
+        f"Lower learning_rate to {learning_rate / 3:.1g} or raise warmup_ratio; {rows}. "
+        "The last checkpoint is from before this step.",
     )

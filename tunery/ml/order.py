@@ -24,6 +24,13 @@ def row_order(seed: int, epoch: int, n_rows: int) -> list[int]:
     return sorted(range(n_rows), key=rank)
 
 
+def rows_of_step(seed: int, step: int, *, n_rows: int, rows_per_step: int) -> list[int]:
+    """The rows that a step sees, counted from 1."""
+    epoch, position = divmod(step - 1, steps_of_epoch(n_rows, rows_per_step))
+    first = position * rows_per_step
+    return row_order(seed, epoch, n_rows)[first : first + rows_per_step]
+
+
 def sample_rows(n_rows: int, size: int) -> list[int]:
     """At most `size` of range(n_rows), in ascending order: always the same, whatever the rows are.
 

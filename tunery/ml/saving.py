@@ -2,7 +2,8 @@
 
 In two phases. Between two steps the state is copied; that is all the training waits for. A thread
 writes, hashes, syncs, renames, reads back and reports the copy while the training goes on. There is
-one copy at a time: the next one waits until the last is on disk.
+one copy at a time: the next one waits until the last is on disk. Where memory does not suffice for
+a copy, as when a large model is trained as a whole, the training waits for all of it.
 """
 
 import time
@@ -19,26 +20,28 @@ from tunery.ml import checkpoints, state
 from tunery.ml.checkpoints import canonical_json
 from tunery.ml.divergence import LossWindow
 from tunery.ml.evaluations import Evaluations
+from tunery.ml.free_memory import free_bytes
 from tunery.ml.training_run import TrainingRun
 from tunery.work.events import Checkpointed
 from tunery.work.exits import WorkError
 
 TRAINER_STATE: Final = "trainer_state.json"
+COPY_SHARE: Final = 0.5  # of the memory that is free; the training needs the rest at its peaks
 
 
 @dataclass(frozen=True)
 class CopiedState:
-    """A copied state that is not on disk yet.
+    """A state that is not on disk yet.
 
     elapsed_ms, monotonic_s: when it was taken, since the process began and on the clock
-    stall_s: what the training waited for it
+    stall_s: what the training waited for it; None: it waits until all is written
     """
 
     step: int
     snapshot: state.Snapshot
     elapsed_ms: Ms
     monotonic_s: float
-    stall_s: float
+    stall_s: float | None
 
 
 class Saver:
@@ -68,9 +71,8 @@ class Saver:
     def save(self, model: Any, scheduler: Any, position: TrainerState) -> None:
         """Copy the state after a step, and have it written. Raises as `check` does."""
         run, began_s = self.run, time.monotonic()
-        if self._pending is not None:
-            self._pending.exception()  # waits: two copies would need their memory twice
-        self.check()
+        self._wait()  # two copies would need their memory twice
+        can_copy = self._can_copy()
         elapsed_ms, monotonic_s = run.events.elapsed_ms(), time.monotonic()
         snapshot = state.take(
             model=model,
@@ -80,11 +82,26 @@ class Saver:
             progress=self._progress(position.global_step),
             best=run.best,
             texts={TRAINER_STATE: _position(position)},
+            in_place=not can_copy,
         )
+        stall_s = time.monotonic() - began_s if can_copy else None
+        copied = CopiedState(position.global_step, snapshot, elapsed_ms, monotonic_s, stall_s)
+        self._pending = self._thread.submit(self._write, copied)
+        if not can_copy:
+            self._wait()
         run.saved_at_s = time.monotonic()
         run.save_s = run.saved_at_s - began_s
-        copied = CopiedState(position.global_step, snapshot, elapsed_ms, monotonic_s, run.save_s)
-        self._pending = self._thread.submit(self._write, copied)
+
+    def _wait(self) -> None:
+        """Wait for what is being written. Raises as `check` does."""
+        if self._pending is not None:
+            self._pending.exception()
+        self.check()
+
+    def _can_copy(self) -> bool:
+        """Whether a copy fits into the memory of the processor beside the training."""
+        needed = sum(tensor.nbytes for tensor in self.adamw.tensors().values())
+        return needed <= COPY_SHARE * free_bytes()
 
     def check(self) -> None:
         """Raises what writing the last checkpoint failed with, once that is known."""
@@ -118,6 +135,7 @@ class Saver:
             message = f"the checkpoint of step {step} is not what was written: {error}"
             raise WorkError("bad_node", message, "Check the disk of the node.") from error
         checkpoints.keep_newest(out_dir, run.spec.keep_checkpoints)
+        passed_s = time.monotonic() - copied.monotonic_s
         run.events.emit(
             Checkpointed(
                 step=step,
@@ -128,8 +146,8 @@ class Saver:
                 files=run.saved.files,
                 captured_elapsed_ms=copied.elapsed_ms,
                 captured_monotonic_ms=int(1000 * copied.monotonic_s),
-                write_ms=round(1000 * copied.stall_s),
-                background_ms=int(1000 * (time.monotonic() - copied.monotonic_s)),
+                write_ms=round(1000 * (passed_s if copied.stall_s is None else copied.stall_s)),
+                background_ms=round(1000 * passed_s),
             )
         )
 

@@ -35,6 +35,7 @@ from tunery.ml.order import row_order
 from tunery.ml.reference import Stopped, compute_references
 from tunery.ml.saving import Saver
 from tunery.ml.schedule import rate_factor
+from tunery.ml.suspects import Suspect, highest_losses, quoted
 from tunery.ml.training_run import TrainingRun
 from tunery.work.events import Evaluated, LossSpiked, Noted, StepCompleted
 
@@ -170,9 +171,21 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
 
     def _check_finite(self, value: float, what: str, step: int | None = None) -> None:
         """`step`: after which it was computed; None: in the one that is not finished."""
-        rate = self._get_learning_rate()
-        step = self.state.global_step + 1 if step is None else step
-        check_finite(value, what=what, step=step, learning_rate=rate)
+        check_finite(
+            value,
+            what=what,
+            step=self.state.global_step + 1 if step is None else step,
+            learning_rate=self._get_learning_rate(),
+            suspects=lambda: quoted(self._suspects(step), self.processing_class),
+        )
+
+    def _suspects(self, step: int | None) -> list[Suspect]:
+        """Of the step in progress, or of the validation rows that were scored after one."""
+        run = self.run
+        rows, numbers = run.rows, run.rows_of_step(self.state.global_step + 1)
+        if step is not None and run.valid is not None:
+            rows, numbers = run.valid, list(range(min(VALID_ROWS_MAX, len(run.valid))))
+        return highest_losses(self.objective, self.model, rows, numbers, self.args.device)
 
     # --- events
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -205,7 +218,12 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             )
         )
         if run.window.spiking:
-            text = "the loss rose far above its usual values and stayed there"
+            numbers = run.rows_of_step(step)
+            worst = highest_losses(self.objective, self.model, run.rows, numbers, self.args.device)
+            text = (
+                "the loss rose far above its usual values and stayed there; highest in "
+                f"{', '.join(suspect.label for suspect in worst)} of the packed rows"
+            )
             run.events.emit(LossSpiked(step=step, loss=run.loss, message=text))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:

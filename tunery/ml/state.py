@@ -175,13 +175,15 @@ def take(
     progress: dict[str, Any],
     best: Mapping[str, Tensor],
     texts: Mapping[str, str],
+    in_place: bool = False,
 ) -> Snapshot:
     """Copy adapter, optimizer, schedule, random generators and `progress`.
 
     best: adapter with the lowest validation loss, which nothing changes; empty: there is none
     texts: files beside these, by name
+    in_place: what is in the memory of the processor is not copied: nothing may train meanwhile
     """
-    copies = Copies()
+    copies = Copies(in_place=in_place)
     rng, rng_rest = take_rng()
     tensors = {
         WEIGHTS: copies.of(adapter_tensors(model)),
@@ -201,9 +203,13 @@ def take(
 
 
 class Copies:
-    """Copies of tensors in the memory of the processor; of those that share memory, one."""
+    """Copies of tensors in the memory of the processor; of those that share memory, one.
 
-    def __init__(self) -> None:
+    in_place: tensors that are there already stay what they are
+    """
+
+    def __init__(self, *, in_place: bool = False) -> None:
+        self._in_place = in_place
         self._copies: dict[tuple[object, ...], Tensor] = {}
 
     def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -211,6 +217,8 @@ class Copies:
         return {name: self._copy(tensors[name].detach()) for name in sorted(tensors)}
 
     def _copy(self, tensor: Tensor) -> Tensor:
+        if self._in_place and tensor.device.type == "cpu":
+            return tensor.contiguous()
         memory = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if memory not in self._copies:
             empty = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")

@@ -10,7 +10,7 @@ from tunery.ml.checkpoints import Written
 from tunery.ml.divergence import LossWindow
 from tunery.ml.evaluations import Evaluations
 from tunery.ml.events import EventWriter
-from tunery.ml.order import StepPlan
+from tunery.ml.order import StepPlan, rows_of_step
 from tunery.ml.packed import PackedRows
 from tunery.work.spec import Hyper, TrainSpec
 
@@ -51,3 +51,10 @@ class TrainingRun:
     def has_stopped_early(self) -> bool:
         """Whether the validation loss has not got better for as long as the user bears."""
         return self.evaluations.has_run_out(self.hyper.early_stopping_patience)
+
+    def rows_of_step(self, step: int) -> list[int]:
+        """Numbers of the packed rows that a step sees, counted from 1."""
+        plan = self.plan
+        return rows_of_step(
+            self.hyper.seed, step, n_rows=plan.n_rows, rows_per_step=plan.rows_per_step
+        )

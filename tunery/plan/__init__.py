@@ -12,5 +12,6 @@
 * `price`: price books, and what GPU time and trained tokens cost
 * `refunds`: what is given back, by class of failure
 * `estimate`: all of these for one job
+* `sweeps`: configurations of a sweep, and which of them go on
 * `scheduling`: the planner of a pool, and why and until when a job waits; a folder
 """

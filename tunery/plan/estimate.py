@@ -3,19 +3,32 @@
 The gateway shows it before a job is submitted; the `job` decider takes its hold from the same one.
 """
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from schemas.dataset import BaseTokens
 from schemas.envelope import Reason
 from schemas.reasons import refusing
-from schemas.submission import Budget, Estimate, JobSpec
+from schemas.submission import Budget, Estimate, JobSpec, Pace
 from schemas.training import LeaseHardware
 from schemas.units import PPM, GpuMs, Micro
 from tunery.plan.memory import memory_bytes
 from tunery.plan.methods import NEED_REFERENCE
 from tunery.plan.packing import packed, steps_of_epoch
 from tunery.plan.price import dearest_micro, hourly_micro, price_micro
-from tunery.plan.time import eval_ms, hold_of, train_ms
+from tunery.plan.time import (
+    EVAL_MS_MIN,
+    FIRST_HOLD_MS_MIN,
+    HOLD_FACTOR,
+    HOLD_MS_MIN,
+    STEP_MS,
+    eval_ms,
+    hold_of,
+    train_ms,
+)
+
+AS_EXPECTED: Final = Pace(train_ppm=PPM, eval_ppm=PPM)
 
 
 def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
@@ -41,7 +54,11 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
         passed += tokens.tokens // 2
     train = slots * train_ms(base, hyper, passed, slots, device)
     evaluate = slots * eval_ms(base, slots, device, own_prompts=spec.prompts is not None)
-    hold = hold_of(train, slots) + hold_of(evaluate, slots)
+    pace = spec.pace or AS_EXPECTED
+    floor_ms = HOLD_MS_MIN if spec.pace else FIRST_HOLD_MS_MIN
+    hold = hold_of(train, slots, pace.train_ppm, floor_ms)
+    hold = max(hold, HOLD_FACTOR * slots * steps * STEP_MS)
+    hold += hold_of(evaluate, slots, pace.eval_ppm, floor_ms)
     price = spec.price
     return Estimate(
         tokens=trained,
@@ -56,14 +73,17 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     )
 
 
-def corrected(spec: JobSpec, needs: Estimate, train_ppm: int, eval_ppm: int) -> Estimate:
-    """An estimate by what such jobs took, in millionths of what was estimated for them.
+def eval_hold(spec: JobSpec, needs: Estimate) -> GpuMs:
+    """The part of a job's hold that its training leaves to the evaluation."""
+    pace_ppm = (spec.pace or AS_EXPECTED).eval_ppm
+    return hold_of(needs.eval_gpu_ms, spec.slots, pace_ppm, EVAL_MS_MIN)
 
-    What is expected changes, and never above the hold; the hold and the most that the job can cost
-    are a promise, and stay.
-    """
-    eval_gpu_ms = min(needs.eval_gpu_ms * eval_ppm // PPM, hold_of(needs.eval_gpu_ms, spec.slots))
-    train_gpu_ms = min(needs.train_gpu_ms * train_ppm // PPM, needs.hold_gpu_ms - eval_gpu_ms)
+
+def corrected(spec: JobSpec, needs: Estimate) -> Estimate:
+    """An estimate by the pace of such jobs: what is expected changes, and never above the hold."""
+    pace = spec.pace or AS_EXPECTED
+    eval_gpu_ms = min(needs.eval_gpu_ms * pace.eval_ppm // PPM, eval_hold(spec, needs))
+    train_gpu_ms = min(needs.train_gpu_ms * pace.train_ppm // PPM, needs.hold_gpu_ms - eval_gpu_ms)
     return replace(
         needs,
         train_gpu_ms=train_gpu_ms,

@@ -61,6 +61,7 @@ ParameterCode: TypeAlias = Literal[
     "of_other_method",  # name, method, methods
     "not_whole_in_range",  # name, low, high, value
     "not_in_range",  # name, low, high, value
+    "multiplier_not_in_range",  # high, value
 ]
 
 
@@ -271,6 +272,8 @@ def _problem(name: str, value: Any, base: Base | None, method: str) -> Reason | 
     if not _is_set(value) or replace(knob, high=high).allows(value):
         return None
     shown = repr_short(value)
+    if name == "learning_rate_multiplier":
+        return _parameter_reason("multiplier_not_in_range", high=str(high), value=shown)
     match knob.kind:
         case "choice":
             known = ", ".join(knob.choices)

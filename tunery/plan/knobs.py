@@ -117,7 +117,11 @@ KNOBS: Final[Mapping[str, Knob]] = {
         "by family and width (Tinker cookbook), ×1.5 under 100 steps; a twentieth for `dpo`",
     ),
     "learning_rate_multiplier": _number(
-        "learning_rate_ppb", 0.01, 100, 1, "OpenAI's: of the default rate"
+        "learning_rate_ppb",
+        1e-6,
+        1_000,
+        1,
+        "OpenAI's: of the default rate, which stays at most 0.1",
     ),
     "scheduler": _choice(
         "scheduler",

@@ -8,7 +8,7 @@ from typing import Final
 
 from schemas.model import Base
 from schemas.training import Device, HyperParameters
-from schemas.units import GpuMs, Ms, divide_up
+from schemas.units import PPM, GpuMs, Ms, divide_up
 
 # LoRA trains at 4 FLOPs per parameter and token: forward 2, backward 2 (frozen weights need no
 # weight gradients). Hence, for one slot (two cores): 313 packed tokens a second, measured on
@@ -41,9 +41,21 @@ EVAL_FLOPS_PER_PARAMETER: Final = 25_000 * FLOPS_PER_MS["cpu"] // 135_000_000
 OWN_PROMPTS_FLOPS_PER_PARAMETER: Final = EVAL_FLOPS_PER_PARAMETER * 3 // 10
 # Use must never exceed a hold, so it is generous: what is not used is released at the end.
 HOLD_FACTOR: Final = 3
+# How far the newest jobs may move a hold: small ones teach little about large ones.
+PACE_PPM_MIN: Final = PPM // 2
+PACE_PPM_MAX: Final = 8 * PPM
 START_FACTOR: Final = 3
 START_MS_MIN: Final = 10 * MINUTE_MS
-HOLD_MS_MIN: Final = 15 * MINUTE_MS  # per slot, for training and for evaluation each
+# Per slot, for training and for evaluation each: a busy machine starts slowly, and perhaps twice.
+HOLD_MS_MIN: Final = 4 * MINUTE_MS
+# The same where no job has shown yet how fast the pool is. Of 8 minutes for both the demo, which
+# loses its machine, had used 5.1 with two thirds of its steps, on a busy machine.
+FIRST_HOLD_MS_MIN: Final = 10 * MINUTE_MS
+# Of those, what a training leaves to the evaluation at least.
+EVAL_MS_MIN: Final = 2 * START_UP_MS_MAX
+# What a step takes beside its tokens: 0.3 s alone, 1.3 s at a load of five processes a core (the
+# tiny model of the tests).
+STEP_MS: Final = 300
 
 
 def train_ms(base: Base, hyper: HyperParameters, tokens: int, slots: int, device: Device) -> Ms:
@@ -67,9 +79,14 @@ def eval_ms(base: Base, slots: int, device: Device, *, own_prompts: bool = False
     return _start_ms(base) + divide_up(flops, FLOPS_PER_MS[device] * slots)
 
 
-def hold_of(gpu_ms: GpuMs, slots: int) -> GpuMs:
-    """GPU time that is held for work that is expected to take `gpu_ms`: an upper bound."""
-    return max(HOLD_FACTOR * gpu_ms, HOLD_MS_MIN * slots)
+def hold_of(gpu_ms: GpuMs, slots: int, pace_ppm: int = PPM, floor_ms: Ms = HOLD_MS_MIN) -> GpuMs:
+    """GPU time that is held for work that the formula expects to take `gpu_ms`: an upper bound.
+
+    pace_ppm: how long such work took of late, in millionths of the formula.
+    floor_ms: of each slot.
+    """
+    expected = gpu_ms * min(max(pace_ppm, PACE_PPM_MIN), PACE_PPM_MAX) // PPM
+    return max(HOLD_FACTOR * expected, floor_ms * slots)
 
 
 def start_ms_max(base: Base) -> Ms:

@@ -21,7 +21,10 @@ from services.gateway.billing.invoice_responses import (
     invoice_response,
     line_responses,
 )
+from services.gateway.billing.invoice_sums import SUM_GROUPS, InvoiceSumResponse, sums_of_lines
+from services.gateway.billing.job_facts import job_facts
 from services.gateway.billing.page_pdf import NotPrintable, pdf_of_page
+from services.gateway.billing.usage import groups_of
 from services.gateway.web.deps import WithDeps
 from services.gateway.web.errors import ApiError, not_found
 from services.gateway.web.pages import After
@@ -33,6 +36,13 @@ LIMIT: Final = 12  # months of a year
 LIMIT_MAX: Final = 24  # a draft is computed from its usage
 LINES_LIMIT: Final = 100
 LINES_LIMIT_MAX: Final = 1_000
+GroupedBy = Annotated[
+    list[str] | None,
+    Query(
+        max_length=len(SUM_GROUPS) + 1,
+        description=f"of {', '.join(SUM_GROUPS)}, metadata[NAME]; repeated, or with commas",
+    ),
+]
 router = APIRouter(prefix="/v1/invoices", tags=["billing"])
 
 
@@ -112,6 +122,22 @@ async def list_invoice_lines(
     return listing(
         Page[InvoiceLineResponse], lines[start : start + limit], len(lines) > start + limit
     )
+
+
+@router.get("/{invoice_id}/sums")
+async def sum_invoice_lines(
+    invoice_id: str, deps: WithDeps, tenant: NamedTenant, group_by: GroupedBy = None
+) -> Page[InvoiceSumResponse]:
+    """Sum an invoice's lines per job, or per key, model, suffix or a name of metadata.
+
+    The last sum is of the lines that are of no job: storage, contract terms, adjustments, rounding,
+    taxes. All of them add up to the invoice's total.
+    """
+    grouped = groups_of(group_by or ("job",), SUM_GROUPS)
+    invoice = await find_invoice(deps, tenant, invoice_id)
+    lines = list(line_responses(invoice))
+    facts = await job_facts(deps, tenant, {line.job_id for line in lines if line.job_id})
+    return listing(Page[InvoiceSumResponse], sums_of_lines(lines, grouped, facts), False)
 
 
 def _position(lines: Sequence[InvoiceLineResponse], after: str) -> int:

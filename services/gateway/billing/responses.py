@@ -17,7 +17,8 @@ class UsageResultResponse(Response):
     """Use of one group in one bucket. A field is null unless the request groups by it.
 
     `net_gpu_ms`: `billable_gpu_ms` less `credited_gpu_ms`. `billed_tokens`: trained tokens that
-    have a price, credits taken off.
+    have a price, credits taken off. `suffix` is empty, and `metadata` has an empty value, where the
+    job has none.
     """
 
     object: Literal["usage.result"] = "usage.result"
@@ -29,6 +30,8 @@ class UsageResultResponse(Response):
     api_key_id: str | None
     model: str | None
     job_id: str | None
+    suffix: str | None
+    metadata: dict[str, str] | None
     lane: str | None
     role: str | None
     device: str | None
@@ -107,6 +110,8 @@ def _result(group: Group, usage: UsageSum) -> UsageResultResponse:
         api_key_id=group.key,
         model=group.model,
         job_id=group.job,
+        suffix=group.suffix,
+        metadata=None if group.metadata is None else dict([group.metadata]),
         lane=group.lane,
         role=group.role,
         device=group.device,

@@ -1,7 +1,8 @@
-"""Use of GPU time in buckets: which are asked for, and sums per group. Pure."""
+"""Use of GPU time in buckets: which are asked for, what it is grouped by, and sums. Pure."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -13,7 +14,10 @@ BucketWidth: TypeAlias = Literal["1h", "1d"]
 HOURS_OF: Final[Mapping[BucketWidth, int]] = {"1h": 1, "1d": 24}
 LIMIT_OF: Final[Mapping[BucketWidth, int]] = {"1h": 24, "1d": 7}  # as OpenAI's organization usage
 LIMIT_MAX_OF: Final[Mapping[BucketWidth, int]] = {"1h": 168, "1d": 31}
-GROUPS: Final = ("day", "job", "model", "key", "lane", "role", "device", "spot")
+GROUPS: Final = ("day", "job", "model", "key", "suffix", "lane", "role", "device", "spot")
+FACTS: Final = frozenset({"model", "key", "suffix"})  # of the job, not of its use
+METADATA: Final = re.compile(r"metadata\[(.{1,64})\]")
+NAMES: Final = re.compile(r"[^,\[]+(?:\[[^\]]*\])?")  # a comma in brackets is part of a name
 SPOT: Final = "spot"
 BY: Final = ("job_id", "lane", "kind", "role", "device", "accelerator", "spot")
 PAGE_PREFIX: Final = "page_"
@@ -23,12 +27,15 @@ HOUR_S: Final = HOUR_MS // 1_000
 class Group(NamedTuple):
     """What the use of one result has in common. None: it is not grouped by that.
 
-    device: the accelerator where its nodes say it, else the kind of device.
+    device: the accelerator where its nodes say it, else the kind of device. metadata: a name and
+    the job's value, empty where it has none.
     """
 
     job: str | None = None
     model: str | None = None
     key: str | None = None
+    suffix: str | None = None
+    metadata: tuple[str, str] | None = None
     lane: str | None = None
     role: str | None = None
     device: str | None = None
@@ -50,15 +57,36 @@ class JobFacts:
 
     model: str | None = None
     key: str | None = None
+    suffix: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def group(self, grouped: frozenset[str], job_id: str) -> Group:
+        """What of `grouped` is known of the job; the rest is of its use."""
+        names = [match[1] for name in grouped if (match := METADATA.fullmatch(name))]
+        return Group(
+            job=job_id if "job" in grouped else None,
+            model=self.model if "model" in grouped else None,
+            key=self.key if "key" in grouped else None,
+            suffix=(self.suffix or "") if "suffix" in grouped else None,
+            metadata=(names[0], self.metadata.get(names[0], "")) if names else None,
+        )
 
 
-def groups_of(values: Sequence[str]) -> frozenset[str]:
+def groups_of(values: Sequence[str], allowed: Sequence[str] = GROUPS) -> frozenset[str]:
     """The names in `group_by`, repeated or with commas. Raises ApiError 400."""
-    names = [name.strip() for value in values for name in value.split(",")]
+    names = {name.strip() for value in values for name in NAMES.findall(value)}
     for name in names:
-        if name not in GROUPS:
-            raise invalid(f"{name!r} is none of {', '.join(GROUPS)}.", "group_by")
+        if name not in allowed and METADATA.fullmatch(name) is None:
+            choices = f"{', '.join(allowed)}, metadata[NAME]"
+            raise invalid(f"{name!r} is none of {choices}.", "group_by")
+    if len(names - set(allowed)) > 1:
+        raise invalid("Group by one name of metadata at a time.", "group_by")
     return frozenset(names)
+
+
+def needs_facts(grouped: frozenset[str]) -> bool:
+    """Whether the jobs have to be read as well."""
+    return bool(grouped & FACTS or grouped - set(GROUPS))
 
 
 def buckets_of(
@@ -124,10 +152,7 @@ def summed(
     sums: dict[int, dict[Group, UsageSum]] = {}
     for record in records:
         facts = jobs.get(record["job_id"], JobFacts())
-        group = Group(
-            job=record["job_id"] if "job" in grouped else None,
-            model=facts.model if "model" in grouped else None,
-            key=facts.key if "key" in grouped else None,
+        group = facts.group(grouped, record["job_id"])._replace(
             lane=record["lane"] if "lane" in grouped else None,
             role=record["role"] if "role" in grouped else None,
             device=(record["accelerator"] or record["device"]) if "device" in grouped else None,
@@ -151,4 +176,4 @@ def summed(
 
 
 def _sortable(group: Group) -> tuple[tuple[bool, str], ...]:
-    return tuple((value is not None, value or "") for value in group)
+    return tuple((value is not None, str(value or "")) for value in group)

@@ -1,34 +1,36 @@
-"""`/v1/usage`: GPU time by day or hour, job, model, key, lane, role and hardware."""
+"""`/v1/usage`: GPU time by day or hour, job, model, key, suffix, metadata, lane and hardware."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
 from services.gateway.accounts.deps import NamedTenant
+from services.gateway.billing.job_facts import job_facts
 from services.gateway.billing.responses import UsagePageResponse, bucket_responses
 from services.gateway.billing.usage import (
     BY,
     GROUPS,
     BucketWidth,
-    JobFacts,
     buckets_of,
     groups_of,
+    needs_facts,
     page_name,
     summed,
 )
-from services.gateway.jobs.tables import JOBS, USAGE
+from services.gateway.jobs.tables import USAGE
 from services.gateway.web.bodies import SECONDS_MAX
-from services.gateway.web.deps import Deps, WithDeps
+from services.gateway.web.deps import WithDeps
 from services.gateway.web.errors import ApiError, invalid
 from services.gateway.web.pages import ID_CHARACTERS_MAX
 
 SUMS_MAX: Final = 50_000  # of one page: 31 days of 1,600 jobs a day
-JOBS_MAX: Final = 1_000  # of one query
 Seconds = Annotated[int | None, Query(ge=0, le=SECONDS_MAX, description="seconds since the epoch")]
 GroupBy = Annotated[
     list[str] | None,
-    Query(max_length=len(GROUPS), description=f"of {', '.join(GROUPS)}; repeated, or with commas"),
+    Query(
+        max_length=len(GROUPS) + 1,
+        description=f"of {', '.join(GROUPS)}, metadata[NAME]; repeated, or with commas",
+    ),
 ]
 router = APIRouter(tags=["billing"])
 
@@ -60,8 +62,8 @@ async def usage(
     )
     if len(records) > SUMS_MAX:
         raise _too_many()
-    named = grouped & {"model", "key"}
-    jobs = await _facts(deps, tenant, records) if named else {}
+    ids = {record["job_id"] for record in records} if needs_facts(grouped) else set()
+    jobs = await job_facts(deps, tenant, ids)
     return UsagePageResponse(
         data=bucket_responses(buckets, summed(records, grouped, jobs)),
         has_more=following is not None,
@@ -71,18 +73,3 @@ async def usage(
 
 def _too_many() -> ApiError:
     return invalid(f"There are more than {SUMS_MAX:,} jobs in it; lower limit.", "limit")
-
-
-async def _facts(
-    deps: Deps, tenant: str, records: Sequence[Mapping[str, Any]]
-) -> Mapping[str, JobFacts]:
-    """Base model and API key of each job that used something."""
-    ids = sorted({record["job_id"] for record in records})
-    facts: dict[str, JobFacts] = {}
-    for start in range(0, len(ids), JOBS_MAX):
-        some = tuple(ids[start : start + JOBS_MAX])
-        rows = await deps.views.page(JOBS, {"tenant": tenant, "id": some}, limit=JOBS_MAX)
-        facts.update(
-            (row.id, JobFacts(row.spec.base.base_id, deps.unseal(row.submitted_by))) for row in rows
-        )
-    return facts

@@ -113,8 +113,12 @@ async def receive_form(
     write: Callable[[bytes], Awaitable[None]],
     bytes_max: int,
     file_field: str = "file",
+    check: Callable[[UploadForm], None] | None = None,
 ) -> UploadForm:
-    """Parse a form and pass the file's bytes to `write`. Raises ApiError 400, 413."""
+    """Parse a form and pass the file's bytes to `write`. Raises ApiError 400, 413.
+
+    check: of the fields that came before the file, ahead of its first byte.
+    """
     form = UploadForm()
     parts = _Parts(form, file_field)
     names = ("part_begin", "part_data", "part_end", "headers_finished", "end")
@@ -124,6 +128,8 @@ async def receive_form(
         parser = MultipartParser(boundary, callbacks)  # type: ignore[arg-type]  # a dict of callables
         async for chunk in chunks:
             parser.write(chunk)
+            if parts.pending and not form.bytes and check is not None:
+                check(form)
             for piece in parts.pending:
                 form.bytes += len(piece)
                 if form.bytes > bytes_max:

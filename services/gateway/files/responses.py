@@ -1,9 +1,7 @@
 """Files and their validation, datasets, uploads."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
-
-import msgspec
+from typing import Any, Final, Literal
 
 from schemas.dataset import Validation
 from services.gateway.files.names import label
@@ -17,6 +15,9 @@ from services.gateway.files.tables import (
 )
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
 from services.gateway.web.wording import failure_words, file_words
+
+# of `BaseTokens`; its packing plans are for the estimate
+COUNTED: Final = ("base_id", "base_sha256", "tokens", "trainable_tokens", "longest_row_tokens")
 
 
 class ValidationSummaryResponse(Response):
@@ -242,7 +243,9 @@ def validation_response(row: FileRow, report: Any, unseal: Unseal) -> FileValida
         rows=validation.rows,
         errors=validation.errors,
         warnings=validation.warnings,
-        tokens=[msgspec.to_builtins(counted) for counted in validation.tokens],
+        tokens=[
+            {name: getattr(counted, name) for name in COUNTED} for counted in validation.tokens
+        ],
         code=None if validation.failure is None else validation.failure.code,
         message=None if validation.failure is None else file_words(validation.failure.reason),
         report=report,

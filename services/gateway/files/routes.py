@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import Annotated, Final, Literal
 from urllib.parse import quote
@@ -108,13 +108,18 @@ async def create_file(request: Request, deps: WithDeps, caller: Caller) -> FileR
 async def _receive(
     request: Request, boundary: bytes, upload: BlobUpload, bytes_max: int
 ) -> tuple[UploadForm, Stored]:
-    form = await receive_file(request, boundary, upload, bytes_max)
+    form = await receive_file(request, boundary, upload, bytes_max, check=_check_fields)
     _check(form)
     return form, await within(upload.complete(), form.bytes)
 
 
 async def receive_file(
-    request: Request, boundary: bytes, upload: BlobUpload, bytes_max: int, file_field: str = "file"
+    request: Request,
+    boundary: bytes,
+    upload: BlobUpload,
+    bytes_max: int,
+    file_field: str = "file",
+    check: Callable[[UploadForm], None] | None = None,
 ) -> UploadForm:
     """Parse a form whose file is written to `upload`. Raises ApiError 400, 413."""
 
@@ -122,7 +127,7 @@ async def receive_file(
         await within(upload.write(chunk), PART_BYTES)
 
     try:
-        return await receive_form(boundary, request.stream(), write, bytes_max, file_field)
+        return await receive_form(boundary, request.stream(), write, bytes_max, file_field, check)
     except ClientDisconnect as error:
         raise ApiError(400, INCOMPLETE, "The connection ended before the file did.") from error
 
@@ -133,11 +138,21 @@ def _check(form: UploadForm) -> None:
     if form.filename is None:
         problems["file"] = "is required"
     elif form.bytes == 0:
-        problems["file"] = "is empty"
-    purpose = form.fields.get("purpose")
-    if purpose is None:
+        problems["file"] = "is empty; send at least one row"
+    if "purpose" not in form.fields:
         problems["purpose"] = "is required"
-    elif purpose not in PURPOSES:
+    _refuse(problems | _wrong_fields(form))
+
+
+def _check_fields(form: UploadForm) -> None:
+    """Raises ApiError 400 with every problem of the fields that are there."""
+    _refuse(_wrong_fields(form))
+
+
+def _wrong_fields(form: UploadForm) -> dict[str, str]:
+    problems: dict[str, str] = {}
+    purpose = form.fields.get("purpose")
+    if purpose is not None and purpose not in PURPOSES:
         problems["purpose"] = wrong_purpose(purpose)
     if (name := form.fields.get("dataset")) is not None and not is_name(name):
         problems["dataset"] = f"must be {NAME_RULE}"
@@ -145,6 +160,10 @@ def _check(form: UploadForm) -> None:
         _expires_after(form)
     except ApiError as error:
         problems[error.param or "expires_after"] = error.message
+    return problems
+
+
+def _refuse(problems: Mapping[str, str]) -> None:
     if problems:
         text = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
         raise invalid(text, next(iter(problems)), "invalid_value")

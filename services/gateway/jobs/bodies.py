@@ -112,6 +112,12 @@ class JobRequest(Body):
     )
 
 
+class EstimateRequest(JobRequest):
+    """That of a submission; without a training file everything else is checked."""
+
+    training_file: Id | None = None  # type: ignore[assignment]  # it may be uploaded after this
+
+
 class PlainJob(Body):
     """Fields that both plain bodies have; they mean the same as in `JobRequest`."""
 

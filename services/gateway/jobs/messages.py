@@ -47,7 +47,7 @@ def messages(header: Header, event: Any) -> tuple[Change, ...]:
             return _submitted(header, event)
         case HoldTaken():
             hold = event.estimate.hold_gpu_ms
-            text = f"Budget hold taken: at most {hold / 3_600_000:.2f} GPU-hours"
+            text = f"At most {hold / 3_600_000:.2f} GPU-hours are held for this job until it ends"
             return (job_event_row(header, event.job_id, "held", text, data={"hold_gpu_ms": hold}),)
         case PlacementWanted():
             return (_placed(header, event),)
@@ -106,7 +106,7 @@ def _submitted(header: Header, event: JobSubmitted) -> tuple[Change, ...]:
     if event.spec.ignored:
         text = f"Ignored: {', '.join(event.spec.ignored)}. {NOT_BUILT}"
         rows.append(job_event_row(header, event.job_id, "ignored", text, level="warn"))
-    if event.spec.validation_file == event.spec.training_file:
+    if event.spec.same_rows or event.spec.validation_file == event.spec.training_file:
         rows.append(job_event_row(header, event.job_id, "same_file", SAME_FILE, level="warn"))
     return tuple(rows)
 

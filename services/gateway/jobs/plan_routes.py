@@ -20,7 +20,7 @@ from services.gateway.jobs.requested import requested_settings
 from services.gateway.jobs.responses import duplicate_response, queue_response_of_new
 from services.gateway.jobs.standing import refusals, standing_of
 from services.gateway.jobs.submission_routes import NOT_VALIDATED, WithSubmission
-from tunery.plan.estimate import estimate
+from tunery.plan.estimate import corrected, estimate
 
 KEY_CAP: Final = "what the API key may spend in a month"
 HOLD: Final = "whether budgets allow the job: its file is being validated"
@@ -43,7 +43,7 @@ async def plan_job(body: JobRequest, deps: WithJobDeps, submission: WithSubmissi
     if tokens is None:
         unchecked.append(HOLD)
     else:
-        needed = await deps.past_jobs.corrected(spec, estimate(spec, tokens))
+        needed = corrected(spec, estimate(spec, tokens))
         new = request_of_new(caller.tenant, spec, needed, now)
         outlook, standing = await asyncio.gather(
             deps.queues.outlook_of_new(new, spec.pool),

@@ -80,13 +80,19 @@ def _percent(row: JobRow, trained: float, train_ms: Ms, eval_ms: Ms, at: Ms) -> 
 
 
 def _left_ms(row: JobRow, step: StepRow | None, at: Ms, eval_ms: Ms) -> Ms | None:
-    """Time of a training at the pace of this attempt, and of the evaluation after it."""
+    """Time of a training at the pace of this attempt, and of the evaluation after it.
+
+    The pace is that of its steps: what came before the first one is not done again.
+    """
     if step is None or step.attempt != row.attempt or row.total_steps is None:
         return None
     paced = step.step - (row.loaded_step or 0)
     if paced < 1:
         return None
-    train_ms = (row.total_steps - step.step) * step.elapsed_ms // paced
+    spent_ms = step.elapsed_ms
+    if row.started_at is not None:
+        spent_ms = min(spent_ms, max(1, step.at - row.started_at))
+    train_ms = (row.total_steps - step.step) * spent_ms // paced
     return max(0, train_ms - max(0, at - step.at)) + eval_ms
 
 

@@ -39,10 +39,18 @@ from schemas.job import (
     WantedSet,
     WorkDescribed,
 )
+from schemas.sweep import (
+    SweepCancelled,
+    SweepEnded,
+    SweepRungBegun,
+    SweepRunSkipped,
+    SweepSubmitted,
+)
 from services.gateway.accounts.budget_projection import project_budget
 from services.gateway.accounts.tables import LIMITS
 from services.gateway.jobs.event_ids import history_id
 from services.gateway.jobs.messages import messages
+from services.gateway.jobs.sweep_projection import project_sweep
 from services.gateway.jobs.tables import (
     CHECKPOINTS,
     JOB_HISTORY,
@@ -121,6 +129,14 @@ def _project(header: Header, event: Event) -> tuple[Change, ...]:
             return (LIMITS.update({"id": header.key}, suspended=event.suspended),)
         case BudgetSet() | BudgetRemoved() | BudgetCounted() | BudgetThresholdReached():
             return project_budget(header, event)
+        case (
+            SweepSubmitted()
+            | SweepRunSkipped()
+            | SweepRungBegun()
+            | SweepCancelled()
+            | SweepEnded()
+        ):
+            return project_sweep(header, event)
         case JobSubmitted():
             return (_submitted(header, event), *messages(header, event))
         case JobEnded():
@@ -193,11 +209,9 @@ def _moved(header: Header, event: Moving) -> tuple[Change, ...]:
         case DatasetBound():
             return (_set(header, event.job_id, prepared=event.prepared),)
         case PlacementWanted():
-            return (
-                _set(
-                    header, event.job_id, attempt=event.placement.attempt, role=event.placement.role
-                ),
-            )
+            attempt, role = event.placement.attempt, event.placement.role
+            trains = {"train_attempt": attempt} if role == "train" else {}
+            return (_set(header, event.job_id, attempt=attempt, role=role, **trains),)
         case WantedSet():
             return (_set(header, event.job_id, wanted=event.wanted),)
         case PhaseSet():

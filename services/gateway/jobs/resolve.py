@@ -1,7 +1,8 @@
 """Resolves a request to a job specification, or reports all of its problems at once. Pure."""
 
+import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +20,7 @@ from schemas.units import HOUR_MS
 from services.gateway.accounts.tables import TenantRow
 from services.gateway.files.bodies import FileRole, check_purpose
 from services.gateway.files.tables import FileRow
-from services.gateway.jobs.bodies import METHODS, JobRequest, PlacementBody
+from services.gateway.jobs.bodies import METHODS, BudgetBody, JobRequest, PlacementBody
 from services.gateway.jobs.configuration import configuration_of
 from services.gateway.jobs.node_choice import NodeChoice, NodeKind, choose_nodes
 from services.gateway.jobs.requested import (
@@ -30,6 +31,7 @@ from services.gateway.jobs.requested import (
 )
 from services.gateway.jobs.starts import KEPT, KnownStart, start_problems, with_start
 from services.gateway.models.names import model_id, unknown_model
+from services.gateway.web.bodies import Body
 from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invalid, refused
 from services.gateway.web.wording import file_words, parameter_words
 from tunery.plan import hyperparameters
@@ -71,6 +73,10 @@ class Facts:
     prompts: Sealed | None = None
     start: KnownStart | None = None
 
+    def of_job(self, job_id: str) -> "Facts":
+        """The same facts for another job."""
+        return dataclasses.replace(self, job_id=job_id)
+
 
 @dataclass(frozen=True)
 class Resolved:
@@ -83,15 +89,19 @@ class Resolved:
     tokens: BaseTokens | None
 
 
-def resolve(request: JobRequest, facts: Facts) -> Resolved:
-    """Resolve a request. Raises ApiError for the request itself, or for what it refers to."""
+def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Resolved:
+    """Resolve a request. Raises ApiError for the request itself, or for what it refers to.
+
+    has_file: False where its training file is not uploaded yet; the job then names none.
+    """
     tenant = _known_tenant(facts)
     _check_allowed(request, facts)
     settings, problems = checked_settings(request, facts.base)
     if facts.start is not None and not problems:
         problems = start_problems(facts.start, settings)
-    base, training, held_out = _inputs(request, facts, settings, problems)
-    tokens = _tokens(training, base)
+    base, files = _inputs(request, facts, settings, problems, has_file=has_file)
+    training, held_out = files.get("training_file"), files.get("validation_file")
+    tokens = None if training is None else _tokens(training, base)
     choice = choose_nodes(request.placement or PlacementBody(), facts.nodes)
     if choice.problem is not None:
         raise _refusal([choice.problem])
@@ -106,7 +116,7 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
         auto = tuple(name for name in auto if name not in KEPT)
     spec = JobSpec(
         base=base,
-        training_file=training.id,
+        training_file="" if training is None else training.id,
         validation_file=None if held_out is None else held_out.id,
         hyper=hyper,
         auto=auto,
@@ -120,12 +130,15 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
         model_id=model_id(base.base_id, tenant.id, request.suffix, facts.job_id),
         price=lane_price(book, tenant.plan),
         device=choice.device,
-        budget=_budget(request),
+        budget=budget_of(request.budget),
         drop_max_ppm=settings.drop_max_ppm,
         constraints=_constraints(request.placement),
         ignored=_ignored(request),
         prompts=facts.prompts if settings.prompts else None,
         start=None if facts.start is None else facts.start.start,
+        same_rows=training is not None
+        and held_out is not None
+        and training.sha256 == held_out.sha256,
     )
     contents = [file.sha256 for file in (training, held_out) if file is not None]
     configuration = configuration_of(spec, contents, is_seed_drawn=request.seed is None)
@@ -133,7 +146,7 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
     return Resolved(replace(spec, hyper=hyper, configuration=configuration), tokens)
 
 
-def canonical(request: JobRequest) -> bytes:
+def canonical(request: Body) -> bytes:
     """Canonical bytes of a request: equal for any order of fields and any white space."""
     return msgspec.json.encode(request.model_dump(mode="json"), order="sorted")
 
@@ -161,18 +174,17 @@ def checked_settings(
 ) -> tuple[RequestedSettings, list[RequestProblem]]:
     """The settings of a request, and everything that is wrong with them.
 
-    base: None where it is not known; then nothing is said of the ranges of hyper-parameters.
+    base: None where it is not known; then ranges are those for any base model.
     """
     problems = _method_problems(request)
     settings, more = requested_settings(request)
     problems += more
-    if base is not None:
-        problems += [
-            RequestProblem(
-                settings.paths.get(problem.param, problem.param), parameter_words(problem.reason)
-            )
-            for problem in hyperparameters.problems(settings.hyper, base)
-        ]
+    problems += [
+        RequestProblem(
+            settings.paths.get(problem.param, problem.param), parameter_words(problem.reason)
+        )
+        for problem in hyperparameters.problems(settings.hyper, base)
+    ]
     return settings, problems
 
 
@@ -181,7 +193,9 @@ def _inputs(
     facts: Facts,
     settings: RequestedSettings,
     problems: list[RequestProblem],
-) -> tuple[Base, FileRow, FileRow | None]:
+    *,
+    has_file: bool,
+) -> tuple[Base, Mapping[FileRole, FileRow]]:
     """The base model and the files of a job.
 
     Raises ApiError with every problem of the request; `param` names the first. What is wrong with
@@ -191,7 +205,7 @@ def _inputs(
     unusable: list[ApiError] = []
     files: dict[FileRole, FileRow] = {}
     references: tuple[tuple[FileRole, FileRow | None, str | None], ...] = (
-        ("training_file", facts.training, request.training_file),
+        ("training_file", facts.training, request.training_file if has_file else None),
         ("validation_file", facts.held_out, request.validation_file),
     )
     for role, row, reference in references:
@@ -205,7 +219,7 @@ def _inputs(
         raise (*unknown, *unusable)[0]
     if facts.base is None or unusable or problems:
         raise _refusal([*_problems(unknown), *problems, *_problems(unusable)])
-    return facts.base, files["training_file"], files.get("validation_file")
+    return facts.base, files
 
 
 def _problems(refusals: Sequence[ApiError]) -> list[RequestProblem]:
@@ -349,13 +363,14 @@ def _installed_book(facts: Facts, tenant: TenantRow) -> PriceBook:
     return facts.book
 
 
-def _budget(request: JobRequest) -> Budget | None:
-    if request.budget is None:
+def budget_of(asked: BudgetBody | None) -> Budget | None:
+    """A budget as it is written on the log."""
+    if asked is None:
         return None
-    hours = request.budget.max_gpu_hours
+    hours = asked.max_gpu_hours
     return Budget(
         max_gpu_ms=None if hours is None else round(hours * HOUR_MS),
-        max_amount_micro=request.budget.max_amount_micro,
+        max_amount_micro=asked.max_amount_micro,
     )
 
 

@@ -324,7 +324,7 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
         node=row.node_ids[0] if row.node_ids else None,
         queue=queue_response(row, status, moment.outlook),
         progress=progress,
-        cost=_cost(row),
+        cost=cost_summary(row),
         eval=EvalSettingsResponse(
             validation_fraction=spec.validation_fraction_ppm / PPM,
             drop_max=None if spec.drop_max_ppm is None else spec.drop_max_ppm / PPM,
@@ -486,7 +486,7 @@ def queue_response_of_new(outlook: Outlook) -> QueueResponse:
     )
 
 
-def _cost(row: JobRow) -> CostSummaryResponse:
+def cost_summary(row: JobRow) -> CostSummaryResponse:
     """Summary of the job's cost; `GET …/cost` returns every line."""
     price, estimate = row.spec.price, None if row.hold is None else row.hold.estimate
     billable, lost = row.billable_gpu_ms or 0, row.lost_gpu_ms or 0
@@ -550,7 +550,7 @@ def _provenance(row: JobRow) -> ProvenanceResponse:
         config_sha256=None if lineage is None else lineage.config_sha256,
         scores_sha256=None if lineage is None else lineage.scores_sha256,
         seed=row.spec.hyper.seed,
-        attempts=row.attempt,
+        attempts=row.train_attempt,
         configuration=row.configuration,
         environment=row.environment,
     )

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import Header
-from msgspec.structs import replace
+from msgspec import structs
 
 from schemas import errors
 from schemas.envelope import Idempotency
@@ -32,6 +32,7 @@ from services.gateway.models.names import MODEL_PREFIX, slug
 from services.gateway.models.routes import find_base
 from services.gateway.models.tables import MODELS
 from services.gateway.ports import Buckets
+from services.gateway.web.bodies import Body
 from services.gateway.web.deps import Principal
 from services.gateway.web.errors import ApiError
 
@@ -89,7 +90,11 @@ class Submissions:
 
     async def resolve(self, caller: Principal, body: JobRequest) -> Resolved:
         """Resolve a request without recording anything. Raises ApiError."""
-        return resolve(body, await self._gather(caller, body, self._deps.fresh(JOB_PREFIX)))
+        return await self._resolve(caller, body, self._deps.fresh(JOB_PREFIX))
+
+    async def resolve_without_file(self, caller: Principal, body: JobRequest) -> Resolved:
+        """Resolve a request whose training file is not uploaded yet. Raises ApiError."""
+        return await self._resolve(caller, body, self._deps.fresh(JOB_PREFIX), has_file=False)
 
     async def refusal(self, caller: Principal, resolved: Resolved) -> ApiError | None:
         """Why a submission would be refused now, by the decider of submissions; None: it would not.
@@ -120,15 +125,17 @@ class Submissions:
 
     async def _submit(self, caller: Principal, body: JobRequest, intent: Intent) -> Submitted:
         deps, job_id = self._deps, self._deps.fresh(JOB_PREFIX)
-        resolved = resolve(body, await self._gather(caller, body, job_id))
+        resolved = await self._resolve(caller, body, job_id)
         earlier = await self.earlier(caller, resolved.spec)
         if earlier is not None:
-            resolved = Resolved(replace(resolved.spec, duplicate_of=earlier.id), resolved.tokens)
+            resolved = replace(
+                resolved, spec=structs.replace(resolved.spec, duplicate_of=earlier.id)
+            )
         outcome = await deps.commands.decide(
             JOB,
             caller.tenant,
             self._command(caller, job_id, resolved),
-            idempotency=self._idempotency(caller, body, intent),
+            idempotency=self.idempotency(caller, body, intent),
             actor=deps.seal.seal(caller.tenant, caller.key_id),
         )
         if outcome.repeated_of is not None:
@@ -138,6 +145,14 @@ class Submissions:
             raise ApiError(404, errors.NOT_FOUND, f"Could not find fine tune: {job_id}", "id")
         return Submitted(row, replayed=False)
 
+    async def _resolve(
+        self, caller: Principal, body: JobRequest, job_id: str, *, has_file: bool = True
+    ) -> Resolved:
+        facts = await self.gather(caller, body, job_id)
+        resolved = resolve(body, facts, has_file=has_file)
+        pace = await self._deps.past_jobs.pace(resolved.spec)
+        return replace(resolved, spec=structs.replace(resolved.spec, pace=pace))
+
     async def earlier(self, caller: Principal, spec: JobSpec) -> JobRow | None:
         """An earlier job with the same configuration, best one that has succeeded.
 
@@ -146,14 +161,15 @@ class Submissions:
         where = {"tenant": caller.tenant, "configuration": spec.configuration}
         return earlier_job(await self._deps.views.page(JOBS, where, limit=ALIKE_MAX))
 
-    async def _gather(self, caller: Principal, body: JobRequest, job_id: str) -> Facts:
+    async def gather(self, caller: Principal, body: JobRequest, job_id: str) -> Facts:
+        """Everything that a request is resolved against."""
         deps, tenant_id = self._deps, caller.tenant
         tenant, start, base, training, held_out, nodes = await asyncio.gather(
             deps.views.first(TENANTS, {"id": tenant_id}),
             _find_start(deps, tenant_id, body.model),
             find_base(deps, body.model),
-            find_file(deps, caller, body.training_file),
-            self._held_out(caller, body),
+            self._file(caller, body.training_file),
+            self._file(caller, body.validation_file),
             self.nodes(),
         )
         suffix_hmac = deps.seal.hmac(tenant_id, f"line:{slug(body.suffix or '')}")
@@ -175,10 +191,8 @@ class Submissions:
             prompts=self._seal(caller, _text_of(body.eval and body.eval.get("prompts"))),
         )
 
-    async def _held_out(self, caller: Principal, body: JobRequest) -> FileRow | None:
-        if body.validation_file is None:
-            return None
-        return await find_file(self._deps, caller, body.validation_file)
+    async def _file(self, caller: Principal, reference: str | None) -> FileRow | None:
+        return None if reference is None else await find_file(self._deps, caller, reference)
 
     async def nodes(self) -> Sequence[NodeKind]:
         """Kinds of the pool's nodes: of a large pool there are many nodes and few kinds."""
@@ -204,8 +218,8 @@ class Submissions:
     def _seal(self, caller: Principal, text: str | None) -> Sealed | None:
         return None if text is None else self._deps.seal.seal(caller.tenant, text)
 
-    def _idempotency(self, caller: Principal, body: JobRequest, intent: Intent) -> Idempotency:
-        """Key and body as HMACs with the tenant's key, so that the log reveals neither."""
+    def idempotency(self, caller: Principal, body: Body, intent: Intent) -> Idempotency:
+        """Key and body as HMACs with the tenant's key, so that the log reveals neither of them."""
         seal, key = self._deps.seal, intent.idempotency_key
         body_hmac = seal.hmac(caller.tenant, b"body:" + canonical(body))
         if key is not None:

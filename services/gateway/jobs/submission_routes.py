@@ -7,14 +7,14 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import ValidationError
 
-from services.gateway.jobs.bodies import JobRequest
+from services.gateway.jobs.bodies import EstimateRequest, JobRequest
 from services.gateway.jobs.cost_responses import (
     EstimateResponse,
     NoEstimateResponse,
     estimate_response,
     no_estimate_response,
 )
-from services.gateway.jobs.deps import WithJobDeps
+from services.gateway.jobs.deps import JobDeps, WithJobDeps
 from services.gateway.jobs.queue_view import request_of_new
 from services.gateway.jobs.resolve import Resolved, checked_settings
 from services.gateway.jobs.responses import JobResponse
@@ -24,9 +24,10 @@ from services.gateway.jobs.tables import JobRow
 from services.gateway.models.routes import find_base
 from services.gateway.web.deps import Caller, Principal
 from services.gateway.web.problems import MoreProblems
-from tunery.plan.estimate import estimate
+from tunery.plan.estimate import corrected, estimate
 
 NOT_VALIDATED: Final = "train_file_not_validated"
+NOT_UPLOADED: Final = "train_file_not_uploaded"
 router = APIRouter(tags=["fine-tuning"])
 
 
@@ -47,6 +48,9 @@ class Submission:
 
     async def resolve(self, body: JobRequest) -> Resolved:
         return await self.submissions.resolve(self.caller, body)
+
+    async def resolve_without_file(self, body: JobRequest) -> Resolved:
+        return await self.submissions.resolve_without_file(self.caller, body)
 
 
 async def _submission(
@@ -82,16 +86,27 @@ MORE_PROBLEMS: Final[Mapping[str, MoreProblems]] = {
 # before the routes with {job_id}, which would match `estimate`
 @router.post("/v1/fine_tuning/jobs/estimate")
 async def estimate_job(
-    body: JobRequest, deps: WithJobDeps, submission: WithSubmission
+    body: EstimateRequest, deps: WithJobDeps, submission: WithSubmission
 ) -> EstimateResponse | NoEstimateResponse:
     """Estimate a job, and say whether it would be refused. The body is that of a submission, and so
     are the checks: of budgets, of the key's cap and of the tenant's limits. No job is created.
+
+    Without `training_file` all else is checked: so a file is not uploaded for a wrong request.
     """
+    if body.training_file is None:
+        resolved = await submission.resolve_without_file(body)
+        return no_estimate_response(resolved.spec, NOT_UPLOADED)
+    return await _estimate(body, deps, submission)
+
+
+async def _estimate(
+    body: JobRequest, deps: JobDeps, submission: Submission
+) -> EstimateResponse | NoEstimateResponse:
     resolved = await submission.resolve(body)
     spec, tokens = resolved.spec, resolved.tokens
     if tokens is None:
         return no_estimate_response(spec, NOT_VALIDATED)
-    needed = await deps.past_jobs.corrected(spec, estimate(spec, tokens))
+    needed = corrected(spec, estimate(spec, tokens))
     new = request_of_new(submission.caller.tenant, spec, needed, deps.clock.now_ms())
     starts_at = await deps.queues.start_of_new(new, spec.pool)
     refusal = await submission.submissions.refusal(submission.caller, resolved)
@@ -104,5 +119,5 @@ async def create_job(
 ) -> JobResponse | EstimateResponse | NoEstimateResponse:
     """Submit a job. The response comes when it is recorded; a repeated request is one job."""
     if body.dry_run:
-        return await estimate_job(body, deps, submission)
+        return await _estimate(body, deps, submission)
     return await current_job(deps, await submission.job_of(body, response))

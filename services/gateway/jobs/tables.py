@@ -36,7 +36,8 @@ class JobRow(TableRow):
     reason: why it waits; what waits in its pool is explained by the queue. loaded_step: where the
     newest attempt began. eval_started_at: of the newest evaluation. hold: null until the training
     file is validated. scores: of the evaluation, in object storage. result_file: its metrics as a
-    file. submitted_by: id of the API key. train_gpu_ms: billed for its trainings.
+    file. submitted_by: id of the API key. train_gpu_ms: billed for its trainings. train_attempt:
+    the newest attempt that trains.
     """
 
     tenant: str
@@ -78,6 +79,7 @@ class JobRow(TableRow):
     submitted_by: Sealed | None = None
     configuration: str | None = None
     environment: dict[str, str] | None = None
+    train_attempt: int | None = None
 
 
 class JobChangeRow(TableRow):

@@ -198,7 +198,8 @@ def _unrouted(request: Request, error: Exception) -> ApiError | None:
     if error.status_code == 404:
         alternatives: Mapping[str, str] = request.app.state.alternatives
         texts = (text for prefix, text in alternatives.items() if path.startswith(prefix))
-        text = next(texts, "Check the URL for typos: paths begin with /v1; see /openapi.json.")
+        begins = "" if path.startswith("/v1/") else "paths begin with /v1; "
+        text = next(texts, f"Check the URL for typos: {begins}/openapi.json lists all of them.")
         message = f"Unknown request URL: {request.method} {path}. {text}"
         return ApiError(404, "unknown_url", message)
     if error.status_code == 405:

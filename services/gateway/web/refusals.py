@@ -7,11 +7,11 @@ from schemas.account import EVENT_TYPES, KEYS_SCOPE, LANES
 from schemas.model import GLOBAL
 from schemas.pool import ROLES
 from schemas.reasons import RefusalCode
-from tunery.plan.time import HOLD_MS_MIN, MINUTE_MS
+from tunery.plan.time import FIRST_HOLD_MS_MIN, HOLD_MS_MIN, MINUTE_MS
 
 LEAST_HELD: Final = (
     f"the smallest job holds {HOLD_MS_MIN // MINUTE_MS} minutes of each slot for its training and "
-    "as much for its evaluation."
+    f"as much for its evaluation, the first ones of a pool {FIRST_HOLD_MS_MIN // MINUTE_MS}."
 )
 REFUSALS: Final[Mapping[RefusalCode, str]] = {
     # any stream
@@ -236,6 +236,20 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "the budget again (`tunery budget set`), or remove it."
     ),
     "budget_missing": "No budget {budget_id!r}.",
+    "sweep_missing": "No open sweep {sweep_id!r}.",
+    "sweep_exists": "Sweep {sweep_id!r} exists already.",
+    "sweep_empty": "A sweep needs one job at least, and the same number of rungs for each.",
+    "sweeps_at_most": "A tenant has at most {limit} sweeps at once. Cancel one, or wait.",
+    "sweep_budget_gpu_hours": (
+        "The job may need {hold_gpu_ms} GPU-hours. The budget of its sweep allows {limit_gpu_ms}: "
+        "{used_gpu_ms} are used, {held_gpu_ms} are held by its open jobs. Raise the budget, or "
+        "train on fewer rows, epochs or steps."
+    ),
+    "sweep_budget_amount": (
+        "The job may cost {price_max_micro} {currency}. The budget of its sweep allows "
+        "{limit_micro}: {used_micro} are used, {held_micro} are held by its open jobs. Raise the "
+        "budget, or train on fewer rows, epochs or steps."
+    ),
     "budget_empty": "A budget needs max_gpu_hours or max_amount_micro, each above 0.",
     "budgets_at_most": "A tenant has at most {limit} budgets. Remove one first.",
     # pools

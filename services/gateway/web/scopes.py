@@ -28,6 +28,7 @@ RESOURCES: Final = {
     "datasets": "files",
     "fine_tuning": "jobs",
     "jobs": "jobs",
+    "sweeps": "jobs",
     "models": "models",
     "bases": "models",
     "webhook_endpoints": "webhooks",

@@ -239,6 +239,10 @@ PARAMETERS: Final[Mapping[ParameterCode, str]] = {
     "of_other_method": "belongs to the method {methods}, and this job's is {method}",
     "two_learning_rates": "give learning_rate or learning_rate_multiplier, not both",
     "not_whole_in_range": ('must be a whole number from {low} to {high}, or "auto"; it is {value}'),
+    "multiplier_not_in_range": (
+        "must be a number above 0 and at most {high}, where the learning rate is 0.1, "
+        'or "auto"; it is {value}'
+    ),
     "not_in_range": 'must be a number from {low} to {high}, or "auto"; it is {value}',
 }
 

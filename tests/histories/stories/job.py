@@ -35,7 +35,8 @@ from schemas.job import (
 from schemas.model import ScoreSummary
 from schemas.pool import AttemptEnd, EndAuthor, Role
 from schemas.reasons import Failure, ending, failing, judging, rejecting, skipping, waiting
-from schemas.submission import JobSpec, Price
+from schemas.submission import Budget, JobSpec, Price
+from schemas.sweep import CancelSweep, SubmitSweep, SweepRun, SweepTerms
 from schemas.training import (
     AttemptOutcome,
     AttemptStart,
@@ -213,6 +214,49 @@ def budgets_of_a_month(story: Recorder) -> None:
     story.when(CancelJob(job_id="ftjob-1"))
     used(story, -MINUTE_MS)
     story.when(RemoveBudget(budget_id="key_1"))
+
+
+def sweep_run(trial: int, rung: int) -> SweepRun:
+    job_id = f"ftjob-{trial}{rung}"
+    hyper = replace(HYPER, rank=8 * (trial + 1), max_steps=10 * (rung + 1))
+    return SweepRun(job_id=job_id, model_id=f"ft:smol:{trial}{rung}", hyper=hyper)
+
+
+def scored(story: Recorder, job_id: str, loss_ppm: int) -> None:
+    """A job of a sweep from its inputs to its end."""
+    bound(story, job_id)
+    story.when(RecordGranted(job_id=job_id, attempt=1, node_ids=("n1",)))
+    closed(story, 1, "succeeded", job_id=job_id)
+    closed(story, 2, "succeeded", job_id=job_id, role="eval")
+    summary = replace(PASSED, adapter_loss_ppm=loss_ppm)
+    story.when(RecordVerdict(job_id=job_id, summary=summary))
+    story.when(RecordRegistered(job_id=job_id, model_id=f"ft:smol:{job_id[-2:]}"))
+
+
+def a_sweep_in_two_rungs(story: Recorder) -> None:
+    """The better of two configurations would go on, but the budget is used up; another sweep is
+    cancelled.
+    """
+    limits(story)
+    terms = SweepTerms(
+        sweep_id="sweep-1",
+        method="halving",
+        spec=submit(story, 1).spec,
+        trials=tuple((sweep_run(trial, 0), sweep_run(trial, 1)) for trial in range(2)),
+        tokens=TOKENS,
+        survivors=(1,),
+        budget=Budget(max_gpu_ms=33 * MINUTE_MS),
+        key_id="key_1",
+    )
+    story.when(SubmitSweep(terms=terms))
+    scored(story, "ftjob-00", 900_000)
+    scored(story, "ftjob-10", 700_000)
+    other = replace(
+        terms, sweep_id="sweep-2", trials=((sweep_run(5, 0),),), survivors=(), budget=None
+    )
+    story.when(SubmitSweep(terms=other))
+    story.when(CancelSweep(sweep_id="sweep-2"))
+    story.when(CancelSweep(sweep_id="sweep-2"))  # it has ended
 
 
 def a_job_that_succeeds(story: Recorder) -> None:

@@ -38,13 +38,17 @@ def _verdict(report: CheckReport, name: str) -> Text:
     if name:
         text.append(f"  {name}", "bold")
     kind = " ".join(part for part in (report.dialect, report.format) if part) or "unknown format"
-    rows = f"{report.rows:,} row{'' if report.rows == 1 else 's'}"
-    text.append(f"  {kind.replace('_', ' / ')}, {rows}")
+    text.append(f"  {kind.replace('_', ' / ')}, {_counted(report.rows, 'row')}")
     if report.error_count:
-        text.append(f", {report.error_count:,} errors in {report.rows_with_errors:,} rows", "red")
+        rows = _counted(report.rows_with_errors, "row")
+        text.append(f", {_counted(report.error_count, 'error')} in {rows}", "red")
     if report.warning_count:
-        text.append(f", {report.warning_count:,} warnings", "yellow")
+        text.append(f", {_counted(report.warning_count, 'warning')}", "yellow")
     return text
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _findings(severity: str, findings: tuple[Finding, ...], counts: dict[str, int]) -> Table:

@@ -25,10 +25,8 @@ from schemas.job import (
     DatasetBound,
     Event,
     FileNoted,
-    JobSubmitted,
     LimitsSet,
     PauseJob,
-    PhaseSet,
     RecordBase,
     RecordCheckpoint,
     RecordClosed,
@@ -47,7 +45,8 @@ from schemas.job import (
     UsageCounted,
     WantedSet,
 )
-from schemas.reasons import Failure, failing, refusing, waiting
+from schemas.reasons import Failure, failing, refusing
+from schemas.sweep import CancelSweep, SubmitSweep, SweepCancelled
 from schemas.units import Ms
 from services.scheduler.domain.job import attempts, steps
 from services.scheduler.domain.job.admission import take_hold, tokens_of
@@ -57,6 +56,8 @@ from services.scheduler.domain.job.evolve import evolve_job, evolve_tenant
 from services.scheduler.domain.job.phases import WANTS, Change, answer
 from services.scheduler.domain.job.quota import running, terms_at
 from services.scheduler.domain.job.state import OpenJob, TenantJobs, Tenants
+from services.scheduler.domain.job.submitting import submit_job
+from services.scheduler.domain.job.sweeps import follow_sweeps, submit_sweep
 
 Changing: TypeAlias = CancelJob | PauseJob | ResumeJob
 AttemptFact: TypeAlias = (
@@ -72,6 +73,8 @@ def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
     """What follows from one command for one tenant."""
     tenant = state.get(ctx.key) or TenantJobs()
     events = _decide(tenant, command, ctx)
+    if tenant.sweeps or isinstance(command, SubmitSweep):
+        events = (*events, *follow_sweeps(tenant, events, ctx))
     if tenant.budgets or isinstance(command, SetBudget):
         return (*events, *follow_budgets(tenant, events, ctx))
     return events
@@ -93,7 +96,11 @@ def _decide(tenant: TenantJobs, command: Command, ctx: Context) -> tuple[Event, 
         case RecordUsage():
             return _usage(command)
         case SubmitJob():
-            return _submit(tenant, command, ctx)
+            return submit_job(tenant, command, ctx)
+        case SubmitSweep():
+            return submit_sweep(tenant, command, ctx)
+        case CancelSweep():
+            return _cancel_sweep(tenant, command, ctx)
         case CancelJob():
             return _change(tenant, command, "cancel", ctx)
         case PauseJob():
@@ -114,56 +121,7 @@ def _decide(tenant: TenantJobs, command: Command, ctx: Context) -> tuple[Event, 
             assert_never(command)
 
 
-# --- submission -----------------------------------------------------------------------------------
-
-
-def _submit(tenant: TenantJobs, command: SubmitJob, ctx: Context) -> tuple[Event, ...]:
-    terms, spec = terms_at(tenant, ctx.at), command.spec
-    if terms is None:
-        return _rejected(errors.NOT_FOUND, refusing("limits_missing"))
-    if tenant.suspended:
-        return _rejected(errors.SUSPENDED, refusing("tenant_suspended"))
-    if command.job_id in tenant.jobs or ended_job(tenant, command.job_id) is not None:
-        return _rejected(errors.ALREADY_EXISTS, refusing("job_exists", job_id=command.job_id))
-    if spec.slots < 1:
-        return _rejected(errors.MALFORMED, refusing("slots_below_one"), "slots")
-    if spec.price.version != terms.price_version:
-        return _rejected(errors.ILLEGAL_STATE, refusing("prices_changed"))
-    if (lane := spec.price.lane) is not None and lane != terms.lane:
-        changed = refusing("plan_changed", lane=lane, plan=terms.lane)
-        return _rejected(errors.ILLEGAL_STATE, changed)
-    if (limit := terms.limits.concurrency) <= running(tenant):
-        return _rejected(errors.CONCURRENCY_LIMIT, refusing("jobs_at_most", limit=limit))
-    submitted = JobSubmitted(
-        job_id=command.job_id,
-        spec=spec,
-        lane=terms.lane,
-        price_version=terms.price_version,
-        cap=command.cap,
-        key_id=command.key_id,
-    )
-    admitted = _admit(tenant, submitted, command, ctx)
-    refused = any(isinstance(event, Rejected) for event in admitted)
-    return () if command.dry_run and not refused else admitted
-
-
-def _admit(
-    tenant: TenantJobs, submitted: JobSubmitted, command: SubmitJob, ctx: Context
-) -> tuple[Event, ...]:
-    """The hold at once where the tokens are known, else when the validation arrives."""
-    job = evolve_tenant(tenant, submitted, ctx).jobs[command.job_id]
-    tokens = command.tokens
-    if tokens is None:
-        verdict = next((f for f in tenant.files if f.file_id == command.spec.training_file), None)
-        if verdict is None:
-            reason = waiting("file_validation")
-            return (submitted, PhaseSet(job_id=job.job_id, phase="validating", reason=reason))
-        tokens = tokens_of(verdict.accepted, verdict.tokens, command.spec.base)
-        if tokens is None:
-            code = verdict.code or errors.FILE_REJECTED
-            return _rejected(code, refusing("file_rejected"), "training_file")
-    held = take_hold(tenant, job, tokens, ctx.at)
-    return (held,) if isinstance(held, Rejected) else (submitted, *held)
+# --- files ----------------------------------------------------------------------------------------
 
 
 def _file(tenant: TenantJobs, command: RecordFile, ctx: Context) -> tuple[Event, ...]:
@@ -225,6 +183,21 @@ def _change(
     return (wanted, *steps.after_change(evolve_job(job, wanted)))
 
 
+def _cancel_sweep(tenant: TenantJobs, command: CancelSweep, ctx: Context) -> tuple[Event, ...]:
+    """No more jobs of a sweep, and the end of those that may still be cancelled."""
+    sweep = tenant.sweeps.get(command.sweep_id)
+    if sweep is None:
+        missing = refusing("sweep_missing", sweep_id=command.sweep_id)
+        return _rejected(errors.NOT_FOUND, missing, "id")
+    if sweep.is_cancelled:
+        return ()
+    events: list[Event] = [SweepCancelled(sweep_id=command.sweep_id)]
+    for job_id in sweep.open_runs:
+        changes = _change(tenant, CancelJob(job_id=job_id), "cancel", ctx)
+        events.extend(event for event in changes if not isinstance(event, Rejected))
+    return tuple(events)
+
+
 def _no_resumption(tenant: TenantJobs, job: OpenJob, at: Ms) -> Rejected | None:
     """Why the tenant cannot resume this job now; None when it can."""
     if tenant.suspended:
@@ -240,6 +213,8 @@ def _no_open_job(tenant: TenantJobs, job_id: str, change: Change) -> tuple[Event
     ended = ended_job(tenant, job_id)
     if ended is None:
         return _rejected(errors.NOT_FOUND, refusing("job_missing", job_id=job_id))
+    if (change, ended.outcome) == ("cancel", "cancelled"):
+        return ()  # as while its end was not recorded yet
     reason = refusing("job_ended", change=change, outcome=ended.outcome)
     return _rejected(errors.ILLEGAL_STATE, reason)
 

@@ -45,6 +45,14 @@ from schemas.job import (
 )
 from schemas.pool import AttemptEnd
 from schemas.submission import UsageSource
+from schemas.sweep import (
+    SweepCancelled,
+    SweepEnded,
+    SweepEvent,
+    SweepRungBegun,
+    SweepRunSkipped,
+    SweepSubmitted,
+)
 from schemas.training import EvalResult, TrainResult, TrainWork
 from schemas.units import Ms
 from services.scheduler.domain.job.ended import correct_charge, ended_job, remember_end
@@ -60,13 +68,21 @@ from services.scheduler.domain.job.state import (
     TenantJobs,
     Tenants,
 )
+from services.scheduler.domain.job.sweep_state import end_run, evolve_sweep, open_run
 from services.scheduler.domain.pool.faults import is_node_fault
 from tunery.plan.price import hourly_micro
 
 ReaderEvent: TypeAlias = Rejected | Repeated | BudgetCounted  # of no use to later decisions
 BudgetEvent: TypeAlias = BudgetSet | BudgetRemoved | BudgetThresholdReached
 TenantEvent: TypeAlias = (
-    LimitsSet | SuspensionSet | BudgetEvent | FileNoted | JobSubmitted | UsageCounted | JobEnded
+    LimitsSet
+    | SuspensionSet
+    | BudgetEvent
+    | SweepEvent
+    | FileNoted
+    | JobSubmitted
+    | UsageCounted
+    | JobEnded
 )
 AttemptEvent: TypeAlias = (
     WorkDescribed
@@ -153,7 +169,8 @@ def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> Tena
                 cap=event.cap,
                 key_id=event.key_id or (None if event.cap is None else event.cap.key_id),
             )
-            return replace(tenant, jobs=tenant.jobs.set(event.job_id, job))
+            opened = replace(tenant, jobs=tenant.jobs.set(event.job_id, job))
+            return open_run(opened, event.spec.sweep_id, event.job_id)
         case JobEnded():
             return _end_job(tenant, event, ctx.at)
         case LimitsSet():
@@ -162,6 +179,14 @@ def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> Tena
             return replace(tenant, suspended=event.suspended)
         case BudgetSet() | BudgetRemoved() | BudgetThresholdReached():
             return _evolve_budget(tenant, event)
+        case (
+            SweepSubmitted()
+            | SweepRunSkipped()
+            | SweepRungBegun()
+            | SweepCancelled()
+            | SweepEnded()
+        ):
+            return evolve_sweep(tenant, event)
         case _:
             assert_never(event)
 
@@ -198,6 +223,8 @@ def _end_job(tenant: TenantJobs, event: JobEnded, at: Ms) -> TenantJobs:
     charge = None if job is None else _charge(job)
     ended = EndedJob(outcome=event.outcome, ended_at=at, charge=charge)
     tenant = remember_end(tenant, event.job_id, ended, at)
+    if job is not None and charge is not None:
+        tenant = end_run(tenant, job, event, charged_micro(charge))
     return replace(tenant, jobs=_without(tenant.jobs, event.job_id))
 
 
@@ -250,7 +277,8 @@ def evolve_job(job: OpenJob, event: JobEvent) -> OpenJob:
         case WantedSet():
             return replace(job, wanted=event.wanted)
         case VerdictRecorded():
-            return replace(job, scores=None)
+            loss_ppm = event.summary.adapter_loss_ppm
+            return replace(job, scores=None, validation_loss_ppm=None if loss_ppm < 0 else loss_ppm)
         case PinsWanted() | WaitNoted() | RegistrationWanted():
             return job
         case VerdictDue():

@@ -10,8 +10,8 @@ from schemas.admission import (
 from schemas.pool import Role
 from schemas.units import GpuMs, Micro, Ms, hour_of, month_of
 from services.scheduler.domain.job.state import Charge, MonthUse, OpenJob, TenantJobs
+from tunery.plan.estimate import eval_hold
 from tunery.plan.price import job_cost
-from tunery.plan.time import hold_of
 
 
 def terms_at(tenant: TenantJobs, at: Ms) -> PlanTerms | None:
@@ -98,5 +98,5 @@ def attempt_gpu_ms_max(job: OpenJob, role: Role) -> GpuMs:
         return 0
     left = job.hold.hold_gpu_ms - job.billable_gpu_ms + job.lost_gpu_ms
     if role == "train":
-        left -= hold_of(job.hold.eval_gpu_ms, job.spec.slots)
+        left -= eval_hold(job.spec, job.hold)
     return left // job.spec.slots * job.spec.slots

@@ -23,6 +23,7 @@ from schemas.job import (
 )
 from schemas.pool import CloseMode, Role
 from schemas.submission import Estimate, JobSpec, KeyCap, Price
+from schemas.sweep import SweepTerms
 from schemas.training import BlobFile, Checkpoint, HyperParameters, TrainResult
 from schemas.units import GpuMs, Micro, MicroGpuMs, Ms, Tokens
 
@@ -105,6 +106,7 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     result: of its training, once it has succeeded.
     scores: that wait for a verdict.
     environment: what its newest training attempt is computed with.
+    validation_loss_ppm: of its adapter in its evaluation, None: it was not measured.
     """
 
     tenant: str
@@ -137,6 +139,7 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     result: TrainResult | None = None
     scores: BlobFile | None = None
     environment: Map[str, str] = Map()
+    validation_loss_ppm: int | None = None
 
 
 class Charge(Struct, frozen=True, kw_only=True):
@@ -178,6 +181,42 @@ class MonthUse(Struct, frozen=True, kw_only=True):
     amounts: Map[str, Micro] = Map()
 
 
+class EndedRun(Struct, frozen=True, kw_only=True):
+    """What a sweep remembers of one of its jobs that ended.
+
+    outcome: how it ended.
+    loss_ppm: of its adapter on validation rows, in millionths; None: it was not measured.
+    gpu_ms: what it used, credits taken off.
+    micro: the price of that.
+    """
+
+    outcome: JobOutcome
+    loss_ppm: int | None
+    gpu_ms: GpuMs
+    micro: Micro
+
+
+class OpenSweep(Struct, frozen=True, kw_only=True):
+    """A sweep that has not ended.
+
+    terms: as it was submitted.
+    rung: the present one, from 0.
+    trials: numbers of the configurations that are in it.
+    open_runs: its jobs that have not ended.
+    ended_runs: those that have, over all rungs.
+    skipped: ids of the jobs that are not submitted.
+    is_cancelled: no more of them are.
+    """
+
+    terms: SweepTerms
+    rung: int = 0
+    trials: tuple[int, ...] = ()
+    open_runs: tuple[str, ...] = ()
+    ended_runs: Map[str, EndedRun] = Map()
+    skipped: tuple[str, ...] = ()
+    is_cancelled: bool = False
+
+
 class TenantJobs(Struct, frozen=True, kw_only=True):
     """One tenant.
 
@@ -191,6 +230,7 @@ class TenantJobs(Struct, frozen=True, kw_only=True):
     budgets: monthly budgets by id.
     alerts: the last alert of each budget.
     files: latest validations, newest first.
+    sweeps: open sweeps by id.
     """
 
     terms: PlanTerms | None = None
@@ -204,6 +244,7 @@ class TenantJobs(Struct, frozen=True, kw_only=True):
     budgets: Map[str, BudgetTerms] = Map()
     alerts: Map[str, BudgetAlert] = Map()
     files: tuple[FileVerdict, ...] = ()
+    sweeps: Map[str, OpenSweep] = Map()
 
     @property
     def used_gpu_ms(self) -> dict[str, GpuMs]:

@@ -141,7 +141,8 @@ def jobs() -> None:
     assert calls.pause(old.id).status == "paused"
     assert calls.resume(old.id).status in ("validating_files", "queued")
     assert calls.cancel(old.id).status == "cancelled"
-    assert_refused(openai.ConflictError, "illegal_state", None, calls.cancel, old.id)
+    assert calls.cancel(old.id).status == "cancelled"
+    assert_refused(openai.ConflictError, "illegal_state", None, calls.resume, old.id)
     assert_refused(openai.NotFoundError, "not_found", "id", calls.retrieve, "ftjob-x")
     calls.cancel(job.id)
 
@@ -152,7 +153,7 @@ def submissions() -> None:
     dpo = {"type": "dpo", "dpo": {"hyperparameters": {"beta": 0.1}}}
     for kind, body, code, param in (
         (openai.NotFoundError, {"model": "gpt-4o"}, "model_not_found", "model"),
-        (openai.BadRequestError, {"model": "ft:a:b::12345678"}, "unsupported", "model"),
+        (openai.NotFoundError, {"model": "ft:a:b::12345678"}, "model_not_found", "model"),
         (openai.NotFoundError, {"training_file": "file-x"}, "not_found", "training_file"),
         (openai.BadRequestError, {"method": {"type": "x"}}, "unsupported", "method.type"),
         (openai.BadRequestError, {"method": dpo}, "invalid_value", "training_file"),

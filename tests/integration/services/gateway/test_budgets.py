@@ -67,7 +67,7 @@ async def test_money_what_a_budget_a_plan_and_a_suspension_refuse(
     created = await as_json(running, *words, "--scope", "budgets.write")
     key = created["key"]
     file = await as_json(running, "file", "upload", str(data), key=key)
-    submit = ("job", "submit", "--model", "tiny", "--file", file["id"], "--epochs", "1")
+    submit = ("job", "submit", "--model", "tiny", "--file", file["id"], "--allow-duplicate")
     await tunery(running, "budget", "set", created["id"], "--amount", "0.000001", key=key)
     refused = await tunery(running, *submit, key=key, code=1)
     assert "budget_exceeded" in refused

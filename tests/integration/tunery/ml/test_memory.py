@@ -55,7 +55,7 @@ class Shape:
 # the last but one with layers half as wide, and for the last with layers twice as wide: what glibc
 # keeps depends on the sizes of tensors. It raises the size from which it maps a block by itself as
 # blocks are freed, so that peaks of one shape differ by up to 5 %. With a fixed
-# MALLOC_MMAP_THRESHOLD_ of 1 MB they are equal and a fifth lower, and a step takes a third longer.
+# MALLOC_MMAP_THRESHOLD_ of 1 MB they are equal and a fifth lower, for more page faults a step.
 SHAPES = (
     Shape(64, 128, 2, 49_152, 128, 1, "fp32", rank=4),
     Shape(64, 128, 4, 131_072, 64, 1, "bf16", rank=4),

@@ -235,6 +235,8 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
     job = await owner.post(
         "/v1/fine_tuning/jobs", json={"model": BASE.base_id, "training_file": file["id"]}
     )
+    tried = {"model": BASE.base_id, "training_file": file["id"], "lora": {"rank": 2}}
+    sweep = await owner.post("/v1/sweeps", json={"job": tried, "parameters": {"rank": [4]}})
     endpoint = await owner.post("/v1/webhook_endpoints", json={"url": "https://example.com/h"})
     upload = await owner.post(
         "/v1/uploads",
@@ -245,12 +247,13 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "mime_type": "text/jsonl",
         },
     )
-    for created in (job, endpoint, upload):
+    for created in (job, sweep, endpoint, upload):
         assert created.status_code == 200, created.text
     return Owned(
         {
             "file_id": file["id"],
             "job_id": job.json()["id"],
+            "sweep_id": sweep.json()["id"],
             "endpoint_id": endpoint.json()["id"],
             "upload_id": upload.json()["id"],
             "model_id": await version(api, owner, "mine"),
@@ -371,3 +374,61 @@ def test_no_dependency_of_a_route_waits_for_a_thread() -> None:
     }
     assert len(called) > 5
     assert not in_threads
+
+
+# --- bad input of the first hour, with a twist ----------------------------------------------------
+
+JOBS_PATH = "/v1/fine_tuning/jobs"
+TWISTS: list[tuple[str, str, dict[str, Any], int, str]] = [
+    # 01: a flag as text, where `dry_run=true` ended with a traceback
+    ("POST", JOBS_PATH, {"dry_run": "true"}, 400, "dry_run: must be true or false"),
+    # 02: the other bound of a budget
+    ("POST", JOBS_PATH, {"budget": {"max_gpu_hours": 0.001}}, 400, "Raise the budget"),
+    # 14: text at its limit with another field beyond, and a range in a second group
+    (
+        "POST",
+        JOBS_PATH,
+        {"suffix": "ü" * 65, "lora": {"rank": 257}, "training": {"n_epochs": 0}},
+        400,
+        "3 problems: suffix: must have at most 64 characters",
+    ),
+    ("POST", JOBS_PATH, {"metadata": {str(n): "x" for n in range(17)}}, 400, "at most 16 entries"),
+    ("POST", JOBS_PATH, {"metadata": {"team": 7}}, 400, "metadata.team: must be text"),
+    # low: a multiplier of the other sign, and one that JSON has no number for
+    ("POST", JOBS_PATH, {"training": {"learning_rate_multiplier": -2}}, 400, "number above 0"),
+    ("POST", JOBS_PATH, {"training": {"learning_rate_multiplier": "1e1"}}, 400, "number above 0"),
+    # 22: a name that is nearly right, in a group that takes only its own
+    ("POST", JOBS_PATH, {"lora": {"alfa": 8}}, 400, "lora.alfa: unknown; lora takes rank, alpha"),
+    # 18: a month that is none, one that has not begun, sums by what there is not
+    ("GET", "/v1/invoices?period=2026-13", {}, 400, "is not a month"),
+    ("GET", "/v1/invoices?period=2999-12", {}, 400, "has not begun"),
+    ("GET", f"/v1/invoices/{MONTH}-EUR/sums?group_by=tenant", {}, 400, "'tenant' is none of job"),
+    ("GET", "/v1/usage?group_by=metadata", {}, 400, "metadata[NAME]"),
+    # low: other capitals, and a part of OpenAI's API that has no prefix of its own
+    ("POST", "/v1/Images/generations", {}, 404, "Check the URL for typos"),
+    ("POST", "/v1/vector_stores/vs_1/files", {}, 404, "trains models of text"),
+    # 17: an endpoint without events
+    (
+        "POST",
+        "/v1/webhook_endpoints",
+        {"url": "https://x.example/", "event_types": []},
+        400,
+        "event_types: must",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "words"), TWISTS, ids=[str(n) for n in range(len(TWISTS))]
+)
+async def test_first_hour_twist(
+    api: ControlPlane, method: str, path: str, body: dict[str, Any], status: int, words: str
+) -> None:
+    """The bad input of a first hour, each with one twist: refused with the place and the fix."""
+    client, file_id = await ready(api)
+    whole = {"model": "tiny-llama", "training_file": file_id} if path == JOBS_PATH else {}
+    sent = {**whole, **body} if method == "POST" else None
+    answer = await client.request(method, path, json=sent)
+    assert answer.status_code == status, answer.text
+    assert words in answer.json()["error"]["message"]
+    assert (await client.get(JOBS_PATH)).json()["data"] == []

@@ -20,7 +20,7 @@ from schemas.job import (
 )
 from schemas.pool import PlacementClosed
 from schemas.units import HOUR_MS, month_of
-from services.scheduler.domain.job import decide, steps
+from services.scheduler.domain.job import decide, steps, submitting
 from services.scheduler.domain.job.quota import terms_at
 from services.scheduler.domain.job.state import TenantJobs
 from services.scheduler.domain.pool import closing, evolve, nodes
@@ -154,7 +154,7 @@ def test_money_b6_without_the_comparison_of_prices_an_admission_has_another_pric
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Finding B6: a submission that crosses a change of the plan."""
-    admit = decide._submit
+    admit = submitting.submit_job
 
     def at_any_price(tenant: TenantJobs, command: SubmitJob, ctx: Context) -> tuple[Event, ...]:
         terms, spec = terms_at(tenant, ctx.at), command.spec
@@ -163,7 +163,7 @@ def test_money_b6_without_the_comparison_of_prices_an_admission_has_another_pric
         price = replace(spec.price, version=terms.price_version, lane=terms.lane)
         return admit(tenant, replace(command, spec=replace(spec, price=price)), ctx)
 
-    monkeypatch.setattr(decide, "_submit", at_any_price)
+    monkeypatch.setattr(decide, "submit_job", at_any_price)
     worlds = (settled(chaotic(seed)) for seed in range(7, SEEDS))
     violations = (
         compare_bills(bills_of(w), w.books.meter.lines, w.books.quota.charges, BOOKS)

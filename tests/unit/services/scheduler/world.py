@@ -74,6 +74,8 @@ LANES: Final[tuple[Lane, ...]] = ("premium", "standard", "free")
 PRICE: Final = "2026-11"
 BOOKS: Final = {**own_books(), **{book.version: book for book in LATER_BOOKS}}
 HARD_GPU_MS: Final = 5 * HOUR_MS
+# Attempts take minutes here, and some begin again several times: half an hour of each slot is held.
+TOKENS_PER_SLOT: Final = 85_000
 MONTH_END: Final = int(datetime(2025, 12, 1, tzinfo=UTC).timestamp()) * 1_000
 YEAR_END: Final = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000
 BEGINNINGS: Final = (T0, MONTH_END - 3 * HOUR_MS, YEAR_END - 3 * HOUR_MS)
@@ -138,7 +140,7 @@ class World:
         self.jobs: dict[str, str] = {}  # job → tenant
         self.announced: list[WebhookEvent] = []
         self.unpinned: list[str] = []
-        self.files: list[tuple[str, str]] = []
+        self.files: list[tuple[str, str, int]] = []  # tenant, file, slots of its job
         self.rejected: Counter[str] = Counter()
         for number, tenant in enumerate(TENANTS):
             self.send("job", tenant, limits(HARD_GPU_MS, lane=LANES[number]))
@@ -262,10 +264,10 @@ class World:
         job_id = f"ftjob-{len(self.jobs)}"
         self.jobs[job_id] = tenant
         slots = self.random.randint(1, max(node.slots for node in self.nodes))
-        count = None if late else self.random.randrange(1_000, 60_000)
+        count = None if late else self._tokens(slots)
         file_id = f"file-{job_id}"
         if late:
-            self.files.append((tenant, file_id))
+            self.files.append((tenant, file_id, slots))
         price = self.prices[tenant]
         # one row at a time cannot get smaller when memory runs out
         hyper = replace(HYPER, batch_size=1 if len(self.jobs) % 2 else 4)
@@ -296,8 +298,8 @@ class World:
         if due is not None and due[0] <= self.at:
             self.send("pool", POOL, Tick())
         while self.files and self.random.random() < 0.5:
-            tenant, file_id = self.files.pop()
-            self.send("job", tenant, self._validated(file_id))
+            tenant, file_id, slots = self.files.pop()
+            self.send("job", tenant, self._validated(file_id, slots))
         self._come_back()
         for node in self.nodes:
             self._act(node)
@@ -357,9 +359,12 @@ class World:
         else:
             self.send("pool", POOL, body)
 
-    def _validated(self, file_id: str) -> RecordFile:
+    def _tokens(self, slots: int) -> int:
+        return slots * TOKENS_PER_SLOT + self.random.randrange(1_000, 6_000)
+
+    def _validated(self, file_id: str, slots: int) -> RecordFile:
         accepted = not self.chaos or self.random.random() < 0.8
-        counts = (tokens(self.random.randrange(1_000, 60_000)),) if accepted else ()
+        counts = (tokens(self._tokens(slots)),) if accepted else ()
         return RecordFile(file_id=file_id, accepted=accepted, tokens=counts)
 
     def _watch(self) -> None:

@@ -38,9 +38,11 @@ CALLS: Final = [
 ]
 CHOSEN: Final[dict[tuple[str, ...], list[str]]] = {  # options without which there is nothing to do
     ("budget", "set"): ["--amount", "1"],
-    ("job", "estimate"): ["--model", "m", "--file", "file-1"],
-    ("job", "plan"): ["--model", "m", "--file", "file-1"],
-    ("job", "submit"): ["--model", "m", "--file", "file-1"],
+    ("job", "compare"): ["job_1", "job_2"],
+    **{
+        ("job", verb): ["--model", "x", "--file", "file-x"]
+        for verb in ("estimate", "plan", "submit")
+    },
     ("tenant", "plan"): ["--plan", "free"],
     ("tenant", "prepaid"): ["--amount", "1"],
     ("webhook", "change"): ["--name", "n"],
@@ -105,7 +107,7 @@ def called(words: tuple[str, ...], url: str, folder: Path) -> Result:
             is_folder = parameter.name == "path" and not is_path
             arguments.append(value if is_path else str(folder) if is_folder else _choice(parameter))
         elif isinstance(parameter, click.Option) and parameter.required:
-            arguments += [parameter.opts[0], "x" if parameter.name == "model" else "file-x"]
+            arguments += [parameter.opts[0], "x"]
     environ = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "wrong"}
     return CliRunner().invoke(main, [*words, *arguments, *CHOSEN.get(words, ())], env=environ)
 

@@ -85,6 +85,7 @@ def test_the_files_of_a_recipe_are_named_from_its_folder(
         "validation": {"tokens": {"tiny": 9}},
     }
     answers = {"GET /files": page(file), "GET /files/file-2": file, "POST /fine_tuning/jobs": JOB}
+    answers["POST /fine_tuning/jobs/estimate"] = {}
     api = ScriptedApi(monkeypatch, answers)
     assert submitted(api, "--recipe", str(recipe)) == {**BODY, "training_file": "file-2"}
 

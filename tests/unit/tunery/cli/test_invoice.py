@@ -118,6 +118,37 @@ def test_payments_and_refund_rules_are_below_the_table(monkeypatch: pytest.Monke
     assert "to pay" not in done.output
 
 
+def test_first_hour_18_amounts_are_summed_and_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    none = dict.fromkeys(("job_id", "api_key_id", "model", "suffix", "metadata"))
+    sums = [
+        {**none, "id": "a", "of_jobs": True, "metadata": {"team": "ads"}, "gpu_ms": 61_000},
+        {**none, "id": "b", "of_jobs": True, "metadata": {"team": ""}, "gpu_ms": 1_000},
+        {**none, "id": "c", "of_jobs": False, "gpu_ms": 0},
+    ]
+    priced = [{**entry, "amount_micro": 5, "currency": "EUR"} for entry in sums]
+    path = "GET /invoices/2026-11-EUR"
+    invoices = page({"id": "2026-11-EUR"})
+    api = ScriptedApi(monkeypatch, {"GET /invoices": invoices, f"{path}/sums": page(*priced)})
+    words = ("invoice", "sums", "--period", "2026-11", "--by", "metadata[team]")
+    shown = api.run(*words)
+    assert api.requests[-1].url.params["group_by"] == "metadata[team]"
+    assert [line.split() for line in shown.output.splitlines()[1:]] == [
+        ["ads", "0:01:01.000", "0.000005", "EUR"],
+        ["0:00:01.000", "0.000005", "EUR"],
+        ["no", "job", "0.000005", "EUR"],
+    ]
+    assert json.loads(api.run(*words, "--json").output)[0]["metadata"] == {"team": "ads"}
+
+
+def test_first_hour_18_a_tenant_sees_its_own_invoice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key of the tenant's own needs no name of it."""
+    api = ScriptedApi(monkeypatch, {"GET /invoices": page()})
+    assert "The key's tenant has no invoice of 2026-10." in (
+        api.run("invoice", "show", "--period", "2026-10").output
+    )
+    assert "tenant" not in api.requests[-1].url.params
+
+
 def test_first_hour_18_the_month_is_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     api = ScriptedApi(monkeypatch, {"GET /invoices": page()})
     month = f"{datetime.now(UTC):%Y-%m}"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.unit.tunery.cli.scripted_api import ScriptedApi, page
+from tests.unit.tunery.cli.scripted_api import ScriptedApi, page, refusal
 from tunery.cli._recipes import put
 from tunery.cli.job import _parsed
 from tunery.cli.main import main
@@ -171,6 +171,21 @@ def test_first_hour_09_an_interrupted_watch_says_that_the_job_goes_on(
     assert result.exit_code == 130
     assert "The job goes on. `tunery job watch ftjob-1` follows it again" in result.output
     assert "Aborted" not in result.output
+
+
+def test_first_hour_22_a_wrong_request_uploads_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`--set lora.rnk=8` left a file."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("{}\n")
+    wrong = refusal(400, "invalid_value", "lora.rnk: unknown; lora takes rank")
+    api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs/estimate": wrong})
+    words = ("submit", "--model", "tiny", "--file", str(rows), "--set", "lora.rnk=8")
+    done = api.run("job", *words)
+    assert (done.exit_code, "lora.rnk: unknown" in done.output) == (1, True)
+    assert api.asked == ["POST /fine_tuning/jobs/estimate"]
+    assert api.bodies == [{"model": "tiny", "lora": {"rnk": 8}}]
 
 
 @pytest.mark.parametrize("known", ["same", "another model", "other bytes", "rejected"])

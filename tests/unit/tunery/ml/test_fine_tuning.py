@@ -195,6 +195,12 @@ def test_a_loss_that_is_not_a_number_stops_the_run(
     assert caught.value.cause == "divergence"
     assert "at step 3" in caught.value.message
     assert "learning_rate" in caught.value.advice
+    from transformers import AutoTokenizer
+
+    row = row_order(spec.hyper.seed, 0, ROWS)[-1]
+    tokenizer = AutoTokenizer.from_pretrained(tiny[0])
+    begins = tokenizer.decode([9, 10, 11, token, 12], skip_special_tokens=True)
+    assert f"highest losses are row {row} (nan) “{' '.join(begins.split())}”" in caught.value.advice
     kept = sorted(path.name for path in Path(spec.out_dir).iterdir())
     assert kept == ["step-00000001", "step-00000002"]
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunery.ml.order import plan_steps, row_order, sample_rows
+from tunery.ml.order import plan_steps, row_order, rows_of_step, sample_rows
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 
@@ -49,3 +49,10 @@ def test_training_m6_a_sample_is_fixed_and_not_the_first_rows() -> None:
     assert sample == sample_rows(1_000, 32) == sorted(set(sample))
     assert len(sample) == 32
     assert sum(row >= 500 for row in sample) in range(8, 25)
+
+
+def test_the_rows_of_all_steps_are_those_of_the_epochs() -> None:
+    steps = [rows_of_step(7, step, n_rows=5, rows_per_step=2) for step in range(1, 7)]
+    assert [len(rows) for rows in steps] == [2, 2, 1, 2, 2, 1]
+    assert [row for rows in steps[:3] for row in rows] == row_order(7, 0, 5)
+    assert [row for rows in steps[3:] for row in rows] == row_order(7, 1, 5)

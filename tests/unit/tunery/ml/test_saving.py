@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import threading
 import time
@@ -116,3 +117,39 @@ def test_the_last_checkpoint_of_a_failing_training_is_kept(
         go(spec)
     kept = sorted(path.name for path in Path(spec.out_dir).iterdir())
     assert kept == ["step-00000001", "step-00000002"]
+
+
+def test_without_memory_for_a_copy_the_training_waits(
+    spec: TrainSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a large model is trained as a whole. The checkpoints have the same bytes."""
+    from tunery.ml import saving
+
+    _, copied = go(spec)
+    monkeypatch.setattr(saving, "COPY_SHARE", 0.0)
+    _, at_once = go(msgspec.structs.replace(spec, out_dir=f"{spec.out_dir}-waited"))
+    kinds = [event["type"] for event in at_once if event["type"] in ("step", "checkpoint")]
+    assert kinds == ["step", "checkpoint"] * STEPS
+    first, second = (
+        [event["manifest_sha256"] for event in of(run, "checkpoint")] for run in (copied, at_once)
+    )
+    assert first == second
+    assert all(event["write_ms"] == event["background_ms"] for event in of(at_once, "checkpoint"))
+
+
+def test_a_disk_that_loses_what_was_written_is_a_bad_node(
+    spec: TrainSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read back before it counts."""
+    from tunery.ml import checkpoints
+
+    verify = checkpoints.verify
+
+    def lose_and_verify(directory: Path, manifest_sha256: str) -> Any:
+        os.truncate(directory / "optimizer.safetensors", 100)
+        return verify(directory, manifest_sha256)
+
+    monkeypatch.setattr(checkpoints, "verify", lose_and_verify)
+    with pytest.raises(WorkError, match="step 1 is not what was written: optimizer") as caught:
+        go(spec)
+    assert caught.value.cause == "bad_node"

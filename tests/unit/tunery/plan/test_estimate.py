@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from schemas.training import Device
 from tests.unit.tunery.plan.samples import SMOL, job, tokens
-from tunery.plan.estimate import estimate
+from tunery.plan.estimate import AS_EXPECTED, estimate, eval_hold
 from tunery.plan.hyperparameters import resolve
-from tunery.plan.time import HOLD_MS_MIN, hold_of
+from tunery.plan.time import FIRST_HOLD_MS_MIN, HOLD_MS_MIN, STEP_MS, hold_of
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_the_estimate_reproduces_a_measured_run() -> None:
     needs = estimate(job(hyper, base=whole), tokens(20_480))
     assert 70_000 <= needs.train_gpu_ms <= 80_000
     assert 30_000 <= needs.eval_gpu_ms <= 40_000
-    assert needs.hold_gpu_ms == 2 * HOLD_MS_MIN
+    assert needs.hold_gpu_ms == 2 * FIRST_HOLD_MS_MIN
     assert 1_800_000_000 <= needs.memory_bytes <= 2_600_000_000
     assert needs.price_micro == -(
         -(needs.train_gpu_ms + needs.eval_gpu_ms) * 2_000_000 // 3_600_000
@@ -52,11 +52,22 @@ def test_a_hold_is_three_times_what_is_expected(
     hyper, _ = resolve({"n_epochs": epochs}, SMOL, tokens(count), 1, device)
     needs = estimate(job(hyper, slots=slots, device=device), tokens(count))
     assert needs.hold_gpu_ms >= 3 * (needs.train_gpu_ms + needs.eval_gpu_ms)
-    assert needs.hold_gpu_ms >= slots * HOLD_MS_MIN
+    assert needs.hold_gpu_ms >= 2 * slots * FIRST_HOLD_MS_MIN
     assert needs.price_max_micro >= needs.price_micro
-    assert needs.hold_gpu_ms == hold_of(needs.train_gpu_ms, slots) + hold_of(
-        needs.eval_gpu_ms, slots
+    trained, scored = (
+        hold_of(gpu_ms, slots, floor_ms=FIRST_HOLD_MS_MIN)
+        for gpu_ms in (needs.train_gpu_ms, needs.eval_gpu_ms)
     )
+    assert needs.hold_gpu_ms == max(trained, 3 * slots * needs.steps * STEP_MS) + scored
+
+
+def test_first_hour_06_many_small_steps_hold_their_time() -> None:
+    """72 steps of a tiny model took two minutes on a busy machine, and their tokens none."""
+    tiny = replace(SMOL, parameters=3_000_000)
+    hyper, _ = resolve({"n_epochs": 50, "batch_size": 1}, tiny, tokens(100_000), 1)
+    needs = estimate(job(hyper, base=tiny), tokens(100_000))
+    assert needs.hold_gpu_ms >= 3 * needs.steps * STEP_MS
+    assert eval_hold(job(hyper), needs) < HOLD_MS_MIN  # the training may use the rest
 
 
 def test_rows_that_are_split_have_more_tokens() -> None:
@@ -76,3 +87,14 @@ def test_fewer_steps_are_estimated_by_their_longest_rows() -> None:
     assert few.hold_gpu_ms < whole.hold_gpu_ms
     never = replace(hyper, max_steps=whole.steps + 1)
     assert estimate(job(never), tokens(1_000_000)) == whole
+
+
+def test_first_hour_06_a_job_of_some_cents_holds_some_cents() -> None:
+    """1.20 EUR was held for it: a key with 0.50 left could not run a job of two cents."""
+    hyper, _ = resolve({"n_epochs": 1}, SMOL, tokens(3_029), 1)
+    spec = job(hyper, price=replace(job(hyper).price, gpu_hour_micro=3_200_000), pace=AS_EXPECTED)
+    needs = estimate(spec, tokens(3_029))
+    assert needs.hold_gpu_ms == 2 * HOLD_MS_MIN
+    assert needs.price_max_micro < 500_000
+    first = estimate(replace(spec, pace=None), tokens(3_029))
+    assert first.hold_gpu_ms == 2 * FIRST_HOLD_MS_MIN

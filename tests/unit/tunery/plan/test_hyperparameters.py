@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.envelope import Reason
+from services.gateway.web.wording import parameter_words
 from tests.unit.tunery.plan.samples import SMOL, tokens
 from tunery.plan.hyperparameters import RANGES, multiplier_max, problems, resolve
 from tunery.plan.knobs import KNOBS
@@ -115,7 +116,18 @@ def test_no_multiplier_leads_out_of_the_range_of_learning_rates(hidden: int, cou
     hyper, _ = resolve({"learning_rate_multiplier": most}, base, tokens(count), 1)
     assert hyper.learning_rate_ppb <= RANGES["learning_rate"][1] * 1e9
     (problem,) = problems({"learning_rate_multiplier": most + 0.01}, base)
-    assert (problem.reason.params["low"], problem.reason.params["high"]) == ("0.01", str(most))
+    assert problem.reason.params["high"] == str(most)
+
+
+@pytest.mark.parametrize("multiplier", [1e-6, 0.005, 20, 40])
+def test_first_hour_low_multipliers_that_openai_accepts_are_accepted(multiplier: float) -> None:
+    """Its range is "> 0"; it was 0.01 to 50.43 here, without a word on why."""
+    asked = {"learning_rate_multiplier": multiplier}
+    assert problems(asked, SMOL) == ()
+    assert resolve(asked, SMOL, tokens(10_000), 1)[0].learning_rate_ppb >= 1
+    for wrong in (0, -1, 10**6):
+        (problem,) = problems({"learning_rate_multiplier": wrong}, SMOL)
+        assert "where the learning rate is 0.1" in parameter_words(problem.reason)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,29 @@ async def test_use_is_told_apart_by_role_and_by_what_it_ran_on(api: ControlPlane
     ) == [("eval", "cpu", False, 5_000), ("train", "h200", True, HOUR_MS - 9)]
 
 
+async def test_first_hour_18_use_and_invoices_are_summed_by_metadata(api: ControlPlane) -> None:
+    client, file_id = await ready(api)
+    tenant, hour = client.headers["x-tenant"], now_hour(api)
+    for number, team in enumerate(("search", "ads", "search"), 1):
+        job_id = (await submit(client, file_id, seed=number, metadata={"team": team})).json()["id"]
+        await use(api, sliced(lease(tenant, job_id, number), hour, number * 1_000))
+    by_team = {"group_by": "metadata[team],key"}
+    usage = await asked(client, **by_team, start_time=hour * 3_600)
+    results = [result for bucket in usage["data"] for result in bucket["results"]]
+    assert [(entry["metadata"]["team"], entry["net_gpu_ms"]) for entry in results] == [
+        ("ads", 2_000),
+        ("search", 4_000),
+    ]
+    (invoice,) = (await client.get("/v1/invoices")).json()["data"]
+    path = f"/v1/invoices/{invoice['id']}/sums"
+    sums = (await client.get(path, params=by_team)).json()["data"]
+    assert [entry["metadata"]["team"] for entry in sums if entry["of_jobs"]] == ["search", "ads"]
+    assert sum(entry["amount_micro"] for entry in sums) == invoice["total_micro"]
+    assert {entry["api_key_id"] for entry in sums if entry["of_jobs"]} == {
+        entry["api_key_id"] for entry in results
+    }
+
+
 async def test_buckets_are_paged(api: ControlPlane) -> None:
     client = await api.tenant()
     hour = now_hour(api)

@@ -84,3 +84,32 @@ async def test_limits_are_named() -> None:
 def test_a_body_that_is_not_a_form_is_refused(kind: str | None) -> None:
     with pytest.raises(ApiError, match="multipart/form-data"):
         boundary_of(kind)
+
+
+@pytest.mark.parametrize("purpose", ["fine-tune", "batch"])
+async def test_first_hour_22_fields_are_checked_before_the_bytes_are_taken(purpose: str) -> None:
+    """A form with a wrong field was read and stored to its end."""
+    head = (
+        b'------b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\n'
+        + purpose.encode()
+        + b"\r\n"
+    )
+    sent, written = [head, *(a_form(b"x" * 50)[cut : cut + 100] for cut in range(0, 300, 100))], []
+
+    async def chunks() -> AsyncIterator[bytes]:
+        while sent:
+            yield sent.pop(0)
+
+    async def write(chunk: bytes) -> None:
+        written.append(chunk)
+
+    def check(form: UploadForm) -> None:
+        if form.fields["purpose"] != "fine-tune":
+            raise ApiError(400, "invalid_value", "wrong", "purpose")
+
+    if purpose == "fine-tune":
+        assert (await receive_form(BOUNDARY, chunks(), write, 100, check=check)).bytes == 50
+        return
+    with pytest.raises(ApiError):
+        await receive_form(BOUNDARY, chunks(), write, 100, check=check)
+    assert (len(sent) > 0, written) == (True, [])

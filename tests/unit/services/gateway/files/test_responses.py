@@ -71,6 +71,15 @@ def test_a_report_is_passed_on_as_the_validator_wrote_it() -> None:
     assert shown.tokens[0]["base_id"] == "tiny-llama"
 
 
+def test_first_hour_low_a_report_shows_no_internals() -> None:
+    """It showed packing plans: [[128, 0, 6, 702], …]."""
+    shown = validation_response(FILE, {}, unseal)
+    assert isinstance(shown, FileReportResponse)
+    for counted in shown.tokens:
+        assert "plans" not in counted
+        assert counted["tokens"] >= counted["trainable_tokens"] > 0
+
+
 def test_a_file_is_called_by_its_version_until_the_name_is_erased() -> None:
     row = replace(FILE, dataset="key", dataset_name=FILE.name, version=2)
     assert file_response(row, unseal).dataset == "opened@2"

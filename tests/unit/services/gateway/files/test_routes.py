@@ -92,6 +92,16 @@ async def test_all_problems_of_a_form_are_reported_at_once(api: ControlPlane) ->
     assert "purpose: 'batch' is not supported here; use fine-tune" in error["message"]
 
 
+async def test_first_hour_22_a_wrong_field_is_refused_although_the_file_is_too_large(
+    api: ControlPlane,
+) -> None:
+    client = await api.tenant()
+    answer = await client.post(
+        "/v1/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", b"x" * 100_001)}
+    )
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "purpose")
+
+
 async def test_empty_and_oversized_files_are_refused(api: ControlPlane) -> None:
     client = await api.tenant()
     empty = await client.post(

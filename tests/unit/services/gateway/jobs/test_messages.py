@@ -65,7 +65,7 @@ def test_the_messages_come_in_the_order_that_scripts_look_for() -> None:
         f"New fine-tuned model created: {SPEC.model_id}",
         "The job has successfully completed",
     ]
-    assert texts[2].startswith("Budget hold taken: at most 0.50 GPU-hours")
+    assert texts[2] == "At most 0.33 GPU-hours are held for this job until it ends"
 
 
 def test_checkpoints_that_could_not_be_used_are_named() -> None:

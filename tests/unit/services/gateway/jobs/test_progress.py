@@ -65,6 +65,18 @@ def test_first_hour_08_the_time_that_is_left_becomes_less_between_two_steps(late
     assert shown.seconds_remaining == (10_000 - later_ms + EVAL_MS) // 1_000
 
 
+def test_first_hour_08_the_start_of_a_training_is_not_its_pace() -> None:
+    """After the first of 72 steps, which came 45 seconds after the start of the process and one
+    after that of the training, 53 minutes were left; it took 3.
+    """
+    row = training()
+    assert row.started_at is not None
+    first = replace(STEP, step=1, total_steps=72, elapsed_ms=45_000, at=row.started_at + 1_000)
+    shown = progress_of(replace(row, total_steps=72), first, first.at)
+    assert shown is not None
+    assert shown.seconds_remaining == (71 * 1_000 + EVAL_MS) // 1_000
+
+
 @pytest.mark.parametrize("share", [0, 0.2, 0.5, 0.9, 1, 3])
 def test_first_hour_08_an_evaluation_has_progress_and_an_end(share: float) -> None:
     """It said 100 % and no end for the last 31 of 77 seconds."""

@@ -20,6 +20,7 @@ from services.gateway.jobs.responses import (
 from services.gateway.jobs.tables import JOB_EVENTS, JOBS, JobChangeRow, JobRow, StepRow
 from services.gateway.web.wording import FAILURES
 from tests.unit.services.gateway.jobs.job_events import (
+    EVAL,
     HELD,
     JOB,
     SPEC,
@@ -50,6 +51,13 @@ def test_auto_is_echoed_until_the_job_runs() -> None:
     running = PhaseSet(job_id=JOB, phase="running")
     late = job_response(only(folded("job", SUBMITTED, HELD, running), JOBS), unseal)
     assert late.hyperparameters.batch_size == SPEC.hyper.batch_size
+
+
+def test_first_hour_low_an_evaluation_is_no_attempt_of_the_training() -> None:
+    """`provenance.attempts` was 2 for a job without any retry."""
+    for events, attempts in (((), 1), ((placed(2, EVAL),), 1), ((placed(2), placed(3, EVAL)), 2)):
+        job = job_response(job_row(HELD, placed(1), *events), unseal)
+        assert job.provenance.attempts == attempts
 
 
 def test_a_given_learning_rate_is_shown_as_its_multiple_of_the_rule() -> None:

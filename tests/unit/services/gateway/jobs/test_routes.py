@@ -77,12 +77,12 @@ async def test_first_hour_14_all_problems_of_a_request_are_in_one_message(
         assert f"{param}: must be " in error["message"]
     assert error["param"] == "suffix"
     answer = await submit(
-        client, "file-none", model="none", validation_file="file-gone", lora={"alpha": "x", "q": 1}
+        client, "file-none", model="none", validation_file="file-gone", lora={"alpha": 0, "q": 1}
     )
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, "model")
-    for param in ("model", "training_file", "validation_file", "lora.q"):
-        assert f"{param}: " in error["message"]
+    for param in ("model", "training_file", "validation_file", "lora.alpha", "lora.q"):
+        assert f"{param}: " in error["message"]  # ranges are told of an unknown model too
 
 
 async def test_all_problems_are_reported_and_param_names_the_first(api: ControlPlane) -> None:
@@ -200,6 +200,8 @@ async def test_pause_resume_and_cancel(api: ControlPlane) -> None:
     done = await api.until(client, path, lambda matching: matching["finished_at"] is not None)
     assert done["status"] == "cancelled"
     assert done["cost"]["hold_gpu_ms"] is None
+    again = await client.post(f"{path}/cancel")  # first_hour_low: 200 as before the end, not 409
+    assert (again.status_code, again.json()["status"]) == (200, "cancelled")
     late = await client.post(f"{path}/resume")
     assert late.status_code == 409
     assert late.headers["x-should-retry"] == "false"
@@ -233,7 +235,7 @@ async def test_events_have_openais_order_and_pages(api: ControlPlane) -> None:
         f"Created fine-tuning job: {job['id']}",
         f"Validating training file: {file_id}",
     ]
-    assert oldest_first[2].startswith("Budget hold taken")
+    assert "are held for this job" in oldest_first[2]
     assert oldest_first[-1] == "Step 3/9: training loss=1.50"
     assert events["data"][0]["data"]["train_loss"] == 1.5
     seen: list[str] = []
@@ -294,15 +296,6 @@ async def test_an_ended_job_has_its_metrics_as_a_result_file(
     assert [item["id"] for item in listed.json()["data"]] == [result]
     refused = await submit(client, result)
     assert refused.json()["error"]["param"] == "training_file"
-
-
-async def test_a_fine_tuned_model_cannot_be_trained_further(api: ControlPlane) -> None:
-    client, file_id = await ready(api)
-    body = {"model": "ft:tiny-llama:acme::12345678", "training_file": file_id}
-    refused = await client.post("/v1/fine_tuning/jobs", json=body)
-    error = refused.json()["error"]
-    assert (refused.status_code, error["code"], error["param"]) == (400, "unsupported", "model")
-    assert "type=base" in error["message"]
 
 
 async def test_lists_are_newest_first_and_filtered_by_metadata(api: ControlPlane) -> None:

@@ -4,8 +4,9 @@ from msgspec.structs import replace
 
 from schemas.pool import RegisterNode
 from schemas.topics import POOL
+from services.gateway.jobs.messages import SAME_FILE
 from simulator.control_plane.samples import node
-from tests.unit.services.gateway.control_plane import ControlPlane, control_plane
+from tests.unit.services.gateway.control_plane import ROW, ControlPlane, control_plane
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
 
 
@@ -66,6 +67,39 @@ async def test_first_hour_02_an_estimate_is_refused_as_the_submission_is(
         assert shown["refusal"] == refused["message"]
         assert shown["allowed_to_proceed"] is False
     assert (await client.get("/v1/fine_tuning/jobs")).json()["data"] == []
+
+
+async def test_first_hour_22_all_but_the_file_is_checked_before_it_is_uploaded(
+    api: ControlPlane,
+) -> None:
+    """A body with a wrong field left a file behind."""
+    client, file_id = await ready(api)
+    path, right = "/v1/fine_tuning/jobs/estimate", {"model": "tiny-llama"}
+    shown = (await client.post(path, json=right)).json()
+    assert shown["unavailable_reason"] == "train_file_not_uploaded"
+    for body, param in (
+        ({"lora": {"rnk": 8}}, "lora.rnk"),
+        ({"model": "none"}, "model"),
+        ({"validation_file": "file-none"}, "validation_file"),
+        ({"training": {"n_epochs": 0}}, "training.n_epochs"),
+    ):
+        error = (await client.post(path, json={**right, **body})).json()["error"]
+        assert error["param"] == param
+        assert "training_file" not in error["message"]
+    without = await client.post("/v1/fine_tuning/jobs", json=right)
+    assert without.json()["error"]["param"] == "training_file"
+    assert [file["id"] for file in (await client.get("/v1/files")).json()["data"]] == [file_id]
+
+
+async def test_first_hour_21_equal_bytes_under_two_ids_are_warned_of(api: ControlPlane) -> None:
+    """Only the same id was."""
+    client, file_id = await ready(api)
+    copy, other = await api.upload(client), await api.upload(client, ROW * 21)
+    for held_out, is_warned in ((copy, True), (other, False)):
+        await api.validated(client, held_out["id"])
+        job = (await submit(client, file_id, validation_file=held_out["id"], seed=1)).json()
+        events = (await client.get(f"/v1/fine_tuning/jobs/{job['id']}/events")).json()["data"]
+        assert (SAME_FILE in [event["message"] for event in events]) == is_warned
 
 
 async def test_training_m5_a_job_that_no_node_has_the_memory_for_is_refused() -> None:

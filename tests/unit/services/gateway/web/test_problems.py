@@ -26,6 +26,19 @@ async def test_unknown_urls_and_methods_have_the_envelope(api: ControlPlane) -> 
     assert "Allowed: GET, POST" in method.json()["error"]["message"]
 
 
+async def test_first_hour_low_unknown_urls_say_what_is_there(api: ControlPlane) -> None:
+    """`/v1/images` was told that "the API begins with /v1"."""
+    for path, words in (
+        ("/v1/images/generations", "trains models of text"),
+        ("/v1/assistants", "trains models of text"),
+        ("/v1/fine_tunning/jobs", "Check the URL for typos: /openapi.json lists all of them."),
+        ("/fine_tuning/jobs", "typos: paths begin with /v1; /openapi.json lists"),
+    ):
+        answer = await api.api.post(path, json={})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_url")
+        assert words in answer.json()["error"]["message"]
+
+
 async def test_outages_are_503_with_retry_after(api: ControlPlane) -> None:
     client = await api.tenant()
     outages = (

@@ -10,7 +10,7 @@ def test_first_hour_06_a_refusal_advises_what_can_be_done() -> None:
     cap = refusal_words(
         refusing("key_cap", price_max_micro=9, currency="EUR", left_micro=1, limit_micro=2)
     )
-    assert "the smallest job holds 15 minutes of each slot" in cap
+    assert "the smallest job holds 4 minutes of each slot" in cap
     budget = refusing("budget_amount", price_max_micro=9, currency="EUR", budget_micro=1)
     assert "fewer rows or epochs: the smallest job holds" in refusal_words(budget)
     assert not [words for words in REFUSALS.values() if "ower n_epochs" in words]

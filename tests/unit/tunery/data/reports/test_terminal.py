@@ -26,6 +26,13 @@ def test_every_code_has_its_place_and_fix() -> None:
     assert "too_few_rows" in text
 
 
+def test_first_hour_low_counts_agree_with_their_nouns() -> None:
+    """ "1 warnings", "1 errors in 0 rows"."""
+    rows = b"".join(b'{"prompt": "a%d", "completion": "b"}\n' % number for number in range(40))
+    text = shown(b'{"prompt": "a", "completion": ""}\n' + rows)
+    assert ", 41 rows, 1 error in 1 row, 2 warnings\n" in text
+
+
 def test_markup_in_tenant_text_is_escaped() -> None:
     assert "[red]x[/red]" in shown(b"{'a': '[red]x[/red]'}\n")
 

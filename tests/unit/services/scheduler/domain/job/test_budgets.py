@@ -25,7 +25,7 @@ from schemas.job import (
     RecordUsage,
     SubmitJob,
 )
-from schemas.units import DAY_MS, hour_of, month_of
+from schemas.units import DAY_MS, HOUR_MS, hour_of, month_of
 from services.gateway.web.wording import refusal_words
 from services.scheduler.domain.job import budgets
 from simulator.control_plane.samples import T0, limits, submit, tokens
@@ -90,7 +90,8 @@ def test_a_budget_that_is_set_later_knows_what_was_used_before() -> None:
     decider.accept(used, CancelJob(job_id="ftjob-1"))
     spent, counted, *_ = decider.when(budget(PRICE_MAX, of_key="key_1"))
     assert isinstance(spent, BudgetSet)
-    use = BudgetUse(used_gpu_ms=HOLD, held_gpu_ms=0, used_micro=PRICE_MAX, held_micro=0)
+    micro = round(HOLD * submit().spec.price.gpu_hour_micro / HOUR_MS)
+    use = BudgetUse(used_gpu_ms=HOLD, held_gpu_ms=0, used_micro=micro, held_micro=0)
     assert counted == BudgetCounted(budget_id="key_1", month=MONTH, use=use)
     assert of(decider.when(by_key("ftjob-2")), Rejected).code == errors.BUDGET_EXCEEDED
     decider.at += 31 * DAY_MS

@@ -76,7 +76,7 @@ from tests.unit.services.scheduler.lives import (
     prepared,
     started,
 )
-from tunery.plan.time import hold_of
+from tunery.plan.estimate import eval_hold
 
 HOUR = T0 // HOUR_MS
 
@@ -293,6 +293,16 @@ def test_a_validation_that_ended_before_the_submission_is_remembered() -> None:
 # --- to the queue ---------------------------------------------------------------------------------
 
 
+def test_first_hour_low_a_job_may_be_cancelled_again() -> None:
+    """The answer was 200 until the end was recorded, then 409."""
+    decider = new_tenant().accept(limits(), submit("ftjob-1"))
+    for _ in range(3):
+        assert not any(
+            isinstance(event, Rejected) for event in decider.when(CancelJob(job_id="ftjob-1"))
+        )
+    assert rejected(decider.when(PauseJob(job_id="ftjob-1"))) == errors.ILLEGAL_STATE
+
+
 @pytest.mark.parametrize("first", ["dataset", "base"])
 def test_both_pins_lead_to_the_queue(first: str) -> None:
     order = (prepared(), pinned()) if first == "dataset" else (pinned(), prepared())
@@ -313,7 +323,7 @@ def test_the_cap_leaves_what_evaluation_needs() -> None:
     assert job is not None
     assert job.hold is not None
     wanted = placement_of(lived("validating").accept(prepared()).when(pinned()))
-    evaluation = hold_of(job.hold.eval_gpu_ms, 1)
+    evaluation = eval_hold(job.spec, job.hold)
     assert wanted.max_gpu_ms == job.hold.hold_gpu_ms - evaluation
     wanted = placement_of(lived("running").when(closed(billable=5 * MINUTE)))
     assert wanted.max_gpu_ms == job.hold.hold_gpu_ms - 5 * MINUTE

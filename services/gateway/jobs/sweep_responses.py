@@ -1,0 +1,137 @@
+"""Sweeps as responses: their configurations, each with its jobs."""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from schemas.envelope import Reason
+from schemas.sweep import SweepRun, SweepTerms
+from schemas.units import HOUR_MS
+from services.gateway.jobs.responses import cost_summary
+from services.gateway.jobs.statuses import JobStatus, job_status
+from services.gateway.jobs.sweep_tables import SweepRow, SweepStatus
+from services.gateway.jobs.tables import JobRow
+from services.gateway.web.responses import ListItem, Response, seconds, seconds_or_none
+from services.gateway.web.wording import refusal_words
+from tunery.plan.hyperparameters import request_of
+
+MICRO: Final = 1_000_000
+
+
+class SweepJobResponse(Response):
+    """A job of a sweep; `status` is null before its turn. `validation_loss`: in nats per token, of
+    its evaluation. `skipped`: why it was not submitted.
+    """
+
+    job_id: str
+    rung: int
+    status: JobStatus | None
+    validation_loss: float | None
+    fine_tuned_model: str | None
+    amount_micro: int
+    skipped: str | None
+
+
+class SweepTrialResponse(Response):
+    """A configuration: its values of what the sweep tries, and its job in each rung."""
+
+    trial: int
+    values: dict[str, Any]
+    jobs: list[SweepJobResponse]
+
+
+class SweepResponse(ListItem):
+    """`rung`: the present one, from 0; `rungs`: optimizer steps of each. `best_job_id`: of those in
+    its highest rung the job with the lowest validation loss. Amounts in millionths.
+    """
+
+    id: str
+    object: Literal["sweep"] = "sweep"
+    created_at: int
+    ended_at: int | None
+    status: SweepStatus
+    method: str
+    model: str
+    training_file: str
+    at_once: int
+    rung: int
+    rungs: list[int]
+    max_gpu_hours: float | None
+    max_amount_micro: int | None
+    best_job_id: str | None
+    currency: str
+    amount_micro: int
+    trials: list[SweepTrialResponse]
+
+
+def sweep_response(
+    row: SweepRow, jobs: Mapping[str, JobRow], skipped: Mapping[str, Reason]
+) -> SweepResponse:
+    """A sweep with its jobs, and why others were not submitted, both by the ids of jobs."""
+    terms = row.terms
+    trials = [
+        SweepTrialResponse(
+            trial=number,
+            values=values,
+            jobs=[
+                _job(run, rung, jobs.get(run.job_id), skipped.get(run.job_id))
+                for rung, run in enumerate(runs)
+            ],
+        )
+        for number, (runs, values) in enumerate(zip(terms.trials, tried_values(terms), strict=True))
+    ]
+    budget = terms.budget
+    hours = None if budget is None else budget.max_gpu_ms
+    has_rungs = bool(terms.survivors)
+    return SweepResponse(
+        id=row.id,
+        created_at=seconds(row.created_at),
+        ended_at=seconds_or_none(row.ended_at),
+        status=row.status,
+        method=terms.method,
+        model=terms.spec.base.base_id,
+        training_file=terms.spec.training_file,
+        at_once=terms.at_once,
+        rung=row.rung or 0,
+        rungs=[run.hyper.max_steps for run in terms.trials[0]] if has_rungs else [],
+        max_gpu_hours=None if hours is None else hours / HOUR_MS,
+        max_amount_micro=None if budget is None else budget.max_amount_micro,
+        best_job_id=row.best_job_id or _best(trials, row.rung or 0),
+        currency=terms.spec.price.currency,
+        amount_micro=sum(job.amount_micro for trial in trials for job in trial.jobs),
+        trials=trials,
+    )
+
+
+def tried_values(terms: SweepTerms) -> list[dict[str, Any]]:
+    """Of each configuration the hyper-parameters that are not the same in all of them."""
+    requests = [request_of(runs[0].hyper) for runs in terms.trials]
+    differing = [
+        name
+        for name in requests[0]
+        if any(request.get(name) != requests[0][name] for request in requests)
+    ]
+    return [{name: request.get(name) for name in differing} for request in requests]
+
+
+def _job(run: SweepRun, rung: int, row: JobRow | None, skipped: Reason | None) -> SweepJobResponse:
+    loss_ppm = -1 if row is None or row.gate is None else row.gate.adapter_loss_ppm
+    return SweepJobResponse(
+        job_id=run.job_id,
+        rung=rung,
+        status=None if row is None else job_status(row.wanted, row.phase, row.outcome),
+        validation_loss=None if loss_ppm < 0 else loss_ppm / MICRO,
+        fine_tuned_model=None if row is None else row.model_id,
+        amount_micro=0 if row is None else cost_summary(row).amount_micro,
+        skipped=None if skipped is None else refusal_words(skipped),
+    )
+
+
+def _best(trials: list[SweepTrialResponse], rung: int) -> str | None:
+    """The job with the lowest loss so far, in the present rung."""
+    measured = [
+        (job.validation_loss, trial.trial, job.job_id)
+        for trial in trials
+        for job in trial.jobs
+        if job.rung == rung and job.validation_loss is not None
+    ]
+    return min(measured)[2] if measured else None

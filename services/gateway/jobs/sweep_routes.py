@@ -1,0 +1,171 @@
+"""`/v1/sweeps`: many configurations under one budget. The stream `job` decides what runs when."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from schemas import errors
+from schemas.ids import JOB as JOB_PREFIX
+from schemas.ids import SWEEP, derived_id
+from schemas.sweep import CancelSweep, SubmitSweep, SweepRun, SweepTerms
+from schemas.topics import JOB
+from services.gateway.jobs.deps import JobDeps, WithJobDeps
+from services.gateway.jobs.resolve import Facts, Resolved, budget_of, resolve
+from services.gateway.jobs.submission import Intent, Submissions, intent_of
+from services.gateway.jobs.sweep_bodies import (
+    SweepRequest,
+    configurations,
+    rungs_of,
+    with_values,
+)
+from services.gateway.jobs.sweep_responses import SweepResponse, sweep_response
+from services.gateway.jobs.sweep_tables import SKIPPED_RUNS, SWEEPS, SweepRow
+from services.gateway.jobs.tables import JOBS
+from services.gateway.web.deps import Caller, Principal
+from services.gateway.web.errors import ApiError, invalid, not_found
+from services.gateway.web.pages import After, page
+from services.gateway.web.responses import Page, listing
+from tunery.plan.sweeps import Values, survivors
+
+LIMIT: Final = 20
+LIMIT_MAX: Final = 100
+RUNS_MAX: Final = 512
+router = APIRouter(prefix="/v1/sweeps", tags=["sweeps"])
+
+
+@router.post("")
+async def create_sweep(
+    body: SweepRequest,
+    request: Request,
+    response: Response,
+    deps: WithJobDeps,
+    caller: Caller,
+    intent: Annotated[Intent, Depends(intent_of)],
+) -> SweepResponse:
+    """Submit a sweep. Its jobs are submitted one after another, as its budget and the tenant's
+    limits allow. It is refused where its first job would be.
+    """
+    submissions: Submissions = request.app.state.submissions
+    sweep_id = deps.fresh(SWEEP)
+    facts = await submissions.gather(caller, body.job, sweep_id)
+    command = SubmitSweep(terms=sweep_terms(caller, body, facts))
+    outcome = await deps.commands.decide(
+        JOB,
+        caller.tenant,
+        command,
+        idempotency=submissions.idempotency(caller, body, intent),
+        actor=deps.seal.seal(caller.tenant, caller.key_id),
+    )
+    if outcome.repeated_of is None:
+        return await _shown(deps, await _find(deps, caller, sweep_id))
+    response.headers["idempotent-replayed"] = "true"
+    where = {"tenant": caller.tenant, "command_id": outcome.repeated_of}
+    row = await deps.views.first(SWEEPS, where)
+    if row is None:
+        text = "The first request with this Idempotency-Key was refused. Send it with a new key."
+        raise ApiError(409, errors.IDEMPOTENCY_CONFLICT, text, "Idempotency-Key")
+    return await _shown(deps, row)
+
+
+@router.get("")
+async def list_sweeps(
+    deps: WithJobDeps,
+    caller: Caller,
+    after: After = None,
+    limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT,
+) -> Page[SweepResponse]:
+    """List sweeps, newest first."""
+    where = {"tenant": caller.tenant}
+    rows, more = await page(deps.views, SWEEPS, where, limit=limit, after=after)
+    return listing(Page[SweepResponse], [await _shown(deps, row) for row in rows], more)
+
+
+@router.get("/{sweep_id}")
+async def retrieve_sweep(sweep_id: str, deps: WithJobDeps, caller: Caller) -> SweepResponse:
+    return await _shown(deps, await _find(deps, caller, sweep_id))
+
+
+@router.post("/{sweep_id}/cancel")
+async def cancel_sweep(sweep_id: str, deps: WithJobDeps, caller: Caller) -> SweepResponse:
+    """Submit no more jobs of a sweep, and cancel those that are open. It can be repeated."""
+    row = await _find(deps, caller, sweep_id)
+    if row.status in ("running", "cancelling"):
+        actor = deps.seal.seal(caller.tenant, caller.key_id)
+        command = CancelSweep(sweep_id=sweep_id)
+        await deps.commands.decide(JOB, caller.tenant, command, actor=actor)
+    return await _shown(deps, await _find(deps, caller, sweep_id))
+
+
+def sweep_terms(caller: Principal, body: SweepRequest, facts: Facts) -> SweepTerms:
+    """What a sweep tries, each job resolved. Raises ApiError. `facts.job_id`: the sweep's id."""
+    sweep_id, rungs, configured = facts.job_id, rungs_of(body), configurations(body)
+    trials: list[tuple[SweepRun, ...]] = []
+    first: Resolved | None = None
+    for number, values in enumerate(configured):
+        runs = []
+        for rung, steps in enumerate(rungs or (None,)):
+            job_id = JOB_PREFIX + derived_id(sweep_id, str(number), str(rung))
+            whole = values if steps is None else {**values, "max_steps": steps}
+            resolved = _resolved(body, whole, facts, job_id)
+            first = first or resolved
+            runs.append(_run(job_id, resolved))
+        trials.append(tuple(runs))
+    if first is None or first.tokens is None:
+        text = "its rows are being checked: wait until the file is processed"
+        raise invalid(text, "job.training_file", errors.ILLEGAL_STATE)
+    if first.spec.validation_file is None and not first.spec.validation_fraction_ppm:
+        text = "a sweep compares losses on validation rows: keep some, or name a validation_file"
+        raise invalid(text, "job.eval.validation_fraction")
+    return SweepTerms(
+        sweep_id=sweep_id,
+        method=body.method,
+        spec=first.spec,
+        trials=tuple(trials),
+        tokens=first.tokens,
+        survivors=survivors(len(trials), len(rungs), body.factor) if rungs else (),
+        at_once=body.at_once,
+        budget=budget_of(body.budget),
+        cap=caller.cap,
+        key_id=caller.key_id,
+    )
+
+
+def _resolved(body: SweepRequest, values: Values, facts: Facts, job_id: str) -> Resolved:
+    """A job with these values. Raises ApiError that names them."""
+    try:
+        request = with_values(body.job, values)
+        return resolve(request, facts.of_job(job_id))
+    except ApiError as error:
+        named = ", ".join(f"{name} {value}" for name, value in values.items())
+        message = f"With {named}: {error.message}"
+        raise ApiError(error.status, error.code, message, error.param, error.headers) from error
+
+
+def _run(job_id: str, resolved: Resolved) -> SweepRun:
+    spec = resolved.spec
+    return SweepRun(
+        job_id=job_id,
+        model_id=spec.model_id,
+        hyper=spec.hyper,
+        auto=spec.auto,
+        configuration=spec.configuration,
+    )
+
+
+async def _find(deps: JobDeps, caller: Principal, sweep_id: str) -> SweepRow:
+    """Raises ApiError 404."""
+    row = await deps.views.first(SWEEPS, {"tenant": caller.tenant, "id": sweep_id})
+    if row is None:
+        raise not_found("sweep", sweep_id, "id")
+    return row
+
+
+async def _shown(deps: JobDeps, row: SweepRow) -> SweepResponse:
+    """A sweep with its jobs as they are now."""
+    ids = tuple(run.job_id for runs in row.terms.trials for run in runs)
+    jobs = await deps.views.page(JOBS, {"tenant": row.tenant, "id": ids}, limit=RUNS_MAX)
+    where = {"tenant": row.tenant, "sweep_id": row.id}
+    skipped = await deps.views.page(SKIPPED_RUNS, where, limit=RUNS_MAX)
+    return sweep_response(
+        row, {job.id: job for job in jobs}, {run.id: run.reason for run in skipped}
+    )

@@ -1,0 +1,204 @@
+"""Sweeps: the next job when another one has ended, the next rung, the end, and their budget."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from schemas import errors
+from schemas.admission import SuspensionSet
+from schemas.envelope import Context, Reason, Rejected
+from schemas.job import Event, JobEnded, LimitsSet, SubmitJob
+from schemas.reasons import refusing
+from schemas.submission import Estimate
+from schemas.sweep import (
+    SubmitSweep,
+    SweepCancelled,
+    SweepEnded,
+    SweepRun,
+    SweepRungBegun,
+    SweepRunSkipped,
+    SweepSubmitted,
+    SweepTerms,
+)
+from services.scheduler.domain.job.evolve import evolve_tenant
+from services.scheduler.domain.job.state import OpenSweep, TenantJobs
+from services.scheduler.domain.job.submitting import submit_job
+from tunery.plan.estimate import estimate
+from tunery.plan.sweeps import ranked
+
+SWEEPS_MAX: Final = 16  # of a tenant at once
+#: what may let a job of a sweep be submitted
+STIRRING: Final = (SweepSubmitted, SweepCancelled, JobEnded, LimitsSet, SuspensionSet)
+#: refusals that pass when other jobs end, or when an operator acts
+PASSING: Final = (errors.CONCURRENCY_LIMIT, errors.SUSPENDED)
+
+
+def submit_sweep(tenant: TenantJobs, command: SubmitSweep, ctx: Context) -> tuple[Event, ...]:
+    """A sweep with its first job, or why there is none. Refused where that job would be."""
+    terms = command.terms
+    rungs = {len(runs) for runs in terms.trials}
+    if rungs != {len(terms.survivors) + 1} or terms.at_once < 1:
+        return (Rejected(code=errors.MALFORMED, reason=refusing("sweep_empty")),)
+    if terms.sweep_id in tenant.sweeps:
+        exists = refusing("sweep_exists", sweep_id=terms.sweep_id)
+        return (Rejected(code=errors.ALREADY_EXISTS, reason=exists),)
+    if len(tenant.sweeps) >= SWEEPS_MAX:
+        full = refusing("sweeps_at_most", limit=SWEEPS_MAX)
+        return (Rejected(code=errors.CONCURRENCY_LIMIT, reason=full),)
+    submitted = SweepSubmitted(terms=terms)
+    opened = evolve_tenant(tenant, submitted, ctx)
+    first = _try(opened, opened.sweeps[terms.sweep_id], terms.trials[0][0], ctx)
+    refusal = _refusal(first)
+    if refusal is not None and refusal.code != errors.CONCURRENCY_LIMIT:
+        return (refusal,)
+    return (submitted,)
+
+
+def follow_sweeps(tenant: TenantJobs, events: Sequence[Event], ctx: Context) -> tuple[Event, ...]:
+    """What follows for the sweeps of a tenant: their next jobs, rungs and ends."""
+    if not any(isinstance(event, STIRRING) for event in events):
+        return ()
+    after = _after(tenant, events, ctx)
+    follow_ups: list[Event] = []
+    for sweep_id in sorted(after.sweeps):
+        while (sweep := after.sweeps.get(sweep_id)) is not None:
+            step = _next_step(after, sweep, ctx)
+            if not step:
+                break
+            follow_ups.extend(step)
+            after = _after(after, step, ctx)
+    return tuple(follow_ups)
+
+
+def _after(tenant: TenantJobs, events: Iterable[Event], ctx: Context) -> TenantJobs:
+    for event in events:
+        tenant = evolve_tenant(tenant, event, ctx)
+    return tenant
+
+
+def _next_step(tenant: TenantJobs, sweep: OpenSweep, ctx: Context) -> tuple[Event, ...]:
+    """The next thing that a sweep does; nothing while it waits. Each step brings it nearer to its
+    end, so there is a last one.
+    """
+    pending = _pending(sweep)
+    if not pending:
+        return () if sweep.open_runs else _end_rung(sweep)
+    if len(sweep.open_runs) >= sweep.terms.at_once:
+        return ()
+    decided = _try(tenant, sweep, pending[0], ctx)
+    refusal = _refusal(decided)
+    if refusal is None:
+        return decided
+    if refusal.code in PASSING or sweep.open_runs:  # whose end may leave more
+        return ()
+    reason = refusal.reason or Reason(code=refusal.code)
+    skipped = SweepRunSkipped(
+        sweep_id=sweep.terms.sweep_id, job_id=pending[0].job_id, reason=reason
+    )
+    return (skipped,)
+
+
+def _pending(sweep: OpenSweep) -> list[SweepRun]:
+    """Jobs of the present rung that are neither submitted nor skipped."""
+    if sweep.is_cancelled:
+        return []
+    known = {*sweep.open_runs, *sweep.ended_runs, *sweep.skipped}
+    runs = (sweep.terms.trials[trial][sweep.rung] for trial in sweep.trials)
+    return [run for run in runs if run.job_id not in known]
+
+
+def _refusal(decided: Sequence[Event]) -> Rejected | None:
+    return next((event for event in decided if isinstance(event, Rejected)), None)
+
+
+def _try(tenant: TenantJobs, sweep: OpenSweep, run: SweepRun, ctx: Context) -> tuple[Event, ...]:
+    """A job of a sweep as if its tenant submitted it now."""
+    command = _submission(sweep.terms, run)
+    if command.tokens is not None and sweep.terms.budget is not None:
+        needs = estimate(command.spec, command.tokens)
+        reason = _over_budget(tenant, sweep, needs)
+        if reason is not None:
+            return (Rejected(code=errors.BUDGET_TOO_SMALL, reason=reason, param="budget"),)
+    return submit_job(tenant, command, ctx)
+
+
+def _submission(terms: SweepTerms, run: SweepRun) -> SubmitJob:
+    spec = replace(
+        terms.spec,
+        hyper=run.hyper,
+        auto=run.auto,
+        model_id=run.model_id,
+        configuration=run.configuration,
+        sweep_id=terms.sweep_id,
+    )
+    return SubmitJob(
+        job_id=run.job_id, spec=spec, tokens=terms.tokens, cap=terms.cap, key_id=terms.key_id
+    )
+
+
+def _over_budget(tenant: TenantJobs, sweep: OpenSweep, needs: Estimate) -> Reason | None:
+    """Why the budget of a sweep does not allow one more job: what has ended counts with its use,
+    what is open with its whole hold, which its use never passes.
+    """
+    budget = sweep.terms.budget
+    if budget is None:
+        return None
+    ended = sweep.ended_runs.values()
+    held = [
+        job.hold
+        for job_id in sweep.open_runs
+        if (job := tenant.jobs.get(job_id)) is not None and job.hold is not None
+    ]
+    used_gpu_ms, held_gpu_ms = sum(run.gpu_ms for run in ended), sum(h.hold_gpu_ms for h in held)
+    hours, amount = budget.max_gpu_ms, budget.max_amount_micro
+    if hours is not None and used_gpu_ms + held_gpu_ms + needs.hold_gpu_ms > hours:
+        return refusing(
+            "sweep_budget_gpu_hours",
+            hold_gpu_ms=needs.hold_gpu_ms,
+            used_gpu_ms=used_gpu_ms,
+            held_gpu_ms=held_gpu_ms,
+            limit_gpu_ms=hours,
+        )
+    used_micro, held_micro = sum(run.micro for run in ended), sum(h.price_max_micro for h in held)
+    if amount is not None and used_micro + held_micro + needs.price_max_micro > amount:
+        return refusing(
+            "sweep_budget_amount",
+            price_max_micro=needs.price_max_micro,
+            currency=needs.currency,
+            used_micro=used_micro,
+            held_micro=held_micro,
+            limit_micro=amount,
+        )
+    return None
+
+
+def _end_rung(sweep: OpenSweep) -> tuple[Event, ...]:
+    """The next rung with the best configurations of this one, or the end of the sweep."""
+    terms, rung = sweep.terms, sweep.rung
+    best = _ranked(sweep, rung)
+    if rung < len(terms.survivors) and best and not sweep.is_cancelled:
+        chosen = tuple(best[: terms.survivors[rung]])
+        return (SweepRungBegun(sweep_id=terms.sweep_id, rung=rung + 1, trials=chosen),)
+    published = [
+        job_id
+        for last in range(rung, -1, -1)
+        for trial in _ranked(sweep, last)
+        if sweep.ended_runs[job_id := terms.trials[trial][last].job_id].outcome == "succeeded"
+    ]
+    ended = SweepEnded(
+        sweep_id=terms.sweep_id,
+        outcome="cancelled" if sweep.is_cancelled else "completed",
+        best_job_id=published[0] if published else None,
+    )
+    return (ended,)
+
+
+def _ranked(sweep: OpenSweep, rung: int) -> list[int]:
+    """Configurations whose loss was measured in a rung, the lowest first."""
+    losses = {
+        trial: run.loss_ppm
+        for trial, runs in enumerate(sweep.terms.trials)
+        if (run := sweep.ended_runs.get(runs[rung].job_id)) is not None and run.loss_ppm is not None
+    }
+    return ranked(losses)

@@ -1,0 +1,201 @@
+"""Sweeps: one job after another, halving by validation loss, one budget, cancelled as a whole."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from schemas import errors
+from schemas.envelope import Rejected
+from schemas.job import (
+    CancelJob,
+    JobEnded,
+    JobSubmitted,
+    RecordVerdict,
+)
+from schemas.submission import Budget
+from schemas.sweep import (
+    CancelSweep,
+    SubmitSweep,
+    SweepCancelled,
+    SweepEnded,
+    SweepRun,
+    SweepRungBegun,
+    SweepRunSkipped,
+    SweepTerms,
+)
+from services.scheduler.domain.job.sweeps import SWEEPS_MAX
+from simulator.control_plane.samples import MINUTE, PASSED, limits, spec, submit, tokens
+from tests.unit.services.scheduler.fold import Decider, names, of
+from tests.unit.services.scheduler.lives import (
+    REGISTERED,
+    TENANT,
+    closed,
+    granted,
+    new_tenant,
+    pinned,
+    prepared,
+    started,
+)
+from tunery.plan.estimate import estimate
+
+NEEDS = estimate(spec(), tokens())
+
+
+def run(trial: int, rung: int = 0, steps: int = 0) -> SweepRun:
+    hyper = replace(spec().hyper, rank=2 + trial, max_steps=steps)
+    name = f"ftjob-{trial}-{rung}"
+    return SweepRun(job_id=name, model_id=f"ft:{name}", hyper=hyper)
+
+
+def sweep(count: int = 3, rungs: tuple[int, ...] = (), **changes: Any) -> SubmitSweep:
+    """rungs: optimizer steps of each; half of the configurations go on."""
+    survivors = tuple(max(1, count // 2 ** (rung + 1)) for rung in range(len(rungs) - 1))
+    steps = rungs or (0,)
+    terms = SweepTerms(
+        sweep_id="sweep-1",
+        method="halving" if rungs else "grid",
+        spec=spec(),
+        trials=tuple(
+            tuple(run(trial, rung, most) for rung, most in enumerate(steps))
+            for trial in range(count)
+        ),
+        survivors=survivors,
+        tokens=tokens(),
+        at_once=2,
+    )
+    return SubmitSweep(terms=replace(terms, **changes))
+
+
+def submitted(events: tuple[Any, ...]) -> list[str]:
+    return [event.job_id for event in events if isinstance(event, JobSubmitted)]
+
+
+def finish(decider: Decider, job_id: str, loss_ppm: int) -> tuple[Any, ...]:
+    """Let a job run through; the events of its last command."""
+    summary = replace(PASSED, adapter_loss_ppm=loss_ppm)
+    verdict = RecordVerdict(job_id=job_id, summary=summary)
+    life = (prepared(), pinned(), granted(), started(), closed(), closed(2, role="eval"))
+    for fact in life:
+        decider.accept(replace(fact, job_id=job_id))
+    decider.accept(verdict)
+    return decider.when(replace(REGISTERED, job_id=job_id))
+
+
+def test_jobs_of_a_sweep_follow_each_other_and_the_best_is_named() -> None:
+    decider = new_tenant().accept(limits())
+    assert submitted(decider.when(sweep())) == ["ftjob-0-0", "ftjob-1-0"]
+    jobs = decider.state[TENANT].jobs
+    assert sorted(job.spec.hyper.rank for job in jobs.values()) == [2, 3]
+    assert {job.spec.sweep_id for job in jobs.values()} == {"sweep-1"}
+    assert submitted(finish(decider, "ftjob-1-0", 500_000)) == ["ftjob-2-0"]
+    assert submitted(finish(decider, "ftjob-0-0", 900_000)) == []
+    ended = of(finish(decider, "ftjob-2-0", 700_000), SweepEnded)
+    assert (ended.outcome, ended.best_job_id) == ("completed", "ftjob-1-0")
+    assert not decider.state[TENANT].sweeps
+    assert decider.refolded() == decider.state
+
+
+def test_the_better_half_goes_on_with_more_steps() -> None:
+    decider = new_tenant().accept(limits())
+    decider.when(sweep(4, rungs=(10, 20, 40), at_once=4))
+    losses = {0: 900_000, 1: 300_000, 2: 400_000, 3: 800_000}
+    for trial in (0, 1, 2):
+        assert names(finish(decider, f"ftjob-{trial}-0", losses[trial]))[-1] == "JobEnded"
+    events = finish(decider, "ftjob-3-0", losses[3])
+    assert of(events, SweepRungBegun).trials == (1, 2)
+    assert submitted(events) == ["ftjob-1-1", "ftjob-2-1"]
+    steps = {job.spec.hyper.max_steps for job in decider.state[TENANT].jobs.values()}
+    assert steps == {20}
+    finish(decider, "ftjob-1-1", 350_000)
+    events = finish(decider, "ftjob-2-1", 250_000)
+    assert (of(events, SweepRungBegun).rung, submitted(events)) == (2, ["ftjob-2-2"])
+    ended = of(finish(decider, "ftjob-2-2", 200_000), SweepEnded)
+    assert ended.best_job_id == "ftjob-2-2"
+
+
+def test_a_job_without_a_loss_does_not_go_on() -> None:
+    decider = new_tenant().accept(limits())
+    decider.when(sweep(2, rungs=(10, 20)))
+    decider.when(CancelJob(job_id="ftjob-0-0"))
+    events = finish(decider, "ftjob-1-0", -1)  # not measured
+    ended = of(events, SweepEnded)
+    assert (ended.outcome, ended.best_job_id) == ("completed", None)
+
+
+def test_a_sweep_waits_for_what_its_tenant_may_have_at_once() -> None:
+    decider = new_tenant().accept(limits(concurrency=1), submit("ftjob-other"))
+    assert submitted(decider.when(sweep())) == []
+    assert submitted(decider.when(CancelJob(job_id="ftjob-other"))) == ["ftjob-0-0"]
+    assert submitted(decider.when(limits(concurrency=2))) == ["ftjob-1-0"]
+
+
+def test_the_budget_of_a_sweep_is_never_passed() -> None:
+    """What is open counts with its whole hold, so two jobs never share what one may need."""
+    decider = new_tenant().accept(limits())
+    budget = Budget(max_gpu_ms=NEEDS.hold_gpu_ms + MINUTE)
+    events = decider.when(sweep(budget=budget))
+    assert submitted(events) == ["ftjob-0-0"]
+    events = finish(decider, "ftjob-0-0", 1)  # it used two minutes
+    assert submitted(events) == []
+    skipped = [event for event in events if isinstance(event, SweepRunSkipped)]
+    assert [event.job_id for event in skipped] == ["ftjob-1-0", "ftjob-2-0"]
+    assert skipped[0].reason.code == "sweep_budget_gpu_hours"
+    assert skipped[0].reason.params["used_gpu_ms"] == 2 * MINUTE
+    assert of(events, SweepEnded).best_job_id == "ftjob-0-0"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"budget": Budget(max_gpu_ms=1)}, errors.BUDGET_TOO_SMALL),
+        ({"budget": Budget(max_amount_micro=1)}, errors.BUDGET_TOO_SMALL),
+        ({"trials": ()}, errors.MALFORMED),
+        ({"trials": ((run(0),), (run(1), run(1, 1)))}, errors.MALFORMED),
+        ({"survivors": (1,)}, errors.MALFORMED),
+        ({"at_once": 0}, errors.MALFORMED),
+    ],
+)
+def test_a_sweep_that_could_not_begin_is_refused(changes: dict[str, Any], code: str) -> None:
+    decider = new_tenant().accept(limits())
+    (refused,) = decider.when(sweep(**changes))
+    assert isinstance(refused, Rejected)
+    assert refused.code == code
+    assert not decider.state[TENANT].sweeps
+
+
+def test_a_tenant_has_so_many_sweeps_at_once() -> None:
+    decider = new_tenant().accept(limits())
+    first = sweep(1)
+    decider.accept(first)
+    assert of(decider.when(first), Rejected).code == errors.ALREADY_EXISTS
+    for number in range(SWEEPS_MAX - 1):
+        again = replace(run(0), job_id=f"ftjob-x{number}")
+        decider.accept(sweep(1, sweep_id=f"sweep-x{number}", trials=((again,),)))
+    full = decider.when(sweep(1, sweep_id="sweep-y"))
+    assert of(full, Rejected).reason.code == "sweeps_at_most"
+
+
+def test_to_cancel_a_sweep_ends_its_open_jobs_and_begins_no_more() -> None:
+    decider = new_tenant().accept(limits())
+    decider.accept(sweep(4))
+    events = decider.when(CancelSweep(sweep_id="sweep-1"))
+    assert names(events)[0] == SweepCancelled.__name__
+    ended = [event.job_id for event in events if isinstance(event, JobEnded)]
+    assert ended == ["ftjob-0-0", "ftjob-1-0"]
+    assert of(events, SweepEnded).outcome == "cancelled"
+    missing = of(decider.when(CancelSweep(sweep_id="sweep-1")), Rejected)
+    assert missing.code == errors.NOT_FOUND
+
+
+def test_a_cancelled_sweep_ends_with_the_last_of_its_jobs() -> None:
+    decider = new_tenant().accept(limits())
+    decider.accept(sweep(2))
+    for fact in (prepared(), pinned(), granted(), started()):
+        decider.accept(replace(fact, job_id="ftjob-0-0"))
+    events = decider.when(CancelSweep(sweep_id="sweep-1"))
+    assert [event.job_id for event in events if isinstance(event, JobEnded)] == ["ftjob-1-0"]
+    assert decider.when(CancelSweep(sweep_id="sweep-1")) == ()
+    stopped = closed(outcome="preempted", ended_by="tenant")
+    events = decider.when(replace(stopped, job_id="ftjob-0-0"))
+    assert of(events, SweepEnded).outcome == "cancelled"

@@ -1,0 +1,170 @@
+"""`tunery sweep`: many configurations of a job under one budget."""
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import click
+
+from tunery.cli import _api, _options, _recipes
+from tunery.cli._yaml import YamlDocument
+from tunery.cli.job import uploaded_files
+from tunery.local.paths import DataDir
+
+VERSION: Final = 1
+JOB: Final = "job"
+EPILOG: Final = """\
+\b
+Examples:
+  tunery sweep run sweep.yaml
+  tunery sweep list
+  tunery sweep show sweep-91…          its configurations, the best one first
+  tunery sweep cancel sweep-91…        no more jobs, and the open ones end
+  tunery job compare --sweep sweep-91…
+"""
+
+
+@click.group("sweep", cls=_options.ExampleGroup, epilog=EPILOG)
+def command() -> None:
+    """Try many configurations of a job under one budget."""
+
+
+@command.command("run")
+@click.argument("path", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--idempotency-key", help="Submissions with the same key are one sweep. [random]")
+@_options.data_dir
+@_options.as_json
+def run(path: Path, idempotency_key: str | None, folders: DataDir, as_json: bool) -> None:
+    """Submit the sweep of a YAML file: a job, and the values to try."""
+    document = _recipes.read_recipe(path)
+    sweep = checked_sweep(document, path)
+    with _api.connect(folders) as api:
+        job = uploaded_files(api, sweep[JOB], quiet=as_json)
+        body = {**sweep, JOB: job}
+        shown = api.send("/sweeps", body, idempotency_key or str(uuid.uuid4()))
+    _show(shown, as_json)
+
+
+@command.command("show")
+@click.argument("sweep_id")
+@_options.data_dir
+@_options.as_json
+def show(sweep_id: str, folders: DataDir, as_json: bool) -> None:
+    """Show a sweep: its configurations by validation loss, the best one first."""
+    with _api.connect(folders) as api:
+        sweep = api.get("sweeps", sweep_id)
+    _show(sweep, as_json)
+
+
+@command.command("list")
+@_options.data_dir
+@_options.as_json
+def list_sweeps(folders: DataDir, as_json: bool) -> None:
+    """List your sweeps, newest first."""
+    with _api.connect(folders) as api:
+        sweeps = api.get("sweeps")["data"]
+    _api.show(
+        sweeps,
+        as_json,
+        ("sweep", "status", "method", "model", "configurations", "best", "cost", "submitted"),
+        lambda sweep: (
+            sweep["id"],
+            sweep["status"],
+            sweep["method"],
+            sweep["model"],
+            len(sweep["trials"]),
+            sweep["best_job_id"],
+            _api.money(sweep["amount_micro"], sweep["currency"]),
+            _api.moment(sweep["created_at"]),
+        ),
+    )
+
+
+@command.command("cancel")
+@click.argument("sweep_id")
+@_options.data_dir
+@_options.as_json
+def cancel(sweep_id: str, folders: DataDir, as_json: bool) -> None:
+    """End a sweep: no more jobs are submitted, and those that are open are cancelled."""
+    with _api.connect(folders) as api:
+        sweep = api.send(f"/sweeps/{quote(sweep_id, safe='')}/cancel", {}, str(uuid.uuid4()))
+    _show(sweep, as_json)
+
+
+def checked_sweep(document: YamlDocument, path: Path) -> dict[str, Any]:
+    """The body of a sweep. Raises RecipeError with all that is wrong with its file."""
+    from services.gateway.jobs.recipes import STAND_INS, nearest, recipe_problems
+    from services.gateway.jobs.requested import RequestProblem
+    from services.gateway.jobs.sweep_bodies import SweepRequest
+
+    sweep = document.value
+    known = ("version", *SweepRequest.model_fields)
+    problems = [RequestProblem(name, nearest(name, known)) for name in sweep if name not in known]
+    if sweep.get("version") != VERSION:
+        problems.append(RequestProblem("version", f"must be {VERSION}"))
+    job = sweep.get(JOB)
+    if isinstance(job, Mapping):
+        problems += [
+            RequestProblem(f"{JOB}.{problem.param}", problem.message)
+            for problem in recipe_problems({**dict.fromkeys(STAND_INS), "version": 1, **job})
+        ]
+        document.value[JOB] = _recipes.from_folder(dict(job), path.parent)
+    else:
+        problems.append(RequestProblem(JOB, "is required: the fields of a recipe"))
+    _recipes.refuse(problems, path, document)
+    return {name: value for name, value in sweep.items() if name != "version"}
+
+
+def _show(sweep: Any, as_json: bool) -> None:
+    budget = [
+        None if sweep["max_gpu_hours"] is None else f"{sweep['max_gpu_hours']:g} GPU-h",
+        _api.money(sweep["max_amount_micro"], sweep["currency"]) or None,
+    ]
+    rungs = [f"{steps} steps" for steps in sweep["rungs"]]
+    fields = [
+        ("sweep", sweep["id"]),
+        ("status", sweep["status"]),
+        ("method", sweep["method"]),
+        ("model", sweep["model"]),
+        ("rung", f"{sweep['rung'] + 1} of {len(rungs)}: {', '.join(rungs)}" if rungs else None),
+        ("best", sweep["best_job_id"]),
+        ("billed", _api.money(sweep["amount_micro"], sweep["currency"])),
+        ("budget", ", ".join(bound for bound in budget if bound)),
+    ]
+    _api.show_one(sweep, as_json, fields)
+    if as_json:
+        return
+    click.echo()
+    _api.show(
+        ranked_jobs(sweep),
+        False,
+        ("job", "status", "validation loss", *([] if not rungs else ["rung"]), "settings", "cost"),
+        lambda row: (
+            row["job_id"],
+            row["status"] or (row["skipped"] and f"skipped: {row['skipped']}") or "not yet",
+            _api.figure(row["validation_loss"]),
+            *([] if not rungs else [row["rung"] + 1]),
+            ", ".join(f"{name} {value}" for name, value in row["values"].items()),
+            _api.money(row["amount_micro"], sweep["currency"]),
+        ),
+    )
+
+
+def ranked_jobs(sweep: Any) -> list[dict[str, Any]]:
+    """Jobs that were or will be submitted: the highest rung first, in it the lowest loss."""
+    jobs = [
+        {**job, "values": trial["values"]}
+        for trial in sweep["trials"]
+        for job in trial["jobs"]
+        if job["status"] is not None or job["skipped"] or job["rung"] == 0
+    ]
+    return sorted(
+        jobs,
+        key=lambda job: (
+            -job["rung"],
+            job["validation_loss"] is None,
+            job["validation_loss"] or 0,
+        ),
+    )
