@@ -100,7 +100,9 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
                 help="Times the learning rate that suits the model. [1]",
             ),
             click.option(
-                "--method", "method", help="supervised, or dpo for pairs of answers. [supervised]"
+                "--method",
+                "method",
+                help="supervised; of pairs dpo, simpo, orpo, cpo. [supervised]",
             ),
             click.option(
                 "--beta", type=float, help="How closely dpo stays to the base model. [0.1]"
