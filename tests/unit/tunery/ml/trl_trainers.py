@@ -15,9 +15,9 @@ CPU = torch.device("cpu")
 
 
 def trl_trainer(
-    spec: TrainSpec, rows: PackedRows, folder: Path, steps: int = STEPS_COMPARED, **options: Any
+    spec: TrainSpec, rows: PackedRows, folder: Path, steps: int = STEPS_COMPARED
 ) -> Any:
-    """The trainer of the spec's method. `options`: of its configuration."""
+    """The trainer of the spec's method."""
     from datasets import Dataset
     from transformers import AutoTokenizer
 
@@ -43,7 +43,6 @@ def trl_trainer(
         report_to=[],
         disable_tqdm=True,
         **own,
-        **options,
     )
     model = load_model(spec, spec.hyper, "fp32", CPU)
     tokenizer = AutoTokenizer.from_pretrained(spec.base_dir)
