@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tunery.cli import _api, _options
+from tunery.cli._job_view import percent
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ def _cells(job: Any) -> tuple[Any, ...]:
         job["id"],
         job["status"],
         job["model"],
-        f"{job['progress']['percent']:.0f} %" if job["progress"] else None,
+        percent(job["progress"]) if job["progress"] else None,
         job["fine_tuned_model"] or (job["error"] or {}).get("code"),
         _api.money(job["cost"]["amount_micro"], job["cost"]["currency"]),
         _api.moment(job["created_at"]),
