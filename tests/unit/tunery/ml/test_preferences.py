@@ -123,7 +123,9 @@ def test_method_orpo_padding_and_first_tokens_are_not_learnt(pairs_spec: TrainSp
 def test_method_dpo_every_loss_is_that_of_trl(pairs_spec: TrainSpec, tmp_path: Path) -> None:
     """On an adapter whose first steps have moved every answer."""
     rows = read_rows(pairs_spec.train_shards, vocabulary=49_152)
-    trainer = trl_trainer(pairs_spec, rows, tmp_path / "trl", steps=3, label_smoothing=SMOOTHING)
+    hyper = msgspec.structs.replace(pairs_spec.hyper, label_smoothing=SMOOTHING)
+    spec = msgspec.structs.replace(pairs_spec, hyper=hyper)
+    trainer = trl_trainer(spec, rows, tmp_path / "trl", steps=3)
     trainer.train()
     model, first = trainer.model.eval(), range(4)
     batch = trainer.data_collator([e for index in first for e in pairs_of(rows, index)])
