@@ -99,11 +99,7 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
                 type=float,
                 help="Times the learning rate that suits the model. [1]",
             ),
-            click.option(
-                "--method",
-                "method",
-                help="supervised; of pairs dpo, simpo, orpo, cpo. [supervised]",
-            ),
+            click.option("--method", help="Or dpo, simpo, orpo, cpo, for pairs. [supervised]"),
             click.option(
                 "--beta", type=float, help="How closely dpo stays to the base model. [0.1]"
             ),

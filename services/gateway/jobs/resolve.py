@@ -242,7 +242,9 @@ def _method_problems(request: JobRequest) -> list[RequestProblem]:
         text = f"{method.type!r} is not supported here; supported: {', '.join(METHODS)}"
         return [RequestProblem("method.type", text)]
     others = [
-        name for name, given in method if name not in ("type", method.type) and given is not None
+        name
+        for name, details in method
+        if name not in ("type", method.type) and details is not None
     ]
     return [
         RequestProblem(f"method.{name}", f"does not belong to the method {method.type!r}")

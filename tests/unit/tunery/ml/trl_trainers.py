@@ -52,9 +52,9 @@ def trl_trainer(
             model=model, args=arguments, train_dataset=rows_of_trl, processing_class=tokenizer
         )
     texts = Dataset.from_list([{"prompt": "a", "chosen": "b", "rejected": "c"}])
-    made = trainer(model=model, args=arguments, train_dataset=texts, processing_class=tokenizer)
-    made.train_dataset = Dataset.from_list([_tokenised(example) for example in examples])
-    return made
+    ordered = trainer(model=model, args=arguments, train_dataset=texts, processing_class=tokenizer)
+    ordered.train_dataset = Dataset.from_list([_tokenised(example) for example in examples])
+    return ordered
 
 
 def _dpo(spec: TrainSpec) -> tuple[Any, Any, dict[str, Any]]:
@@ -98,13 +98,13 @@ def _experimental(spec: TrainSpec) -> tuple[Any, Any, dict[str, Any]]:
 def _tokenised(example: dict[str, list[int]]) -> dict[str, list[int]]:
     """A pair as the experimental trainers keep it."""
     prompt = example["prompt_ids"]
-    made = {"prompt_input_ids": prompt, "prompt_attention_mask": [1] * len(prompt)}
+    pair = {"prompt_input_ids": prompt, "prompt_attention_mask": [1] * len(prompt)}
     for side in ("chosen", "rejected"):
         answer = example[f"{side}_ids"]
-        made[f"{side}_input_ids"] = prompt + answer
-        made[f"{side}_attention_mask"] = [1] * (len(prompt) + len(answer))
-        made[f"{side}_labels"] = [-100] * len(prompt) + answer
-    return made
+        pair[f"{side}_input_ids"] = prompt + answer
+        pair[f"{side}_attention_mask"] = [1] * (len(prompt) + len(answer))
+        pair[f"{side}_labels"] = [-100] * len(prompt) + answer
+    return pair
 
 
 def pairs_of(rows: PackedRows, index: int) -> list[dict[str, list[int]]]:
