@@ -63,11 +63,17 @@ COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
     type=click.IntRange(1, 10_000),
     default=JOBS_SHOWN,
     show_default=True,
-    help="The newest so many.",
+    help="How many jobs, the newest.",
 )
 @click.option("--status", type=click.Choice(STATUSES), help="Only jobs with this status.")
 @click.option("--suffix", help="Only jobs with this suffix.")
-@click.option("--metadata", "pairs", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
+@click.option(
+    "--metadata",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Only jobs with this; repeatable.",
+)
 @click.option("--tenant", help="Jobs of this tenant (admin key). [the key's]")
 @click.option("--all-tenants", is_flag=True, help="Jobs of all tenants (admin key).")
 @_options.data_dir

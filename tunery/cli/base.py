@@ -46,7 +46,9 @@ def command() -> None:
 @click.option(
     "--upload", "uploading", is_flag=True, help="Send the folder PATH to the service's machine."
 )
-@click.option("--alias", "aliases", multiple=True, help="Another name of it in requests.")
+@click.option(
+    "--alias", "aliases", multiple=True, help="Another name of it in requests; repeatable."
+)
 @click.option("--source", help="Its name at a hub, where the public can load it from.")
 @click.option("--revision", help="Its commit there.")
 @click.option("--share/--no-share", "shared", default=None, help="Tenants may download it. [no]")
@@ -212,15 +214,15 @@ def list_bases(folders: DataDir, as_json: bool) -> None:
         _api.show(
             api.bases(),
             as_json,
-            ("base", "parameters", "context", "family", "licence", "sha256", "aliases"),
+            ("base", "parameters", "context", "family", "licence", "aliases", "sha256"),
             lambda base: (
                 base["id"],
                 f"{base['parameters'] / 1e6:,.0f} M",
                 base["context_length"],
                 base["family"],
                 base["licence"],
-                base["sha256"][:16],
                 ", ".join(base["aliases"]),
+                base["sha256"],
             ),
         )
 

@@ -46,9 +46,19 @@ Exit code: 0 all files accepted, 1 a file was rejected, 2 a file could not be re
 """
 
 
-@click.group("data", epilog=EPILOG)
+GROUP_EPILOG = """\
+\b
+Examples:
+  tunery data check train.jsonl
+  tunery data check *.jsonl --model smollm2-135m-instruct
+  tunery data diff monday.jsonl tuesday.jsonl
+  tunery data diff faq@1 faq@2            uploaded versions
+"""
+
+
+@click.group("data", epilog=GROUP_EPILOG)
 def command() -> None:
-    """Check training files."""
+    """Check training files, and compare their versions."""
 
 
 @command.command("check", epilog=EPILOG)

@@ -126,7 +126,7 @@ def test(endpoint_id: str, event: str, folders: DataDir, as_json: bool) -> None:
     fields = [
         ("event", test["event_type"]),
         ("accepted", "yes" if test["success"] else "no"),
-        ("status", test["status_code"] or NO_STATUS[test["outcome"]]),
+        ("HTTP status", test["status_code"] or NO_STATUS[test["outcome"]]),
     ]
     _api.show_one(test, as_json, fields)
     if not test["success"]:
@@ -137,7 +137,7 @@ def test(endpoint_id: str, event: str, folders: DataDir, as_json: bool) -> None:
 @click.argument("endpoint_id")
 @click.argument("delivery_ids", nargs=-1)
 @click.option(
-    "--hours", type=click.FloatRange(0, 8_784), help="All deliveries of the last HOURS hours."
+    "--hours", type=_options.Number(0, 8_784), help="All deliveries of the last HOURS hours."
 )
 @click.option("--all", "every", is_flag=True, help="With --hours: also those that arrived.")
 @_options.data_dir
@@ -208,7 +208,7 @@ def _show_deliveries(data: Any, as_json: bool) -> None:
     _api.show(
         data,
         as_json,
-        ("delivery", "event", "about", "outcome", "attempts", "status", "when"),
+        ("delivery", "event", "about", "outcome", "attempts", "HTTP status", "when"),
         lambda delivery: (
             delivery["id"],
             delivery["event"]["type"],

@@ -150,7 +150,7 @@ class Submissions:
     ) -> Resolved:
         facts = await self.gather(caller, body, job_id)
         resolved = resolve(body, facts, has_file=has_file)
-        pace = await self._deps.past_jobs.pace(resolved.spec)
+        pace = await self._deps.past_jobs.pace(resolved.spec, resolved.tokens)
         return replace(resolved, spec=structs.replace(resolved.spec, pace=pace))
 
     async def earlier(self, caller: Principal, spec: JobSpec) -> JobRow | None:
