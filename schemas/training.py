@@ -24,7 +24,7 @@ FailureCause: TypeAlias = Literal[
 ]
 
 # What a training learns from its rows.
-MethodName: TypeAlias = Literal["supervised", "dpo", "orpo", "simpo", "kto", "reward"]
+MethodName: TypeAlias = Literal["supervised", "dpo", "orpo", "simpo", "kto", "reward", "cpo"]
 # How a preference becomes a loss; the names are those of TRL's DPOTrainer.
 LossType: TypeAlias = Literal[
     "sigmoid",
@@ -37,6 +37,8 @@ LossType: TypeAlias = Literal[
     "apo_down",
     "discopop",
     "sigmoid_norm",
+    "exo_pair",
+    "robust",
 ]
 
 
@@ -179,6 +181,8 @@ class HyperParameters(Part, omit_defaults=True):
       has no such weight.
     loss_type: how a preference becomes a loss.
     adaptation: what is trained: an adapter, one on a base model in four bits, or every weight.
+    label_smoothing_ppm: share of pairs that are taken to be the wrong way round, in millionths.
+    gamma_ppm: by how much the preferred answer is to be ahead, in millionths.
     """
 
     n_epochs: int
@@ -220,6 +224,8 @@ class HyperParameters(Part, omit_defaults=True):
     beta_ppm: int = 0
     loss_type: LossType = "sigmoid"
     adaptation: Adaptation = "lora"
+    label_smoothing_ppm: int = 0
+    gamma_ppm: int = 0
 
 
 class AdapterStart(Part):
@@ -263,8 +269,8 @@ class EvalWork(Part, tag="eval"):
     seed: of what is sampled.
     adapter: files of the adapter.
     prompts: as in the job's `JobSpec`.
-    precision, threads, method, beta_ppm, loss_type, adaptation: as in the training's
-      `HyperParameters`.
+    precision, threads, method, beta_ppm, loss_type, adaptation, label_smoothing_ppm, gamma_ppm: as
+      in the training's `HyperParameters`.
     """
 
     base_id: str
@@ -281,6 +287,8 @@ class EvalWork(Part, tag="eval"):
     beta_ppm: int = 0
     loss_type: LossType = "sigmoid"
     adaptation: Adaptation = "lora"
+    label_smoothing_ppm: int = 0
+    gamma_ppm: int = 0
 
 
 Work: TypeAlias = TrainWork | EvalWork
