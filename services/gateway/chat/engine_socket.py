@@ -20,7 +20,7 @@ from tunery.work.engine import (
     encode_line,
 )
 
-SILENT_MS_MAX: Final[Ms] = 120_000  # a model that was not asked for some time is loaded first
+SILENT_MS_MAX: Final[Ms] = 50_000  # loading takes a while; it goes on when a client is told to wait
 ENGINE: Final = "The engine that answers questions"
 LOADING_RETRY_S: Final = 15
 

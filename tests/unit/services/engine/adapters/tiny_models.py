@@ -1,5 +1,7 @@
 """The tiny base model with an adapter of random weights, converted once for a test run."""
 
+import atexit
+import shutil
 import tempfile
 from functools import cache
 from hashlib import sha256
@@ -19,8 +21,10 @@ TOKENS = 16
 
 @cache
 def folder() -> Path:
-    """A folder that is left to the system's cleaning: all tests of a run share it."""
-    return Path(tempfile.mkdtemp(prefix="tunery-test-engine-"))
+    """A folder that all tests of a process share; it goes with the process."""
+    created = Path(tempfile.mkdtemp(prefix="tiny-models-"))
+    atexit.register(shutil.rmtree, created, ignore_errors=True)
+    return created
 
 
 def answers(tokens: int = TOKENS) -> tuple[str, str]:
