@@ -48,8 +48,8 @@ def command(
     """Ask a model. Its first answer waits until the model is loaded."""
     if as_json and prompt is None:
         raise click.UsageError("--json prints the answers to one question: name it with --prompt")
-    told = [] if system is None else [{"role": "system", "content": system}]
-    conversations = {name: list(told) for name in (model, other) if name is not None}
+    beginning = [] if system is None else [{"role": "system", "content": system}]
+    conversations = {name: list(beginning) for name in (model, other) if name is not None}
     options = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
     with _api.connect(folders) as api:
         if prompt is not None:
