@@ -60,3 +60,33 @@ async def test_method_dpo_a_file_of_pairs_becomes_a_gated_model(home: RunningSta
     lines = await home.api.get(f"/fine_tuning/jobs/{job_id}/logs", limit=1000)
     said = [line["message"] for line in lines["data"]]
     assert any("reference log-probabilities" in line for line in said)
+
+
+def labelled() -> bytes:
+    lines = (
+        {"prompt": f"What is {n} plus {n}?", "completion": text, "label": label}
+        for n in range(PAIRS)
+        for text, label in ((f"It is {2 * n}, captain.", True), (f"Ask me later, {n}.", False))
+    )
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+@pytest.mark.parametrize("method", ["simpo", "orpo", "cpo", "kto"])
+async def test_method_each_of_preferences_ends_in_a_gated_model(
+    home: RunningStack, method: str
+) -> None:
+    rows = labelled() if method == "kto" else pairs()
+    file_id = await home.api.upload(rows, f"{method}.jsonl")
+    asked = {"type": method, method: {"hyperparameters": {"n_epochs": 2, "batch_size": 2}}}
+    training = {"max_length": 256, "learning_rate": 1e-3}
+    job = await home.api.ended(
+        await home.submit(training_file=file_id, method=asked, training=training)
+    )
+    assert job["gate"]["verdict"] in ("pass", "inconclusive")
+    assert job["gate"]["adapter"]["loss"] < job["gate"]["base"]["loss"]
+    assert job["method"]["type"] == method
+    assert job["method"][method]["hyperparameters"]["beta"] == (2 if method == "simpo" else 0.1)
+    listed = await home.api.get(f"/fine_tuning/jobs/{job['id']}/metrics", limit=100)
+    steps = sorted(listed["data"], key=lambda step: int(step["step"]))
+    assert steps[-1]["train_reward_margin"] > steps[0]["train_reward_margin"]
+    assert steps[-1]["train_loss"] < steps[0]["train_loss"]
