@@ -184,6 +184,7 @@ class HyperParameters(Part, omit_defaults=True):
     label_smoothing_ppm: share of pairs that are taken to be the wrong way round, in millionths.
     gamma_ppm: by how much the preferred answer is to be ahead, in millionths.
     desirable_ppm, undesirable_ppm: weights of answers with the label true and false, in millionths.
+    sample_every_steps: the job's prompts are answered every so many steps; 0: not while it trains.
     """
 
     n_epochs: int
@@ -229,6 +230,7 @@ class HyperParameters(Part, omit_defaults=True):
     gamma_ppm: int = 0
     desirable_ppm: int = 1_000_000
     undesirable_ppm: int = 1_000_000
+    sample_every_steps: int = 0
 
 
 class AdapterStart(Part):
@@ -253,6 +255,7 @@ class TrainWork(Part, tag="train"):
     prepared: the packed rows.
     hyper: the resolved hyper-parameters.
     start: what it begins with, None: an adapter that has learnt nothing.
+    prompts: as in the job's `JobSpec`, where they are answered during the training.
     """
 
     base_id: str
@@ -261,6 +264,7 @@ class TrainWork(Part, tag="train"):
     prepared: Prepared
     hyper: HyperParameters
     start: AdapterStart | None = None
+    prompts: Sealed | None = None
 
 
 class EvalWork(Part, tag="eval"):

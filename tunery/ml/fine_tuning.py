@@ -136,10 +136,10 @@ def _fingerprint(spec: TrainSpec, hyper: Hyper, precision: str) -> dict[str, str
     """Everything that must be equal for two attempts to belong to the same run.
 
     How a step is divided into micro-batches is no part of it, nor whether activations are computed
-    again: that follows the memory.
+    again: that follows the memory. Answers to prompts change nothing.
     """
     rows = hyper.batch_size * hyper.accumulation
-    whole = replace(hyper, batch_size=rows, accumulation=1, recompute=False)
+    whole = replace(hyper, batch_size=rows, accumulation=1, recompute=False, sample_every_steps=0)
     fields = drop_defaults(msgspec.to_builtins(whole), HYPER_ADDED)
     return {
         **({} if spec.start is None else {"start": spec.start.sha256}),

@@ -18,6 +18,7 @@ HYPER_RANGES: Final[Mapping[str, tuple[Number, Number]]] = {
     **{name: RANGES[name] for name in ("dropout", "max_length", "weight_decay")},
     "warmup": RANGES["warmup_ratio"],
     **{name: RANGES[name] for name in ("accumulation", "max_steps", "eval_every_steps")},
+    "sample_every_steps": RANGES["sample_every_steps"],
     "early_stopping_patience": RANGES["early_stopping_patience"],
     "grad_norm_max": RANGES["max_grad_norm"],
     "lora_plus": RANGES["lora_plus_ratio"],

@@ -161,6 +161,7 @@ def resolve(
         lora_plus_ppm=_ppm(requested, "lora_plus_ratio"),
         neftune_ppm=_ppm(requested, "neftune_alpha"),
         eval_every_steps=_whole(requested, "eval_every_steps"),
+        sample_every_steps=_whole(requested, "sample_every_steps"),
         early_stopping_patience=_whole(requested, "early_stopping_patience"),
         **_flags(requested),
         **{name: cast("Any", _word(requested, name)) for name in WORDS},

@@ -200,6 +200,9 @@ KNOBS: Final[Mapping[str, Knob]] = {
     "eval_every_steps": _whole(
         "eval_every_steps", 0, 10_000, 0, "0: validation rows are scored at each epoch's end only"
     ),
+    "sample_every_steps": _whole(
+        "sample_every_steps", 0, 10_000, 0, "0: `eval.prompts` are answered after the training only"
+    ),
     "best_checkpoint": _flag("best_checkpoint", "the adapter of the last step is published"),
     "early_stopping_patience": _whole(
         "early_stopping_patience", 0, 100, 0, "evaluations without improvement; 0: it never stops"

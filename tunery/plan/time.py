@@ -79,6 +79,12 @@ def eval_ms(base: Base, slots: int, device: Device, *, own_prompts: bool = False
     return _start_ms(base) + divide_up(flops, FLOPS_PER_MS[device] * slots)
 
 
+def sampling_ms(base: Base, slots: int, device: Device) -> Ms:
+    """Expected time of answering a job's prompts once during its training: 40 tokens each."""
+    flops = OWN_PROMPTS_FLOPS_PER_PARAMETER * base.parameters // 4
+    return divide_up(flops, FLOPS_PER_MS[device] * slots)
+
+
 def hold_of(gpu_ms: GpuMs, slots: int, pace_ppm: int = PPM, floor_ms: Ms = HOLD_MS_MIN) -> GpuMs:
     """GPU time that is held for work that the formula expects to take `gpu_ms`: an upper bound.
 

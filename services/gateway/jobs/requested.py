@@ -39,6 +39,7 @@ OWN: Final[Mapping[str, tuple[str, ...]]] = {
 # groups that accept only these names; the others accept every hyper-parameter
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {"lora": LORA, "eval": OWN["eval"]}
 LENGTH_POLICY: Final = "training.length_policy"
+SAMPLES: Final = "sample_every_steps"
 ON_VALIDATION: Final = ("eval_every_steps", "best_checkpoint", "early_stopping_patience")
 
 
@@ -113,6 +114,8 @@ def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Req
     )
     if request.validation_file is None and not settings.validation_fraction_ppm:
         _refuse_evaluations(values)
+    if not settings.prompts and values.hyper.get(SAMPLES) not in (None, "auto", 0):
+        values.refuse(values.paths[SAMPLES], f"needs prompts to answer: name some in {PROMPTS}")
     return settings, values.problems
 
 

@@ -55,6 +55,7 @@ def test_every_knob_reaches_the_training_from_the_command_line_and_the_api(name:
     value = {"accumulation": 4, "threads": 7, "max_length": 640}.get(name, other_value(knob))
     if name == "learning_rate_multiplier":
         value = 2
+    put(body, *_parsed('eval.prompts=["Who?"]'))
     put(body, *_parsed(f"training.batch_size={8}"))
     put(body, *_parsed(f"training.{name}={json.dumps(value)}"))
     settings, refused = requested_settings(JobRequest.model_validate(body))
