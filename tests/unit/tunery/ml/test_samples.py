@@ -22,14 +22,14 @@ def test_training_with_answers_to_prompts_ends_in_the_same_bytes(
     _, without = go(spec)
     hyper = msgspec.structs.replace(spec.hyper, sample_every_steps=2)
     asked = msgspec.structs.replace(spec, hyper=hyper, prompts=PROMPTS)
-    _, told = go(resumed(asked, out="told"))
-    samples = of(told, "sample")
+    _, sampling = go(resumed(asked, out="sampling"))
+    samples = of(sampling, "sample")
     assert [event["step"] for event in samples] == [2, 2, 4, 4, 6, 6]
     assert [event["prompt"] for event in samples[:2]] == list(PROMPTS)
     assert all(isinstance(event["answer"], str) for event in samples)
-    assert figures(of(told, "step")) == figures(of(without, "step"))
-    assert told[-1]["adapter_sha256"] == without[-1]["adapter_sha256"]
-    checkpoint = of(told, "checkpoint")[2]
+    assert figures(of(sampling, "step")) == figures(of(without, "step"))
+    assert sampling[-1]["adapter_sha256"] == without[-1]["adapter_sha256"]
+    checkpoint = of(sampling, "checkpoint")[2]
     _, rest = go(resumed(spec, checkpoint, out="rest"))
     assert (rest[0]["resumed_from_step"], rest[0]["skipped"]) == (checkpoint["step"], [])
     assert rest[-1]["adapter_sha256"] == without[-1]["adapter_sha256"]
