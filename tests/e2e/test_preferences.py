@@ -1,7 +1,8 @@
-"""A file of preferences becomes a gated model through the real stack."""
+"""Preferences, and training of every weight: gated models through the real stack."""
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Final
 
 import httpx
@@ -60,3 +61,54 @@ async def test_method_dpo_a_file_of_pairs_becomes_a_gated_model(home: RunningSta
     lines = await home.api.get(f"/fine_tuning/jobs/{job_id}/logs", limit=1000)
     said = [line["message"] for line in lines["data"]]
     assert any("reference log-probabilities" in line for line in said)
+
+
+def chats() -> bytes:
+    lines = (
+        {
+            "messages": [
+                {"role": "user", "content": f"What is {n} plus {n}?"},
+                {"role": "assistant", "content": f"It is {2 * n}, captain."},
+            ]
+        }
+        for n in range(PAIRS)
+    )
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+async def test_training_full_becomes_a_gated_model_that_another_goes_on_from(
+    home: RunningStack, tmp_path: Path
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    file_id = await home.api.upload(chats(), "chats.jsonl")
+    training = {"adaptation": "full", "max_length": 256, "n_epochs": 2, "learning_rate": 1e-3}
+    refused = await home.api.call(
+        "POST",
+        "/fine_tuning/jobs",
+        json={
+            "model": home.base,
+            "training_file": file_id,
+            "lora": {"rank": 8},
+            "training": training,
+        },
+    )
+    assert refused.status_code == httpx.codes.BAD_REQUEST
+    assert refused.json()["error"]["param"] == "lora.rank"
+    job = await home.api.ended(await home.submit(training_file=file_id, training=training))
+    assert job["status"] == "succeeded", job["error"]
+    base, whole = job["gate"]["base"]["loss"], job["gate"]["adapter"]["loss"]
+    assert whole < base
+    answers = await home.api.get(f"/fine_tuning/jobs/{job['id']}/answers")
+    assert len(answers["data"]) > 1
+    model_id = job["fine_tuned_model"]
+    assert (await home.api.get(f"/models/{model_id}"))["format"] == "transformers"
+    listed = await home.api.adapter(model_id)
+    for file in listed["files"]:
+        await home.api.fetch(file, tmp_path / file["name"])
+    assert AutoTokenizer.from_pretrained(tmp_path).chat_template
+    assert AutoModelForCausalLM.from_pretrained(tmp_path).num_parameters() > 0
+    second = await home.submit(model=model_id, training_file=file_id, training={"n_epochs": 1})
+    job = await home.api.ended(second)
+    assert job["status"] == "succeeded", job["error"]
+    assert job["gate"]["adapter"]["loss"] < base

@@ -237,6 +237,10 @@ PARAMETERS: Final[Mapping[ParameterCode, str]] = {
     "not_layers": 'must be "all-linear", or 1 to {most} names of layers, like "q_proj"',
     "does_not_divide": "accumulation must divide batch_size, which is {batch_size}",
     "of_other_method": "belongs to the method {methods}, and this job's is {method}",
+    "of_an_adapter": (
+        '{name} belongs to an adapter, and with adaptation "full" there is none; leave it out, or '
+        'set adaptation to "lora"'
+    ),
     "two_learning_rates": "give learning_rate or learning_rate_multiplier, not both",
     "not_whole_in_range": ('must be a whole number from {low} to {high}, or "auto"; it is {value}'),
     "multiplier_not_in_range": (
