@@ -2,6 +2,7 @@
 
 core: the event core beside the bare Kafka client; its parts are in log
 gateway, bare_gateway: the API under load beside a bare FastAPI handler
+estimates: what jobs cost beside what their estimates said
 submit: how long a submission takes
 follow: followers of one job over server-sent events
 billing: the ledger and invoices in PostgreSQL

@@ -46,8 +46,8 @@ def figures_of(name: str, cpu_s: float, tokens: int, peak_bytes: int) -> dict[st
     }
 
 
-def train(spec: TrainSpec, path: Path) -> tuple[float, list[StepCompleted], int]:
-    """Processor seconds, steps and peak bytes of one process. Raises RuntimeError when it fails."""
+def train(spec: TrainSpec, path: Path) -> tuple[float, list[StepCompleted]]:
+    """Processor seconds and steps of one process. Raises RuntimeError when it fails."""
     path.write_bytes(encode_spec(spec))
     with path.with_suffix(".events").open("wb") as events:
         process = subprocess.Popen([sys.executable, "-m", "tunery.ml.train", path], stdout=events)
@@ -57,7 +57,7 @@ def train(spec: TrainSpec, path: Path) -> tuple[float, list[StepCompleted], int]
     if process.returncode:
         raise RuntimeError(f"{path.name}: status {process.returncode}, {lines[-1:]!r}")
     steps = [event for event in map(decode_event, lines) if isinstance(event, StepCompleted)]
-    return use.ru_utime + use.ru_stime, steps, use.ru_maxrss * 1024
+    return use.ru_utime + use.ru_stime, steps
 
 
 def of_setting(spec: TrainSpec, name: str, steps: int) -> TrainSpec:
@@ -86,12 +86,10 @@ def measure(steps: int, names: list[str]) -> dict[str, float]:
             checkpoint_every_steps=10_000,
         )
         for name in names:
-            first_s, _, _ = train(of_setting(spec, name, 1), Path(folder) / "first.json")
-            whole_s, done, peak_bytes = train(
-                of_setting(spec, name, 1 + steps), Path(folder) / "whole.json"
-            )
+            first_s, _ = train(of_setting(spec, name, 1), Path(folder) / "first.json")
+            whole_s, done = train(of_setting(spec, name, 1 + steps), Path(folder) / "whole.json")
             tokens = done[-1].tokens - done[0].tokens
-            figures |= figures_of(name, whole_s - first_s, tokens, peak_bytes)
+            figures |= figures_of(name, whole_s - first_s, tokens, done[-1].memory_bytes or 0)
     return figures
 
 

@@ -13,6 +13,7 @@ MicroGpuMs: TypeAlias = int  # GPU-milliseconds × price of a GPU-hour: a cost b
 PPM = 1_000_000  # parts per million
 PPB = 1_000_000_000  # parts per billion
 MICRO = 1_000_000  # millionths in one unit of a currency
+AMOUNT_MICRO_MAX = 10**15  # of an amount that somebody names: a thousand million units
 HOUR_MS = 3_600_000
 HOURS_PER_DAY = 24
 DAY_MS = HOURS_PER_DAY * HOUR_MS

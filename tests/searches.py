@@ -4,11 +4,13 @@ This is the only place that names these numbers; decision 0017 has reasons and m
 beyond the share is marked `long`, and `make test` runs all that is marked so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
+
+CaseT = TypeVar("CaseT")
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,21 @@ class Search:
         ]
 
 
-EVENT_CORE_SEEDS: Final = Search(quick=40, full=300)
-CONTROL_PLANE_SEEDS: Final = Search(quick=12, full=100)  # so many, for the rarest fault to occur
-YEARS: Final = Search(quick=60, full=400)  # of bills, and of their exports
+def first_of_each(cases: Iterable[CaseT], kind: Callable[[CaseT], Hashable]) -> Sequence[Any]:
+    """Parameters of a test: of each kind the first is part of `make check`, the others `long`."""
+    seen: set[Hashable] = set()
+    parameters = []
+    for case in cases:
+        parameters.append(pytest.param(case, marks=pytest.mark.long if kind(case) in seen else ()))
+        seen.add(kind(case))
+    return parameters
+
+
+EVENT_CORE_SEEDS: Final = Search(quick=24, full=300)
+CONTROL_PLANE_SEEDS: Final = Search(quick=8, full=100)  # so many, for the rarest fault to occur
+YEARS: Final = Search(quick=40, full=400)  # of bills, and of their exports
 WALK_ATTEMPTS: Final = Search(quick=3, full=4)  # of one job: 1,800 and 13,000 states
 UNIT_WORLDS: Final = Search(quick=12, full=80)  # of the scheduler, without hosts
 CARRIED_POOLS: Final = Search(quick=2, full=6)  # worlds in which each plan is made twice
+PLANNER_WALKS: Final = Search(quick=6, full=40)  # of a planner through a random cluster
 EXAMPLES: Final = Search(quick=25, full=100)  # of each property

@@ -255,7 +255,6 @@ MUTANTS: Final[Sequence[Mutant]] = (
         seed=19,
     ),
     Mutant("fencing tokens compared by order", *_REPORT, _by_order, "token", seed=4),
-    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=42),
     Mutant("a placement closed twice", *_REPORT, _closed_again, "closed", seed=2),
     Mutant(
         "cancelled jobs keep their hold",
@@ -281,6 +280,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "each line of a bill rounded alone", lines, "line_micro", _line_alone, "invoice", seed=1
     ),
     Mutant("an agent's time as it says", closing, "elapsed_ms", _as_reported, "ledger", seed=2),
+    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=42),
     Mutant("provisioning billed", pool_evolve, "_evolve_lease", _from_the_grant, "ledger", seed=2),
     Mutant("slices not cut at full hours", closing, "slices", _uncut, "ledger", seed=16),
     Mutant(

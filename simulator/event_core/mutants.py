@@ -90,10 +90,10 @@ _SEATS = run, "SEATS_AGGREGATE"
 MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("epoch check off", *_RULE, broken.epoch_off, "agreement"),
     Mutant("opened check off", *_RULE, broken.opened_off, "agreement", 29, faults=_LOST_CLAIMS),
-    Mutant("cause check off", *_RULE, broken.cause_off, "false stop", 43),
     Mutant("cause check and hash chain off", *_RULE, broken.cause_and_chain_off, "agreement"),
     Mutant("hash chain off", *_RULE, broken.chain_off, "agreement", 155, faults=_LOST_CLAIMS),
     Mutant("hash chain tested first", *_RULE, broken.chain_first, "false stop", 4),
+    Mutant("cause check off", *_RULE, broken.cause_off, "false stop", 43),
     Mutant(
         "hash chain tested before the cause", *_RULE, broken.chain_before_cause, "false stop", 14
     ),
@@ -179,15 +179,15 @@ MUTANTS: Final[Sequence[Mutant]] = (
         8,
     ),
     Mutant(
+        "projector without a fence", stores.Database, "commit", broken.commit_unfenced, "rows", 203
+    ),
+    Mutant(
         "position saved before the rows",
         stores.FaultyStore,
         "commit",
         broken.position_before_rows,
         "rows",
         13,
-    ),
-    Mutant(
-        "projector without a fence", stores.Database, "commit", broken.commit_unfenced, "rows", 203
     ),
     Mutant(
         "effects before the rows are rebuilt",

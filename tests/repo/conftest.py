@@ -10,4 +10,6 @@ from tests.repo.tree import Tree
 @pytest.fixture(scope="session")
 def repository() -> Tree:
     """Parsed once for all rules."""
-    return Tree(Path(__file__).resolve().parents[2])
+    tree = Tree(Path(__file__).resolve().parents[2])
+    tree.parse()
+    return tree

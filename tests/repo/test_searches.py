@@ -25,6 +25,7 @@ from tests.simulation import (
 )
 from tests.unit.services.scheduler import test_domain
 from tests.unit.services.scheduler.domain.pool import test_carried
+from tests.unit.tunery.plan.scheduling import test_planning_state
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SEARCHES: Final = {name: s for name, s in vars(searches).items() if isinstance(s, Search)}
@@ -92,11 +93,11 @@ def _is_long(value: Any) -> bool:
 @pytest.mark.parametrize(
     ("test", "search", "step"),
     [
-        (test_years_of_bills.test_money_conserved_in_random_years, searches.YEARS, 100),
+        (test_years_of_bills.test_money_conserved_in_random_years, searches.YEARS, 40),
         (
             test_years_of_exports.test_money_exported_rows_of_an_invoice_are_its_total,
             searches.YEARS,
-            100,
+            40,
         ),
         (
             test_domain.test_every_job_ends_and_the_books_agree_under_faults,
@@ -106,6 +107,11 @@ def _is_long(value: Any) -> bool:
         (
             test_carried.test_the_plan_of_a_carried_pool_is_that_of_a_new_one,
             searches.CARRIED_POOLS,
+            1,
+        ),
+        (
+            test_planning_state.test_the_planner_keeps_its_invariants,
+            searches.PLANNER_WALKS,
             1,
         ),
     ],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tunery.cli import _api, _options
+from tunery.cli._job_view import percent
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
@@ -62,11 +63,17 @@ COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
     type=click.IntRange(1, 10_000),
     default=JOBS_SHOWN,
     show_default=True,
-    help="The newest so many.",
+    help="How many jobs, the newest.",
 )
 @click.option("--status", type=click.Choice(STATUSES), help="Only jobs with this status.")
 @click.option("--suffix", help="Only jobs with this suffix.")
-@click.option("--metadata", "pairs", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
+@click.option(
+    "--metadata",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Only jobs with this; repeatable.",
+)
 @click.option("--tenant", help="Jobs of this tenant (admin key). [the key's]")
 @click.option("--all-tenants", is_flag=True, help="Jobs of all tenants (admin key).")
 @_options.data_dir
@@ -215,7 +222,7 @@ def _cells(job: Any) -> tuple[Any, ...]:
         job["id"],
         job["status"],
         job["model"],
-        f"{job['progress']['percent']:.0f} %" if job["progress"] else None,
+        percent(job["progress"]) if job["progress"] else None,
         job["fine_tuned_model"] or (job["error"] or {}).get("code"),
         _api.money(job["cost"]["amount_micro"], job["cost"]["currency"]),
         _api.moment(job["created_at"]),

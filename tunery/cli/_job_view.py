@@ -14,7 +14,7 @@ def job_fields(job: Any) -> list[tuple[str, Any]]:
     left = progress and progress["seconds_remaining"]
     return [
         ("job", job["id"]),
-        ("status", f"{job['status']} ({job['phase']})"),
+        ("status", _status(job)),
         *queue_fields(queue, time.time()),
         ("model", job["model"]),
         ("result", job["fine_tuned_model"]),
@@ -40,9 +40,20 @@ def earlier_job(earlier: Any) -> str | None:
     return f"{earlier['id']} ({earlier['status']}{result})"
 
 
+def _status(job: Any) -> str:
+    """The status of a job, and its phase where that says more."""
+    status, phase = str(job["status"]), job["phase"]
+    return status if phase in (status, "done") else f"{status} ({phase})"
+
+
 def _progress(progress: Any) -> str:
     step = f"step {progress['step']} of {progress['total_steps']}"
-    return f"{step}, {progress['percent']:.0f} % of the job"
+    return f"{step}, {percent(progress)} of the job"
+
+
+def percent(progress: Any) -> str:
+    """How much of a job is done, rounded down: 100 % is one that has succeeded."""
+    return f"{int(progress['percent'])} %"
 
 
 def duration(seconds: int) -> str:

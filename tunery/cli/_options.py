@@ -1,5 +1,6 @@
-"""The options `--data-dir` and `--json`, and the group class of commands."""
+"""The options `--data-dir` and `--json`, types of options, and the group class of commands."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -29,6 +30,19 @@ class ExampleGroup(click.Group):
         if examples and EXAMPLES not in (cmd.epilog or ""):
             rest = f"\n\n{cmd.epilog}" if cmd.epilog else ""
             cmd.epilog = EXAMPLES + "\n".join(examples) + rest
+
+
+class Number(click.FloatRange):
+    """A number in a range. What Python reads beside numbers, such as "nan", is refused."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Raises BadParameter."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 def _to_folders(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> DataDir:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tunery.cli import _api
-from tunery.cli._job_view import duration, job_fields
+from tunery.cli._job_view import duration, job_fields, percent
 from tunery.cli._queue_view import interval
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _status(job: Any, losses: Sequence[float]) -> str:
     if job["phase"] == "running":
         doing = f"step {progress['step']} of {progress['total_steps']}"
     left = progress["seconds_remaining"]
-    rest = f", {progress['percent']:.0f} %"
+    rest = f", {percent(progress)}"
     rest += f", about {duration(left)} left" if left else ""
     return doing + rest + (f" loss {losses[-1]:.3f} {sparkline(losses)}" if losses else "")
 

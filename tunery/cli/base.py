@@ -46,7 +46,9 @@ def command() -> None:
 @click.option(
     "--upload", "uploading", is_flag=True, help="Send the folder PATH to the service's machine."
 )
-@click.option("--alias", "aliases", multiple=True, help="Another name of it in requests.")
+@click.option(
+    "--alias", "aliases", multiple=True, help="Another name of it in requests; repeatable."
+)
 @click.option("--source", help="Its name at a hub, where the public can load it from.")
 @click.option("--revision", help="Its commit there.")
 @click.option("--share/--no-share", "shared", default=None, help="Tenants may download it. [no]")

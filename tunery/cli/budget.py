@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from schemas.units import MICRO
+from schemas.units import AMOUNT_MICRO_MAX, MICRO
 from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
 
@@ -48,15 +48,20 @@ class Amount(click.ParamType["int"]):
             whole = micro.to_integral_value(ROUND_DOWN)
         except InvalidOperation:
             self.fail(f"{value!r} is not an amount; write it like 40.50", param, ctx)
-        if not micro.is_finite() or whole != micro or whole < 1:
-            self.fail(f"{value!r} must be above 0, with at most six decimals", param, ctx)
+        if not micro.is_finite() or whole != micro or not 1 <= whole <= AMOUNT_MICRO_MAX:
+            text = f"must be above 0 and at most {AMOUNT_MICRO_MAX // MICRO:,}, with at most six"
+            self.fail(f"{value!r} {text} decimals", param, ctx)
         return int(whole)
 
 
 @command.command("set")
 @click.argument("key_id", required=False)
 @click.option("--amount", type=Amount(), help="In the currency of your prices, like 40.50.")
-@click.option("--gpu-hours", type=click.FloatRange(0, 1e6, min_open=True), help="GPU-hours.")
+@click.option(
+    "--gpu-hours",
+    type=_options.Number(0, 1e6, min_open=True),
+    help="What the jobs may use in a month.",
+)
 @_options.data_dir
 @_options.as_json
 def set_budget(

@@ -46,9 +46,19 @@ Exit code: 0 all files accepted, 1 a file was rejected, 2 a file could not be re
 """
 
 
-@click.group("data", epilog=EPILOG)
+GROUP_EPILOG = """\
+\b
+Examples:
+  tunery data check train.jsonl
+  tunery data check *.jsonl --model smollm2-135m-instruct
+  tunery data diff monday.jsonl tuesday.jsonl
+  tunery data diff faq@1 faq@2            uploaded versions
+"""
+
+
+@click.group("data", epilog=GROUP_EPILOG)
 def command() -> None:
-    """Check training files."""
+    """Check training files, and compare their versions."""
 
 
 @command.command("check", epilog=EPILOG)
@@ -165,15 +175,15 @@ def diff(before: str, after: str, folders: DataDir, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode(difference))
     else:
-        click.echo(
-            f"{difference.before.id} → {difference.after.id}: {difference.same:,} rows are the same"
-        )
+        same = "1 row is" if difference.same == 1 else f"{difference.same:,} rows are"
+        click.echo(f"{difference.before.id} → {difference.after.id}: {same} the same")
         _listing("added", difference.added_count, difference.added)
         _listing("removed", difference.removed_count, difference.removed)
         _listing("changed", difference.changed_count, [f"{a} → {b}" for a, b in difference.changed])
         for version in (difference.before, difference.after):
             if version.faulty:
-                click.echo(f"not compared: {version.faulty:,} invalid rows of {version.id}")
+                noun = "row" if version.faulty == 1 else "rows"
+                click.echo(f"not compared: {version.faulty:,} invalid {noun} of {version.id}")
     sys.exit(0 if difference.is_empty else DIFFERENT)
 
 
@@ -203,7 +213,8 @@ def _difference(before: str, after: str, folders: DataDir) -> "Difference":
 def _listing(title: str, count: int, rows: "Sequence[object]") -> None:
     shown = ", ".join(map(str, rows[:ROWS_SHOWN_MAX]))
     more = ", …" if count > ROWS_SHOWN_MAX else ""
-    click.echo(f"{title}: {count:,}{f' (rows {shown}{more})' if count else ''}")
+    noun = "row" if count == 1 else "rows"
+    click.echo(f"{title}: {count:,}{f' ({noun} {shown}{more})' if count else ''}")
 
 
 def _base(name: str) -> Path:

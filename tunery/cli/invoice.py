@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
-from schemas.units import MICRO
+from schemas.units import AMOUNT_MICRO_MAX, MICRO
 from tunery.billing.cells import safe_cell
 from tunery.billing.currency import in_units
 from tunery.cli import _api, _options
@@ -49,16 +49,16 @@ EPILOG = """\
 \b
 Examples:
   tunery invoice list
-  tunery invoice show local                        this month so far
-  tunery invoice show local --period 2026-11
-  tunery invoice show local --period 2026-11 --json | jq .total_micro
-  tunery invoice show local --period 2026-11 --csv > november.csv
-  tunery invoice show local --period 2026-11 --pdf november.pdf
-  tunery invoice lines local --period 2026-11 --json
-  tunery invoice sums local --by key,metadata[team]
-  tunery invoice terms local
-  tunery invoice prepaid local
-  tunery invoice adjust local --amount -5.00 --reason goodwill --reference T-17
+  tunery invoice show                              your own, this month so far
+  tunery invoice show acme --period 2026-11        a tenant's, for operators
+  tunery invoice show --period 2026-11 --json | jq .total_micro
+  tunery invoice show --period 2026-11 --csv > november.csv
+  tunery invoice show --period 2026-11 --pdf november.pdf
+  tunery invoice lines --period 2026-11 --json
+  tunery invoice sums --by key,metadata[team]
+  tunery invoice terms
+  tunery invoice prepaid
+  tunery invoice adjust acme --amount -5.00 --reason goodwill --reference T-17
 """
 ASKED_FROM_MICRO = 100 * MICRO  # of an adjustment; `1e3` is a thousand
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,8 +75,7 @@ def _period(function: F) -> F:
     return click.option(
         "--period",
         default=_this_month,
-        show_default="this month",
-        help="Calendar month (UTC), like 2026-11.",
+        help="Calendar month (UTC), like 2026-11. [this month]",
     )(function)
 
 
@@ -190,8 +189,9 @@ def lines(tenant: str | None, period: str, as_json: bool, folders: DataDir) -> N
 @_options.as_json
 @_options.data_dir
 def sums(tenant: str | None, period: str, by: str, as_json: bool, folders: DataDir) -> None:
-    """Sum the invoices of TENANT for one month per job, key or name of metadata. The last sum is
-    of what is of no job; all add up to the total. [the key's own tenant]
+    """Sum the invoices of TENANT for one month by job, key, model, suffix or metadata.
+
+    The last sum is what belongs to no job; the sums add up to the total. [the key's own tenant]
     """
     names = [name.strip() for name in by.split(",") if name.strip()]
     with _api.connect(folders) as api:
@@ -331,12 +331,14 @@ def micro_of(amount: str) -> int:
 
     try:
         micro = Decimal(amount) * MICRO
-        if micro == int(micro):
+        if abs(micro) <= AMOUNT_MICRO_MAX and micro == int(micro):
             return int(micro)
     except (InvalidOperation, ValueError, OverflowError):
         pass
     raise click.BadParameter(
-        f"{amount!r} is not an amount with at most six decimals, like -5.00", param_hint="--amount"
+        f"{amount!r} is not an amount of at most {AMOUNT_MICRO_MAX // MICRO:,} with at most six "
+        "decimals, like -5.00",
+        param_hint="--amount",
     )
 
 

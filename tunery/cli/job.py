@@ -6,7 +6,7 @@ import uuid
 from copy import deepcopy
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -72,74 +72,84 @@ for _listing in COMMANDS:
     command.add_command(_listing)
 
 
+REQUEST_OPTIONS: Final = (
+    click.option(
+        "--recipe",
+        "recipe_path",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="A recipe in YAML. The other options replace what it says.",
+    ),
+    click.option("--model", help="Base model; see `tunery base list`."),
+    click.option(
+        "--file",
+        "training_file",
+        help="A file's id or name (faq@2), or a path to upload first.",
+    ),
+    click.option("--validation-file", help="Likewise, for validation. [a part of --file]"),
+    click.option("--suffix", help="Becomes part of the new model's name."),
+    click.option(
+        "--epochs", "n_epochs", type=int, help="How often each row is seen. [by the data]"
+    ),
+    click.option("--batch-size", type=int, help="Packed rows of a step. [by the data]"),
+    click.option(
+        "--learning-rate-multiplier",
+        type=_options.Number(),
+        help="Times the learning rate that suits the model. [1]",
+    ),
+    click.option(
+        "--method", "method", help="supervised, or dpo for pairs of answers. [supervised]"
+    ),
+    click.option(
+        "--beta",
+        type=_options.Number(),
+        help="How closely dpo stays to the base model. [0.1]",
+    ),
+    click.option(
+        "--seed",
+        type=int,
+        help="The same seed, the same adapter. [random]",
+    ),
+    click.option("--accelerator", help="Only nodes of this model, like h200. [any]"),
+    click.option(
+        "--spot/--no-spot",
+        default=None,
+        help="Prefer spot machines, or never use them. [only where no other fits]",
+    ),
+    click.option(
+        "--tolerate",
+        "tolerations",
+        multiple=True,
+        help="It may run on nodes with this taint; repeatable.",
+    ),
+    click.option("--domain", help="Only nodes of this fabric domain, like rack-3. [any]"),
+    click.option(
+        "--domain-wait",
+        "domain_wait_minutes",
+        type=click.IntRange(min=1),
+        metavar="MINUTES",
+        help="How long it waits for --domain before it takes any. [as long as it takes]",
+    ),
+    click.option(
+        "--prompt",
+        "prompt",
+        multiple=True,
+        metavar="TEXT",
+        help="Both models answer it; repeatable; see `job answers`. [six bundled ones]",
+    ),
+    click.option(
+        "--prompts",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A file of such prompts: one in a line, or a JSON array.",
+    ),
+    click.option(
+        "--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Any other field."
+    ),
+)
+
+
 def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
     """Add the options that make a request body."""
-    for option in reversed(
-        (
-            click.option(
-                "--recipe",
-                "recipe_path",
-                type=click.Path(path_type=Path, exists=True, dir_okay=False),
-                help="A recipe in YAML. The other options replace what it says.",
-            ),
-            click.option("--model", help="Base model; see `tunery base list`."),
-            click.option(
-                "--file",
-                "training_file",
-                help="A file's id or name (faq@2), or a path to upload first.",
-            ),
-            click.option("--validation-file", help="Likewise, for validation. [a part of --file]"),
-            click.option("--suffix", help="Becomes part of the new model's name."),
-            click.option(
-                "--epochs", "n_epochs", type=int, help="How often each row is seen. [by the data]"
-            ),
-            click.option("--batch-size", type=int, help="Packed rows of a step. [by the data]"),
-            click.option(
-                "--learning-rate-multiplier",
-                type=float,
-                help="Times the learning rate that suits the model. [1]",
-            ),
-            click.option(
-                "--method", "method", help="supervised, or dpo for pairs of answers. [supervised]"
-            ),
-            click.option(
-                "--beta", type=float, help="How closely dpo stays to the base model. [0.1]"
-            ),
-            click.option("--seed", type=int, help="The same job again has the same. [random]"),
-            click.option("--accelerator", help="Only nodes of this model, like h200. [any]"),
-            click.option(
-                "--spot/--no-spot",
-                default=None,
-                help="Spot machines first, or never. [where no other fits]",
-            ),
-            click.option(
-                "--tolerate", "tolerations", multiple=True, help="A taint of nodes it may be on."
-            ),
-            click.option("--domain", help="Only nodes of this fabric domain, like rack-3. [any]"),
-            click.option(
-                "--domain-wait",
-                "domain_wait_minutes",
-                type=click.IntRange(min=1),
-                metavar="MINUTES",
-                help="Then it takes nodes of any domain. [it waits as long as it takes]",
-            ),
-            click.option(
-                "--prompt",
-                "prompt",
-                multiple=True,
-                metavar="TEXT",
-                help="Base model and new model answer it; see `job answers`. [six bundled ones]",
-            ),
-            click.option(
-                "--prompts",
-                type=click.Path(exists=True, dir_okay=False, path_type=Path),
-                help="A file of such prompts: one in a line, or a JSON array.",
-            ),
-            click.option(
-                "--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Any other field."
-            ),
-        )
-    ):
+    for option in reversed(REQUEST_OPTIONS):
         function = option(function)
     return function
 
@@ -192,7 +202,8 @@ def submit(
 def estimate(folders: DataDir, as_json: bool, **requested: Any) -> None:
     """Show the tokens, memory, time and price of a job without submitting it.
 
-    The exit code is 1 if the job's own budget would refuse it.
+    The checks are those of a submission: if it would be refused, the reason comes first, and the
+    exit code is 1.
     """
     recipe = _recipe(**requested)
     with _api.connect(folders) as api:
@@ -288,7 +299,7 @@ _change("resume", "Continue a paused job from its last checkpoint.")
     type=click.IntRange(1, 100_000),
     default=EVENTS_SHOWN,
     show_default=True,
-    help="The newest so many.",
+    help="How many events, the newest.",
 )
 @_options.data_dir
 @_options.as_json
@@ -537,6 +548,11 @@ def _parsed(setting: str) -> tuple[str, Any]:
     if not mark or not field:
         raise click.BadParameter(f"{setting!r} is not FIELD=VALUE", param_hint="--set")
     try:
-        return field, json.loads(text)
+        return field, json.loads(text, parse_constant=_no_number)
     except ValueError:
         return field, text
+
+
+def _no_number(name: str) -> NoReturn:
+    """JSON has neither NaN nor Infinity, although Python reads and writes them."""
+    raise ValueError(name)

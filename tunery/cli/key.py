@@ -77,7 +77,7 @@ def command() -> None:
 )
 @click.option(
     "--spend-cap",
-    type=click.FloatRange(0),
+    type=_options.Number(0, 1e9),
     help="What its jobs may cost in a calendar month, in the currency of your prices. [no cap]",
 )
 @click.option("--per-minute", type=click.IntRange(1), help="Requests a minute. [3000]")
@@ -139,7 +139,7 @@ def _fields(key: "KeyObject") -> list[tuple[str, object]]:
 @_names("[[TENANT] KEY_ID]")
 @click.option(
     "--overlap-hours",
-    type=click.FloatRange(0, 720),
+    type=_options.Number(0, 720),
     default=24.0,
     show_default=True,
     help="How long the old secret stays valid; 0 ends it now.",

@@ -15,7 +15,6 @@ EPILOG = """\
 Examples:
   tunery queue
   tunery queue --json
-  tunery job why ftjob-91…      the same of one job, in sentences
 """
 
 
@@ -24,7 +23,10 @@ Examples:
 @_options.data_dir
 @_options.as_json
 def command(pool: str, folders: DataDir, as_json: bool) -> None:
-    """Show slots, nodes, leases, waiting jobs in order of service, next decisions (admin key)."""
+    """Show slots, nodes, leases, waiting jobs in order of service, next decisions (admin key).
+
+    `tunery job why` says the same of one job, in sentences.
+    """
     with _api.connect(folders) as api:
         queue = api.queue(pool)
     if as_json:

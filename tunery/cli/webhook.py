@@ -137,7 +137,7 @@ def test(endpoint_id: str, event: str, folders: DataDir, as_json: bool) -> None:
 @click.argument("endpoint_id")
 @click.argument("delivery_ids", nargs=-1)
 @click.option(
-    "--hours", type=click.FloatRange(0, 8_784), help="All deliveries of the last HOURS hours."
+    "--hours", type=_options.Number(0, 8_784), help="All deliveries of the last HOURS hours."
 )
 @click.option("--all", "every", is_flag=True, help="With --hours: also those that arrived.")
 @_options.data_dir

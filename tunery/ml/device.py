@@ -2,8 +2,8 @@
 
 import importlib.metadata
 import os
-import resource
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 
 import torch
 
@@ -86,7 +86,9 @@ def peak_memory_bytes(device: torch.device) -> int:
     """The most memory that this process has had at once; on an accelerator that of the device."""
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device)
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # On Linux, `ru_maxrss` counts what the process that started this one had resident.
+    kib = _values(Path("/proc/self/status"), "VmHWM")
+    return 1024 * (int(kib[0].split()[0]) if kib else getrusage(RUSAGE_SELF).ru_maxrss)
 
 
 def environment(

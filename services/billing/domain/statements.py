@@ -27,7 +27,7 @@ from schemas.billing import (
 from schemas.envelope import Context, Reason, Rejected, Tick
 from schemas.prepaid import GrantPrepaid
 from schemas.reasons import refusing
-from schemas.units import DAY_MS, PPM, Micro, Ms
+from schemas.units import AMOUNT_MICRO_MAX, DAY_MS, PPM, Micro, Ms
 from services.billing.domain import prepaid
 from services.billing.domain.state import ADJUSTMENTS_MAX, AccountState, IssuedInvoice
 from tunery.billing.contract import refuse_contract
@@ -36,7 +36,6 @@ from tunery.billing.invoice import tax_amounts
 from tunery.billing.periods import period, period_of
 
 Term = TypeVar("Term")
-AMOUNT_MICRO_MAX: Final[Micro] = 10**15
 TAXES_MAX: Final = 5
 DUE_DAYS_MAX: Final = 365
 

@@ -23,6 +23,7 @@ from schemas.billing import (
     AdjustmentReason,
     PriceBook,
 )
+from schemas.units import AMOUNT_MICRO_MAX
 from services.gateway.web.bodies import (
     Body,
     Count,
@@ -39,7 +40,6 @@ MODELS_MAX: Final = 100
 REDELIVERIES_MAX: Final = 100
 DAY_S: Final = 86_400
 OVERLAP_S_MAX: Final = 30 * DAY_S
-AMOUNT_MICRO_MAX: Final = 10**15
 LANES_MAX: Final = 16
 RATES_MAX: Final = 100
 

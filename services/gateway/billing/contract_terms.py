@@ -7,8 +7,8 @@ from pydantic import Field, StrictInt, StringConstraints
 from schemas.account import Lane
 from schemas.billing import BillingTerms, Commitment, Discount, Months, OveragePrice, TaxRate
 from schemas.sealed import Sealed
-from schemas.units import PPM
-from services.gateway.accounts.bodies import AMOUNT_MICRO_MAX, Reference
+from schemas.units import AMOUNT_MICRO_MAX, PPM
+from services.gateway.accounts.bodies import Reference
 from services.gateway.web.bodies import Body
 from services.gateway.web.responses import Response
 from tunery.billing.contract import DISCOUNTS_MAX, SURCHARGE_PPM_MAX

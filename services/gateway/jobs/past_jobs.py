@@ -1,15 +1,21 @@
 """What jobs that have succeeded teach about the time of the next one.
 
 The estimate of a job is a formula of its tokens, its base model and its device. The median ratio of
-actual to estimated time of such jobs corrects it and the hold, for training and evaluation each.
+actual to estimated time of jobs like it corrects it and the hold, for training and evaluation each.
+Jobs are like it that the formula expects to take about as long: of short ones the start of the
+process is most, of long ones the tokens.
 """
 
 from collections.abc import Iterable
+from heapq import nsmallest
+from math import log
 from statistics import median_low
-from typing import Final
+from typing import Final, NamedTuple
 
+from schemas.dataset import BaseTokens
 from schemas.submission import JobSpec, Pace
-from schemas.units import PPM, Ms
+from schemas.training import Device
+from schemas.units import PPM, GpuMs, Ms
 from services.gateway.jobs.tables import JOBS, JobRow
 from services.gateway.ports import Views
 from tunery.plan.durations import SAMPLES_MIN
@@ -20,50 +26,90 @@ JOBS_MAX: Final = 200  # the newest that are read
 KEPT_MS: Final[Ms] = 60_000
 
 
-class PastJobs:
-    """The pace of the newest jobs of all tenants, which are read once a minute."""
-
-    def __init__(self, views: Views, clock: Clock) -> None:
-        self._views, self._clock = views, clock
-        self._rows: tuple[JobRow, ...] = ()
-        self._read_at: Ms | None = None
-
-    async def pace(self, spec: JobSpec) -> Pace | None:
-        """That of jobs like this one; None where there were too few."""
-        now = self._clock.monotonic_ms()
-        if self._read_at is None or now - self._read_at > KEPT_MS:
-            self._read_at = now
-            where = {"phase": "done", "outcome": "succeeded"}
-            self._rows = tuple(await self._views.page(JOBS, where, limit=JOBS_MAX))
-        return pace_of(self._rows, spec)
-
-
-def pace_of(rows: Iterable[JobRow], spec: JobSpec) -> Pace | None:
-    """The median ratios of the jobs on the same base model and kind of device that went through
-    without a stop; None where there are fewer than SAMPLES_MIN.
+class PastJob(NamedTuple):
+    """What a job took, in millionths of what the formula of today expects of it: what was estimated
+    then may have come from another one.
     """
-    paces = [
-        pace
-        for row in rows
-        if (row.spec.base.base_id, row.spec.device) == (spec.base.base_id, spec.device)
-        and (pace := _pace(row)) is not None
-    ]
-    if len(paces) < SAMPLES_MIN:
-        return None
-    return Pace(
-        train_ppm=median_low(pace.train_ppm for pace in paces),
-        eval_ppm=median_low(pace.eval_ppm for pace in paces),
-    )
+
+    base_id: str
+    device: Device
+    train_expected_ms: GpuMs
+    eval_expected_ms: GpuMs
+    train_ppm: int
+    eval_ppm: int
 
 
-def _pace(row: JobRow) -> Pace | None:
-    """By the formula of today, as what was estimated then may have come from another one."""
+def past_jobs_of(rows: Iterable[JobRow]) -> tuple[PastJob, ...]:
+    """What jobs that have succeeded took; those that were stopped in between are left out."""
+    return tuple(job for row in rows if (job := _past_job(row)) is not None)
+
+
+def _past_job(row: JobRow) -> PastJob | None:
     if row.hold is None or row.train_gpu_ms is None or row.billable_gpu_ms is None:
         return None
     if row.attempt != 2 or row.lost_gpu_ms:  # one training and one evaluation
         return None
     needs = estimate(row.spec, row.hold.tokens)
-    return Pace(
+    eval_gpu_ms = row.billable_gpu_ms - row.train_gpu_ms
+    return PastJob(
+        base_id=row.spec.base.base_id,
+        device=row.spec.device,
+        train_expected_ms=needs.train_gpu_ms,
+        eval_expected_ms=needs.eval_gpu_ms,
         train_ppm=PPM * row.train_gpu_ms // max(1, needs.train_gpu_ms),
-        eval_ppm=PPM * (row.billable_gpu_ms - row.train_gpu_ms) // max(1, needs.eval_gpu_ms),
+        eval_ppm=PPM * eval_gpu_ms // max(1, needs.eval_gpu_ms),
     )
+
+
+class PastJobs:
+    """The pace of the newest jobs of all tenants, which are read once a minute."""
+
+    def __init__(self, views: Views, clock: Clock) -> None:
+        self._views, self._clock = views, clock
+        self._jobs: tuple[PastJob, ...] = ()
+        self._read_at: Ms | None = None
+
+    async def pace(self, spec: JobSpec, tokens: BaseTokens | None) -> Pace | None:
+        """That of jobs like this one; None where there were too few. tokens: None: not known."""
+        now = self._clock.monotonic_ms()
+        if self._read_at is None or now - self._read_at > KEPT_MS:
+            self._read_at = now
+            where = {"phase": "done", "outcome": "succeeded"}
+            self._jobs = past_jobs_of(await self._views.page(JOBS, where, limit=JOBS_MAX))
+        return pace_of(self._jobs, spec, tokens)
+
+
+def pace_of(jobs: Iterable[PastJob], spec: JobSpec, tokens: BaseTokens | None) -> Pace | None:
+    """The median ratios of the SAMPLES_MIN jobs most like this one; None where there are fewer.
+
+    tokens: of its file, None: not known, so all jobs are like it. Jobs on the same base model count
+    where there are enough of them, else those on any, as all of them ran on the same pool.
+    """
+    known = [job for job in jobs if job.device == spec.device]
+    same = [job for job in known if job.base_id == spec.base.base_id]
+    known = same if len(same) >= SAMPLES_MIN else known
+    if len(known) < SAMPLES_MIN:
+        return None
+    if tokens is None:
+        return Pace(
+            train_ppm=median_low(job.train_ppm for job in known),
+            eval_ppm=median_low(job.eval_ppm for job in known),
+        )
+    needs = estimate(spec, tokens)
+    return Pace(
+        train_ppm=_median_of_nearest(
+            needs.train_gpu_ms, ((job.train_expected_ms, job.train_ppm) for job in known)
+        ),
+        eval_ppm=_median_of_nearest(
+            needs.eval_gpu_ms, ((job.eval_expected_ms, job.eval_ppm) for job in known)
+        ),
+    )
+
+
+def _median_of_nearest(expected_ms: GpuMs, known: Iterable[tuple[GpuMs, int]]) -> int:
+    """known: what the formula expected of each job, and its ratio."""
+
+    def distance(job: tuple[GpuMs, int]) -> float:
+        return abs(log(max(1, job[0]) / max(1, expected_ms)))
+
+    return median_low(ratio for _, ratio in nsmallest(SAMPLES_MIN, known, key=distance))

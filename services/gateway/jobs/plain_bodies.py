@@ -20,7 +20,7 @@ OF_FINE_TUNING: Final = {"model": "base_model", "eval": "eval_config"}
 SHORT: Final[Mapping[str, str]] = {"lr": "learning_rate", "epochs": "n_epochs"}
 # What they mean, all of them supervised: an adapter, one on a base in four bits, every weight.
 METHODS: Final[Mapping[str, Mapping[str, str]]] = {
-    "lora": {},
+    "lora": {"adaptation": "lora"},
     "sft": {},
     "qlora": {"adaptation": "qlora"},
     "full": {"adaptation": "full"},
@@ -50,11 +50,19 @@ def from_fine_tuning(body: FineTuningRequest) -> JobRequest:
     if body.method not in METHODS:
         text = f"{body.method!r} is not supported here; supported: {', '.join(METHODS)}"
         raise invalid(text, "method", UNSUPPORTED)
+    meant, named = METHODS[body.method], _long(body.hyperparameters)
+    for name, value in meant.items():
+        if named.get(name, value) != value:
+            text = (
+                f"method {body.method!r} means {name} {value!r}, and hyperparameters.{name} is "
+                f"{named[name]!r}; leave one of them out"
+            )
+            raise invalid(text, f"hyperparameters.{name}")
     return JobRequest(
         model=body.base_model,
         training_file=body.training_file,
         validation_file=body.validation_file,
-        hyperparameters={**METHODS[body.method], **_long(body.hyperparameters)},
+        hyperparameters={**meant, **named},
         eval=body.eval_config,
         **body.extras(),
     )

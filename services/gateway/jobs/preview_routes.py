@@ -13,6 +13,7 @@ from services.gateway.files.routes import known_file
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import PreviewRequest
 from services.gateway.jobs.responses import PreviewResponse
+from services.gateway.jobs.submission import find_start
 from services.gateway.models.names import unknown_model
 from services.gateway.models.routes import find_base
 from services.gateway.web.deps import Caller, Deps
@@ -24,8 +25,12 @@ router = APIRouter(tags=["fine-tuning"])
 
 @router.post("/v1/fine_tuning/preview")
 async def preview_rows(body: PreviewRequest, deps: WithFileDeps, caller: Caller) -> PreviewResponse:
-    """Show the first valid rows as tokens with their loss mask, and problems of rows before."""
-    base = await find_base(deps, body.model)
+    """Show the first valid rows as tokens with their loss mask, and problems of rows before.
+
+    An own version or checkpoint is trained on with the tokenizer of its base model.
+    """
+    start = await find_start(deps, caller.tenant, body.model)
+    base = await find_base(deps, body.model) if start is None else start.base
     if base is None:
         raise unknown_model(body.model)
     file = await known_file(deps, caller, body.training_file)

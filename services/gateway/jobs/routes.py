@@ -19,7 +19,7 @@ from services.gateway.jobs.event_ids import step_event_id
 from services.gateway.jobs.job_filter import JobFilter
 from services.gateway.jobs.responses import AnswersResponse, JobResponse, job_response, row_at
 from services.gateway.jobs.responses import Moment as JobMoment
-from services.gateway.jobs.statuses import LIVE, JobStatus
+from services.gateway.jobs.statuses import JobStatus
 from services.gateway.jobs.tables import (
     CHECKPOINTS,
     JOB_HISTORY,
@@ -219,7 +219,8 @@ async def _shown_at(deps: JobDeps, row: JobRow, at: Ms) -> JobResponse:
 
 
 def _has_steps(row: JobRow) -> bool:
-    return row.phase in LIVE or (row.phase == "queued" and row.total_steps is not None)
+    """Whether a training of the job has begun: also of one that has ended or waits again."""
+    return row.total_steps is not None
 
 
 async def _newest_step(deps: JobDeps, row: JobRow, at: Ms | None = None) -> StepRow | None:

@@ -33,7 +33,7 @@ from services.gateway.models.routes import find_base
 from services.gateway.models.tables import MODELS
 from services.gateway.ports import Buckets
 from services.gateway.web.bodies import Body
-from services.gateway.web.deps import Principal
+from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.errors import ApiError
 
 SUBMITTING_MAX: Final = 16
@@ -150,7 +150,7 @@ class Submissions:
     ) -> Resolved:
         facts = await self.gather(caller, body, job_id)
         resolved = resolve(body, facts, has_file=has_file)
-        pace = await self._deps.past_jobs.pace(resolved.spec)
+        pace = await self._deps.past_jobs.pace(resolved.spec, resolved.tokens)
         return replace(resolved, spec=structs.replace(resolved.spec, pace=pace))
 
     async def earlier(self, caller: Principal, spec: JobSpec) -> JobRow | None:
@@ -166,7 +166,7 @@ class Submissions:
         deps, tenant_id = self._deps, caller.tenant
         tenant, start, base, training, held_out, nodes = await asyncio.gather(
             deps.views.first(TENANTS, {"id": tenant_id}),
-            _find_start(deps, tenant_id, body.model),
+            find_start(deps, tenant_id, body.model),
             find_base(deps, body.model),
             self._file(caller, body.training_file),
             self._file(caller, body.validation_file),
@@ -244,7 +244,7 @@ def _text_of(value: Any) -> str | None:
     return None if value is None else msgspec.json.encode(value, order="sorted").decode()
 
 
-async def _find_start(deps: JobDeps, tenant: str, name: str) -> KnownStart | None:
+async def find_start(deps: Deps, tenant: str, name: str) -> KnownStart | None:
     """The tenant's version or checkpoint of this name; None: it has none."""
     if not name.startswith((MODEL_PREFIX, CHECKPOINT)):
         return None

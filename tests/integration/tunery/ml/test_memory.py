@@ -4,12 +4,13 @@ Each shape is trained for two steps by the real process, on rows that are as lon
 and labelled throughout: the most that a training of this shape can need.
 """
 
-import os
 import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import copy
+from statistics import median
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from services.gateway.models.base_folders import describe
 from tests.bases import tiny_base
 from tunery.plan.memory import memory_bytes
 from tunery.work.codec import decode_event, encode_spec
-from tunery.work.events import Finished
+from tunery.work.events import Finished, StepCompleted
 from tunery.work.spec import Hyper, TrainSpec
 
 pytestmark = [pytest.mark.train, pytest.mark.timeout(300)]
@@ -52,10 +53,11 @@ class Shape:
 
 
 # Small, but each needs 0.1 to 1.1 GB besides the process itself. The estimate is 17 % too large for
-# the tenth with layers half as wide, and for the one with QLoRA with layers twice as wide: what
-# glibc keeps depends on the sizes of tensors. It raises the size from which it maps a block by
-# itself as blocks are freed, so that peaks of one shape differ by up to 5 %. With a fixed
-# MALLOC_MMAP_THRESHOLD_ of 1 MB they are equal and a fifth lower, for more page faults a step.
+# the tenth with layers half as wide, and for QLoRA's with layers twice as wide: what glibc keeps
+# depends on the sizes of tensors. It raises the size from which it maps a block by itself as blocks
+# are freed, so that peaks of one shape differ by up to 10 %: where the first misses, the median of
+# three counts. With a fixed MALLOC_MMAP_THRESHOLD_ of 1 MB peaks are equal and lower by up to a
+# fifth, but a step of SmolLM2-135M takes 1.4 times as long.
 SHAPES = (
     Shape(64, 128, 2, 49_152, 128, 1, "fp32", rank=4),
     Shape(64, 128, 4, 131_072, 64, 1, "bf16", rank=4),
@@ -109,15 +111,21 @@ def test_training_m5_the_estimate_of_memory_is_near_the_measured_peak(
         base_id=base.base_id,
         base_sha256=base.sha256,
         train_shards=(str(made_shard(shape, tmp_path / "rows.safetensors")),),
-        out_dir=str(tmp_path / "out"),
+        out_dir="",
         hyper=Hyper.from_log(hyper),
         precision=precision,
         threads=1,
     )
-    estimated, measured = memory_bytes(base, hyper, "cpu"), peak_bytes(spec, tmp_path)
-    text = f"measured {measured / 1e6:.0f} MB, estimated {estimated / 1e6:.0f} MB"
+    estimated, peaks = memory_bytes(base, hyper, "cpu"), [peak_bytes(spec, tmp_path)]
+    if not is_near(estimated, peaks[0]):
+        peaks += [peak_bytes(spec, tmp_path) for _ in range(2)]
+    text = f"measured {[peak // 10**6 for peak in peaks]} MB, estimated {estimated // 10**6} MB"
     print(f"{shape} in {precision}: {text}")
-    assert abs(estimated / measured - 1) <= ERROR_MAX, text
+    assert is_near(estimated, median(peaks)), text
+
+
+def is_near(estimated: int, measured: float) -> bool:
+    return abs(estimated / measured - 1) <= ERROR_MAX
 
 
 def precision_of(shape: Shape) -> Any:
@@ -171,16 +179,12 @@ def made_shard(shape: Shape, path: Path) -> Path:
 
 
 def peak_bytes(spec: TrainSpec, folder: Path) -> int:
-    """The largest resident set that the training process had."""
-    path = folder / "spec.json"
-    path.write_bytes(encode_spec(spec))
-    with (folder / "events").open("wb") as events, (folder / "errors").open("wb") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tunery.ml.train", str(path)], stdout=events, stderr=errors
-        )
-        _, status, use = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    last = (folder / "events").read_bytes().splitlines()[-1:]
-    assert last, (folder / "errors").read_text()
-    assert isinstance(decode_event(last[0]), Finished), last[0]
-    return use.ru_maxrss * 1024
+    """The largest resident set that the process of a new training reports."""
+    path, out = folder / "spec.json", mkdtemp(dir=folder)
+    path.write_bytes(encode_spec(replace(spec, out_dir=out)))
+    process = subprocess.run(
+        [sys.executable, "-m", "tunery.ml.train", str(path)], capture_output=True, check=False
+    )
+    events = [decode_event(line) for line in process.stdout.splitlines()]
+    assert isinstance(events[-1], Finished), process.stderr.decode()
+    return max(event.memory_bytes or 0 for event in events if isinstance(event, StepCompleted))

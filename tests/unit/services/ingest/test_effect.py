@@ -1,10 +1,11 @@
-"""Validation and preparation for real: worker processes over object storage in memory."""
+"""Validation and preparation for real, over object storage in memory."""
 
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -22,8 +23,10 @@ from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
 from services.gateway.web.wording import file_words
 from services.ingest.adapters.process_workbench import ProcessWorkbench
+from services.ingest.adapters.tasks import Answer, Task
+from services.ingest.adapters.worker import process
 from services.ingest.effect import erase, prepare, validate
-from services.ingest.ports import LocalBase, WorkFailed
+from services.ingest.ports import LocalBase, Workbench, WorkFailed
 from services.ingest.project import EraseFileBlob
 from tests.unit.services.ingest.base import make_base, rows
 from tunery.runtime.blobs.abstract import BlobCorrupt
@@ -49,14 +52,26 @@ def detail_of(failure: Failure | None) -> str:
     return SEAL.open(failure.detail)
 
 
+class WorkbenchHere(ProcessWorkbench):
+    """The worker's work is done in this process: half a second less for each file.
+
+    What the process adds is tested in `test_process_workbench.py`.
+    """
+
+    async def _run(self, task: Task, _folder: Path) -> Answer:
+        sent = msgspec.json.decode(msgspec.json.encode(task), type=Task)
+        answer: Answer = msgspec.json.decode(msgspec.json.encode(process(sent)), type=Answer)
+        return answer
+
+
 class World:
     """Effects over memory blobs, one base model, one work folder."""
 
-    def __init__(self, tmp_path: Path, *, work_ms_max: int = MINUTE_MS) -> None:
+    def __init__(self, tmp_path: Path, workers: Workbench | None = None) -> None:
         self.blobs, self.scratch = MemoryBlobs(), tmp_path / "scratch"
         path = str(make_base(tmp_path / "base"))
         self.bases: tuple[LocalBase, ...] = (LocalBase(base_id="small", sha256=SHA, path=path),)
-        workers = ProcessWorkbench(work_ms_max=work_ms_max)
+        workers = workers or WorkbenchHere(work_ms_max=MINUTE_MS)
         self.validate = validate(self.blobs, SEAL, workers, self.listed, self.scratch, 1)
         self.prepare = prepare(self.blobs, SEAL, workers, self.listed, self.scratch, 1)
 
@@ -195,7 +210,7 @@ async def test_a_base_without_a_usable_tokenizer_does_not_reject_the_file(tmp_pa
 
 
 async def test_damage_and_timeouts_are_retried_then_reported(tmp_path: Path) -> None:
-    world = World(tmp_path, work_ms_max=1)
+    world = World(tmp_path, ProcessWorkbench(work_ms_max=1))
     file = await world.file(rows(12))
     with pytest.raises(WorkFailed, match="more than 1 ms"):
         await world.validate.run(file, "acme")

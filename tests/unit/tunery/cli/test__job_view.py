@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tunery.cli._job_view import job_fields
 
 JOB: dict[str, Any] = {
@@ -29,6 +31,22 @@ def test_queued_job_says_what_it_waits_for() -> None:
     assert fields["position"] == "2 in the lane free"
     assert fields["at most"] == "1.6000 EUR"
     assert "loss" not in fields
+
+
+@pytest.mark.parametrize(
+    ("status", "phase", "said"),
+    [
+        ("queued", "queued", "queued"),
+        ("queued", "provisioning", "queued (provisioning)"),
+        ("running", "evaluating", "running (evaluating)"),
+        ("failed", "done", "failed"),
+    ],
+)
+def test_first_hour_low_a_phase_is_said_where_it_says_more(
+    status: str, phase: str, said: str
+) -> None:
+    """It said `queued (queued)` and `succeeded (done)`."""
+    assert shown({**JOB, "status": status, "phase": phase})["status"] == said
 
 
 def test_running_job_shows_step_loss_and_time() -> None:

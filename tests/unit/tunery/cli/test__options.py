@@ -6,6 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.unit.tunery.cli.scripted_api import ScriptedApi
 from tunery.cli._options import ExampleGroup, as_json, data_dir
 from tunery.local.paths import DataDir
 
@@ -79,3 +80,61 @@ def test_a_command_with_another_name_in_the_group_shows_the_examples_of_that_nam
     command = click.Command("switch-on")
     ExampleGroup("lamp", epilog=EPILOG).add_command(command, "lights")
     assert command.epilog == "\b\nExamples:\n  tunery lamp lights"
+
+
+#: bad input of a first hour, each with a twist: the words of the command, and of its error
+TWISTS = [
+    ("job submit --model m --file file-1 --set =8", "'=8' is not FIELD=VALUE"),
+    ("job submit --model m --file file-1 --learning-rate-multiplier inf", "'inf' is not a number"),
+    ("job submit --file file-1", "Missing option '--model', or a --recipe that says it."),
+    ("job submit --model m --file file-1 --epochs 1.5", "'1.5' is not a valid integer"),
+    ("job list --status done", "'done' is not one of 'validating_files'"),
+    ("job list --metadata =x", "'=x' is not KEY=VALUE"),
+    ("job compare a b c d e f g h i", "Name at most 8 jobs."),
+    ("key create acme --spend-cap nan", "'nan' is not a number"),
+    ("key create acme --spend-cap -1", "not in the range"),
+    ("key rotate a b c", "Give a tenant and a key id, or the key id alone."),
+    (
+        "invoice adjust acme --amount 1e400 --reason goodwill --reference r",
+        "at most 1,000,000,000 with at most six decimals, like -5.00",
+    ),
+    ("invoice adjust acme --amount 1,5 --reason goodwill --reference r", "like -5.00"),
+    ("invoice show --csv --json", "--csv, --pdf and --json exclude each other; choose one."),
+    ("budget set --gpu-hours nan", "'nan' is not a number"),
+    ("budget set --amount 1e12", "above 0 and at most 1,000,000,000"),
+    ("budget set", "Give --amount, --gpu-hours, or both."),
+    ("webhook redeliver we_1 --hours nan", "'nan' is not a number"),
+    ("webhook redeliver we_1", "Give the ids of deliveries, or --hours."),
+    ("data diff nothing.jsonl faq@1", "There is no file nothing.jsonl."),
+    ("data check train.jsonl --max-length 10", "name a base model with --model"),
+    ("data check train.jsonl --personal-model presidio", "add --personal warn or block"),
+    ("data check train.jsonl --model nothing", "neither a folder nor a base model in"),
+    ("file upload nothing.jsonl", "'nothing.jsonl' does not exist"),
+    ("model promote m prod", "'prod' is not one of 'dev', 'staging', 'production', 'archived'"),
+    ("tenant create acme --soft-hours 5", "--soft-hours, --hard-hours and --concurrency together"),
+    ("tenant plan acme", "Nothing to change: give --plan, --prices or the limits."),
+    ("usage --period 2026", "'2026' is not a month; write it like 2026-11"),
+    ("up --service trainer --service nothing", "'nothing' is not one of 'gateway'"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), TWISTS, ids=[words for words, _ in TWISTS])
+def test_first_hour_bad_input_of_a_command_with_a_twist(
+    words: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`nan`, `inf` and 1e400 were tracebacks. Nothing is sent, and the message names the fix."""
+    api = ScriptedApi(monkeypatch, {})
+    done = api.run(*words.split())
+    assert (done.exit_code, api.asked) == (2, [])
+    assert said in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity"])
+def test_first_hour_what_json_has_no_number_for_is_sent_as_text(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended with a traceback; the service says which field must be a number."""
+    api = ScriptedApi(monkeypatch, {})
+    setting = f"training.learning_rate={text}"
+    api.run("job", "submit", "--model", "m", "--file", "file-1", "--set", setting)
+    assert api.bodies[0]["training"] == {"learning_rate": text}

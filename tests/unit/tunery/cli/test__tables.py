@@ -8,19 +8,23 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gateway.billing.invoice_responses import invoice_response, line_responses
-from services.gateway.billing.invoice_sums import sums_of_lines
-from services.gateway.billing.usage import JobFacts
-from tests.unit.services.gateway.billing.test_invoice_responses import sample
-from tests.unit.tunery.cli.scripted_api import ScriptedApi, page
-from tests.unit.tunery.cli.test_node import NODE
-from tests.unit.tunery.cli.test_queue import QUEUE
+from tests.unit.tunery.cli.screen_answers import (
+    ANSWERS,
+    COMPARED_IDS,
+    FAILED_ID,
+    FILE,
+    JOB_IDS,
+    MODEL,
+    SWEEP,
+    TIME,
+)
+from tests.unit.tunery.cli.scripted_api import ScriptedApi
 from tunery.cli import _api
 from tunery.cli._tables import field_lines, table_lines
 
@@ -28,185 +32,6 @@ ROOT: Final = Path(__file__).parents[4]
 SCREENS: Final = Path(__file__).parent / "screens"
 WIDTHS: Final = (80, 120)
 IDENTIFIER: Final = re.compile(r"(?:ftjob|file|ftckpt)-[0-9a-f]{24}|ft:\\S+|[0-9a-f]{64}")
-TIME: Final = 1_795_000_000
-JOB_IDS: Final = ("ftjob-bea67270c641a5a668e3a8bd", "ftjob-27d2567946205df0d8185fc7")
-MODEL: Final = "ft:smollm2-135m-instruct:acme:lighthouse-keeper:1a2b3c4d"
-SHA: Final = "0c61ab" + "7" * 58
-COST: Final = {"amount_micro": 42_323, "amount_max_micro": 320_000, "currency": "EUR"}
-GATE: Final = {
-    "verdict": "pass",
-    "reasons": [
-        "-4.4 points on 249 general questions: a loss above 7.7 points is ruled out (95 %)"
-    ],
-    "own_data": "loss 3.67 → 0.08, exact answers 0 % → 67 %",
-    "advice": None,
-}
-
-
-def job(job_id: str, status: str, **changes: Any) -> dict[str, Any]:
-    return {
-        "id": job_id,
-        "status": status,
-        "phase": status,
-        "model": "smollm2-135m-instruct",
-        "fine_tuned_model": None,
-        "node": None,
-        "progress": None,
-        "queue": None,
-        "gate": None,
-        "cost": COST,
-        "error": None,
-        "created_at": TIME,
-        **changes,
-    }
-
-
-PROGRESS: Final = {
-    "step": 12,
-    "total_steps": 12,
-    "percent": 100.0,
-    "train_loss": 0.7140874862670898,
-    "seconds_remaining": None,
-}
-ENDED: Final = job(
-    JOB_IDS[0],
-    "succeeded",
-    phase="done",
-    fine_tuned_model=MODEL,
-    gate=GATE,
-    progress=PROGRESS,
-)
-QUEUED: Final = job(
-    JOB_IDS[1],
-    "queued",
-    queue={
-        "reason": "Waiting for 1 slot: every node that fits is busy.",
-        "unblocked_by": "A running job that ends or is stopped.",
-        "position": 1,
-        "lane": "standard",
-        "jobs_ahead": 2,
-        "eta": TIME + 600,
-        "eta_latest": TIME + 1_800,
-    },
-)
-FILE: Final[dict[str, Any]] = {
-    "id": "file-" + "3f" * 12,
-    "filename": "the questions of our customers.jsonl",
-    "dataset": "faq@2",
-    "bytes": 12_345_678,
-    "sha256": SHA,
-    "status": "processed",
-    "status_details": None,
-    "created_at": TIME,
-    "validation": {"rows": 1_234, "warnings": 1, "dialect": "chat", "tokens": {"smollm2": 98_765}},
-}
-MODEL_SHOWN: Final = {
-    "id": MODEL,
-    "type": "fine-tuned",
-    "stage": "staging",
-    "quarantined": False,
-    "verdict": "pass",
-    "parent": "smollm2-135m-instruct",
-    "job_id": JOB_IDS[0],
-    "sha256": SHA,
-    "series": "s",
-    "created": TIME,
-    "lineage": {"job_id": JOB_IDS[0], "verdict": "pass", "training_sha256": SHA},
-}
-FORECAST: Final = {
-    "estimation_available": True,
-    "model": "smollm2-135m-instruct",
-    "refusal": None,
-    "trained_tokens": 61_440,
-    "steps": 120,
-    "memory_bytes": 2_100_000_000,
-    "expected_duration_seconds": 640,
-    "train_gpu_ms": 600_000,
-    "eval_gpu_ms": 40_000,
-    "amount_micro": 355_556,
-    "amount_max_micro": 1_066_667,
-    "currency": "EUR",
-    "hyperparameters": {"rank": 8},
-}
-PLANNED: Final = {
-    "allowed_to_proceed": True,
-    "refusals": [],
-    "unchecked": ["what the API key may spend in a month"],
-    "settings": [
-        {
-            "name": "rank",
-            "value": 8,
-            "source": "given",
-            "path": "lora.rank",
-            "why": "enough for up to some 10,000 rows (LoRA without regret)",
-        },
-        {"name": "alpha", "value": 16, "source": "rule", "path": None, "why": "twice the rank"},
-        {
-            "name": "packing",
-            "value": True,
-            "source": "default",
-            "path": None,
-            "why": "faster; `false` where a base lets the documents of a row see each other",
-        },
-        {
-            "name": "rank_pattern",
-            "value": {},
-            "source": "default",
-            "path": None,
-            "why": '`rank` for all; `{"q_proj": 32}` for some',
-        },
-    ],
-    "nodes": [
-        {
-            "device": "cuda",
-            "accelerator": "h200",
-            "domain": "rack-3",
-            "spot": False,
-            "nodes": 2,
-            "slots": 8,
-            "memory_bytes": 141_000_000_000,
-            "is_alive": True,
-            "fits": True,
-            "why_not": None,
-        },
-        {
-            "device": "cpu",
-            "accelerator": None,
-            "domain": None,
-            "spot": True,
-            "nodes": 1,
-            "slots": 2,
-            "memory_bytes": 16_000_000_000,
-            "is_alive": True,
-            "fits": False,
-            "why_not": "the job is for cuda devices",
-        },
-    ],
-    "queue": {**QUEUED["queue"], "reason": None, "unblocked_by": None},
-    "estimate": FORECAST,
-    "configuration": SHA,
-    "duplicate_of": {"id": JOB_IDS[0], "status": "succeeded", "fine_tuned_model": MODEL},
-    "recipe": {},
-}
-KEY: Final[dict[str, Any]] = {
-    "id": "key_5d1f0c1a2b3c4d5e",
-    "name": "the nightly pipeline of the search team",
-    "hint": "abcd",
-    "scopes": ["read", "write", "billing.read"],
-    "models": ["smollm2-135m-instruct"],
-    "spend_cap_micro": 500_000,
-    "spend_cap_currency": "EUR",
-    "requests_per_minute": 60,
-    "created_at": TIME,
-    "last_used_at": None,
-    "expires_at": TIME + 86_400,
-    "revoked_at": None,
-}
-INVOICE: Final = invoice_response(sample(), lambda _: None).model_dump()
-LINES: Final = list(line_responses(sample()))
-SUMS: Final = sums_of_lines(
-    LINES, frozenset({"key", "metadata[team]"}), {"ftjob-1": JobFacts(key=KEY["id"])}
-)
 COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "invoice list": ("invoice", "list"),
     "invoice show": ("invoice", "show", "acme", "--period", "2026-11"),
@@ -214,6 +39,12 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "key list": ("key", "list"),
     "queue": ("queue",),
     "node list": ("node", "list"),
+    "data diff": ("data", "diff", "faq@1", "faq@2"),
+    "sweep list": ("sweep", "list"),
+    "sweep show": ("sweep", "show", SWEEP["id"]),
+    "job compare": ("job", "compare", *COMPARED_IDS),
+    "job show failed": ("job", "show", FAILED_ID),
+    "job estimate": ("job", "estimate", "--model", "smollm2-135m-instruct", "--file", FILE["id"]),
     "data check": ("data", "check", "examples/broken.jsonl"),
     "job list": ("job", "list"),
     "job show ended": ("job", "show", JOB_IDS[0]),
@@ -223,23 +54,6 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "file show": ("file", "show", FILE["id"]),
     "model list": ("model", "list"),
     "model show": ("model", "show", MODEL),
-}
-ANSWERS: Final[dict[str, Any]] = {
-    "GET /invoices": page(INVOICE),
-    "GET /invoices/2026-11-EUR/lines": page(*(line.model_dump() for line in LINES)),
-    "GET /invoices/2026-11-EUR/sums": page(*(entry.model_dump() for entry in SUMS)),
-    "GET /keys": page(KEY),
-    "GET /queue": {**QUEUE, "leases": QUEUE["leases"][:1]},
-    "GET /nodes": page(NODE),
-    "GET /fine_tuning/jobs": page(ENDED, QUEUED),
-    f"GET /fine_tuning/jobs/{JOB_IDS[0]}": ENDED,
-    f"GET /fine_tuning/jobs/{JOB_IDS[1]}": QUEUED,
-    "POST /fine_tuning/jobs/plan": PLANNED,
-    "GET /files": page(FILE),
-    f"GET /files/{FILE['id']}": FILE,
-    f"GET /files/{FILE['id']}/validation": {"report": {}},
-    "GET /models": page(MODEL_SHOWN),
-    f"GET /models/{MODEL}": MODEL_SHOWN,
 }
 
 
@@ -258,8 +72,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def screen(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], width: int) -> str:
     monkeypatch.chdir(ROOT)
     done = ScriptedApi(monkeypatch, ANSWERS).run(*words, columns=width)
-    rejects = words[:2] == ("data", "check")
-    assert done.exit_code == rejects, (done.output, done.exception)
+    differs = words[:2] in {("data", "check"), ("data", "diff")}
+    assert done.exit_code == differs, (done.output, done.exception)
     return done.output
 
 

@@ -56,6 +56,69 @@ def test_first_hour_09_each_phase_says_what_is_done(phase: str) -> None:
     assert shown.startswith("step 3 of 6" if phase == "running" else "running: ")
 
 
+WAITS: dict[str, Any] = {"reason": "Waiting for 1 slot.", "eta": None, "eta_latest": None}
+#: what a person reads below the events: the status, the phase, the answer's other fields
+SCREEN: list[tuple[str, str, dict[str, Any], str]] = [
+    (
+        "validating_files",
+        "validating",
+        {"queue": {**WAITS, "reason": "The data set is being prepared."}},
+        "validating_files: The data set is being prepared.",
+    ),
+    ("queued", "queued", {"queue": WAITS}, "queued: Waiting for 1 slot."),
+    ("queued", "provisioning", {}, "queued: a node prepares the job"),
+    ("running", "running", {}, "running: the training starts"),
+    (
+        "running",
+        "running",
+        {"progress": RUNNING},
+        "step 3 of 6, 41 %, about 1 min 35 s left loss 2.500 █▁",
+    ),
+    (
+        "running",
+        "checkpointing",
+        {"progress": {**RUNNING, "step": 6, "percent": 88.0, "seconds_remaining": 40}},
+        "running: the last checkpoint is written, 88 %, about 40 s left loss 2.500 █▁",
+    ),
+    (
+        "running",
+        "evaluating",
+        {"progress": {**RUNNING, "step": 6, "percent": 90.0}, "queue": WAITS},
+        "running: Waiting for 1 slot.",
+    ),
+    (
+        "running",
+        "evaluating",
+        {"progress": {**RUNNING, "step": 6, "percent": 94.2, "seconds_remaining": 17}},
+        "running: the adapter is compared with its base model, 94 %, about 17 s left loss 2.500 █▁",
+    ),
+    (
+        "running",
+        "registering",
+        {"progress": {**RUNNING, "step": 6, "percent": 99.9, "seconds_remaining": 0}},
+        "running: the adapter is published, 99 % loss 2.500 █▁",
+    ),
+    (
+        "paused",
+        "queued",
+        {"queue": {**WAITS, "reason": "Paused: resume it."}},
+        "paused: Paused: resume it.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("status", "phase", "fields", "said"), SCREEN)
+def test_first_hour_09_what_is_read_in_each_phase(
+    status: str, phase: str, fields: dict[str, Any], said: str
+) -> None:
+    job = {**JOB, "queue": None, "status": status, "phase": phase, **fields}
+    assert _status(job, [3.0, 2.5] if job["progress"] else []) == said
+
+
+def test_every_phase_of_a_job_is_read_once() -> None:
+    assert {phase for _, phase, _, _ in SCREEN} == {*get_args(Phase)} - {"done"}
+
+
 def test_first_hour_09_a_waiting_job_shows_its_reason_and_its_start() -> None:
     queue = {"reason": "Waiting for 1 slot.", "eta": 1_800_000_000, "eta_latest": 1_800_003_600}
     shown = _status({**JOB, "queue": queue}, [])

@@ -105,7 +105,7 @@ def test_two_versions_are_compared(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "3 rows are the same" in result.stdout
     assert "added: 2 (rows 2, 5)" in result.stdout
-    assert "removed: 1 (rows 1)" in result.stdout
+    assert "removed: 1 (row 1)" in result.stdout
     assert CliRunner().invoke(command, ["diff", old, old, "--json"]).exit_code == 0
 
 
@@ -135,7 +135,7 @@ def test_uploaded_versions_are_compared_by_name(
     result = CliRunner().invoke(command, ["diff", "faq@1", "file-2"])
     assert result.exit_code == 1, result.output
     assert "faq@1 → file-2: 2 rows are the same" in result.stdout
-    assert "changed: 1 (rows 1 → 2)" in result.stdout
+    assert "changed: 1 (row 1 → 2)" in result.stdout
     here = tmp_path / "a.jsonl"
     here.write_bytes(b"")
     mixed = CliRunner().invoke(command, ["diff", "faq@1", str(here)])

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from schemas.account import STANDARD_EVENT_TYPES
+from schemas.units import AMOUNT_MICRO_MAX
 from services.gateway.accounts.bodies import (
-    AMOUNT_MICRO_MAX,
     OVERLAP_S_MAX,
     AdjustmentRequest,
     EndpointChangeRequest,

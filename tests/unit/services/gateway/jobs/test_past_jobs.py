@@ -10,7 +10,7 @@ from schemas.dataset import BaseTokens
 from schemas.job import AttemptEnded, JobEnded
 from schemas.submission import Estimate, Pace
 from schemas.training import AttemptOutcome
-from services.gateway.jobs.past_jobs import KEPT_MS, PastJobs, pace_of
+from services.gateway.jobs.past_jobs import KEPT_MS, PastJobs, pace_of, past_jobs_of
 from services.gateway.jobs.tables import JOBS, BudgetHold, JobRow
 from tests.unit.services.gateway.jobs.job_events import (
     EVAL,
@@ -59,7 +59,8 @@ def error(row: JobRow, rows: Sequence[JobRow]) -> float:
     """How far off the estimate of a job is, as a factor of 1 or more."""
     assert row.hold is not None
     needs = estimate(row.spec, row.hold.tokens)
-    expected = gpu_ms(corrected(replace(row.spec, pace=pace_of(rows, row.spec)), needs))
+    pace = pace_of(past_jobs_of(rows), row.spec, row.hold.tokens)
+    expected = gpu_ms(corrected(replace(row.spec, pace=pace), needs))
     actual = row.billable_gpu_ms or 0
     return max(expected / actual, actual / expected)
 
@@ -93,9 +94,10 @@ def test_first_hour_06_holds_follow_from_what_jobs_take(speed: float, seed: int)
         noise = [random.lognormvariate(0, 0.3) for _ in range(2)]
         return past_job(random.randrange(2_000, 200_000), speed * noise[0], speed * noise[1])
 
-    pace, generous = pace_of([some_job() for _ in range(30)], SPEC), []
+    history, generous = past_jobs_of([some_job() for _ in range(30)]), []
     for row in (some_job() for _ in range(20)):
         assert row.hold is not None
+        pace = pace_of(history, row.spec, row.hold.tokens)
         hold = estimate(replace(row.spec, pace=pace), row.hold.tokens).hold_gpu_ms
         used_ms = max(row.billable_gpu_ms or 0, 2 * HOLD_MS_MIN * SPEC.slots // HOLD_FACTOR)
         assert used_ms <= hold
@@ -105,16 +107,33 @@ def test_first_hour_06_holds_follow_from_what_jobs_take(speed: float, seed: int)
 
 
 def test_first_hour_07_too_few_jobs_teach_nothing() -> None:
-    rows = [past_job(5_000, 3, 3)] * SAMPLES_MIN
-    assert pace_of(rows, SPEC) == Pace(train_ppm=3_000_000, eval_ppm=3_000_000)
-    assert pace_of(rows[1:], SPEC) is None
+    jobs = past_jobs_of([past_job(5_000, 3, 3)] * SAMPLES_MIN)
+    for known in (TOKENS, None):
+        assert pace_of(jobs, SPEC, known) == Pace(train_ppm=3_000_000, eval_ppm=3_000_000)
+        assert pace_of(jobs[1:], SPEC, known) is None
+
+
+def test_first_hour_07_a_new_base_model_is_estimated_by_jobs_on_others() -> None:
+    jobs = past_jobs_of([past_job(5_000, 3, 2)] * SAMPLES_MIN)
+    new = replace(SPEC, base=replace(SPEC.base, base_id="other"))
+    assert pace_of(jobs, new, TOKENS) == Pace(train_ppm=3_000_000, eval_ppm=2_000_000)
+    own = past_jobs_of([replace(past_job(5_000, 5, 5), spec=new)] * SAMPLES_MIN)
+    assert pace_of((*jobs, *own), new, TOKENS) == Pace(train_ppm=5_000_000, eval_ppm=5_000_000)
+
+
+def test_first_hour_07_a_job_is_estimated_by_jobs_of_its_size() -> None:
+    """The start is most of a short job: what it teaches would make a long one dearer."""
+    short = past_jobs_of([past_job(count, 4, 2) for count in range(100, 900, 100)])
+    long = past_jobs_of([past_job(count, 1, 2) for count in range(1_000_000, 1_000_008)])
+    expected = {count: pace_of((*short, *long), SPEC, tokens(count)) for count in (500, 2_000_000)}
+    ratios = [pace and round(pace.train_ppm / 1_000_000, 1) for pace in expected.values()]
+    assert ratios == [4, 1]
 
 
 @pytest.mark.parametrize(
     "other",
     [
         {"spec": replace(SPEC, device="cuda")},
-        {"spec": replace(SPEC, base=replace(SPEC.base, base_id="other"))},
         {"attempt": 3},
         {"lost_gpu_ms": 1},
         {"train_gpu_ms": None},
@@ -122,7 +141,7 @@ def test_first_hour_07_too_few_jobs_teach_nothing() -> None:
 )
 def test_first_hour_07_other_jobs_and_stopped_ones_teach_nothing(other: dict[str, object]) -> None:
     rows = [replace(past_job(5_000, 3, 3), **other)] * SAMPLES_MIN
-    assert pace_of(rows, SPEC) is None
+    assert pace_of(past_jobs_of(rows), SPEC, TOKENS) is None
 
 
 @pytest.mark.parametrize("factor", [0, 1, 1_000_000, 10**9])
@@ -182,11 +201,11 @@ class Standing:
 async def test_first_hour_07_past_jobs_are_read_once_a_minute() -> None:
     views, clock = Counted([past_job(5_000, 2, 2)] * SAMPLES_MIN), Standing()
     past = PastJobs(views, clock)  # type: ignore[arg-type]  # all that it reads of both
-    pace = await past.pace(SPEC)
+    pace = await past.pace(SPEC, TOKENS)
     assert pace is not None
     assert abs(pace.train_ppm - 2_000_000) <= 200
-    assert await past.pace(SPEC) == pace
+    assert await past.pace(SPEC, TOKENS) == pace
     assert views.reads == 1
     clock.now = KEPT_MS + 1
-    await past.pace(SPEC)
+    await past.pace(SPEC, TOKENS)
     assert views.reads == 2

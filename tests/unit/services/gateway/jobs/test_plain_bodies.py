@@ -61,6 +61,20 @@ def test_an_unsupported_method_is_refused() -> None:
     assert "supported: lora, sft" in refusal.value.message
 
 
+@pytest.mark.parametrize(("method", "other"), [("qlora", "lora"), ("lora", "qlora")])
+def test_first_hour_a_method_and_a_setting_that_contradict_each_other_are_refused(
+    method: str, other: str
+) -> None:
+    """`qlora` with `adaptation: lora` trained the latter without a word."""
+    fields: dict[str, Any] = {"base_model": "m", "training_file": "file-1", "method": method}
+    with pytest.raises(ApiError) as refusal:
+        from_fine_tuning(FineTuningRequest(**fields, hyperparameters={"adaptation": other}))
+    assert refusal.value.param == "hyperparameters.adaptation"
+    assert f"method {method!r} means adaptation {method!r}" in refusal.value.message
+    same = FineTuningRequest(**fields, hyperparameters={"adaptation": method})
+    assert from_fine_tuning(same).hyperparameters == {"adaptation": method}
+
+
 def test_errors_name_the_fields_of_the_body_that_was_sent() -> None:
     error = ApiError(400, "invalid", "hyperparameters.rank: must be less", "hyperparameters.rank")
     renamed = with_plain_names(error, OF_SIMPLE)

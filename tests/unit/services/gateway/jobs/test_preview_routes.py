@@ -2,6 +2,8 @@
 
 from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.test_routes import ready
+from tests.unit.services.gateway.jobs.test_starts import first_job
+from tests.unit.services.gateway.models.test_routes import version
 
 
 async def test_a_preview_needs_an_own_file_and_a_base_with_a_tokenizer(
@@ -17,3 +19,16 @@ async def test_a_preview_needs_an_own_file_and_a_base_with_a_tokenizer(
     assert (await other.post("/v1/fine_tuning/preview", json=body)).status_code == 404
     unknown = {**body, "model": "nothing"}
     assert (await client.post("/v1/fine_tuning/preview", json=unknown)).status_code == 404
+
+
+async def test_first_hour_a_preview_takes_what_a_training_begins_with(api: ControlPlane) -> None:
+    """`ft:` names, which submissions take, were unknown to it."""
+    client, file_id, job = await first_job(api)
+    model_id = await version(api, client, "first", job_id=job["id"])
+    body = {"model": model_id, "training_file": file_id}
+    answer = await client.post("/v1/fine_tuning/preview", json=body)
+    assert answer.status_code == 400  # known; its base model has no folder here
+    assert "tokenizer.json" in answer.json()["error"]["message"]
+    other, its_file = await ready(api)
+    refused = await other.post("/v1/fine_tuning/preview", json={**body, "training_file": its_file})
+    assert refused.status_code == 404

@@ -5,11 +5,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from schemas.job import PhaseSet
+from schemas.job import PhaseSet, RecordClosed
+from schemas.pool import AttemptEnd
+from schemas.reasons import ending
+from schemas.topics import JOB as JOB_STREAM
 from services.gateway.jobs.progress import LATE_SHARE, PERCENT_MAX, progress_of
 from services.gateway.jobs.responses import Moment, job_response
 from services.gateway.jobs.tables import JOBS, JobRow, StepRow
+from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.job_events import EVAL, HELD, JOB, SUBMITTED, placed, started
+from tests.unit.services.gateway.jobs.test_checkpoint_routes import checkpoint_of_tenant
+from tests.unit.services.gateway.jobs.test_routes import a_step
 from tests.unit.services.gateway.view_rows import folded, only
 
 TRAIN_MS, EVAL_MS = HELD.estimate.train_gpu_ms, HELD.estimate.eval_gpu_ms
@@ -123,3 +129,21 @@ def test_a_cancelled_training_keeps_its_share() -> None:
     assert shown is not None
     assert (shown.step, shown.seconds_remaining) == (5, None)
     assert shown.percent == round(100 * TRAIN_MS / 4 / (TRAIN_MS + EVAL_MS), 1)
+
+
+async def test_first_hour_a_failed_job_shows_the_step_that_it_reached(api: ControlPlane) -> None:
+    """`job show` of a failed job said step 0, and none had a loss."""
+    owner = (await checkpoint_of_tenant(api)).owner
+    tenant, path = owner.headers["x-tenant"], "/v1/fine_tuning/jobs"
+    (job,) = (await owner.get(path)).json()["data"]
+    for step in (1, 7):
+        await api.telemetry(tenant, job["id"], a_step(tenant, job["id"], step, loss=2.5))
+    end = AttemptEnd(
+        outcome="failed", ended_by="training", reason=ending("exited"), cause="divergence"
+    )
+    closed = RecordClosed(job_id=job["id"], attempt=1, role="train", end=end)
+    await api.send(JOB_STREAM, tenant, closed)
+    ended = await api.until(owner, f"{path}/{job['id']}", lambda shown: shown["phase"] == "done")
+    progress = ended["progress"]
+    assert ended["status"] == "failed"
+    assert (progress["step"], progress["total_steps"], progress["train_loss"]) == (7, 20, 2.5)

@@ -6,10 +6,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from schemas.training import Device
+from tests.searches import PLANNER_WALKS
 from tests.unit.tunery.plan.scheduling.clusters import GB, HOUR, MINUTE, plan_at
 from tunery.plan.scheduling import outlook as outlook_module
 from tunery.plan.scheduling import plan as plan_module
@@ -170,8 +169,7 @@ def walk_all(seeds: int) -> None:
         walk(seed)
 
 
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 100_000))
+@pytest.mark.parametrize("seed", PLANNER_WALKS.beginnings())
 def test_the_planner_keeps_its_invariants(seed: int) -> None:
     assert walk(seed) >= 0
 
