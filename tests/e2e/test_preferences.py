@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -82,7 +83,7 @@ async def test_training_full_becomes_a_gated_model_that_another_goes_on_from(
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     file_id = await home.api.upload(chats(), "chats.jsonl")
-    training = {"adaptation": "full", "max_length": 256, "n_epochs": 2, "learning_rate": 1e-3}
+    training = {"adaptation": "full", "max_length": 256, "learning_rate": 1e-3}
     refused = await home.api.call(
         "POST",
         "/fine_tuning/jobs",
@@ -95,7 +96,8 @@ async def test_training_full_becomes_a_gated_model_that_another_goes_on_from(
     )
     assert refused.status_code == httpx.codes.BAD_REQUEST
     assert refused.json()["error"]["param"] == "lora.rank"
-    job = await home.api.ended(await home.submit(training_file=file_id, training=training))
+    job_id = await home.submit(training_file=file_id, training=training, lora={})
+    job = await home.api.ended(job_id)
     assert job["status"] == "succeeded", job["error"]
     base, whole = job["gate"]["base"]["loss"], job["gate"]["adapter"]["loss"]
     assert whole < base
@@ -103,12 +105,15 @@ async def test_training_full_becomes_a_gated_model_that_another_goes_on_from(
     assert len(answers["data"]) > 1
     model_id = job["fine_tuned_model"]
     assert (await home.api.get(f"/models/{model_id}"))["format"] == "transformers"
-    listed = await home.api.adapter(model_id)
-    for file in listed["files"]:
-        await home.api.fetch(file, tmp_path / file["name"])
+    listed = await home.api.get(f"/models/{model_id}/adapter")
+    async with httpx.AsyncClient() as storage:
+        for file in listed["files"]:
+            content = (await storage.get(file["url"])).content
+            assert sha256(content).hexdigest() == file["sha256"]
+            (tmp_path / file["name"]).write_bytes(content)
     assert AutoTokenizer.from_pretrained(tmp_path).chat_template
     assert AutoModelForCausalLM.from_pretrained(tmp_path).num_parameters() > 0
-    second = await home.submit(model=model_id, training_file=file_id, training={"n_epochs": 1})
+    second = await home.submit(model=model_id, training_file=file_id, training={}, lora={})
     job = await home.api.ended(second)
     assert job["status"] == "succeeded", job["error"]
     assert job["gate"]["adapter"]["loss"] < base
