@@ -8,7 +8,6 @@ the start nor other work on the machine counts.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from bench.measures import print_figures
 from bench.trainer import ROWS, documents, hyper_parameters, write_shard
 from tunery.local.paths import cache_dir
 from tunery.ml.base import MODEL_ID, convert
@@ -100,12 +100,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6, help="beside the first")
     parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     arguments = parser.parse_args()
-    figures = measure(arguments.steps, arguments.only)
-    if arguments.json:
-        print(json.dumps(figures))
-        return
-    for name, value in figures.items():
-        print(f"{name:30} {value:10.1f}")
+    print_figures(measure(arguments.steps, arguments.only), as_json=arguments.json, digits=1)
 
 
 if __name__ == "__main__":

@@ -40,8 +40,24 @@ JOB_S_MAX: Final = 300
 POLL_S: Final = 0.25
 MEASURED: Final = "estimates.jsonl"
 #: `--base NAME` writes one: layers, hidden size
-BASES: Final = {"small": (2, 64), "larger": (6, 256)}
+BASES: Final = {"small": (2, 64), "larger": (4, 128)}
 JOBS_PATH: Final = "/v1/fine_tuning/jobs"
+#: of answers; each is one token
+WORDS: Final = (
+    "the",
+    "lamp",
+    "of",
+    "a",
+    "tower",
+    "is",
+    "at",
+    "sea",
+    "and",
+    "it",
+    "on",
+    "for",
+    "boat",
+)
 Json = dict[str, Any]
 
 
@@ -63,25 +79,25 @@ class Shape:
 
 SHAPES: Final = (
     Shape("small", 60, 20, 1),
-    Shape("larger", 200, 40, 1, rank=16),
-    Shape("small", 400, 60, 2, batch=8, length=512),
-    Shape("larger", 80, 100, 2, batch=2),
-    Shape("small", 1_000, 40, 1, rank=4),
-    Shape("larger", 300, 25, 3, batch=8, held_out=40),
-    Shape("small", 150, 200, 3, batch=2, length=512),
-    Shape("larger", 500, 60, 1, rank=32, length=512),
-    Shape("small", 100, 30, 4, batch=1, length=128),
+    Shape("larger", 100, 30, 1, rank=16),
+    Shape("small", 150, 60, 2, batch=8, length=512),
+    Shape("larger", 40, 80, 2, batch=2),
+    Shape("small", 400, 40, 1, rank=4),
+    Shape("larger", 100, 25, 2, batch=8, held_out=20),
+    Shape("small", 60, 200, 2, batch=2, length=512),
+    Shape("larger", 160, 60, 1, rank=32, length=512),
+    Shape("small", 40, 30, 4, batch=1, length=128),
     Shape("larger", 60, 20, 1),
-    Shape("small", 800, 80, 2, rank=16, held_out=80),
-    Shape("larger", 400, 80, 2, batch=8, length=1_024),
-    Shape("small", 2_000, 20, 1, batch=16),
-    Shape("larger", 120, 30, 1, method="dpo"),
-    Shape("small", 300, 60, 5, rank=64),
-    Shape("larger", 250, 150, 1, batch=2, rank=4, length=512),
-    Shape("small", 200, 30, 2, packing=False),
-    Shape("larger", 700, 30, 2, held_out=60),
-    Shape("small", 60, 20, 10, batch=1),
-    Shape("larger", 150, 60, 4, length=128),
+    Shape("small", 250, 80, 1, rank=16, held_out=40),
+    Shape("larger", 120, 80, 2, batch=8, length=1_024),
+    Shape("small", 600, 20, 1, batch=16),
+    Shape("larger", 60, 30, 1, method="dpo"),
+    Shape("small", 100, 60, 3, rank=64),
+    Shape("larger", 80, 150, 1, batch=2, rank=4, length=512),
+    Shape("small", 80, 30, 2, packing=False),
+    Shape("larger", 200, 30, 1, held_out=30),
+    Shape("small", 40, 20, 5, batch=1),
+    Shape("larger", 60, 60, 2, length=128),
 )
 
 
@@ -208,7 +224,7 @@ def rows_of(shape: Shape, number: int, count: int, first: int = 0) -> bytes:
     """Rows that no two jobs share: conversations, or pairs of answers."""
     lines = []
     for row in range(first, first + count):
-        words = [f"word{(31 * row + 17 * n + number) % 997}" for n in range(shape.words)]
+        words = [WORDS[(31 * row + 17 * n + number) % len(WORDS)] for n in range(shape.words)]
         question = {"role": "user", "content": f"Job {number}: what is {row} plus {row + 3}?"}
         answer = {"role": "assistant", "content": f"It is {2 * row + 3}: {' '.join(words)}."}
         if shape.method == "dpo":

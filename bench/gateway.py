@@ -11,7 +11,6 @@ job: 86,400 a day, 170 times what the product is built for. `rush`: one of five 
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from typing import Any, Final
 
 import httpx
 
-from bench.measures import ok, percentile
+from bench.measures import ok, percentile, print_figures
 from tunery.local.initial_setup import run_setup_steps
 from tunery.local.paths import BASE_MODEL_ID
 from tunery.local.ports import find_free
@@ -211,13 +210,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes")
     arguments = parser.parse_args()
-    figures = asyncio.run(measure(arguments.quick))
-    if arguments.json:
-        print(json.dumps(figures))
-        return
-    for name, value in figures.items():
-        print(f"{name:28} {value:10.2f}")
-    print(f"goal: paced_p99_ms <= {GOAL_P99_MS:g} with a job training beside it")
+    print_figures(
+        asyncio.run(measure(arguments.quick)),
+        as_json=arguments.json,
+        goal=f"paced_p99_ms <= {GOAL_P99_MS:g} with a job training beside it",
+    )
 
 
 if __name__ == "__main__":

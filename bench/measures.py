@@ -1,6 +1,7 @@
-"""Helpers of the benches over HTTP."""
+"""Helpers of the benches: answers over HTTP, percentiles, and how figures are printed."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from statistics import quantiles
 from typing import Any
 
@@ -17,3 +18,16 @@ def ok(response: httpx.Response) -> Any:
 def percentile(values: Sequence[float], percent: int) -> float:
     """In the unit of the values, to hundredths."""
     return round(quantiles(values, n=100, method="inclusive")[percent - 1], 2)
+
+
+def print_figures(
+    figures: Mapping[str, float], *, as_json: bool, digits: int = 2, goal: str = ""
+) -> None:
+    """One figure a line and what is wanted of them, or all figures as one JSON object."""
+    if as_json:
+        print(json.dumps(figures))
+        return
+    for name, value in figures.items():
+        print(f"{name:30} {value:16,.{digits}f}")
+    if goal:
+        print(f"goal: {goal}")

@@ -9,7 +9,6 @@ bare client's acknowledged append to a topic with the same settings is measured 
 
 import argparse
 import asyncio
-import json
 import sys
 import tempfile
 import time
@@ -21,7 +20,7 @@ import httpx
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from bench.measures import ok, percentile
+from bench.measures import ok, percentile, print_figures
 from tunery.local.initial_setup import run_setup_steps
 from tunery.local.paths import BASE_MODEL_ID
 from tunery.local.stack import AGENT, SERVICES, Stack, stack
@@ -145,12 +144,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
     figures = asyncio.run(measure())
-    if arguments.json:
-        print(json.dumps(figures))
-        return
-    for name, value in figures.items():
-        print(f"{name:28} {value:10.2f}")
-    print("goal: sequential_p99_ms <= 50")
+    print_figures(figures, as_json=arguments.json, goal="sequential_p99_ms <= 50")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from bench.measures import print_figures
 from schemas.training import HyperParameters
 from services.gateway.models.base_folders import describe
 from tunery.data.tokens.packing import pack
@@ -255,11 +256,7 @@ def main() -> None:
         arguments.precision,
         evaluates=not arguments.no_evaluation,
     )
-    if arguments.json:
-        print(json.dumps(figures))
-        return
-    for name, value in figures.items():
-        print(f"{name:30} {value:10.2f}")
+    print_figures(figures, as_json=arguments.json)
 
 
 if __name__ == "__main__":

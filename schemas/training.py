@@ -27,7 +27,7 @@ FailureCause: TypeAlias = Literal[
 ]
 
 # What a training learns from its rows.
-MethodName: TypeAlias = Literal["supervised", "dpo", "orpo", "simpo", "kto", "reward"]
+MethodName: TypeAlias = Literal["supervised", "dpo", "orpo", "simpo", "kto", "reward", "cpo"]
 # How a preference becomes a loss; the names are those of TRL's DPOTrainer.
 LossType: TypeAlias = Literal[
     "sigmoid",
@@ -40,6 +40,8 @@ LossType: TypeAlias = Literal[
     "apo_down",
     "discopop",
     "sigmoid_norm",
+    "exo_pair",
+    "robust",
 ]
 
 
@@ -187,6 +189,8 @@ class HyperParameters(Part, omit_defaults=True):
       has no such weight.
     loss_type: how a preference becomes a loss.
     adaptation: what is trained: an adapter, one on a base model in four bits, or every weight.
+    label_smoothing_ppm: share of pairs that are taken to be the wrong way round, in millionths.
+    gamma_ppm: by how much the preferred answer is to be ahead, in millionths.
     """
 
     n_epochs: int
@@ -228,6 +232,8 @@ class HyperParameters(Part, omit_defaults=True):
     beta_ppm: int = 0
     loss_type: LossType = "sigmoid"
     adaptation: Adaptation = "lora"
+    label_smoothing_ppm: int = 0
+    gamma_ppm: int = 0
 
 
 class AdapterStart(Part):
@@ -271,8 +277,8 @@ class EvalWork(Part, tag="eval"):
     seed: of what is sampled.
     adapter: files of the adapter.
     prompts: as in the job's `JobSpec`.
-    precision, threads, method, beta_ppm, loss_type, adaptation: as in the training's
-      `HyperParameters`.
+    precision, threads, method, beta_ppm, loss_type, adaptation, label_smoothing_ppm, gamma_ppm: as
+      in the training's `HyperParameters`.
     """
 
     base_id: str
@@ -289,6 +295,8 @@ class EvalWork(Part, tag="eval"):
     beta_ppm: int = 0
     loss_type: LossType = "sigmoid"
     adaptation: Adaptation = "lora"
+    label_smoothing_ppm: int = 0
+    gamma_ppm: int = 0
 
 
 Work: TypeAlias = TrainWork | EvalWork

@@ -9,7 +9,6 @@ half second; files mapped into memory are not counted.
 
 import argparse
 import hashlib
-import json
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from typing import Final
 import msgspec
 
 from bench.data.synthetic_texts import TextGenerator
+from bench.measures import print_figures
 from tunery.data.findings.limits import CHUNK_ROWS
 from tunery.data.preparing import FILES, prepare
 from tunery.local.paths import base_model_dir
@@ -149,12 +149,8 @@ def main() -> None:
     if arguments.prepare:
         _prepare(*arguments.prepare)
         return
-    results = measure(arguments.rows, kill=arguments.kill)
-    if arguments.json:
-        print(json.dumps(results))
-        return
-    for key, value in results.items():
-        print(f"{key:28} {value:16,.1f}")
+    figures = measure(arguments.rows, kill=arguments.kill)
+    print_figures(figures, as_json=arguments.json, digits=1)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import click
 
 from tunery.cli import _api
 from tunery.cli._yaml import TextPosition, YamlDocument, YamlProblem, read_yaml, write_yaml
+from tunery.plan.methods import ROWS_OF_METHOD
 
 if TYPE_CHECKING:
     from services.gateway.jobs.requested import RequestProblem
@@ -18,8 +19,7 @@ NOWHERE: Final = TextPosition(0, 0)  # of a field that an option gave, or that i
 GROUPS: Final = (
     ("training",),
     ("lora",),
-    ("method", "supervised", "hyperparameters"),
-    ("method", "dpo", "hyperparameters"),
+    *(("method", method, "hyperparameters") for method in ROWS_OF_METHOD),
 )
 
 

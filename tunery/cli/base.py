@@ -214,15 +214,15 @@ def list_bases(folders: DataDir, as_json: bool) -> None:
         _api.show(
             api.bases(),
             as_json,
-            ("base", "parameters", "context", "family", "licence", "sha256", "aliases"),
+            ("base", "parameters", "context", "family", "licence", "aliases", "sha256"),
             lambda base: (
                 base["id"],
                 f"{base['parameters'] / 1e6:,.0f} M",
                 base["context_length"],
                 base["family"],
                 base["licence"],
-                base["sha256"][:16],
                 ", ".join(base["aliases"]),
+                base["sha256"],
             ),
         )
 

@@ -126,7 +126,7 @@ def test(endpoint_id: str, event: str, folders: DataDir, as_json: bool) -> None:
     fields = [
         ("event", test["event_type"]),
         ("accepted", "yes" if test["success"] else "no"),
-        ("status", test["status_code"] or NO_STATUS[test["outcome"]]),
+        ("HTTP status", test["status_code"] or NO_STATUS[test["outcome"]]),
     ]
     _api.show_one(test, as_json, fields)
     if not test["success"]:
@@ -208,7 +208,7 @@ def _show_deliveries(data: Any, as_json: bool) -> None:
     _api.show(
         data,
         as_json,
-        ("delivery", "event", "about", "outcome", "attempts", "status", "when"),
+        ("delivery", "event", "about", "outcome", "attempts", "HTTP status", "when"),
         lambda delivery: (
             delivery["id"],
             delivery["event"]["type"],

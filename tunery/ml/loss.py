@@ -42,13 +42,15 @@ class AnswerScores:
 
     logps: [answers], log-probability of its labels, in nats
     labels: [answers], how many they are
-    correct, sequences: as of `LabelLoss`
+    correct, sequences: as of `LabelLoss`; prompts that are labels have the numbers after answers
+    mean_nll: [answers], loss of a mean label, of the prompt's as well
     """
 
     logps: Tensor
     labels: Tensor
     correct: Tensor
     sequences: Tensor
+    mean_nll: Tensor
 
 
 def label_loss(model: Any, batch: Batch) -> LabelLoss:
@@ -94,12 +96,16 @@ def answer_scores(model: Any, batch: Batch, *, packing: bool) -> AnswerScores:
     if scored.sequences is None:
         raise ValueError("the batch does not say which answer a token belongs to")
     answers = len(batch["roles"])
-    logps = torch.zeros(answers, device=scored.nll.device)
+    logps = torch.zeros(2 * answers, device=scored.nll.device)
+    logps = logps.index_add(0, scored.sequences, -scored.nll)
+    labels = torch.bincount(scored.sequences, minlength=2 * answers)
+    whole = -(logps[:answers] + logps[answers:])
     return AnswerScores(
-        logps.index_add(0, scored.sequences, -scored.nll),
-        torch.bincount(scored.sequences, minlength=answers),
+        logps[:answers],
+        labels[:answers],
         scored.correct,
         scored.sequences,
+        whole / (labels[:answers] + labels[answers:]).clamp(min=1),
     )
 
 

@@ -1,20 +1,19 @@
 """The objective of each method."""
 
-from schemas.training import LossType, MethodName
 from tunery.ml.objectives import Objective, Supervised
 from tunery.ml.packed import PackedRows
-from tunery.ml.preferences import Preferences
+from tunery.ml.preferences import Likelihoods, Preferences
 from tunery.plan.methods import ROWS_OF_METHOD
 from tunery.work.exits import WorkError
+from tunery.work.spec import Hyper, ScoreSpec
 
 
-def objective_of(
-    method: MethodName, *, beta: float, loss_type: LossType, packing: bool, rows: PackedRows
-) -> Objective:
+def objective_of(asked: Hyper | ScoreSpec, rows: PackedRows, *, packing: bool) -> Objective:
     """What a method learns of packed rows.
 
     Raises `WorkError` for a method that is not built, and for rows that it does not learn from.
     """
+    method = asked.method
     if method not in ROWS_OF_METHOD:
         raise WorkError(
             "user", f"method {method!r} is not built", f"Use one of {', '.join(ROWS_OF_METHOD)}."
@@ -23,7 +22,9 @@ def objective_of(
         message = f"method {method!r} learns from {ROWS_OF_METHOD[method]}, not from {rows.kind}"
         raise WorkError("bad_data", message, "Prepare the dataset again for this method.")
     match method:
-        case "dpo":
-            return Preferences(beta, loss_type, packing)
-        case _:
+        case "supervised":
             return Supervised(packing)
+        case "dpo":
+            return Preferences(asked.beta, asked.loss_type, packing, asked.label_smoothing)
+        case _:
+            return Likelihoods(method, asked.beta, packing, asked.label_smoothing, asked.gamma)

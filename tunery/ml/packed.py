@@ -85,8 +85,9 @@ class PackedRows:
     def batch(self, indices: Sequence[int]) -> dict[str, Tensor]:
         """`input_ids`, `labels`, `position_ids`, each int64 [rows, longest].
 
-        Of pairs also `sequences`, likewise: the number of each token's answer in the batch; `roles`
-        int64 [answers] and, once it is known, `reference` float32 [answers].
+        Of pairs also `sequences`, likewise: the number of each token's answer in the batch;
+        `is_text`, false for padding; `roles` int64 [answers] and, once it is known, `reference`
+        float32 [answers].
 
         There is no attention mask on purpose: transformers keeps documents apart only when it is
         absent and `position_ids` restart. Padding is a document of its own without labels.
@@ -108,14 +109,17 @@ class PackedRows:
 
 def _answers(rows: Sequence[PackedRow], width: int) -> dict[str, Tensor]:
     """What `PackedRows.batch` adds to pairs."""
-    sequences = torch.zeros(len(rows), width, dtype=torch.int64)  # padding has no labels
+    sequences = torch.zeros(len(rows), width, dtype=torch.int64)
+    is_text = torch.zeros(len(rows), width, dtype=torch.bool)
     first = 0
     for line, row in enumerate(rows):
         numbers = torch.arange(first, first + len(row.lengths))
         sequences[line, : sum(row.lengths)] = numbers.repeat_interleave(torch.tensor(row.lengths))
+        is_text[line, : sum(row.lengths)] = True
         first += len(row.lengths)
     added = {
         "sequences": sequences,
+        "is_text": is_text,
         "roles": torch.tensor([role for row in rows for role in row.roles]),
     }
     references = [row.reference for row in rows if row.reference is not None]

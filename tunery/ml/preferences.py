@@ -1,21 +1,23 @@
 """Learning from pairs: the preferred answer is to gain likelihood over the other one.
 
-Losses and figures are those of TRL's DPOTrainer (1.16), from which their formulas are taken; tests
-compare them. A pair has its weight in a step whatever its length, as there.
+Losses and figures are those of TRL's trainers (1.16), from which their formulas are taken; tests
+compare them. A pair has its weight in a step whatever its length. TRL's "sigmoid" knows no wrong
+pairs; with some it is the loss of cDPO.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import log, log1p
 from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from schemas.training import LossType
-from tunery.ml.loss import Batch, answer_scores
+from schemas.training import LossType, MethodName
+from tunery.ml.loss import AnswerScores, Batch, answer_scores
 from tunery.ml.objectives import Scored
-from tunery.ml.packed import CHOSEN
+from tunery.ml.packed import CHOSEN, IGNORED
 
 DISCOPOP_TAU: Final = 0.05  # TRL's
 
@@ -51,8 +53,32 @@ def _discopop(ratios: LogRatios, beta: float) -> Tensor:
     return -logsigmoid(logits) * (1 - modulation) + torch.exp(-logits) * modulation
 
 
+def _exo(logits: Tensor, smoothing: float) -> Tensor:
+    """Equation 16 of "Towards Efficient Exact Optimization" (2024), for two answers."""
+    ahead, behind = torch.sigmoid(logits), torch.sigmoid(-logits)
+    return ahead * (logsigmoid(logits) - log1p(-smoothing)) + behind * (
+        logsigmoid(-logits) - log(smoothing)
+    )
+
+
+def conservative(logits: Tensor, smoothing: float) -> Tensor:
+    """The loss of pairs of which a share is the wrong way round (cDPO)."""
+    return -(1 - smoothing) * logsigmoid(logits) - smoothing * logsigmoid(-logits)
+
+
+def _robust(logits: Tensor, smoothing: float) -> Tensor:
+    """As without wrong pairs, on average over which are (robust DPO)."""
+    right, wrong = -logsigmoid(logits), -logsigmoid(-logits)
+    return ((1 - smoothing) * right - smoothing * wrong) / (1 - 2 * smoothing)
+
+
+# Of margins times beta, and of the share of pairs that are the wrong way round.
+SMOOTHED: Final[Mapping[LossType, Callable[[Tensor, float], Tensor]]] = {
+    "sigmoid": conservative,
+    "robust": _robust,
+    "exo_pair": _exo,
+}
 LOSSES: Final[Mapping[LossType, Callable[[LogRatios, float], Tensor]]] = {
-    "sigmoid": lambda ratios, beta: -logsigmoid(beta * ratios.margin),
     "hinge": lambda ratios, beta: torch.relu(1 - beta * ratios.margin),
     "ipo": lambda ratios, beta: (ratios.mean_margin - 1 / (2 * beta)) ** 2,
     "nca_pair": lambda ratios, beta: (
@@ -83,11 +109,13 @@ class Preferences:
 
     beta: how closely the model is held to its reference
     packing: the documents of a row are computed together
+    label_smoothing: share of pairs that are taken to be the wrong way round
     """
 
     beta: float
     loss_type: LossType
     packing: bool
+    label_smoothing: float = 0.0
     is_librarys: ClassVar[bool] = False
     needs_reference: ClassVar[bool] = True
 
@@ -100,11 +128,89 @@ class Preferences:
         ratio = answers.logps - batch["reference"]
         ratios = LogRatios(ratio[0::2], ratio[1::2], answers.labels[0::2], answers.labels[1::2])
         chosen, rejected = (self.beta * ratio.detach()[side::2] for side in (0, 1))
-        figures = {
-            "mean_token_accuracy": answers.correct[answers.sequences % 2 == 0],
-            "reward_accuracy": chosen > rejected,
-            "reward_margin": chosen - rejected,
-            "reward_chosen": chosen,
-            "reward_rejected": rejected,
-        }
-        return Scored(LOSSES[self.loss_type](ratios, self.beta), figures)
+        return Scored(self._losses(ratios), pair_figures(answers, chosen, rejected))
+
+    def _losses(self, ratios: LogRatios) -> Tensor:
+        if self.loss_type in SMOOTHED:
+            return SMOOTHED[self.loss_type](self.beta * ratios.margin, self.label_smoothing)
+        return LOSSES[self.loss_type](ratios, self.beta)
+
+
+@dataclass(frozen=True)
+class Likelihoods:
+    """Preferences without a reference: CPO, SimPO and ORPO, as in TRL's experimental trainers.
+
+    Two of them learn the preferred answer as well: CPO its tokens, ORPO its prompt, too. There, a
+    pair has its weight whatever its length; in TRL's batch each token has.
+
+    beta: weight of the likelihoods, of ORPO that of the pairs beside the preferred answer
+    gamma: of SimPO, by how much the preferred answer is to be ahead
+    """
+
+    method: MethodName
+    beta: float
+    packing: bool
+    label_smoothing: float = 0.0
+    gamma: float = 0.0
+    is_librarys: ClassVar[bool] = False
+    needs_reference: ClassVar[bool] = False
+
+    def count(self, batch: Batch) -> int:
+        return int((batch["roles"] == CHOSEN).sum())
+
+    def score(self, model: Any, batch: Batch) -> Scored:
+        """A loss per pair."""
+        with_prompts = self.method == "orpo"
+        answers = answer_scores(
+            model, prompts_labelled(batch) if with_prompts else batch, packing=self.packing
+        )
+        mean = answers.logps / answers.labels.clamp(min=1)
+        compared = answers.logps if self.method == "cpo" else mean
+        chosen, rejected = compared[0::2], compared[1::2]
+        match self.method:
+            case "orpo":
+                odds = chosen - rejected - (_log1mexp(chosen) - _log1mexp(rejected))
+                losses = -self.beta * logsigmoid(odds) + answers.mean_nll[0::2]
+            case "simpo":
+                losses = conservative(
+                    self.beta * (chosen - rejected) - self.gamma, self.label_smoothing
+                )
+            case _:
+                losses = conservative(self.beta * (chosen - rejected), self.label_smoothing)
+                losses = losses - mean[0::2]
+        rewards = (self.beta * side.detach() for side in (chosen, rejected))
+        return Scored(losses, pair_figures(answers, *rewards))
+
+
+def pair_figures(answers: AnswerScores, chosen: Tensor, rejected: Tensor) -> dict[str, Tensor]:
+    """What is told of pairs: accuracy on preferred answers, and the rewards of both, [pairs]."""
+    of_chosen = (answers.sequences < len(answers.logps)) & (answers.sequences % 2 == 0)
+    return {
+        "mean_token_accuracy": answers.correct[of_chosen],
+        "reward_accuracy": chosen > rejected,
+        "reward_margin": chosen - rejected,
+        "reward_chosen": chosen,
+        "reward_rejected": rejected,
+    }
+
+
+def prompts_labelled(batch: Batch) -> Batch:
+    """A batch in which prompts of preferred answers are labels, too; see `AnswerScores`."""
+    sequences, labels = batch["sequences"], batch["labels"]
+    of_prompt = (
+        (labels == IGNORED)
+        & (batch["position_ids"] > 0)  # what comes before is another document
+        & (sequences % 2 == 0)
+        & batch["is_text"]
+    )
+    return batch | {
+        "labels": torch.where(of_prompt, batch["input_ids"], labels),
+        "sequences": torch.where(of_prompt, sequences + len(batch["roles"]), sequences),
+    }
+
+
+def _log1mexp(logps: Tensor) -> Tensor:
+    """log(1 - exp(logps)), also where one of both is close to 0."""
+    return torch.where(
+        logps < -log(2), torch.log1p(-torch.exp(logps)), torch.log(-torch.expm1(logps))
+    )

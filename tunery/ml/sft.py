@@ -71,13 +71,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             whole=is_whole(model),
         )
         self.saver = Saver(run, self.adamw)
-        self.objective = objective_of(
-            run.hyper.method,
-            beta=run.hyper.beta,
-            loss_type=run.hyper.loss_type,
-            packing=run.hyper.packing,
-            rows=run.rows,
-        )
+        self.objective = objective_of(run.hyper, run.rows, packing=run.hyper.packing)
         if self.objective.needs_reference:  # for the trial step, until they are computed
             run.rows = run.rows.with_reference(torch.zeros(run.rows.n_sequences))
         on_cpu = not torch.cuda.is_available()

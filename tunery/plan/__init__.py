@@ -10,6 +10,7 @@
 * `spot`: when work may run on machines that may be taken away
 * `memory`: peak memory of one training slot
 * `price`: price books, and what GPU time and trained tokens cost
+* `limits`: why a job does not fit into what its tenant may use in a month
 * `refunds`: what is given back, by class of failure
 * `estimate`: all of these for one job
 * `sweeps`: configurations of a sweep, and which of them go on

@@ -9,10 +9,10 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from schemas.dataset import BaseTokens
 from schemas.envelope import Reason
 from schemas.model import Base
-from schemas.training import Device, HyperParameters, MethodName
+from schemas.training import Device, HyperParameters, LossType, MethodName
 from schemas.units import PPB, PPM, divide_up
 from tunery.plan.knobs import ADAPTER_KNOBS, KNOBS, LAYERS_MAX, Number
-from tunery.plan.methods import ROWS_OF_METHOD
+from tunery.plan.methods import ROWS_OF_METHOD, SMOOTHED
 from tunery.plan.packing import packed, steps_of_epoch
 from tunery.work.spec import ALL_LINEAR
 
@@ -41,7 +41,12 @@ NO_THREADS: Final = ("threads", 0)  # of jobs from before it was kept: as their 
 SUPERVISED: Final[MethodName] = "supervised"
 # 1e-5 is usual for DPO with LoRA on 8B models (TRL's 1e-6 for all weights × 10), where the rule for
 # supervised training gives 2.9e-4; smaller ones, where it gives more, bear more.
-LR_PREFERENCES: Final = 20
+# ORPO learns the preferred answer as well; its paper takes some times the rates of DPO's.
+LR_OF_PAIRS: Final = 20
+LR_BELOW: Final[Mapping[str, int]] = {"orpo": 5}
+BETA_PPM: Final = 100_000
+BETA_OF_METHOD_PPM: Final[Mapping[str, int]] = {"simpo": 2_000_000}
+NEEDS_SMOOTHING: Final[LossType] = "exo_pair"
 WORDS: Final = ("precision", "adaptation", "scheduler")
 HyperRequest: TypeAlias = Mapping[str, int | float | str | Sequence[str] | Mapping[str, int] | None]
 # Everything may be null or "auto".
@@ -61,6 +66,8 @@ ParameterCode: TypeAlias = Literal[
     "two_learning_rates",
     "of_other_method",  # name, method, methods
     "of_an_adapter",  # name
+    "not_smoothed",  # loss_type, known
+    "needs_smoothing",
     "not_whole_in_range",  # name, low, high, value
     "not_in_range",  # name, low, high, value
     "multiplier_not_in_range",  # high, value
@@ -93,6 +100,8 @@ def problems(request: HyperRequest, base: Base | None) -> tuple[ParameterProblem
     if all(_is_set(request.get(name)) for name in ("learning_rate", "learning_rate_multiplier")):
         both = _parameter_reason("two_learning_rates")
         named.append(ParameterProblem("learning_rate_multiplier", both))
+    if (unsmoothed := _smoothing_problem(request)) is not None:
+        named.append(unsmoothed)
     batch, parts = request.get("batch_size"), request.get("accumulation")
     divides = isinstance(batch, int) and isinstance(parts, int) and parts and batch % parts == 0
     if KNOBS["accumulation"].allows(parts) and not divides:
@@ -237,7 +246,9 @@ def _learning_rate_ppb(requested: Mapping[str, Any], base: Base, steps: int | No
         factor = LR_WHOLE
     multiplier = float(requested.get("learning_rate_multiplier") or 1)
     rate = _auto_learning_rate(base, factor) * multiplier * PPB
-    return max(1, round(rate / LR_PREFERENCES if _compares(requested) else rate))
+    if _compares(requested):
+        rate /= LR_BELOW.get(requested["method"], LR_OF_PAIRS)
+    return max(1, round(rate))
 
 
 def _trains_all(requested: Mapping[str, Any]) -> bool:
@@ -257,7 +268,7 @@ def _is_of_an_adapter(name: str, value: Any, request: HyperRequest) -> bool:
 
 
 def _compares(requested: Mapping[str, Any]) -> bool:
-    """Whether the method compares answers with those of the model before training."""
+    """Whether the method compares two answers."""
     return ROWS_OF_METHOD.get(requested.get("method", SUPERVISED)) == "pairs"
 
 
@@ -345,10 +356,27 @@ def _flags(requested: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _preference(requested: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a method that compares answers: its weight and its loss."""
-    if requested.get("method", SUPERVISED) not in KNOBS["beta"].methods:
-        return {}
-    return {"beta_ppm": _ppm(requested, "beta"), "loss_type": _word(requested, "loss_type")}
+    """Of a method that compares answers: its weights and its loss."""
+    method = requested.get("method", SUPERVISED)
+    defaults_ppm = {"beta": BETA_OF_METHOD_PPM.get(method, BETA_PPM)}
+    return {
+        knob.field: _word(requested, name)
+        if knob.kind == "choice"
+        else _ppm(requested, name, defaults_ppm.get(name))
+        for name, knob in KNOBS.items()
+        if method in knob.methods
+    }
+
+
+def _smoothing_problem(request: Mapping[str, Any]) -> ParameterProblem | None:
+    """Of the share of wrong pairs with a loss that does not know it, or cannot be without it."""
+    loss, share = request.get("loss_type"), request.get("label_smoothing")
+    if loss == NEEDS_SMOOTHING and not (_is_set(share) and share):
+        return ParameterProblem("loss_type", _parameter_reason("needs_smoothing"))
+    if loss in KNOBS["loss_type"].choices and loss not in SMOOTHED and _is_set(share) and share:
+        reason = _parameter_reason("not_smoothed", loss_type=str(loss), known=", ".join(SMOOTHED))
+        return ParameterProblem("label_smoothing", reason)
+    return None
 
 
 def _pattern(requested: Mapping[str, Any], name: str, usual: int) -> tuple[tuple[str, int], ...]:

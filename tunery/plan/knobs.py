@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from schemas.training import LossType, MethodName
+from tunery.plan.methods import SMOOTHED
 from tunery.work.spec import ALL_LINEAR
 
 Number: TypeAlias = int | float
@@ -127,8 +128,8 @@ KNOBS: Final[Mapping[str, Knob]] = {
         1e-7,
         0.1,
         None,
-        "by family and width (Tinker cookbook), ×1.5 under 100 steps; a twentieth for `dpo`; for "
-        "`full` a tenth, for any number of steps",
+        "by family and width (Tinker cookbook), ×1.5 under 100 steps; a twentieth for pairs, a fifth "
+        "for `orpo`; for `full` a tenth, for any number of steps",
     ),
     "learning_rate_multiplier": _number(
         "learning_rate_ppb",
@@ -157,7 +158,7 @@ KNOBS: Final[Mapping[str, Knob]] = {
     "rank": _whole("rank", 1, 256, 16, "enough for up to some 10,000 rows (LoRA without regret)"),
     "alpha": _whole("alpha", 1, 1024, None, "twice the rank"),
     "dropout": _number(
-        "dropout_ppm", 0, 0.9, 0.05, "QLoRA's for models up to 13B; 0 for `dpo`, as TRL's"
+        "dropout_ppm", 0, 0.9, 0.05, "QLoRA's for models up to 13B; 0 for pairs, as TRL's"
     ),
     "target_modules": Knob(
         field="target_modules",
@@ -222,9 +223,10 @@ KNOBS: Final[Mapping[str, Knob]] = {
         kind="number",
         low=0.001,
         high=100,
-        default=0.1,
-        source="of `dpo`: OpenAI's and TRL's; a larger one stays closer to the base",
-        methods=("dpo",),
+        default=None,
+        source="0.1 (OpenAI's and TRL's; of `dpo` a larger one stays closer to the base); 2 for "
+        "`simpo` (its paper's)",
+        methods=("dpo", "simpo", "orpo", "cpo"),
     ),
     "loss_type": Knob(
         field="loss_type",
@@ -233,6 +235,25 @@ KNOBS: Final[Mapping[str, Knob]] = {
         source="of `dpo`: the loss of the paper; the names are TRL's",
         choices=get_args(LossType),
         methods=("dpo",),
+    ),
+    "label_smoothing": Knob(
+        field="label_smoothing_ppm",
+        kind="number",
+        low=0,
+        high=0.49,
+        default=0,
+        source="share of pairs that may be the wrong way round; with "
+        f"{', '.join(f'`{name}`' for name in SMOOTHED)} of `dpo`, `simpo`, `cpo`",
+        methods=("dpo", "simpo", "cpo"),
+    ),
+    "gamma": Knob(
+        field="gamma_ppm",
+        kind="number",
+        low=0,
+        high=100,
+        default=1,
+        source="of `simpo`: how far ahead the preferred answer is to be; its paper's",
+        methods=("simpo",),
     ),
 }
 

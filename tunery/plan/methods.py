@@ -4,12 +4,20 @@ from collections.abc import Mapping
 from typing import Final
 
 from schemas.dataset import RowKind
-from schemas.training import MethodName
+from schemas.training import LossType, MethodName
 
 # In the order in which a refusal names them.
-ROWS_OF_METHOD: Final[Mapping[MethodName, RowKind]] = {"supervised": "answers", "dpo": "pairs"}
+ROWS_OF_METHOD: Final[Mapping[MethodName, RowKind]] = {
+    "supervised": "answers",
+    "dpo": "pairs",
+    "simpo": "pairs",
+    "orpo": "pairs",
+    "cpo": "pairs",
+}
 # Those that compare with the model as it was before training.
 NEED_REFERENCE: Final[frozenset[MethodName]] = frozenset(("dpo",))
+# Losses of `dpo` that take some of the pairs to be the wrong way round.
+SMOOTHED: Final[tuple[LossType, ...]] = ("sigmoid", "robust", "exo_pair")
 # Every other dialect has answers.
 ROWS_OF_DIALECT: Final[Mapping[str, RowKind]] = {"dpo": "pairs", "kto": "labels"}
 ROW_WORDS: Final[Mapping[RowKind, str]] = {

@@ -66,6 +66,8 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     beta: how closely preferences hold the model to its reference; 0: there is no such weight
     loss_type: how a preference becomes a loss
     adaptation: what is trained: an adapter, one on a base in four bits, or every weight
+    label_smoothing: share of pairs that are taken to be the wrong way round
+    gamma: by how much the preferred answer is to be ahead
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
     because the estimate and the hold rest on the numbers.
@@ -103,6 +105,8 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     beta: float = 0.0
     loss_type: LossType = "sigmoid"
     adaptation: Adaptation = "lora"
+    label_smoothing: float = 0.0
+    gamma: float = 0.0
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
@@ -140,6 +144,8 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             beta=hyper.beta_ppm / PPM,
             loss_type=hyper.loss_type,
             adaptation=hyper.adaptation,
+            label_smoothing=hyper.label_smoothing_ppm / PPM,
+            gamma=hyper.gamma_ppm / PPM,
         )
 
 
@@ -196,7 +202,7 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows: JSON lines with `prompt_ids` (a rendered prompt) and `reference`, for exact matches
     valid_rows_max: packed rows that are scored
     accelerators: as in `TrainSpec`
-    method, beta, loss_type: as in `Hyper`
+    method, beta, loss_type, label_smoothing, gamma: as in `Hyper`
     generated_max: rows of `valid_rows` that are answered
     new_tokens_max: tokens of the answer to a validation row
     answer_tokens_max: tokens of the answer to a prompt
@@ -222,3 +228,5 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     loss_type: LossType = "sigmoid"
     answer_tokens_max: int = 40
     adaptation: Adaptation = "lora"
+    label_smoothing: float = 0.0
+    gamma: float = 0.0

@@ -36,6 +36,9 @@ class Method(Body):
     type: StrictStr
     supervised: MethodDetails | None = None
     dpo: MethodDetails | None = None
+    simpo: MethodDetails | None = None
+    orpo: MethodDetails | None = None
+    cpo: MethodDetails | None = None
     reinforcement: dict[str, Any] | None = None
 
 

@@ -6,7 +6,7 @@ Jobs are like it that the formula expects to take about as long: of short ones t
 process is most, of long ones the tokens.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import nsmallest
 from math import log
 from statistics import median_low
@@ -24,6 +24,9 @@ from tunery.runtime.clock import Clock
 
 JOBS_MAX: Final = 200  # the newest that are read
 KEPT_MS: Final[Ms] = 60_000
+# Of jobs on the same base model three teach more than eight on others: of two bases in
+# `bench.estimates` one trained at half of the formula's speed, the other at a fifth.
+SAME_BASE_MIN: Final = 3
 
 
 class PastJob(NamedTuple):
@@ -80,16 +83,16 @@ class PastJobs:
 
 
 def pace_of(jobs: Iterable[PastJob], spec: JobSpec, tokens: BaseTokens | None) -> Pace | None:
-    """The median ratios of the SAMPLES_MIN jobs most like this one; None where there are fewer.
+    """The median ratios of the jobs most like this one; None where SAMPLES_MIN are not known.
 
     tokens: of its file, None: not known, so all jobs are like it. Jobs on the same base model count
-    where there are enough of them, else those on any, as all of them ran on the same pool.
+    where there are SAME_BASE_MIN of them, else those on any, as all of them ran on the same pool.
     """
     known = [job for job in jobs if job.device == spec.device]
-    same = [job for job in known if job.base_id == spec.base.base_id]
-    known = same if len(same) >= SAMPLES_MIN else known
     if len(known) < SAMPLES_MIN:
         return None
+    same = [job for job in known if job.base_id == spec.base.base_id]
+    known = same if len(same) >= SAME_BASE_MIN else known
     if tokens is None:
         return Pace(
             train_ppm=median_low(job.train_ppm for job in known),
@@ -98,18 +101,22 @@ def pace_of(jobs: Iterable[PastJob], spec: JobSpec, tokens: BaseTokens | None) -
     needs = estimate(spec, tokens)
     return Pace(
         train_ppm=_median_of_nearest(
-            needs.train_gpu_ms, ((job.train_expected_ms, job.train_ppm) for job in known)
+            needs.train_gpu_ms, [(job.train_expected_ms, job.train_ppm) for job in known]
         ),
         eval_ppm=_median_of_nearest(
-            needs.eval_gpu_ms, ((job.eval_expected_ms, job.eval_ppm) for job in known)
+            needs.eval_gpu_ms, [(job.eval_expected_ms, job.eval_ppm) for job in known]
         ),
     )
 
 
-def _median_of_nearest(expected_ms: GpuMs, known: Iterable[tuple[GpuMs, int]]) -> int:
-    """known: what the formula expected of each job, and its ratio."""
+def _median_of_nearest(expected_ms: GpuMs, known: Sequence[tuple[GpuMs, int]]) -> int:
+    """The median ratio of the half of the jobs whose size is nearest, of SAMPLES_MIN at most.
+
+    known: what the formula expected of each job, and its ratio.
+    """
 
     def distance(job: tuple[GpuMs, int]) -> float:
         return abs(log(max(1, job[0]) / max(1, expected_ms)))
 
-    return median_low(ratio for _, ratio in nsmallest(SAMPLES_MIN, known, key=distance))
+    count = min(SAMPLES_MIN, max(SAME_BASE_MIN, len(known) // 2))
+    return median_low(ratio for _, ratio in nsmallest(count, known, key=distance))

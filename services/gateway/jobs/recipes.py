@@ -13,6 +13,7 @@ from schemas.submission import Budget, JobSpec
 from schemas.training import NodeConstraints
 from schemas.units import HOUR_MS, PPM
 from services.gateway.jobs.bodies import (
+    METHODS,
     BudgetBody,
     JobRequest,
     Method,
@@ -38,10 +39,8 @@ FIELDS: Final[tuple[str, ...]] = (
 GROUP_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "": FIELDS,
     "method": tuple(Method.model_fields),
-    "method.supervised": tuple(MethodDetails.model_fields),
-    "method.supervised.hyperparameters": tuple(KNOBS),
-    "method.dpo": tuple(MethodDetails.model_fields),
-    "method.dpo.hyperparameters": tuple(KNOBS),
+    **{f"method.{method}": tuple(MethodDetails.model_fields) for method in METHODS},
+    **{f"method.{method}.hyperparameters": tuple(KNOBS) for method in METHODS},
     "budget": tuple(BudgetBody.model_fields),
     "placement": tuple(PlacementBody.model_fields),
     "training": (*KNOBS, *OWN["training"]),

@@ -260,8 +260,8 @@ def _method_problems(request: JobRequest) -> list[RequestProblem]:
         return [RequestProblem("method.type", text)]
     others = [
         name
-        for name in ("supervised", "dpo", "reinforcement")
-        if name != method.type and getattr(method, name) is not None
+        for name, details in method
+        if name not in ("type", method.type) and details is not None
     ]
     return [
         RequestProblem(f"method.{name}", f"does not belong to the method {method.type!r}")

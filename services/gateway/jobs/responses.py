@@ -12,7 +12,7 @@ from schemas.model import ScoreSummary, Verdict
 from schemas.reasons import waiting
 from schemas.sealed import REDACTED
 from schemas.submission import JobSpec
-from schemas.training import HyperParameters, NodeConstraints
+from schemas.training import HyperParameters, MethodName, NodeConstraints
 from schemas.units import PPM, Ms
 from services.gateway.jobs.progress import ProgressResponse, progress_of
 from services.gateway.jobs.queue_view import Outlook
@@ -39,7 +39,8 @@ from services.gateway.web.wording import (
     verdict_words,
     wait_words,
 )
-from tunery.plan.hyperparameters import resolve
+from tunery.plan.hyperparameters import SUPERVISED, request_of, resolve
+from tunery.plan.knobs import KNOBS
 from tunery.plan.price import job_cost
 from tunery.work.spec import Hyper
 
@@ -97,26 +98,36 @@ class HyperparametersResponse(TrainingParametersResponse):
 
 
 class PreferenceHyperparametersResponse(HyperparametersResponse):
-    """`beta`: how closely preferences hold the model to its reference. `loss_type`: TRL's name."""
+    """Of pairs. Null: the method has no such setting.
+
+    `beta`: how closely they hold the model to its reference, or how much they count. `loss_type`:
+    TRL's name. `label_smoothing`: share of them that may be the wrong way round. `gamma`: how far
+    ahead the preferred answer is to be.
+    """
 
     beta: float
-    loss_type: str
+    loss_type: str | None = None
+    label_smoothing: float | None = None
+    gamma: float | None = None
 
 
 class SupervisedResponse(Response):
     hyperparameters: HyperparametersResponse
 
 
-class DpoResponse(Response):
+class PreferenceResponse(Response):
     hyperparameters: PreferenceHyperparametersResponse
 
 
 class MethodResponse(Response):
     """The method, and its own settings under its name."""
 
-    type: Literal["supervised", "dpo"] = "supervised"
+    type: MethodName = "supervised"
     supervised: SupervisedResponse | None = None
-    dpo: DpoResponse | None = None
+    dpo: PreferenceResponse | None = None
+    simpo: PreferenceResponse | None = None
+    orpo: PreferenceResponse | None = None
+    cpo: PreferenceResponse | None = None
 
 
 class QueueResponse(Response):
@@ -374,12 +385,13 @@ def hyperparameters(row: JobRow, status: JobStatus) -> HyperparametersResponse:
 
 
 def _method(hyper: HyperParameters, shown: HyperparametersResponse) -> MethodResponse:
-    if hyper.method != "dpo":
+    if hyper.method == SUPERVISED:
         return MethodResponse(supervised=SupervisedResponse(hyperparameters=shown))
-    of_preferences = PreferenceHyperparametersResponse(
-        **shown.model_dump(), beta=hyper.beta_ppm / PPM, loss_type=hyper.loss_type
-    )
-    return MethodResponse(type="dpo", dpo=DpoResponse(hyperparameters=of_preferences))
+    asked = request_of(hyper)
+    own = {name: asked[name] for name, knob in KNOBS.items() if hyper.method in knob.methods}
+    of_pairs = PreferenceHyperparametersResponse(**shown.model_dump(), **own)
+    details: dict[str, Any] = {hyper.method: PreferenceResponse(hyperparameters=of_pairs)}
+    return MethodResponse(type=hyper.method, **details)
 
 
 def training_parameters(hyper: HyperParameters) -> dict[str, Any]:

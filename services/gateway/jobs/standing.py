@@ -3,12 +3,14 @@
 The decider of submissions has the last word: it knows what was decided a moment ago.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import structs
+
 from schemas import errors
-from schemas.admission import TENANT_BUDGET, BudgetUse
+from schemas.admission import TENANT_BUDGET, BudgetTerms, BudgetUse
 from schemas.envelope import Rejected
 from schemas.reasons import refusing
 from schemas.submission import Estimate, JobSpec
@@ -18,6 +20,7 @@ from services.gateway.jobs.queue_reading import COUNTED
 from services.gateway.jobs.tables import JOBS, USAGE
 from services.gateway.ports import Buckets, IntRange, Views
 from tunery.plan.estimate import over_budget
+from tunery.plan.limits import over_hard_limit, over_month
 
 HOURS_END: Final = 2**31
 OPEN_JOBS_MAX: Final = 1_000
@@ -110,14 +113,8 @@ def refusals(standing: Standing, spec: JobSpec, needs: Estimate) -> list[Rejecte
         full = refusing("jobs_at_most", limit=limits.concurrency)
         problems.append(Rejected(code=errors.CONCURRENCY_LIMIT, reason=full))
     committed = standing.used_gpu_ms + standing.held_gpu_ms
-    if committed + needs.hold_gpu_ms > limits.hard_gpu_ms:
-        above = refusing(
-            "hard_limit",
-            hold_gpu_ms=needs.hold_gpu_ms,
-            left_gpu_ms=max(0, limits.hard_gpu_ms - committed),
-            limit_gpu_ms=limits.hard_gpu_ms,
-        )
-        problems.append(Rejected(code=errors.HARD_LIMIT, reason=above))
+    if (refusal := over_hard_limit(limits, committed, needs)) is not None:
+        problems.append(refusal)
     if (why := over_budget(spec.budget, needs)) is not None:
         problems.append(Rejected(code=errors.BUDGET_TOO_SMALL, reason=why, param="budget"))
     for budget in standing.budgets:
@@ -125,45 +122,17 @@ def refusals(standing: Standing, spec: JobSpec, needs: Estimate) -> list[Rejecte
     return problems
 
 
-def _over_month(budget: BudgetRow, needs: Estimate, at: Ms) -> list[Rejected]:
+def _over_month(budget: BudgetRow, needs: Estimate, at: Ms) -> Iterator[Rejected]:
     """Why a monthly budget does not allow a job. Nothing is used yet in a month without a change,
     and what was held before is.
     """
     month, use = month_of(hour_of(at)), budget.use or NO_USE
-    used_gpu_ms, used_micro = use.used_gpu_ms, use.used_micro
     if budget.month != month:
-        used_gpu_ms, used_micro = 0, 0
-    problems: list[Rejected] = []
-    hours, amount = budget.max_gpu_ms, budget.max_amount_micro
-    if hours is not None and used_gpu_ms + use.held_gpu_ms + needs.hold_gpu_ms > hours:
-        above = refusing(
-            "month_budget_gpu_hours",
-            budget=budget.id,
-            month=month,
-            hold_gpu_ms=needs.hold_gpu_ms,
-            used_gpu_ms=used_gpu_ms,
-            held_gpu_ms=use.held_gpu_ms,
-            limit_gpu_ms=hours,
-        )
-        problems.append(Rejected(code=errors.BUDGET_EXCEEDED, reason=above))
-    if amount is not None and needs.currency != budget.currency:
-        other = refusing(
-            "month_budget_currency",
-            budget=budget.id,
-            currency=needs.currency,
-            limit_currency=budget.currency,
-        )
-        problems.append(Rejected(code=errors.BUDGET_EXCEEDED, reason=other))
-    elif amount is not None and used_micro + use.held_micro + needs.price_max_micro > amount:
-        above = refusing(
-            "month_budget_amount",
-            budget=budget.id,
-            month=month,
-            price_max_micro=needs.price_max_micro,
-            currency=needs.currency,
-            used_micro=used_micro,
-            held_micro=use.held_micro,
-            limit_micro=amount,
-        )
-        problems.append(Rejected(code=errors.BUDGET_EXCEEDED, reason=above))
-    return problems
+        use = structs.replace(use, used_gpu_ms=0, used_micro=0)
+    terms = BudgetTerms(
+        budget_id=budget.id,
+        currency=budget.currency,
+        max_gpu_ms=budget.max_gpu_ms,
+        max_amount_micro=budget.max_amount_micro,
+    )
+    return over_month(terms, use, month, needs)

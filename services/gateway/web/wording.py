@@ -241,6 +241,8 @@ PARAMETERS: Final[Mapping[ParameterCode, str]] = {
         '{name} belongs to an adapter, and with adaptation "full" there is none; leave it out, or '
         'set adaptation to "lora"'
     ),
+    "not_smoothed": "has no effect on the loss {loss_type}; those that it has one on: {known}",
+    "needs_smoothing": "exo_pair needs a label_smoothing above 0; its paper takes 0.001",
     "two_learning_rates": "give learning_rate or learning_rate_multiplier, not both",
     "not_whole_in_range": ('must be a whole number from {low} to {high}, or "auto"; it is {value}'),
     "multiplier_not_in_range": (

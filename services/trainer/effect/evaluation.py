@@ -63,6 +63,8 @@ class Evaluation(Program):
             method=work.method,
             beta=work.beta_ppm / PPM,
             loss_type=work.loss_type,
+            label_smoothing=work.label_smoothing_ppm / PPM,
+            gamma=work.gamma_ppm / PPM,
         )
         own = self._own_prompts()
         if not own:

@@ -22,6 +22,7 @@ from services.scheduler.domain.job.budgets import over_month
 from services.scheduler.domain.job.quota import month_standing, terms_at
 from services.scheduler.domain.job.state import OpenJob, TenantJobs
 from tunery.plan.estimate import estimate, over_budget
+from tunery.plan.limits import over_hard_limit
 from tunery.plan.methods import ROWS_OF_METHOD
 
 
@@ -46,18 +47,11 @@ def take_hold(
         return Rejected(code=errors.NOT_FOUND, reason=refusing("limits_missing"))
     if tenant.suspended:
         return Rejected(code=errors.SUSPENDED, reason=refusing("tenant_suspended"))
-    limits = terms.limits
     needs = estimate(spec, tokens)
     use = month_standing(tenant, TENANT_BUDGET, needs.currency, at)
     window = use.used_gpu_ms + use.held_gpu_ms
-    if window + needs.hold_gpu_ms > limits.hard_gpu_ms:
-        above = refusing(
-            "hard_limit",
-            hold_gpu_ms=needs.hold_gpu_ms,
-            left_gpu_ms=max(0, limits.hard_gpu_ms - window),
-            limit_gpu_ms=limits.hard_gpu_ms,
-        )
-        return Rejected(code=errors.HARD_LIMIT, reason=above)
+    if (refusal := over_hard_limit(terms.limits, window, needs)) is not None:
+        return refusal
     if (why := over_budget(spec.budget, needs)) is not None:
         return Rejected(code=errors.BUDGET_TOO_SMALL, reason=why, param="budget")
     if job.cap is not None and (refusal := _over_cap(tenant, job.cap, needs, at)) is not None:
@@ -68,7 +62,7 @@ def take_hold(
         job_id=job.job_id,
         tokens=tokens,
         estimate=needs,
-        overage=window + needs.hold_gpu_ms > limits.soft_gpu_ms,
+        overage=window + needs.hold_gpu_ms > terms.limits.soft_gpu_ms,
     )
     reason = waiting("inputs_preparation")
     return (hold, _pins(job), PhaseSet(job_id=job.job_id, phase="validating", reason=reason))

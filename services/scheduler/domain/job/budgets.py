@@ -30,6 +30,7 @@ from services.scheduler.domain.job.ended import ended_job
 from services.scheduler.domain.job.evolve import evolve_tenant
 from services.scheduler.domain.job.quota import month_standing
 from services.scheduler.domain.job.state import OpenJob, TenantJobs
+from tunery.plan import limits
 
 BUDGETS_MAX: Final = 1_000
 THRESHOLDS: Final = (50, 80, 100)  # percent of a budget
@@ -57,49 +58,12 @@ def over_month(tenant: TenantJobs, job: OpenJob, needs: Estimate, at: Ms) -> Rej
     """Why the budgets of the job's tenant and API key do not allow its hold; None: they do."""
     for budget_id in (TENANT_BUDGET, job.key_id):
         terms = None if budget_id is None else tenant.budgets.get(budget_id)
-        if terms is not None and (refusal := _over(tenant, terms, needs, at)) is not None:
+        if terms is None:
+            continue
+        use = budget_use(tenant, terms, at)
+        for refusal in limits.over_month(terms, use, month_of(hour_of(at)), needs):
             return refusal
     return None
-
-
-def _over(tenant: TenantJobs, terms: BudgetTerms, needs: Estimate, at: Ms) -> Rejected | None:
-    budget, month = terms.budget_id, month_of(hour_of(at))
-    use = budget_use(tenant, terms, at)
-    hours, amount = terms.max_gpu_ms, terms.max_amount_micro
-    if hours is not None and use.used_gpu_ms + use.held_gpu_ms + needs.hold_gpu_ms > hours:
-        above = refusing(
-            "month_budget_gpu_hours",
-            budget=budget,
-            month=month,
-            hold_gpu_ms=needs.hold_gpu_ms,
-            used_gpu_ms=use.used_gpu_ms,
-            held_gpu_ms=use.held_gpu_ms,
-            limit_gpu_ms=hours,
-        )
-        return Rejected(code=errors.BUDGET_EXCEEDED, reason=above)
-    if amount is None:
-        return None
-    if needs.currency != terms.currency:
-        other = refusing(
-            "month_budget_currency",
-            budget=budget,
-            currency=needs.currency,
-            limit_currency=terms.currency,
-        )
-        return Rejected(code=errors.BUDGET_EXCEEDED, reason=other)
-    if use.used_micro + use.held_micro + needs.price_max_micro <= amount:
-        return None
-    above = refusing(
-        "month_budget_amount",
-        budget=budget,
-        month=month,
-        price_max_micro=needs.price_max_micro,
-        currency=needs.currency,
-        used_micro=use.used_micro,
-        held_micro=use.held_micro,
-        limit_micro=amount,
-    )
-    return Rejected(code=errors.BUDGET_EXCEEDED, reason=above)
 
 
 def budget_use(tenant: TenantJobs, terms: BudgetTerms, at: Ms) -> BudgetUse:

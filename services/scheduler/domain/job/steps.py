@@ -301,6 +301,8 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         beta_ppm=job.hyper.beta_ppm,
         loss_type=job.hyper.loss_type,
         adaptation=job.hyper.adaptation,
+        label_smoothing_ppm=job.hyper.label_smoothing_ppm,
+        gamma_ppm=job.hyper.gamma_ppm,
     )
 
 

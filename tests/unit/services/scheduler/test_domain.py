@@ -125,7 +125,7 @@ def test_money_a1_without_unlisted_leases_ending_a_dead_task_holds_its_slot_for_
 ) -> None:
     """Finding A1: the task of an attempt is dead, and its agent lives."""
     monkeypatch.setattr(nodes, "_unlisted", lambda *_: [])
-    assert violated(range(19, 300)).startswith("not done after")
+    assert violated(range(76, 300)).startswith("not done after")
 
 
 def test_money_b4_a_credit_in_the_hour_of_the_end_leaves_less_than_nothing(
@@ -285,7 +285,7 @@ def test_sched_nothing_of_a_job_that_ended_stays_for_ever(jobs: int) -> None:
     assert max(size[0] for size in sizes) < 4_000
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 3))])
 def test_agents_can_begin_from_snapshots_of_the_pool(seed: int) -> None:
     """They read two fields of its state, which are what they know after the whole journal."""
     world = chaotic(seed)

@@ -7,11 +7,19 @@ from services.gateway.billing.invoice_sums import sums_of_lines
 from services.gateway.billing.usage import JobFacts
 from tests.unit.services.gateway.billing.test_invoice_responses import sample
 from tests.unit.tunery.cli.scripted_api import page
+from tests.unit.tunery.cli.test__job_lists import STEPS
+from tests.unit.tunery.cli.test_base import BASE
+from tests.unit.tunery.cli.test_budget import BUDGET
 from tests.unit.tunery.cli.test_node import NODE
+from tests.unit.tunery.cli.test_prices import ENTRY
 from tests.unit.tunery.cli.test_queue import QUEUE
+from tests.unit.tunery.cli.test_tenant import TENANT
+from tests.unit.tunery.cli.test_usage import PAGES
+from tests.unit.tunery.cli.test_webhook import DELIVERY, ENDPOINT
 
 TIME: Final = 1_795_000_000
 JOB_IDS: Final = ("ftjob-bea67270c641a5a668e3a8bd", "ftjob-27d2567946205df0d8185fc7")
+HOOK_ID: Final = "we_" + "5d" * 12
 FAILED_ID: Final = "ftjob-5aa1a355ceb1f290b2f6d0f5"
 COMPARED_IDS: Final = ("ftjob-6ca5c641a5a668e3a8bdbea6", "ftjob-7f6a46205df0d8185fc727d2")
 MODEL: Final = "ft:smollm2-135m-instruct:acme:lighthouse-keeper:1a2b3c4d"
@@ -271,6 +279,20 @@ ANSWERS: Final[dict[str, Any]] = {
     **{f"GET /fine_tuning/jobs/{shown['id']}": shown for shown in COMPARED_JOBS},
     "POST /fine_tuning/jobs/plan": PLANNED,
     "POST /fine_tuning/jobs/estimate": FORECAST,
+    f"GET /fine_tuning/jobs/{JOB_IDS[0]}/metrics": page(*STEPS),
+    "GET /bases": page(BASE),
+    "GET /budgets": page({**BUDGET, "id": KEY["id"], "key_id": KEY["id"]}),
+    "GET /prices": page(ENTRY),
+    "GET /tenants": page({**TENANT, "created_at": TIME}),
+    "GET /usage": PAGES[1],
+    "GET /webhook_endpoints": page({**ENDPOINT, "id": HOOK_ID}),
+    f"GET /webhook_endpoints/{HOOK_ID}/deliveries": page(
+        {
+            **DELIVERY,
+            "id": "del_" + "7e" * 12,
+            "event": {**DELIVERY["event"], "data": {"id": FAILED_ID}},
+        }
+    ),
     "GET /sweeps": page(SWEEP),
     f"GET /sweeps/{SWEEP['id']}": SWEEP,
     "GET /files/faq@2/diff": DIFFERENCE,

@@ -87,8 +87,8 @@ def test_bases_are_listed_by_size_and_hash(monkeypatch: pytest.MonkeyPatch) -> N
         "8192",
         "llama",
         "Apache-2.0",
-        "ab" * 8,
         "gpt-4o-mini",
+        "ab" * 32,
     ]
 
 

@@ -15,7 +15,7 @@ ENDPOINT = {
     "event_types": ["fine_tuning.job.failed"],
     "created_at": 1,
 }
-DELIVERY = {
+DELIVERY: dict[str, Any] = {
     "id": "del_1",
     "event": {"type": "fine_tuning.job.failed", "data": {"id": "ftjob-1"}},
     "outcome": "delivered",

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.unit.tunery.ml.trainings import tiny_mixture
 from tunery.cli._adapter_folder import name_base
 from tunery.ml.adapters import (
     CONFIG,
@@ -140,22 +141,9 @@ def test_training_what_is_adapted_of_a_mixture_is_said_and_what_is_not(
     layers: str | list[str], adapted_layers: str, left: bool
 ) -> None:
     from peft import LoraConfig, get_peft_model
-    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-    config = Qwen3MoeConfig(
-        vocab_size=64,
-        hidden_size=16,
-        intermediate_size=32,
-        moe_intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        num_experts=4,
-        num_experts_per_tok=2,
-    )
     lora = LoraConfig(r=2, target_modules=layers, task_type="CAUSAL_LM")
-    model: Any = get_peft_model(Qwen3MoeForCausalLM(config), lora)
+    model: Any = get_peft_model(tiny_mixture(vocabulary=64), lora)
     said = adapted(model)
     assert adapted_layers in said
     assert ("down_proj, gate_up_proj of the experts" in said and "are not adapted" in said) == left

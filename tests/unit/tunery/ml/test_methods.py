@@ -24,6 +24,6 @@ def test_method_rows_of_another_one_are_refused(
 
 
 def test_method_that_is_not_built_is_named(spec: TrainSpec) -> None:
-    hyper = msgspec.structs.replace(spec.hyper, method="orpo")
-    with pytest.raises(WorkError, match="method 'orpo' is not built"):
+    hyper = msgspec.structs.replace(spec.hyper, method="reward")
+    with pytest.raises(WorkError, match="method 'reward' is not built"):
         go(msgspec.structs.replace(spec, hyper=hyper))

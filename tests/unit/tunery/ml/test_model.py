@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.bases import FAMILIES, write_family
-from tests.unit.tunery.ml.trainings import HYPER, go, of, random_base, resumed
+from tests.unit.tunery.ml.trainings import HYPER, go, of, random_base, resumed, tiny_mixture
 from tunery.data.preparing import prepare
 from tunery.ml.packed import read_rows
 from tunery.runtime.blobs.base_files import hash_base
@@ -45,21 +45,7 @@ def test_layers_that_the_base_does_not_have_are_named(
 def test_training_a_mixture_that_takes_no_dropout_says_so(
     spec: TrainSpec, tiny: tuple[Path, str], tmp_path: Path
 ) -> None:
-    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
-
-    config = Qwen3MoeConfig(
-        vocab_size=49_152,
-        hidden_size=16,
-        intermediate_size=32,
-        moe_intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        num_experts=4,
-        num_experts_per_tok=2,
-    )
-    sha256 = random_base(Qwen3MoeForCausalLM(config), tiny[0], tmp_path / "mixture")
+    sha256 = random_base(tiny_mixture(vocabulary=49_152), tiny[0], tmp_path / "mixture")
     mixture = msgspec.structs.replace(
         spec, base_dir=str(tmp_path / "mixture"), base_sha256=sha256, valid_shards=()
     )

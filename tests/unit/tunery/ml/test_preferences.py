@@ -8,12 +8,11 @@ import msgspec
 import pytest
 import torch
 
-from schemas.training import LossType
+from schemas.training import LossType, MethodName
 from tests.unit.tunery.ml.trainings import figures, go, of, resumed
-from tunery.ml.model import load_model
-from tunery.ml.order import row_order
-from tunery.ml.packed import PackedRows, read_rows
-from tunery.ml.preferences import Preferences
+from tests.unit.tunery.ml.trl_trainers import CPU, STEPS_COMPARED, pairs_of, trl_trainer
+from tunery.ml.packed import IGNORED, PackedRow, PackedRows, read_rows
+from tunery.ml.preferences import Preferences, prompts_labelled
 from tunery.ml.reference import row_logps
 from tunery.work.exits import ExitCode, WorkError
 from tunery.work.spec import TrainSpec
@@ -22,90 +21,35 @@ pytestmark = [
     pytest.mark.train,
     pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning"),
 ]
-STEPS_COMPARED = 20
-CPU = torch.device("cpu")
+SMOOTHING = 0.1  # TRL's "sigmoid" knows none
 
 
-def trl_trainer(
-    spec: TrainSpec, rows: PackedRows, loss_type: str, folder: Path, steps: int = STEPS_COMPARED
-) -> Any:
-    """Plain TRL on the same pairs in the same order, with the same adapter."""
-    from datasets import Dataset
-    from transformers import AutoTokenizer
-    from trl import DPOConfig, DPOTrainer
-
-    class Tokenised(DPOTrainer):  # type: ignore[misc]  # trl is untyped
-        """Takes token ids, and keeps to their order."""
-
-        def _prepare_dataset(self, dataset: Any, *args: Any) -> Any:
-            return dataset
-
-        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-            return torch.utils.data.SequentialSampler(self.train_dataset)
-
-    order = [i for epoch in range(spec.hyper.n_epochs) for i in row_order(42, epoch, len(rows))]
-    examples = [example for index in order for example in pairs_of(rows, index)]
-    hyper = spec.hyper
-    arguments = DPOConfig(
-        output_dir=str(folder),
-        per_device_train_batch_size=2 * hyper.batch_size * hyper.accumulation,
-        max_steps=steps,
-        learning_rate=hyper.learning_rate,
-        lr_scheduler_type="constant",
-        beta=hyper.beta,
-        loss_type=loss_type,
-        max_length=None,
-        bf16=False,
-        gradient_checkpointing=False,
-        seed=hyper.seed,
-        logging_steps=1,
-        use_cpu=True,
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-    )
-    model = load_model(spec, spec.hyper, "fp32", CPU)
-    return Tokenised(
-        model=model,
-        args=arguments,
-        train_dataset=Dataset.from_list(examples),
-        processing_class=AutoTokenizer.from_pretrained(spec.base_dir),
-    )
-
-
-def pairs_of(rows: PackedRows, index: int) -> list[dict[str, list[int]]]:
-    row, examples, start = rows.rows[index], [], 0
-    sides: list[tuple[list[int], int]] = []
-    for length in row.lengths:
-        is_label = row.is_label[start : start + length].tolist()
-        sides.append((row.input_ids[start : start + length].tolist(), is_label.index(True)))
-        start += length
-    for (chosen, prompt), (rejected, _) in zip(sides[::2], sides[1::2], strict=True):
-        examples.append(
-            {
-                "prompt_ids": chosen[:prompt],
-                "chosen_ids": chosen[prompt:],
-                "rejected_ids": rejected[prompt:],
-            }
-        )
-    return examples
-
-
-@pytest.mark.parametrize("loss_type", ["sigmoid", "ipo"])
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"loss_type": "sigmoid"},
+        {"loss_type": "ipo"},
+        {"loss_type": "robust", "label_smoothing": 0.1},
+        {"method": "simpo", "beta": 2.0, "gamma": 1.0, "label_smoothing": 0.1},
+        {"method": "orpo"},
+        {"method": "cpo"},
+    ],
+    ids=lambda own: "-".join(word for word in own.values() if isinstance(word, str)),
+)
 @pytest.mark.filterwarnings("ignore")
-def test_method_dpo_its_first_losses_are_those_of_trl(
-    pairs_spec: TrainSpec, tmp_path: Path, loss_type: LossType
+def test_method_the_first_losses_are_those_of_trl(
+    pairs_spec: TrainSpec, tmp_path: Path, own: dict[str, Any]
 ) -> None:
     hyper = msgspec.structs.replace(
         pairs_spec.hyper,
-        loss_type=loss_type,
+        **own,
         n_epochs=10,
         scheduler="constant",
         max_steps=STEPS_COMPARED,
     )
     spec = msgspec.structs.replace(pairs_spec, hyper=hyper, valid_shards=())
     rows = read_rows(spec.train_shards, vocabulary=49_152)
-    trainer = trl_trainer(spec, rows, loss_type, tmp_path / "trl")
+    trainer = trl_trainer(spec, rows, tmp_path / "trl")
     trainer.train()
     expected = [entry for entry in trainer.state.log_history if "loss" in entry]
     _, events = go(spec)
@@ -144,11 +88,44 @@ def test_method_dpo_the_preferred_answers_gain_and_a_resume_ends_in_the_same_byt
         assert figures(of(events, "step")) == figures(steps[step:])
 
 
+@pytest.mark.parametrize("method", ["simpo", "orpo", "cpo"])
+def test_method_without_a_reference_the_margin_grows_and_a_resume_ends_in_the_same_bytes(
+    pairs_spec: TrainSpec, method: MethodName
+) -> None:
+    hyper = msgspec.structs.replace(
+        pairs_spec.hyper, method=method, beta=1.0, gamma=0.5, learning_rate=5e-3
+    )
+    spec = msgspec.structs.replace(pairs_spec, hyper=hyper)
+    _, whole = go(spec)
+    steps = of(whole, "step")
+    assert steps[-1]["loss"] < steps[0]["loss"] - 0.1
+    assert steps[-1]["reward_margin"] > steps[0]["reward_margin"] + 0.1
+    assert not any("reference" in event["message"] for event in of(whole, "note"))
+    checkpoint = of(whole, "checkpoint")[2]
+    _, events = go(resumed(spec, checkpoint, out="again"))
+    assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
+    assert figures(of(events, "step")) == figures(steps[checkpoint["step"] :])
+
+
+def test_method_orpo_padding_and_first_tokens_are_not_learnt(pairs_spec: TrainSpec) -> None:
+    rows = read_rows(pairs_spec.train_shards, vocabulary=49_152)
+    shorter = PackedRow(
+        rows.rows[1].input_ids[:16], rows.rows[1].is_label[:16], (8, 8), roles=(1, 2)
+    )
+    batch = PackedRows([rows.rows[0], shorter]).batch([0, 1])
+    labelled = prompts_labelled(batch)
+    added = (labelled["labels"] != IGNORED) & (batch["labels"] == IGNORED)
+    assert added.sum(dim=1).tolist() == [6, 3]  # three of the four tokens of each prompt
+    assert sorted(set(labelled["sequences"][added].tolist())) == [6, 8, 10]
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_method_dpo_every_loss_is_that_of_trl(pairs_spec: TrainSpec, tmp_path: Path) -> None:
     """On an adapter whose first steps have moved every answer."""
     rows = read_rows(pairs_spec.train_shards, vocabulary=49_152)
-    trainer = trl_trainer(pairs_spec, rows, "sigmoid", tmp_path / "trl", steps=3)
+    hyper = msgspec.structs.replace(pairs_spec.hyper, label_smoothing=SMOOTHING)
+    spec = msgspec.structs.replace(pairs_spec, hyper=hyper)
+    trainer = trl_trainer(spec, rows, tmp_path / "trl", steps=3)
     trainer.train()
     model, first = trainer.model.eval(), range(4)
     batch = trainer.data_collator([e for index in first for e in pairs_of(rows, index)])
@@ -157,9 +134,10 @@ def test_method_dpo_every_loss_is_that_of_trl(pairs_spec: TrainSpec, tmp_path: P
     known = PackedRows(rows.rows[:4]).with_reference(reference).batch(first)
     for loss_type in get_args(LossType):
         trainer.loss_types = [loss_type]
+        objective = Preferences(0.1, loss_type, True, 0.0 if loss_type == "sigmoid" else SMOOTHING)
         with torch.no_grad():
             theirs = trainer.compute_loss(model, batch)
-            ours = Preferences(0.1, loss_type, packing=True).score(model, known).losses.mean()
+            ours = objective.score(model, known).losses.mean()
         assert float(ours) == pytest.approx(float(theirs), rel=1e-4), loss_type
 
 

@@ -62,6 +62,25 @@ def figures(steps: list[Event]) -> list[tuple[int, float, float]]:
     return [(event["step"], event["loss"], event["grad_norm"]) for event in steps]
 
 
+def tiny_mixture(vocabulary: int) -> Any:
+    """A random mixture of four experts in one layer, two of them for each token."""
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    config = Qwen3MoeConfig(
+        vocab_size=vocabulary,
+        hidden_size=16,
+        intermediate_size=32,
+        moe_intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        num_experts=4,
+        num_experts_per_tok=2,
+    )
+    return Qwen3MoeForCausalLM(config)
+
+
 def random_base(model: Any, tiny: Path, dest: Path) -> str:
     """The hash of a base with these weights and the real tokenizer."""
     from transformers import AutoTokenizer

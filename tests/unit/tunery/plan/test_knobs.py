@@ -59,7 +59,8 @@ def test_every_knob_reaches_the_training_from_the_command_line_and_the_api(name:
     put(body, *_parsed(f"training.{name}={json.dumps(value)}"))
     settings, refused = requested_settings(JobRequest.model_validate(body))
     assert (refused, problems(settings.hyper, SMOL)) == ([], ())
-    usual, _ = resolve({"batch_size": 8}, SMOL, None, 1)
+    method = {"method": knob.methods[0]} if knob.methods else {}
+    usual, _ = resolve({"batch_size": 8, **method}, SMOL, None, 1)
     hyper, _ = resolve(settings.hyper, SMOL, None, 1)
     assert getattr(hyper, knob.field) != getattr(usual, knob.field)
     assert resolve(request_of(hyper), SMOL, None, 1)[0] == hyper
@@ -121,6 +122,16 @@ def test_every_default_is_in_its_range() -> None:
         ({"adaptation": "full", "lora_plus_ratio": 16}, "lora_plus_ratio", "of_an_adapter"),
         ({"method": "dpo", "beta": 0}, "beta", "not_in_range"),
         ({"method": "dpo", "loss_type": "orpo"}, "loss_type", "not_a_choice"),
+        ({"method": "simpo", "loss_type": "ipo"}, "loss_type", "of_other_method"),
+        ({"method": "orpo", "label_smoothing": 0.1}, "label_smoothing", "of_other_method"),
+        ({"method": "dpo", "gamma": 1}, "gamma", "of_other_method"),
+        ({"method": "dpo", "label_smoothing": 0.5}, "label_smoothing", "not_in_range"),
+        (
+            {"method": "dpo", "loss_type": "ipo", "label_smoothing": 0.1},
+            "label_smoothing",
+            "not_smoothed",
+        ),
+        ({"method": "dpo", "loss_type": "exo_pair"}, "loss_type", "needs_smoothing"),
     ],
 )
 def test_what_no_knob_takes_is_refused_by_its_name(

@@ -10,7 +10,13 @@ from schemas.dataset import BaseTokens
 from schemas.job import AttemptEnded, JobEnded
 from schemas.submission import Estimate, Pace
 from schemas.training import AttemptOutcome
-from services.gateway.jobs.past_jobs import KEPT_MS, PastJobs, pace_of, past_jobs_of
+from services.gateway.jobs.past_jobs import (
+    KEPT_MS,
+    SAME_BASE_MIN,
+    PastJobs,
+    pace_of,
+    past_jobs_of,
+)
 from services.gateway.jobs.tables import JOBS, BudgetHold, JobRow
 from tests.unit.services.gateway.jobs.job_events import (
     EVAL,
@@ -117,8 +123,10 @@ def test_first_hour_07_a_new_base_model_is_estimated_by_jobs_on_others() -> None
     jobs = past_jobs_of([past_job(5_000, 3, 2)] * SAMPLES_MIN)
     new = replace(SPEC, base=replace(SPEC.base, base_id="other"))
     assert pace_of(jobs, new, TOKENS) == Pace(train_ppm=3_000_000, eval_ppm=2_000_000)
-    own = past_jobs_of([replace(past_job(5_000, 5, 5), spec=new)] * SAMPLES_MIN)
+    own = past_jobs_of([replace(past_job(5_000, 5, 5), spec=new)] * SAME_BASE_MIN)
     assert pace_of((*jobs, *own), new, TOKENS) == Pace(train_ppm=5_000_000, eval_ppm=5_000_000)
+    assert pace_of((*jobs, *own[1:]), new, TOKENS) == pace_of(jobs, new, TOKENS)
+    assert pace_of(own, new, TOKENS) is None
 
 
 def test_first_hour_07_a_job_is_estimated_by_jobs_of_its_size() -> None:

@@ -10,7 +10,7 @@ from schemas.billing import PriceBook
 from schemas.dataset import Validation
 from schemas.sealed import Sealed
 from schemas.submission import JobSpec
-from schemas.training import NodeConstraints
+from schemas.training import HyperParameters, NodeConstraints
 from services.gateway.accounts.tables import TenantRow
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import JobRequest
@@ -266,14 +266,14 @@ def test_a_budget_becomes_integers() -> None:
     "method",
     [
         {"type": "reinforcement", "reinforcement": {"grader": {"type": "string_check"}}},
-        {"type": "orpo"},
+        {"type": "reward"},
     ],
 )
 def test_unsupported_methods_are_refused_with_the_supported_ones(method: dict[str, Any]) -> None:
     refusal = refusal_of(request(method=method))
     assert (refusal.status, refusal.param) == (400, "method.type")
     assert refusal.code == "unsupported"
-    assert "supported: supervised, dpo" in refusal.message
+    assert "supported: supervised, dpo, simpo, orpo, cpo" in refusal.message
 
 
 def test_every_form_of_a_hyper_parameter_is_the_same_request() -> None:
@@ -389,6 +389,21 @@ def test_method_dpo_resolves_to_its_own_rates_and_weight() -> None:
     assert spec_of(request(method={"type": "dpo"}), training=pairs).hyper.beta_ppm == 100_000
 
 
+def test_method_without_a_reference_has_its_own_weights_and_rates() -> None:
+    def hyper_of(name: str, **own: Any) -> HyperParameters:
+        method = {"type": name, name: {"hyperparameters": {"batch_size": 4, **own}}}
+        return spec_of(request(method=method), training=pairs_file()).hyper
+
+    simpo, orpo, cpo = hyper_of("simpo", label_smoothing=0.1), hyper_of("orpo"), hyper_of("cpo")
+    assert (simpo.beta_ppm, simpo.gamma_ppm, simpo.label_smoothing_ppm) == (
+        2_000_000,
+        1_000_000,
+        100_000,
+    )
+    assert (orpo.beta_ppm, orpo.gamma_ppm, cpo.beta_ppm) == (100_000, 0, 100_000)
+    assert orpo.learning_rate_ppb == pytest.approx(4 * cpo.learning_rate_ppb, rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -398,6 +413,8 @@ def test_method_dpo_resolves_to_its_own_rates_and_weight() -> None:
         ({"method": {"type": "dpo", "supervised": {}}}, "method.supervised"),
         ({"method": dpo(), "training": {"train_on_prompts": True}}, "training.train_on_prompts"),
         ({"method": dpo(), "training": {"loss_type": "aot"}}, "training.loss_type"),
+        ({"method": {"type": "orpo", "dpo": {}}}, "method.dpo"),
+        ({"method": dpo(loss_type="exo_pair")}, "method.dpo.hyperparameters.loss_type"),
     ],
 )
 def test_method_what_does_not_go_together_is_refused_by_name(
@@ -409,7 +426,10 @@ def test_method_what_does_not_go_together_is_refused_by_name(
 def test_method_rows_that_it_does_not_learn_from_are_refused_with_the_one_that_does() -> None:
     pairs = refusal_of(request(), training=pairs_file())
     assert (pairs.param, pairs.code) == ("training_file", "invalid_value")
-    assert 'Set method.type to "dpo", or upload another file.' in pairs.message
+    assert (
+        'Set method.type to "dpo" or "simpo" or "orpo" or "cpo", or upload another file.'
+        in pairs.message
+    )
     chats = refusal_of(request(method=dpo()))
     assert chats.param == "training_file"
     assert 'Set method.type to "supervised", or upload another file.' in chats.message

@@ -1,0 +1,125 @@
+"""Plain TRL on the same rows in the same order, with the same adapter."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tunery.ml.model import load_model
+from tunery.ml.order import row_order
+from tunery.ml.packed import PackedRows
+from tunery.work.spec import TrainSpec
+
+STEPS_COMPARED = 20
+CPU = torch.device("cpu")
+
+
+def trl_trainer(
+    spec: TrainSpec, rows: PackedRows, folder: Path, steps: int = STEPS_COMPARED
+) -> Any:
+    """The trainer of the spec's method."""
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+
+    of_spec = _experimental if spec.hyper.method != "dpo" else _dpo
+    trainer, config, own = of_spec(spec)
+    order = [i for epoch in range(spec.hyper.n_epochs) for i in row_order(42, epoch, len(rows))]
+    examples = [example for index in order for example in pairs_of(rows, index)]
+    hyper = spec.hyper
+    arguments = config(
+        output_dir=str(folder),
+        per_device_train_batch_size=2 * hyper.batch_size * hyper.accumulation,
+        max_steps=steps,
+        learning_rate=hyper.learning_rate,
+        lr_scheduler_type="constant",
+        beta=hyper.beta,
+        max_length=None,
+        bf16=False,
+        gradient_checkpointing=False,
+        seed=hyper.seed,
+        logging_steps=1,
+        use_cpu=True,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        **own,
+    )
+    model = load_model(spec, spec.hyper, "fp32", CPU)
+    tokenizer = AutoTokenizer.from_pretrained(spec.base_dir)
+    if spec.hyper.method == "dpo":
+        rows_of_trl = Dataset.from_list(examples)
+        return trainer(
+            model=model, args=arguments, train_dataset=rows_of_trl, processing_class=tokenizer
+        )
+    texts = Dataset.from_list([{"prompt": "a", "chosen": "b", "rejected": "c"}])
+    ordered = trainer(model=model, args=arguments, train_dataset=texts, processing_class=tokenizer)
+    ordered.train_dataset = Dataset.from_list([_tokenised(example) for example in examples])
+    return ordered
+
+
+def _dpo(spec: TrainSpec) -> tuple[Any, Any, dict[str, Any]]:
+    from trl import DPOConfig, DPOTrainer
+
+    class Tokenised(DPOTrainer):  # type: ignore[misc]  # trl is untyped
+        """Takes token ids, and keeps to their order."""
+
+        def _prepare_dataset(self, dataset: Any, *args: Any) -> Any:
+            return dataset
+
+        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+            return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    own = {"loss_type": spec.hyper.loss_type, "label_smoothing": spec.hyper.label_smoothing}
+    return Tokenised, DPOConfig, own
+
+
+def _experimental(spec: TrainSpec) -> tuple[Any, Any, dict[str, Any]]:
+    """Those of `trl.experimental`, which may move: nothing else names them."""
+    from trl.experimental.cpo import CPOConfig, CPOTrainer
+    from trl.experimental.orpo import ORPOConfig, ORPOTrainer
+
+    hyper = spec.hyper
+    base, config = (ORPOTrainer, ORPOConfig) if hyper.method == "orpo" else (CPOTrainer, CPOConfig)
+
+    class Ordered(base):  # type: ignore[misc, valid-type]  # trl is untyped
+        """Keeps to the order of its rows."""
+
+        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+            return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    own: dict[str, Any] = {}
+    if hyper.method == "simpo":
+        own = {"loss_type": "simpo", "cpo_alpha": 0.0, "simpo_gamma": hyper.gamma}
+    if hyper.method != "orpo":
+        own["label_smoothing"] = hyper.label_smoothing
+    return Ordered, config, own
+
+
+def _tokenised(example: dict[str, list[int]]) -> dict[str, list[int]]:
+    """A pair as the experimental trainers keep it."""
+    prompt = example["prompt_ids"]
+    pair = {"prompt_input_ids": prompt, "prompt_attention_mask": [1] * len(prompt)}
+    for side in ("chosen", "rejected"):
+        answer = example[f"{side}_ids"]
+        pair[f"{side}_input_ids"] = prompt + answer
+        pair[f"{side}_attention_mask"] = [1] * (len(prompt) + len(answer))
+        pair[f"{side}_labels"] = [-100] * len(prompt) + answer
+    return pair
+
+
+def pairs_of(rows: PackedRows, index: int) -> list[dict[str, list[int]]]:
+    row, examples, start = rows.rows[index], [], 0
+    sides: list[tuple[list[int], int]] = []
+    for length in row.lengths:
+        is_label = row.is_label[start : start + length].tolist()
+        sides.append((row.input_ids[start : start + length].tolist(), is_label.index(True)))
+        start += length
+    for (chosen, prompt), (rejected, _) in zip(sides[::2], sides[1::2], strict=True):
+        examples.append(
+            {
+                "prompt_ids": chosen[:prompt],
+                "chosen_ids": chosen[prompt:],
+                "rejected_ids": rejected[prompt:],
+            }
+        )
+    return examples
