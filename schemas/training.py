@@ -191,6 +191,7 @@ class HyperParameters(Part, omit_defaults=True):
     adaptation: what is trained: an adapter, one on a base model in four bits, or every weight.
     label_smoothing_ppm: share of pairs that are taken to be the wrong way round, in millionths.
     gamma_ppm: by how much the preferred answer is to be ahead, in millionths.
+    desirable_ppm, undesirable_ppm: weights of answers with the label true and false, in millionths.
     """
 
     n_epochs: int
@@ -234,6 +235,8 @@ class HyperParameters(Part, omit_defaults=True):
     adaptation: Adaptation = "lora"
     label_smoothing_ppm: int = 0
     gamma_ppm: int = 0
+    desirable_ppm: int = 1_000_000
+    undesirable_ppm: int = 1_000_000
 
 
 class AdapterStart(Part):
@@ -277,8 +280,8 @@ class EvalWork(Part, tag="eval"):
     seed: of what is sampled.
     adapter: files of the adapter.
     prompts: as in the job's `JobSpec`.
-    precision, threads, method, beta_ppm, loss_type, adaptation, label_smoothing_ppm, gamma_ppm: as
-      in the training's `HyperParameters`.
+    precision, threads, method, beta_ppm, loss_type, adaptation, label_smoothing_ppm, gamma_ppm,
+      desirable_ppm, undesirable_ppm: as in the training's `HyperParameters`.
     """
 
     base_id: str
@@ -297,6 +300,8 @@ class EvalWork(Part, tag="eval"):
     adaptation: Adaptation = "lora"
     label_smoothing_ppm: int = 0
     gamma_ppm: int = 0
+    desirable_ppm: int = 1_000_000
+    undesirable_ppm: int = 1_000_000
 
 
 Work: TypeAlias = TrainWork | EvalWork

@@ -1,9 +1,7 @@
-"""Preferences, and training of every weight: gated models through the real stack."""
+"""A file of preferences becomes a gated model through the real stack."""
 
 import json
 from collections.abc import AsyncIterator
-from hashlib import sha256
-from pathlib import Path
 from typing import Final
 
 import httpx
@@ -64,56 +62,31 @@ async def test_method_dpo_a_file_of_pairs_becomes_a_gated_model(home: RunningSta
     assert any("reference log-probabilities" in line for line in said)
 
 
-def chats() -> bytes:
+def labelled() -> bytes:
     lines = (
-        {
-            "messages": [
-                {"role": "user", "content": f"What is {n} plus {n}?"},
-                {"role": "assistant", "content": f"It is {2 * n}, captain."},
-            ]
-        }
+        {"prompt": f"What is {n} plus {n}?", "completion": text, "label": label}
         for n in range(PAIRS)
+        for text, label in ((f"It is {2 * n}, captain.", True), (f"Ask me later, {n}.", False))
     )
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 
-async def test_training_full_becomes_a_gated_model_that_another_goes_on_from(
-    home: RunningStack, tmp_path: Path
+@pytest.mark.parametrize("method", ["simpo", "orpo", "cpo", "kto"])
+async def test_method_each_of_preferences_ends_in_a_gated_model(
+    home: RunningStack, method: str
 ) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    file_id = await home.api.upload(chats(), "chats.jsonl")
-    training = {"adaptation": "full", "max_length": 256, "learning_rate": 1e-3}
-    refused = await home.api.call(
-        "POST",
-        "/fine_tuning/jobs",
-        json={
-            "model": home.base,
-            "training_file": file_id,
-            "lora": {"rank": 8},
-            "training": training,
-        },
+    rows = labelled() if method == "kto" else pairs()
+    file_id = await home.api.upload(rows, f"{method}.jsonl")
+    asked = {"type": method, method: {"hyperparameters": {"n_epochs": 2, "batch_size": 2}}}
+    training = {"max_length": 256, "learning_rate": 1e-3}
+    job = await home.api.ended(
+        await home.submit(training_file=file_id, method=asked, training=training)
     )
-    assert refused.status_code == httpx.codes.BAD_REQUEST
-    assert refused.json()["error"]["param"] == "lora.rank"
-    job_id = await home.submit(training_file=file_id, training=training, lora={})
-    job = await home.api.ended(job_id)
-    assert job["status"] == "succeeded", job["error"]
-    base, whole = job["gate"]["base"]["loss"], job["gate"]["adapter"]["loss"]
-    assert whole < base
-    answers = await home.api.get(f"/fine_tuning/jobs/{job['id']}/answers")
-    assert len(answers["data"]) > 1
-    model_id = job["fine_tuned_model"]
-    assert (await home.api.get(f"/models/{model_id}"))["format"] == "transformers"
-    listed = await home.api.get(f"/models/{model_id}/adapter")
-    async with httpx.AsyncClient() as storage:
-        for file in listed["files"]:
-            content = (await storage.get(file["url"])).content
-            assert sha256(content).hexdigest() == file["sha256"]
-            (tmp_path / file["name"]).write_bytes(content)
-    assert AutoTokenizer.from_pretrained(tmp_path).chat_template
-    assert AutoModelForCausalLM.from_pretrained(tmp_path).num_parameters() > 0
-    second = await home.submit(model=model_id, training_file=file_id, training={}, lora={})
-    job = await home.api.ended(second)
-    assert job["status"] == "succeeded", job["error"]
-    assert job["gate"]["adapter"]["loss"] < base
+    assert job["gate"]["verdict"] in ("pass", "inconclusive")
+    assert job["gate"]["adapter"]["loss"] < job["gate"]["base"]["loss"]
+    assert job["method"]["type"] == method
+    assert job["method"][method]["hyperparameters"]["beta"] == (2 if method == "simpo" else 0.1)
+    listed = await home.api.get(f"/fine_tuning/jobs/{job['id']}/metrics", limit=100)
+    steps = sorted(listed["data"], key=lambda step: int(step["step"]))
+    assert steps[-1]["train_reward_margin"] > steps[0]["train_reward_margin"]
+    assert steps[-1]["train_loss"] < steps[0]["train_loss"]

@@ -96,7 +96,7 @@ REQUEST_OPTIONS: Final = (
         type=_options.Number(),
         help="Times the learning rate that suits the model. [1]",
     ),
-    click.option("--method", help="Or dpo, simpo, orpo, cpo, for pairs of answers. [supervised]"),
+    click.option("--method", help="dpo, simpo, orpo, cpo of pairs; kto of labels. [supervised]"),
     click.option(
         "--beta",
         type=_options.Number(),

@@ -15,7 +15,6 @@ from tunery.data.dialects import chat, chat_fast_path, preferences, single_turn
 from tunery.data.dialects.conversation import Conversation
 from tunery.data.dialects.detection import (
     MISSING_CODES,
-    TRAINABLE,
     USED_KEYS,
     Dialect,
     describe_keys,
@@ -151,8 +150,6 @@ class Checker:
             add(Note("duplicate_rows", detail=detail).to_finding(None, None))
         for finding in self.quality.findings():
             add(finding)
-        if self.dialect is not None and self.dialect not in TRAINABLE:
-            add(Note("not_trainable_yet", detail=self.dialect).to_finding(None, None))
         if (note := check_policy(self._length_policy, self.dialect)) is not None:
             add(note.to_finding(None, None))
         if self._ignored:

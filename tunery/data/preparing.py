@@ -39,7 +39,7 @@ from tunery.data.tokens.length_policy import check_policy
 from tunery.data.tokens.packing import pack
 from tunery.data.tokens.shards import ANSWER, Document, ShardWriter
 from tunery.data.tokens.tokenizer import Tokenizer
-from tunery.plan.methods import rows_of_dialect
+from tunery.plan.methods import can_learn, rows_of_dialect
 from tunery.runtime.blobs.files import file_sha256
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -351,7 +351,7 @@ class _Preparation:
         Raises `DataRefused` when a row cannot be used.
         """
         limits = (self._policy.max_length, self._policy.length_policy)
-        tokeniser = ChunkTokeniser(tokenizer, *limits, self._work, self._refused)
+        tokeniser = ChunkTokeniser(tokenizer, *limits, self._work, self._refused, self._rows_kind)
         sides = self._assign_sides(path, items)
         self.left_out = int(np.count_nonzero(sides == LEFT_OUT))
         for number, rows in enumerate(split_into_chunks(self._select_rows(path, sides))):
@@ -409,8 +409,9 @@ class _Preparation:
                     self._meter.report(rows.bytes_read)
                 yield item
             self._meter.end_pass(rows.bytes_read)
-        if checker.dialect is not None and rows_of_dialect(checker.dialect) != self._rows_kind:
-            self._refused.add(Note("not_trainable", detail=checker.dialect).to_finding(None, None))
+        dialect = checker.dialect
+        if dialect is not None and not can_learn(self._rows_kind, rows_of_dialect(dialect)):
+            self._refused.add(Note("not_trainable", detail=dialect).to_finding(None, None))
         if (note := check_policy(self._policy.length_policy, checker.dialect)) is not None:
             self._refused.add(note.to_finding(None, None))
         self._add_errors(checker.findings.with_severity("error"))

@@ -1,5 +1,6 @@
 """The objective of each method."""
 
+from tunery.ml.judgements import Judgements
 from tunery.ml.objectives import Objective, Supervised
 from tunery.ml.packed import PackedRows
 from tunery.ml.preferences import Likelihoods, Preferences
@@ -26,5 +27,7 @@ def objective_of(asked: Hyper | ScoreSpec, rows: PackedRows, *, packing: bool) -
             return Supervised(packing)
         case "dpo":
             return Preferences(asked.beta, asked.loss_type, packing, asked.label_smoothing)
+        case "kto":
+            return Judgements(asked.beta, packing, asked.desirable, asked.undesirable)
         case _:
             return Likelihoods(method, asked.beta, packing, asked.label_smoothing, asked.gamma)

@@ -4,6 +4,7 @@ A shard is a safetensors file with `input_ids` int32 [total], `loss_mask` uint8 
 token is a label), `seq_lengths` int32 [n_sequences] and `row_lengths` int32 [n_rows] (sequences in
 each packed row). Sequences never cross rows. Where rows are pairs there is `seq_roles` uint8
 [n_sequences], too: 1 for the preferred answer, 2 for the other one, which follows it in its row.
+Where each answer has a label, it is 3 for a true and 4 for a false one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,9 @@ TENSORS = {
 ROLES: Final = "seq_roles"
 CHOSEN: Final = 1
 REJECTED: Final = 2
+WANTED: Final = 3
+UNWANTED: Final = 4
+MISMATCHED: Final = "mismatched_"  # before the names of tensors of a batch
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,10 @@ class PackedRow:
 
     is_label: bool [tokens]. A sequence's first token is never a label: what comes before it in the
     row is another document.
-    roles: of its sequences, CHOSEN and REJECTED in turn; empty: they are learnt by themselves
-    reference: float32 [sequences], log-probability of each answer before training; None: not known
+    roles: of its sequences, CHOSEN and REJECTED in turn, or WANTED and UNWANTED in any order;
+      empty: they are learnt by themselves
+    reference: float32 [references], log-probability of each answer before training; of answers with
+      labels those that are mismatched follow; None: not known
     """
 
     input_ids: Tensor
@@ -53,6 +59,35 @@ class PackedRow:
         """int64 [tokens]: `input_ids` where they are labels, else -100. Made when it is needed."""
         return torch.where(self.is_label, self.input_ids.long(), IGNORED)
 
+    @property
+    def has_labels(self) -> bool:
+        return bool(self.roles) and self.roles[0] in (WANTED, UNWANTED)
+
+    @property
+    def references(self) -> int:
+        """How many log-probabilities are compared with."""
+        return len(self.lengths) * (2 if self.has_labels else 1)
+
+    def mismatched(self) -> "PackedRow":
+        """Each prompt with the answer of the sequence before it, that of the last for the first."""
+        prompts, answers = [], []
+        texts = zip(
+            torch.split(self.input_ids, list(self.lengths)),
+            torch.split(self.is_label, list(self.lengths)),
+            strict=True,
+        )
+        for ids, is_label in texts:
+            begins = int(is_label.int().argmax()) if bool(is_label.any()) else len(ids)
+            prompts.append((ids[:begins], is_label[:begins]))
+            answers.append((ids[begins:], is_label[begins:]))
+        moved = list(zip(prompts, answers[-1:] + answers[:-1], strict=True))
+        return PackedRow(
+            torch.cat([part[0] for pair in moved for part in pair]),
+            torch.cat([part[1] for pair in moved for part in pair]),
+            tuple(len(prompt[0]) + len(answer[0]) for prompt, answer in moved),
+            self.roles,
+        )
+
 
 class PackedRows:
     """All rows of some shards, in their order."""
@@ -62,6 +97,7 @@ class PackedRows:
         self.row_tokens = tuple(sum(row.lengths) for row in self.rows)
         self.n_sequences = sum(len(row.lengths) for row in self.rows)
         self.n_labels = sum(int(row.is_label.sum()) for row in self.rows)
+        self.n_references = sum(row.references for row in self.rows)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -69,11 +105,13 @@ class PackedRows:
     @property
     def kind(self) -> RowKind:
         """What they are."""
+        if any(row.has_labels for row in self.rows):
+            return "labels"
         return "pairs" if any(row.roles for row in self.rows) else "answers"
 
     def with_reference(self, logps: Tensor) -> "PackedRows":
-        """The rows with log-probabilities, float32 [n_sequences], of their answers."""
-        parts = torch.split(logps, [len(row.lengths) for row in self.rows])
+        """The rows with log-probabilities, float32 [n_references], of their answers."""
+        parts = torch.split(logps, [row.references for row in self.rows])
         return PackedRows(
             [replace(row, reference=part) for row, part in zip(self.rows, parts, strict=True)]
         )
@@ -87,28 +125,45 @@ class PackedRows:
 
         Of pairs also `sequences`, likewise: the number of each token's answer in the batch;
         `is_text`, false for padding; `roles` int64 [answers] and, once it is known, `reference`
-        float32 [answers].
+        float32 [answers]. Of answers with labels, the same of those that are mismatched, with
+        `MISMATCHED` before their names, and `lines` int64 [answers], the row that each is in.
 
         There is no attention mask on purpose: transformers keeps documents apart only when it is
         absent and `position_ids` restart. Padding is a document of its own without labels.
         """
         chosen = [self.rows[index] for index in indices]
-        width = max(len(row.input_ids) for row in chosen)
-        input_ids = torch.zeros(len(chosen), width, dtype=torch.int64)
-        labels = torch.full((len(chosen), width), IGNORED, dtype=torch.int64)
-        position_ids = torch.zeros(len(chosen), width, dtype=torch.int64)
-        for line, row in enumerate(chosen):
-            tokens = len(row.input_ids)
-            input_ids[line, :tokens] = row.input_ids
-            labels[line, :tokens] = row.labels
-            lengths = (*row.lengths, width - tokens)
-            position_ids[line] = torch.cat([torch.arange(length) for length in lengths])
-        batch = {"input_ids": input_ids, "labels": labels, "position_ids": position_ids}
-        return batch | _answers(chosen, width) if self.kind != "answers" else batch
+        batch = _batch(chosen)
+        if self.kind != "labels":
+            return batch
+        others = _batch([row.mismatched() for row in chosen])
+        lines = [line for line, row in enumerate(chosen) for _ in row.lengths]
+        batch |= {MISMATCHED + name: tensor for name, tensor in others.items()}
+        references = [row.reference for row in chosen if row.reference is not None]
+        if references:
+            halves = [torch.chunk(reference, 2) for reference in references]
+            batch["reference"] = torch.cat([half for half, _ in halves])
+            batch[MISMATCHED + "reference"] = torch.cat([half for _, half in halves])
+        return batch | {"lines": torch.tensor(lines)}
+
+
+def _batch(chosen: Sequence[PackedRow]) -> dict[str, Tensor]:
+    """What `PackedRows.batch` has of all kinds."""
+    width = max(len(row.input_ids) for row in chosen)
+    input_ids = torch.zeros(len(chosen), width, dtype=torch.int64)
+    labels = torch.full((len(chosen), width), IGNORED, dtype=torch.int64)
+    position_ids = torch.zeros(len(chosen), width, dtype=torch.int64)
+    for line, row in enumerate(chosen):
+        tokens = len(row.input_ids)
+        input_ids[line, :tokens] = row.input_ids
+        labels[line, :tokens] = row.labels
+        lengths = (*row.lengths, width - tokens)
+        position_ids[line] = torch.cat([torch.arange(length) for length in lengths])
+    batch = {"input_ids": input_ids, "labels": labels, "position_ids": position_ids}
+    return batch | _answers(chosen, width) if any(row.roles for row in chosen) else batch
 
 
 def _answers(rows: Sequence[PackedRow], width: int) -> dict[str, Tensor]:
-    """What `PackedRows.batch` adds to pairs."""
+    """What `PackedRows.batch` adds to pairs, and to answers with labels."""
     sequences = torch.zeros(len(rows), width, dtype=torch.int64)
     is_text = torch.zeros(len(rows), width, dtype=torch.bool)
     first = 0
@@ -124,6 +179,16 @@ def _answers(rows: Sequence[PackedRow], width: int) -> dict[str, Tensor]:
     }
     references = [row.reference for row in rows if row.reference is not None]
     return added | {"reference": torch.cat(references)} if references else added
+
+
+def mismatched(batch: dict[str, Tensor]) -> dict[str, Tensor] | None:
+    """The batch of prompts with the answers of others; None where rows have no labels."""
+    others = {
+        name.removeprefix(MISMATCHED): tensor
+        for name, tensor in batch.items()
+        if name.startswith(MISMATCHED)
+    }
+    return others or None
 
 
 def documents(batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
@@ -174,10 +239,12 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _roles(path: Path, tensors: dict[str, Tensor]) -> list[int]:
-    """The role of each sequence; empty where rows are no pairs."""
+    """The role of each sequence; empty where they have none."""
     if ROLES not in tensors:
         return []
     roles: list[int] = tensors[ROLES].tolist()
+    if len(roles) == len(tensors["seq_lengths"]) and set(roles) <= {WANTED, UNWANTED}:
+        return roles
     in_pairs = [CHOSEN, REJECTED] * (len(tensors["seq_lengths"]) // 2)
     if roles != in_pairs or bool((tensors["row_lengths"] % 2).any()):
         raise _bad(path, f"tensor {ROLES!r} does not make pairs")

@@ -22,7 +22,7 @@ from torch import Tensor
 from tunery.ml.checkpoints import canonical_json
 from tunery.ml.durable import PARTIAL_PREFIX, fsync
 from tunery.ml.loss import answer_scores
-from tunery.ml.packed import PackedRows
+from tunery.ml.packed import PackedRows, mismatched
 from tunery.ml.training_run import TrainingRun
 from tunery.work.events import Noted
 
@@ -46,7 +46,7 @@ class ReferenceCache:
         """facts: all that the numbers follow from"""
         self.folder = folder / hashlib.sha256(canonical_json(facts).encode()).hexdigest()[:32]
 
-    def load(self, part: int, sequences: int) -> Tensor | None:
+    def load(self, part: int, references: int) -> Tensor | None:
         """A part if it is whole."""
         try:
             with safe_open(self._path(part), framework="pt") as file:
@@ -54,7 +54,7 @@ class ReferenceCache:
                 sha256 = (file.metadata() or {}).get(SHA256)
         except (OSError, SafetensorError):
             return None
-        whole = logps.shape == (sequences,) and _digest(logps) == sha256
+        whole = logps.shape == (references,) and _digest(logps) == sha256
         return logps if whole else None
 
     def save(self, part: int, logps: Tensor) -> None:
@@ -123,7 +123,7 @@ def with_reference(
     kept = 0
     for part, start in enumerate(range(0, len(rows), PART_ROWS)):
         chosen = range(start, min(start + PART_ROWS, len(rows)))
-        known = cache.load(part, sum(len(rows.rows[index].lengths) for index in chosen))
+        known = cache.load(part, sum(rows.rows[index].references for index in chosen))
         if known is None:
             known = torch.cat([row_logps(model, rows, index, device, packing) for index in chosen])
             cache.save(part, known)
@@ -138,14 +138,16 @@ def with_reference(
 def row_logps(
     model: Any, rows: PackedRows, index: int, device: torch.device, packing: bool
 ) -> Tensor:
-    """Log-probabilities of the answers of one packed row, float32 [sequences], without dropout."""
+    """Log-probabilities of the answers of one packed row, float32 [references], without dropout."""
     training = model.training
     model.eval()
     with torch.no_grad():
         batch = {name: value.to(device) for name, value in rows.batch([index]).items()}
-        logps = answer_scores(model, batch, packing=packing).logps.float().cpu()
+        logps = [answer_scores(model, batch, packing=packing).logps]
+        if (others := mismatched(batch)) is not None:
+            logps.append(answer_scores(model, others, packing=packing).logps)
     model.train(training)
-    return logps
+    return torch.cat(logps).float().cpu()
 
 
 def _digest(logps: Tensor) -> str:

@@ -226,14 +226,14 @@ def _holdout(
             text == row.reference.strip() for text, row in zip(texts, references, strict=True)
         )
     base_loss, adapter_loss = _finite(losses["base"]), _finite(losses["adapter"])
-    of_pairs = rows is not None and rows.kind == "pairs"
+    is_likelihood = rows is not None and rows.kind == "answers"
     scores = HoldoutScores(
         rows=0 if rows is None else rows.n_sequences,
         tokens=0 if rows is None else rows.n_labels,
         base_loss=base_loss,
         adapter_loss=adapter_loss,
-        base_perplexity=None if of_pairs else _perplexity(base_loss),
-        adapter_perplexity=None if of_pairs else _perplexity(adapter_loss),
+        base_perplexity=_perplexity(base_loss) if is_likelihood else None,
+        adapter_perplexity=_perplexity(adapter_loss) if is_likelihood else None,
         generated=len(references),
         base_exact=exact["base"],
         adapter_exact=exact["adapter"],

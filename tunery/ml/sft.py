@@ -73,7 +73,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         self.saver = Saver(run, self.adamw)
         self.objective = objective_of(run.hyper, run.rows, packing=run.hyper.packing)
         if self.objective.needs_reference:  # for the trial step, until they are computed
-            run.rows = run.rows.with_reference(torch.zeros(run.rows.n_sequences))
+            run.rows = run.rows.with_reference(torch.zeros(run.rows.n_references))
         on_cpu = not torch.cuda.is_available()
         super().__init__(
             model=model,

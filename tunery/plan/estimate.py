@@ -52,6 +52,8 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
         trained, passed = min(trained, longest), min(passed, longest)
     if hyper.method in NEED_REFERENCE:  # one pass more, without gradients
         passed += tokens.tokens // 2
+    if hyper.method == "kto":  # and one of mismatched answers, then and in each epoch
+        passed += (passed + tokens.tokens) // 2
     train = slots * train_ms(base, hyper, passed, slots, device)
     evaluate = slots * eval_ms(base, slots, device, own_prompts=spec.prompts is not None)
     pace = spec.pace or AS_EXPECTED

@@ -12,7 +12,7 @@ from schemas.model import Base
 from schemas.training import Device, HyperParameters, LossType, MethodName
 from schemas.units import PPB, PPM, divide_up
 from tunery.plan.knobs import ADAPTER_KNOBS, KNOBS, LAYERS_MAX, Number
-from tunery.plan.methods import ROWS_OF_METHOD, SMOOTHED
+from tunery.plan.methods import SMOOTHED
 from tunery.plan.packing import packed, steps_of_epoch
 from tunery.work.spec import ALL_LINEAR
 
@@ -42,7 +42,7 @@ SUPERVISED: Final[MethodName] = "supervised"
 # 1e-5 is usual for DPO with LoRA on 8B models (TRL's 1e-6 for all weights × 10), where the rule for
 # supervised training gives 2.9e-4; smaller ones, where it gives more, bear more.
 # ORPO learns the preferred answer as well; its paper takes some times the rates of DPO's.
-LR_OF_PAIRS: Final = 20
+LR_OF_PREFERENCES: Final = 20
 LR_BELOW: Final[Mapping[str, int]] = {"orpo": 5}
 BETA_PPM: Final = 100_000
 BETA_OF_METHOD_PPM: Final[Mapping[str, int]] = {"simpo": 2_000_000}
@@ -247,7 +247,7 @@ def _learning_rate_ppb(requested: Mapping[str, Any], base: Base, steps: int | No
     multiplier = float(requested.get("learning_rate_multiplier") or 1)
     rate = _auto_learning_rate(base, factor) * multiplier * PPB
     if _compares(requested):
-        rate /= LR_BELOW.get(requested["method"], LR_OF_PAIRS)
+        rate /= LR_BELOW.get(requested["method"], LR_OF_PREFERENCES)
     return max(1, round(rate))
 
 
@@ -268,8 +268,8 @@ def _is_of_an_adapter(name: str, value: Any, request: HyperRequest) -> bool:
 
 
 def _compares(requested: Mapping[str, Any]) -> bool:
-    """Whether the method compares two answers."""
-    return ROWS_OF_METHOD.get(requested.get("method", SUPERVISED)) == "pairs"
+    """Whether the method learns which answers are preferred."""
+    return bool(requested.get("method", SUPERVISED) != SUPERVISED)
 
 
 def _auto_learning_rate(base: Base, factor: int) -> float:

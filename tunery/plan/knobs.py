@@ -95,6 +95,19 @@ def _pattern(field: str, high: int, source: str) -> Knob:
     return Knob(field=field, kind="pattern", low=1, high=high, default="{}", source=source)
 
 
+def _label_weight(field: str, label: str) -> Knob:
+    return Knob(
+        field=field,
+        kind="number",
+        low=0,
+        high=100,
+        default=1,
+        source=f"of `kto`: answers with the label {label}; "
+        "weight times number should be about equal for both labels (KTO's paper)",
+        methods=("kto",),
+    )
+
+
 # What an adapter is made of, and the values that say nothing where there is none.
 ADAPTER_KNOBS: Final[Mapping[str, tuple[Any, ...]]] = {
     "rank": (),
@@ -128,8 +141,8 @@ KNOBS: Final[Mapping[str, Knob]] = {
         1e-7,
         0.1,
         None,
-        "by family and width (Tinker cookbook), ×1.5 under 100 steps; a twentieth for pairs, a fifth "
-        "for `orpo`; for `full` a tenth, for any number of steps",
+        "by family and width (Tinker cookbook), ×1.5 under 100 steps; a twentieth "
+        "for preferences, a fifth for `orpo`; for `full` a tenth, for any number of steps",
     ),
     "learning_rate_multiplier": _number(
         "learning_rate_ppb",
@@ -158,7 +171,7 @@ KNOBS: Final[Mapping[str, Knob]] = {
     "rank": _whole("rank", 1, 256, 16, "enough for up to some 10,000 rows (LoRA without regret)"),
     "alpha": _whole("alpha", 1, 1024, None, "twice the rank"),
     "dropout": _number(
-        "dropout_ppm", 0, 0.9, 0.05, "QLoRA's for models up to 13B; 0 for pairs, as TRL's"
+        "dropout_ppm", 0, 0.9, 0.05, "QLoRA's for models up to 13B; 0 for preferences, as TRL's"
     ),
     "target_modules": Knob(
         field="target_modules",
@@ -224,9 +237,9 @@ KNOBS: Final[Mapping[str, Knob]] = {
         low=0.001,
         high=100,
         default=None,
-        source="0.1 (OpenAI's and TRL's; of `dpo` a larger one stays closer to the base); 2 for "
-        "`simpo` (its paper's)",
-        methods=("dpo", "simpo", "orpo", "cpo"),
+        source="0.1 (OpenAI's and TRL's; of `dpo` and `kto` a larger one stays closer to the "
+        "base); 2 for `simpo` (its paper's)",
+        methods=("dpo", "simpo", "orpo", "cpo", "kto"),
     ),
     "loss_type": Knob(
         field="loss_type",
@@ -255,6 +268,8 @@ KNOBS: Final[Mapping[str, Knob]] = {
         source="of `simpo`: how far ahead the preferred answer is to be; its paper's",
         methods=("simpo",),
     ),
+    "desirable_weight": _label_weight("desirable_ppm", "true"),
+    "undesirable_weight": _label_weight("undesirable_ppm", "false"),
 }
 
 

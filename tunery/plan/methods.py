@@ -13,9 +13,10 @@ ROWS_OF_METHOD: Final[Mapping[MethodName, RowKind]] = {
     "simpo": "pairs",
     "orpo": "pairs",
     "cpo": "pairs",
+    "kto": "labels",
 }
 # Those that compare with the model as it was before training.
-NEED_REFERENCE: Final[frozenset[MethodName]] = frozenset(("dpo",))
+NEED_REFERENCE: Final[frozenset[MethodName]] = frozenset(("dpo", "kto"))
 # Losses of `dpo` that take some of the pairs to be the wrong way round.
 SMOOTHED: Final[tuple[LossType, ...]] = ("sigmoid", "robust", "exo_pair")
 # Every other dialect has answers.
@@ -32,6 +33,11 @@ def rows_of_dialect(dialect: str) -> RowKind:
     return ROWS_OF_DIALECT.get(dialect, "answers")
 
 
+def can_learn(wanted: RowKind, rows: RowKind) -> bool:
+    """Whether a method that wants some rows takes others: a pair is two answers with labels."""
+    return wanted == rows or (wanted, rows) == ("labels", "pairs")
+
+
 def methods_of_rows(rows: RowKind) -> tuple[MethodName, ...]:
     """The methods that learn from such rows."""
-    return tuple(method for method, kind in ROWS_OF_METHOD.items() if kind == rows)
+    return tuple(method for method, kind in ROWS_OF_METHOD.items() if can_learn(kind, rows))

@@ -68,6 +68,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     adaptation: what is trained: an adapter, one on a base in four bits, or every weight
     label_smoothing: share of pairs that are taken to be the wrong way round
     gamma: by how much the preferred answer is to be ahead
+    desirable, undesirable: weights of answers with the label true and false
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
     because the estimate and the hold rest on the numbers.
@@ -107,6 +108,8 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     adaptation: Adaptation = "lora"
     label_smoothing: float = 0.0
     gamma: float = 0.0
+    desirable: float = 1.0
+    undesirable: float = 1.0
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
@@ -146,6 +149,8 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             adaptation=hyper.adaptation,
             label_smoothing=hyper.label_smoothing_ppm / PPM,
             gamma=hyper.gamma_ppm / PPM,
+            desirable=hyper.desirable_ppm / PPM,
+            undesirable=hyper.undesirable_ppm / PPM,
         )
 
 
@@ -202,7 +207,7 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows: JSON lines with `prompt_ids` (a rendered prompt) and `reference`, for exact matches
     valid_rows_max: packed rows that are scored
     accelerators: as in `TrainSpec`
-    method, beta, loss_type, label_smoothing, gamma: as in `Hyper`
+    method, beta, loss_type, label_smoothing, gamma, desirable, undesirable: as in `Hyper`
     generated_max: rows of `valid_rows` that are answered
     new_tokens_max: tokens of the answer to a validation row
     answer_tokens_max: tokens of the answer to a prompt
@@ -230,3 +235,5 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     adaptation: Adaptation = "lora"
     label_smoothing: float = 0.0
     gamma: float = 0.0
+    desirable: float = 1.0
+    undesirable: float = 1.0

@@ -39,6 +39,7 @@ class Method(Body):
     simpo: MethodDetails | None = None
     orpo: MethodDetails | None = None
     cpo: MethodDetails | None = None
+    kto: MethodDetails | None = None
     reinforcement: dict[str, Any] | None = None
 
 

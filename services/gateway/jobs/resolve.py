@@ -42,7 +42,7 @@ from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invali
 from services.gateway.web.wording import file_words, parameter_words
 from tunery.plan import hyperparameters
 from tunery.plan.memory import fitted, memory_bytes
-from tunery.plan.methods import ROW_WORDS, methods_of_rows, rows_of_dialect
+from tunery.plan.methods import ROW_WORDS, can_learn, methods_of_rows, rows_of_dialect
 from tunery.plan.price import lane_price
 
 POOL: Final = "default"
@@ -307,8 +307,9 @@ def _usable_file(
             role,
         )
     dialect = None if validation is None else validation.dialect
-    if dialect is not None and settings.rows not in (None, rows_of_dialect(dialect)):
-        raise invalid(_other_rows(file, rows_of_dialect(dialect), settings), role, "invalid_value")
+    rows = None if dialect is None else rows_of_dialect(dialect)
+    if rows is not None and settings.rows is not None and not can_learn(settings.rows, rows):
+        raise invalid(_other_rows(file, rows, settings), role, "invalid_value")
     if settings.length_policy == "split" and dialect not in (None, PLAIN_TEXT):
         raise invalid(
             f"{LENGTH_POLICY}: only plain text can be split, and {file.id} is {dialect}; use "

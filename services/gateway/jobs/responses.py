@@ -98,17 +98,20 @@ class HyperparametersResponse(TrainingParametersResponse):
 
 
 class PreferenceHyperparametersResponse(HyperparametersResponse):
-    """Of pairs. Null: the method has no such setting.
+    """Of pairs and of answers with labels. Null: the method has no such setting.
 
     `beta`: how closely they hold the model to its reference, or how much they count. `loss_type`:
     TRL's name. `label_smoothing`: share of them that may be the wrong way round. `gamma`: how far
-    ahead the preferred answer is to be.
+    ahead the preferred answer is to be. `desirable_weight`, `undesirable_weight`: of answers with
+    the label true and false.
     """
 
     beta: float
     loss_type: str | None = None
     label_smoothing: float | None = None
     gamma: float | None = None
+    desirable_weight: float | None = None
+    undesirable_weight: float | None = None
 
 
 class SupervisedResponse(Response):
@@ -128,6 +131,7 @@ class MethodResponse(Response):
     simpo: PreferenceResponse | None = None
     orpo: PreferenceResponse | None = None
     cpo: PreferenceResponse | None = None
+    kto: PreferenceResponse | None = None
 
 
 class QueueResponse(Response):

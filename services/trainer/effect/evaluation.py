@@ -65,6 +65,8 @@ class Evaluation(Program):
             loss_type=work.loss_type,
             label_smoothing=work.label_smoothing_ppm / PPM,
             gamma=work.gamma_ppm / PPM,
+            desirable=work.desirable_ppm / PPM,
+            undesirable=work.undesirable_ppm / PPM,
         )
         own = self._own_prompts()
         if not own:

@@ -12,10 +12,6 @@ Dialect: TypeAlias = Literal[
     "chat", "sharegpt", "prompt_completion", "alpaca", "text", "dpo", "kto"
 ]
 
-# Dialects that can be trained on. Rows of the others can only be checked.
-TRAINABLE: Final[frozenset[Dialect]] = frozenset(
-    ("chat", "sharegpt", "prompt_completion", "alpaca", "text", "dpo")
-)
 USED_KEYS: Final[dict[Dialect, frozenset[str]]] = {
     "chat": frozenset(("messages", "system", "tools", "functions", "parallel_tool_calls")),
     "sharegpt": frozenset(("conversations", "system", "tools")),

@@ -73,7 +73,8 @@ def check_labelled(value: Object, notes: list[Note]) -> Conversation | None:
         conversation = check_pair(value, notes)
     if conversation is None or not isinstance(label, bool):
         return None
-    return replace(conversation, label=label)
+    only_last = [False] * (len(conversation.messages) - 1) + [True]
+    return replace(conversation, trained=only_last, label=label)
 
 
 def _read_answer(value: Object, name: str, notes: list[Note]) -> Turns | None:

@@ -172,7 +172,7 @@ _ERRORS: Final[dict[str, tuple[str, str]]] = {
     "label_not_boolean": ("The label is neither true nor false", "Use true or false, no quotes."),
     "not_trainable": (
         "The training method does not learn from rows of this format",
-        "Use `dpo` for pairs of answers, `supervised` for chats, completions and plain text.",
+        "Use `dpo` for pairs of answers, `kto` for answers with labels, `supervised` for others.",
     ),
     # with a base model
     "missing_template": (
@@ -227,10 +227,6 @@ _WARNINGS: Final[dict[str, tuple[str, str]]] = {
     "json_array": (
         "The file is named like JSONL but contains one JSON array",
         "It is accepted as it is; other tools expect one object per line.",
-    ),
-    "not_trainable_yet": (
-        "Rows of this format can be checked, but not used for training yet",
-        "To train now, use chats, prompts with completions, plain text, or pairs of answers.",
     ),
     "few_rows": ("The file is small", "Add examples; 100 good examples already change a model."),
     "class_imbalance": (

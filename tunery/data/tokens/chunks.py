@@ -11,14 +11,14 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from schemas.dataset import LengthPolicy
+from schemas.dataset import LengthPolicy, RowKind
 from tunery.data.containers.row import Row
 from tunery.data.dialects.conversation import Conversation
 from tunery.data.findings.finding import Collector, Note
 from tunery.data.findings.limits import CHUNK_CHARS, CHUNK_ROWS, ENCODE_CHARS, ENCODE_ROWS
 from tunery.data.tokens.chat_renderer import Rendered
 from tunery.data.tokens.length_policy import fit_answers
-from tunery.data.tokens.shards import ANSWER, CHOSEN, REJECTED, Document
+from tunery.data.tokens.shards import ANSWER, CHOSEN, REJECTED, UNWANTED, WANTED, Document
 from tunery.data.tokens.tokenizer import Encoded, Tokenizer
 
 
@@ -41,7 +41,8 @@ class TokenisedRow(Struct, frozen=True, array_like=True):
     documents: its sequences: one, several when it was split, the two of a pair
     validates: whether it belongs to the validation split
     cut: whether it was truncated
-    prompt: its line of validation.jsonl; empty for training rows, plain text and cut rows
+    prompt: its line of validation.jsonl; empty for training rows, plain text, cut rows and answers
+      that are not wanted
     """
 
     documents: list[Document]
@@ -73,6 +74,7 @@ class ChunkTokeniser:
 
     Rows that cannot be tokenised are added to `refused`.
 
+    rows: what the training method learns from
     reused: chunks that an earlier run had already tokenised
     """
 
@@ -83,8 +85,10 @@ class ChunkTokeniser:
         length_policy: LengthPolicy,
         folder: Path,
         refused: Collector,
+        rows: RowKind = "answers",
     ) -> None:
         self.reused = 0
+        self._rows = rows
         self._tokenizer = tokenizer
         self._max_length = max_length
         self._length_policy = length_policy
@@ -135,9 +139,12 @@ class ChunkTokeniser:
                 self._refuse(selected.row, fitted)
                 continue
             whole = fitted[0] is tokens[0]
-            has_prompt = selected.validates and whole and not selected.conversation.plain
+            is_reference = (
+                not selected.conversation.plain and selected.conversation.label is not False
+            )
+            has_prompt = selected.validates and whole and is_reference
             prompt = _prompt_line(selected.row, tokens[0], self._tokenizer) if has_prompt else b""
-            roles = (CHOSEN, REJECTED) if len(texts) > 1 else (ANSWER,) * len(fitted)
+            roles = self._roles(selected.conversation, len(fitted))
             yield TokenisedRow(
                 [Document.from_tokens(*each) for each in zip(fitted, roles, strict=True)],
                 selected.validates,
@@ -145,6 +152,13 @@ class ChunkTokeniser:
                 and any(after is not before for after, before in zip(fitted, tokens, strict=False)),
                 prompt=prompt,
             )
+
+    def _roles(self, conversation: Conversation, sequences: int) -> tuple[int, ...]:
+        if conversation.label is not None:
+            return (WANTED if conversation.label else UNWANTED,) * sequences
+        if conversation.rejected is None:
+            return (ANSWER,) * sequences
+        return (WANTED, UNWANTED) if self._rows == "labels" else (CHOSEN, REJECTED)
 
     def _refuse(self, row: Row, note: Note) -> None:
         self._refused.add(note.to_finding(row.number, row.line))

@@ -3,7 +3,8 @@
 Tensors: `input_ids` int32 [tokens], `loss_mask` uint8 [tokens] (1 for a label), `seq_lengths` int32
 [sequences], and `row_lengths` int32 [packed rows], the number of sequences in each row. Where rows
 are pairs of answers there is `seq_roles` uint8 [sequences], too: 1 for the preferred answer, 2 for
-the other one, which follows it in the same packed row. The bytes are the same as those of the
+the other one, which follows it in the same packed row; where each answer has a label, 3 for a true
+and 4 for a false one. The bytes are the same as those of the
 function "serialize" of the library safetensors.
 """
 
@@ -34,6 +35,8 @@ TENSORS: Final = (
 ANSWER: Final = 0  # role of a sequence that is learnt by itself
 CHOSEN: Final = 1
 REJECTED: Final = 2
+WANTED: Final = 3
+UNWANTED: Final = 4
 
 
 class Document(Struct, frozen=True, array_like=True):
@@ -41,7 +44,7 @@ class Document(Struct, frozen=True, array_like=True):
 
     ids: token ids as little-endian int32
     mask: one byte per token, 1 for a label; the first token is not a label
-    role: ANSWER, CHOSEN or REJECTED
+    role: ANSWER, CHOSEN, REJECTED, WANTED or UNWANTED
     """
 
     ids: bytes

@@ -303,6 +303,8 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         adaptation=job.hyper.adaptation,
         label_smoothing_ppm=job.hyper.label_smoothing_ppm,
         gamma_ppm=job.hyper.gamma_ppm,
+        desirable_ppm=job.hyper.desirable_ppm,
+        undesirable_ppm=job.hyper.undesirable_ppm,
     )
 
 

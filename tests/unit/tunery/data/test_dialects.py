@@ -238,14 +238,6 @@ def test_bad_rows(case: tuple[str, Any, str, str]) -> None:
     assert report.rows_with_errors == 1
 
 
-def test_dialects_without_training_have_a_warning() -> None:
-    report = among(kto(6), "kto")
-    assert report.counts["not_trainable_yet"] == 1
-    assert report.verdict == "accepted"
-    assert "not_trainable_yet" not in among(trl_dpo(6), "dpo").counts
-    assert "not_trainable_yet" not in among(plain(6), "text").counts
-
-
 def test_a_class_named_label_is_no_judgement() -> None:
     rows = [{"prompt": f"a {n}", "completion": f"b {n}", "label": "x", "id": n} for n in range(12)]
     report = check(io.BytesIO(b"\n".join(json.dumps(row).encode() for row in rows)))

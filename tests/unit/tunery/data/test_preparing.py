@@ -464,7 +464,35 @@ def test_method_dpo_both_answers_of_a_pair_are_in_one_packed_row(
     assert plans[256, 100_000].packed_rows == train.packed_rows
 
 
-@pytest.mark.parametrize(("rows", "make"), [("answers", pair), ("pairs", chat), ("labels", pair)])
+def labelled(number: int) -> dict[str, Any]:
+    turns = ["Hi", "Hello.", f"Question {number}?", "yes" if number % 2 else "no"]
+    roles = ("user", "assistant") * 2
+    messages = [{"role": role, "content": text} for role, text in zip(roles, turns, strict=True)]
+    return {"messages": messages, "label": bool(number % 2)}
+
+
+@pytest.mark.parametrize("make", [labelled, pair])
+def test_method_kto_each_answer_has_its_label(
+    write: Writer,
+    base_dir: Path,
+    tmp_path: Path,
+    tokenizer: Tokenizer,
+    make: Callable[[int], dict[str, Any]],
+) -> None:
+    """Of a conversation the last answer is judged; a pair is two answers."""
+    path = write(make(number) for number in range(20))
+    prepared = prepare(path, base_dir, tmp_path / "out", max_length=256, rows="labels")
+    for shard in (prepared.train_path, prepared.validation_path):
+        roles, sequences = tensors(shard)["seq_roles"], documents(shard)
+        assert len(roles) == len(sequences)
+        for role, sequence in zip(roles, sequences, strict=True):
+            learnt = tokenizer.decode([i for i, m in zip(*sequence, strict=True) if m])
+            assert learnt.startswith("yes" if role == 3 else "no")
+    references = [json.loads(line) for line in prepared.prompts_path.read_bytes().splitlines()]
+    assert all(line["reference"].startswith("yes") for line in references), "none that is unwanted"
+
+
+@pytest.mark.parametrize(("rows", "make"), [("answers", pair), ("pairs", chat), ("labels", chat)])
 def test_method_rows_that_it_does_not_learn_from_are_refused(
     write: Writer, base_dir: Path, tmp_path: Path, rows: RowKind, make: Callable[[int], Any]
 ) -> None:

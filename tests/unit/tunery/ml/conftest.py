@@ -20,13 +20,18 @@ def tiny() -> Base:
 def make_shard(tmp_path: Path) -> Callable[..., Path]:
     """Write a shard: rows of documents of token ids; the second half of each is labelled.
 
-    pairs: of two documents in turn, the first is the preferred answer.
+    pairs: of two documents in turn, the first is the preferred answer. labels: likewise, but each
+    document is an answer by itself, with the label true or false.
     """
     import torch
     from safetensors.torch import save_file
 
     def make(
-        rows: Sequence[Sequence[Sequence[int]]], name: str = "train", *, pairs: bool = False
+        rows: Sequence[Sequence[Sequence[int]]],
+        name: str = "train",
+        *,
+        pairs: bool = False,
+        labels: bool = False,
     ) -> Path:
         documents = [list(document) for row in rows for document in row]
         mask = [int(2 * at >= len(doc)) for doc in documents for at in range(len(doc))]
@@ -36,8 +41,8 @@ def make_shard(tmp_path: Path) -> Callable[..., Path]:
             "seq_lengths": torch.tensor([len(doc) for doc in documents], dtype=torch.int32),
             "row_lengths": torch.tensor([len(row) for row in rows], dtype=torch.int32),
         }
-        if pairs:
-            roles = [1, 2] * (len(documents) // 2)
+        if pairs or labels:
+            roles = ([1, 2] if pairs else [3, 4]) * (len(documents) // 2)
             tensors["seq_roles"] = torch.tensor(roles, dtype=torch.uint8)
         path = tmp_path / f"{name}.safetensors"
         save_file(tensors, path)
@@ -84,24 +89,38 @@ def spec(
     )
 
 
-@pytest.fixture
-def pairs_spec(spec: TrainSpec, make_shard: Callable[..., Path]) -> TrainSpec:
+def _pairs(count: int, seed: int) -> list[list[list[int]]]:
     """Rows of two pairs each; the answers of a pair have one prompt of four tokens."""
 
-    def rows(count: int, seed: int) -> list[list[list[int]]]:
-        def answer(number: int, side: int) -> list[int]:
-            prompt = [300 + number * 13 % 500 + at for at in range(4)]
-            return prompt + [100 + (number * 37 + side * 411 + at * 29) % 900 for at in range(4)]
+    def answer(number: int, side: int) -> list[int]:
+        prompt = [300 + number * 13 % 500 + at for at in range(4)]
+        return prompt + [100 + (number * 37 + side * 411 + at * 29) % 900 for at in range(4)]
 
-        numbers = range(seed, seed + 2 * count, 2)
-        return [[answer(n + k, side) for k in (0, 1) for side in (0, 1)] for n in numbers]
+    numbers = range(seed, seed + 2 * count, 2)
+    return [[answer(n + k, side) for k in (0, 1) for side in (0, 1)] for n in numbers]
 
+
+def _preferring(spec: TrainSpec, make_shard: Callable[..., Path], kind: str) -> TrainSpec:
     hyper = msgspec.structs.replace(
         HYPER, method="dpo", beta=0.1, learning_rate=1e-3, dropout=0.0, warmup=0.0
     )
     return msgspec.structs.replace(
         spec,
-        train_shards=(str(make_shard(rows(ROWS, 0), "pairs", pairs=True)),),
-        valid_shards=(str(make_shard(rows(2, 100), "valid-pairs", pairs=True)),),
+        train_shards=(str(make_shard(_pairs(ROWS, 0), kind, **{kind: True})),),
+        valid_shards=(str(make_shard(_pairs(2, 100), f"valid-{kind}", **{kind: True})),),
         hyper=hyper,
     )
+
+
+@pytest.fixture
+def pairs_spec(spec: TrainSpec, make_shard: Callable[..., Path]) -> TrainSpec:
+    """Rows of two pairs each; the answers of a pair have one prompt of four tokens."""
+    return _preferring(spec, make_shard, "pairs")
+
+
+@pytest.fixture
+def labels_spec(spec: TrainSpec, make_shard: Callable[..., Path]) -> TrainSpec:
+    """Rows of four answers each, with the labels true and false in turn."""
+    preferring = _preferring(spec, make_shard, "labels")
+    hyper = msgspec.structs.replace(preferring.hyper, method="kto")
+    return msgspec.structs.replace(preferring, hyper=hyper)

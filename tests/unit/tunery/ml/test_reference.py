@@ -12,7 +12,7 @@ from tests.unit.tunery.ml.trainings import STEPS, Event, go, of, resumed
 from tunery.ml.reference import PART_ROWS
 from tunery.work.codec import encode_spec
 from tunery.work.exits import ExitCode
-from tunery.work.spec import TrainSpec
+from tunery.work.spec import StartingAdapter, TrainSpec
 
 pytestmark = [
     pytest.mark.train,
@@ -84,3 +84,29 @@ def test_method_dpo_a_killed_reference_stage_goes_on_where_it_was(
     assert (code, done is not None and int(done[1]) >= PART_ROWS) == (ExitCode.FINISHED, True)
     _, whole = go(resumed(msgspec.structs.replace(spec, reference_dir=None), out="whole"))
     assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
+
+
+def test_training_on_with_dpo_has_the_version_it_begins_with_as_its_reference(
+    pairs_spec: TrainSpec, tmp_path: Path
+) -> None:
+    """Not the base: to it the pairs of the first training are no news any more."""
+    spec = msgspec.structs.replace(pairs_spec, reference_dir=str(tmp_path / "references"))
+    _, first = go(spec)
+    assert of(first, "step")[-1]["loss"] < 0.65
+    start = StartingAdapter(
+        name="ft:x", dir=first[-1]["adapter_dir"], sha256=first[-1]["adapter_sha256"]
+    )
+    on = resumed(msgspec.structs.replace(spec, start=start), out="on")
+    _, second = go(on)
+    begins = of(second, "step")[0]
+    assert begins["loss"] == pytest.approx(0.6931, abs=1e-4)
+    assert begins["reward_margin"] == pytest.approx(0, abs=1e-5)
+    assert "were before" not in known(second)[-1], "likelihoods under the base are of no use"
+    assert len(list((tmp_path / "references").iterdir())) == 2
+    again = resumed(msgspec.structs.replace(on, reference_dir=None), out="again")
+    checkpoint = of(second, "checkpoint")[2]
+    _, rest = go(resumed(again, checkpoint, out="rest"))
+    assert rest[0]["resumed_from_step"] == checkpoint["step"]
+    assert rest[-1]["adapter_sha256"] == second[-1]["adapter_sha256"], (
+        "computed before it is loaded"
+    )

@@ -21,14 +21,17 @@ def trl_trainer(
     from datasets import Dataset
     from transformers import AutoTokenizer
 
-    of_spec = _experimental if spec.hyper.method != "dpo" else _dpo
+    of_spec = {"dpo": _dpo, "kto": _kto}.get(spec.hyper.method, _experimental)
     trainer, config, own = of_spec(spec)
     order = [i for epoch in range(spec.hyper.n_epochs) for i in row_order(42, epoch, len(rows))]
-    examples = [example for index in order for example in pairs_of(rows, index)]
+    read = answers_of if spec.hyper.method == "kto" else pairs_of
+    examples = [example for index in order for example in read(rows, index)]
     hyper = spec.hyper
+    rows_per_step = hyper.batch_size * hyper.accumulation
     arguments = config(
         output_dir=str(folder),
-        per_device_train_batch_size=2 * hyper.batch_size * hyper.accumulation,
+        per_device_train_batch_size=4 if hyper.method == "kto" else 2 * rows_per_step,
+        gradient_accumulation_steps=rows_per_step if hyper.method == "kto" else 1,
         max_steps=steps,
         learning_rate=hyper.learning_rate,
         lr_scheduler_type="constant",
@@ -46,7 +49,7 @@ def trl_trainer(
     )
     model = load_model(spec, spec.hyper, "fp32", CPU)
     tokenizer = AutoTokenizer.from_pretrained(spec.base_dir)
-    if spec.hyper.method == "dpo":
+    if of_spec is not _experimental:
         rows_of_trl = Dataset.from_list(examples)
         return trainer(
             model=model, args=arguments, train_dataset=rows_of_trl, processing_class=tokenizer
@@ -71,6 +74,26 @@ def _dpo(spec: TrainSpec) -> tuple[Any, Any, dict[str, Any]]:
 
     own = {"loss_type": spec.hyper.loss_type, "label_smoothing": spec.hyper.label_smoothing}
     return Tokenised, DPOConfig, own
+
+
+def _kto(spec: TrainSpec) -> tuple[Any, Any, dict[str, Any]]:
+    from trl import KTOConfig, KTOTrainer
+
+    class Tokenised(KTOTrainer):  # type: ignore[misc]  # trl is untyped
+        """Takes token ids; its batch is a packed row of four answers."""
+
+        def _prepare_dataset(self, dataset: Any, *args: Any) -> Any:
+            return dataset
+
+        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+            return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    own = {
+        "desirable_weight": spec.hyper.desirable,
+        "undesirable_weight": spec.hyper.undesirable,
+        "train_sampling_strategy": "sequential",
+    }
+    return Tokenised, KTOConfig, own
 
 
 def _experimental(spec: TrainSpec) -> tuple[Any, Any, dict[str, Any]]:
@@ -123,3 +146,17 @@ def pairs_of(rows: PackedRows, index: int) -> list[dict[str, list[int]]]:
             }
         )
     return examples
+
+
+def answers_of(rows: PackedRows, index: int) -> list[dict[str, Any]]:
+    """The answers of a packed row, with the labels true and false in turn."""
+    examples = [
+        {"prompt_ids": pair["prompt_ids"], "completion_ids": pair[f"{side}_ids"], "label": label}
+        for pair in pairs_of(rows, index)
+        for side, label in (("chosen", True), ("rejected", False))
+    ]
+    before = [examples[-1], *examples[:-1]]
+    return [
+        {**example, "KL_completion_ids": other["completion_ids"]}
+        for example, other in zip(examples, before, strict=True)
+    ]

@@ -125,6 +125,8 @@ def test_every_default_is_in_its_range() -> None:
         ({"method": "simpo", "loss_type": "ipo"}, "loss_type", "of_other_method"),
         ({"method": "orpo", "label_smoothing": 0.1}, "label_smoothing", "of_other_method"),
         ({"method": "dpo", "gamma": 1}, "gamma", "of_other_method"),
+        ({"method": "orpo", "desirable_weight": 2}, "desirable_weight", "of_other_method"),
+        ({"method": "kto", "loss_type": "ipo"}, "loss_type", "of_other_method"),
         ({"method": "dpo", "label_smoothing": 0.5}, "label_smoothing", "not_in_range"),
         (
             {"method": "dpo", "loss_type": "ipo", "label_smoothing": 0.1},

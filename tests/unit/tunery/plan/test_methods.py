@@ -7,15 +7,16 @@ import pytest
 from schemas.dataset import RowKind
 from schemas.training import MethodName
 from tests.unit.tunery.plan.samples import SMOL, tokens
-from tunery.data.dialects.detection import TRAINABLE
+from tunery.data.dialects.detection import Dialect
 from tunery.plan.hyperparameters import resolve
 from tunery.plan.methods import ROW_WORDS, ROWS_OF_METHOD, methods_of_rows, rows_of_dialect
 from tunery.work.spec import Hyper
 
 
-def test_method_every_trainable_dialect_has_one() -> None:
-    assert all(methods_of_rows(rows_of_dialect(dialect)) for dialect in TRAINABLE)
-    assert methods_of_rows(rows_of_dialect("kto")) == ()
+def test_method_every_dialect_has_one() -> None:
+    assert all(methods_of_rows(rows_of_dialect(dialect)) for dialect in get_args(Dialect))
+    assert methods_of_rows("labels") == ("kto",)
+    assert "kto" in methods_of_rows("pairs"), "a pair is two answers with labels"
     assert set(ROWS_OF_METHOD.values()) <= set(get_args(RowKind)) == set(ROW_WORDS)
 
 

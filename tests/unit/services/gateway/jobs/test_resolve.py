@@ -273,7 +273,7 @@ def test_unsupported_methods_are_refused_with_the_supported_ones(method: dict[st
     refusal = refusal_of(request(method=method))
     assert (refusal.status, refusal.param) == (400, "method.type")
     assert refusal.code == "unsupported"
-    assert "supported: supervised, dpo, simpo, orpo, cpo" in refusal.message
+    assert "supported: supervised, dpo, simpo, orpo, cpo, kto" in refusal.message
 
 
 def test_every_form_of_a_hyper_parameter_is_the_same_request() -> None:
@@ -401,6 +401,8 @@ def test_method_without_a_reference_has_its_own_weights_and_rates() -> None:
         100_000,
     )
     assert (orpo.beta_ppm, orpo.gamma_ppm, cpo.beta_ppm) == (100_000, 0, 100_000)
+    kto = hyper_of("kto", undesirable_weight=1.5)
+    assert (kto.beta_ppm, kto.desirable_ppm, kto.undesirable_ppm) == (100_000, 1_000_000, 1_500_000)
     assert orpo.learning_rate_ppb == pytest.approx(4 * cpo.learning_rate_ppb, rel=1e-5)
 
 
@@ -427,7 +429,7 @@ def test_method_rows_that_it_does_not_learn_from_are_refused_with_the_one_that_d
     pairs = refusal_of(request(), training=pairs_file())
     assert (pairs.param, pairs.code) == ("training_file", "invalid_value")
     assert (
-        'Set method.type to "dpo" or "simpo" or "orpo" or "cpo", or upload another file.'
+        'Set method.type to "dpo" or "simpo" or "orpo" or "cpo" or "kto", or upload another file.'
         in pairs.message
     )
     chats = refusal_of(request(method=dpo()))
