@@ -125,7 +125,7 @@ figures: setup ## docs/figures.md anew from one run of all its benches: a quarte
 
 lock: setup ## write requirements.lock anew from pyproject.toml; versions that still fit stay
 	@PATH="$(CURDIR)/.tools/bin:$$PATH" uv pip compile --quiet --universal --generate-hashes \
-	  --no-emit-index-url --no-header --python-version 3.11 --extra train --extra local --group dev \
+	  --no-emit-index-url --no-header --python-version 3.11 --extra train --extra serve --extra local --group dev \
 	  pyproject.toml -o requirements.lock
 
 clean: ## remove .venv, .tools and caches of tools from the clone (not your data, not ~/.cache)

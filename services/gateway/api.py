@@ -18,6 +18,7 @@ from services.gateway.billing import invoice_routes as invoices
 from services.gateway.billing import prepaid_routes as prepaid
 from services.gateway.billing import statement_routes as statements
 from services.gateway.billing import usage_routes as usage
+from services.gateway.chat import routes as chat
 from services.gateway.files import base_folder_routes as base_folders
 from services.gateway.files import dataset_routes as datasets
 from services.gateway.files import routes as files
@@ -89,6 +90,7 @@ def routes() -> FastAPI:
         base_folders,
         base_files,
         models,
+        chat,
         webhooks,
         keys,
         budgets,

@@ -7,6 +7,7 @@ from typing import Final
 from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL
 from services.gateway.accounts.prices import ViewedPrices
 from services.gateway.api import create_app
+from services.gateway.chat.engine_socket import SocketEngine
 from services.gateway.files.previews import PreviewProcesses
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.feeds import Feeds
@@ -27,6 +28,7 @@ from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projection, Projector
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import load
+from tunery.work.engine import SOCKET
 
 VIEWS_PROJECTION: Final = Projection(
     name="views",
@@ -74,6 +76,7 @@ def deps_of(
         prices=ViewedPrices(views),
         bases=LocalBaseFolders(),
         rates=rates_of(runtime.settings.valkey_url),
+        engine=SocketEngine(runtime.settings.data_dir / "run" / SOCKET),
         log=runtime.log,
         clock=runtime.clock,
         health=runtime.health,

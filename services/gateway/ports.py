@@ -1,6 +1,6 @@
-"""Ports of the gateway: read models, rate limits, price books, folders of base models."""
+"""Ports of the gateway: read models, rates, price books, folders of base models, the engine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -8,6 +8,7 @@ from schemas.billing import PriceBook
 from schemas.model import Base
 from services.gateway.views.table import R, Table
 from services.gateway.web.token_bucket import Allowance
+from tunery.work.engine import Question, Reply
 
 
 @dataclass(frozen=True)
@@ -95,3 +96,11 @@ class Prices(Protocol):
 class BaseFolders(Protocol):
     async def read(self, base_id: str, path: str, licence: str) -> Base:
         """Describe a base model's folder, hashing its files. Raises ApiError 400."""
+
+
+class Engine(Protocol):
+    def ask(self, question: Question) -> AsyncGenerator[Reply, None]:
+        """The parts of one answer; the last one ends or refuses it. Raises ApiError 503.
+
+        Closing the generator stops the answer.
+        """

@@ -6,8 +6,8 @@ from typing import Final
 from services.gateway.jobs.bodies import METHODS
 
 SERVING: Final = (
-    "Tunery trains models and does not serve them. GET /v1/models/{id}/adapter returns a model's "
-    "adapter, for an inference server such as vLLM."
+    "Models answer POST /v1/chat/completions. GET /v1/models/{id}/adapter returns the adapter of a "
+    "model, for another inference server, such as vLLM."
 )
 TEXT_ONLY: Final = "Tunery trains models of text, and has no other part of OpenAI's API."
 OTHERS: Final = (

@@ -4,6 +4,7 @@ up, down, status, logs, doctor, env
                                  the stack of this machine
 data, benchmarks                 checks of training files, without a server
 file, job, sweep, model, base    over the API: training
+chat                             over the API: ask models
 tenant, key, webhook             over the API: accounts
 budget, usage, invoice, prices   over the API: money
 node, queue                      over the API: machines, and what waits for them

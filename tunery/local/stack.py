@@ -30,6 +30,7 @@ SERVERS: Final = ("kafka", "postgres", "valkey", "s3")
 #: in the order they stop: those that take requests first, those that decide last
 SERVICES: Final = (
     "gateway",
+    "engine",
     "notifier",
     "trainer",
     "eval",

@@ -24,7 +24,7 @@ Aliases = Annotated[list[BaseName], Field(max_length=ALIASES_MAX)]
 
 
 class DeployRequest(Body):
-    """`serving_pool` must be missing or null: Tunery does not serve models yet."""
+    """`serving_pool` must be missing or null: there is no choice of where a model is served."""
 
     stage: Stage
     serving_pool: Id | None = None

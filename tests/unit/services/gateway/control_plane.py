@@ -35,6 +35,7 @@ from services.registry.app import MODELS
 from services.registry.react import react_model
 from services.scheduler.app import JOBS, POOLS
 from services.scheduler.react import react_job
+from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.effects import EffectHost
@@ -160,6 +161,7 @@ async def control_plane() -> AsyncIterator[ControlPlane]:
         commands=CommandSender(runtime.sender, command_results, wait_ms_max=WAIT_MS_MAX),
         feeds=Feeds(runtime.store, deps.views, runtime.clock, late_ms=LATE_MS),
         draw=os.urandom,
+        engine=ScriptedEngine(),
     )
     hosts = _hosts(shared, runtime, command_results, deps)
     tasks = [asyncio.create_task(host.run(), name=host.name) for host in hosts]

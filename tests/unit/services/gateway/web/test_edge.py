@@ -39,7 +39,7 @@ async def test_every_answer_has_a_request_id(api: ControlPlane) -> None:
 @pytest.mark.parametrize(
     ("path", "instead"),
     [
-        ("/v1/chat/completions", "/adapter"),
+        ("/v1/embeddings", "/adapter"),
         ("/v1/fine_tuning/alpha/graders/run", "Supported methods: supervised"),
         ("/v1/fine-tunes", "/v1/fine_tuning/jobs"),
         ("/v1/evals", "`gate`"),

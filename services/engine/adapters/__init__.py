@@ -1,0 +1,5 @@
+"""llama.cpp as an engine, and the files of models in its format.
+
+* `llama`: models in memory, and answers
+* `weights`: verified and converted files, cached by hash
+"""

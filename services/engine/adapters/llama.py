@@ -1,0 +1,137 @@
+"""llama.cpp through the package xllamacpp: one context for each model.
+
+llama.cpp takes adapters only when a model is loaded, so every version is loaded for itself. The
+file of the base model is mapped into memory, and versions of one base share its pages.
+"""
+
+import secrets
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import xllamacpp
+
+from services.engine.ports import Refusal, Say, WeightFiles
+from tunery.work.engine import (
+    FAILED,
+    MALFORMED,
+    TOO_LONG,
+    UNSUPPORTED,
+    AnswerEnded,
+    Question,
+    QuestionRefused,
+    Sampling,
+    TextAdded,
+)
+
+ERRORS_ONLY: Final = 1
+SEEDS: Final = 2**32 - 1  # the last value means a random seed
+
+
+class LlamaEngine:
+    """Implements `ModelLoader`."""
+
+    def __init__(self, *, answers_max: int, context_tokens: int, threads: int) -> None:
+        self._answers_max, self._context_tokens = answers_max, context_tokens
+        self._threads = threads
+
+    def load(self, files: WeightFiles) -> "LlamaModel":
+        """Raises Refusal for files that llama.cpp cannot read."""
+        context = min(self._context_tokens, files.context_length)
+        # The server of xllamacpp always listens. Here it does so where nobody else can reach it.
+        folder = tempfile.TemporaryDirectory(prefix="tunery-engine-")
+        params = xllamacpp.CommonParams()
+        params.hostnames = [str(Path(folder.name) / "llama.sock")]
+        params.api_keys = [secrets.token_hex(16)]
+        params.model.path = str(files.base)
+        if files.adapter is not None:
+            params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(str(files.adapter), 1.0)]
+        params.n_parallel, params.n_ctx = self._answers_max, context * self._answers_max
+        params.cpuparams.n_threads = self._threads
+        params.warmup = params.fit_params = params.prefill_assistant = False
+        none = xllamacpp.common_reasoning_format.COMMON_REASONING_FORMAT_NONE
+        params.reasoning_format = none
+        params.verbosity = ERRORS_ONLY
+        try:
+            server = xllamacpp.Server(params)
+        except Exception as error:  # the package has no exceptions of its own
+            folder.cleanup()
+            message = "llama.cpp cannot load this model; the engine's log says why."
+            raise Refusal(UNSUPPORTED, message) from error
+        return LlamaModel(server, folder, context)
+
+
+class LlamaModel:
+    """Implements `LoadedModel`."""
+
+    def __init__(
+        self, server: Any, folder: "tempfile.TemporaryDirectory[str]", context_tokens: int
+    ) -> None:
+        self._server, self._folder, self._context_tokens = server, folder, context_tokens
+
+    def answer(self, question: Question, say: Say) -> None:
+        """Say the answer in parts; see `LoadedModel`."""
+        finish_reason = "stop"
+
+        def take(chunk: Mapping[str, Any]) -> bool:
+            """Returns whether to stop, as llama.cpp wants it."""
+            nonlocal finish_reason
+            if "error" in chunk:
+                say(self._refusal(chunk["error"]))
+                return True
+            for choice in chunk["choices"]:
+                finish_reason = choice["finish_reason"] or finish_reason
+                if text := choice["delta"].get("content"):
+                    return not say(TextAdded(text))
+            if usage := chunk.get("usage"):
+                tokens = (usage["prompt_tokens"], usage["completion_tokens"])
+                return not say(AnswerEnded(finish_reason, *tokens))
+            return False
+
+        # what one tenant asked must not show in how fast another's question is read
+        cached = bool(question.model.adapter)
+        body = {
+            **sampling_fields(question.sampling),
+            "messages": list(question.messages),
+            "cache_prompt": cached,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        self._server.handle_chat_completions(body, take)
+
+    def close(self) -> None:
+        """Free the memory."""
+        self._server = None
+        self._folder.cleanup()
+
+    def _refusal(self, error: Mapping[str, Any]) -> QuestionRefused:
+        if error.get("type") == "exceed_context_size_error":
+            message = (
+                f"This model's maximum context length is {self._context_tokens} tokens. However, "
+                f"your messages resulted in {error['n_prompt_tokens']} tokens. Please reduce the "
+                "length of the messages."
+            )
+            return QuestionRefused(TOO_LONG, message)
+        if error.get("code") == 400:
+            return QuestionRefused(MALFORMED, str(error["message"]))
+        return QuestionRefused(FAILED, "The engine could not answer. Its log says why.")
+
+
+def sampling_fields(sampling: Sampling) -> dict[str, Any]:
+    """How llama.cpp says it, with its own ways of choosing tokens switched off."""
+    fields: dict[str, Any] = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": 0,
+        "min_p": 0.0,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "repeat_penalty": 1.0,
+        "max_tokens": -1 if sampling.tokens_max is None else sampling.tokens_max,
+    }
+    if sampling.seed is not None:
+        fields["seed"] = sampling.seed % SEEDS
+    if sampling.stop:
+        fields["stop"] = list(sampling.stop)
+    return fields

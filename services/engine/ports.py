@@ -1,0 +1,57 @@
+"""Ports of the engine: the files of a model, and what answers with them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from tunery.work.engine import EngineModel, Question, Reply
+
+#: takes a part of an answer; returns whether more of it is wanted
+Say: TypeAlias = Callable[[Reply], bool]
+
+
+# not frozen: the standard library sets tracebacks on exceptions as they travel
+@dataclass(eq=False)
+class Refusal(Exception):
+    """A question that is not answered; `code` is one of `tunery.work.engine`."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class WeightFiles:
+    """The files of a model in the engine's format.
+
+    adapter: None: the base model itself.
+    context_length: tokens of the longest sequence.
+    """
+
+    base: Path
+    adapter: Path | None
+    context_length: int
+
+
+class Weights(Protocol):
+    async def fetch(self, model: EngineModel) -> WeightFiles:
+        """Verify and convert the files of a model, or find them converted.
+
+        Raises Refusal; BlobError.
+        """
+
+
+class LoadedModel(Protocol):
+    def answer(self, question: Question, say: Say) -> None:
+        """Say the answer in parts, the last of which ends or refuses it; blocks until then.
+
+        When `say` returns False the answer stops without an end.
+        """
+
+    def close(self) -> None:
+        """Free the memory."""
+
+
+class ModelLoader(Protocol):
+    def load(self, files: WeightFiles) -> LoadedModel:
+        """Load a model; blocks. Raises Refusal."""

@@ -1,0 +1,9 @@
+"""Answers of base models and versions, in OpenAI's shapes.
+
+* `routes`: `/v1/chat/completions`
+* `bodies`, `responses`: requests and answers
+* `models`: the model that a request names, as an engine loads it
+* `answering`: several answers to one question, and errors for refusals
+* `frames`: an answer as server-sent events
+* `engine_socket`: asks the engine of this machine
+"""

@@ -1,0 +1,91 @@
+"""Several answers to one question at the same time, and errors for refusals."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from msgspec.structs import replace
+
+from schemas import errors
+from services.gateway.ports import Engine
+from services.gateway.web.errors import INVALID, ApiError, unavailable
+from tunery.work.engine import (
+    BUSY,
+    MALFORMED,
+    STALE_BASE,
+    TOO_LONG,
+    UNSUPPORTED,
+    AnswerEnded,
+    Question,
+    QuestionRefused,
+    Reply,
+    TextAdded,
+)
+
+PARTS_AHEAD_MAX: Final = 64  # that are kept for a client that reads slowly
+#: code of a refusal → status and code of the error, and the field that is wrong
+REFUSALS: Final[Mapping[str, tuple[int, str, str | None]]] = {
+    TOO_LONG: (400, "context_length_exceeded", "messages"),
+    MALFORMED: (400, INVALID, None),
+    UNSUPPORTED: (400, "model_not_servable", "model"),
+    STALE_BASE: (409, errors.BASE_CHANGED, "model"),
+}
+
+
+def questions(question: Question, count: int) -> list[Question]:
+    """The question for each answer; each has a seed of its own, made of the one that is given."""
+    seed = question.sampling.seed
+    if seed is None:
+        return [question] * count
+    return [
+        replace(question, sampling=replace(question.sampling, seed=seed + index))
+        for index in range(count)
+    ]
+
+
+async def answer(
+    engine: Engine, asked: Sequence[Question]
+) -> AsyncGenerator[tuple[int, TextAdded | AnswerEnded], None]:
+    """Parts of all answers as they come, each with the number of its question.
+
+    Raises ApiError when one is refused; the others are then given up.
+    """
+    parts: asyncio.Queue[tuple[int, Reply | Exception]] = asyncio.Queue(PARTS_AHEAD_MAX)
+
+    async def follow(index: int, question: Question) -> None:
+        try:
+            async with aclosing(engine.ask(question)) as replies:
+                async for reply in replies:
+                    await parts.put((index, reply))
+        except Exception as error:  # raised where the parts are read
+            await parts.put((index, error))
+
+    following = [
+        asyncio.create_task(follow(index, question), name="answer")
+        for index, question in enumerate(asked)
+    ]
+    try:
+        unfinished = len(asked)
+        while unfinished:
+            index, part = await parts.get()
+            if isinstance(part, Exception):
+                raise part
+            if isinstance(part, QuestionRefused):
+                raise refusal(part)
+            yield index, part
+            unfinished -= isinstance(part, AnswerEnded)
+    finally:
+        for task in following:
+            task.cancel()
+        await asyncio.gather(*following, return_exceptions=True)
+
+
+def refusal(refused: QuestionRefused) -> ApiError:
+    """The error for a question that the engine does not answer."""
+    if refused.code in REFUSALS:
+        status, code, param = REFUSALS[refused.code]
+        return ApiError(status, code, refused.message, param)
+    error = unavailable("The engine")
+    code = "engine_busy" if refused.code == BUSY else "engine_failed"
+    return ApiError(error.status, code, refused.message, headers=error.headers)

@@ -1,0 +1,150 @@
+"""Bodies of questions. What is not supported is refused by its name, unless it asks for nothing."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StringConstraints
+from pydantic_core import PydanticCustomError
+
+from services.gateway.web.bodies import Body, Id, Metadata
+from tunery.work.engine import Sampling
+
+MESSAGES_MAX: Final = 2_048
+CHOICES_MAX: Final = 8
+STOPS_MAX: Final = 4  # as OpenAI
+STOP_CHARACTERS_MAX: Final = 256
+TOKENS_MAX: Final = 1_000_000
+SEED_MAX: Final = 2**63 - 1
+
+StopText = Annotated[
+    str, StringConstraints(strict=True, min_length=1, max_length=STOP_CHARACTERS_MAX)
+]
+Text = Annotated[str, StringConstraints(strict=True)]
+Tokens = Annotated[StrictInt, Field(ge=1, le=TOKENS_MAX)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _joined(value: Any) -> Any:
+    """The text of a content in parts. Raises PydanticCustomError for a part that is no text."""
+    if not isinstance(value, list):
+        return value
+    for part in value:
+        is_text = isinstance(part, dict) and part.get("type") == "text"
+        if not is_text or not isinstance(part.get("text"), str):
+            raise PydanticCustomError("text_only", "must be text, or parts of type text")
+    return "".join(part["text"] for part in value)
+
+
+def _only(*values: Any) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if value is None or value in values:
+            return None
+        raise PydanticCustomError("unsupported", "is not supported; leave it out")
+
+    return check
+
+
+class TextPart(Body):
+    type: Literal["text"]
+    text: str
+
+
+Content = Annotated[Text, BeforeValidator(_joined, json_schema_input_type=str | list[TextPart])]
+Unsupported = Annotated[None, BeforeValidator(_only(False, [], {}), json_schema_input_type=Any)]
+Ignored = Annotated[str | None, Field(max_length=512)]
+
+
+class ChatMessage(Body):
+    """One message. The fields after `name` are null in answers that are sent back as they came."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Content
+    name: Ignored = None
+    refusal: Unsupported = None
+    annotations: Unsupported = None
+    audio: Unsupported = None
+    function_call: Unsupported = None
+    tool_calls: Unsupported = None
+
+
+class StreamOptions(Body):
+    include_usage: StrictBool = False
+    include_obfuscation: StrictBool = False
+
+
+class ChatRequest(Body):
+    """A question. `user` and what follows it, up to `service_tier`, changes no answer."""
+
+    model: Id
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MESSAGES_MAX)]
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    n: Annotated[StrictInt, Field(ge=1, le=CHOICES_MAX)] | None = None
+    stop: (
+        Annotated[
+            list[StopText],
+            Field(max_length=STOPS_MAX),
+            BeforeValidator(_listed, json_schema_input_type=str | list[str]),
+        ]
+        | None
+    ) = None
+    max_completion_tokens: Tokens | None = None
+    max_tokens: Tokens | None = None
+    seed: Annotated[StrictInt, Field(ge=-SEED_MAX, le=SEED_MAX)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    stream: StrictBool | None = None
+    stream_options: StreamOptions | None = None
+    user: Ignored = None
+    safety_identifier: Ignored = None
+    prompt_cache_key: Ignored = None
+    metadata: Metadata | None = None
+    store: Annotated[None, BeforeValidator(_only(False), json_schema_input_type=bool)] = None
+    service_tier: Literal["auto", "default"] | None = None
+    response_format: Annotated[
+        None, BeforeValidator(_only({"type": "text"}), json_schema_input_type=Any)
+    ] = None
+    modalities: Annotated[
+        None, BeforeValidator(_only(["text"]), json_schema_input_type=list[str])
+    ] = None
+    audio: Unsupported = None
+    function_call: Unsupported = None
+    functions: Unsupported = None
+    logit_bias: Unsupported = None
+    logprobs: Unsupported = None
+    parallel_tool_calls: Unsupported = None
+    prediction: Unsupported = None
+    reasoning_effort: Unsupported = None
+    tool_choice: Unsupported = None
+    tools: Unsupported = None
+    top_logprobs: Unsupported = None
+    verbosity: Unsupported = None
+    web_search_options: Unsupported = None
+
+
+def sampling(body: ChatRequest) -> Sampling:
+    """How tokens are chosen; what the request leaves out is as in OpenAI's API."""
+    return Sampling(
+        temperature=1.0 if body.temperature is None else body.temperature,
+        top_p=1.0 if body.top_p is None else body.top_p,
+        presence_penalty=body.presence_penalty or 0.0,
+        frequency_penalty=body.frequency_penalty or 0.0,
+        tokens_max=body.max_completion_tokens or body.max_tokens,
+        seed=body.seed,
+        stop=tuple(body.stop or ()),
+    )
+
+
+def messages(body: ChatRequest) -> tuple[dict[str, Any], ...]:
+    """The conversation as chat templates know it."""
+    return tuple(
+        {
+            "role": "system" if message.role == "developer" else message.role,
+            "content": message.content,
+        }
+        for message in body.messages
+    )

@@ -1,0 +1,64 @@
+"""The model that a request names, as an engine loads it."""
+
+from schemas import errors
+from schemas.model import Base
+from services.gateway.models.names import MODEL_PREFIX
+from services.gateway.models.routes import find_base
+from services.gateway.models.tables import BASES, MODELS
+from services.gateway.web.deps import Deps, Principal
+from services.gateway.web.errors import ApiError
+from tunery.work.engine import EngineModel
+
+QUARANTINED = "model_quarantined"
+
+
+async def find_model(deps: Deps, caller: Principal, name: str) -> EngineModel:
+    """A base model by its id or alias, or a version of the caller's.
+
+    Raises ApiError: 404 for any other name, 403 for a version in quarantine or a base model that
+    the key may not use.
+    """
+    if not name.startswith(MODEL_PREFIX):
+        base = await find_base(deps, name)
+        if base is None:
+            raise unknown(name)
+        _check_key(caller, base.base_id)
+        return _engine_model(base)
+    version = await deps.views.first(MODELS, {"tenant": caller.tenant, "id": name})
+    if version is None:
+        raise unknown(name)
+    if version.quarantined:
+        message = (
+            f"The model '{name}' is in quarantine: its evaluation says that it answers worse than "
+            "its base model. `gate` of its job says why."
+        )
+        raise ApiError(403, QUARANTINED, message, "model")
+    lineage = version.lineage
+    _check_key(caller, lineage.base_id)
+    row = await deps.views.first(BASES, {"id": lineage.base_id})
+    if row is None:
+        raise unknown(lineage.base_id)
+    model = _engine_model(row.base)
+    return EngineModel(
+        base_id=model.base_id,
+        base_path=model.base_path,
+        base_sha256=lineage.base_sha256,
+        context_length=model.context_length,
+        adapter=version.files,
+    )
+
+
+def _engine_model(base: Base) -> EngineModel:
+    return EngineModel(base.base_id, base.path, base.sha256, base.context_length)
+
+
+def _check_key(caller: Principal, base_id: str) -> None:
+    if caller.models is not None and base_id not in caller.models:
+        message = f"This key may not use {base_id}. Use another key, or create one with it."
+        raise ApiError(403, errors.FORBIDDEN, message, "model")
+
+
+def unknown(name: str) -> ApiError:
+    """The error for a model that does not exist or belongs to another tenant."""
+    message = f"The model `{name}` does not exist or you do not have access to it."
+    return ApiError(404, errors.UNKNOWN_BASE, message, "model")

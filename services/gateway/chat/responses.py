@@ -1,0 +1,124 @@
+"""Answers in OpenAI's shapes, complete or in chunks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from services.gateway.web.responses import Response
+from tunery.work.engine import AnswerEnded
+
+FinishReason: TypeAlias = Literal["stop", "length"]
+
+
+class CompletionUsage(Response):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class AnswerMessage(Response):
+    role: Literal["assistant"] = "assistant"
+    content: str
+    refusal: None = None
+
+
+class ChatChoice(Response):
+    index: int
+    message: AnswerMessage
+    logprobs: None = None
+    finish_reason: FinishReason
+
+
+class ChatCompletion(Response):
+    """`system_fingerprint` changes when the bytes of the base model do."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: CompletionUsage
+    system_fingerprint: str
+
+
+class Delta(Response):
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+
+
+class ChunkChoice(Response):
+    index: int
+    delta: Delta
+    logprobs: None = None
+    finish_reason: FinishReason | None = None
+
+
+class ChatChunk(Response):
+    id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    usage: CompletionUsage | None = None
+    system_fingerprint: str
+
+
+@dataclass(frozen=True)
+class AnswerIdentity:
+    """What all chunks of an answer have in common. created: seconds."""
+
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str
+
+
+@dataclass
+class Answer:
+    """One answer as far as it is known."""
+
+    texts: list[str] = field(default_factory=list)
+    ended: AnswerEnded | None = None
+
+
+def completion(identity: AnswerIdentity, answers: Sequence[Answer]) -> ChatCompletion:
+    """The response for answers that have ended."""
+    choices = [
+        ChatChoice(
+            index=index,
+            message=AnswerMessage(content="".join(answer.texts)),
+            finish_reason=finish_reason(answer.ended),
+        )
+        for index, answer in enumerate(answers)
+        if answer.ended is not None
+    ]
+    return ChatCompletion(
+        **vars(identity), choices=choices, usage=usage_of([answer.ended for answer in answers])
+    )
+
+
+def chunk(
+    identity: AnswerIdentity, index: int, delta: Delta, ended: AnswerEnded | None = None
+) -> ChatChunk:
+    """A part of an answer; the last one is empty and says why the answer ended."""
+    reason = None if ended is None else finish_reason(ended)
+    choice = ChunkChoice(index=index, delta=delta, finish_reason=reason)
+    return ChatChunk(**vars(identity), choices=[choice])
+
+
+def usage_chunk(identity: AnswerIdentity, ended: Sequence[AnswerEnded | None]) -> ChatChunk:
+    return ChatChunk(**vars(identity), choices=[], usage=usage_of(ended))
+
+
+def finish_reason(ended: AnswerEnded) -> FinishReason:
+    return "length" if ended.finish_reason == "length" else "stop"
+
+
+def usage_of(ended: Sequence[AnswerEnded | None]) -> CompletionUsage:
+    """Tokens of all answers; the question is counted once, as in OpenAI's API."""
+    known = [answer for answer in ended if answer is not None]
+    read = max((answer.prompt_tokens for answer in known), default=0)
+    written = sum(answer.completion_tokens for answer in known)
+    return CompletionUsage(
+        prompt_tokens=read, completion_tokens=written, total_tokens=read + written
+    )

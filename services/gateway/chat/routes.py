@@ -1,0 +1,72 @@
+"""`/v1/chat/completions`."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any, Final
+
+from fastapi import APIRouter
+from starlette.responses import StreamingResponse
+
+from services.gateway.chat.answering import answer, questions
+from services.gateway.chat.bodies import ChatRequest, messages, sampling
+from services.gateway.chat.frames import frames
+from services.gateway.chat.models import find_model
+from services.gateway.chat.responses import Answer, AnswerIdentity, ChatCompletion, completion
+from services.gateway.web.deps import Caller, WithDeps
+from tunery.work.engine import AnswerEnded, Question, TextAdded
+
+FINGERPRINT_DIGITS: Final = 10
+STREAMED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "model": ChatCompletion,
+        "description": "an answer; with stream=true frames of its parts, and `[DONE]` at the end",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
+router = APIRouter(tags=["chat"])
+
+
+@router.post("/v1/chat/completions", response_model=None, responses=STREAMED)
+async def create_chat_completion(
+    body: ChatRequest, deps: WithDeps, caller: Caller
+) -> ChatCompletion | StreamingResponse:
+    """Answer a conversation with a base model or a fine-tuned version. Nothing of it is kept."""
+    model = await find_model(deps, caller, body.model)
+    question = Question(model=model, messages=messages(body), sampling=sampling(body))
+    identity = AnswerIdentity(
+        id=deps.fresh("chatcmpl-"),
+        created=deps.clock.now_ms() // 1_000,
+        model=body.model,
+        system_fingerprint=f"fp_{model.base_sha256[:FINGERPRINT_DIGITS]}",
+    )
+    count = body.n or 1
+    parts = answer(deps.engine, questions(question, count))
+    if not body.stream:
+        return await _complete(identity, parts, count)
+    with_usage = body.stream_options is not None and body.stream_options.include_usage
+    first = await anext(parts)  # an error is an error's response, not the beginning of an answer
+    answer_frames = frames(identity, _again(first, parts), count=count, with_usage=with_usage)
+    return StreamingResponse(answer_frames, media_type="text/event-stream", headers=HEADERS)
+
+
+async def _complete(
+    identity: AnswerIdentity, parts: AsyncIterator[tuple[int, TextAdded | AnswerEnded]], count: int
+) -> ChatCompletion:
+    answers = [Answer() for _ in range(count)]
+    async for index, part in parts:
+        if isinstance(part, TextAdded):
+            answers[index].texts.append(part.text)
+        else:
+            answers[index].ended = part
+    return completion(identity, answers)
+
+
+async def _again(
+    first: tuple[int, TextAdded | AnswerEnded],
+    parts: AsyncGenerator[tuple[int, TextAdded | AnswerEnded], None],
+) -> AsyncGenerator[tuple[int, TextAdded | AnswerEnded], None]:
+    async with aclosing(parts):
+        yield first
+        async for part in parts:
+            yield part

@@ -1,0 +1,99 @@
+"""A model is trained and then asked, with the same client of the `openai` package."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+import pytest_asyncio
+
+from tests.e2e.stories import TINY, RunningStack, running_stack
+
+pytestmark = pytest.mark.train
+
+ASKED: list[Any] = [{"role": "user", "content": "What is 3 plus 6?"}]
+LOADED_S_MAX = 240.0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def home() -> AsyncIterator[RunningStack]:
+    async with running_stack() as running:
+        yield running
+
+
+def sdk(home: RunningStack, retries: int = 2) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(
+        base_url=f"{home.stack.api_url}/v1",
+        api_key=home.stack.admin_key,
+        timeout=LOADED_S_MAX,
+        max_retries=retries,
+    )
+
+
+async def asked(client: openai.AsyncOpenAI, model: str, tokens: int = 12) -> str:
+    """The likeliest answer, in one piece."""
+    answer = await client.chat.completions.create(
+        model=model, messages=ASKED, temperature=0, max_tokens=tokens
+    )
+    assert answer.usage is not None
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+    assert 0 < answer.usage.completion_tokens <= tokens
+    return answer.choices[0].message.content or ""
+
+
+async def streamed(client: openai.AsyncOpenAI, model: str) -> tuple[str, int]:
+    """The likeliest answer in parts, and the number of its chunks."""
+    stream = await client.chat.completions.create(
+        model=model,
+        messages=ASKED,
+        temperature=0,
+        max_tokens=12,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = [chunk async for chunk in stream]
+    assert chunks[-1].usage is not None
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    return text, len(chunks)
+
+
+async def test_a_trained_model_answers_in_the_client_that_trained_it(home: RunningStack) -> None:
+    async with sdk(home) as client:
+        job_id = await home.submit()
+        job = await client.fine_tuning.jobs.retrieve(job_id)
+        await home.api.ended(job_id)
+        job = await client.fine_tuning.jobs.retrieve(job_id)
+        assert job.fine_tuned_model is not None
+        tuned, base = [await asked(client, model) for model in (job.fine_tuned_model, TINY)]
+        assert tuned != base
+        for model, whole in ((job.fine_tuned_model, tuned), (TINY, base)):
+            text, chunks = await streamed(client, model)
+            assert text == whole
+            assert chunks > 3
+
+
+async def test_a_question_above_the_context_is_refused_as_openai_does(home: RunningStack) -> None:
+    async with sdk(home) as client:
+        await asked(client, TINY)
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.chat.completions.create(
+                model=TINY, messages=[{"role": "user", "content": "who are you? " * 4_000}]
+            )
+        assert refused.value.code == "context_length_exceeded"
+        with pytest.raises(openai.NotFoundError) as unknown:
+            await asked(client, "ft:tiny:another::12345678")
+        assert unknown.value.code == "model_not_found"
+
+
+async def test_while_the_engine_is_away_the_answer_is_503_and_it_comes_back(
+    home: RunningStack,
+) -> None:
+    async with sdk(home, retries=0) as client:
+        before = await asked(client, TINY)
+        home.stack.kill("engine", restart=False)
+        with pytest.raises(openai.InternalServerError) as away:
+            await asked(client, TINY)
+        assert away.value.status_code == 503
+        assert int(away.value.response.headers["retry-after"]) > 0
+        await home.stack.start("engine")
+        assert await asked(client, TINY) == before

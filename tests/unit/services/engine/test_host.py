@@ -1,0 +1,85 @@
+"""Questions over the socket, with the gateway's side of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from services.engine import host as hosts
+from services.engine.host import EngineHost
+from services.engine.loaded_models import LoadedModels
+from services.gateway.chat.engine_socket import SocketEngine
+from tests.unit.services.engine.memory_engine import BROKEN, FOREVER, MemoryEngine, question
+from tunery.runtime.local_socket import connect_to
+from tunery.work.engine import (
+    BUSY,
+    FAILED,
+    MALFORMED,
+    AnswerEnded,
+    Question,
+    QuestionRefused,
+    Reply,
+    TextAdded,
+    decode_reply,
+)
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[tuple[SocketEngine, MemoryEngine]]:
+    engine = MemoryEngine()
+    host = EngineHost(LoadedModels(engine, engine, models_max=2), folder / "engine.sock")
+    running = asyncio.create_task(host.run())
+    await host.ready()
+    try:
+        yield SocketEngine(folder / "engine.sock"), engine
+    finally:
+        running.cancel()
+        await asyncio.wait((running,))
+
+
+async def said(engine: SocketEngine, asked: Question) -> list[Reply]:
+    return [reply async for reply in engine.ask(asked)]
+
+
+async def test_the_parts_of_an_answer_come_in_order(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (client, _):
+        replies = await said(client, question("a", "one two"))
+    assert replies == [TextAdded("one"), TextAdded("two"), AnswerEnded("stop", 2, 2)]
+
+
+async def test_a_refusal_names_its_reason(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (client, _):
+        replies = await said(client, question(BROKEN))
+    assert replies == [QuestionRefused(FAILED, "its files cannot be read")]
+
+
+async def test_what_is_no_question_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path):
+        connection = connect_to(tmp_path / "engine.sock")
+        connection.setblocking(False)
+        reader, writer = await asyncio.open_unix_connection(sock=connection)
+        writer.write(b"{}\n")
+        refused = decode_reply(await reader.readline())
+        writer.close()
+    assert isinstance(refused, QuestionRefused)
+    assert refused.code == MALFORMED
+
+
+async def test_a_client_that_leaves_stops_its_answer(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (client, engine):
+        answering = client.ask(question("a", FOREVER))
+        assert await anext(answering) == TextAdded(FOREVER)
+        await answering.aclose()
+        assert await asyncio.to_thread(engine.loaded[0][1].stopped.wait, 5)
+
+
+async def test_more_questions_than_threads_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as (client, _):
+        monkeypatch.setattr(hosts, "QUESTIONS_MAX", 0)
+        (refused,) = await said(client, question("a"))
+    assert isinstance(refused, QuestionRefused)
+    assert refused.code == BUSY

@@ -1,0 +1,38 @@
+"""An engine that gives the replies of a script, and keeps what it was asked."""
+
+from collections.abc import AsyncGenerator, Sequence
+
+from services.gateway.web.errors import unavailable
+from tunery.work.engine import AnswerEnded, EngineModel, Question, Reply, Sampling, TextAdded
+
+HELLO: tuple[Reply, ...] = (TextAdded("Hel"), TextAdded("lo"), AnswerEnded("stop", 5, 2))
+QUESTION = Question(
+    EngineModel("tiny", "/bases/tiny", "ab" * 32, 512),
+    ({"role": "user", "content": "Hi"},),
+    Sampling(),
+)
+
+
+class ScriptedEngine:
+    """Implements `Engine`. away: it does not run."""
+
+    def __init__(self, replies: Sequence[Reply] = HELLO, *, away: bool = False) -> None:
+        self.begin(replies, away=away)
+
+    def begin(self, replies: Sequence[Reply] = HELLO, *, away: bool = False) -> None:
+        """Forget what was asked, and go on with this script."""
+        self.replies, self.away = replies, away
+        self.asked: list[Question] = []
+        self.given_up = 0
+
+    async def ask(self, question: Question) -> AsyncGenerator[Reply, None]:
+        self.asked.append(question)
+        if self.away:
+            raise unavailable("The engine")
+        complete = False
+        try:
+            for reply in self.replies:
+                yield reply
+            complete = True
+        finally:
+            self.given_up += not complete

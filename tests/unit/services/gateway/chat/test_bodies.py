@@ -1,0 +1,91 @@
+"""Requests: what is taken, what is refused by its name."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from services.gateway.chat.bodies import ChatRequest, messages, sampling
+from tunery.work.engine import Sampling
+
+HI = [{"role": "user", "content": "Hi"}]
+
+
+def request(**fields: Any) -> ChatRequest:
+    return ChatRequest.model_validate({"model": "tiny", "messages": HI, **fields})
+
+
+def test_what_a_request_leaves_out_is_as_in_openais_api() -> None:
+    assert sampling(request()) == Sampling(temperature=1.0, top_p=1.0, tokens_max=None)
+
+
+def test_all_of_sampling_is_taken() -> None:
+    asked = request(
+        temperature=0, top_p=0.5, max_tokens=9, seed=-3, stop="x", presence_penalty=1, n=2
+    )
+    assert sampling(asked) == Sampling(
+        temperature=0.0, top_p=0.5, presence_penalty=1.0, tokens_max=9, seed=-3, stop=("x",)
+    )
+
+
+def test_the_newer_name_of_the_limit_wins() -> None:
+    assert sampling(request(max_tokens=9, max_completion_tokens=4)).tokens_max == 4
+
+
+def test_parts_of_text_are_joined_and_developers_are_the_system() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    said = [{"role": "developer", "content": parts}, {"role": "user", "content": "c", "name": "x"}]
+    assert messages(request(messages=said)) == (
+        {"role": "system", "content": "ab"},
+        {"role": "user", "content": "c"},
+    )
+
+
+def test_an_answer_may_be_sent_back_as_it_came() -> None:
+    answer = {"role": "assistant", "content": "Ho", "refusal": None, "tool_calls": None}
+    assert messages(request(messages=[*HI, answer]))[1] == {"role": "assistant", "content": "Ho"}
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"logprobs": False},
+        {"tools": []},
+        {"response_format": {"type": "text"}},
+        {"store": False},
+        {"modalities": ["text"]},
+        {"user": "u", "metadata": {"a": "b"}, "service_tier": "auto"},
+        {"stop": None, "temperature": None, "n": None},
+    ],
+)
+def test_what_asks_for_nothing_is_taken(harmless: dict[str, Any]) -> None:
+    assert request(**harmless).model == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"stop": ["x"] * 10_000}, "stop"),
+        ({"stop": "x" * 300}, "stop"),
+        ({"stop": [""]}, "stop"),
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"n": 9}, "n"),
+        ({"n": True}, "n"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"seed": 2**63}, "seed"),
+        ({"logprobs": True}, "logprobs"),
+        ({"tools": [{}]}, "tools"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages"),
+        ({"temprature": 1}, "temprature"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_its_name(fields: dict[str, Any], where: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        request(**fields)
+    assert {problem["loc"][0] for problem in refused.value.errors()} == {where}

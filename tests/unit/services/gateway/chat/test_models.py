@@ -1,0 +1,54 @@
+"""What a model's name stands for: base models, versions of one's own, and nobody else's."""
+
+import pytest
+
+from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
+from tests.unit.services.gateway.chat.test_routes import HI, URL, engine
+from tests.unit.services.gateway.control_plane import BASE, ControlPlane
+from tests.unit.services.gateway.models.test_routes import version
+
+__all__ = ["engine"]  # a fixture
+
+
+async def test_a_version_is_asked_with_its_files_and_only_by_its_tenant(
+    api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    owner, other = await api.tenant(), await api.tenant()
+    model_id = await version(api, owner, "asked")
+    body = {"model": model_id, "messages": HI}
+    answer = await owner.post(URL, json=body)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["model"] == model_id
+    assert {file.name for file in engine.asked[0].model.adapter} != set()
+    refused = await other.post(URL, json=body)
+    assert refused.status_code == 404
+    assert refused.json()["error"]["code"] == "model_not_found"
+
+
+@pytest.mark.parametrize("name", ["gpt-4o", "ft:tiny-llama:x::12345678"])
+async def test_an_unknown_model_is_404(
+    api: ControlPlane, engine: ScriptedEngine, name: str
+) -> None:
+    answer = await (await api.tenant()).post(URL, json={"model": name, "messages": HI})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+    assert engine.asked == []
+
+
+async def test_a_key_for_some_models_asks_only_those(
+    api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    tenant = (await api.tenant()).headers["x-tenant"]
+    path = f"/v1/tenants/{tenant}/keys"
+    created = await api.api.post(path, json={"name": "other", "models": ["another-base"]})
+    client = api.client(created.json()["key"], tenant)
+    answer = await client.post(URL, json={"model": BASE.base_id, "messages": HI})
+    assert answer.status_code == 403
+    assert engine.asked == []
+
+
+async def test_a_version_in_quarantine_is_403(api: ControlPlane, engine: ScriptedEngine) -> None:
+    owner = await api.tenant()
+    blocked = await version(api, owner, "blocked", verdict="block")
+    answer = await owner.post(URL, json={"model": blocked, "messages": HI})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "model_quarantined")
+    assert engine.asked == []

@@ -1,0 +1,17 @@
+"""Usage of several answers."""
+
+from services.gateway.chat.responses import Answer, AnswerIdentity, completion
+from tunery.work.engine import AnswerEnded
+
+IDENTITY = AnswerIdentity("chatcmpl-1", 1_795_000_000, "tiny", "fp_1")
+
+
+def test_the_question_is_counted_once() -> None:
+    answers = [
+        Answer(["a", "b"], AnswerEnded("stop", 5, 2)),
+        Answer(["c"], AnswerEnded("length", 5, 1)),
+    ]
+    shown = completion(IDENTITY, answers).model_dump()
+    assert shown["usage"] == {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+    assert [choice["message"]["content"] for choice in shown["choices"]] == ["ab", "c"]
+    assert [choice["finish_reason"] for choice in shown["choices"]] == ["stop", "length"]

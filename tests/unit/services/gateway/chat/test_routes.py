@@ -1,0 +1,103 @@
+"""Questions through the whole gateway: base models, versions, other tenants, bad requests."""
+
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
+from tests.unit.services.gateway.control_plane import BASE, ControlPlane
+from tunery.work.engine import TOO_LONG, QuestionRefused
+
+URL = "/v1/chat/completions"
+HI: list[Any] = [{"role": "user", "content": "Hi"}]
+
+
+@pytest.fixture
+def engine(api: ControlPlane) -> ScriptedEngine:
+    """The engine of the control plane as it was at its start."""
+    scripted = api.deps.engine
+    assert isinstance(scripted, ScriptedEngine)
+    scripted.begin()
+    return scripted
+
+
+def sdk(client: httpx.AsyncClient) -> openai.AsyncOpenAI:
+    inside: Any = httpx.AsyncClient(transport=client._transport)  # the package brings its own httpx
+    return openai.AsyncOpenAI(
+        base_url="http://api/v1",
+        api_key=client.headers["authorization"].removeprefix("Bearer "),
+        http_client=inside,
+        max_retries=0,
+    )
+
+
+async def test_the_sdk_asks_a_base_model(api: ControlPlane, engine: ScriptedEngine) -> None:
+    async with sdk(await api.tenant()) as client:
+        answer = await client.chat.completions.create(
+            model=BASE.base_id, messages=HI, temperature=0, n=2, seed=1
+        )
+    assert [choice.message.content for choice in answer.choices] == ["Hello", "Hello"]
+    assert answer.usage is not None
+    assert answer.usage.total_tokens == 9
+    assert [asked.sampling.seed for asked in engine.asked] == [1, 2]
+    assert engine.asked[0].model.base_sha256 == BASE.sha256
+
+
+async def test_the_sdk_streams(api: ControlPlane, engine: ScriptedEngine) -> None:
+    async with sdk(await api.tenant()) as client:
+        stream = await client.chat.completions.create(
+            model=BASE.base_id, messages=HI, stream=True, stream_options={"include_usage": True}
+        )
+        chunks = [chunk async for chunk in stream]
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == "Hello"
+    assert chunks[-1].usage is not None
+    assert len(engine.asked) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_context_that_is_too_long_is_400(
+    api: ControlPlane, engine: ScriptedEngine, stream: bool
+) -> None:
+    engine.replies = [QuestionRefused(TOO_LONG, "too long")]
+    body = {"model": BASE.base_id, "messages": HI, "stream": stream}
+    answer = await (await api.tenant()).post(URL, json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_without_an_engine_the_answer_is_503(
+    api: ControlPlane, engine: ScriptedEngine, stream: bool
+) -> None:
+    engine.away = True
+    body = {"model": BASE.base_id, "messages": HI, "stream": stream}
+    answer = await (await api.tenant()).post(URL, json=body)
+    assert answer.status_code == 503
+    assert int(answer.headers["retry-after"]) > 0
+
+
+async def test_a_bad_request_names_its_fields(api: ControlPlane, engine: ScriptedEngine) -> None:
+    body = {"model": BASE.base_id, "messages": HI, "stop": ["x"] * 10_000, "tools": [{}]}
+    answer = await (await api.tenant()).post(URL, json=body)
+    assert answer.status_code == 400
+    message = answer.json()["error"]["message"]
+    assert "stop: must have at most 4 entries" in message
+    assert "tools: is not supported; leave it out" in message
+    assert engine.asked == []
+
+
+async def test_a_key_for_chat_may_do_nothing_else(
+    api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    tenant = (await api.tenant()).headers["x-tenant"]
+    path = f"/v1/tenants/{tenant}/keys"
+    created = await api.api.post(path, json={"name": "chat", "scopes": ["chat.write"]})
+    client = api.client(created.json()["key"], tenant)
+    body = {"model": BASE.base_id, "messages": HI}
+    assert (await client.post(URL, json=body)).status_code == 200
+    assert (await client.get("/v1/files")).status_code == 403
+    created = await api.api.post(path, json={"name": "reader", "scopes": ["read"]})
+    assert (await api.client(created.json()["key"]).post(URL, json=body)).status_code == 403
+    assert len(engine.asked) == 1

@@ -1,0 +1,94 @@
+"""`tunery chat`: ask a model, or two models the same."""
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import click
+
+from tunery.cli import _api, _options
+from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client import Api
+
+EPILOG = """\
+\b
+Examples:
+  tunery chat ft:smollm2-135m-instruct:local:demo:1a2b3c4d
+  tunery chat ft:smollm2-135m-instruct:local:demo:1a2b3c4d --compare smollm2-135m-instruct
+  tunery chat smollm2-135m-instruct --prompt "Who are you?" --temperature 0
+  tunery chat smollm2-135m-instruct --prompt "Who are you?" --json
+"""
+PATH: Final = "/chat/completions"
+YOU: Final = "you"
+
+
+@click.command("chat", epilog=EPILOG)
+@click.argument("model")
+@click.option("--compare", "other", help="Another model, such as its base, to ask the same.")
+@click.option("--prompt", help="One question. [a conversation, until an empty line]")
+@click.option("--system", help="What both are told first.")
+@click.option("--max-tokens", type=click.IntRange(1), default=256, help="Of an answer. [256]")
+@click.option("--temperature", type=click.FloatRange(0, 2), help="0: the likeliest answer. [1]")
+@click.option("--seed", type=int, help="The same seed gives the same answer.")
+@_options.data_dir
+@_options.as_json
+def command(
+    model: str,
+    other: str | None,
+    prompt: str | None,
+    system: str | None,
+    max_tokens: int,
+    temperature: float | None,
+    seed: int | None,
+    folders: DataDir,
+    as_json: bool,
+) -> None:
+    """Ask a model. Its first answer waits until the model is loaded."""
+    if as_json and prompt is None:
+        raise click.UsageError("--json prints the answers to one question: name it with --prompt")
+    beginning = [] if system is None else [{"role": "system", "content": system}]
+    conversations = {name: list(beginning) for name in (model, other) if name is not None}
+    options = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
+    with _api.connect(folders) as api:
+        if prompt is not None:
+            answers = [
+                _ask(api, name, said, prompt, options) for name, said in conversations.items()
+            ]
+            if as_json:
+                click.echo(json.dumps(answers))
+            else:
+                for answer in answers:
+                    _show(answer, with_name=other is not None)
+            return
+        while question := _next_question():
+            for name, said in conversations.items():
+                _show(_ask(api, name, said, question, options), with_name=other is not None)
+
+
+def _next_question() -> str:
+    """A line of the person who asks; empty at the end of the input."""
+    try:
+        question: str = click.prompt(YOU, default="", show_default=False)
+    except click.Abort:
+        return ""
+    return question
+
+
+def _ask(
+    api: "Api", model: str, said: list[dict[str, str]], question: str, options: dict[str, Any]
+) -> dict[str, Any]:
+    """The response to the next question of a conversation, to which both are added."""
+    said.append({"role": "user", "content": question})
+    answer = api.send(PATH, {"model": model, "messages": said, **options}, uuid4().hex)
+    message = answer["choices"][0]["message"]
+    said.append({"role": message["role"], "content": message["content"]})
+    return answer
+
+
+def _show(answer: dict[str, Any], *, with_name: bool) -> None:
+    choice = answer["choices"][0]
+    lead = f"{answer['model']}: " if with_name else ""
+    cut = " …" if choice["finish_reason"] == "length" else ""
+    click.echo(f"{lead}{choice['message']['content'].strip()}{cut}")

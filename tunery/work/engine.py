@@ -1,0 +1,117 @@
+"""What the gateway asks an engine, and what the engine says: JSON lines over a local socket.
+
+One connection carries one question and its answer. The client closes it to stop the generation.
+"""
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from schemas.envelope import Sha256
+from schemas.training import BlobFile
+
+SOCKET: Final = "engine.sock"  # in the folder `run` of the data directory
+LINE_BYTES_MAX: Final = 4 * 1024 * 1024
+# codes of refusals
+BUSY: Final = "busy"
+UNSUPPORTED: Final = "unsupported"
+TOO_LONG: Final = "too_long"
+MALFORMED: Final = "malformed"
+STALE_BASE: Final = "stale_base"
+FAILED: Final = "failed"
+
+
+class EngineModel(Struct, frozen=True):
+    """A model as the engine loads it.
+
+    base_id, base_path, base_sha256: the base model, and the hash that its files must have.
+    context_length: tokens of its longest sequence.
+    adapter: files of the version; empty: the base model itself.
+    """
+
+    base_id: str
+    base_path: str
+    base_sha256: Sha256
+    context_length: int
+    adapter: tuple[BlobFile, ...] = ()
+
+
+class Sampling(Struct, frozen=True):
+    """How tokens are chosen.
+
+    temperature: 0 always takes the likeliest token.
+    top_p: only the likeliest tokens with this share of the probability are considered.
+    presence_penalty, frequency_penalty: against tokens that the answer has already.
+    tokens_max: of the answer; None: until the context is full.
+    seed: None: another one each time.
+    stop: the answer ends before any of these texts.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    tokens_max: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+class Question(Struct, frozen=True):
+    """One answer is wanted.
+
+    messages: of the conversation, each with `role` and `content`.
+    """
+
+    model: EngineModel
+    messages: tuple[dict[str, Any], ...]
+    sampling: Sampling
+
+
+class TextAdded(Struct, frozen=True, tag="text"):
+    """The answer goes on with this text."""
+
+    text: str
+
+
+class AnswerEnded(Struct, frozen=True, tag="ended"):
+    """The answer is complete.
+
+    finish_reason: "stop", or "length": it has as many tokens as it may.
+    prompt_tokens, completion_tokens: tokens read and written.
+    """
+
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class QuestionRefused(Struct, frozen=True, tag="refused"):
+    """There is no answer, or no more of it.
+
+    code: one of the codes of this module.
+    message: what is wrong and what to do, for the client.
+    """
+
+    code: str
+    message: str
+
+
+Reply: TypeAlias = TextAdded | AnswerEnded | QuestionRefused
+_QUESTIONS: Final = msgspec.json.Decoder(Question)
+_REPLIES: Final[msgspec.json.Decoder[Reply]] = msgspec.json.Decoder(Reply)
+
+
+def encode_line(record: Question | Reply) -> bytes:
+    """A record as one line."""
+    return msgspec.json.encode(record) + b"\n"
+
+
+def decode_question(line: bytes) -> Question:
+    """Raises msgspec.MsgspecError for anything else."""
+    return _QUESTIONS.decode(line)
+
+
+def decode_reply(line: bytes) -> Reply:
+    """Raises msgspec.MsgspecError for anything else."""
+    return _REPLIES.decode(line)
