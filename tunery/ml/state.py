@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -275,7 +275,7 @@ class LazyTensors(Mapping[str, Tensor]):
     """The tensors of a file, each read when it is asked for: all at once may not fit."""
 
     def __init__(self, path: Path) -> None:
-        self._file: Any = safe_open(path, framework="pt")
+        self._file = cast("Any", safe_open(path, framework="pt"))
         self._names: set[str] = set(self._file.keys())
 
     def __getitem__(self, name: str) -> Tensor:
