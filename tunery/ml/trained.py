@@ -1,8 +1,7 @@
 """What a training leaves: an adapter in PEFT's form, or a whole model in that of transformers.
 
-A whole model is a directory of `model.safetensors`, `config.json` and the base's own files of its
-tokenizer: `AutoModelForCausalLM.from_pretrained` loads it without its base. Weights that are tied
-are written once.
+A whole model is a directory of one file of weights, the configuration and the base's own files of
+its tokenizer: transformers loads it without its base. Weights that are tied are written once.
 """
 
 import json

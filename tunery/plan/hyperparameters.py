@@ -148,9 +148,7 @@ def resolve(
         learning_rate_ppb=_learning_rate_ppb(requested, base, steps),
         rank=rank,
         alpha=alpha,
-        dropout_ppm=_ppm(
-            requested, "dropout", 0 if _compares(requested) or _trains_all(requested) else None
-        ),
+        dropout_ppm=_ppm(requested, "dropout", _auto_dropout_ppm(requested)),
         warmup_ppm=_ppm(requested, "warmup_ratio"),
         weight_decay_ppm=_ppm(requested, "weight_decay"),
         max_length=length,
@@ -231,6 +229,11 @@ def _auto_epochs(steps_per_epoch: int | None, tokens: BaseTokens | None) -> int:
     if tokens.tokens >= LARGE_TOKENS:
         return 1
     return max(EPOCHS, min(EPOCHS_MAX, divide_up(STEPS_MIN, max(steps_per_epoch, 1))))
+
+
+def _auto_dropout_ppm(requested: Mapping[str, Any]) -> int | None:
+    """None: the default of the knob."""
+    return 0 if _compares(requested) or _trains_all(requested) else None
 
 
 def _auto_share_ppm(requested: HyperRequest) -> int:

@@ -26,15 +26,15 @@ def recorded(send: Send | None) -> RecordPublished:
     return send.body
 
 
-@pytest.mark.parametrize("made", [adapter, whole_model])
+@pytest.mark.parametrize("files_of", [adapter, whole_model])
 async def test_a_version_is_copied_with_its_lineage_and_repeats_are_equal(
-    made: Callable[[], dict[str, bytes]],
+    files_of: Callable[[], dict[str, bytes]],
 ) -> None:
     blobs = MemoryBlobs()
-    version = await submitted(blobs, made())
+    version = await submitted(blobs, files_of())
     outcome = recorded(await publish(blobs, SEAL).run(version, "acme"))
     assert outcome.failure is None
-    assert {file.name for file in outcome.files} == {*made(), "lineage.json"}
+    assert {file.name for file in outcome.files} == {*files_of(), "lineage.json"}
     for file in outcome.files:
         body = blobs.bodies[file.blob]
         assert (sha(body), len(body)) == (file.sha256, file.bytes)
