@@ -16,8 +16,8 @@ QUARANTINED = "model_quarantined"
 async def find_model(deps: Deps, caller: Principal, name: str) -> EngineModel:
     """A base model by its id or alias, or a version of the caller's.
 
-    Raises ApiError: 404 for any other name, 400 for a whole model, 403 for a version in quarantine or a base model that
-    the key may not use.
+    Raises ApiError: 404 for any other name, 400 for a whole model, 403 for a version in quarantine
+    or a base model that the key may not use.
     """
     if not name.startswith(MODEL_PREFIX):
         base = await find_base(deps, name)
@@ -36,8 +36,8 @@ async def find_model(deps: Deps, caller: Principal, name: str) -> EngineModel:
         raise ApiError(403, QUARANTINED, message, "model")
     if are_whole(version.files):
         message = (
-            f"The model '{name}' has weights of its own, and chats load adapters alone. Download it "
-            "with `tunery model download`, and serve the folder with vLLM or llama.cpp."
+            f"The model '{name}' has weights of its own, and chats load adapters alone. Download "
+            "it with `tunery model download`, and serve the folder with vLLM or llama.cpp."
         )
         raise ApiError(400, UNSUPPORTED, message, "model")
     lineage = version.lineage
