@@ -1,7 +1,7 @@
 """Nouns of training and evaluation: what a process is given, what it keeps, what it hands back."""
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -16,6 +16,9 @@ Device: TypeAlias = Literal["cpu", "cuda"]
 DEVICES: Final[tuple[str, ...]] = get_args(Device)
 # What a training adapts its base model by: see `HyperParameters`.
 Adaptation: TypeAlias = Literal["lora", "qlora", "full"]
+# Weights and configuration of what a training leaves: of an adapter, or of a whole model.
+ADAPTER_FILES: Final = ("adapter_model.safetensors", "adapter_config.json")
+WHOLE_FILES: Final = ("model.safetensors", "config.json")
 # How an attempt ended. Preempted and lost are never failures.
 AttemptOutcome: TypeAlias = Literal["succeeded", "preempted", "lost", "failed", "not_started"]
 # Why an attempt failed; each cause has one policy in `job`. `budget`: its cap was reached.
@@ -100,6 +103,11 @@ class BlobFile(Part):
     blob: str
     sha256: Sha256
     bytes: int
+
+
+def are_whole(files: Iterable[BlobFile]) -> bool:
+    """Whether they are of a whole model, and not of an adapter."""
+    return any(file.name == WHOLE_FILES[0] for file in files)
 
 
 class Checkpoint(Part):
@@ -234,7 +242,7 @@ class HyperParameters(Part, omit_defaults=True):
 
 
 class AdapterStart(Part):
-    """An adapter of the tenant that a training begins with, not one that has learnt nothing.
+    """An adapter or a whole model of the tenant that a training begins with.
 
     model_id: the version or the checkpoint, as the request named it.
     sha256: of its weights.

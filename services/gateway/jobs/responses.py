@@ -444,6 +444,7 @@ def learning_rate_multiplier(spec: JobSpec, tokens: BaseTokens | None) -> float:
         "batch_size": hyper.batch_size,
         "max_length": hyper.max_length,
         "method": hyper.method,
+        "adaptation": hyper.adaptation,
     }
     rule, _ = resolve(
         requested, spec.base, tokens, hyper.seed, spec.device, spec.validation_fraction_ppm
