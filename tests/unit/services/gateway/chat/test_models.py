@@ -2,6 +2,7 @@
 
 import pytest
 
+from schemas.training import BlobFile
 from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
 from tests.unit.services.gateway.chat.test_routes import HI, URL, engine
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
@@ -51,4 +52,16 @@ async def test_a_version_in_quarantine_is_403(api: ControlPlane, engine: Scripte
     blocked = await version(api, owner, "blocked", verdict="block")
     answer = await owner.post(URL, json={"model": blocked, "messages": HI})
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "model_quarantined")
+    assert engine.asked == []
+
+
+async def test_a_whole_model_is_refused_with_what_serves_it(
+    api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    owner = await api.tenant()
+    weights = BlobFile(name="model.safetensors", blob="t/x/w", sha256="ef" * 32, bytes=20)
+    whole = await version(api, owner, "whole", files=(weights,))
+    answer = await owner.post(URL, json={"model": whole, "messages": HI})
+    assert answer.status_code == 400
+    assert "tunery model download" in answer.json()["error"]["message"]
     assert engine.asked == []
