@@ -95,12 +95,11 @@ gateway:
 
 services:
 	@$(QUICK_TESTS) tests/unit/services --ignore=tests/unit/services/gateway \
-		tests/unit/tunery/cli tests/unit/tunery/local
+		tests/unit/tunery/local
 
 others:
 	@$(QUICK_TESTS) tests/unit --ignore=tests/unit/services --ignore=tests/unit/simulator \
-		--ignore=tests/unit/tunery/runtime --ignore=tests/unit/tunery/cli \
-		--ignore=tests/unit/tunery/local
+		--ignore=tests/unit/tunery/runtime --ignore=tests/unit/tunery/local
 
 fmt: setup ## format and sort imports
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

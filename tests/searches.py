@@ -41,11 +41,11 @@ def first_of_each(cases: Iterable[CaseT], kind: Callable[[CaseT], Hashable]) -> 
     return parameters
 
 
-EVENT_CORE_SEEDS: Final = Search(quick=24, full=300)
-CONTROL_PLANE_SEEDS: Final = Search(quick=8, full=100)  # so many, for the rarest fault to occur
+EVENT_CORE_SEEDS: Final = Search(quick=16, full=300)
+CONTROL_PLANE_SEEDS: Final = Search(quick=6, full=100)  # so many, for the rarest fault to occur
 YEARS: Final = Search(quick=40, full=400)  # of bills, and of their exports
 WALK_ATTEMPTS: Final = Search(quick=3, full=4)  # of one job: 1,800 and 13,000 states
-UNIT_WORLDS: Final = Search(quick=8, full=80)  # of the scheduler, without hosts
+UNIT_WORLDS: Final = Search(quick=6, full=80)  # of the scheduler, without hosts
 CARRIED_POOLS: Final = Search(quick=2, full=6)  # worlds in which each plan is made twice
 PLANNER_WALKS: Final = Search(quick=6, full=40)  # of a planner through a random cluster
-EXAMPLES: Final = Search(quick=15, full=100)  # of each property
+EXAMPLES: Final = Search(quick=10, full=100)  # of each property
