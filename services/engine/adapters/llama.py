@@ -93,11 +93,6 @@ class LlamaModel:
         cached = bool(question.model.adapter)
         body = {
             **sampling_fields(question.sampling),
-            **(
-                {}
-                if question.response_format is None
-                else {"response_format": question.response_format}
-            ),
             "messages": list(question.messages),
             "cache_prompt": cached,
             "stream": True,
