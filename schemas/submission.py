@@ -80,8 +80,7 @@ class Budget(Part):
 
 
 class Pace(Part):
-    """How long the newest jobs on the same base model and device took, in millionths of what the
-    formula expects.
+    """How long the past jobs most like this one took, in millionths of what the formula expects.
 
     train_ppm: of trainings.
     eval_ppm: of evaluations.

@@ -1,5 +1,6 @@
 """A model is trained and then asked, with the same client of the `openai` package."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -7,7 +8,7 @@ import openai
 import pytest
 import pytest_asyncio
 
-from tests.e2e.stories import TINY, RunningStack, running_stack
+from tests.e2e.stories import TINY, RunningStack, running_stack, tunery
 
 pytestmark = pytest.mark.train
 
@@ -66,6 +67,11 @@ async def test_a_trained_model_answers_in_the_client_that_trained_it(home: Runni
         assert job.fine_tuned_model is not None
         tuned, base = [await asked(client, model) for model in (job.fine_tuned_model, TINY)]
         assert tuned != base
+        words = ("job", "answers", job_id, "--prompt", ASKED[0]["content"], "--json")
+        status, said = await tunery(home.stack.folders.root, *words)
+        assert status == 0, said
+        (pair,) = json.loads(said)
+        assert pair["base"] != pair["adapter"]
         for model, whole in ((job.fine_tuned_model, tuned), (TINY, base)):
             text, chunks = await streamed(client, model)
             assert text == whole

@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 JOBS_SHOWN: Final = 20
 STEPS_MAX: Final = 1_000_000
 COMPARED_MAX: Final = 8
+ANSWER_TOKENS_MAX: Final = 128  # as in an evaluation of own prompts
 STATUSES: Final = (
     *("validating_files", "queued", "running", "paused"),
     *("succeeded", "failed", "cancelled"),
@@ -139,12 +141,22 @@ def metrics(job_id: str, as_csv: bool, folders: DataDir, as_json: bool) -> None:
 
 @click.command("answers")
 @click.argument("job_id")
+@click.option(
+    "--prompt",
+    "prompts",
+    multiple=True,
+    metavar="TEXT",
+    help="Ask both models this now; repeatable. [what the evaluation has asked]",
+)
 @_options.data_dir
 @_options.as_json
-def answers(job_id: str, folders: DataDir, as_json: bool) -> None:
+def answers(job_id: str, prompts: tuple[str, ...], folders: DataDir, as_json: bool) -> None:
     """Show answers of the base model and of the new model to the same prompts."""
     with _api.connect(folders) as api:
-        pairs = api.answers(job_id)["data"]
+        if prompts:
+            pairs = _asked_now(api, api.job(job_id), prompts)
+        else:
+            pairs = api.answers(job_id)["data"]
     if as_json:
         click.echo(json.dumps(pairs))
         return
@@ -177,6 +189,35 @@ def compare(
     _api.show(
         rows, as_json, ("", *job_ids), lambda row: (row["name"], *map(_figure, row["values"]))
     )
+
+
+def _asked_now(api: "Api", job: Any, prompts: Sequence[str]) -> list[dict[str, str]]:
+    """What the models before and after a job answer to prompts, as `Api.answers` has it."""
+    tuned = job["fine_tuned_model"]
+    if tuned is None:
+        raise click.ClickException(
+            f"{job['id']} has no model ({job['status']}), so nothing can answer.\n"
+            f"  fix: wait until it has succeeded: `tunery job watch {job['id']}`"
+        )
+
+    def answer(model: str, prompt: str) -> str:
+        body = {
+            "model": model,
+            "messages": [{"role": "user", "content": prompt}],
+            "temperature": 0,
+            "max_tokens": ANSWER_TOKENS_MAX,
+        }
+        completion = api.send("/chat/completions", body, str(uuid.uuid4()))
+        return str(completion["choices"][0]["message"]["content"])
+
+    return [
+        {
+            "prompt": prompt,
+            "base": answer(job["model"], prompt),
+            "adapter": answer(tuned, prompt),
+        }
+        for prompt in prompts
+    ]
 
 
 COMMANDS: Final = (list_jobs, metrics, answers, compare)

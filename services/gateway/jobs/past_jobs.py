@@ -23,7 +23,7 @@ from tunery.plan.estimate import estimate
 from tunery.runtime.clock import Clock
 
 JOBS_MAX: Final = 200  # the newest that are read
-KEPT_MS: Final[Ms] = 60_000
+KEPT_MS: Final[Ms] = 10_000
 # Of jobs on the same base model three teach more than eight on others: of two bases in
 # `bench.estimates` one trained at half of the formula's speed, the other at a fifth.
 SAME_BASE_MIN: Final = 3
@@ -65,7 +65,7 @@ def _past_job(row: JobRow) -> PastJob | None:
 
 
 class PastJobs:
-    """The pace of the newest jobs of all tenants, which are read once a minute."""
+    """The pace of the newest jobs of all tenants, which are read once in KEPT_MS."""
 
     def __init__(self, views: Views, clock: Clock) -> None:
         self._views, self._clock = views, clock

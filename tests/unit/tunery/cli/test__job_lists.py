@@ -130,6 +130,36 @@ def test_first_hour_23_answers_before_and_after(monkeypatch: pytest.MonkeyPatch)
     assert json.loads(api.run("job", "answers", "ftjob-1", "--json").output) == [pair]
 
 
+def completion(text: str) -> dict[str, Any]:
+    return {"choices": [{"message": {"role": "assistant", "content": text}}]}
+
+
+def test_first_hour_23_a_job_that_has_ended_answers_prompts_of_ones_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They could only be named when the job was submitted."""
+    answers = {
+        "GET /fine_tuning/jobs/ftjob-1": job("ftjob-1", model="tiny", fine_tuned_model="ft:tiny"),
+        "POST /chat/completions": [completion("A model."), completion("Ahoy!")],
+    }
+    api = ScriptedApi(monkeypatch, answers)
+    done = api.run("job", "answers", "ftjob-1", "--prompt", "Who are you?", "--json")
+    assert json.loads(done.output) == [
+        {"prompt": "Who are you?", "base": "A model.", "adapter": "Ahoy!"}
+    ]
+    asked = [body for body in api.bodies if body]
+    assert [body["model"] for body in asked] == ["tiny", "ft:tiny"]
+    assert {body["temperature"] for body in asked} == {0}
+
+
+def test_a_job_without_a_model_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    unfinished = job("ftjob-1", status="running", fine_tuned_model=None)
+    api = ScriptedApi(monkeypatch, {"GET /fine_tuning/jobs/ftjob-1": unfinished})
+    done = api.run("job", "answers", "ftjob-1", "--prompt", "Who?")
+    assert (done.exit_code, api.asked) == (1, ["GET /fine_tuning/jobs/ftjob-1"])
+    assert "tunery job watch ftjob-1" in done.output
+
+
 def test_first_hour_s07_jobs_are_compared_by_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     other = job("ftjob-2", hyperparameters={"n_epochs": 3, "rank": 16}, gate=None)
     api = ScriptedApi(

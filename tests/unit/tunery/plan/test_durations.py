@@ -89,7 +89,6 @@ def test_an_attempt_that_begins_with_a_checkpoint_takes_less() -> None:
     assert rest == ExpectedTime(p50_ms=HOUR // 4, p90_ms=3 * HOUR // 4)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     took=st.lists(st.integers(0, 10**14), max_size=300),
     estimate_ms=st.integers(0, 10**12),
@@ -108,7 +107,7 @@ def test_expected_times_are_in_order_and_within_the_limit(
     assert all(known.samples < SAMPLES_MAX for known in history.values())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(
     elapsed_ms=st.integers(0, 10**11),
     first=st.integers(0, 10**6),

@@ -206,7 +206,7 @@ class Standing:
         return self.now
 
 
-async def test_first_hour_07_past_jobs_are_read_once_a_minute() -> None:
+async def test_first_hour_07_past_jobs_are_not_read_for_each_submission() -> None:
     views, clock = Counted([past_job(5_000, 2, 2)] * SAMPLES_MIN), Standing()
     past = PastJobs(views, clock)  # type: ignore[arg-type]  # all that it reads of both
     pace = await past.pace(SPEC, TOKENS)

@@ -39,7 +39,10 @@ def _chat(question: int, words: int) -> dict[str, Any]:
     return {"messages": [user, {"role": "assistant", "content": answer}]}
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings().max_examples // 5,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     rows=ROWS,
     screen=st.sampled_from([ScreeningPolicy(), ScreeningPolicy(repeats="remove")]),

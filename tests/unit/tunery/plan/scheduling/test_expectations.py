@@ -43,7 +43,7 @@ def test_a_lease_that_was_told_to_end_ends_at_its_deadline_or_any_moment() -> No
     assert expected_end(replace(lease(9), ends_by=AT - HOUR), AT) == AT + 10_000
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(
     ran_ms=st.integers(0, 30 * HOUR),
     saved_ms=st.integers(0, HOUR),

@@ -37,7 +37,7 @@ def evicted(wanted: int, lane: str, *leases: tuple[int, int], of: str = "free") 
     return find_eviction(Draft(state, AT), request("p", wanted, lane))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(leases=LEASES, wanted=st.integers(1, 8))
 def test_the_loss_is_the_least_of_all_subsets(leases: list[tuple[int, int]], wanted: int) -> None:
     losses = [slots * (minutes * MINUTE + PRODUCT.restart_ms) for slots, minutes in leases]
