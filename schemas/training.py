@@ -1,7 +1,7 @@
 """Nouns of training and evaluation: what a process is given, what it keeps, what it hands back."""
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -16,6 +16,9 @@ Device: TypeAlias = Literal["cpu", "cuda"]
 DEVICES: Final[tuple[str, ...]] = get_args(Device)
 # What a training adapts its base model by: see `HyperParameters`.
 Adaptation: TypeAlias = Literal["lora", "qlora", "full"]
+# Weights and configuration of what a training leaves: of an adapter, or of a whole model.
+ADAPTER_FILES: Final = ("adapter_model.safetensors", "adapter_config.json")
+WHOLE_FILES: Final = ("model.safetensors", "config.json")
 # How an attempt ended. Preempted and lost are never failures.
 AttemptOutcome: TypeAlias = Literal["succeeded", "preempted", "lost", "failed", "not_started"]
 # Why an attempt failed; each cause has one policy in `job`. `budget`: its cap was reached.
@@ -102,6 +105,11 @@ class BlobFile(Part):
     bytes: int
 
 
+def are_whole(files: Iterable[BlobFile]) -> bool:
+    """Whether they are of a whole model, and not of an adapter."""
+    return any(file.name == WHOLE_FILES[0] for file in files)
+
+
 class Checkpoint(Part):
     """A state of a training that another attempt can go on from.
 
@@ -184,6 +192,7 @@ class HyperParameters(Part, omit_defaults=True):
     label_smoothing_ppm: share of pairs that are taken to be the wrong way round, in millionths.
     gamma_ppm: by how much the preferred answer is to be ahead, in millionths.
     desirable_ppm, undesirable_ppm: weights of answers with the label true and false, in millionths.
+    sample_every_steps: the job's prompts are answered every so many steps; 0: not while it trains.
     """
 
     n_epochs: int
@@ -229,10 +238,11 @@ class HyperParameters(Part, omit_defaults=True):
     gamma_ppm: int = 0
     desirable_ppm: int = 1_000_000
     undesirable_ppm: int = 1_000_000
+    sample_every_steps: int = 0
 
 
 class AdapterStart(Part):
-    """An adapter of the tenant that a training begins with, not one that has learnt nothing.
+    """An adapter or a whole model of the tenant that a training begins with.
 
     model_id: the version or the checkpoint, as the request named it.
     sha256: of its weights.
@@ -253,6 +263,7 @@ class TrainWork(Part, tag="train"):
     prepared: the packed rows.
     hyper: the resolved hyper-parameters.
     start: what it begins with, None: an adapter that has learnt nothing.
+    prompts: as in the job's `JobSpec`, where they are answered during the training.
     """
 
     base_id: str
@@ -261,6 +272,7 @@ class TrainWork(Part, tag="train"):
     prepared: Prepared
     hyper: HyperParameters
     start: AdapterStart | None = None
+    prompts: Sealed | None = None
 
 
 class EvalWork(Part, tag="eval"):

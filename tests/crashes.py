@@ -78,6 +78,7 @@ POINTS: Final[dict[str, Point]] = {
     "after an evaluation": Point(EMIT, after=True, when=said("Evaluated")),
     "at the last step": Point(EMIT, after=True, when=said("StepCompleted", 6)),
     "while the adapter is written": Point(f"{ML}.adapters:save_file", torn=True),
+    "while the whole model is written": Point(f"{ML}.trained:save_file", torn=True),
     "before the adapter is renamed": Point("pathlib:Path.rename", when=renames_to("adapter")),
     "before the end is said": Point(EMIT, when=said("Finished")),
     "while a checkpoint is loaded": Point(f"{ML}.state:load_optimizer"),

@@ -18,11 +18,14 @@ from services.registry.domain.artifact import (
     PREFIX_BYTES,
     WEIGHTS,
     WEIGHTS_BYTES_MAX,
+    WHOLE_CONFIG,
+    WHOLE_WEIGHTS,
     Unpublishable,
     check_header,
     check_names,
     header_length,
     read_config,
+    read_whole_config,
 )
 from services.registry.project import ERASE, PUBLISH, EraseModelFile
 from tunery.runtime.blobs.abstract import Blobs
@@ -79,8 +82,12 @@ def final_key(tenant: str, model_id: str, sha256: str, name: str) -> str:
 async def _publish(blobs: Blobs, version: VersionSubmitted, tenant: str) -> tuple[BlobFile, ...]:
     check_names(tuple(file.name for file in version.adapter))
     files = {file.name: file for file in version.adapter}
-    config = await _check_config(blobs, files[CONFIG], version)
-    await _check_weights(blobs, files[WEIGHTS], config)
+    if WHOLE_WEIGHTS in files:
+        read_whole_config(await _small(blobs, files[WHOLE_CONFIG]))
+        await _check_weights(blobs, files[WHOLE_WEIGHTS], None)
+    else:
+        config = await _check_config(blobs, files[CONFIG], version)
+        await _check_weights(blobs, files[WEIGHTS], config)
     published = [await _copy(blobs, file, version, tenant) for file in version.adapter]
     return (*published, await _write_lineage(blobs, version, tenant))
 
@@ -89,17 +96,22 @@ async def _check_config(
     blobs: Blobs, file: BlobFile, version: VersionSubmitted
 ) -> Mapping[str, Any]:
     """The adapter's configuration."""
-    if file.bytes > CONFIG_BYTES_MAX:
-        raise Unpublishable(f"{CONFIG} has more than {CONFIG_BYTES_MAX} bytes")
-    data = await blobs.get(file.blob, sha256=file.sha256)
+    data = await _small(blobs, file)
     lineage = version.terms.lineage
     return read_config(data, lineage.base_id, lineage.base_sha256)
 
 
-async def _check_weights(blobs: Blobs, file: BlobFile, config: Mapping[str, Any]) -> None:
+async def _small(blobs: Blobs, file: BlobFile) -> bytes:
+    """A file that is read as a whole."""
+    if file.bytes > CONFIG_BYTES_MAX:
+        raise Unpublishable(f"{file.name} has more than {CONFIG_BYTES_MAX} bytes")
+    return await blobs.get(file.blob, sha256=file.sha256)
+
+
+async def _check_weights(blobs: Blobs, file: BlobFile, config: Mapping[str, Any] | None) -> None:
     size = await blobs.size(file.blob)
     if size != file.bytes or size > WEIGHTS_BYTES_MAX:
-        raise Unpublishable(f"{WEIGHTS} has {size} bytes, {file.bytes} were reported")
+        raise Unpublishable(f"{file.name} has {size} bytes, {file.bytes} were reported")
     head = bytearray()
     wanted = PREFIX_BYTES
     async for chunk in blobs.stream(file.blob):

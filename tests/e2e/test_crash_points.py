@@ -41,7 +41,14 @@ IN_A_ROW = (
     ("at the end of an epoch", "while the oldest is deleted", "before the end is said"),
     ("before the first step", "during the upload", "at the last step"),
 )
-FIRST_POINTS = tuple(point for point in POINTS if point != "while a checkpoint is loaded")
+OF_WHOLE = "while the whole model is written"
+FIRST_POINTS = tuple(
+    point for point in POINTS if point not in ("while a checkpoint is loaded", OF_WHOLE)
+)
+POINTS_OF_WHOLE = (
+    *(point for point in FIRST_POINTS if point != "while the adapter is written"),
+    OF_WHOLE,
+)
 
 
 class Forks:
@@ -133,6 +140,20 @@ def test_resume_after_a_kill_gives_the_same_bytes(
 ) -> None:
     kill_and_finish(forks, tmp_path, (point,))
     assert adapter(tmp_path) == undisturbed
+
+
+@pytest.mark.soak
+def test_resume_of_a_whole_model_after_a_kill_at_any_point_gives_the_same_bytes(
+    forks: Forks, tmp_path: Path
+) -> None:
+    """Its checkpoints are written while the training waits."""
+    hyper = msgspec.structs.replace(HYPER, adaptation="full", learning_rate=1e-3)
+    whole = Forks(forks.server, msgspec.structs.replace(forks.spec, hyper=hyper))
+    for point in (None, *POINTS_OF_WHOLE):
+        out = tmp_path / (point or "undisturbed")
+        out.mkdir()
+        kill_and_finish(whole, out, () if point is None else (point,))
+        assert adapter(out) == adapter(tmp_path / "undisturbed"), point
 
 
 @pytest.mark.soak

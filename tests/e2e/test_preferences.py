@@ -78,9 +78,10 @@ async def test_method_each_of_preferences_ends_in_a_gated_model(
     rows = labelled() if method == "kto" else pairs()
     file_id = await home.api.upload(rows, f"{method}.jsonl")
     asked = {"type": method, method: {"hyperparameters": {"n_epochs": 2, "batch_size": 2}}}
-    training = {"max_length": 256, "learning_rate": 1e-3}
+    training = {"max_length": 256, "learning_rate": 1e-3, "sample_every_steps": 2}
+    prompts = {"prompts": ["What is 3 plus 3?"]}
     job = await home.api.ended(
-        await home.submit(training_file=file_id, method=asked, training=training)
+        await home.submit(training_file=file_id, method=asked, training=training, eval=prompts)
     )
     assert job["gate"]["verdict"] in ("pass", "inconclusive")
     assert job["gate"]["adapter"]["loss"] < job["gate"]["base"]["loss"]
@@ -90,3 +91,7 @@ async def test_method_each_of_preferences_ends_in_a_gated_model(
     steps = sorted(listed["data"], key=lambda step: int(step["step"]))
     assert steps[-1]["train_reward_margin"] > steps[0]["train_reward_margin"]
     assert steps[-1]["train_loss"] < steps[0]["train_loss"]
+    lines = await home.api.get(f"/fine_tuning/jobs/{job['id']}/logs", limit=1000)
+    sampled = [line for line in lines["data"] if "the model answers" in line["message"]]
+    assert len(sampled) == len(steps) // 2
+    assert all("to 'What is 3 plus 3?'" in line["message"] for line in sampled)

@@ -184,11 +184,12 @@ def test_resume_after_three_kills_gives_the_same_bytes(
     assert not list((tmp_path / "ck").glob("tmp-*"))
 
 
-def test_resume_after_a_kill_in_four_bits_gives_the_same_bytes(
-    spec: dict[str, Any], tmp_path: Path
+@pytest.mark.parametrize("adaptation", ["qlora", "full"])
+def test_resume_after_a_kill_gives_the_same_bytes_however_it_is_adapted(
+    spec: dict[str, Any], tmp_path: Path, adaptation: str
 ) -> None:
     """QLoRA: a process that quantises the base again has the same weights."""
-    hyper = {**spec["hyper"], "adaptation": "qlora", "max_steps": 2 * CHECKPOINT_EVERY + 2}
+    hyper = {**spec["hyper"], "adaptation": adaptation, "max_steps": 2 * CHECKPOINT_EVERY + 2}
     spec = {**spec, "hyper": hyper}
     assert attempt(spec, tmp_path / "whole").code == ExitCode.FINISHED
     killed = attempt(spec, tmp_path / "killed", at_step=CHECKPOINT_EVERY + 1)

@@ -8,6 +8,7 @@ import click
 
 from tunery.cli import _api, _options
 from tunery.cli._adapter_folder import name_base
+from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
@@ -119,19 +120,24 @@ def download(
     folders: DataDir,
     as_json: bool,
 ) -> None:
-    """Download the adapter's files into FOLDER, each checked by its SHA-256.
+    """Download the files of an adapter or a whole model into FOLDER, each checked by its SHA-256.
 
-    In its adapter_config.json the base model is then named where it is at hand, so that
-    AutoPeftModelForCausalLM.from_pretrained(FOLDER) loads both.
+    A whole model needs no base. In the adapter_config.json of an adapter the base model is then
+    named where it is at hand, so that AutoPeftModelForCausalLM.from_pretrained(FOLDER) loads both.
     """
     if base is not None and with_base:
         raise click.UsageError("--base and --with-base exclude each other; choose one.")
     with _api.connect(folders) as api:
         adapter = api.adapter(model_id)
+        is_whole = adapter.get("format") == "transformers"
+        if is_whole and (base is not None or with_base):
+            text = f"{model_id} has all its weights and needs no base model."
+            raise LocalError(text, "Leave --base and --with-base out.")
         folder.mkdir(parents=True, exist_ok=True)
         for file in adapter["files"]:
             api.fetch(file, _target(folder, file))
-        _name_base(api, model_id.split(":")[1], folder, base, with_base)
+        if not is_whole:
+            _name_base(api, model_id.split(":")[1], folder, base, with_base)
     _api.show(
         adapter["files"],
         as_json,

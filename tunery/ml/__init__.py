@@ -5,7 +5,8 @@
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
   `sft` (TRL's trainer on packed rows), `boundary` (what happens between two steps), `order` (which
   rows each step sees), `schedule` (learning rate), `packed` (rows and batches), `divergence`,
-  `suspects` (rows with the highest losses), `evaluations` (which was the best)
+  `suspects` (rows with the highest losses), `evaluations` (which was the best), `samples` (answers
+  meanwhile)
 * what is learnt: `objectives` (of a batch), `methods` (each one's objective), `loss` (of labels and
   answers), `preferences` (of pairs), `judgements` (of answers with labels), `reference`
   (likelihoods before the training)
@@ -13,8 +14,8 @@
   verified), `cadence` (when), `free_memory` (whether a copy fits)
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),
   `generation` (greedy answers)
-* both: `base` (base models), `adapters` (canonical form), `device` (hardware and determinism),
-  `durable` (directories that exist whole or not at all)
+* both: `base` (base models), `adapters` (canonical form), `trained` (adapters and whole models),
+  `device` (hardware and determinism), `durable` (directories that exist whole or not at all)
 
 Importing this package turns every hub, tracker and telemetry client off before any of them is
 imported: a tenant's file must not leave the machine because a library looked for an update.

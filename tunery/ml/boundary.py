@@ -1,4 +1,4 @@
-"""What happens between two optimizer steps: an evaluation, a checkpoint, the end."""
+"""What happens between two optimizer steps: an evaluation, answers, a checkpoint, the end."""
 
 import time
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from tunery.ml.cadence import is_due
+from tunery.ml.samples import tell_samples
 from tunery.ml.saving import Saver
 from tunery.ml.training_run import TrainingRun
 
@@ -20,7 +21,7 @@ class Boundary(TrainerCallback):  # type: ignore[misc]  # transformers is untype
         self.run.step_began_s = time.monotonic()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Evaluate and save when due, stop when asked to.
+        """Evaluate, answer prompts and save when due, stop when asked to.
 
         Raises what the last checkpoint failed with, if it did.
         """
@@ -33,6 +34,9 @@ class Boundary(TrainerCallback):  # type: ignore[misc]  # transformers is untype
         every = run.hyper.eval_every_steps
         evaluates = epoch_ends or last or (every > 0 and step % every == 0)
         control.should_evaluate = run.valid is not None and evaluates
+        sampled = run.hyper.sample_every_steps
+        if run.spec.prompts and sampled and step % sampled == 0 and not stop:
+            tell_samples(run, kwargs["model"], kwargs["processing_class"], step)
         control.should_save = (
             stop
             or last

@@ -2,6 +2,7 @@
 
     step-00000040/
         adapter_model.safetensors   adapter_config.json   optimizer.safetensors
+        model.safetensors   config.json   where every weight is trained, in place of the adapter
         rng.safetensors   rng.json   states of the random generators
         progress.json               position, tokens, schedule, loss window
         best_adapter.safetensors    weights with the lowest validation loss, where a run wants them

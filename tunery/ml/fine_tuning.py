@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from transformers import AutoConfig, AutoTokenizer
 
 from schemas.training import drop_defaults
-from tunery.ml import adapters, checkpoints, device
+from tunery.ml import checkpoints, device, trained
 from tunery.ml.durable import digest_file
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import prove_packing
@@ -75,9 +75,9 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
     # 4. Take one step on the longest rows and undo it; train.
     trainer.try_longest_rows()
     events.emit(_started(run, loaded, skipped, packing))
-    events.emit(Noted(step=loaded[1].step if loaded else 0, message=adapters.adapted(model)))
+    events.emit(Noted(step=loaded[1].step if loaded else 0, message=trained.described(model)))
     step = trainer.train_to_end(loaded[0].dir if loaded else None)
-    # 5. Write the adapter, or exit because it was asked to stop.
+    # 5. Write what was trained, or exit because it was asked to stop.
     if step < run.plan.total_steps and not run.has_stopped_early:
         events.emit(Preempted(step=step, checkpoint=run.saved.dir if run.saved else None))
         return ExitCode.PREEMPTED
@@ -136,10 +136,10 @@ def _fingerprint(spec: TrainSpec, hyper: Hyper, precision: str) -> dict[str, str
     """Everything that must be equal for two attempts to belong to the same run.
 
     How a step is divided into micro-batches is no part of it, nor whether activations are computed
-    again: that follows the memory.
+    again: that follows the memory. Answers to prompts change nothing.
     """
     rows = hyper.batch_size * hyper.accumulation
-    whole = replace(hyper, batch_size=rows, accumulation=1, recompute=False)
+    whole = replace(hyper, batch_size=rows, accumulation=1, recompute=False, sample_every_steps=0)
     fields = drop_defaults(msgspec.to_builtins(whole), HYPER_ADDED)
     return {
         **({} if spec.start is None else {"start": spec.start.sha256}),
@@ -189,22 +189,19 @@ def _started(
 
 
 def _finish(run: TrainingRun, model: Any, step: int) -> Finished:
-    """Write the canonical adapter. Raises WorkError("divergence") when it is not finite."""
+    """Write what was trained. Raises WorkError("divergence") when it is not finite."""
     destination = Path(run.spec.out_dir) / ADAPTER
     if run.best:
         text = (
-            f"the adapter is that of step {run.evaluations.step}, whose validation loss "
+            f"what is published is that of step {run.evaluations.step}, whose validation loss "
             f"{run.evaluations.loss:.4f} is the lowest"
         )
         run.events.emit(Noted(step=step, message=text))
     try:
-        canonical = adapters.write_canonical(
-            run.best or adapters.adapter_tensors(model),
-            adapters.adapter_config(model),
-            destination,
-            run.spec.base_id,
+        canonical = trained.write_trained(
+            model, run.best, run.spec.base_id, Path(run.spec.base_dir), destination
         )
-    except WorkError as error:  # an adapter of ours that is not finite has diverged
+    except WorkError as error:  # weights of ours that are not finite have diverged
         raise WorkError("divergence", error.message, "Lower the learning rate.") from error
     return Finished(
         adapter_dir=str(destination),

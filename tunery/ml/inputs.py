@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from tunery.plan.hyperparameters import RANGES
-from tunery.plan.knobs import Number
+from tunery.plan.knobs import ADAPTER_KNOBS, Number
 from tunery.work.codec import decode_score_spec, decode_train_spec
 from tunery.work.exits import WorkError
 from tunery.work.spec import CHECKPOINTS_KEPT_MIN, ScoreSpec, TrainSpec
@@ -18,6 +18,7 @@ HYPER_RANGES: Final[Mapping[str, tuple[Number, Number]]] = {
     **{name: RANGES[name] for name in ("dropout", "max_length", "weight_decay")},
     "warmup": RANGES["warmup_ratio"],
     **{name: RANGES[name] for name in ("accumulation", "max_steps", "eval_every_steps")},
+    "sample_every_steps": RANGES["sample_every_steps"],
     "early_stopping_patience": RANGES["early_stopping_patience"],
     "grad_norm_max": RANGES["max_grad_norm"],
     "lora_plus": RANGES["lora_plus_ratio"],
@@ -37,6 +38,8 @@ def read_train_spec(path: Path) -> TrainSpec:
     except (OSError, msgspec.MsgspecError) as error:
         raise WorkError("user", f"{path}: {error}", "Correct the training spec.") from error
     for name, (least, most) in HYPER_RANGES.items():
+        if spec.hyper.adaptation == "full" and name in ADAPTER_KNOBS:
+            continue
         value = getattr(spec.hyper, name)
         if not least <= value <= most:
             advice = f"Choose hyper.{name} between {least} and {most}."

@@ -50,11 +50,15 @@ def load_base(
 def load_model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torch.device) -> Any:
     """The base model with an adapter, on the device: that of `spec.start`, or a new one.
 
+    Where every weight is trained, it has none, and is that of `spec.start` or the base itself.
+
     precision: a value of `DTYPE_NAMES`
     Raises WorkError("user") for layers that the base model does not have, or a start of another
     form.
     """
     dtype = next(dtype for dtype, name in DTYPE_NAMES.items() if name == precision)
+    if hyper.adaptation == "full":
+        return _load_whole(spec, dtype, torch_device)
     four_bits = hyper.adaptation == "qlora"
     base = load_base(spec.base_dir, dtype, torch_device, four_bits=four_bits)
     _check_named_layers(base, hyper)
@@ -77,6 +81,17 @@ def load_model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torc
     if spec.start is not None:
         _begin_with(model, spec.start)
     return model.to(torch_device)
+
+
+def _load_whole(spec: TrainSpec, dtype: torch.dtype, torch_device: torch.device) -> Any:
+    """A model whose every weight is trained. Raises WorkError("user") where some cannot be."""
+    folder = spec.base_dir if spec.start is None else spec.start.dir
+    model = load_base(folder, dtype, torch_device, four_bits=False)
+    fixed = [name for name, weight in model.named_parameters() if not weight.requires_grad]
+    if fixed:
+        message = f"weights of {spec.base_id} are quantised and cannot be trained, as {fixed[0]}"
+        raise WorkError("user", message, 'Set training.adaptation to "lora" or "qlora".')
+    return model
 
 
 def set_adapter_type(model: Any, dtype: torch.dtype) -> None:

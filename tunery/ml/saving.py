@@ -3,7 +3,7 @@
 In two phases. Between two steps the state is copied; that is all the training waits for. A thread
 writes, hashes, syncs, renames, reads back and reports the copy while the training goes on. There is
 one copy at a time: the next one waits until the last is on disk. Where memory does not suffice for
-a copy, as when a large model is trained as a whole, the training waits for all of it.
+a copy, and always where every weight is trained, the training waits for all of it.
 """
 
 import time
@@ -99,7 +99,13 @@ class Saver:
         self.check()
 
     def _can_copy(self) -> bool:
-        """Whether a copy fits into the memory of the processor beside the training."""
+        """Whether a copy fits into the memory of the processor beside the training.
+
+        That of a whole model never counts as such: it is as large as all that the plan of its
+        memory has beside activations.
+        """
+        if self.run.hyper.adaptation == "full":
+            return False
         needed = sum(tensor.nbytes for tensor in self.adamw.tensors().values())
         return needed <= COPY_SHARE * free_bytes()
 
@@ -110,8 +116,8 @@ class Saver:
             written.result()
 
     def load(self, directory: Path, model: Any) -> None:
-        """Restore the adapter, and what the run knows of its losses and evaluations."""
-        state.load_adapter(directory, model)
+        """Restore what is trained, and what the run knows of its losses and evaluations."""
+        state.load_weights(directory, model, self.adamw)
         progress = state.load_progress(directory)
         self.run.window = LossWindow(tuple(progress["losses"]), progress["spikes"])
         self.run.loss = progress["loss"]

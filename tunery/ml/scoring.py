@@ -1,10 +1,12 @@
 """Base and adapter side by side on one loaded model: raw results, no verdict.
 
 The adapter is switched on and off, never merged: merging and unmerging changes the base's numbers.
+Where every weight was trained, what is called the adapter is a model of its own beside the base.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import exp, isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +18,6 @@ from peft import PeftModel
 from transformers import AutoTokenizer
 
 from tunery.ml import choices, device, generation
-from tunery.ml.adapters import WEIGHTS
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import prove_packing
 from tunery.ml.methods import objective_of
@@ -25,6 +26,7 @@ from tunery.ml.objectives import mean_scores
 from tunery.ml.order import sample_rows
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.reference import row_logps
+from tunery.ml.trained import weights_file
 from tunery.runtime.blobs.base_files import default_cache, matches
 from tunery.runtime.blobs.files import file_sha256
 from tunery.work.codec import encode_scores
@@ -72,21 +74,21 @@ class StageProgress:
 def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -> ExitCode:
     """Write the results file. Raises WorkError for inputs that cannot be scored."""
     device.make_deterministic(spec.threads)
-    model, tokenizer = _load(spec)
+    pair, tokenizer = _load(spec)
     progress = StageProgress(events, must_stop)
     items = choices.read_items(Path(spec.items)) if spec.items else ()
     prompts = spec.prompts or ()
     events.emit(ScoringStarted(items=len(items), prompts=len(prompts)))
     try:
-        item_scores = _items(model, tokenizer, items, progress)
-        holdout, losses = _holdout(model, tokenizer, spec, progress)
+        item_scores = _items(pair, tokenizer, items, progress)
+        holdout, losses = _holdout(pair, tokenizer, spec, progress)
         scores = Scores(
             base_sha256=spec.base_sha256,
-            adapter_sha256=file_sha256(Path(spec.adapter_dir) / WEIGHTS),
-            precision=str(next(model.parameters()).dtype).removeprefix("torch."),
+            adapter_sha256=file_sha256(Path(spec.adapter_dir) / weights_file(spec.adaptation)),
+            precision=str(next(pair.trained.parameters()).dtype).removeprefix("torch."),
             items=item_scores,
             holdout=holdout,
-            answers=_answers(model, tokenizer, prompts, spec.answer_tokens_max, progress),
+            answers=_answers(pair, tokenizer, prompts, spec.answer_tokens_max, progress),
             not_finite=_not_finite(item_scores, losses),
         )
     except StopRequested:
@@ -102,17 +104,35 @@ def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -
     return ExitCode.FINISHED
 
 
-@contextmanager
-def side(model: Any, name: str) -> Iterator[Any]:
-    """The model as `base` (adapter off) or `adapter`."""
-    if name == "adapter":
-        yield model
-        return
-    with model.disable_adapter():
-        yield model
+@dataclass(frozen=True)
+class Pair:
+    """What is compared.
+
+    trained: the base with its adapter, or a whole model
+    base: None: `trained` without its adapter
+    """
+
+    trained: Any
+    base: Any = None
+
+    @contextmanager
+    def side(self, name: str) -> Iterator[Any]:
+        """The model that is called `base` or `adapter`."""
+        if name == "adapter":
+            yield self.trained
+        elif self.base is not None:
+            yield self.base
+        else:
+            with self.trained.disable_adapter():
+                yield self.trained
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = next(self.trained.parameters()).device
+        return device
 
 
-def _load(spec: ScoreSpec) -> tuple[Any, Any]:
+def _load(spec: ScoreSpec) -> tuple[Pair, Any]:
     sha256 = matches(Path(spec.base_dir), spec.base_sha256, default_cache())
     if sha256 is not None:
         message = f"the base's files hash to {sha256}, not {spec.base_sha256}"
@@ -121,6 +141,10 @@ def _load(spec: ScoreSpec) -> tuple[Any, Any]:
     dtype = device.pick_dtype(spec.precision, torch_device)
     four_bits = spec.adaptation == "qlora"
     base = load_base(spec.base_dir, dtype, torch_device, four_bits=four_bits)
+    tokenizer = AutoTokenizer.from_pretrained(spec.base_dir)
+    if spec.adaptation == "full":
+        whole = load_base(spec.adapter_dir, dtype, torch_device, four_bits=False)
+        return Pair(whole.eval(), base.eval()), tokenizer
     try:
         model = PeftModel.from_pretrained(base, spec.adapter_dir, autocast_adapter_dtype=False)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
@@ -128,16 +152,16 @@ def _load(spec: ScoreSpec) -> tuple[Any, Any]:
         raise WorkError("user", message, "Save the adapter again with PEFT.") from error
     if four_bits:
         set_adapter_type(model, dtype)
-    return model.to(torch_device).eval(), AutoTokenizer.from_pretrained(spec.base_dir)
+    return Pair(model.to(torch_device).eval()), tokenizer
 
 
 def _items(
-    model: Any, tokenizer: Any, items: Sequence[choices.ChoiceItem], progress: StageProgress
+    pair: Pair, tokenizer: Any, items: Sequence[choices.ChoiceItem], progress: StageProgress
 ) -> tuple[ItemScore, ...]:
     trees = [choices.tokenise(item, tokenizer) for item in items]
     picked = {}
     for name in SIDES:
-        with side(model, name) as switched:
+        with pair.side(name) as switched:
             between = progress.callback(f"items_{name}", len(items))
             picked[name] = choices.pick(switched, trees, between=between)
     return tuple(
@@ -167,21 +191,21 @@ def _not_finite(items: Sequence[ItemScore], losses: Mapping[str, float | None]) 
 
 
 def _holdout(
-    model: Any, tokenizer: Any, spec: ScoreSpec, progress: StageProgress
+    pair: Pair, tokenizer: Any, spec: ScoreSpec, progress: StageProgress
 ) -> tuple[HoldoutScores, Mapping[str, float | None]]:
     """Scores on the validation split, and both losses as they were computed."""
-    rows = _valid_shards(spec, model)
+    rows = _valid_shards(spec, pair.trained)
     references = _valid_rows(spec)
-    torch_device = next(model.parameters()).device
-    packing = rows is not None and _can_pack(model, rows, torch_device)
+    torch_device = pair.device
+    packing = rows is not None and _can_pack(pair, rows, torch_device)
     if rows is not None:
         objective = objective_of(spec, rows, packing=packing)
         if objective.needs_reference:
-            rows = _with_base_as_reference(model, rows, torch_device, packing)
+            rows = _with_base_as_reference(pair, rows, torch_device, packing)
     losses: dict[str, float | None] = {}
     exact: dict[str, int] = {}
     for name in SIDES:
-        with side(model, name) as switched:
+        with pair.side(name) as switched:
             losses[name] = None
             if rows:
                 losses[name] = mean_scores(
@@ -218,18 +242,18 @@ def _holdout(
 
 
 def _with_base_as_reference(
-    model: Any, rows: PackedRows, torch_device: Any, packing: bool
+    pair: Pair, rows: PackedRows, torch_device: Any, packing: bool
 ) -> PackedRows:
     """The rows with the likelihoods of their answers under the base model."""
-    with side(model, "base") as base:
+    with pair.side("base") as base:
         of_rows = [row_logps(base, rows, at, torch_device, packing) for at in range(len(rows))]
     return rows.with_reference(torch.cat(of_rows))
 
 
-def _can_pack(model: Any, rows: PackedRows, torch_device: Any) -> bool:
+def _can_pack(pair: Pair, rows: PackedRows, torch_device: Any) -> bool:
     """Whether documents of one row do not see each other, in the base model."""
     try:
-        with side(model, "base") as base:
+        with pair.side("base") as base:
             prove_packing(base, rows, torch_device)
     except WorkError:
         return False
@@ -245,7 +269,7 @@ def _perplexity(loss: float | None) -> float | None:
 
 
 def _answers(
-    model: Any,
+    pair: Pair,
     tokenizer: Any,
     prompts: Sequence[str],
     new_tokens_max: int,
@@ -254,7 +278,7 @@ def _answers(
     rendered = [generation.render(tokenizer, prompt) for prompt in prompts]
     texts = {}
     for name in SIDES:
-        with side(model, name) as switched:
+        with pair.side(name) as switched:
             texts[name] = generation.answers(
                 switched,
                 tokenizer,

@@ -25,7 +25,6 @@ from transformers import PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
 from tunery.ml import state
-from tunery.ml.adapters import adapter_tensors
 from tunery.ml.boundary import Boundary
 from tunery.ml.device import peak_memory_bytes
 from tunery.ml.divergence import check_finite
@@ -36,6 +35,7 @@ from tunery.ml.reference import Stopped, compute_references
 from tunery.ml.saving import Saver
 from tunery.ml.schedule import rate_factor
 from tunery.ml.suspects import Suspect, highest_losses, quoted
+from tunery.ml.trained import is_whole, trained_tensors
 from tunery.ml.training_run import TrainingRun
 from tunery.work.events import Evaluated, LossSpiked, Noted, StepCompleted
 
@@ -68,6 +68,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             rate=run.hyper.learning_rate,
             weight_decay=run.hyper.weight_decay,
             ratio=run.hyper.lora_plus,
+            whole=is_whole(model),
         )
         self.saver = Saver(run, self.adamw)
         self.objective = objective_of(run.hyper, run.rows, packing=run.hyper.packing)
@@ -253,7 +254,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         run, step = self.run, self.state.global_step
         run.evaluations = run.evaluations.add(step, loss)
         if run.evaluations.step == step and run.hyper.best_checkpoint:
-            tensors = adapter_tensors(self.model)
+            tensors = trained_tensors(self.model)
             run.best = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
         if run.has_stopped_early and step < run.plan.total_steps:
             self.control.should_save = self.control.should_training_stop = True

@@ -2,20 +2,23 @@
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import Parameter
 
-from tunery.ml.adapters import CONFIG, WEIGHTS, adapter_config, adapter_tensors, canonical_config
+from tunery.ml.adapters import WEIGHTS, adapter_tensors
 from tunery.ml.checkpoints import canonical_json
+from tunery.ml.trained import configuration, files_of, is_whole, trained_tensors
+from tunery.runtime.blobs.base_files import WEIGHTS as WHOLE_WEIGHTS
 
 OPTIMIZER = "optimizer.safetensors"
 RNG = "rng.safetensors"
@@ -40,11 +43,15 @@ class AdapterAdamW(torch.optim.AdamW):
         rate: float,
         weight_decay: float,
         ratio: float = 1.0,
+        whole: bool = False,
     ) -> None:
-        """`ratio`: rate of the matrices B of LoRA by that of all other weights (LoRA+)."""
+        """`ratio`: rate of the matrices B of LoRA by that of all other weights (LoRA+).
+
+        whole: of a model whose every weight is trained; its norms and biases do not decay
+        """
         self.live = dict(weights)
         self.masters = {name: _master(weight) for name, weight in self.live.items()}
-        groups = _groups(self.masters, rate, ratio)
+        groups = _whole(self.masters) if whole else _groups(self.masters, rate, ratio)
         super().__init__(groups, lr=rate, weight_decay=weight_decay)
         for name, live in self.live.items():
             if self.masters[name] is not live:
@@ -66,13 +73,20 @@ class AdapterAdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def rehearse(self) -> None:
-        """Take a step and undo it: it needs the memory that every later one needs."""
-        before = [master.clone() for master in self.masters.values()]
-        self.step()
-        for master, kept in zip(self.masters.values(), before, strict=True):
-            master.copy_(kept)
+        """Take a step that changes nothing: it needs the memory that every later one needs."""
+        for name, master in self.masters.items():
+            if master is not self.live[name]:
+                _hand_over(master, self.live[name])
+            if master.grad is not None:
+                master.grad.zero_()
+        decays = [group["weight_decay"] for group in self.param_groups]
+        for group in self.param_groups:
+            group["weight_decay"] = 0.0
+        super().step()  # by gradients of zero: no weight moves
+        for group, decay in zip(self.param_groups, decays, strict=True):
+            group["weight_decay"] = decay
         self.state.clear()
-        self.publish()
+        self.drop_gradients()
 
     def drop_gradients(self) -> None:
         """Forget all gradients."""
@@ -96,10 +110,17 @@ class AdapterAdamW(torch.optim.AdamW):
         return tensors
 
     @torch.no_grad()
-    def restore(self, tensors: Mapping[str, Tensor], groups: list[dict[str, Any]]) -> None:
-        """Undo `tensors()`. Raises `KeyError` when a weight's state is missing."""
+    def restore_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore the weights alone. Raises `KeyError` when one is missing."""
         for name, master in self.masters.items():
             master.copy_(tensors[f"{name}.master"])
+        self.publish()
+
+    @torch.no_grad()
+    def restore(self, tensors: Mapping[str, Tensor], groups: list[dict[str, Any]]) -> None:
+        """Undo `tensors()`. Raises `KeyError` when a weight's state is missing."""
+        self.restore_weights(tensors)
+        for name, master in self.masters.items():
             state = {moment: tensors[f"{name}.{moment}"].clone() for moment in MOMENTS}
             device = master.device
             self.state[master] = {
@@ -107,7 +128,6 @@ class AdapterAdamW(torch.optim.AdamW):
             }
         for group, saved in zip(self.param_groups, groups, strict=True):
             group.update({**saved, "betas": tuple(saved["betas"])})
-        self.publish()
 
     def groups(self) -> list[dict[str, Any]]:
         """Settings of the parameter groups, the scheduled rate among them."""
@@ -124,6 +144,14 @@ def _groups(masters: Mapping[str, Tensor], rate: float, ratio: float) -> list[di
     slow = [master for name, master in masters.items() if ".lora_B." not in name]
     fast = [master for name, master in masters.items() if ".lora_B." in name]
     return [{"params": slow}, {"params": fast, "lr": ratio * rate}]
+
+
+def _whole(masters: Mapping[str, Tensor]) -> list[dict[str, Any]]:
+    """Parameter groups of a whole model, as transformers has them: norms and biases apart."""
+    weights = [master for master in masters.values() if master.dim() > 1]
+    others = [master for master in masters.values() if master.dim() <= 1]
+    groups: list[dict[str, Any]] = [{"params": weights}, {"params": others, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
 
 
 def _master(weight: Parameter) -> Tensor:
@@ -160,7 +188,7 @@ class Snapshot:
     def write(self, directory: Path) -> None:
         """Write all files. Raises OSError."""
         for name, tensors in self.tensors.items():
-            metadata = {"format": "pt"} if name == WEIGHTS else None
+            metadata = {"format": "pt"} if name in (WEIGHTS, WHOLE_WEIGHTS) else None
             save_file(dict(tensors), directory / name, metadata=metadata)
         for name, text in self.texts.items():
             (directory / name).write_text(text, "utf-8")
@@ -177,7 +205,7 @@ def take(
     texts: Mapping[str, str],
     in_place: bool = False,
 ) -> Snapshot:
-    """Copy adapter, optimizer, schedule, random generators and `progress`.
+    """Copy what is trained, optimizer, schedule, random generators and `progress`.
 
     best: adapter with the lowest validation loss, which nothing changes; empty: there is none
     texts: files beside these, by name
@@ -185,8 +213,9 @@ def take(
     """
     copies = Copies(in_place=in_place)
     rng, rng_rest = take_rng()
+    weights, config = files_of(model)
     tensors = {
-        WEIGHTS: copies.of(adapter_tensors(model)),
+        weights: copies.of(trained_tensors(model)),
         OPTIMIZER: copies.of(optimizer.tensors()),
         RNG: rng,
     }
@@ -195,7 +224,7 @@ def take(
     written = {**progress, "scheduler": scheduler.state_dict(), "groups": optimizer.groups()}
     all_texts = {
         **texts,
-        CONFIG: canonical_config(adapter_config(model), base_id),
+        config: configuration(model, base_id),
         RNG_REST: rng_rest,
         PROGRESS: canonical_json(written),
     }
@@ -242,6 +271,34 @@ def load_adapter(directory: Path, model: Any) -> None:
     set_peft_model_state_dict(model, tensors)
 
 
+class LazyTensors(Mapping[str, Tensor]):
+    """The tensors of a file, each read when it is asked for: all at once may not fit."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = cast("Any", safe_open(path, framework="pt"))
+        self._names: set[str] = set(self._file.keys())
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._names:
+            raise KeyError(name)
+        tensor: Tensor = self._file.get_tensor(name)
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def load_weights(directory: Path, model: Any, optimizer: AdapterAdamW) -> None:
+    """Restore what is trained. Raises `RuntimeError` or `KeyError` when a tensor is missing."""
+    if is_whole(model):
+        optimizer.restore_weights(LazyTensors(directory / OPTIMIZER))
+    else:
+        load_adapter(directory, model)
+
+
 def load_best(directory: Path) -> dict[str, Tensor]:
     """What `save` got as `best`."""
     path = directory / BEST
@@ -250,7 +307,7 @@ def load_best(directory: Path) -> dict[str, Tensor]:
 
 def load_optimizer(directory: Path, optimizer: AdapterAdamW, scheduler: Any) -> None:
     progress = load_progress(directory)
-    optimizer.restore(load_file(directory / OPTIMIZER), progress["groups"])
+    optimizer.restore(LazyTensors(directory / OPTIMIZER), progress["groups"])
     scheduler.load_state_dict(progress["scheduler"])
 
 

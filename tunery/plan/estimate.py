@@ -25,6 +25,7 @@ from tunery.plan.time import (
     STEP_MS,
     eval_ms,
     hold_of,
+    sampling_ms,
     train_ms,
 )
 
@@ -55,6 +56,8 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     if hyper.method == "kto":  # and one of mismatched answers, then and in each epoch
         passed += (passed + tokens.tokens) // 2
     train = slots * train_ms(base, hyper, passed, slots, device)
+    if hyper.sample_every_steps:
+        train += slots * sampling_ms(base, slots, device) * (steps // hyper.sample_every_steps)
     evaluate = slots * eval_ms(base, slots, device, own_prompts=spec.prompts is not None)
     pace = spec.pace or AS_EXPECTED
     floor_ms = HOLD_MS_MIN if spec.pace else FIRST_HOLD_MS_MIN

@@ -11,7 +11,7 @@ from schemas.envelope import Reason
 from schemas.model import Base
 from schemas.training import Device, HyperParameters, LossType, MethodName
 from schemas.units import PPB, PPM, divide_up
-from tunery.plan.knobs import KNOBS, LAYERS_MAX, Number
+from tunery.plan.knobs import ADAPTER_KNOBS, KNOBS, LAYERS_MAX, Number
 from tunery.plan.methods import SMOOTHED
 from tunery.plan.packing import packed, steps_of_epoch
 from tunery.work.spec import ALL_LINEAR
@@ -31,11 +31,12 @@ BATCH_MAX: Final = 16
 # the full fine-tuning rate in runs under 100 steps ("LoRA without regret").
 LR_FULL: Final = 5e-5
 LR_LORA: Final = 10
+LR_WHOLE: Final = 1  # where every weight is trained
 LR_LORA_SHORT: Final = 15
 LR_HIDDEN: Final = 2000
 LR_EXPONENT: Final[Mapping[str, float]] = {"llama": 0.781, "qwen": 0.0775}
 LR_EXPONENT_OTHER: Final = LR_EXPONENT["llama"]  # most other families have its architecture
-LR_MIN: Final = 2e-4
+LR_MIN: Final = 2e-4  # of an adapter
 NO_THREADS: Final = ("threads", 0)  # of jobs from before it was kept: as their node says
 SUPERVISED: Final[MethodName] = "supervised"
 # 1e-5 is usual for DPO with LoRA on 8B models (TRL's 1e-6 for all weights × 10), where the rule for
@@ -64,6 +65,7 @@ ParameterCode: TypeAlias = Literal[
     "does_not_divide",  # batch_size
     "two_learning_rates",
     "of_other_method",  # name, method, methods
+    "of_an_adapter",  # name
     "not_smoothed",  # loss_type, known
     "needs_smoothing",
     "not_whole_in_range",  # name, low, high, value
@@ -91,6 +93,8 @@ def problems(request: HyperRequest, base: Base | None) -> tuple[ParameterProblem
     method = str(request.get("method", SUPERVISED))
     for name, value in request.items():
         reason = None if name == "method" else _problem(name, value, base, method)
+        if reason is None and _is_of_an_adapter(name, value, request):
+            reason = _parameter_reason("of_an_adapter", name=name)
         if reason is not None:
             named.append(ParameterProblem(name, reason))
     if all(_is_set(request.get(name)) for name in ("learning_rate", "learning_rate_multiplier")):
@@ -135,7 +139,7 @@ def resolve(
     steps = None if steps_per_epoch is None else steps_per_epoch * epochs
     if steps is not None and max_steps:
         steps = min(steps, max_steps)
-    rank = _whole(requested, "rank")
+    rank = _whole(requested, "rank", 0 if _trains_all(requested) else None)
     alpha = _whole(requested, "alpha", 2 * rank)
     layers = requested.get("target_modules", ALL_LINEAR)
     hyper = HyperParameters(
@@ -144,7 +148,7 @@ def resolve(
         learning_rate_ppb=_learning_rate_ppb(requested, base, steps),
         rank=rank,
         alpha=alpha,
-        dropout_ppm=_ppm(requested, "dropout", 0 if _compares(requested) else None),
+        dropout_ppm=_ppm(requested, "dropout", _auto_dropout_ppm(requested)),
         warmup_ppm=_ppm(requested, "warmup_ratio"),
         weight_decay_ppm=_ppm(requested, "weight_decay"),
         max_length=length,
@@ -161,6 +165,7 @@ def resolve(
         lora_plus_ppm=_ppm(requested, "lora_plus_ratio"),
         neftune_ppm=_ppm(requested, "neftune_alpha"),
         eval_every_steps=_whole(requested, "eval_every_steps"),
+        sample_every_steps=_whole(requested, "sample_every_steps"),
         early_stopping_patience=_whole(requested, "early_stopping_patience"),
         **_flags(requested),
         **{name: cast("Any", _word(requested, name)) for name in WORDS},
@@ -186,6 +191,7 @@ def request_of(hyper: HyperParameters) -> dict[str, Any]:
         if name != "learning_rate_multiplier"
         and (name, getattr(hyper, knob.field)) != NO_THREADS
         and hyper.method in (knob.methods or (hyper.method,))
+        and (hyper.adaptation != "full" or name not in ADAPTER_KNOBS)
     }
 
 
@@ -226,6 +232,11 @@ def _auto_epochs(steps_per_epoch: int | None, tokens: BaseTokens | None) -> int:
     return max(EPOCHS, min(EPOCHS_MAX, divide_up(STEPS_MIN, max(steps_per_epoch, 1))))
 
 
+def _auto_dropout_ppm(requested: Mapping[str, Any]) -> int | None:
+    """None: the default of the knob."""
+    return 0 if _compares(requested) or _trains_all(requested) else None
+
+
 def _auto_share_ppm(requested: HyperRequest) -> int:
     """No bound where the steps between checkpoints were asked for: they are kept to."""
     return 0 if "checkpoint_every_steps" in requested else CHECKPOINT_SHARE_PPM
@@ -235,11 +246,29 @@ def _learning_rate_ppb(requested: Mapping[str, Any], base: Base, steps: int | No
     if "learning_rate" in requested:
         return max(1, round(float(requested["learning_rate"] or 0) * PPB))
     factor = LR_LORA_SHORT if steps is not None and steps < STEPS_MIN else LR_LORA
+    if _trains_all(requested):
+        factor = LR_WHOLE
     multiplier = float(requested.get("learning_rate_multiplier") or 1)
     rate = _auto_learning_rate(base, factor) * multiplier * PPB
     if _compares(requested):
         rate /= LR_BELOW.get(requested["method"], LR_OF_PREFERENCES)
     return max(1, round(rate))
+
+
+def _trains_all(requested: Mapping[str, Any]) -> bool:
+    """Whether every weight is trained: there is no adapter then."""
+    return requested.get("adaptation") == "full"
+
+
+def _is_of_an_adapter(name: str, value: Any, request: HyperRequest) -> bool:
+    """Whether it is asked for what only an adapter has, where there is none."""
+    says_nothing = ADAPTER_KNOBS.get(name)
+    return (
+        says_nothing is not None
+        and _trains_all(request)
+        and _is_set(value)
+        and value not in says_nothing
+    )
 
 
 def _compares(requested: Mapping[str, Any]) -> bool:
@@ -250,7 +279,7 @@ def _compares(requested: Mapping[str, Any]) -> bool:
 def _auto_learning_rate(base: Base, factor: int) -> float:
     exponent = LR_EXPONENT.get(base.family, LR_EXPONENT_OTHER)
     rule = LR_FULL * factor * math.pow(LR_HIDDEN / max(base.hidden_size, 1), exponent)
-    return max(rule, LR_MIN)
+    return max(rule, LR_MIN * min(factor, LR_LORA) / LR_LORA)
 
 
 def multiplier_max(base: Base) -> float:

@@ -108,6 +108,19 @@ def _label_weight(field: str, label: str) -> Knob:
     )
 
 
+# What an adapter is made of, and the values that say nothing where there is none.
+ADAPTER_KNOBS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "rank": (),
+    "alpha": (),
+    "dropout": (0,),
+    "target_modules": (ALL_LINEAR,),
+    "modules_to_save": ([],),
+    "rank_pattern": ({},),
+    "alpha_pattern": ({},),
+    "rslora": (False,),
+    "dora": (False,),
+    "lora_plus_ratio": (1,),
+}
 KNOBS: Final[Mapping[str, Knob]] = {
     "n_epochs": _whole(
         "n_epochs", 1, 50, None, "3 to 10, so that there are 100 steps; 1 from 5 M tokens on"
@@ -129,7 +142,7 @@ KNOBS: Final[Mapping[str, Knob]] = {
         0.1,
         None,
         "by family and width (Tinker cookbook), ×1.5 under 100 steps; a twentieth "
-        "for preferences, a fifth for `orpo`",
+        "for preferences, a fifth for `orpo`; for `full` a tenth, for any number of steps",
     ),
     "learning_rate_multiplier": _number(
         "learning_rate_ppb",
@@ -151,9 +164,9 @@ KNOBS: Final[Mapping[str, Knob]] = {
     ),
     "adaptation": _choice(
         "adaptation",
-        ("lora", "qlora"),
+        ("lora", "qlora", "full"),
         "lora",
-        "`qlora`: the base in four bits (NF4), for less memory and some more time",
+        "`qlora`: the base in four bits (NF4); `full`: every weight, no adapter",
     ),
     "rank": _whole("rank", 1, 256, 16, "enough for up to some 10,000 rows (LoRA without regret)"),
     "alpha": _whole("alpha", 1, 1024, None, "twice the rank"),
@@ -199,6 +212,9 @@ KNOBS: Final[Mapping[str, Knob]] = {
     ),
     "eval_every_steps": _whole(
         "eval_every_steps", 0, 10_000, 0, "0: validation rows are scored at each epoch's end only"
+    ),
+    "sample_every_steps": _whole(
+        "sample_every_steps", 0, 10_000, 0, "0: `eval.prompts` are answered after the training only"
     ),
     "best_checkpoint": _flag("best_checkpoint", "the adapter of the last step is published"),
     "early_stopping_patience": _whole(

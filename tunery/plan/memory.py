@@ -18,6 +18,8 @@ from tunery.plan.micro_batches import rows_at_once, with_rows_at_once
 # (measured 1.3 for SmolLM2-135M, 1.34 for Llama-3.1-8B with their embeddings counted).
 LORA_TENTHS: Final = 16
 LORA_BYTES: Final = 16  # fp32 master, gradient, two Adam moments; the adapter itself comes on top
+# Of a weight, where all are trained: gradient, two moments; master, unless the weight is fp32.
+FULL_BYTES: Final[Mapping[str, int]] = {"bf16": 16, "fp32": 12}
 LAYER_PARAMETERS_PER_HIDDEN_SQUARED: Final = 12
 INNER_PER_HIDDEN: Final = 3  # width of the inner layer, where the base's record does not say
 VOCABULARY: Final = 131_072  # likewise
@@ -51,7 +53,7 @@ OVERHEAD_BYTES: Final = 1_020_000_000  # process, libraries, allocator
 def memory_bytes(
     base: Base, hyper: HyperParameters, device: Device, tokens: BaseTokens | None = None
 ) -> int:
-    """Peak memory of one slot: weights, adapter with optimizer, one micro-batch, rows, process.
+    """Peak memory of one slot: weights, optimizer, one micro-batch, rows, process.
 
     tokens: of the training file; None: rows are as long as they may be, the file is not counted
     """
@@ -63,12 +65,13 @@ def memory_bytes(
     in_file = 0 if tokens is None else tokens.tokens
     row = hyper.max_length if tokens is None else min(hyper.max_length, max(1, in_file))
     at_once = rows_at_once(hyper) * _row_bytes(base, row, precision, hyper)
+    trained = (LORA_BYTES + width) * (adapter + _whole_layers(base, hyper))
+    if hyper.adaptation == "full":
+        trained = FULL_BYTES[precision] * base.parameters
+        if hyper.best_checkpoint:
+            trained += width * base.parameters
     return (
-        _base_bytes(base, hyper, width)
-        + (LORA_BYTES + width) * (adapter + _whole_layers(base, hyper))
-        + at_once
-        + SHARD_BYTES * in_file
-        + OVERHEAD_BYTES
+        _base_bytes(base, hyper, width) + trained + at_once + SHARD_BYTES * in_file + OVERHEAD_BYTES
     )
 
 

@@ -121,6 +121,14 @@ class Noted(WorkEvent, frozen=True, kw_only=True, tag="note"):
     message: str
 
 
+class Sampled(WorkEvent, frozen=True, kw_only=True, tag="sample"):
+    """What the model answers to a prompt after a step."""
+
+    step: int
+    prompt: str
+    answer: str
+
+
 class Checkpointed(WorkEvent, frozen=True, kw_only=True, tag="checkpoint"):
     """A checkpoint is written and verified.
 
@@ -199,6 +207,7 @@ AnyWorkEvent: TypeAlias = (
     | Evaluated
     | LossSpiked
     | Noted
+    | Sampled
     | Checkpointed
     | Finished
     | ScoringStarted

@@ -69,6 +69,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     label_smoothing: share of pairs that are taken to be the wrong way round
     gamma: by how much the preferred answer is to be ahead
     desirable, undesirable: weights of answers with the label true and false
+    sample_every_steps: prompts are answered every so many steps; 0: they are not
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
     because the estimate and the hold rest on the numbers.
@@ -110,6 +111,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gamma: float = 0.0
     desirable: float = 1.0
     undesirable: float = 1.0
+    sample_every_steps: int = 0
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
@@ -151,6 +153,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             gamma=hyper.gamma_ppm / PPM,
             desirable=hyper.desirable_ppm / PPM,
             undesirable=hyper.undesirable_ppm / PPM,
+            sample_every_steps=hyper.sample_every_steps,
         )
 
 
@@ -174,6 +177,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checkpoint_each_epoch: one is written at the end of each epoch, whatever it costs
     keep_checkpoints: how many of the newest stay in `out_dir`
     start: null for an adapter that has learnt nothing
+    prompts: messages of a user that are answered during the training
     """
 
     base_dir: str
@@ -194,6 +198,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keep_checkpoints: int = 3
     reference_dir: str | None = None
     start: StartingAdapter | None = None
+    prompts: tuple[str, ...] = ()
 
 
 class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

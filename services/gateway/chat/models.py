@@ -2,12 +2,13 @@
 
 from schemas import errors
 from schemas.model import Base
+from schemas.training import are_whole
 from services.gateway.accounts.tables import TENANTS
 from services.gateway.models.names import MODEL_PREFIX
 from services.gateway.models.routes import find_base
 from services.gateway.models.tables import BASES, MODELS
 from services.gateway.web.deps import Deps, Principal
-from services.gateway.web.errors import ApiError
+from services.gateway.web.errors import UNSUPPORTED, ApiError
 from tunery.work.engine import EngineModel
 
 QUARANTINED = "model_quarantined"
@@ -16,8 +17,8 @@ QUARANTINED = "model_quarantined"
 async def find_model(deps: Deps, caller: Principal, name: str) -> EngineModel:
     """A base model by its id or alias, or a version of the caller's.
 
-    Raises ApiError: 404 for any other name, 403 for a version in quarantine, a base model that the
-    key may not use, or a tenant that is suspended.
+    Raises ApiError: 404 for any other name, 400 for a whole model, 403 for a version in quarantine,
+    a base model that the key may not use, or a tenant that is suspended.
     """
     tenant = await deps.views.first(TENANTS, {"id": caller.tenant})
     if tenant is not None and tenant.suspended_at is not None:
@@ -38,6 +39,12 @@ async def find_model(deps: Deps, caller: Principal, name: str) -> EngineModel:
             "its base model. `gate` of its job says why."
         )
         raise ApiError(403, QUARANTINED, message, "model")
+    if are_whole(version.files):
+        message = (
+            f"The model '{name}' has weights of its own, and chats load adapters alone. Download "
+            "it with `tunery model download`, and serve the folder with vLLM or llama.cpp."
+        )
+        raise ApiError(400, UNSUPPORTED, message, "model")
     lineage = version.lineage
     _check_key(caller, lineage.base_id)
     row = await deps.views.first(BASES, {"id": lineage.base_id})

@@ -8,7 +8,12 @@ from services.gateway.jobs.tables import (
     CheckpointRow,
     StepRow,
 )
-from services.gateway.models.responses import DownloadFileResponse, download_files
+from services.gateway.models.responses import (
+    DownloadFileResponse,
+    Format,
+    download_files,
+    format_of,
+)
 from services.gateway.web.responses import ListItem, Response, seconds
 
 
@@ -33,7 +38,7 @@ class CheckpointFilesResponse(Response):
 
     id: str
     object: Literal["checkpoint.adapter"] = "checkpoint.adapter"
-    format: Literal["peft"] = "peft"
+    format: Format = "peft"
     step_number: int
     expires_at: int
     files: list[DownloadFileResponse]
@@ -70,6 +75,7 @@ def checkpoint_files_response(
     """Download URLs of a checkpoint's adapter. `expires_at`: in epoch seconds."""
     return CheckpointFilesResponse(
         id=row.id,
+        format=format_of(row.files),
         step_number=row.step,
         expires_at=expires_at,
         files=download_files(row.files, urls),

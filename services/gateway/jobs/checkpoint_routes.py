@@ -14,6 +14,7 @@ from schemas import errors
 from schemas.ids import CHECKPOINT, PERMISSION
 from schemas.model import Share, ShareCheckpoint, UnshareCheckpoint
 from schemas.topics import MODEL
+from schemas.training import ADAPTER_FILES, WHOLE_FILES
 from schemas.units import HOUR_MS, Ms
 from services.gateway.jobs.checkpoint_responses import (
     CheckpointFilesResponse,
@@ -40,7 +41,6 @@ LIMIT: Final = 10
 LIMIT_MAX: Final = 1_000
 URL_MS: Final[Ms] = HOUR_MS  # how long a download URL works
 SAME_STEP_MAX: Final = 1_000  # checkpoints of one step among which a name is searched
-ADAPTER: Final = re.compile(r"adapter_(model\.safetensors|config\.json)")
 #: `ft:…:12345678:ckpt-step-40`, the name of a checkpoint in OpenAI's API
 NAME: Final = re.compile(r"ft:.+:(?P<job>[^:]+):ckpt-step-(?P<step>[0-9]{1,9})")
 router = APIRouter(tags=["fine-tuning"])
@@ -148,7 +148,7 @@ async def download_checkpoint(
 
 
 async def _urls(deps: Deps, row: CheckpointRow) -> Mapping[str, str]:
-    adapter = [file for file in row.files if ADAPTER.fullmatch(file.name)]
+    adapter = [file for file in row.files if file.name in (*ADAPTER_FILES, *WHOLE_FILES)]
     return {
         file.name: await deps.blobs.presign(file.blob, ttl_ms=URL_MS, filename=file.name)
         for file in adapter

@@ -18,11 +18,12 @@ OF_SIMPLE: Final = {
 }
 OF_FINE_TUNING: Final = {"model": "base_model", "eval": "eval_config"}
 SHORT: Final[Mapping[str, str]] = {"lr": "learning_rate", "epochs": "n_epochs"}
-# What they mean: supervised training of a LoRA adapter, on a base model in four bits with the last.
+# What they mean, all of them supervised: an adapter, one on a base in four bits, every weight.
 METHODS: Final[Mapping[str, Mapping[str, str]]] = {
     "lora": {"adaptation": "lora"},
     "sft": {},
     "qlora": {"adaptation": "qlora"},
+    "full": {"adaptation": "full"},
 }
 
 

@@ -9,6 +9,7 @@ from schemas.dataset import LengthPolicy, RowKind
 from schemas.units import PPM
 from services.gateway.jobs.bodies import METHODS, JobRequest
 from tunery.plan.hyperparameters import SUPERVISED
+from tunery.plan.knobs import ADAPTER_KNOBS
 from tunery.plan.methods import ROWS_OF_METHOD
 
 LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = get_args(LengthPolicy)
@@ -19,26 +20,15 @@ DROP_MAX: Final = 0.5
 PROMPTS: Final = "eval.prompts"
 PROMPTS_MAX: Final = 8
 PROMPT_CHARACTERS_MAX: Final = 1_000
-LORA: Final = (
-    "rank",
-    "alpha",
-    "dropout",
-    "target_modules",
-    "modules_to_save",
-    "rank_pattern",
-    "alpha_pattern",
-    "rslora",
-    "dora",
-    "lora_plus_ratio",
-)
 # settings of a group that are not passed to the trainer
 OWN: Final[Mapping[str, tuple[str, ...]]] = {
     "training": ("slots", "length_policy", "validation_fraction"),
     "eval": ("validation_fraction", "drop_max", "prompts"),
 }
 # groups that accept only these names; the others accept every hyper-parameter
-GROUPS: Final[Mapping[str, tuple[str, ...]]] = {"lora": LORA, "eval": OWN["eval"]}
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {"lora": tuple(ADAPTER_KNOBS), "eval": OWN["eval"]}
 LENGTH_POLICY: Final = "training.length_policy"
+SAMPLES: Final = "sample_every_steps"
 ON_VALIDATION: Final = ("eval_every_steps", "best_checkpoint", "early_stopping_patience")
 
 
@@ -113,6 +103,8 @@ def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Req
     )
     if request.validation_file is None and not settings.validation_fraction_ppm:
         _refuse_evaluations(values)
+    if not settings.prompts and values.hyper.get(SAMPLES) not in (None, "auto", 0):
+        values.refuse(values.paths[SAMPLES], f"needs prompts to answer: name some in {PROMPTS}")
     return settings, values.problems
 
 

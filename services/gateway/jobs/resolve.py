@@ -15,7 +15,7 @@ from schemas.dataset import BaseTokens, RowKind
 from schemas.model import Base
 from schemas.sealed import Sealed
 from schemas.submission import Budget, JobSpec
-from schemas.training import HyperParameters, NodeConstraints
+from schemas.training import Adaptation, HyperParameters, NodeConstraints
 from schemas.units import HOUR_MS
 from services.gateway.accounts.tables import TenantRow
 from services.gateway.files.bodies import FileRole, check_purpose
@@ -29,7 +29,13 @@ from services.gateway.jobs.requested import (
     RequestProblem,
     requested_settings,
 )
-from services.gateway.jobs.starts import KEPT, KnownStart, start_problems, with_start
+from services.gateway.jobs.starts import (
+    KEPT,
+    KnownStart,
+    hyper_with_start,
+    start_problems,
+    with_start,
+)
 from services.gateway.models.names import model_id, unknown_model
 from services.gateway.web.bodies import Body
 from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invalid, refused
@@ -45,6 +51,12 @@ INTEGRATION: Final = "integrations."  # the field of the request before its kind
 UNKNOWN_INTEGRATION: Final = "unknown"
 INTEGRATION_TYPE: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 PRICE_BOOK_RETRY_S: Final = 60  # an operator has to install the file
+# What a job needs less memory with.
+LESS: Final[Mapping[Adaptation, str]] = {
+    "lora": "Lower max_length or lora.rank, or choose a smaller model.",
+    "qlora": "Lower max_length or lora.rank, or choose a smaller model.",
+    "full": "Set adaptation to lora, or choose a smaller model.",
+}
 
 
 @dataclass(frozen=True)
@@ -109,7 +121,12 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
     fraction_ppm = 0 if held_out is not None else settings.validation_fraction_ppm
     seed = facts.seed if request.seed is None else request.seed
     hyper, auto = hyperparameters.resolve(
-        settings.hyper, base, tokens, seed, choice.device, fraction_ppm
+        hyper_with_start(settings.hyper, facts.start),
+        base,
+        tokens,
+        seed,
+        choice.device,
+        fraction_ppm,
     )
     if facts.start is not None:
         hyper = with_start(hyper, facts.start)
@@ -345,8 +362,7 @@ def _fitted(
     if needed > node_bytes:
         text = (
             f"one row at a time needs about {needed / 1e9:.1f} GB of memory, and of the nodes that "
-            f"the job may have the largest has {node_bytes / 1e9:.1f} GB. Lower max_length or "
-            "lora.rank, or choose a smaller model."
+            f"the job may have the largest has {node_bytes / 1e9:.1f} GB. {LESS[hyper.adaptation]}"
         )
         raise invalid(text, "training.max_length")
     return smaller

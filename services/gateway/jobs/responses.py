@@ -78,6 +78,7 @@ class TrainingParametersResponse(Response):
     train_on_prompts: bool
     recompute: bool
     eval_every_steps: int
+    sample_every_steps: int
     best_checkpoint: bool
     early_stopping_patience: int
     packing: bool
@@ -423,6 +424,7 @@ def training_parameters(hyper: HyperParameters) -> dict[str, Any]:
         "train_on_prompts": values.train_on_prompts,
         "recompute": values.recompute,
         "eval_every_steps": values.eval_every_steps,
+        "sample_every_steps": values.sample_every_steps,
         "best_checkpoint": values.best_checkpoint,
         "early_stopping_patience": values.early_stopping_patience,
         "packing": values.packing,
@@ -442,6 +444,7 @@ def learning_rate_multiplier(spec: JobSpec, tokens: BaseTokens | None) -> float:
         "batch_size": hyper.batch_size,
         "max_length": hyper.max_length,
         "method": hyper.method,
+        "adaptation": hyper.adaptation,
     }
     rule, _ = resolve(
         requested, spec.base, tokens, hyper.seed, spec.device, spec.validation_fraction_ppm

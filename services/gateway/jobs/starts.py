@@ -1,12 +1,13 @@
 """What a training may begin with instead of a base model: an own version, or an own checkpoint."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from schemas.model import Base
-from schemas.training import AdapterStart, BlobFile, HyperParameters
+from schemas.training import ADAPTER_FILES, WHOLE_FILES, AdapterStart, BlobFile, HyperParameters
 from services.gateway.jobs.requested import RequestedSettings, RequestProblem
 from tunery.plan import hyperparameters
 
@@ -15,13 +16,12 @@ KEPT: Final = (
     *("rank", "alpha", "target_modules", "modules_to_save", "rank_pattern", "alpha_pattern"),
     *("rslora", "dora"),
 )
-WEIGHTS: Final = "adapter_model.safetensors"
-CONFIG: Final = "adapter_config.json"
+WEIGHTS: Final = (ADAPTER_FILES[0], WHOLE_FILES[0])
 
 
 @dataclass(frozen=True)
 class KnownStart:
-    """An adapter that a training may begin with.
+    """An adapter or a whole model that a training may begin with.
 
     base, hyper: of the job that trained it. quarantined: the gate blocked it.
     """
@@ -34,8 +34,8 @@ class KnownStart:
 
 def adapter_start(name: str, files: tuple[BlobFile, ...]) -> AdapterStart:
     """The start under this name; files: those of a version or of a checkpoint."""
-    adapter = tuple(file for file in files if file.name in (WEIGHTS, CONFIG))
-    (sha256,) = (file.sha256 for file in adapter if file.name == WEIGHTS)
+    adapter = tuple(file for file in files if file.name in (*ADAPTER_FILES, *WHOLE_FILES))
+    (sha256,) = (file.sha256 for file in adapter if file.name in WEIGHTS)
     return AdapterStart(model_id=name, sha256=sha256, files=adapter)
 
 
@@ -48,6 +48,15 @@ def start_problems(known: KnownStart, settings: RequestedSettings) -> list[Reque
             f"{known.base.base_id!r}, or with one of its job's checkpoints"
         )
         return [RequestProblem("model", text)]
+    asked_for = settings.hyper.get("adaptation") or "auto"
+    is_full = known.hyper.adaptation == "full"
+    if asked_for != "auto" and is_full != (asked_for == "full"):
+        has = "weights of its own" if is_full else "an adapter"
+        text = (
+            f"{name!r} has {has}, and a training that begins with it trains those; leave "
+            f"adaptation out, or begin with {known.base.base_id!r}"
+        )
+        return [RequestProblem(settings.paths["adaptation"], text)]
     named = {n: settings.hyper[n] for n in KEPT if settings.hyper.get(n) not in (None, "auto")}
     usual = {"rank": known.hyper.rank, "alpha": known.hyper.alpha}
     asked, _ = hyperparameters.resolve({**usual, **named}, known.base, None, 0)
@@ -60,6 +69,13 @@ def start_problems(known: KnownStart, settings: RequestedSettings) -> list[Reque
         for field in named
         if getattr(asked, field) != getattr(known.hyper, field)
     ]
+
+
+def hyper_with_start(hyper: Mapping[str, Any], known: KnownStart | None) -> Mapping[str, Any]:
+    """The hyper-parameters of a request: with a whole model all weights are trained, unasked."""
+    if known is None or known.hyper.adaptation != "full":
+        return hyper
+    return {**hyper, "adaptation": "full"}
 
 
 def with_start(hyper: HyperParameters, known: KnownStart) -> HyperParameters:

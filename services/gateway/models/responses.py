@@ -1,16 +1,17 @@
 """Base models, fine-tuned versions, the files of an adapter, permissions."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from schemas.model import Stage, Verdict
-from schemas.training import BlobFile
+from schemas.training import BlobFile, are_whole
 from services.gateway.models.tables import BaseRow, ModelRow, PermissionRow
 from services.gateway.web.responses import ListItem, Response, seconds
 
 OWNER: Final = "tunery"
+Format: TypeAlias = Literal["peft", "transformers"]
 
 
 class ModelResponse(ListItem):
@@ -50,6 +51,7 @@ class CheckpointModelResponse(ModelResponse):
 class FineTunedModelResponse(ModelResponse):
     """A published version.
 
+    format: an adapter as PEFT's, or a whole model as transformers'.
     series: the versions of one base model and suffix.
     lineage: every input by content hash.
     """
@@ -57,6 +59,7 @@ class FineTunedModelResponse(ModelResponse):
     type: Literal["fine-tuned"] = "fine-tuned"
     parent: str
     job_id: str
+    format: Format
     series: str
     stage: Stage
     stage_since: int
@@ -73,11 +76,14 @@ class DownloadFileResponse(Response):
 
 
 class AdapterResponse(Response):
-    """`url` of each file works until `expires_at`, in epoch seconds."""
+    """`url` of each file works until `expires_at`, in epoch seconds.
+
+    format: `peft` is an adapter for `base_model`, `transformers` a whole model.
+    """
 
     id: str
     object: Literal["model.adapter"] = "model.adapter"
-    format: Literal["peft"] = "peft"
+    format: Format = "peft"
     base_model: str
     expires_at: int
     files: list[DownloadFileResponse]
@@ -118,6 +124,7 @@ def model_response(row: ModelRow) -> FineTunedModelResponse:
         owned_by=row.tenant,
         parent=row.lineage.base_id,
         job_id=row.lineage.job_id,
+        format=format_of(row.files),
         series=row.series,
         stage=row.stage,
         stage_since=seconds(row.stage_at),
@@ -131,10 +138,16 @@ def adapter_response(row: ModelRow, urls: Mapping[str, str], expires_at: int) ->
     """`urls`: one for each file of the version, by name. `expires_at` in seconds."""
     return AdapterResponse(
         id=row.id,
+        format=format_of(row.files),
         base_model=f"{row.lineage.base_id}@sha256:{row.lineage.base_sha256}",
         expires_at=expires_at,
         files=download_files(row.files, urls),
     )
+
+
+def format_of(files: Iterable[BlobFile]) -> Format:
+    """The form of what was trained."""
+    return "transformers" if are_whole(files) else "peft"
 
 
 def download_files(

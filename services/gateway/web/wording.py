@@ -237,6 +237,10 @@ PARAMETERS: Final[Mapping[ParameterCode, str]] = {
     "not_layers": 'must be "all-linear", or 1 to {most} names of layers, like "q_proj"',
     "does_not_divide": "accumulation must divide batch_size, which is {batch_size}",
     "of_other_method": "belongs to the method {methods}, and this job's is {method}",
+    "of_an_adapter": (
+        '{name} belongs to an adapter, and with adaptation "full" there is none; leave it out, or '
+        'set adaptation to "lora"'
+    ),
     "not_smoothed": "has no effect on the loss {loss_type}; those that it has one on: {known}",
     "needs_smoothing": "exo_pair needs a label_smoothing above 0; its paper takes 0.001",
     "two_learning_rates": "give learning_rate or learning_rate_multiplier, not both",

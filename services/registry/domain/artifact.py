@@ -1,4 +1,4 @@
-"""Checks what may be published: two files, no pickles, no local paths, what its config names.
+"""Checks what may be published: an adapter or a whole model, no pickles, no local paths.
 
 The bytes are never rewritten here: the gate judged exactly these, by hash.
 """
@@ -9,8 +9,18 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any, Final
 
-WEIGHTS: Final = "adapter_model.safetensors"
-CONFIG: Final = "adapter_config.json"
+from schemas.training import ADAPTER_FILES, WHOLE_FILES
+
+WEIGHTS, CONFIG = ADAPTER_FILES
+WHOLE_WEIGHTS, WHOLE_CONFIG = WHOLE_FILES
+# Beside a whole model: how it generates, its tokenizer, its template. No code, and nothing pickled.
+BESIDE_WHOLE: Final = frozenset(
+    (
+        *("generation_config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json"),
+        *("special_tokens_map.json", "added_tokens.json", "tokenizer.model", "spiece.model"),
+        *("vocab.txt", "merges.txt", "chat_template.jinja", "chat_template.json"),
+    )
+)
 LINEAGE: Final = "lineage.json"
 CONFIG_BYTES_MAX: Final = 1 << 20
 WEIGHTS_BYTES_MAX: Final = 64 << 30
@@ -26,8 +36,17 @@ class Unpublishable(Exception):
 def check_names(names: tuple[str, ...]) -> None:
     """Raises Unpublishable unless the files are weights and config alone.
 
-    Loaders prefer pickled weights where there are any, and a pickle can run code.
+    A whole model may have its tokenizer beside them. Loaders prefer pickled weights where there are
+    any, and a pickle can run code.
     """
+    if WHOLE_WEIGHTS in names:
+        others = sorted({*names} - BESIDE_WHOLE - {*WHOLE_FILES})
+        if others or WHOLE_CONFIG not in names or len(names) != len({*names}):
+            raise Unpublishable(
+                f"a whole model is {WHOLE_CONFIG}, {WHOLE_WEIGHTS} and the files of its tokenizer, "
+                f"not {', '.join(others) or 'fewer of them'}"
+            )
+        return
     if sorted(names) != sorted((WEIGHTS, CONFIG)):
         listed = ", ".join(sorted(names)) or "no file"
         raise Unpublishable(f"an adapter is exactly {CONFIG} and {WEIGHTS}, not {listed}")
@@ -57,10 +76,30 @@ def read_config(data: bytes, base_id: str, base_sha256: str) -> dict[str, Any]:
     return config
 
 
-def _check_value(name: str, value: Any) -> None:
+def read_whole_config(data: bytes) -> dict[str, Any]:
+    """The configuration of a whole model. Raises Unpublishable where it is none, or names code."""
+    try:
+        config = json.loads(data)
+    except ValueError as error:
+        raise Unpublishable(f"{WHOLE_CONFIG} is not JSON: {error}") from error
+    if not isinstance(config, dict) or not config.get("model_type"):
+        raise Unpublishable(f"{WHOLE_CONFIG} must be a JSON object with a model_type")
+    if config.get("auto_map"):
+        raise Unpublishable(f"{WHOLE_CONFIG}: auto_map names code to be run")
+    for name, value in config.items():
+        _check_path(WHOLE_CONFIG, name, value)
+    return config
+
+
+def _check_path(file: str, name: str, value: Any) -> None:
     texts = value if isinstance(value, list) else [value]
     if any(isinstance(text, str) and text.startswith(("/", "~", "file:")) for text in texts):
-        raise Unpublishable(f"{CONFIG}: {name} holds a path of the training machine")
+        raise Unpublishable(f"{file}: {name} holds a path of the training machine")
+
+
+def _check_value(name: str, value: Any) -> None:
+    _check_path(CONFIG, name, value)
+    texts = value if isinstance(value, list) else [value]
     names = [text for text in texts if isinstance(text, str)]
     if isinstance(value, list) and len(names) == len(value) and names != sorted(names):
         raise Unpublishable(f"{CONFIG}: {name} is not sorted")
@@ -79,12 +118,12 @@ def header_length(prefix: bytes, size: int) -> int:
     return int(length)
 
 
-def check_header(header: bytes, size: int, config: Mapping[str, Any]) -> int:
+def check_header(header: bytes, size: int, config: Mapping[str, Any] | None) -> int:
     """Number of tensors.
 
     header: the JSON after the prefix
     size: bytes of the whole file
-    config: of the adapter, as `read_config` returns it
+    config: of the adapter, as `read_config` returns it; None: they are of a whole model
 
     Raises Unpublishable unless they fill the file without gap or overlap and fit the configuration.
     """
@@ -108,7 +147,7 @@ def check_header(header: bytes, size: int, config: Mapping[str, Any]) -> int:
     return len(spans)
 
 
-def _span(name: str, tensor: Any, config: Mapping[str, Any]) -> tuple[int, int, str]:
+def _span(name: str, tensor: Any, config: Mapping[str, Any] | None) -> tuple[int, int, str]:
     try:
         dtype, shape, (begin, end) = tensor["dtype"], tensor["shape"], tensor["data_offsets"]
         width = BYTES_OF_DTYPE[dtype]
@@ -118,7 +157,8 @@ def _span(name: str, tensor: Any, config: Mapping[str, Any]) -> tuple[int, int, 
         raise Unpublishable(f"{WEIGHTS}: {name} is described wrongly ({error!r})") from error
     if not whole or not 0 <= begin <= end or end - begin != width * prod(shape):
         raise Unpublishable(f"{WEIGHTS}: {name} has shape {shape} but spans {begin} to {end}")
-    _check_weight(name, shape, config)
+    if config is not None:
+        _check_weight(name, shape, config)
     return begin, end, name
 
 

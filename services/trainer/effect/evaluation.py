@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
-from schemas.sealed import REDACTED
 from schemas.telemetry import Progress
 from schemas.training import AttemptStart, EvalResult, EvalWork
 from schemas.units import PPM
@@ -68,16 +66,10 @@ class Evaluation(Program):
             desirable=work.desirable_ppm / PPM,
             undesirable=work.undesirable_ppm / PPM,
         )
-        own = self._own_prompts()
+        own = self.open_prompts(work.prompts)
         if not own:
             return spec
         return replace(spec, prompts=own, answer_tokens_max=OWN_ANSWER_TOKENS_MAX)
-
-    def _own_prompts(self) -> tuple[str, ...]:
-        """The tenant's prompts; none when its key is gone."""
-        sealed = self._work.prompts
-        text = REDACTED if sealed is None else self.tools.runtime.seal.open(sealed)
-        return () if text == REDACTED else msgspec.json.decode(text, type=tuple[str, ...])
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
         """Pass progress on as telemetry, keep the result."""

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
+
+from schemas.sealed import REDACTED, Sealed
 from schemas.telemetry import LogLine, Progress, Step
 from schemas.training import AttemptStart, BlobFile, Result
 from services.trainer.domain.state import Grant
@@ -81,6 +84,11 @@ class Program(ABC):
         path = folder / file.name
         stored = await upload(self.tools.runtime, self.grant, kind, path, file.sha256)
         return BlobFile(name=file.name, blob=stored.key, sha256=stored.sha256, bytes=stored.bytes)
+
+    def open_prompts(self, sealed: Sealed | None) -> tuple[str, ...]:
+        """The tenant's prompts; none when its key is gone."""
+        text = REDACTED if sealed is None else self.tools.runtime.seal.open(sealed)
+        return () if text == REDACTED else msgspec.json.decode(text, type=tuple[str, ...])
 
     async def report(self, record: Step | LogLine | Progress) -> None:
         """Offer telemetry of this lease; it may get lost."""

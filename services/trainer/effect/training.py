@@ -33,6 +33,7 @@ from tunery.work.events import (
     Finished,
     LossSpiked,
     Noted,
+    Sampled,
     Started,
     StepCompleted,
 )
@@ -92,6 +93,7 @@ class Training(Program):
             keep_checkpoints=max(CHECKPOINTS_KEPT_MIN, work.hyper.keep_checkpoints),
             reference_dir=str(folder.parent.parent / REFERENCES),
             start=await self._starting_adapter(folder / "start"),
+            prompts=self.open_prompts(work.prompts),
         )
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
@@ -121,6 +123,9 @@ class Training(Program):
                 await self.report(self._line("warn", text))
             case Noted():
                 await self.report(self._line("info", f"step {event.step}: {event.message}"))
+            case Sampled():
+                text = f"to {event.prompt!r} the model answers {event.answer!r}"
+                await self.report(self._line("info", f"step {event.step}: {text}"))
             case Checkpointed():
                 await self._store_checkpoint(event)
             case Finished():

@@ -283,6 +283,7 @@ def _work(job: OpenJob, role: Role) -> Work | None:
             prepared=prepared,
             hyper=job.hyper,
             start=job.spec.start,
+            prompts=job.spec.prompts if job.hyper.sample_every_steps else None,
         )
     if job.result is None:
         return None

@@ -1,4 +1,4 @@
-"""Finding M5: the estimate of memory beside the peak of real trainings, on twelve shapes.
+"""Finding M5: the estimate of memory beside the peak of real trainings, on thirteen shapes.
 
 Each shape is trained for two steps by the real process, on rows that are as long as they may be
 and labelled throughout: the most that a training of this shape can need.
@@ -53,11 +53,11 @@ class Shape:
 
 
 # Small, but each needs 0.1 to 1.1 GB besides the process itself. The estimate is 17 % too large for
-# the last but one with layers half as wide, and for the last with layers twice as wide: what glibc
-# keeps depends on the sizes of tensors. It raises the size from which it maps a block by itself as
-# blocks are freed, so that peaks of one shape differ by up to 10 %: where the first misses, the
-# median of three counts. With a fixed MALLOC_MMAP_THRESHOLD_ of 1 MB peaks are equal and lower by
-# up to a fifth, but a step of SmolLM2-135M takes 1.4 times as long.
+# the tenth with layers half as wide, and for QLoRA's with layers twice as wide: what glibc keeps
+# depends on the sizes of tensors. It raises the size from which it maps a block by itself as blocks
+# are freed, so that peaks of one shape differ by up to 10 %: where the first misses, the median of
+# three counts. With a fixed MALLOC_MMAP_THRESHOLD_ of 1 MB peaks are equal and lower by up to a
+# fifth, but a step of SmolLM2-135M takes 1.4 times as long.
 SHAPES = (
     Shape(64, 128, 2, 49_152, 128, 1, "fp32", rank=4),
     Shape(64, 128, 4, 131_072, 64, 1, "bf16", rank=4),
@@ -71,6 +71,7 @@ SHAPES = (
     Shape(256, 768, 8, 8_192, 512, 4, "fp32"),
     Shape(128, 384, 16, 8_192, 512, 4, "fp32", recompute=True),
     Shape(768, 2048, 8, 16_384, 128, 1, "fp32", adaptation="qlora"),
+    Shape(768, 2048, 8, 16_384, 128, 1, "fp32", adaptation="full"),
 )
 
 

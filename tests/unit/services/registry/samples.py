@@ -28,6 +28,15 @@ def adapter() -> dict[str, bytes]:
     }
 
 
+def whole_model() -> dict[str, bytes]:
+    files = adapter()
+    return {
+        "config.json": b'{"model_type": "llama"}',
+        "model.safetensors": files["adapter_model.safetensors"].replace(b"up.lora_A", b"up.linear"),
+        "tokenizer.json": b"{}",
+    }
+
+
 async def submitted(blobs: MemoryBlobs, files: dict[str, bytes]) -> VersionSubmitted:
     lineage = Lineage(
         job_id="ftjob-1",

@@ -1,6 +1,7 @@
 """Publishing over object storage in memory: the whole way, damage, and repeats."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -8,7 +9,7 @@ from schemas.model import RecordPublished
 from schemas.reasons import failing
 from services.registry.effect import erase, final_key, publish
 from services.registry.project import EraseModelFile
-from tests.unit.services.registry.samples import MODEL, SHA, adapter, sha, submitted
+from tests.unit.services.registry.samples import MODEL, SHA, adapter, sha, submitted, whole_model
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.seal.memory import MemoryKeyStore
@@ -25,12 +26,15 @@ def recorded(send: Send | None) -> RecordPublished:
     return send.body
 
 
-async def test_an_adapter_is_copied_with_its_lineage_and_repeats_are_equal() -> None:
+@pytest.mark.parametrize("files_of", [adapter, whole_model])
+async def test_a_version_is_copied_with_its_lineage_and_repeats_are_equal(
+    files_of: Callable[[], dict[str, bytes]],
+) -> None:
     blobs = MemoryBlobs()
-    version = await submitted(blobs, adapter())
+    version = await submitted(blobs, files_of())
     outcome = recorded(await publish(blobs, SEAL).run(version, "acme"))
     assert outcome.failure is None
-    assert {file.name for file in outcome.files} == {*adapter(), "lineage.json"}
+    assert {file.name for file in outcome.files} == {*files_of(), "lineage.json"}
     for file in outcome.files:
         body = blobs.bodies[file.blob]
         assert (sha(body), len(body)) == (file.sha256, file.bytes)
@@ -38,6 +42,15 @@ async def test_an_adapter_is_copied_with_its_lineage_and_repeats_are_equal() -> 
     lineage = next(file for file in outcome.files if file.name == "lineage.json")
     assert json.loads(blobs.bodies[lineage.blob])["lineage"]["base_sha256"] == SHA
     assert recorded(await publish(blobs, SEAL).run(version, "acme")) == outcome
+
+
+async def test_a_whole_model_with_code_is_refused_at_once() -> None:
+    blobs = MemoryBlobs()
+    config = b'{"model_type": "x", "auto_map": {"AutoModel": "x.X"}}'
+    version = await submitted(blobs, {**whole_model(), "config.json": config})
+    outcome = recorded(await publish(blobs, SEAL).run(version, "acme"))
+    assert outcome.failure is not None
+    assert outcome.failure.reason == failing("adapter_unpublishable")
 
 
 async def test_an_adapter_with_a_pickle_is_refused_at_once() -> None:

@@ -96,6 +96,24 @@ def test_only_a_stage_of_one_version_rolls_back(
     assert (api.run("model", "rollback", NEW, stage).exit_code, api.asked) == (2, [])
 
 
+def test_a_whole_model_is_downloaded_as_it_is_and_needs_no_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("config.json", "model.safetensors")
+    files = [{"name": name, "url": "http://s3/x", "bytes": 7, "sha256": "0"} for name in names]
+    monkeypatch.setattr(Api, "fetch", lambda _, file, target: target.write_bytes(CONTENT))
+    answer = {"files": files, "format": "transformers"}
+    api = ScriptedApi(monkeypatch, {f"GET {path(NEW, '/adapter')}": answer})
+    assert api.run("model", "download", NEW, str(tmp_path)).exit_code == 0
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == dict.fromkeys(
+        names, CONTENT
+    )
+    refused = api.run("model", "download", NEW, str(tmp_path), "--with-base")
+    assert refused.exit_code == 1
+    assert "needs no base model" in refused.output
+    assert "Leave --base and --with-base out." in refused.output
+
+
 def test_files_are_written_into_the_folder_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

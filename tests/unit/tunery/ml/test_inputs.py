@@ -41,6 +41,8 @@ def test_a_short_spec_gets_defaults(tmp_path: Path) -> None:
     spec = read_train_spec(written(tmp_path))
     assert (spec.hyper.rank, spec.hyper.accumulation, spec.precision) == (8, 1, "auto")
     assert (spec.resume, spec.keep_checkpoints) == ((), 3)
+    whole = {"adaptation": "full", "rank": 0, "alpha": 0}
+    assert read_train_spec(written(tmp_path, hyper=whole)).hyper.rank == 0
 
 
 @pytest.mark.parametrize(

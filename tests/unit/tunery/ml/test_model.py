@@ -86,7 +86,7 @@ def trl_losses(spec: TrainSpec, folder: Path, rows: list[dict[str, Any]]) -> lis
     lora = LoraConfig(
         r=hyper.rank, lora_alpha=hyper.alpha, target_modules="all-linear", task_type="CAUSAL_LM"
     )
-    model = get_peft_model(base, lora)
+    model = base if hyper.adaptation == "full" else get_peft_model(base, lora)
     base.is_loaded_in_4bit = False  # TRL would round the adapter to bf16, also in fp32
     ordered = [rows[at] for epoch in range(2) for at in row_order(hyper.seed, epoch, len(rows))]
     trainer = SFTTrainer(
@@ -114,16 +114,20 @@ def trl_losses(spec: TrainSpec, folder: Path, rows: list[dict[str, Any]]) -> lis
     return [line["loss"] for line in trainer.state.log_history if "loss" in line]
 
 
-def test_training_qlora_has_the_first_20_losses_of_trl(
+@pytest.mark.parametrize(("adaptation", "rate"), [("qlora", 0.01), ("full", 0.001)])
+def test_training_qlora_and_full_have_the_first_20_losses_of_trl(
     spec: TrainSpec,
     tmp_path: Path,
     make_shard: Callable[..., Path],
     documents: Callable[[int, int], list[list[list[int]]]],
+    adaptation: Any,
+    rate: float,
 ) -> None:
     """Rows of one document each: TRL alone does not keep packed ones apart."""
     hyper = msgspec.structs.replace(
-        HYPER, adaptation="qlora", accumulation=1, dropout=0.0, scheduler="constant", warmup=0.0
+        HYPER, adaptation=adaptation, accumulation=1, dropout=0.0, scheduler="constant", warmup=0.0
     )
+    hyper = msgspec.structs.replace(hyper, learning_rate=rate)
     shard = str(make_shard(documents(10, 1), "single"))
     spec = msgspec.structs.replace(spec, hyper=hyper, train_shards=(shard,), valid_shards=())
     _, events = go(msgspec.structs.replace(spec, checkpoint_every_steps=100))

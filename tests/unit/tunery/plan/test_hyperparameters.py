@@ -36,6 +36,8 @@ def test_the_learning_rate_rule() -> None:
     double, auto = resolve({"learning_rate_multiplier": 2, "n_epochs": 1}, SMOL, tokens(10_000), 1)
     assert double.learning_rate_ppb == pytest.approx(2 * short.learning_rate_ppb, abs=1)
     assert "learning_rate" not in auto
+    whole, _ = resolve({"adaptation": "full", "n_epochs": 1}, SMOL, tokens(10_000), 1)
+    assert whole.learning_rate_ppb == pytest.approx(132_000, rel=0.02)
     exact, _ = resolve({"learning_rate": 2e-4}, SMOL, None, 1)
     assert exact.learning_rate_ppb == 200_000
 

@@ -13,7 +13,7 @@ from tests.unit.tunery.plan.samples import SMOL
 from tunery.cli._recipes import put
 from tunery.cli.job import _parsed
 from tunery.plan.hyperparameters import problems, request_of, resolve
-from tunery.plan.knobs import KNOBS, Knob, table
+from tunery.plan.knobs import ADAPTER_KNOBS, KNOBS, Knob, table
 from tunery.work.spec import ALL_LINEAR, Hyper
 
 GUIDE: Final = Path(__file__).parents[4] / "docs" / "how-to" / "train.md"
@@ -55,6 +55,7 @@ def test_every_knob_reaches_the_training_from_the_command_line_and_the_api(name:
     value = {"accumulation": 4, "threads": 7, "max_length": 640}.get(name, other_value(knob))
     if name == "learning_rate_multiplier":
         value = 2
+    put(body, *_parsed('eval.prompts=["Who?"]'))
     put(body, *_parsed(f"training.batch_size={8}"))
     put(body, *_parsed(f"training.{name}={json.dumps(value)}"))
     settings, refused = requested_settings(JobRequest.model_validate(body))
@@ -65,6 +66,16 @@ def test_every_knob_reaches_the_training_from_the_command_line_and_the_api(name:
     assert getattr(hyper, knob.field) != getattr(usual, knob.field)
     assert resolve(request_of(hyper), SMOL, None, 1)[0] == hyper
     assert knob.field in BESIDE or Hyper.from_log(hyper) != Hyper.from_log(usual)
+
+
+def test_training_full_has_nothing_of_an_adapter_and_may_say_so() -> None:
+    says_nothing = {"dropout": 0, "rslora": False, "rank_pattern": {}, "rank": "auto"}
+    asked: dict[str, Any] = {"adaptation": "full", **says_nothing}
+    assert problems(asked, SMOL) == ()
+    hyper, _ = resolve(asked, SMOL, None, 1)
+    assert (hyper.rank, hyper.alpha, hyper.dropout_ppm) == (0, 0, 0)
+    assert ADAPTER_KNOBS.keys().isdisjoint(request_of(hyper))
+    assert resolve(request_of(hyper), SMOL, None, 1)[0] == hyper
 
 
 def test_every_field_of_the_recipe_has_a_knob() -> None:
@@ -106,6 +117,10 @@ def test_every_default_is_in_its_range() -> None:
         ({"max_steps": -1}, "max_steps", "not_whole_in_range"),
         ({"lora_plus_ratio": 0.5}, "lora_plus_ratio", "not_in_range"),
         ({"beta": 0.1}, "beta", "of_other_method"),
+        ({"adaptation": "full", "rank": 8}, "rank", "of_an_adapter"),
+        ({"adaptation": "full", "rslora": True}, "rslora", "of_an_adapter"),
+        ({"adaptation": "full", "target_modules": ["q_proj"]}, "target_modules", "of_an_adapter"),
+        ({"adaptation": "full", "lora_plus_ratio": 16}, "lora_plus_ratio", "of_an_adapter"),
         ({"method": "dpo", "beta": 0}, "beta", "not_in_range"),
         ({"method": "dpo", "loss_type": "orpo"}, "loss_type", "not_a_choice"),
         ({"method": "simpo", "loss_type": "ipo"}, "loss_type", "of_other_method"),

@@ -51,6 +51,19 @@ def test_training_qlora_keeps_the_layers_in_four_bits_and_the_tables_as_they_are
     assert saved == pytest.approx(layers * (2 - 0.516), rel=1e-3)
 
 
+@pytest.mark.parametrize(("precision", "each"), [("bf16", 18), ("fp32", 16)])
+def test_training_full_needs_its_gradients_and_moments_of_every_weight(
+    precision: str, each: int
+) -> None:
+    hyper, _ = resolve({"precision": precision, "adaptation": "full"}, SMOL, None, 1)
+    small = replace(SMOL, layers=30)
+    larger = replace(small, parameters=small.parameters + 10**9)
+    needed = [memory_bytes(base, hyper, "cuda") for base in (small, larger)]
+    assert needed[1] - needed[0] == each * 10**9
+    best = replace(hyper, best_checkpoint=True)
+    assert memory_bytes(small, best, "cuda") > needed[0]
+
+
 def test_training_m5_a_step_is_divided_until_it_fits() -> None:
     hyper, _ = resolve({"batch_size": 16}, SMOL, None, 1)
     sizes = [

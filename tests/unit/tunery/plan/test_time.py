@@ -23,7 +23,13 @@ def test_more_slots_never_take_longer_and_more_tokens_never_shorter(count: int, 
 
 @pytest.mark.parametrize(
     "slower",
-    [{"recompute": True}, {"packing": False}, {"dora": True}, {"adaptation": "qlora"}],
+    [
+        {"recompute": True},
+        {"packing": False},
+        {"dora": True},
+        {"adaptation": "qlora"},
+        {"adaptation": "full"},
+    ],
     ids=str,
 )
 def test_training_what_makes_a_step_slower_is_in_the_estimate(slower: dict[str, Any]) -> None:

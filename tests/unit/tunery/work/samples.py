@@ -12,6 +12,7 @@ from tunery.work.events import (
     LossSpiked,
     Noted,
     Preempted,
+    Sampled,
     ScoringFinished,
     ScoringProgressed,
     ScoringStarted,
@@ -74,6 +75,7 @@ EVENTS: Final[tuple[AnyWorkEvent, ...]] = (
     Evaluated(step=1, valid_loss=None),
     LossSpiked(step=2, loss=9.0, message="the loss rose"),
     Noted(step=2, message="the training ends early"),
+    Sampled(step=2, prompt="Who?", answer="I."),
     CHECKPOINTED,
     Finished(
         adapter_dir="out/adapter",

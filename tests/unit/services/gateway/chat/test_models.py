@@ -2,6 +2,7 @@
 
 import pytest
 
+from schemas.training import BlobFile
 from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
 from tests.unit.services.gateway.chat.test_routes import HI, URL, engine
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
@@ -62,4 +63,16 @@ async def test_a_suspended_tenant_gets_no_answers(
     assert (await api.api.post(f"/v1/tenants/{tenant}/suspend")).status_code == 200
     answer = await client.post(URL, json={"model": BASE.base_id, "messages": HI})
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "tenant_suspended")
+    assert engine.asked == []
+
+
+async def test_a_whole_model_is_refused_with_what_serves_it(
+    api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    owner = await api.tenant()
+    weights = BlobFile(name="model.safetensors", blob="t/x/w", sha256="ef" * 32, bytes=20)
+    whole = await version(api, owner, "whole", files=(weights,))
+    answer = await owner.post(URL, json={"model": whole, "messages": HI})
+    assert answer.status_code == 400
+    assert "tunery model download" in answer.json()["error"]["message"]
     assert engine.asked == []

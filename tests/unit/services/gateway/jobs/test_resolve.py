@@ -416,6 +416,7 @@ def test_method_without_a_reference_has_its_own_weights_and_rates() -> None:
         ({"method": dpo(), "training": {"train_on_prompts": True}}, "training.train_on_prompts"),
         ({"method": dpo(), "training": {"loss_type": "aot"}}, "training.loss_type"),
         ({"method": {"type": "orpo", "dpo": {}}}, "method.dpo"),
+        ({"training": {"sample_every_steps": 5}}, "training.sample_every_steps"),
         ({"method": dpo(loss_type="exo_pair")}, "method.dpo.hyperparameters.loss_type"),
     ],
 )

@@ -71,6 +71,32 @@ def test_another_form_of_the_adapter_is_refused_by_its_name(
     assert "begin with 'tiny-llama'" in caught.value.message
 
 
+WHOLE = KnownStart(START, BASE, replace(HYPER, adaptation="full", rank=0, alpha=0))
+
+
+def test_training_full_goes_on_with_every_weight_unasked() -> None:
+    whole = JobRequest(model=NAME, training_file="file-1")
+    spec = resolve(whole, facts(start=WHOLE)).spec
+    assert (spec.hyper.adaptation, spec.hyper.rank, spec.hyper.dropout_ppm) == ("full", 0, 0)
+    adapter = resolve(whole, facts(start=KNOWN)).spec
+    assert spec.hyper.learning_rate_ppb < adapter.hyper.learning_rate_ppb
+
+
+@pytest.mark.parametrize(
+    ("known", "adaptation", "has"),
+    [(WHOLE, "lora", "weights of its own"), (KNOWN, "full", "an adapter")],
+)
+def test_training_full_and_an_adapter_do_not_go_on_from_each_other(
+    known: KnownStart, adaptation: str, has: str
+) -> None:
+    other = JobRequest(model=NAME, training_file="file-1", training={"adaptation": adaptation})
+    with pytest.raises(ApiError) as caught:
+        resolve(other, facts(start=known))
+    assert (caught.value.status, caught.value.param) == (400, "training.adaptation")
+    assert has in caught.value.message
+    assert "leave adaptation out, or begin with 'tiny-llama'" in caught.value.message
+
+
 async def first_job(api: ControlPlane) -> tuple[httpx.AsyncClient, str, dict[str, Any]]:
     client, file_id = await ready(api)
     answer = await submit(client, file_id, lora={"rank": 8})

@@ -19,6 +19,7 @@ async def version(
     name: str,
     verdict: Verdict = "pass",
     job_id: str | None = None,
+    files: tuple[BlobFile, ...] = (FILE,),
 ) -> str:
     """A published version, as the registry makes it."""
     tenant = client.headers["x-tenant"]
@@ -35,11 +36,11 @@ async def version(
         scores_sha256="ab" * 32,
     )
     register = RegisterVersion(
-        adapter=(FILE,),
+        adapter=files,
         terms=VersionTerms(model_id=model_id, series="tiny-llama/line", lineage=lineage),
     )
     await api.send(MODEL, tenant, register)
-    await api.send(MODEL, tenant, RecordPublished(model_id=model_id, files=(FILE,)))
+    await api.send(MODEL, tenant, RecordPublished(model_id=model_id, files=files))
     await api.until(client, f"/v1/models/{model_id}", lambda shown: "id" in shown)
     return model_id
 
@@ -99,6 +100,23 @@ async def test_a_quarantined_version_is_downloadable_and_not_promotable(api: Con
     adapter = (await client.get(f"/v1/models/{model_id}/adapter")).json()
     assert adapter["files"][0]["sha256"] == FILE.sha256
     assert FILE.blob in adapter["files"][0]["url"]
+
+
+async def test_a_model_says_whether_it_is_an_adapter_or_whole(api: ControlPlane) -> None:
+    client = await api.tenant()
+    weights = BlobFile(name="model.safetensors", blob="t/x/w", sha256="ef" * 32, bytes=20)
+    shown = {}
+    for files in ((FILE,), (weights,)):
+        model_id = await version(api, client, files[0].name[:5], files=files)
+        for path in ("", "/adapter"):
+            model = (await client.get(f"/v1/models/{model_id}{path}")).json()
+            shown[files[0].name, path] = model["format"]
+    assert shown == {
+        (FILE.name, ""): "peft",
+        (FILE.name, "/adapter"): "peft",
+        (weights.name, ""): "transformers",
+        (weights.name, "/adapter"): "transformers",
+    }
 
 
 async def test_deleting_a_version(api: ControlPlane) -> None:

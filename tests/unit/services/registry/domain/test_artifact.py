@@ -10,14 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.registry.domain.artifact import (
+    BESIDE_WHOLE,
     CONFIG,
     WEIGHTS,
+    WHOLE_CONFIG,
+    WHOLE_WEIGHTS,
     Unpublishable,
     check_header,
     check_names,
     header_length,
     read_config,
+    read_whole_config,
 )
+from tunery.runtime.blobs.base_files import INDEX, NAMES
 
 BASE, SHA = "small", "a" * 64
 RANK = 4
@@ -98,6 +103,47 @@ def test_other_configs_are_refused_by_name(data: bytes, reason: str) -> None:
         read_config(data, BASE, SHA)
 
 
+def test_a_whole_model_may_have_all_that_a_base_has_beside_its_weights() -> None:
+    assert frozenset(NAMES) - {WHOLE_CONFIG, INDEX} == BESIDE_WHOLE
+
+
+def test_a_whole_model_passes_with_its_tokenizer() -> None:
+    check_names((WHOLE_WEIGHTS, WHOLE_CONFIG, "tokenizer.json", "chat_template.jinja"))
+    assert read_whole_config(b'{"model_type": "llama", "vocab_size": 8}')["vocab_size"] == 8
+    header = json.dumps(tensors()).encode()
+    assert check_header(header, 8 + len(header) + 256, None) == 2
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        ((WHOLE_WEIGHTS, "tokenizer.json"), "fewer of them"),
+        ((WHOLE_WEIGHTS, WHOLE_CONFIG, "pytorch_model.bin"), "not pytorch_model.bin"),
+        ((WHOLE_WEIGHTS, WHOLE_CONFIG, "modeling_llama.py"), "not modeling_llama.py"),
+        ((WHOLE_WEIGHTS, WHOLE_CONFIG, WEIGHTS), f"not {WEIGHTS}"),
+    ],
+)
+def test_other_files_of_a_whole_model_are_refused_by_name(
+    names: tuple[str, ...], reason: str
+) -> None:
+    with pytest.raises(Unpublishable, match=reason):
+        check_names(names)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"{", "not JSON"),
+        (b'{"vocab_size": 8}', "model_type"),
+        (b'{"model_type": "x", "auto_map": {"AutoModel": "x.X"}}', "code to be run"),
+        (b'{"model_type": "x", "_name_or_path": "/home/x"}', "training machine"),
+    ],
+)
+def test_other_configs_of_a_whole_model_are_refused_by_name(data: bytes, reason: str) -> None:
+    with pytest.raises(Unpublishable, match=reason):
+        read_whole_config(data)
+
+
 def changed(change: Callable[[Tensors], None]) -> Tensors:
     altered = tensors()
     change(altered)
@@ -139,6 +185,7 @@ def test_a_header_that_cannot_be_right_is_refused() -> None:
 def test_checks_accept_or_refuse_any_bytes(data: bytes) -> None:
     attempts: tuple[Callable[[], object], ...] = (
         lambda: read_config(data, BASE, SHA),
+        lambda: read_whole_config(data),
         lambda: check_header(data, len(data) + 8, {"r": RANK}),
         lambda: header_length(data, len(data)),
     )

@@ -31,6 +31,7 @@ from tunery.work.events import (
     Finished,
     LossSpiked,
     Noted,
+    Sampled,
     SkippedCandidate,
     StepCompleted,
 )
@@ -226,11 +227,13 @@ async def test_steps_losses_and_spikes_are_telemetry(tmp_path: Path) -> None:
     await training.handle(Evaluated(step=3, valid_loss=2.75, valid_accuracy=0.5))
     await training.handle(LossSpiked(step=3, loss=2.5, message="the loss rose"))
     await training.handle(Noted(step=3, message="the training ends early"))
+    await training.handle(Sampled(step=3, prompt="Who?", answer="I."))
     reader = await there.log.reader(TELEMETRY.name, {partition_of(b"job1"): 0})
     records = [msgspec.json.decode(record.value) for record in await reader.poll(10, 100)]
     await reader.close()
-    assert [record.get("valid_loss") for record in records] == [None, 2.75, None, None]
-    first, evaluated, spike, note = records
+    assert [record.get("valid_loss") for record in records] == [None, 2.75, None, None, None]
+    first, evaluated, spike, note, sample = records
+    assert (sample["level"], sample["text"]) == ("info", "step 3: to 'Who?' the model answers 'I.'")
     assert evaluated["valid_accuracy"] == 0.5
     assert (first["job_id"], first["attempt"], first["step"], first["total_steps"]) == (
         "job1",

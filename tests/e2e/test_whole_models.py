@@ -1,0 +1,75 @@
+"""Training of every weight, on the real stack: a gated model that is loaded without its base."""
+
+import json
+from collections.abc import AsyncIterator
+from hashlib import sha256
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from tests.e2e.stories import RunningStack, running_stack
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session", name="home")
+async def ready_stack() -> AsyncIterator[RunningStack]:
+    async with running_stack() as home:
+        yield home
+
+
+def chats() -> bytes:
+    lines = (
+        {
+            "messages": [
+                {"role": "user", "content": f"What is {n} plus {n}?"},
+                {"role": "assistant", "content": f"It is {2 * n}, captain."},
+            ]
+        }
+        for n in range(40)
+    )
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+async def test_training_full_becomes_a_gated_model_that_another_goes_on_from(
+    home: RunningStack, tmp_path: Path
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    file_id = await home.api.upload(chats(), "chats.jsonl")
+    training = {"adaptation": "full", "max_length": 256, "learning_rate": 1e-3}
+    refused = await home.api.call(
+        "POST",
+        "/fine_tuning/jobs",
+        json={
+            "model": home.base,
+            "training_file": file_id,
+            "lora": {"rank": 8},
+            "training": training,
+        },
+    )
+    assert refused.status_code == httpx.codes.BAD_REQUEST
+    assert refused.json()["error"]["param"] == "lora.rank"
+    job_id = await home.submit(training_file=file_id, training=training, lora={})
+    job = await home.api.ended(job_id)
+    assert job["status"] == "succeeded", job["error"]
+    base, whole = job["gate"]["base"]["loss"], job["gate"]["adapter"]["loss"]
+    assert whole < base
+    answers = await home.api.get(f"/fine_tuning/jobs/{job['id']}/answers")
+    assert len(answers["data"]) > 1
+    model_id = job["fine_tuned_model"]
+    assert (await home.api.get(f"/models/{model_id}"))["format"] == "transformers"
+    listed = await home.api.get(f"/models/{model_id}/adapter")
+    async with httpx.AsyncClient() as storage:
+        for file in listed["files"]:
+            content = (await storage.get(file["url"])).content
+            assert sha256(content).hexdigest() == file["sha256"]
+            (tmp_path / file["name"]).write_bytes(content)
+    assert AutoTokenizer.from_pretrained(tmp_path).chat_template
+    assert AutoModelForCausalLM.from_pretrained(tmp_path).num_parameters() > 0
+    second = await home.submit(model=model_id, training_file=file_id, training={}, lora={})
+    job = await home.api.ended(second)
+    assert job["status"] == "succeeded", job["error"]
+    assert job["gate"]["adapter"]["loss"] < base

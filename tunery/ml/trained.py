@@ -1,0 +1,102 @@
+"""What a training leaves: an adapter in PEFT's form, or a whole model in that of transformers.
+
+A whole model is a directory of one file of weights, the configuration and the base's own files of
+its tokenizer: transformers loads it without its base. Weights that are tied are written once.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from shutil import copyfile
+from typing import Any, Final
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from schemas.training import Adaptation
+from tunery.ml import adapters
+from tunery.ml.durable import new_directory
+from tunery.runtime.blobs.base_files import CONFIG, INDEX, NAMES, WEIGHTS
+from tunery.runtime.blobs.files import file_sha256
+from tunery.work.exits import WorkError
+
+LOCAL_KEYS: Final = ("_name_or_path", "auto_map")  # of a configuration: paths, and code
+
+
+def is_whole(model: Any) -> bool:
+    """Whether every weight of a model is trained: PEFT gives models a configuration of adapters."""
+    return not hasattr(model, "peft_config")
+
+
+def weights_file(adaptation: Adaptation) -> str:
+    """The file that has the trained weights."""
+    return WEIGHTS if adaptation == "full" else adapters.WEIGHTS
+
+
+def files_of(model: Any) -> tuple[str, str]:
+    """Names of the files of weights and configuration."""
+    return (WEIGHTS, CONFIG) if is_whole(model) else (adapters.WEIGHTS, adapters.CONFIG)
+
+
+def trained_tensors(model: Any) -> dict[str, Tensor]:
+    """The trained tensors, by the names that PEFT or transformers load them under."""
+    if not is_whole(model):
+        return adapters.adapter_tensors(model)
+    from transformers.core_model_loading import revert_weight_conversion
+
+    kept = set(model.state_dict())
+    named = (*model.named_parameters(), *model.named_buffers())
+    tensors = {name: tensor.detach() for name, tensor in named if name in kept}
+    # experts of a mixture: one tensor in the model, one each in files
+    return dict(revert_weight_conversion(model, tensors))
+
+
+def configuration(model: Any, base_id: str) -> str:
+    """The file of configuration as text: one spelling for one meaning."""
+    if not is_whole(model):
+        return adapters.canonical_config(adapters.adapter_config(model), base_id)
+    content = json.loads(model.config.to_json_string())
+    content |= {"architectures": [type(model).__name__]}
+    for key in LOCAL_KEYS:
+        content.pop(key, None)
+    return f"{json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False)}\n"
+
+
+def described(model: Any) -> str:
+    """What is trained of a model, in words."""
+    if not is_whole(model):
+        return adapters.adapted(model)
+    return f"all {sum(weight.numel() for weight in model.parameters()):,} parameters are trained"
+
+
+def write_trained(
+    model: Any, best: Mapping[str, Tensor], base_id: str, base_dir: Path, dst: Path
+) -> adapters.Canonical:
+    """Write what was trained to `dst` in canonical form.
+
+    best: tensors that are written in place of the model's; empty: there are none
+
+    Raises WorkError("user") for tensors that are not finite.
+    """
+    tensors = dict(best) or trained_tensors(model)
+    if not is_whole(model):
+        return adapters.write_canonical(tensors, adapters.adapter_config(model), dst, base_id)
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            message = f"the weights {name!r} hold NaN or infinity"
+            raise WorkError("user", message, "Train again with a lower learning rate.")
+    with new_directory(dst) as partial:
+        ordered = {name: tensors[name].cpu().contiguous() for name in sorted(tensors)}
+        save_file(ordered, partial / WEIGHTS, metadata={"format": "pt"})
+        (partial / CONFIG).write_text(configuration(model, base_id), encoding="utf-8")
+        for name in NAMES:
+            if name not in (CONFIG, INDEX) and (base_dir / name).is_file():
+                copyfile(base_dir / name, partial / name)
+        for path in partial.iterdir():
+            path.chmod(0o644)
+    return adapters.Canonical(
+        sha256=file_sha256(dst / WEIGHTS),
+        config_sha256=file_sha256(dst / CONFIG),
+        bytes=sum(path.stat().st_size for path in dst.iterdir()),
+    )
