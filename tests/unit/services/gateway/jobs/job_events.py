@@ -1,6 +1,6 @@
 """Events of one job's life."""
 
-from schemas.dataset import BaseTokens, Prepared
+from schemas.dataset import BaseTokens
 from schemas.job import (
     AttemptEnded,
     AttemptStarted,
@@ -25,6 +25,7 @@ from schemas.training import (
     TrainWork,
     work_id_of,
 )
+from simulator.control_plane.samples import PREPARED
 from tests.unit.services.gateway.control_plane import BASE
 from tunery.plan.estimate import estimate
 from tunery.plan.hyperparameters import resolve
@@ -56,20 +57,6 @@ SPEC = JobSpec(
     price=PRICE,
 )
 SHA = "ab" * 32
-PREPARED = Prepared(
-    version="v1",
-    train_blob="t",
-    train_sha256=SHA,
-    validation_blob="v",
-    validation_sha256=SHA,
-    prompts_blob="p",
-    prompts_sha256=SHA,
-    train_rows=18,
-    validation_rows=2,
-    packed_rows=4,
-    tokens=18_000,
-    trainable_tokens=8_000,
-)
 CHECKPOINT = Checkpoint(
     attempt=1, step=6, epoch_ppm=0, tokens=600, manifest_sha256=SHA, files=(), captured_ms=9
 )

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from schemas.job import RecordCheckpoint, RecordDataset, RecordGranted, RecordStarted
 from schemas.topics import JOB
 from schemas.training import AttemptStart, BlobFile
+from simulator.control_plane.samples import PREPARED
 from tests.unit.services.gateway.control_plane import ControlPlane
-from tests.unit.services.gateway.jobs.job_events import CHECKPOINT, PREPARED
+from tests.unit.services.gateway.jobs.job_events import CHECKPOINT
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
 
 NAMES = ("adapter_model.safetensors", "adapter_config.json", "optimizer.safetensors")

@@ -6,27 +6,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from schemas import pool, training
-from schemas.dataset import Prepared
 from schemas.node import NodeDescription
 from schemas.reasons import ending
 from services.trainer.domain.evolve import evolve
 from services.trainer.domain.state import Grant, NodeState
+from simulator.control_plane.samples import PREPARED
 
 SHA = "0" * 64
-PREPARED = Prepared(
-    version="v",
-    train_blob="t",
-    train_sha256=SHA,
-    validation_blob="v",
-    validation_sha256=SHA,
-    prompts_blob="p",
-    prompts_sha256=SHA,
-    train_rows=1,
-    validation_rows=1,
-    packed_rows=1,
-    tokens=1,
-    trainable_tokens=1,
-)
 WORK = training.EvalWork(
     base_id="b",
     base_sha256=SHA,

@@ -13,7 +13,8 @@ from services.trainer.effect.evaluation import Evaluation
 from services.trainer.effect.program import Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.settings import TrainerSettings
-from tests.unit.services.trainer.domain.test_evolve import PREPARED, WORK, grant
+from simulator.control_plane.samples import PREPARED
+from tests.unit.services.trainer.domain.test_evolve import WORK, grant
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
 from tunery.work.codec import decode_score_spec

@@ -15,7 +15,8 @@ from services.trainer.effect.program import Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.training import Training
 from services.trainer.settings import TrainerSettings
-from tests.unit.services.trainer.domain.test_evolve import PREPARED, SHA, grant
+from simulator.control_plane.samples import PREPARED
+from tests.unit.services.trainer.domain.test_evolve import SHA, grant
 from tests.unit.services.trainer.effect.outages import SleepClock, UnavailableBlobs
 from tests.unit.tunery.work.samples import CHECKPOINTED, STARTED
 from tunery.runtime.blobs.abstract import BlobsUnavailable

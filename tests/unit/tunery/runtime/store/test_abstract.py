@@ -1,0 +1,19 @@
+"""What a batch of rows holds, and what a process of an older version is told."""
+
+from dataclasses import replace
+
+from tunery.runtime.journal.reader import START
+from tunery.runtime.store.abstract import RowBatch, Superseded
+
+BATCH = RowBatch(projection="views", version=2, partition=("job", 0), expected=0, position=START)
+
+
+def test_a_batch_with_a_position_alone_is_empty() -> None:
+    assert BATCH.is_empty
+    assert not replace(BATCH, notices=("ftjob-1",)).is_empty
+
+
+def test_an_older_process_is_told_both_versions_and_what_to_do() -> None:
+    words = str(Superseded("views", 2, 3))
+    assert "views is at version 3, this process has version 2" in words
+    assert words.endswith("start the newer release")
