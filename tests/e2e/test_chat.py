@@ -97,6 +97,7 @@ async def test_while_the_engine_is_away_the_answer_is_503_and_it_comes_back(
     async with sdk(home, retries=0) as client:
         before = await asked(client, TINY)
         home.stack.kill("engine", restart=False)
+        await home.stack.stop("engine")  # returns when the process is gone
         with pytest.raises(openai.InternalServerError) as away:
             await asked(client, TINY)
         assert away.value.status_code == 503

@@ -46,6 +46,7 @@ class Sampling(Struct, frozen=True):
     tokens_max: of the answer; None: until the context is full.
     seed: None: another one each time.
     stop: the answer ends before any of these texts.
+    top_logprobs: how many tokens that might have been are told with each; None: not even its own.
     """
 
     temperature: float = 1.0
@@ -55,23 +56,30 @@ class Sampling(Struct, frozen=True):
     tokens_max: int | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    top_logprobs: int | None = None
 
 
 class Question(Struct, frozen=True):
     """One answer is wanted.
 
     messages: of the conversation, each with `role` and `content`.
+    response_format: JSON of any form, or of a schema, as in OpenAI's API; None: text.
     """
 
     model: EngineModel
     messages: tuple[dict[str, Any], ...]
     sampling: Sampling
+    response_format: dict[str, Any] | None = None
 
 
 class TextAdded(Struct, frozen=True, tag="text"):
-    """The answer goes on with this text."""
+    """The answer goes on with this text.
+
+    logprobs: of its tokens, as in OpenAI's API, where they were asked for.
+    """
 
     text: str
+    logprobs: tuple[dict[str, Any], ...] = ()
 
 
 class AnswerEnded(Struct, frozen=True, tag="ended"):

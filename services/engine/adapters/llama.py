@@ -82,8 +82,8 @@ class LlamaModel:
                 return True
             for choice in chunk["choices"]:
                 finish_reason = choice["finish_reason"] or finish_reason
-                if text := choice["delta"].get("content"):
-                    return not say(TextAdded(text))
+                if part := _text_of(choice, question.sampling.top_logprobs):
+                    return not say(part)
             if usage := chunk.get("usage"):
                 tokens = (usage["prompt_tokens"], usage["completion_tokens"])
                 return not say(AnswerEnded(finish_reason, *tokens))
@@ -98,7 +98,12 @@ class LlamaModel:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        self._server.handle_chat_completions(body, take)
+        if question.response_format is not None:
+            body["response_format"] = question.response_format
+        try:
+            self._server.handle_chat_completions(body, take)
+        except ValueError as error:  # of a schema or of the chat template
+            say(QuestionRefused(MALFORMED, str(error)))
 
     def close(self) -> None:
         """Free the memory."""
@@ -118,6 +123,16 @@ class LlamaModel:
         return QuestionRefused(FAILED, "The engine could not answer. Its log says why.")
 
 
+def _text_of(choice: Mapping[str, Any], top_logprobs: int | None) -> TextAdded | None:
+    """The text of a chunk, with the probabilities that were asked for."""
+    text = choice["delta"].get("content") or ""
+    tokens = (choice.get("logprobs") or {}).get("content") or ()
+    logprobs = tuple(
+        {**token, "top_logprobs": token["top_logprobs"][:top_logprobs]} for token in tokens
+    )
+    return TextAdded(text, logprobs) if text or logprobs else None
+
+
 def sampling_fields(sampling: Sampling) -> dict[str, Any]:
     """How llama.cpp says it, with its own ways of choosing tokens switched off."""
     fields: dict[str, Any] = {
@@ -132,6 +147,9 @@ def sampling_fields(sampling: Sampling) -> dict[str, Any]:
     }
     if sampling.seed is not None:
         fields["seed"] = sampling.seed % SEEDS
+    if sampling.top_logprobs is not None:
+        fields["logprobs"] = True
+        fields["top_logprobs"] = max(1, sampling.top_logprobs)  # 0 would tell none at all
     if sampling.stop:
         fields["stop"] = list(sampling.stop)
     return fields

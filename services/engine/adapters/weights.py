@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ REFUSED: Final = ("use_dora", "modules_to_save", "alpha_pattern", "trainable_tok
 PASSED_ON: Final = ("PATH", "HOME", "LANG", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 CONVERSION_MS_MAX: Final[Ms] = 1_800_000
 TAIL_BYTES: Final = 2_000
+UNFINISHED: Final = "unfinished-"  # folders of conversions
 
 
 class ConvertedWeights:
@@ -46,6 +48,8 @@ class ConvertedWeights:
     def __init__(self, blobs: Blobs, folder: Path, converted_max: int) -> None:
         self._blobs, self._folder, self._converted_max = blobs, folder, converted_max
         self._converting = asyncio.Lock()
+        for unfinished in folder.glob(f"{UNFINISHED}*"):  # of a process that was killed
+            shutil.rmtree(unfinished, ignore_errors=True)
 
     async def fetch(self, model: EngineModel) -> WeightFiles:
         """Raises Refusal; BlobError; OSError."""
@@ -65,7 +69,7 @@ class ConvertedWeights:
         return WeightFiles(base, adapter, model.context_length)
 
     async def _convert_base(self, source: Path, converted: Path) -> None:
-        with tempfile.TemporaryDirectory(dir=self._folder) as name:
+        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=self._folder) as name:
             linked = link_base(source, Path(name) / "base")
             await run_script(
                 "convert_hf_to_gguf.py", [str(linked), "--outtype", "auto"], converted, Path(name)
@@ -80,7 +84,7 @@ class ConvertedWeights:
                 "Only LoRA adapters can be asked here. Download this model with `tunery model "
                 "download` and serve it elsewhere.",
             )
-        with tempfile.TemporaryDirectory(dir=self._folder) as name:
+        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=self._folder) as name:
             source = Path(name) / "adapter"
             source.mkdir()
             for file in files:

@@ -1,5 +1,6 @@
 """Bodies of questions. What is not supported is refused by its name, unless it asks for nothing."""
 
+import json
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
 
@@ -7,6 +8,7 @@ from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StringConstr
 from pydantic_core import PydanticCustomError
 
 from services.gateway.web.bodies import Body, Id, Metadata
+from services.gateway.web.errors import invalid
 from tunery.work.engine import Sampling
 
 MESSAGES_MAX: Final = 2_048
@@ -15,6 +17,9 @@ STOPS_MAX: Final = 4  # as OpenAI
 STOP_CHARACTERS_MAX: Final = 256
 TOKENS_MAX: Final = 1_000_000
 SEED_MAX: Final = 2**63 - 1
+LOGPROBS_MAX: Final = 20  # as OpenAI
+SCHEMA_DEPTH_MAX: Final = 64  # levels of JSON: the engine reads a schema by recursion
+SCHEMA_BYTES_MAX: Final = 32 * 1024
 
 StopText = Annotated[
     str, StringConstraints(strict=True, min_length=1, max_length=STOP_CHARACTERS_MAX)
@@ -46,6 +51,41 @@ def _only(*values: Any) -> Callable[[Any], Any]:
         raise PydanticCustomError("unsupported", "is not supported; leave it out")
 
     return check
+
+
+def _format(value: Any) -> Any:
+    """A form of answers, None for text. Raises PydanticCustomError."""
+    match value:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return {"type": "json_object"}
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+            if _depth(schema) > SCHEMA_DEPTH_MAX or len(json.dumps(schema)) > SCHEMA_BYTES_MAX:
+                raise PydanticCustomError(
+                    "schema_too_large",
+                    f"may have {SCHEMA_DEPTH_MAX} levels and {SCHEMA_BYTES_MAX} bytes",
+                )
+            return {"type": "json_schema", "json_schema": {"schema": schema}}
+        case _:
+            raise PydanticCustomError(
+                "response_format",
+                "must have the type text, json_object, or json_schema with its schema",
+            )
+
+
+def _depth(value: Any) -> int:
+    """Levels of a JSON value, as far as more than SCHEMA_DEPTH_MAX of them."""
+    levels, level = 0, [value]
+    while level and levels <= SCHEMA_DEPTH_MAX:
+        levels += 1
+        nested = [part for part in level if isinstance(part, dict | list)]
+        level = [
+            inner
+            for part in nested
+            for inner in (part.values() if isinstance(part, dict) else part)
+        ]
+    return levels
 
 
 class TextPart(Body):
@@ -106,8 +146,10 @@ class ChatRequest(Body):
     store: Annotated[None, BeforeValidator(_only(False), json_schema_input_type=bool)] = None
     service_tier: Literal["auto", "default"] | None = None
     response_format: Annotated[
-        None, BeforeValidator(_only({"type": "text"}), json_schema_input_type=Any)
+        dict[str, Any] | None, BeforeValidator(_format, json_schema_input_type=dict[str, Any])
     ] = None
+    logprobs: StrictBool | None = None
+    top_logprobs: Annotated[StrictInt, Field(ge=0, le=LOGPROBS_MAX)] | None = None
     modalities: Annotated[
         None, BeforeValidator(_only(["text"]), json_schema_input_type=list[str])
     ] = None
@@ -115,19 +157,22 @@ class ChatRequest(Body):
     function_call: Unsupported = None
     functions: Unsupported = None
     logit_bias: Unsupported = None
-    logprobs: Unsupported = None
     parallel_tool_calls: Unsupported = None
     prediction: Unsupported = None
     reasoning_effort: Unsupported = None
     tool_choice: Unsupported = None
     tools: Unsupported = None
-    top_logprobs: Unsupported = None
     verbosity: Unsupported = None
     web_search_options: Unsupported = None
 
 
 def sampling(body: ChatRequest) -> Sampling:
-    """How tokens are chosen; what the request leaves out is as in OpenAI's API."""
+    """How tokens are chosen; what the request leaves out is as in OpenAI's API.
+
+    Raises ApiError 400 for `top_logprobs` without `logprobs`.
+    """
+    if body.top_logprobs is not None and not body.logprobs:
+        raise invalid("top_logprobs: needs logprobs to be true", "top_logprobs")
     return Sampling(
         temperature=1.0 if body.temperature is None else body.temperature,
         top_p=1.0 if body.top_p is None else body.top_p,
@@ -136,6 +181,7 @@ def sampling(body: ChatRequest) -> Sampling:
         tokens_max=body.max_completion_tokens or body.max_tokens,
         seed=body.seed,
         stop=tuple(body.stop or ()),
+        top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
     )
 
 

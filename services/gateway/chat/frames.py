@@ -27,7 +27,9 @@ async def frames(
         async with aclosing(parts):
             async for index, part in parts:
                 if isinstance(part, TextAdded):
-                    yield frame(chunk(identity, index, Delta(content=part.text)), with_usage)
+                    delta = Delta(content=part.text)
+                    added = chunk(identity, index, delta, logprobs=part.logprobs)
+                    yield frame(added, with_usage)
                 else:
                     ended[index] = part
                     yield frame(chunk(identity, index, Delta(), part), with_usage)

@@ -3,6 +3,7 @@
 from schemas import errors
 from schemas.model import Base
 from schemas.training import are_whole
+from services.gateway.accounts.tables import TENANTS
 from services.gateway.models.names import MODEL_PREFIX
 from services.gateway.models.routes import find_base
 from services.gateway.models.tables import BASES, MODELS
@@ -16,9 +17,13 @@ QUARANTINED = "model_quarantined"
 async def find_model(deps: Deps, caller: Principal, name: str) -> EngineModel:
     """A base model by its id or alias, or a version of the caller's.
 
-    Raises ApiError: 404 for any other name, 400 for a whole model, 403 for a version in quarantine
-    or a base model that the key may not use.
+    Raises ApiError: 404 for any other name, 400 for a whole model, 403 for a version in quarantine,
+    a base model that the key may not use, or a tenant that is suspended.
     """
+    tenant = await deps.views.first(TENANTS, {"id": caller.tenant})
+    if tenant is not None and tenant.suspended_at is not None:
+        message = "This tenant is suspended: its models do not answer. Ask the operator."
+        raise ApiError(403, errors.SUSPENDED, message)
     if not name.startswith(MODEL_PREFIX):
         base = await find_base(deps, name)
         if base is None:

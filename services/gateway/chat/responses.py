@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from services.gateway.web.responses import Response
 from tunery.work.engine import AnswerEnded
@@ -22,10 +22,27 @@ class AnswerMessage(Response):
     refusal: None = None
 
 
+class LikelyToken(Response):
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class AnswerToken(LikelyToken):
+    """A token of an answer. top_logprobs: tokens that might have been, the likeliest first."""
+
+    top_logprobs: list[LikelyToken]
+
+
+class AnswerLogprobs(Response):
+    content: list[AnswerToken]
+    refusal: None = None
+
+
 class ChatChoice(Response):
     index: int
     message: AnswerMessage
-    logprobs: None = None
+    logprobs: AnswerLogprobs | None = None
     finish_reason: FinishReason
 
 
@@ -49,7 +66,7 @@ class Delta(Response):
 class ChunkChoice(Response):
     index: int
     delta: Delta
-    logprobs: None = None
+    logprobs: AnswerLogprobs | None = None
     finish_reason: FinishReason | None = None
 
 
@@ -78,6 +95,7 @@ class Answer:
     """One answer as far as it is known."""
 
     texts: list[str] = field(default_factory=list)
+    logprobs: list[dict[str, Any]] = field(default_factory=list)
     ended: AnswerEnded | None = None
 
 
@@ -87,6 +105,7 @@ def completion(identity: AnswerIdentity, answers: Sequence[Answer]) -> ChatCompl
         ChatChoice(
             index=index,
             message=AnswerMessage(content="".join(answer.texts)),
+            logprobs=logprobs_of(answer.logprobs),
             finish_reason=finish_reason(answer.ended),
         )
         for index, answer in enumerate(answers)
@@ -98,16 +117,29 @@ def completion(identity: AnswerIdentity, answers: Sequence[Answer]) -> ChatCompl
 
 
 def chunk(
-    identity: AnswerIdentity, index: int, delta: Delta, ended: AnswerEnded | None = None
+    identity: AnswerIdentity,
+    index: int,
+    delta: Delta,
+    ended: AnswerEnded | None = None,
+    logprobs: Sequence[dict[str, Any]] = (),
 ) -> ChatChunk:
     """A part of an answer; the last one is empty and says why the answer ended."""
     reason = None if ended is None else finish_reason(ended)
-    choice = ChunkChoice(index=index, delta=delta, finish_reason=reason)
+    choice = ChunkChoice(
+        index=index, delta=delta, logprobs=logprobs_of(logprobs), finish_reason=reason
+    )
     return ChatChunk(**vars(identity), choices=[choice])
 
 
 def usage_chunk(identity: AnswerIdentity, ended: Sequence[AnswerEnded | None]) -> ChatChunk:
     return ChatChunk(**vars(identity), choices=[], usage=usage_of(ended))
+
+
+def logprobs_of(tokens: Sequence[dict[str, Any]]) -> AnswerLogprobs | None:
+    """Probabilities of tokens as the engine tells them; None without any."""
+    if not tokens:
+        return None
+    return AnswerLogprobs(content=[AnswerToken.model_validate(token) for token in tokens])
 
 
 def finish_reason(ended: AnswerEnded) -> FinishReason:

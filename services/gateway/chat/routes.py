@@ -33,7 +33,7 @@ async def create_chat_completion(
 ) -> ChatCompletion | StreamingResponse:
     """Answer a conversation with a base model or a fine-tuned version. Nothing of it is kept."""
     model = await find_model(deps, caller, body.model)
-    question = Question(model=model, messages=messages(body), sampling=sampling(body))
+    question = Question(model, messages(body), sampling(body), body.response_format)
     identity = AnswerIdentity(
         id=deps.fresh("chatcmpl-"),
         created=deps.clock.now_ms() // 1_000,
@@ -57,6 +57,7 @@ async def _complete(
     async for index, part in parts:
         if isinstance(part, TextAdded):
             answers[index].texts.append(part.text)
+            answers[index].logprobs.extend(part.logprobs)
         else:
             answers[index].ended = part
     return completion(identity, answers)

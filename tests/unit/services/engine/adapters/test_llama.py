@@ -1,5 +1,8 @@
 """llama.cpp answers as transformers does, with the base model and with an adapter."""
 
+import json
+from typing import Any
+
 import pytest
 
 from services.engine.adapters.llama import SEEDS, LlamaEngine, LlamaModel, sampling_fields
@@ -8,6 +11,7 @@ from tests.unit.services.engine.adapters import tiny_models
 from tests.unit.services.engine.adapters.tiny_models import ASKED, TOKENS
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.work.engine import (
+    MALFORMED,
     TOO_LONG,
     UNSUPPORTED,
     AnswerEnded,
@@ -18,6 +22,7 @@ from tunery.work.engine import (
     TextAdded,
 )
 
+ENOUGH = Sampling(temperature=0, tokens_max=120)
 GREEDY = Sampling(temperature=0, tokens_max=TOKENS)
 ENGINE = LlamaEngine(answers_max=2, context_tokens=256, threads=1)
 
@@ -86,6 +91,48 @@ async def test_a_seed_gives_the_same_answer_again() -> None:
         said(model, Sampling(seed=seed, tokens_max=TOKENS))[0] for seed in (1, 1, 2)
     )
     assert first == second != other
+    model.close()
+
+
+@pytest.mark.train
+async def test_json_has_the_form_that_was_asked_for() -> None:
+    model = ENGINE.load(await tiny_models.converted(MemoryBlobs()))
+    form = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
+
+    def asked(schema: dict[str, Any]) -> list[Reply]:
+        replies: list[Reply] = []
+        wanted = {"type": "json_schema", "json_schema": {"schema": schema}}
+        question = Question(tiny_models.engine_model(), tuple(ASKED), ENOUGH, wanted)
+
+        def say(reply: Reply) -> bool:
+            replies.append(reply)
+            return True
+
+        model.answer(question, say)
+        return replies
+
+    *parts, ended = asked({**form, "additionalProperties": False})
+    assert isinstance(ended, AnswerEnded)
+    text = "".join(part.text for part in parts if isinstance(part, TextAdded))
+    assert json.loads(text)["a"] in (1, 2)
+    (refused,) = asked({"type": "nonsense"})
+    assert isinstance(refused, QuestionRefused)
+    assert refused.code == MALFORMED
+    model.close()
+
+
+@pytest.mark.train
+async def test_each_token_has_its_probability() -> None:
+    model = ENGINE.load(await tiny_models.converted(MemoryBlobs()))
+    for count in (0, 2):
+        text, replies = said(model, Sampling(temperature=0, tokens_max=4, top_logprobs=count))
+        tokens = [
+            token for part in replies if isinstance(part, TextAdded) for token in part.logprobs
+        ]
+        assert len(tokens) == 4
+        assert "".join(token["token"] for token in tokens) == text
+        assert all(token["logprob"] < 0 for token in tokens)
+        assert {len(token["top_logprobs"]) for token in tokens} == {count}
     model.close()
 
 

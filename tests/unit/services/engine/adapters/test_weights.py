@@ -133,3 +133,10 @@ async def test_the_files_that_were_used_last_are_kept(tmp_path: Path) -> None:
     kept = {path.name for path in (tmp_path / "engine").iterdir()}
     assert f"{hash_base(base)}.gguf" in kept
     assert len(kept) == 2
+
+
+def test_what_a_killed_conversion_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "unfinished-1" / "base").mkdir(parents=True)
+    (tmp_path / "done.gguf").write_bytes(b"")
+    ConvertedWeights(MemoryBlobs(), tmp_path, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["done.gguf"]

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from services.gateway.chat.bodies import ChatRequest, messages, sampling
+from services.gateway.web.errors import ApiError
 from tunery.work.engine import Sampling
 
 HI = [{"role": "user", "content": "Hi"}]
@@ -13,6 +14,34 @@ HI = [{"role": "user", "content": "Hi"}]
 
 def request(**fields: Any) -> ChatRequest:
     return ChatRequest.model_validate({"model": "tiny", "messages": HI, **fields})
+
+
+def schema(form: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "a", "strict": True, "schema": form}}
+
+
+def nested(levels: int) -> dict[str, Any]:
+    form: dict[str, Any] = {"type": "integer"}
+    for _ in range(levels):
+        form = {"type": "array", "items": form}
+    return form
+
+
+def test_json_is_asked_for_in_any_form_or_by_a_schema() -> None:
+    assert request(response_format={"type": "text"}).response_format is None
+    any_form = request(response_format={"type": "json_object"}).response_format
+    assert any_form == {"type": "json_object"}
+    by_schema = request(response_format=schema(nested(9))).response_format
+    assert by_schema == {"type": "json_schema", "json_schema": {"schema": nested(9)}}
+
+
+def test_probabilities_are_told_when_they_are_asked_for() -> None:
+    assert sampling(request(logprobs=True, top_logprobs=3)).top_logprobs == 3
+    assert sampling(request(logprobs=True)).top_logprobs == 0
+    assert sampling(request(logprobs=False)).top_logprobs is None
+    with pytest.raises(ApiError) as refused:
+        sampling(request(top_logprobs=3))
+    assert refused.value.param == "top_logprobs"
 
 
 def test_what_a_request_leaves_out_is_as_in_openais_api() -> None:
@@ -75,9 +104,13 @@ def test_what_asks_for_nothing_is_taken(harmless: dict[str, Any]) -> None:
         ({"n": True}, "n"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"seed": 2**63}, "seed"),
-        ({"logprobs": True}, "logprobs"),
+        ({"logprobs": 1}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"tools": [{}]}, "tools"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "yaml"}}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
+        ({"response_format": schema({"enum": ["x" * 40_000]})}, "response_format"),
+        ({"response_format": schema(nested(100_000))}, "response_format"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages"),

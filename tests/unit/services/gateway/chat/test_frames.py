@@ -7,7 +7,7 @@ from services.gateway.chat.answering import answer
 from services.gateway.chat.frames import DONE, frames
 from tests.unit.services.gateway.chat.scripted_engine import HELLO, QUESTION, ScriptedEngine
 from tests.unit.services.gateway.chat.test_responses import IDENTITY
-from tunery.work.engine import FAILED, QuestionRefused, Reply
+from tunery.work.engine import FAILED, QuestionRefused, Reply, TextAdded
 
 
 async def sent(*replies: Reply, with_usage: bool = False) -> list[bytes]:
@@ -34,6 +34,12 @@ async def test_an_answer_is_a_role_its_texts_an_end_and_done() -> None:
     ]
     assert [choice["finish_reason"] for choice in choices] == [None, None, None, "stop"]
     assert all("usage" not in decoded(chunk) for chunk in chunks)
+
+
+async def test_probabilities_come_with_their_text() -> None:
+    token = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
+    _, text, *_ = await sent(TextAdded("a", (token,)), HELLO[-1])
+    assert decoded(text)["choices"][0]["logprobs"]["content"] == [token]
 
 
 async def test_usage_is_in_a_last_frame_without_choices() -> None:

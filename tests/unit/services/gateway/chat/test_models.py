@@ -55,6 +55,17 @@ async def test_a_version_in_quarantine_is_403(api: ControlPlane, engine: Scripte
     assert engine.asked == []
 
 
+async def test_a_suspended_tenant_gets_no_answers(
+    api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    client = await api.tenant()
+    tenant = client.headers["x-tenant"]
+    assert (await api.api.post(f"/v1/tenants/{tenant}/suspend")).status_code == 200
+    answer = await client.post(URL, json={"model": BASE.base_id, "messages": HI})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "tenant_suspended")
+    assert engine.asked == []
+
+
 async def test_a_whole_model_is_refused_with_what_serves_it(
     api: ControlPlane, engine: ScriptedEngine
 ) -> None:
