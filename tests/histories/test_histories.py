@@ -126,6 +126,7 @@ def test_every_story_is_recorded() -> None:
     assert STORIES.keys() <= RECORDED.keys(), "python -m tests.histories.record"
 
 
+@pytest.mark.long
 def test_another_hash_seed_gives_the_same_states() -> None:
     """This process has a hash seed of its own, which is another one in each run."""
     done = subprocess.run(

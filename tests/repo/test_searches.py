@@ -93,11 +93,11 @@ def _is_long(value: Any) -> bool:
 @pytest.mark.parametrize(
     ("test", "search", "step"),
     [
-        (test_years_of_bills.test_money_conserved_in_random_years, searches.YEARS, 40),
+        (test_years_of_bills.test_money_conserved_in_random_years, searches.YEARS, 20),
         (
             test_years_of_exports.test_money_exported_rows_of_an_invoice_are_its_total,
             searches.YEARS,
-            40,
+            20,
         ),
         (
             test_domain.test_every_job_ends_and_the_books_agree_under_faults,

@@ -130,7 +130,7 @@ async def test_every_row_is_in_one_file_of_its_tenant_and_month() -> None:
     assert sum(expected.values()) == 7
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.long)])
 async def test_a_process_killed_at_any_write_leaves_nothing_twice_and_nothing_out(
     after: bool,
 ) -> None:

@@ -150,6 +150,7 @@ async def serving(tmp_path: Path, worked: Counter[str]) -> AsyncIterator[Ingest]
         yield Ingest(runtime, worked)
 
 
+@pytest.mark.long
 async def test_a_prepared_directory_is_reused(tmp_path: Path, worked: Counter[str]) -> None:
     """Given a dataset prepared for a job, when others want the same, then no work is due."""
     async with serving(tmp_path, worked) as ingest:

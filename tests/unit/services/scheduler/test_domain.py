@@ -114,12 +114,14 @@ def violated(seeds: range) -> str:
     return ""
 
 
+@pytest.mark.long
 def test_money_a1_without_the_agents_clock_sleep_is_billed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Finding A1: with the node's last heartbeat as proof the second books disagree."""
     monkeypatch.setattr(evolve, "_proof", lambda _lease, node: node.last_seen)
     assert violated(range(7, SEEDS)).startswith("ledger: ")
 
 
+@pytest.mark.long
 def test_money_a1_without_unlisted_leases_ending_a_dead_task_holds_its_slot_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -128,6 +130,7 @@ def test_money_a1_without_unlisted_leases_ending_a_dead_task_holds_its_slot_for_
     assert violated(range(76, 300)).startswith("not done after")
 
 
+@pytest.mark.long
 def test_money_b4_a_credit_in_the_hour_of_the_end_leaves_less_than_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -142,6 +145,7 @@ def test_money_b4_a_credit_in_the_hour_of_the_end_leaves_less_than_nothing(
     assert violated(range(14, SEEDS)).endswith("leaves less than nothing in its hour")
 
 
+@pytest.mark.long
 def test_money_a2_without_refunds_a_platform_error_is_billed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -150,6 +154,7 @@ def test_money_a2_without_refunds_a_platform_error_is_billed(
     assert violated(range(SEEDS)).startswith("refund: ")
 
 
+@pytest.mark.long
 def test_money_b6_without_the_comparison_of_prices_an_admission_has_another_price(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -66,6 +66,7 @@ def test_a_plan_shrinks_to_what_it_fails_with() -> None:
     assert all(not Picnic().play(plan).violations for plan in smaller(summary))
 
 
+@pytest.mark.long
 def test_many_seeds_are_summed_up_and_the_first_that_fail_shrink(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

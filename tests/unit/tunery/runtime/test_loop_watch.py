@@ -98,6 +98,7 @@ def test_process_with_a_blocked_loop_is_reported_and_ended(tmp_path: Path) -> No
     assert {"MainThread", "loop watch"} <= threads
 
 
+@pytest.mark.long
 def test_process_whose_log_is_blocked_dumps_its_stacks_and_is_ended(tmp_path: Path) -> None:
     output = tmp_path / "log"
     with service(HOLDS_THE_LOG, output) as process:
@@ -107,6 +108,7 @@ def test_process_whose_log_is_blocked_dumps_its_stacks_and_is_ended(tmp_path: Pa
     assert "most recent call first" in text
 
 
+@pytest.mark.long
 def test_process_that_was_stopped_for_longer_than_the_bound_goes_on(tmp_path: Path) -> None:
     output = tmp_path / "log"
     with service(WAITS, output) as process:

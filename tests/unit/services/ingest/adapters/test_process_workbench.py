@@ -41,6 +41,7 @@ async def test_work_that_needs_too_much_memory_is_named(tmp_path: Path) -> None:
         await small.check(rows, ())
 
 
+@pytest.mark.long
 async def test_rows_are_screened_by_the_operator_s_policy(tmp_path: Path) -> None:
     question = "How many lamps burn when seven keepers light nine lamps each on one dark night?"
     exam, rows = tmp_path / "exam.jsonl", tmp_path / "rows"

@@ -97,6 +97,7 @@ def test_rows_of_one_template_are_joined_exactly(fill_chars: int) -> None:
     assert clusters(texts).first.tolist() == wanted
 
 
+@pytest.mark.long
 def test_parts_of_a_large_template_group_are_compared_as_other_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

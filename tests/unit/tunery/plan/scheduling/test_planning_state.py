@@ -198,6 +198,7 @@ MUTANTS: list[tuple[str, Any, str, Callable[..., Any]]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "owner", "attribute", "broken"), MUTANTS)
 def test_a_broken_planner_breaks_an_invariant(
     name: str,
