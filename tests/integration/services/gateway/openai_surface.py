@@ -182,13 +182,13 @@ def models() -> None:
     missing = ("model_not_found", "model")
     assert_refused(openai.NotFoundError, *missing, client.models.retrieve, "org/none")
     assert_refused(openai.NotFoundError, *missing, client.models.delete, "ft:x::y")
+    ask, question = client.chat.completions.create, {"role": "user", "content": "Hello"}
+    assert_refused(openai.NotFoundError, *missing, ask, model="org/none", messages=[question])
 
 
 def unsupported_routes() -> None:
     """Routes of OpenAI that do not exist here, an unknown key, and bad page parameters."""
     unknown = ("unknown_url", None)
-    chat = client.chat.completions.create
-    assert_refused(openai.NotFoundError, *unknown, chat, model="x", messages=[])
     assert_refused(openai.NotFoundError, *unknown, client.embeddings.create, model="x", input="y")
     unauthenticated: Any = openai.OpenAI(api_key="nobody")
     assert_refused(openai.AuthenticationError, "invalid_api_key", None, unauthenticated.models.list)

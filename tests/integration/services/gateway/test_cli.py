@@ -68,7 +68,7 @@ async def test_versions_of_a_dataset_are_addressed_by_name(running: Stack, tmp_p
     assert [file["id"] for file in listed] == [files[1]["id"], files[0]["id"]]
     plane = await tunery(running, "data", "diff", "sums@1", "sums@2", code=1)
     assert "sums@1 → sums@2: 29 rows are the same" in plane
-    assert "removed: 1 (rows 1)" in plane
+    assert "removed: 1 (row 1)" in plane
     options = ("--model", "tiny", "--file", "sums@2", "--epochs", "1")
     job = await as_json(running, "job", "submit", *options)
     assert job["training_file"] == files[1]["id"]
