@@ -44,6 +44,7 @@ class SupervisedChild:
     restarts: int = 0
     process: asyncio.subprocess.Process | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    killed: bool = False  # by `Supervisor.kill`, and its end has not been seen yet
     failure: LocalError | None = None
     kept: KeptTask[None] | None = None
     since: float = field(default_factory=time.monotonic)
@@ -108,7 +109,7 @@ class Supervisor:
                 return
             if running.released.is_set():
                 break
-            if running.ready.is_set():
+            if running.ready.is_set() or running.killed:
                 failed_starts = 0
             else:
                 failed_starts += 1
@@ -116,6 +117,7 @@ class Supervisor:
                     running.failure = self._give_up(running, reason)
                     return
             running.ready.clear()
+            running.killed = False
             if (time.monotonic() - began) * 1000 > BACKOFF_RESET_MS:
                 ends_in_a_row = 0
             ends_in_a_row += 1
@@ -207,8 +209,9 @@ class Supervisor:
             return f"not ready after {child.ready_ms_max / 1000:g} s"
         except Exception as problem:  # of the database or bucket: restart the child
             return f"started, but then {type(problem).__name__}: {problem}"
-        running.ready.set()
-        self._report(running, Phase.READY)
+        if not running.killed:
+            running.ready.set()
+            self._report(running, Phase.READY)
         return ""
 
     async def stop(self, name: str) -> None:
@@ -246,13 +249,16 @@ class Supervisor:
     def kill(self, name: str, *, tree: bool = False, restart: bool = True) -> list[int]:
         """Send SIGKILL, with `tree` also to all processes below; returns their pids.
 
-        Without `restart` the child stays dead, like a machine that lost its power.
+        From now on the child is not ready, however long the kernel takes to end it. Without
+        `restart` it stays dead, like a machine that lost its power.
         """
         running = self._running[name]
         if not restart:
             running.released.set()
         if running.process is None:
             return []
+        running.killed = True
+        running.ready.clear()
         pids = [running.process.pid]
         if tree:
             pids += processes.descendants(running.process.pid)

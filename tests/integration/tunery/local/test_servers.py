@@ -22,7 +22,6 @@ async def test_kafka_keeps_acknowledged_records_over_a_kill(servers: Stack) -> N
     await admin.close()
     await append(servers, topic, b"before")
     servers.kill("kafka")
-    await asyncio.sleep(0.2)
     await servers.await_ready("kafka")
     await append(servers, topic, b"after")
     consumer = AIOKafkaConsumer(
@@ -49,7 +48,6 @@ async def test_postgres_keeps_commits_over_a_kill(servers: Stack) -> None:
     await connection.execute(f"CREATE TABLE {table} (n int)")
     await connection.execute(f"INSERT INTO {table} VALUES (41), (1)")  # noqa: S608  # our own name
     servers.kill("postgres")
-    await asyncio.sleep(0.2)
     await servers.await_ready("postgres")
     connection = await asyncpg.connect(servers.postgres_dsn)
     assert await connection.fetchval(f"SELECT sum(n) FROM {table}") == 42  # noqa: S608  # our own

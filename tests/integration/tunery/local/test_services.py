@@ -40,7 +40,6 @@ async def test_every_service_restarts_after_a_kill() -> None:
             before = {name: running.supervisor.pid(name) for name in names}
             for name in names:
                 assert len(running.kill(name)) == 1
-            await asyncio.sleep(0.1)
             for name in names:
                 await running.await_ready(name)
             after = {name: running.supervisor.pid(name) for name in names}

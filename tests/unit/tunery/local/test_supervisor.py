@@ -47,7 +47,6 @@ async def test_a_child_that_is_killed_starts_again(folders: DataDir) -> None:
     await boss.start([child("a", READY + SLEEP, folders.root)])
     first = boss.pid("a")
     boss.kill("a")
-    await asyncio.sleep(0.1)
     await boss.await_ready("a")
     assert boss.pid("a") not in {first, None}
     assert "killed by SIGKILL; starting again in 0.25 s" in events.details("a")
