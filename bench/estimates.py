@@ -1,6 +1,6 @@
 """Compares what 20 different jobs cost with what their estimates said, through the front door.
 
-    python -m bench.estimates [--json] [--data-dir DIR] [--seconds 400]
+    python -m bench.estimates [--json] [--data-dir DIR] [--seconds 1200]
 
 A whole local stack with two node agents runs on the machine, and two jobs at a time. They differ
 in rows, length of rows, epochs, batch size, rank, length of packed rows, validation and method, on

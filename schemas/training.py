@@ -19,6 +19,7 @@ Adaptation: TypeAlias = Literal["lora", "qlora", "full"]
 # Weights and configuration of what a training leaves: of an adapter, or of a whole model.
 ADAPTER_FILES: Final = ("adapter_model.safetensors", "adapter_config.json")
 WHOLE_FILES: Final = ("model.safetensors", "config.json")
+TRAINED_FILES: Final = (*ADAPTER_FILES, *WHOLE_FILES)
 # How an attempt ended. Preempted and lost are never failures.
 AttemptOutcome: TypeAlias = Literal["succeeded", "preempted", "lost", "failed", "not_started"]
 # Why an attempt failed; each cause has one policy in `job`. `budget`: its cap was reached.

@@ -3,11 +3,12 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import click
 
@@ -56,6 +57,15 @@ def connect(folders: DataDir) -> Iterator["Api"]:
         if refusal.code in FIXES:
             raise LocalError(what, FIXES[refusal.code]) from None
         raise click.ClickException(what) from None
+
+
+def complete(
+    api: "Api", model: str, messages: Sequence[dict[str, str]], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a model answers to a conversation. Raises ApiRefusal."""
+    body = {"model": model, "messages": list(messages), **options}
+    completion: dict[str, Any] = api.send("/chat/completions", body, uuid4().hex)
+    return completion
 
 
 def is_uploaded(name: str) -> bool:

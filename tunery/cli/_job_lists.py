@@ -3,7 +3,6 @@
 import csv
 import json
 import sys
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
@@ -201,13 +200,9 @@ def _asked_now(api: "Api", job: Any, prompts: Sequence[str]) -> list[dict[str, s
         )
 
     def answer(model: str, prompt: str) -> str:
-        body = {
-            "model": model,
-            "messages": [{"role": "user", "content": prompt}],
-            "temperature": 0,
-            "max_tokens": ANSWER_TOKENS_MAX,
-        }
-        completion = api.send("/chat/completions", body, str(uuid.uuid4()))
+        options = {"temperature": 0, "max_tokens": ANSWER_TOKENS_MAX}
+        messages = [{"role": "user", "content": prompt}]
+        completion = _api.complete(api, model, messages, options)
         return str(completion["choices"][0]["message"]["content"])
 
     return [

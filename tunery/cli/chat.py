@@ -2,7 +2,6 @@
 
 import json
 from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
 
 import click
 
@@ -20,7 +19,6 @@ Examples:
   tunery chat smollm2-135m-instruct --prompt "Who are you?" --temperature 0
   tunery chat smollm2-135m-instruct --prompt "Who are you?" --json
 """
-PATH: Final = "/chat/completions"
 YOU: Final = "you"
 
 
@@ -81,7 +79,7 @@ def _ask(
 ) -> dict[str, Any]:
     """The response to the next question of a conversation, to which both are added."""
     said.append({"role": "user", "content": question})
-    answer = api.send(PATH, {"model": model, "messages": said, **options}, uuid4().hex)
+    answer = _api.complete(api, model, said, options)
     message = answer["choices"][0]["message"]
     said.append({"role": message["role"], "content": message["content"]})
     return answer

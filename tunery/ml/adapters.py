@@ -12,7 +12,9 @@ names, no local paths, the base named `id@sha256`).
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shutil import copyfile
 from typing import Any, Final, TypedDict
 
 import torch
@@ -20,12 +22,12 @@ from msgspec import Struct
 from safetensors.torch import save_file
 from torch import Tensor
 
+from schemas.training import ADAPTER_FILES
 from tunery.ml.durable import new_directory
 from tunery.runtime.blobs.files import file_sha256
 from tunery.work.exits import WorkError
 
-WEIGHTS: Final = "adapter_model.safetensors"
-CONFIG: Final = "adapter_config.json"
+WEIGHTS, CONFIG = ADAPTER_FILES
 PROBE_TOKENS: Final = 32
 EXPERT_DIMENSIONS: Final = 3  # of the weights of all experts of a layer
 EXIT_USAGE: Final = 64
@@ -65,16 +67,32 @@ def write_canonical(
             raise _unusable(f"tensor {name!r} is no LoRA weight")
         if not bool(torch.isfinite(tensor).all()):
             raise _unusable(f"tensor {name!r} holds NaN or infinity")
+    return write_files(tensors, canonical_config(config, base_id), ADAPTER_FILES, dst)
+
+
+def write_files(
+    tensors: Mapping[str, Tensor],
+    configuration: str,
+    names: tuple[str, str],
+    dst: Path,
+    beside: Sequence[Path] = (),
+) -> Canonical:
+    """Write weights and configuration to `dst`, which is there when all of it is.
+
+    names: of both files. beside: files that are copied there as they are
+    """
+    weights, config = names
     with new_directory(dst) as partial:
         ordered = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
-        save_file(ordered, partial / WEIGHTS, metadata={"format": "pt"})
-        text = canonical_config(config, base_id)
-        (partial / CONFIG).write_text(text, encoding="utf-8")
+        save_file(ordered, partial / weights, metadata={"format": "pt"})
+        (partial / config).write_text(configuration, encoding="utf-8")
+        for path in beside:
+            copyfile(path, partial / path.name)
         for path in partial.iterdir():
             path.chmod(0o644)
     return Canonical(
-        sha256=file_sha256(dst / WEIGHTS),
-        config_sha256=file_sha256(dst / CONFIG),
+        sha256=file_sha256(dst / weights),
+        config_sha256=file_sha256(dst / config),
         bytes=sum(path.stat().st_size for path in dst.iterdir()),
     )
 

@@ -133,7 +133,7 @@ class PackedRows:
         """
         chosen = [self.rows[index] for index in indices]
         batch = _batch(chosen)
-        if self.kind != "labels":
+        if not any(row.has_labels for row in chosen):
             return batch
         others = _batch([row.mismatched() for row in chosen])
         lines = [line for line, row in enumerate(chosen) for _ in row.lengths]

@@ -7,18 +7,14 @@ its tokenizer: transformers loads it without its base. Weights that are tied are
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from shutil import copyfile
 from typing import Any, Final
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from schemas.training import Adaptation
 from tunery.ml import adapters
-from tunery.ml.durable import new_directory
 from tunery.runtime.blobs.base_files import CONFIG, INDEX, NAMES, WEIGHTS
-from tunery.runtime.blobs.files import file_sha256
 from tunery.work.exits import WorkError
 
 LOCAL_KEYS: Final = ("_name_or_path", "auto_map")  # of a configuration: paths, and code
@@ -86,17 +82,7 @@ def write_trained(
         if not bool(torch.isfinite(tensor).all()):
             message = f"the weights {name!r} hold NaN or infinity"
             raise WorkError("user", message, "Train again with a lower learning rate.")
-    with new_directory(dst) as partial:
-        ordered = {name: tensors[name].cpu().contiguous() for name in sorted(tensors)}
-        save_file(ordered, partial / WEIGHTS, metadata={"format": "pt"})
-        (partial / CONFIG).write_text(configuration(model, base_id), encoding="utf-8")
-        for name in NAMES:
-            if name not in (CONFIG, INDEX) and (base_dir / name).is_file():
-                copyfile(base_dir / name, partial / name)
-        for path in partial.iterdir():
-            path.chmod(0o644)
-    return adapters.Canonical(
-        sha256=file_sha256(dst / WEIGHTS),
-        config_sha256=file_sha256(dst / CONFIG),
-        bytes=sum(path.stat().st_size for path in dst.iterdir()),
-    )
+    kept = [base_dir / name for name in NAMES if name not in (CONFIG, INDEX)]
+    beside = [path for path in kept if path.is_file()]
+    text = configuration(model, base_id)
+    return adapters.write_files(tensors, text, files_of(model), dst, beside)

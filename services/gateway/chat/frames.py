@@ -7,9 +7,8 @@ import msgspec
 
 from services.gateway.chat.responses import AnswerIdentity, ChatChunk, Delta, chunk, usage_chunk
 from services.gateway.web.errors import ApiError
+from services.gateway.web.streams import DONE
 from tunery.work.engine import AnswerEnded, TextAdded
-
-DONE = b"data: [DONE]\n\n"
 
 
 async def frames(

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter
 from starlette.responses import StreamingResponse
@@ -13,21 +13,19 @@ from services.gateway.chat.frames import frames
 from services.gateway.chat.models import find_model
 from services.gateway.chat.responses import Answer, AnswerIdentity, ChatCompletion, completion
 from services.gateway.web.deps import Caller, WithDeps
+from services.gateway.web.streams import stream_description, stream_response
 from tunery.work.engine import AnswerEnded, Question, TextAdded
 
 FINGERPRINT_DIGITS: Final = 10
-STREAMED: Final[dict[int | str, dict[str, Any]]] = {
-    200: {
-        "model": ChatCompletion,
-        "description": "an answer; with stream=true frames of its parts, and `[DONE]` at the end",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
-    }
-}
-HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
+STREAMED: Final = "an answer; with stream=true frames of its parts, and `[DONE]` at the end"
 router = APIRouter(tags=["chat"])
 
 
-@router.post("/v1/chat/completions", response_model=None, responses=STREAMED)
+@router.post(
+    "/v1/chat/completions",
+    response_model=None,
+    responses=stream_description(ChatCompletion, STREAMED),
+)
 async def create_chat_completion(
     body: ChatRequest, deps: WithDeps, caller: Caller
 ) -> ChatCompletion | StreamingResponse:
@@ -47,7 +45,7 @@ async def create_chat_completion(
     with_usage = body.stream_options is not None and body.stream_options.include_usage
     first = await anext(parts)  # an error is an error's response, not the beginning of an answer
     answer_frames = frames(identity, _again(first, parts), count=count, with_usage=with_usage)
-    return StreamingResponse(answer_frames, media_type="text/event-stream", headers=HEADERS)
+    return stream_response(answer_frames)
 
 
 async def _complete(

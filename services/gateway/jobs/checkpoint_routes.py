@@ -14,7 +14,7 @@ from schemas import errors
 from schemas.ids import CHECKPOINT, PERMISSION
 from schemas.model import Share, ShareCheckpoint, UnshareCheckpoint
 from schemas.topics import MODEL
-from schemas.training import ADAPTER_FILES, WHOLE_FILES
+from schemas.training import TRAINED_FILES
 from schemas.units import HOUR_MS, Ms
 from services.gateway.jobs.checkpoint_responses import (
     CheckpointFilesResponse,
@@ -148,7 +148,7 @@ async def download_checkpoint(
 
 
 async def _urls(deps: Deps, row: CheckpointRow) -> Mapping[str, str]:
-    adapter = [file for file in row.files if file.name in (*ADAPTER_FILES, *WHOLE_FILES)]
+    adapter = [file for file in row.files if file.name in TRAINED_FILES]
     return {
         file.name: await deps.blobs.presign(file.blob, ttl_ms=URL_MS, filename=file.name)
         for file in adapter

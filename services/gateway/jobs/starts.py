@@ -7,7 +7,14 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from schemas.model import Base
-from schemas.training import ADAPTER_FILES, WHOLE_FILES, AdapterStart, BlobFile, HyperParameters
+from schemas.training import (
+    ADAPTER_FILES,
+    TRAINED_FILES,
+    WHOLE_FILES,
+    AdapterStart,
+    BlobFile,
+    HyperParameters,
+)
 from services.gateway.jobs.requested import RequestedSettings, RequestProblem
 from tunery.plan import hyperparameters
 
@@ -34,7 +41,7 @@ class KnownStart:
 
 def adapter_start(name: str, files: tuple[BlobFile, ...]) -> AdapterStart:
     """The start under this name; files: those of a version or of a checkpoint."""
-    adapter = tuple(file for file in files if file.name in (*ADAPTER_FILES, *WHOLE_FILES))
+    adapter = tuple(file for file in files if file.name in TRAINED_FILES)
     (sha256,) = (file.sha256 for file in adapter if file.name in WEIGHTS)
     return AdapterStart(model_id=name, sha256=sha256, files=adapter)
 

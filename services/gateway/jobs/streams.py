@@ -16,6 +16,7 @@ from services.gateway.jobs.event_ids import EVENT_ID
 from services.gateway.jobs.feeds import FeedSource, JobKey, Positions
 from services.gateway.web.errors import ApiError, invalid
 from services.gateway.web.responses import Response
+from services.gateway.web.streams import DONE, stream_description, stream_response
 from tunery.runtime.store.abstract import StoreUnavailable
 from tunery.runtime.telemetry.logs import log_event
 
@@ -28,8 +29,7 @@ BETWEEN: Final = "~"  # separates the positions in a frame's id
 def streams(model: Any) -> dict[int | str, dict[str, Any]]:
     """OpenAPI description of a response: a page, or a stream of its items."""
     text = "a page; with stream=true frames `event`, `id`, `data`, and `[DONE]` at the end"
-    content = {"text/event-stream": {"schema": {"type": "string"}}}
-    return {200: {"model": model, "description": text, "content": content}}
+    return stream_description(model, text)
 
 
 def event_stream(
@@ -40,9 +40,7 @@ def event_stream(
     positions: Positions,
 ) -> StreamingResponse:
     """The response to `stream=true`. name: event name of the frames."""
-    frames = _frames(deps, job, name, sources, positions)
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
+    return stream_response(_frames(deps, job, name, sources, positions))
 
 
 def positions_of(last_event_id: str | None, after: str | None, sources: int) -> Positions:
@@ -81,7 +79,7 @@ async def _frames(
                 else:
                     continue
                 sent_ms = deps.clock.monotonic_ms()
-            yield b"data: [DONE]\n\n"
+            yield DONE
             return
         except (StoreUnavailable, ApiError) as error:
             log_event(LOG, logging.WARNING, "stream.interrupted", why=error, job_id=job[1])

@@ -9,6 +9,7 @@
 * `scopes`: what a key may do
 * `token_bucket`, `rate_limits`: requests a minute, as arithmetic and in Valkey
 * `pages`: lists by cursor
+* `streams`: server-sent events
 * `commands`, `command_results`: send a command, wait for its decision
 * `storage`, `timeouts`: time limits
 * `metrics`, `server`: figures for Prometheus, uvicorn as a host

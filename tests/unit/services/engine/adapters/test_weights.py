@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from schemas.training import BlobFile
+from schemas.training import ADAPTER_FILES, BlobFile
 from services.engine.adapters.weights import (
-    ADAPTER_FILES,
     ConvertedWeights,
     digest_of,
     link_base,

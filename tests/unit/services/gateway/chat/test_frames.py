@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from services.gateway.chat.answering import answer
-from services.gateway.chat.frames import DONE, frames
+from services.gateway.chat.frames import frames
+from services.gateway.web.streams import DONE
 from tests.unit.services.gateway.chat.scripted_engine import HELLO, QUESTION, ScriptedEngine
 from tests.unit.services.gateway.chat.test_responses import IDENTITY
 from tunery.work.engine import FAILED, QuestionRefused, Reply, TextAdded

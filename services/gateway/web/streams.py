@@ -1,0 +1,21 @@
+"""Responses that are streams of server-sent events."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from starlette.responses import StreamingResponse
+
+MEDIA_TYPE: Final = "text/event-stream"
+HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
+DONE: Final = b"data: [DONE]\n\n"  # the last frame, as in OpenAI's API
+
+
+def stream_description(model: Any, text: str) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI description of a response that is a model, or a stream of frames."""
+    content = {MEDIA_TYPE: {"schema": {"type": "string"}}}
+    return {200: {"model": model, "description": text, "content": content}}
+
+
+def stream_response(frames: AsyncIterator[bytes]) -> StreamingResponse:
+    """The response that sends each frame as it comes."""
+    return StreamingResponse(frames, media_type=MEDIA_TYPE, headers=HEADERS)
