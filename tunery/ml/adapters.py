@@ -5,8 +5,8 @@
 Loads the adapter with PEFT and prints as JSON that the base is unchanged beneath it, and how far
 its logits are from those of REFERENCE. Exit status 65: it does not load, or they differ.
 
-A canonical adapter is a directory of exactly two files: `adapter_model.safetensors` (tensors by
-sorted name, finite, no pickles anywhere) and `adapter_config.json` (sorted keys, sorted lists of
+A canonical adapter is a directory of exactly two files, `ADAPTER_FILES`: the weights (tensors by
+sorted name, finite, no pickles anywhere) and the configuration (sorted keys, sorted lists of
 names, no local paths, the base named `id@sha256`).
 """
 
