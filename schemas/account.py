@@ -7,6 +7,7 @@ judges a book; billing sends on to the other partitions what was imported there.
 from typing import Final, Literal, TypeAlias, get_args
 
 from schemas.admission import BudgetAlert
+from schemas.answers import AnswersCounted, CountAnswers
 from schemas.billing import (
     BillingTerms,
     CreditNote,
@@ -567,6 +568,7 @@ Command: TypeAlias = (
     | AdjustInvoice
     | GrantPrepaid
     | RevokePrepaid
+    | CountAnswers
     | CloseInvoice
     | Tick
 )
@@ -594,6 +596,7 @@ Event: TypeAlias = (
     | PrepaidGranted
     | PrepaidExpired
     | PrepaidRevoked
+    | AnswersCounted
     | Rejected
     | Repeated
 )

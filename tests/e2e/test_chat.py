@@ -91,6 +91,60 @@ async def test_a_question_above_the_context_is_refused_as_openai_does(home: Runn
         assert unknown.value.code == "model_not_found"
 
 
+async def counted(home: RunningStack, requests: int) -> dict[str, int]:
+    """Sums of this month's counts, once there are so many requests."""
+
+    def sums(page: Any) -> dict[str, int]:
+        results = [result for bucket in page["data"] for result in bucket["results"]]
+        names = ("num_model_requests", "input_tokens", "output_tokens")
+        return {name: sum(result[name] for result in results) for name in names}
+
+    query = "/usage/completions?limit=31"
+    page = await home.api.until(query, lambda page: sums(page)["num_model_requests"] >= requests)
+    return sums(page)
+
+
+async def told_until_killed(home: RunningStack, client: openai.AsyncOpenAI) -> int:
+    """Parts of a long answer that came until the end of the engine, which is killed."""
+    told = 0
+    stream = await client.chat.completions.create(
+        model=TINY, messages=ASKED, temperature=0, max_tokens=400, stream=True
+    )
+    try:
+        async for chunk in stream:
+            told += bool(chunk.choices[0].delta.content)
+            if told == 5:
+                home.stack.kill("engine", restart=False)
+    except openai.APIError:
+        return told
+    raise AssertionError("the answer ended although its engine was killed")
+
+
+async def test_each_token_is_counted_once_whatever_is_killed(home: RunningStack) -> None:
+    async with sdk(home, retries=0) as client:
+        await asked(client, TINY)
+        before = await counted(home, 1)
+        alone = await client.chat.completions.create(
+            model=TINY, messages=ASKED, temperature=0, max_tokens=9, n=3
+        )
+        told = await told_until_killed(home, client)
+        await home.stack.stop("engine")
+        await home.stack.start("engine")
+        again = await client.chat.completions.create(
+            model=TINY, messages=ASKED, temperature=0, max_tokens=9
+        )
+        after = await counted(home, before["num_model_requests"] + 3)
+    assert alone.usage is not None
+    assert again.usage is not None
+    assert after["num_model_requests"] == before["num_model_requests"] + 3
+    # the killed answer had read the same question
+    read = alone.usage.prompt_tokens + 2 * again.usage.prompt_tokens
+    assert after["input_tokens"] - before["input_tokens"] == read
+    written = after["output_tokens"] - before["output_tokens"]
+    complete = alone.usage.completion_tokens + again.usage.completion_tokens
+    assert complete + told <= written <= complete + 400
+
+
 async def test_while_the_engine_is_away_the_answer_is_503_and_it_comes_back(
     home: RunningStack,
 ) -> None:

@@ -508,9 +508,20 @@ class Api:
         self, query: Mapping[str, Any], tenant: str | None = None
     ) -> Iterator[dict[str, Any]]:
         """Buckets of GPU time, fetched page by page. query: the parameters of the route."""
+        yield from self._buckets("/usage", query, tenant)
+
+    def usage_of_answers(
+        self, query: Mapping[str, Any], tenant: str | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Buckets of tokens of answers, fetched page by page. query: the route's parameters."""
+        yield from self._buckets("/usage/completions", query, tenant)
+
+    def _buckets(
+        self, path: str, query: Mapping[str, Any], tenant: str | None
+    ) -> Iterator[dict[str, Any]]:
         params = {**query, **of_tenant(tenant)}
         while True:
-            page = self._call("GET", "/usage", params=params)
+            page = self._call("GET", path, params=params)
             yield from page["data"]
             if not page["has_more"]:
                 return
