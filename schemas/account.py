@@ -18,13 +18,7 @@ from schemas.billing import (
 )
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.keys import KeyRotation, KeyTerms
-from schemas.prepaid import (
-    GrantPrepaid,
-    PrepaidExpired,
-    PrepaidGranted,
-    PrepaidRevoked,
-    RevokePrepaid,
-)
+from schemas.prepaid import PrepaidCommand, PrepaidEvent
 from schemas.sealed import Sealed
 from schemas.units import GpuMs, Ms
 
@@ -566,8 +560,7 @@ Command: TypeAlias = (
     | ImportPrices
     | SetBillingTerms
     | AdjustInvoice
-    | GrantPrepaid
-    | RevokePrepaid
+    | PrepaidCommand
     | CountAnswers
     | CloseInvoice
     | Tick
@@ -593,9 +586,7 @@ Event: TypeAlias = (
     | PricesImported
     | BillingTermsSet
     | CreditNoteIssued
-    | PrepaidGranted
-    | PrepaidExpired
-    | PrepaidRevoked
+    | PrepaidEvent
     | AnswersCounted
     | Rejected
     | Repeated

@@ -7,7 +7,7 @@ from services.engine.adapters.weights import ConvertedWeights
 from services.engine.counting import AnswerCounts
 from services.engine.host import EngineHost
 from services.engine.loaded_models import LoadedModels
-from services.engine.meter import Meter
+from services.engine.meter import AnswerMeter
 from services.engine.settings import EngineSettings
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.ports import Runtime
@@ -26,7 +26,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         threads=settings.threads,
     )
     models = LoadedModels(weights, engine, settings.models_max)
-    meter = Meter(data_dir / "answers")
+    meter = AnswerMeter(data_dir / "answers")
     return (
         EngineHost(models, data_dir / "run" / SOCKET, meter),
         AnswerCounts(meter, runtime.sender, runtime.clock),

@@ -1,7 +1,7 @@
 """Sends what the meter has counted to the log: one command for each tenant every few seconds.
 
 A file is deleted when all its commands are on the log. When that is in doubt they are sent again,
-and their owner drops what it has: each says which file it comes from, and its place in it.
+and their owner drops what it has: each says which file it comes from, and its position in it.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from schemas.envelope import Source
 from schemas.ids import derived_id
 from schemas.topics import ACCOUNT
 from schemas.units import Ms
-from services.engine.meter import Meter, number_of, uses_of
+from services.engine.meter import AnswerMeter, number_of, uses_of
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock
@@ -31,7 +31,7 @@ class AnswerCounts:
 
     name = "answer counts"
 
-    def __init__(self, meter: Meter, sender: Sender, clock: Clock) -> None:
+    def __init__(self, meter: AnswerMeter, sender: Sender, clock: Clock) -> None:
         self._meter, self._sender, self._clock = meter, sender, clock
         self._ready = asyncio.Event()
 
@@ -55,14 +55,14 @@ class AnswerCounts:
         for path in self._meter.closed_files():
             for index, (tenant, command) in enumerate(commands_of(path)):
                 beat("working")
-                place = (self._meter.name, number_of(path), index)
+                position = (self._meter.name, number_of(path), index)
                 await self._sender.send(
                     ACCOUNT,
                     tenant,
                     tenant,
                     command,
-                    command_id=derived_id("answers", *map(str, place)),
-                    source=Source(f"answers.{place[0]}", 0, 0, *place[1:]),
+                    command_id=derived_id("answers", *map(str, position)),
+                    source=Source(f"answers.{position[0]}", 0, 0, *position[1:]),
                 )
             path.unlink()
 

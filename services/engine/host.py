@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import MsgspecError
 
 from services.engine.loaded_models import LoadedModels
-from services.engine.meter import Meter
+from services.engine.meter import AnswerMeter
 from services.engine.ports import LoadedModel, Refusal
 from tunery.runtime.blobs.abstract import BlobError
 from tunery.runtime.local_socket import listen_at
@@ -37,7 +37,7 @@ class EngineHost:
 
     name = "engine"
 
-    def __init__(self, models: LoadedModels, socket: Path, meter: Meter) -> None:
+    def __init__(self, models: LoadedModels, socket: Path, meter: AnswerMeter) -> None:
         self._models, self._socket, self._meter = models, socket, meter
         self._threads = ThreadPoolExecutor(QUESTIONS_MAX, "answer")
         self._asked = 0

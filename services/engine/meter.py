@@ -38,7 +38,7 @@ class SpoolLine(Struct, frozen=True, array_like=True):
 class Tally:
     """The tokens of one answer."""
 
-    def __init__(self, meter: "Meter", number: int, asker: Asker) -> None:
+    def __init__(self, meter: "AnswerMeter", number: int, asker: Asker) -> None:
         self._meter, self.number, self.asker = meter, number, asker
         self._began_ns = time.monotonic_ns()
         self.noted = self.before = AnswerUse(
@@ -72,7 +72,7 @@ class Tally:
         self._meter.forget(self)
 
 
-class Meter:
+class AnswerMeter:
     """The files of one folder. Only one process may write to it."""
 
     def __init__(self, folder: Path) -> None:

@@ -104,19 +104,19 @@ async def counted(home: RunningStack, requests: int) -> dict[str, int]:
     return sums(page)
 
 
-async def told_until_killed(home: RunningStack, client: openai.AsyncOpenAI) -> int:
+async def parts_until_killed(home: RunningStack, client: openai.AsyncOpenAI) -> int:
     """Parts of a long answer that came until the end of the engine, which is killed."""
-    told = 0
+    parts = 0
     stream = await client.chat.completions.create(
         model=TINY, messages=ASKED, temperature=0, max_tokens=400, stream=True
     )
     try:
         async for chunk in stream:
-            told += bool(chunk.choices[0].delta.content)
-            if told == 5:
+            parts += bool(chunk.choices[0].delta.content)
+            if parts == 5:
                 home.stack.kill("engine", restart=False)
     except openai.APIError:
-        return told
+        return parts
     raise AssertionError("the answer ended although its engine was killed")
 
 
@@ -127,7 +127,7 @@ async def test_each_token_is_counted_once_whatever_is_killed(home: RunningStack)
         alone = await client.chat.completions.create(
             model=TINY, messages=ASKED, temperature=0, max_tokens=9, n=3
         )
-        told = await told_until_killed(home, client)
+        parts = await parts_until_killed(home, client)
         await home.stack.stop("engine")
         await home.stack.start("engine")
         again = await client.chat.completions.create(
@@ -142,7 +142,7 @@ async def test_each_token_is_counted_once_whatever_is_killed(home: RunningStack)
     assert after["input_tokens"] - before["input_tokens"] == read
     written = after["output_tokens"] - before["output_tokens"]
     complete = alone.usage.completion_tokens + again.usage.completion_tokens
-    assert complete + told <= written <= complete + 400
+    assert complete + parts <= written <= complete + 400
 
 
 async def test_while_the_engine_is_away_the_answer_is_503_and_it_comes_back(

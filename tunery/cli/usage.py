@@ -68,7 +68,7 @@ def command(
     if period is not None:
         query["start_time"], query["end_time"] = _bounds(period)
     with _api.connect(folders) as api:
-        buckets = list((api.usage_of_answers if answers else api.usage)(query, tenant))
+        buckets = list(api.usage(query, tenant, answers=answers))
     names = [name.strip() for name in groups.split(",") if name.strip()]
     sums = ANSWER_SUMS if answers else SUMS
     lines = list(_lines(buckets, sums, by_day="day" in names))

@@ -505,21 +505,10 @@ class Api:
         return self._call("GET", "/billing/terms", params=of_tenant(tenant))
 
     def usage(
-        self, query: Mapping[str, Any], tenant: str | None = None
+        self, query: Mapping[str, Any], tenant: str | None = None, *, answers: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Buckets of GPU time, fetched page by page. query: the parameters of the route."""
-        yield from self._buckets("/usage", query, tenant)
-
-    def usage_of_answers(
-        self, query: Mapping[str, Any], tenant: str | None = None
-    ) -> Iterator[dict[str, Any]]:
-        """Buckets of tokens of answers, fetched page by page. query: the route's parameters."""
-        yield from self._buckets("/usage/completions", query, tenant)
-
-    def _buckets(
-        self, path: str, query: Mapping[str, Any], tenant: str | None
-    ) -> Iterator[dict[str, Any]]:
-        params = {**query, **of_tenant(tenant)}
+        """Buckets of GPU time, or of answers' tokens. query: the parameters of the route."""
+        params, path = {**query, **of_tenant(tenant)}, "/usage/completions" if answers else "/usage"
         while True:
             page = self._call("GET", path, params=params)
             yield from page["data"]

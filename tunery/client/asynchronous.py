@@ -513,23 +513,10 @@ class AsyncApi:
         return await self._call("GET", "/billing/terms", params=of_tenant(tenant))
 
     async def usage(
-        self, query: Mapping[str, Any], tenant: str | None = None
+        self, query: Mapping[str, Any], tenant: str | None = None, *, answers: bool = False
     ) -> AsyncIterator[dict[str, Any]]:
-        """Buckets of GPU time, fetched page by page. query: the parameters of the route."""
-        async for bucket in self._buckets("/usage", query, tenant):
-            yield bucket
-
-    async def usage_of_answers(
-        self, query: Mapping[str, Any], tenant: str | None = None
-    ) -> AsyncIterator[dict[str, Any]]:
-        """Buckets of tokens of answers, fetched page by page. query: the route's parameters."""
-        async for bucket in self._buckets("/usage/completions", query, tenant):
-            yield bucket
-
-    async def _buckets(
-        self, path: str, query: Mapping[str, Any], tenant: str | None
-    ) -> AsyncIterator[dict[str, Any]]:
-        params = {**query, **of_tenant(tenant)}
+        """Buckets of GPU time, or of answers' tokens. query: the parameters of the route."""
+        params, path = {**query, **of_tenant(tenant)}, "/usage/completions" if answers else "/usage"
         while True:
             page = await self._call("GET", path, params=params)
             for bucket in page["data"]:

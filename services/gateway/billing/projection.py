@@ -93,12 +93,12 @@ def project_bills(header: Header, event: Event) -> tuple[Change, ...]:
 
 
 def _answer_uses(header: Header, event: AnswersCounted) -> tuple[Change, ...]:
-    place = f"{header.partition}/{header.incarnation}/{header.offset:016}"
+    position = f"{header.partition}/{header.incarnation}/{header.offset:016}"
     return tuple(
         ANSWER_USES.insert(
             AnswerUseRow(
                 tenant=header.key,
-                id=f"{place}/{index:04}",
+                id=f"{position}/{index:04}",
                 hour_utc=hour_of(header.at),
                 **asdict(use),
             )

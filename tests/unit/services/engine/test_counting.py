@@ -15,7 +15,7 @@ from schemas.answers import CountAnswers
 from schemas.envelope import Entry, Envelope
 from schemas.topics import ACCOUNT, PARTITIONS, TOPICS
 from services.engine.counting import AnswerCounts
-from services.engine.meter import Meter
+from services.engine.meter import AnswerMeter
 from tests.unit.services.engine.test_meter import ASKER, spent
 from tunery.runtime.bus.abstract import Appended, AppendUnknown
 from tunery.runtime.bus.memory import MemoryLog
@@ -25,6 +25,7 @@ from tunery.runtime.journal.dedupe import Seen, recognise, remember
 from tunery.work.engine import Asker, Spent
 
 TENANTS = ("acme", "beta", "corp")
+Tokens: TypeAlias = Counter[tuple[str, str]]
 Step: TypeAlias = tuple[str, int, int, int]
 STEPS = st.tuples(
     st.sampled_from(("answer", "leave", "begin", "send", "send in doubt", "kill")),
@@ -58,7 +59,7 @@ class DoubtfulLog(MemoryLog):
 
 async def decided(log: MemoryLog) -> list[tuple[str, CountAnswers]]:
     """The commands that the owner of `account` decides, with their tenants."""
-    found = []
+    commands = []
     for partition in range(PARTITIONS):
         seen = Seen()
         reader = await log.reader(ACCOUNT.commands.name, {partition: 0})
@@ -67,8 +68,10 @@ async def decided(log: MemoryLog) -> list[tuple[str, CountAnswers]]:
             if recognise(seen, envelope, at=1) is not None:
                 continue
             seen = remember(seen, entry(envelope), ())
-            found.append((envelope.tenant, msgspec.json.decode(envelope.body, type=CountAnswers)))
-    return found
+            commands.append(
+                (envelope.tenant, msgspec.json.decode(envelope.body, type=CountAnswers))
+            )
+    return commands
 
 
 def entry(envelope: Envelope) -> Entry:
@@ -85,11 +88,11 @@ def entry(envelope: Envelope) -> Entry:
     )
 
 
-async def played(folder: Path, steps: Sequence[Step]) -> None:
-    """Answers, clients that leave, kills and doubtful sends; then what was told is on the log."""
-    log, told = DoubtfulLog(), Counter[tuple[str, str]]()
+async def played(folder: Path, steps: Sequence[Step]) -> tuple[Tokens, Tokens]:
+    """Answers, clients that leave, kills, doubtful sends: tokens on the log, and answered."""
+    log, answered = DoubtfulLog(), Tokens()
     await log.create(TOPICS, PARTITIONS)
-    meter = Meter(folder)
+    meter = AnswerMeter(folder)
     for kind, number, read, written in steps:
         counts = AnswerCounts(meter, Sender(log), SystemClock())
         tenant = TENANTS[number]
@@ -97,13 +100,13 @@ async def played(folder: Path, steps: Sequence[Step]) -> None:
             tally = meter.begin(Asker(tenant, "key_1", f"model {number}"))
             for so_far in range(1, written + 1):
                 tally.note(Spent(read, 0, so_far))
-            told[tenant, "requests"] += 1
-            told[tenant, "prompt_tokens"] += read
-            told[tenant, "completion_tokens"] += written
+            answered[tenant, "requests"] += 1
+            answered[tenant, "prompt_tokens"] += read
+            answered[tenant, "completion_tokens"] += written
             if kind != "begin":  # else it is running when the file is closed, or the engine killed
                 tally.end()
         elif kind == "kill":
-            meter = Meter(folder)
+            meter = AnswerMeter(folder)
         else:
             log.doubts = [number, read % 4] if kind == "send in doubt" else []
             try:
@@ -114,24 +117,25 @@ async def played(folder: Path, steps: Sequence[Step]) -> None:
     await AnswerCounts(meter, Sender(log), SystemClock()).send()
     for topic, key, value in log.late:
         await log.send(topic, key, value)
-    found = Counter[tuple[str, str]]()
+    on_log = Tokens()
     for tenant, command in await decided(log):
         for use in command.uses:
             for name in ("requests", "prompt_tokens", "completion_tokens"):
-                found[tenant, name] += getattr(use, name)
-    assert +found == +told
+                on_log[tenant, name] += getattr(use, name)
+    return +on_log, +answered
 
 
 @given(st.lists(STEPS, max_size=12))
 def test_the_log_has_each_token_once(steps: list[Step]) -> None:
     with TemporaryDirectory() as folder:
-        asyncio.run(played(Path(folder), steps))
+        on_log, answered = asyncio.run(played(Path(folder), steps))
+    assert on_log == answered
 
 
 async def test_a_file_is_kept_until_all_of_it_is_on_the_log(tmp_path: Path) -> None:
     log = DoubtfulLog()
     await log.create(TOPICS, PARTITIONS)
-    meter = Meter(tmp_path)
+    meter = AnswerMeter(tmp_path)
     for tenant in TENANTS:
         meter.begin(Asker(tenant, "key_1", "tiny")).note(spent(3, 1))
     counts = AnswerCounts(meter, Sender(log), SystemClock())
@@ -148,7 +152,7 @@ async def test_a_file_is_kept_until_all_of_it_is_on_the_log(tmp_path: Path) -> N
 async def test_nothing_is_sent_while_nothing_is_asked(tmp_path: Path) -> None:
     log = DoubtfulLog()
     await log.create(TOPICS, PARTITIONS)
-    meter = Meter(tmp_path)
+    meter = AnswerMeter(tmp_path)
     counts = AnswerCounts(meter, Sender(log), SystemClock())
     meter.begin(ASKER)
     await counts.send()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from services.engine import host as hosts
 from services.engine.host import EngineHost
 from services.engine.loaded_models import LoadedModels
-from services.engine.meter import Meter, uses_of
+from services.engine.meter import AnswerMeter, uses_of
 from services.gateway.chat.engine_socket import SocketEngine
 from tests.unit.services.engine.memory_engine import BROKEN, FOREVER, MemoryEngine, question
 from tunery.runtime.local_socket import connect_to
@@ -34,7 +34,7 @@ from tunery.work.engine import (
 async def serving(folder: Path) -> AsyncIterator[tuple[SocketEngine, MemoryEngine]]:
     engine = MemoryEngine()
     models = LoadedModels(engine, engine, models_max=2)
-    host = EngineHost(models, folder / "engine.sock", Meter(folder / "answers"))
+    host = EngineHost(models, folder / "engine.sock", AnswerMeter(folder / "answers"))
     running = asyncio.create_task(host.run())
     await host.ready()
     try:
@@ -62,12 +62,12 @@ async def test_an_answer_is_counted_before_it_is_told(tmp_path: Path) -> None:
     asked = replace(question("a", FOREVER), asker=Asker("acme", "key_1", "tiny"))
     async with serving(tmp_path) as (client, engine):
         answering = client.ask(asked)
-        told = [await anext(answering) for _ in range(3)]
+        parts = [await anext(answering) for _ in range(3)]
         await answering.aclose()
         assert await asyncio.to_thread(engine.loaded[0][1].stopped.wait, 5)
-    meter = Meter(tmp_path / "answers")
+    meter = AnswerMeter(tmp_path / "answers")
     (use,) = [use for path in meter.closed_files() for use in uses_of(path)["acme"]]
-    last = told[-1]
+    last = parts[-1]
     assert isinstance(last, TextAdded)
     assert use.completion_tokens >= last.spent.completion_tokens == 3
     assert (use.requests, use.prompt_tokens) == (1, 1)
