@@ -41,7 +41,7 @@ class ComparedFile:
 def compare_folder(
     folder: Path, trust: Trust, at: datetime, bases: Collection[str] = ()
 ) -> list[ComparedFile]:
-    """Each file of a folder, and each that is missing, beside the signature `model.sig`.
+    """Each file of a folder, and each that is missing, beside the signature `SIGNATURE`.
 
     at: when certificates must be valid
     bases: names of the base model that `adapter_config.json` may have instead of the signed one;

@@ -216,8 +216,8 @@ def test_a_folder_is_verified_without_an_api(signed: Path) -> None:
     (signed / "adapter_model.bin").write_bytes(b"pickle")
     done = verify(signed, "--json")
     assert done.exit_code == 1
-    found = {row["file"]: row["difference"] for row in json.loads(done.stdout)}
-    assert [name for name, difference in found.items() if difference is not None] == [
+    differing = {row["file"]: row["difference"] for row in json.loads(done.stdout)}
+    assert [name for name, difference in differing.items() if difference is not None] == [
         "adapter_model.bin",
         "adapter_model.safetensors",
     ]

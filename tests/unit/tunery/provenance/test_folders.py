@@ -79,9 +79,9 @@ def test_every_flipped_bit_of_the_signature_is_refused(folder: Path, key: Signin
 @pytest.mark.parametrize("name", FILES)
 def test_a_missing_file_is_named(name: str, folder: Path, key: SigningKey) -> None:
     (folder / name).unlink()
-    found = differences(folder, key)
-    assert list(found) == [name]
-    assert "missing" in found[name]
+    named = differences(folder, key)
+    assert list(named) == [name]
+    assert "missing" in named[name]
 
 
 @pytest.mark.parametrize("name", ["adapter_model.bin", "deep/er/code.py"])
@@ -128,8 +128,8 @@ def name_base(folder: Path, **values: str | None) -> None:
 
 def test_a_named_base_model_must_be_permitted(folder: Path, key: SigningKey) -> None:
     name_base(folder, base_model_name_or_path="Org/Small", revision="c0ffee")
-    found = differences(folder, key)["adapter_config.json"]
-    assert found.endswith("signed is small: --base Org/Small@c0ffee permits it")
+    named = differences(folder, key)["adapter_config.json"]
+    assert named.endswith("signed is small: --base Org/Small@c0ffee permits it")
     assert differences(folder, key, "Org/Small@c0ffee") == {}
     assert list(differences(folder, key, "Org/Small")) == ["adapter_config.json"]
     name_base(folder, r="8")
