@@ -19,7 +19,7 @@ from tunery.graders.grader import (
     parts_of,
 )
 from tunery.graders.similarity import similarity
-from tunery.graders.templates import Rendered, VariableUnknown, render
+from tunery.graders.templates import RenderedTemplate, VariableUnknown, render
 
 # OpenAI's names of what may go wrong.
 VARIABLE_ERROR: Final = "invalid_variable_error"
@@ -82,7 +82,7 @@ def _score(
     part: Single, values: Mapping[str, Any], errors: dict[str, str], ask: Ask | None
 ) -> float:
     def rendered(template: str) -> str:
-        text: Rendered = render(template, values)
+        text: RenderedTemplate = render(template, values)
         if text.cut:
             errors[CUT] = f"a text of {part.name} was cut at {len(text.text)} characters"
         return text.text

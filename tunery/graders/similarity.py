@@ -1,4 +1,4 @@
-"""How alike two texts are, from 0 to 1, by the measures that OpenAI's `text_similarity` names.
+"""How alike two texts are, from 0 to 1, by the measures that OpenAI's graders name.
 
 The numbers are those of the libraries that are named; tests hold theirs.
 """
@@ -20,7 +20,7 @@ _WORDS: Final = re.compile(r"[^\W_]+")
 
 
 def fuzzy_match(text: str, reference: str) -> float:
-    """Share of characters in order in both: RapidFuzz's `fuzz.ratio`."""
+    """Share of characters in order in both: the ratio of RapidFuzz."""
     total = len(text) + len(reference)
     return 2 * common_length(text, reference) / total if total else 1.0
 
@@ -69,20 +69,20 @@ def rouge_n(n: int) -> Callable[[str, str], float]:
 
 
 def rouge_l(text: str, reference: str) -> float:
-    """F1 of the longest common sequence of words: rouge-score's `rougeL`."""
+    """F1 of the longest common sequence of words: rouge-score's ROUGE-L."""
     words, wanted = _words(text), _words(reference)
     return _f1(common_length(words, wanted), len(words), len(wanted))
 
 
 def common_length(left: Sequence[Hashable], right: Sequence[Hashable]) -> int:
     """Length of the longest common subsequence, by bit-parallel rows (Hyyrö, 2004)."""
-    places: dict[Hashable, int] = {}
+    positions: dict[Hashable, int] = {}
     for index, part in enumerate(left):
-        places[part] = places.get(part, 0) | 1 << index
+        positions[part] = positions.get(part, 0) | 1 << index
     everything = (1 << len(left)) - 1
     row = everything
     for part in right:
-        hits = row & places.get(part, 0)
+        hits = row & positions.get(part, 0)
         row = (row + hits | row - hits) & everything
     return len(left) - row.bit_count()
 

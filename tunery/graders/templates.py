@@ -25,7 +25,7 @@ class VariableUnknown(KeyError):
 
 
 @dataclass(frozen=True)
-class Rendered:
+class RenderedTemplate:
     """A text whose variables were replaced. `cut`: it was longer than is graded."""
 
     text: str
@@ -51,7 +51,7 @@ def template_problem(template: str) -> str | None:
     return None
 
 
-def render(template: str, values: Mapping[str, Any]) -> Rendered:
+def render(template: str, values: Mapping[str, Any]) -> RenderedTemplate:
     """Replace the variables of a template without problems. Raises `VariableUnknown`.
 
     values: of `item` and `sample`
@@ -66,7 +66,7 @@ def render(template: str, values: Mapping[str, Any]) -> Rendered:
         at = match.end()
     parts.append(template[at:][: max(0, RENDERED_CHARACTERS_MAX - length)])
     length += len(template) - at
-    return Rendered("".join(parts), length > RENDERED_CHARACTERS_MAX)
+    return RenderedTemplate("".join(parts), length > RENDERED_CHARACTERS_MAX)
 
 
 def _look_up(variable: str, values: Mapping[str, Any]) -> Any:
