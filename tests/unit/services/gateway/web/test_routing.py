@@ -10,15 +10,15 @@ from services.gateway.web.routing import new_router
 
 def document(*, needs_key: bool) -> dict[str, Any]:
     """The document of a route of such a router, added as the application adds it."""
-    router = new_router("things", "/v1/things", needs_key=needs_key)
+    router = new_router("nodes", "/v1/nodes", needs_key=needs_key)
 
-    @router.get("/{thing}")
-    def read_thing(thing: str) -> str:
-        return thing
+    @router.get("/{node_id}")
+    def read_node(node_id: str) -> str:
+        return node_id
 
     app = FastAPI()
     app.router.routes.extend(router.routes)
-    described: dict[str, Any] = app.openapi()["paths"]["/v1/things/{thing}"]["get"]
+    described: dict[str, Any] = app.openapi()["paths"]["/v1/nodes/{node_id}"]["get"]
     return described
 
 
@@ -27,7 +27,7 @@ def test_a_route_is_documented_with_its_tag_errors_and_key(
     needs_key: bool, keys: list[Any] | None
 ) -> None:
     described = document(needs_key=needs_key)
-    assert described["tags"] == ["things"]
-    assert described["operationId"] == "read_thing"
+    assert described["tags"] == ["nodes"]
+    assert described["operationId"] == "read_node"
     assert {"200", "4XX", "5XX"} <= set(described["responses"])
     assert described.get("security") == keys
