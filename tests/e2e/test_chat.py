@@ -1,5 +1,6 @@
 """A model is trained and then asked, with the same client of the `openai` package."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -8,7 +9,7 @@ import openai
 import pytest
 import pytest_asyncio
 
-from tests.e2e.stories import TINY, RunningStack, running_stack, tunery
+from tests.e2e.stories import POLL_S, TINY, RunningStack, running_stack, tunery
 
 pytestmark = pytest.mark.train
 
@@ -99,9 +100,12 @@ async def counted(home: RunningStack, requests: int) -> dict[str, int]:
         names = ("num_model_requests", "input_tokens", "output_tokens")
         return {name: sum(result[name] for result in results) for name in names}
 
-    query = "/usage/completions?limit=31"
-    page = await home.api.until(query, lambda page: sums(page)["num_model_requests"] >= requests)
-    return sums(page)
+    async with asyncio.timeout(LOADED_S_MAX):
+        while True:
+            counts = sums(await home.api.get("/usage/completions", limit=31))
+            if counts["num_model_requests"] >= requests:
+                return counts
+            await asyncio.sleep(POLL_S)
 
 
 async def parts_until_killed(home: RunningStack, client: openai.AsyncOpenAI) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from schemas.units import HOUR_MS
 from services.gateway.accounts.deps import NamedTenant
@@ -19,10 +19,11 @@ from services.gateway.billing.usage_routes import SUMS_MAX, Seconds, too_many
 from services.gateway.web.deps import WithDeps
 from services.gateway.web.pages import ID_CHARACTERS_MAX
 from services.gateway.web.responses import Response
+from services.gateway.web.routing import new_router
 
 GROUPS: Final = ("day", "model", "key")
 COUNTS: Final = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "engine_ms")
-router = APIRouter(tags=["billing"])
+router = new_router("billing")
 
 
 class AnswerUseResponse(Response):
