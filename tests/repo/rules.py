@@ -85,12 +85,14 @@ PURE_IN_GATEWAY: Final = frozenset(
 )
 
 #: packages of `tunery` that only compute
-PURE_PACKAGES: Final = frozenset((("tunery", "billing"), ("tunery", "plan"), ("tunery", "work")))
+PURE_PACKAGES: Final = frozenset(
+    ("tunery", name) for name in ("billing", "graders", "plan", "work")
+)
 
 
 def is_pure(relative: Path) -> bool:
-    """schemas/, tunery/billing/, tunery/plan/, tunery/work/, in services domain/, react and project
-    (a module or a folder), and by name the modules of the gateway's subjects.
+    """schemas/, tunery/billing/, tunery/graders/, tunery/plan/, tunery/work/, in services domain/,
+    react and project (a module or a folder), and by name the modules of the gateway's subjects.
     """
     parts = relative.with_suffix("").parts
     if parts[0] == "schemas" or parts[:2] in PURE_PACKAGES:
