@@ -25,6 +25,7 @@ from services.gateway.files import routes as files
 from services.gateway.files import upload_routes as uploads
 from services.gateway.jobs import checkpoint_routes as checkpoints
 from services.gateway.jobs import event_routes as events
+from services.gateway.jobs import grader_routes as graders
 from services.gateway.jobs import node_routes as nodes
 from services.gateway.jobs import plain_routes as plain
 from services.gateway.jobs import plan_routes as plans
@@ -81,6 +82,7 @@ def routes() -> FastAPI:
         plans,
         sweeps,
         preview,
+        graders,
         recipes,
         jobs,
         events,

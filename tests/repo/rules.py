@@ -87,12 +87,12 @@ PURE_IN_GATEWAY: Final = frozenset(
 
 #: packages of `tunery` that only compute
 PURE_PACKAGES: Final = frozenset(
-    (("tunery", "billing"), ("tunery", "gate"), ("tunery", "plan"), ("tunery", "work"))
+    ("tunery", name) for name in ("billing", "gate", "graders", "plan", "work")
 )
 
 
 def is_pure(relative: Path) -> bool:
-    """schemas/, tunery/{billing,gate,plan,work}/, in services domain/, react and project
+    """schemas/, tunery/{billing,gate,graders,plan,work}/, in services domain/, react and project
     (a module or a folder), and by name the modules of the gateway's subjects.
     """
     parts = relative.with_suffix("").parts
