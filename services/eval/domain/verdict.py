@@ -72,7 +72,7 @@ def compare(
     items: Sequence[ItemScore], drop_max_ppm: int, production: Production | None = None
 ) -> tuple[Comparison, ...]:
     """What is found beside the base model, and beside the version in production if there is one."""
-    pairs = {None: _pairs([(item.base, item.adapter) for item in items])}
+    pairs: dict[str | None, Pairs] = {None: _pairs([(item.base, item.adapter) for item in items])}
     if production is not None:
         now = {item.id: item.adapter for item in items}
         answered = [(item.adapter, now[item.id]) for item in production.items if item.id in now]
