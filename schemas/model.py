@@ -107,7 +107,7 @@ class VersionTerms(Part):
     lineage: Lineage
 
 
-class Comparison(Part, omit_defaults=True):
+class GateComparison(Part, omit_defaults=True):
     """What the gate found beside one other model, on the same items; shares in millionths.
 
     model_id: the version in production that it is compared with; None: the base model.
@@ -160,7 +160,7 @@ class ScoreSummary(Part):
     adapter_loss_ppm: int
     base_exact_match_ppm: int
     adapter_exact_match_ppm: int
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[GateComparison, ...] = ()
 
 
 # --- commands

@@ -69,8 +69,8 @@ def show(model_id: str, folders: DataDir, as_json: bool) -> None:
     lineage = dict(model.get("lineage") or {})
     computed = {f"environment.{key}": text for key, text in lineage.pop("environment", {}).items()}
     more = {name: value for name, value in {**lineage, **computed}.items() if name not in known}
-    found = {"gate": "; ".join(gate.get("reasons") or ()) or None, **dict(gate_lines(gate))}
-    _api.show_one(model, as_json, (known | found | more).items())
+    shown = {"gate": "; ".join(gate.get("reasons") or ()) or None, **dict(gate_lines(gate))}
+    _api.show_one(model, as_json, (known | shown | more).items())
 
 
 @command.command("promote")

@@ -60,7 +60,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ComparisonResult:
     """The decision on one comparison.
 
     p: of the exact test; p_adjusted: after Holm
@@ -77,8 +77,8 @@ class Finding:
 
 def decide(
     comparisons: Sequence[Pairs], rule: Rule, looks: tuple[float, ...] = SINGLE_LOOK, look: int = 1
-) -> tuple[Finding, ...]:
-    """A finding for each comparison.
+) -> tuple[ComparisonResult, ...]:
+    """A result for each comparison.
 
     looks: share of the planned items at each look, rising to 1; look: which of them this is,
     counted from 1. Before the last look, inconclusive means that more items are to be answered.
@@ -86,7 +86,7 @@ def decide(
     level = levels(looks, rule.alpha)[look - 1]
     p_values = [mcnemar_worse(pairs.worse, pairs.better) for pairs in comparisons]
     return tuple(
-        _finding(pairs, p, p_adjusted, rule, level, len(comparisons))
+        _compare(pairs, p, p_adjusted, rule, level, len(comparisons))
         for pairs, p, p_adjusted in zip(comparisons, p_values, adjust(p_values), strict=True)
     )
 
@@ -99,11 +99,11 @@ def overall(decisions: Iterable[Decision]) -> Decision:
     return "pass" if distinct == {"pass"} else "inconclusive"
 
 
-def _finding(
+def _compare(
     pairs: Pairs, p: float, p_adjusted: float, rule: Rule, level: float, comparisons: int
-) -> Finding:
+) -> ComparisonResult:
     if not pairs.items:
-        return Finding("inconclusive", p, p_adjusted, bound=1.0, smallest=1.0)
+        return ComparisonResult("inconclusive", p, p_adjusted, bound=1.0, smallest=1.0)
     bound = drop_upper_bound(pairs.worse, pairs.better, pairs.items, level)
     share = discordant_share(pairs.worse, pairs.better, pairs.items)
     decision: Decision = "inconclusive"
@@ -113,4 +113,4 @@ def _finding(
         elif bound < rule.drop_max:
             decision = "pass"
     smallest = min(1.0, smallest_drop(share, pairs.items, level / comparisons))
-    return Finding(decision, p, p_adjusted, bound, smallest)
+    return ComparisonResult(decision, p, p_adjusted, bound, smallest)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.envelope import Reason
-from schemas.model import Comparison, ScoreSummary, Verdict
+from schemas.model import GateComparison, ScoreSummary, Verdict
 from schemas.reasons import VerdictCode, judging
 from schemas.units import PPM
-from tunery.gate.decision import Decision, Finding, Pairs, Rule, decide, overall
+from tunery.gate.decision import ComparisonResult, Decision, Pairs, Rule, decide, overall
 from tunery.work.scores import ItemScore, Scores
 
 DROP_MAX_PPM: Final = 100_000  # ten points, where a job does not say: 200 items seldom prove less
@@ -70,7 +70,7 @@ def summarise(
 
 def compare(
     items: Sequence[ItemScore], drop_max_ppm: int, production: Production | None = None
-) -> tuple[Comparison, ...]:
+) -> tuple[GateComparison, ...]:
     """What is found beside the base model, and beside the version in production if there is one."""
     pairs: dict[str | None, Pairs] = {None: _pairs([(item.base, item.adapter) for item in items])}
     if production is not None:
@@ -78,20 +78,20 @@ def compare(
         answered = [(item.adapter, now[item.id]) for item in production.items if item.id in now]
         pairs[production.model_id] = _pairs(answered)
     rule = Rule(drop_max_ppm / PPM, ALPHA_PPM / PPM, ITEMS_MIN)
-    findings = decide(tuple(pairs.values()), rule)
+    results = decide(tuple(pairs.values()), rule)
     return tuple(
-        _comparison(model_id, pair, finding, drop_max_ppm)
-        for (model_id, pair), finding in zip(pairs.items(), findings, strict=True)
+        _comparison(model_id, pair, result, drop_max_ppm)
+        for (model_id, pair), result in zip(pairs.items(), results, strict=True)
     )
 
 
-def judge(comparisons: Sequence[Comparison]) -> tuple[Verdict, tuple[Reason, ...]]:
+def judge(comparisons: Sequence[GateComparison]) -> tuple[Verdict, tuple[Reason, ...]]:
     """The verdict on all comparisons together, and a reason for each."""
     verdict = overall([comparison.verdict for comparison in comparisons])
     return verdict, tuple(_reason(comparison) for comparison in comparisons)
 
 
-def _reason(comparison: Comparison) -> Reason:
+def _reason(comparison: GateComparison) -> Reason:
     n = comparison.items
     if n < ITEMS_MIN:
         return judging("items_too_few", items=n, limit=ITEMS_MIN)
@@ -117,19 +117,19 @@ def _pairs(answers: Sequence[tuple[bool, bool]]) -> Pairs:
 
 
 def _comparison(
-    model_id: str | None, pairs: Pairs, finding: Finding, drop_max_ppm: int
-) -> Comparison:
-    return Comparison(
-        verdict=finding.decision,
+    model_id: str | None, pairs: Pairs, result: ComparisonResult, drop_max_ppm: int
+) -> GateComparison:
+    return GateComparison(
+        verdict=result.decision,
         items=pairs.items,
         worse=pairs.worse,
         better=pairs.better,
-        p_ppm=round(PPM * finding.p),
-        adjusted_p_ppm=round(PPM * finding.p_adjusted),
-        bound_ppm=round(PPM * finding.bound),
+        p_ppm=round(PPM * result.p),
+        adjusted_p_ppm=round(PPM * result.p_adjusted),
+        bound_ppm=round(PPM * result.bound),
         drop_max_ppm=drop_max_ppm,
         alpha_ppm=ALPHA_PPM,
-        smallest_ppm=round(PPM * finding.smallest),
+        smallest_ppm=round(PPM * result.smallest),
         model_id=model_id,
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from schemas.model import Comparison, ScoreSummary, Verdict
+from schemas.model import GateComparison, ScoreSummary, Verdict
 from schemas.units import PPM
 from services.gateway.web.responses import Response
 from services.gateway.web.wording import advice_words, own_data_words, verdict_words
@@ -89,7 +89,7 @@ def gate_response(summary: ScoreSummary) -> GateResponse:
     )
 
 
-def rule_words(comparisons: Sequence[Comparison]) -> str | None:
+def rule_words(comparisons: Sequence[GateComparison]) -> str | None:
     """When the gate blocks, passes, and decides nothing."""
     if not comparisons:
         return None
@@ -102,7 +102,7 @@ def rule_words(comparisons: Sequence[Comparison]) -> str | None:
     )
 
 
-def power_words(comparisons: Sequence[Comparison]) -> str | None:
+def power_words(comparisons: Sequence[GateComparison]) -> str | None:
     """Which drop so many items show, and which they cannot."""
     if not comparisons or not comparisons[0].items:
         return None
@@ -113,7 +113,7 @@ def power_words(comparisons: Sequence[Comparison]) -> str | None:
     )
 
 
-def _comparison(comparison: Comparison) -> ComparisonResponse:
+def _comparison(comparison: GateComparison) -> ComparisonResponse:
     return ComparisonResponse(
         against=comparison.model_id or "base model",
         verdict=comparison.verdict,
@@ -129,7 +129,7 @@ def _comparison(comparison: Comparison) -> ComparisonResponse:
     )
 
 
-def _items_for_two_points(comparison: Comparison) -> int:
+def _items_for_two_points(comparison: GateComparison) -> int:
     share = discordant_share(comparison.worse, comparison.better, comparison.items)
     return items_needed(share, TWO_POINTS, comparison.alpha_ppm / PPM, POWER)
 

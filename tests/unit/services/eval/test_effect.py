@@ -84,8 +84,8 @@ async def test_the_version_in_production_of_the_series_is_compared_with() -> Non
     runtime = await eval_runtime((*IN_PRODUCTION, row))
     await runtime.blobs.put("t/acme/before", before)
     summary = await summary_of(runtime, results(right=False, base=False), TERMS.series)
-    assert [found.model_id for found in summary.comparisons] == [None, TERMS.model_id]
-    assert [found.verdict for found in summary.comparisons] == ["pass", "block"]
+    assert [result.model_id for result in summary.comparisons] == [None, TERMS.model_id]
+    assert [result.verdict for result in summary.comparisons] == ["pass", "block"]
     assert summary.verdict == "block"
     others = await summary_of(runtime, results(right=False, base=False), "another series")
     assert (others.verdict, len(others.comparisons)) == ("pass", 1)

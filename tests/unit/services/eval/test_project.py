@@ -29,10 +29,10 @@ ENDED = JobEnded(
 
 
 def test_scores_that_wait_for_a_verdict_are_to_do() -> None:
-    found = Upsert(
+    kept = Upsert(
         EVALUATIONS, {"tenant": "acme", "job_id": "ftjob-1"}, {"blob": "b", "sha256": "ab" * 32}
     )
-    assert project(HEADER, DUE) == (Todo(VERDICT, "ftjob-1", "acme", "acme", DUE), found)
+    assert project(HEADER, DUE) == (Todo(VERDICT, "ftjob-1", "acme", "acme", DUE), kept)
 
 
 @pytest.mark.parametrize("event", [VerdictRecorded(job_id="ftjob-1", summary=SUMMARY), ENDED])

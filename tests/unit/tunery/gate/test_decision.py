@@ -34,7 +34,7 @@ def blocks(seed: int, share: float, drop: float, rule: Rule) -> bool:
     draw = Random(seed)
     against_base, against_production = draw_pairs(draw, share, drop), draw_pairs(draw, share, 0)
     for look, pairs in enumerate(zip(against_base, against_production, strict=True), start=1):
-        decision = overall(finding.decision for finding in decide(pairs, rule, LOOKS, look))
+        decision = overall(result.decision for result in decide(pairs, rule, LOOKS, look))
         if decision != "inconclusive":
             return decision == "block"
     return False
@@ -66,8 +66,8 @@ def test_several_comparisons_need_smaller_p_values_to_block() -> None:
 
 
 def test_no_items_decide_nothing() -> None:
-    (finding,) = decide((Pairs(0, 0, 0),), STRICT)
-    assert (finding.decision, finding.bound) == ("inconclusive", 1.0)
+    (result,) = decide((Pairs(0, 0, 0),), STRICT)
+    assert (result.decision, result.bound) == ("inconclusive", 1.0)
 
 
 @pytest.mark.parametrize(

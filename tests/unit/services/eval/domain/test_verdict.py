@@ -29,7 +29,7 @@ def verdict_of(
 @pytest.mark.parametrize("count", [0, 50, 400])
 @pytest.mark.parametrize("sides", [("adapter",), ("base", "adapter"), ("base",)])
 def test_training_m9_scores_that_are_not_finite_block(sides: tuple[str, ...], count: int) -> None:
-    """Finding M9: an adapter that gives NaN was judged by chance, or not at all."""
+    """ComparisonResult M9: an adapter that gives NaN was judged by chance, or not at all."""
     answered = items(count, 0, 0, 0)
     sound = scores(answered, holdout())
     assert summarise(sound).verdict == ("pass" if count >= 200 else "inconclusive")
@@ -152,18 +152,18 @@ def test_a_drop_against_production_blocks_what_is_no_worse_than_the_base_model()
 
 def test_what_both_comparisons_allow_passes() -> None:
     summary = summarise(scores(items(110, 5, 5, 100), holdout()), None, production(115, 105))
-    assert [found.verdict for found in summary.comparisons] == ["pass", "pass"]
+    assert [result.verdict for result in summary.comparisons] == ["pass", "pass"]
     assert summary.verdict == "pass"
 
 
 def test_only_items_that_both_versions_answered_are_compared() -> None:
     summary = summarise(scores(items(110, 5, 5, 100), holdout()), None, production(60, 40))
-    assert [found.items for found in summary.comparisons] == [220, 100]
+    assert [result.items for result in summary.comparisons] == [220, 100]
     assert summary.verdict == "inconclusive"
     assert summary.reasons[1] == judging("items_too_few", items=100, limit=200)
 
 
 def test_a_comparison_says_what_so_few_items_cannot_show() -> None:
-    (found,) = compare(items(110, 11, 11, 88), DROP_MAX_PPM)
-    assert found.smallest_ppm == pytest.approx(54_000, rel=0.02)
-    assert (found.alpha_ppm, found.drop_max_ppm) == (50_000, DROP_MAX_PPM)
+    (result,) = compare(items(110, 11, 11, 88), DROP_MAX_PPM)
+    assert result.smallest_ppm == pytest.approx(54_000, rel=0.02)
+    assert (result.alpha_ppm, result.drop_max_ppm) == (50_000, DROP_MAX_PPM)

@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
-from schemas.model import Comparison
+from schemas.model import GateComparison
 from services.gateway.jobs.gate_responses import gate_response, power_words, rule_words
 from tests.unit.services.gateway.jobs.job_events import SUMMARY
 
-BASE = Comparison(
+BASE = GateComparison(
     verdict="pass",
     items=249,
     worse=12,
@@ -43,7 +43,7 @@ def test_a_verdict_says_its_rule_and_what_so_few_items_cannot_show() -> None:
         "249 items show a drop of 4.8 points or more in 4 of 5 cases; a drop of 2 points needs "
         "about 1,417 items"
     )
-    assert [found.against for found in gate.comparisons] == ["base model", "ft:smol:acme::1"]
+    assert [result.against for result in gate.comparisons] == ["base model", "ft:smol:acme::1"]
     assert (gate.comparisons[0].drop_shown, gate.comparisons[0].drop_ruled_out) == (0.048, 0.038)
     assert gate.comparisons[0].items_for_two_points == 1_417
 
