@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from services.gateway.accounts.deps import NamedTenant
 from services.gateway.billing.job_facts import job_facts
@@ -22,6 +22,7 @@ from services.gateway.web.bodies import SECONDS_MAX
 from services.gateway.web.deps import WithDeps
 from services.gateway.web.errors import ApiError, invalid
 from services.gateway.web.pages import ID_CHARACTERS_MAX
+from services.gateway.web.routing import new_router
 
 SUMS_MAX: Final = 50_000  # of one page: 31 days of 1,600 jobs a day
 Seconds = Annotated[int | None, Query(ge=0, le=SECONDS_MAX, description="seconds since the epoch")]
@@ -32,7 +33,7 @@ GroupBy = Annotated[
         description=f"of {', '.join(GROUPS)}, metadata[NAME]; repeated, or with commas",
     ),
 ]
-router = APIRouter(tags=["billing"])
+router = new_router("billing")
 
 
 @router.get("/v1/usage")

@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Final
 
-from fastapi import APIRouter
 from starlette.responses import StreamingResponse
 
 from services.gateway.chat.answering import answer, questions
@@ -13,12 +12,13 @@ from services.gateway.chat.frames import frames
 from services.gateway.chat.models import find_model
 from services.gateway.chat.responses import Answer, AnswerIdentity, ChatCompletion, completion
 from services.gateway.web.deps import Caller, WithDeps
+from services.gateway.web.routing import new_router
 from services.gateway.web.streams import stream_description, stream_response
 from tunery.work.engine import AnswerEnded, Question, TextAdded
 
 FINGERPRINT_DIGITS: Final = 10
 STREAMED: Final = "an answer; with stream=true frames of its parts, and `[DONE]` at the end"
-router = APIRouter(tags=["chat"])
+router = new_router("chat")
 
 
 @router.post(
