@@ -12,6 +12,7 @@ from services.gateway.accounts import price_routes as prices
 from services.gateway.accounts import tenant_routes as tenants
 from services.gateway.accounts import webhook_routes as webhooks
 from services.gateway.accounts.auth import authenticate
+from services.gateway.billing import answer_use_routes as answer_uses
 from services.gateway.billing import contract_routes as contracts
 from services.gateway.billing import invoice_routes as invoices
 from services.gateway.billing import prepaid_routes as prepaid
@@ -96,6 +97,7 @@ def routes() -> FastAPI:
         prices,
         nodes,
         usage,
+        answer_uses,
         statements,
         invoices,
         health,

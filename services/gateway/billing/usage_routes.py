@@ -12,6 +12,7 @@ from services.gateway.billing.usage import (
     GROUPS,
     BucketWidth,
     buckets_of,
+    check_width,
     groups_of,
     needs_facts,
     page_name,
@@ -49,8 +50,7 @@ async def usage(
 ) -> UsagePageResponse:
     """Sum GPU time per day or hour, from the beginning of this month unless asked otherwise."""
     grouped = groups_of(group_by or ())
-    if "day" in grouped and bucket_width != "1d":
-        raise invalid("group_by=day needs bucket_width=1d.", "bucket_width")
+    check_width(grouped, bucket_width)
     now = deps.clock.now_ms()
     buckets, following = buckets_of(start_time, end_time, bucket_width, limit, page, now)
     records = await deps.views.sums(
@@ -62,7 +62,7 @@ async def usage(
         limit=SUMS_MAX + 1,
     )
     if len(records) > SUMS_MAX:
-        raise _too_many()
+        raise too_many()
     ids = {record["job_id"] for record in records} if needs_facts(grouped) else set()
     jobs = await job_facts(deps, tenant, ids)
     return UsagePageResponse(
@@ -72,5 +72,6 @@ async def usage(
     )
 
 
-def _too_many() -> ApiError:
-    return invalid(f"There are more than {SUMS_MAX:,} jobs in it; lower limit.", "limit")
+def too_many() -> ApiError:
+    """The error for a page of more than SUMS_MAX sums."""
+    return invalid(f"There are more than {SUMS_MAX:,} sums in it; lower limit.", "limit")
