@@ -9,6 +9,7 @@ import click
 
 from tunery.cli import _api, _options
 from tunery.cli._adapter_folder import name_base
+from tunery.cli._job_view import gate_lines
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 
@@ -67,13 +68,16 @@ def show(model_id: str, folders: DataDir, as_json: bool) -> None:
     """Show a model with its lineage."""
     with _api.connect(folders) as api:
         model = api.model(model_id)
+        job_id = model.get("job_id") if model.get("type") == "fine-tuned" else None
+        gate = (api.job(job_id)["gate"] or {}) if job_id else {}
     fields = ("id", "type", "stage", "verdict", "parent", "job_id", "sha256")
     known = {name: model.get(name) for name in fields}
     known["quarantined"] = "yes: it cannot be promoted" if model.get("quarantined") else None
     lineage = dict(model.get("lineage") or {})
     computed = {f"environment.{key}": text for key, text in lineage.pop("environment", {}).items()}
     more = {name: value for name, value in {**lineage, **computed}.items() if name not in known}
-    _api.show_one(model, as_json, (known | more).items())
+    shown = {"gate": "; ".join(gate.get("reasons") or ()) or None, **dict(gate_lines(gate))}
+    _api.show_one(model, as_json, (known | shown | more).items())
 
 
 @command.command("promote")

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-from fastapi import APIRouter
-
 from schemas.model import (
     Approval,
     ApprovalRule,
@@ -27,10 +25,11 @@ from services.gateway.models.tables import APPROVAL_RULES, BASES, MODEL_CHANGES
 from services.gateway.web.deps import Admin, Caller, WithDeps
 from services.gateway.web.errors import invalid
 from services.gateway.web.responses import Page, listing
+from services.gateway.web.routing import new_router
 
 CHANGES_MAX: Final = 1_000
 RULES_MAX: Final = 2
-router = APIRouter(tags=["models"])
+router = new_router(tags=["models"])
 
 
 @router.post("/v1/models/{model_id:path}/approve")
