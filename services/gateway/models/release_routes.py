@@ -29,7 +29,7 @@ from services.gateway.web.routing import new_router
 
 CHANGES_MAX: Final = 1_000
 RULES_MAX: Final = 2
-router = new_router(tags=["models"])
+router = new_router("models")
 
 
 @router.post("/v1/models/{model_id:path}/approve")
