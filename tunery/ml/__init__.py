@@ -1,7 +1,8 @@
 """Training and scoring with tensors: the processes behind the port in `tunery.work`.
 
-* processes: `train`, `score` (with the bundled `items/`), `process` (what both have in common),
-  `inputs` (spec files, checked), `events` (their output), `stop` (signals)
+* processes: `train`, `score` (with the bundled `items/`), `warm` (waits to become one of them),
+  `process` (what they have in common), `inputs` (spec files, checked), `events` (their output),
+  `stop` (signals)
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
   `sft` (TRL's trainer on packed rows), `boundary` (what happens between two steps), `order` (which
   rows each step sees), `schedule` (learning rate), `packed` (rows and batches), `divergence`,
