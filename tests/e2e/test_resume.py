@@ -76,9 +76,13 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
 
 
-def shard(path: Path, rows: int) -> Path:
-    """Packed rows of three documents each, of 20 to 36 tokens, their second halves labelled."""
-    lengths = [20 + (7 * number) % 17 for number in range(3 * rows)]
+def shard(path: Path, rows: int, roles: tuple[int, ...] = ()) -> Path:
+    """Packed rows of three documents each, of 20 to 36 tokens, their second halves labelled.
+
+    roles: of the documents of a row, which is as many, where they are answers to compare
+    """
+    per_row = len(roles) or 3
+    lengths = [20 + (7 * number) % 17 for number in range(per_row * rows)]
     ids = [
         50 + (13 * at + 5 * n) % 3000 for n, length in enumerate(lengths) for at in range(length)
     ]
@@ -87,8 +91,10 @@ def shard(path: Path, rows: int) -> Path:
         "input_ids": torch.tensor(ids, dtype=torch.int32),
         "loss_mask": torch.tensor(mask, dtype=torch.uint8),
         "seq_lengths": torch.tensor(lengths, dtype=torch.int32),
-        "row_lengths": torch.full((rows,), 3, dtype=torch.int32),
+        "row_lengths": torch.full((rows,), per_row, dtype=torch.int32),
     }
+    if roles:
+        tensors["seq_roles"] = torch.tensor(roles * rows, dtype=torch.uint8)
     save_file(tensors, path)
     return path
 
