@@ -107,6 +107,34 @@ class VersionTerms(Part):
     lineage: Lineage
 
 
+class GateComparison(Part, omit_defaults=True):
+    """What the gate found beside one other model, on the same items; shares in millionths.
+
+    model_id: the version in production that it is compared with; None: the base model.
+    verdict: on this comparison alone.
+    items: that both answered.
+    worse: of these, how many the other model answered right, and this one wrong.
+    better: how many the other way round.
+    p_ppm: of the exact one-sided test; adjusted_p_ppm: after Holm's correction.
+    bound_ppm: the drop that is ruled out.
+    drop_max_ppm: the drop that is allowed.
+    alpha_ppm: how often a model that lost nothing may be blocked.
+    smallest_ppm: the drop that so many items show in 4 of 5 cases.
+    """
+
+    verdict: Verdict
+    items: int
+    worse: int
+    better: int
+    p_ppm: int
+    adjusted_p_ppm: int
+    bound_ppm: int
+    drop_max_ppm: int
+    alpha_ppm: int
+    smallest_ppm: int
+    model_id: str | None = None
+
+
 class ScoreSummary(Part):
     """The gate's verdict in integers.
 
@@ -118,6 +146,8 @@ class ScoreSummary(Part):
     p_value_ppm: of the hypothesis that both are alike, in millionths.
     base_loss_ppm, adapter_loss_ppm: loss on the validation rows, in millionths.
     base_exact_match_ppm, adapter_exact_match_ppm: share of exact answers, in millionths.
+    comparisons: with the base model, and with the version in production; empty: the writer did not
+      say.
     """
 
     verdict: Verdict
@@ -130,6 +160,7 @@ class ScoreSummary(Part):
     adapter_loss_ppm: int
     base_exact_match_ppm: int
     adapter_exact_match_ppm: int
+    comparisons: tuple[GateComparison, ...] = ()
 
 
 # --- commands

@@ -257,6 +257,9 @@ VerdictCode: TypeAlias = Literal[
     "drop_excluded",  # as drop_undecided
     "drop_shown",  # change_ppm, items, p_ppm, drop_max_ppm
     "drop_undecided",  # change_ppm: of accuracy, items, p_ppm: of a drop, bound_ppm, drop_max_ppm
+    "production_drop_shown",  # model_id: in production, and as drop_shown
+    "production_drop_undecided",  # model_id: in production, and as drop_undecided
+    "production_drop_excluded",  # the same
     "validation_loss_same",
     "validation_loss_rose",  # above the base model's
     "scores_not_finite",  # sides: "base", "adapter" or both

@@ -36,6 +36,7 @@ _ALL: Final = (
     Story(ACCOUNTS, account.price_books, GLOBAL),
     Story(ACCOUNTS, account.a_contract_with_prepaid_credits),
     Story(ACCOUNTS, account.a_prepaid_credit_that_is_revoked),
+    Story(ACCOUNTS, account.answers_that_are_counted),
     Story(DATASETS, dataset.files_and_preparations),
     Story(DATASETS, dataset.uploads_that_end),
     Story(DATASETS, dataset.versions_and_what_models_keep),

@@ -79,17 +79,20 @@ PURE_IN_GATEWAY: Final = frozenset(
         *("errors", "scopes", "token_bucket", "wording", "names", "preview_tasks", "messages"),
         *("statuses", "event_ids", "queue_view", "plain_bodies", "plain_responses"),
         *("pool_projection", "cost_responses", "checkpoint_responses", "requested"),
+        "gate_responses",
         *("placement_projection", "queue_responses"),
         "unknown_urls",
     }
 )
 
 #: packages of `tunery` that only compute
-PURE_PACKAGES: Final = frozenset((("tunery", "billing"), ("tunery", "plan"), ("tunery", "work")))
+PURE_PACKAGES: Final = frozenset(
+    ("tunery", name) for name in ("billing", "gate", "graders", "plan", "work")
+)
 
 
 def is_pure(relative: Path) -> bool:
-    """schemas/, tunery/billing/, tunery/plan/, tunery/work/, in services domain/, react and project
+    """schemas/, tunery/{billing,gate,graders,plan,work}/, in services domain/, react and project
     (a module or a folder), and by name the modules of the gateway's subjects.
     """
     parts = relative.with_suffix("").parts

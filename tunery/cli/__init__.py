@@ -2,7 +2,7 @@
 
 up, down, status, logs, doctor, env
                                  the stack of this machine
-data, benchmarks                 checks of training files, without a server
+data, benchmarks, grader         checks of training files and of graders, without a server
 file, job, sweep, model, base    over the API: training
 chat                             over the API: ask models
 tenant, key, webhook             over the API: accounts

@@ -505,12 +505,12 @@ class Api:
         return self._call("GET", "/billing/terms", params=of_tenant(tenant))
 
     def usage(
-        self, query: Mapping[str, Any], tenant: str | None = None
+        self, query: Mapping[str, Any], tenant: str | None = None, *, answers: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Buckets of GPU time, fetched page by page. query: the parameters of the route."""
-        params = {**query, **of_tenant(tenant)}
+        """Buckets of GPU time, or of answers' tokens. query: the parameters of the route."""
+        params, path = {**query, **of_tenant(tenant)}, "/usage/completions" if answers else "/usage"
         while True:
-            page = self._call("GET", "/usage", params=params)
+            page = self._call("GET", path, params=params)
             yield from page["data"]
             if not page["has_more"]:
                 return

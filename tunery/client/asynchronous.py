@@ -513,12 +513,12 @@ class AsyncApi:
         return await self._call("GET", "/billing/terms", params=of_tenant(tenant))
 
     async def usage(
-        self, query: Mapping[str, Any], tenant: str | None = None
+        self, query: Mapping[str, Any], tenant: str | None = None, *, answers: bool = False
     ) -> AsyncIterator[dict[str, Any]]:
-        """Buckets of GPU time, fetched page by page. query: the parameters of the route."""
-        params = {**query, **of_tenant(tenant)}
+        """Buckets of GPU time, or of answers' tokens. query: the parameters of the route."""
+        params, path = {**query, **of_tenant(tenant)}, "/usage/completions" if answers else "/usage"
         while True:
-            page = await self._call("GET", "/usage", params=params)
+            page = await self._call("GET", path, params=params)
             for bucket in page["data"]:
                 yield bucket
             if not page["has_more"]:

@@ -55,7 +55,8 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
         passed += tokens.tokens // 2
     if hyper.method == "kto":  # and one of mismatched answers, then and in each epoch
         passed += (passed + tokens.tokens) // 2
-    train = slots * train_ms(base, hyper, passed, slots, device)
+    labelled = passed * tokens.trainable_tokens // max(1, tokens.tokens)
+    train = slots * train_ms(base, hyper, passed, slots, device, labelled=labelled)
     if hyper.sample_every_steps:
         train += slots * sampling_ms(base, slots, device) * (steps // hyper.sample_every_steps)
     evaluate = slots * eval_ms(base, slots, device, own_prompts=spec.prompts is not None)

@@ -7,6 +7,7 @@
 * `job_filter`: which jobs a list shows
 * `plain_routes`, `plain_bodies`, `plain_responses`: the plain URLs
 * `node_routes`: the machines that run jobs, for operators
+* `grader_routes`: graders, checked and tried
 * `configuration`: what makes the result of a job, as a hash; earlier jobs with the same one
 * `plan_routes`, `plan_responses`, `standing`: settings, nodes and refusals of a plan
 * `sweep_routes`, `sweep_bodies`, `sweep_responses`, `sweep_tables`, `sweep_projection`: sweeps
@@ -14,6 +15,7 @@
 * `deps`: dependencies of these routes
 * `bodies`: bodies of requests
 * `responses`, `cost_responses`, `event_responses`, `checkpoint_responses`, `statuses`: responses
+* `gate_responses`: what the gate found, by which rule, and what it could not see
 * `progress`: how far a job is, and when it ends
 * `past_jobs`: what jobs that have succeeded teach about the time of the next one
 * `tables`, `projection`, `pool_projection`, `placement_projection`, `messages`: the journals `job`

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Annotated, Final, Literal, TypeAlias
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from msgspec.structs import replace
 
 from schemas import errors
@@ -29,13 +29,14 @@ from services.gateway.models.tables import BASES, MODELS, BaseRow, ModelRow
 from services.gateway.web.deps import Admin, Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import ApiError, invalid
 from services.gateway.web.responses import Deleted, Page, listing
+from services.gateway.web.routing import new_router
 
 MODELS_MAX: Final = 10_000
 BASES_MAX: Final = 1_000
 URL_MS: Final[Ms] = HOUR_MS  # how long a download URL works
 AnyModelResponse: TypeAlias = BaseModelResponse | FineTunedModelResponse
 Kind = Annotated[Literal["base", "fine-tuned"] | None, Query(alias="type")]
-router = APIRouter(tags=["models"])
+router = new_router("models")
 
 # Ids may contain slashes: routes with a suffix come before the route that matches any rest.
 

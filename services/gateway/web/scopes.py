@@ -46,6 +46,8 @@ ASKING: Final = (
     "/estimate",
     "/plan",
     "/preview",
+    "/graders/validate",
+    "/graders/run",
 )  # POST only because they have a body: they record nothing
 
 

@@ -192,8 +192,12 @@ def after_attempt(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
 def _after_success(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
     match attempt.end.result:
         case EvalResult():
-            scores, drop_max_ppm = attempt.end.result.scores, job.spec.drop_max_ppm
-            due = VerdictDue(job_id=job.job_id, scores=scores, drop_max_ppm=drop_max_ppm)
+            due = VerdictDue(
+                job_id=job.job_id,
+                scores=attempt.end.result.scores,
+                drop_max_ppm=job.spec.drop_max_ppm,
+                series=job.spec.series,
+            )
             return (due, *_judging(job))
         case TrainResult() | None:
             return pause_at(job, "eval") if job.wanted == "paused" else place_attempt(job, "eval")

@@ -11,6 +11,7 @@ from services.gateway.web.scopes import allows, scope_of
         ("GET", "/v1/files", "files.read"),
         ("DELETE", "/v1/files/file-1", "files.write"),
         ("POST", "/v1/fine_tuning/jobs/estimate", "jobs.read"),
+        ("POST", "/v1/fine_tuning/alpha/graders/run", "jobs.read"),
         ("POST", "/v1/tenants", "write"),
         ("GET", "/v1/usage", "billing.read"),
     ],

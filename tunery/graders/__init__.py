@@ -1,0 +1,10 @@
+"""OpenAI's graders: what an answer is worth, by a declaration. Pure; never code of tenants.
+
+    grader       the declarations, and `parse`, which refuses what is wrong with one
+    templates    `{{item.…}}` and `{{sample.…}}` in texts of graders
+    similarity   how alike two texts are: fuzzy match, BLEU, GLEU, ROUGE
+    formula      `calculate_output` of a multi grader: arithmetic and nothing else
+    grading      `grade`: the reward of one sample
+
+Time and memory of a grade are bounded: texts, formulas, paths and nesting have limits here.
+"""
