@@ -61,7 +61,7 @@ class WarmProcesses:
             await self._refill(environment)
 
         async with self._one_at_a_time:
-            warm = self._taken(argv, environment)
+            warm = self._take_warm(argv, environment)
             if self._running + 1 >= self._slots:
                 await self._dismiss()
             if warm is None:
@@ -83,7 +83,7 @@ class WarmProcesses:
         await self._refill(self._first)
         return killed
 
-    def _taken(self, argv: Sequence[str], environment: Environment) -> ProcessGroup | None:
+    def _take_warm(self, argv: Sequence[str], environment: Environment) -> ProcessGroup | None:
         """The process that waits, where it can become the one that is asked for."""
         warm = self._warm
         fits = tuple(argv[:2]) == (sys.executable, "-m") and argv[2] in WARM_MODULES
@@ -136,6 +136,7 @@ class LeasedProcess:
         return self._process.pid
 
     async def lines(self) -> AsyncIterator[bytes]:
+        """As `WorkProcess.lines`; a line that says that work has begun is left out."""
         begin = self._begin
         async for line in self._process.lines():
             if begin is None:

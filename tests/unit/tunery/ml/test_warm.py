@@ -57,9 +57,9 @@ def test_a_place_that_is_gone_ends_it_before_it_has_begun(tmp_path: Path) -> Non
 
 
 def test_it_leaves_when_its_agent_is_gone_or_tells_it_to(tmp_path: Path) -> None:
-    with waiting(tmp_path) as left, waiting(tmp_path) as told:
-        assert left.stdin is not None
-        left.stdin.close()
-        os.kill(told.pid, signal.SIGTERM)
-        assert told.wait(120) == -signal.SIGTERM
-        assert left.wait(120) == ExitCode.ORPHANED
+    with waiting(tmp_path) as alone, waiting(tmp_path) as signalled:
+        assert alone.stdin is not None
+        alone.stdin.close()
+        os.kill(signalled.pid, signal.SIGTERM)
+        assert signalled.wait(120) == -signal.SIGTERM
+        assert alone.wait(120) == ExitCode.ORPHANED
