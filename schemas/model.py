@@ -12,6 +12,7 @@ from schemas.training import BlobFile
 
 GLOBAL = "*"
 Stage: TypeAlias = Literal["dev", "staging", "production", "archived"]
+HeldStage: TypeAlias = Literal["staging", "production"]  # by one version of a series
 Verdict: TypeAlias = Literal["pass", "block", "inconclusive"]
 
 
@@ -100,11 +101,33 @@ class VersionTerms(Part):
     model_id: its name in requests: "ft:…".
     series: the versions of one tenant, base and suffix; stages are per series.
     lineage: where it comes from.
+    author: the API key that its job was submitted with; None: the writer did not say.
     """
 
     model_id: str
     series: str
     lineage: Lineage
+    author: str | None = None
+
+
+class ApprovalRule(Part):
+    """What a version needs before it may be promoted to a stage.
+
+    stage: the stage.
+    required: approvals of different keys, none of them the author's; 0: none are needed.
+    approvers: keys whose approvals count; empty: every key.
+    """
+
+    stage: HeldStage
+    required: int
+    approvers: tuple[str, ...] = ()
+
+
+class Approval(Part):
+    """A key agrees that a version is promoted to a stage."""
+
+    stage: HeldStage
+    key_id: str
 
 
 class GateComparison(Part, omit_defaults=True):
@@ -244,6 +267,37 @@ class DeleteVersion(Message):
     model_id: str
 
 
+class SetApprovalRule(Message):
+    """What promotions to a stage need from now on.
+
+    rule: the rule.
+    """
+
+    rule: ApprovalRule
+
+
+class ApproveVersion(Message):
+    """A key agrees that the version is promoted.
+
+    model_id: the version.
+    approval: who agrees, and to which stage.
+    """
+
+    model_id: str
+    approval: Approval
+
+
+class RecordBaseBytes(Message):
+    """The files of a base model were hashed where they lie. Its key is `GLOBAL`.
+
+    base_id: the base model.
+    sha256: what they are now.
+    """
+
+    base_id: str
+    sha256: Sha256
+
+
 class ShareCheckpoint(Message):
     """Each of the tenants may fetch the checkpoint; those who may already are left as they are.
 
@@ -350,6 +404,46 @@ class VersionDeleted(Message):
     job_id: str | None = None
 
 
+class ApprovalRuleSet(Message):
+    """Promotions to a stage need this.
+
+    rule: the rule.
+    """
+
+    rule: ApprovalRule
+
+
+class VersionApproved(Message):
+    """A key agreed that the version is promoted.
+
+    model_id: the version.
+    approval: who agreed, and to which stage.
+    """
+
+    model_id: str
+    approval: Approval
+
+
+class BaseDrifted(Message):
+    """The files of a base model are not those that it was added with: its versions are stale.
+
+    base_id: the base model.
+    sha256: what they are now.
+    """
+
+    base_id: str
+    sha256: Sha256
+
+
+class BaseRestored(Message):
+    """The files of a base model are again those that it was added with.
+
+    base_id: the base model.
+    """
+
+    base_id: str
+
+
 class CheckpointShared(Message):
     """Another tenant may fetch the checkpoint.
 
@@ -380,6 +474,9 @@ Command: TypeAlias = (
     | Promote
     | RollBack
     | DeleteVersion
+    | SetApprovalRule
+    | ApproveVersion
+    | RecordBaseBytes
     | ShareCheckpoint
     | UnshareCheckpoint
 )
@@ -392,6 +489,10 @@ Event: TypeAlias = (
     | VersionFailed
     | StageMoved
     | VersionDeleted
+    | ApprovalRuleSet
+    | VersionApproved
+    | BaseDrifted
+    | BaseRestored
     | CheckpointShared
     | CheckpointUnshared
     | Rejected

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Final, cast
 
 import httpx
@@ -77,12 +76,7 @@ class Api:
     def __enter__(self) -> "Api":
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._http.close()
 
     def ready(self) -> bool:
@@ -96,6 +90,11 @@ class Api:
     def get(self, *parts: str) -> dict[str, Any]:
         """The object at a path that has no method of its own; `parts`: its segments."""
         return self._call("GET", "".join(f"/{part(segment)}" for segment in parts))
+
+    def post(self, *parts: str, **body: Any) -> dict[str, Any]:
+        """The answer to a body, at a path that has no method of its own; `parts`: its segments."""
+        path = "".join(f"/{part(segment)}" for segment in parts)
+        return self._once("POST", path, json=body, timeout=COMPLETE_S_MAX)
 
     # --- files
 

@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Final, cast
 
 import httpx
@@ -77,12 +76,7 @@ class AsyncApi:
     async def __aenter__(self) -> "AsyncApi":
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
     async def ready(self) -> bool:
@@ -96,6 +90,11 @@ class AsyncApi:
     async def get(self, *parts: str) -> dict[str, Any]:
         """The object at a path that has no method of its own; `parts`: its segments."""
         return await self._call("GET", "".join(f"/{part(segment)}" for segment in parts))
+
+    async def post(self, *parts: str, **body: Any) -> dict[str, Any]:
+        """The answer to a body, at a path that has no method of its own; `parts`: its segments."""
+        path = "".join(f"/{part(segment)}" for segment in parts)
+        return await self._once("POST", path, json=body, timeout=COMPLETE_S_MAX)
 
     # --- files
 

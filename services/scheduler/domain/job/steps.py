@@ -225,6 +225,7 @@ def after_verdict(job: OpenJob, command: RecordVerdict) -> tuple[Event, ...]:
                 model_id=job.spec.model_id,
                 series=job.spec.series,
                 lineage=_lineage(job, job.result, job.prepared, command.summary, job.scores),
+                author=job.key_id,
             ),
             adapter=job.result.adapter,
         ),
