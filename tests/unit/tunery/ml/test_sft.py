@@ -50,14 +50,14 @@ def test_the_first_step_learns_and_the_rate_falls_to_the_end(tmp_path: Path) -> 
     assert rates[-1] < rates[3]
 
 
-@pytest.mark.parametrize(("asked", "given"), [(0.0, math.inf), (1.5, 1.5)])
+@pytest.mark.parametrize(("asked", "maximum"), [(0.0, math.inf), (1.5, 1.5)])
 def test_a_norm_of_zero_means_measured_and_not_clipped(
-    tmp_path: Path, asked: float, given: float
+    tmp_path: Path, asked: float, maximum: float
 ) -> None:
     from tunery.ml.sft import _arguments
 
     options = _arguments(a_run(tmp_path, replace(HYPER, grad_norm_max=asked)), on_cpu=True)
-    assert options.max_grad_norm == given
+    assert options.max_grad_norm == maximum
 
 
 def test_the_librarys_own_checkpoints_and_logs_are_off(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ async def rebuilt(world: World, target: int) -> tuple[MemoryStore, list[int]]:
     store = MemoryStore()
     await store.ensure(HELD.described())
     at = Position(target)
-    await rows._fold(world.log, store, HELD, SEATS, PARTITION[1], at)  # type: ignore[arg-type]
+    await rows._fold(world.log, store, HELD, SEATS, PARTITION[1], at)  # type: ignore[arg-type]  # only rows are written
     return store, [row["seats"] for row in await store.rows("held")]
 
 

@@ -59,10 +59,10 @@ class Stack:
 
 
 def demo(api: Jobs, processes: int = 2) -> DemoContext:
-    made = context(api)
-    made.stack = Stack(processes)  # type: ignore[assignment]
-    made.estimate = dict(ESTIMATE)
-    return made
+    context_of_job = context(api)
+    context_of_job.stack = Stack(processes)  # type: ignore[assignment]  # the part that is asked
+    context_of_job.estimate = dict(ESTIMATE)
+    return context_of_job
 
 
 @pytest.fixture(autouse=True)
@@ -74,13 +74,13 @@ WAITING = job(0, phase="queued", progress=None, queue={"reason": "every slot is 
 
 
 async def test_the_agent_is_killed_half_way_with_steps_to_lose() -> None:
-    made = demo(Jobs(WAITING, job(4), job(9), job(11)))
-    await training.train_and_kill(made)
-    assert made.stack.killed == ["agent-a"]  # type: ignore[attr-defined]
-    assert (made.killed_node, made.last_checkpoint_step) == ("a", 8)
-    assert made.result.figures["killed_at_step"] == 11
-    assert made.result.held["waiting_was_explained"]
-    assert made.result.held["agent_killed_about_half_way"]
+    context_of_job = demo(Jobs(WAITING, job(4), job(9), job(11)))
+    await training.train_and_kill(context_of_job)
+    assert context_of_job.stack.killed == ["agent-a"]  # type: ignore[attr-defined]  # of our stack
+    assert (context_of_job.killed_node, context_of_job.last_checkpoint_step) == ("a", 8)
+    assert context_of_job.result.figures["killed_at_step"] == 11
+    assert context_of_job.result.held["waiting_was_explained"]
+    assert context_of_job.result.held["agent_killed_about_half_way"]
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ async def test_the_agent_is_killed_half_way_with_steps_to_lose() -> None:
 async def test_a_claim_breaks(
     answers: tuple[dict[str, Any], ...], processes: int, claim: str
 ) -> None:
-    made = demo(Jobs(*answers), processes)
-    await training.train_and_kill(made)
-    assert not made.result.held[claim]
+    context_of_job = demo(Jobs(*answers), processes)
+    await training.train_and_kill(context_of_job)
+    assert not context_of_job.result.held[claim]
 
 
 @pytest.mark.parametrize(("step", "checkpoint"), [(9, 8), (11, None), (11, 11)])
@@ -105,35 +105,37 @@ async def test_it_waits_for_the_middle_and_a_checkpoint_behind_it(
     step: int, checkpoint: int | None
 ) -> None:
     ends = job(20, status="failed", error={"message": "x"})
-    made = demo(Jobs(job(step), ends, checkpoint=checkpoint))
+    context_of_job = demo(Jobs(job(step), ends, checkpoint=checkpoint))
     with pytest.raises(DeadlineExceeded, match="should be half-way by now: failed"):
-        await training.train_and_kill(made)
-    assert not made.killed_node
+        await training.train_and_kill(context_of_job)
+    assert not context_of_job.killed_node
 
 
 async def resumed(*answers: dict[str, Any]) -> DemoContext:
     """After the kill of node a at step 11."""
-    made = demo(Jobs(*answers))
-    made.killed_node, made.last_checkpoint_step = "a", 8
-    made.result.figures["killed_at_s"] = 0.0
-    made.losses = {1: 1.9, 8: 1.5}
-    await training.resume(made)
-    return made
+    context_of_job = demo(Jobs(*answers))
+    context_of_job.killed_node, context_of_job.last_checkpoint_step = "a", 8
+    context_of_job.result.figures["killed_at_s"] = 0.0
+    context_of_job.losses = {1: 1.9, 8: 1.5}
+    await training.resume(context_of_job)
+    return context_of_job
 
 
 TAKEN_OVER = job(9, node="b", attempt=2, resumed_from_step=8)
 
 
 async def test_the_other_node_resumes_from_the_last_checkpoint() -> None:
-    made = await resumed(TAKEN_OVER, job(15, node="b", phase="evaluating"), done(node="b"))
-    assert made.surviving_node == "b"
-    assert {claim for claim, holds in made.result.held.items() if holds} == {
+    context_of_job = await resumed(
+        TAKEN_OVER, job(15, node="b", phase="evaluating"), done(node="b")
+    )
+    assert context_of_job.surviving_node == "b"
+    assert {claim for claim, holds in context_of_job.result.held.items() if holds} == {
         "lease_expired_and_other_node_took_over",
         "resumed_from_last_checkpoint",
         "loss_fell",
         "trained_what_was_estimated",
     }
-    assert made.result.figures["last_loss"] == 1.0
+    assert context_of_job.result.figures["last_loss"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -154,8 +156,8 @@ async def test_the_other_node_resumes_from_the_last_checkpoint() -> None:
 async def test_a_claim_of_the_resumption_breaks(
     answers: tuple[dict[str, Any], ...], claim: str
 ) -> None:
-    made = await resumed(*answers)
-    assert not made.result.held[claim]
+    context_of_job = await resumed(*answers)
+    assert not context_of_job.result.held[claim]
 
 
 async def test_a_job_that_ends_otherwise_is_named() -> None:
