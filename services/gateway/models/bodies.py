@@ -1,14 +1,16 @@
 """Bodies of requests about models and checkpoints."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import (
     Field,
     StrictBool,
+    StrictInt,
     StringConstraints,
 )
 
-from schemas.model import Stage
+from schemas.gate import GateStage
+from schemas.model import HeldStage, Stage
 from services.gateway.web.bodies import (
     Body,
     Id,
@@ -16,6 +18,7 @@ from services.gateway.web.bodies import (
 )
 
 PROJECTS_MAX: Final = 100
+APPROVERS_MAX: Final = 100
 ALIASES_MAX: Final = 32
 BaseName = Annotated[
     str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")
@@ -31,6 +34,37 @@ class DeployRequest(Body):
     expected: Id | None = Field(
         default=None, description="the version that holds the stage now; null: none does"
     )
+
+
+class GatePolicyRequest(Body):
+    """What the gate allows for results of `base_model`; null: of all without a policy of their own.
+
+    What is left out is the gate's own.
+    """
+
+    base_model: BaseName | None = None
+    blocking: Annotated[list[GateStage], Field(max_length=8)] = Field(
+        default=["capability", "production"],
+        description="comparisons that block: general questions beside the base model, the same "
+        "beside the version in production, the tenant's own validation rows",
+    )
+    alpha: Annotated[float, Field(ge=0.001, le=0.2, allow_inf_nan=False)] = Field(
+        default=0.05, description="how often a result that lost nothing may be blocked"
+    )
+    drop_max: Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False)] | None = Field(
+        default=None, description="loss of accuracy that is allowed; a job's own goes before"
+    )
+    gain_min: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
+        default=0.05, description="relative gain that is wanted on the validation rows"
+    )
+
+
+class QuarantineRequest(Body):
+    """`reason` and `name` of who decides are kept on the log."""
+
+    quarantined: StrictBool
+    reason: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=1_000)]
+    name: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=200)]
 
 
 class PermissionRequest(Body):
@@ -74,4 +108,23 @@ class PromoteRequest(Body):
 
 
 class RollbackRequest(Body):
-    stage: Literal["staging", "production"]
+    stage: HeldStage
+
+
+class ApprovalRequest(Body):
+    """stage: the one that the version may be promoted to."""
+
+    stage: HeldStage
+
+
+class ApprovalRuleRequest(Body):
+    """stage: whose promotions need approvals.
+
+    required: approvals of different keys; 0: none are needed.
+
+    approvers: ids of the keys whose approvals count; empty: all keys but the author's.
+    """
+
+    stage: HeldStage
+    required: Annotated[StrictInt, Field(ge=0, le=APPROVERS_MAX)]
+    approvers: Annotated[list[Id], Field(max_length=APPROVERS_MAX, default_factory=list)]

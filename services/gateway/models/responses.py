@@ -5,10 +5,16 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from schemas.model import Stage, Verdict
+from schemas.model import ApprovalRule, HeldStage, Stage, Verdict
 from schemas.training import BlobFile, are_whole
-from services.gateway.models.tables import BaseRow, ModelRow, PermissionRow
-from services.gateway.web.responses import ListItem, Response, seconds
+from services.gateway.models.tables import (
+    BaseRow,
+    ModelChange,
+    ModelChangeRow,
+    ModelRow,
+    PermissionRow,
+)
+from services.gateway.web.responses import ListItem, Response, Unseal, seconds
 
 OWNER: Final = "tunery"
 Format: TypeAlias = Literal["peft", "transformers"]
@@ -26,6 +32,10 @@ class ModelResponse(ListItem):
 
 
 class BaseModelResponse(ModelResponse):
+    """drifted_sha256: of its files as they are now, where they are not those that were added; null:
+    they were when they were last looked at.
+    """
+
     type: Literal["base"] = "base"
     sha256: str
     parameters: int
@@ -36,6 +46,7 @@ class BaseModelResponse(ModelResponse):
     source: str | None
     revision: str | None
     shared: bool
+    drifted_sha256: str | None
 
 
 class CheckpointModelResponse(ModelResponse):
@@ -48,12 +59,22 @@ class CheckpointModelResponse(ModelResponse):
     step_number: int
 
 
+class QuarantineResponse(Response):
+    """What a person decided beside the gate: `reason` and `name` as they were given."""
+
+    quarantined: bool
+    reason: str | None
+    name: str | None
+    decided_at: int
+
+
 class FineTunedModelResponse(ModelResponse):
     """A published version.
 
     format: an adapter as PEFT's, or a whole model as transformers'.
     series: the versions of one base model and suffix.
     lineage: every input by content hash.
+    quarantine: the last decision of a person beside the gate; null: none, or in a list.
     """
 
     type: Literal["fine-tuned"] = "fine-tuned"
@@ -66,6 +87,7 @@ class FineTunedModelResponse(ModelResponse):
     quarantined: bool
     verdict: Verdict
     lineage: dict[str, Any]
+    quarantine: QuarantineResponse | None = None
 
 
 class DownloadFileResponse(Response):
@@ -89,6 +111,29 @@ class AdapterResponse(Response):
     files: list[DownloadFileResponse]
 
 
+class ModelChangeResponse(ListItem):
+    """What happened to a version, and by which API key; null: no key asked for it.
+
+    stage: the one that it holds from then on; of an approval, the one that it is approved for.
+    """
+
+    id: str
+    object: Literal["model.change"] = "model.change"
+    created_at: int
+    change: ModelChange
+    stage: Stage
+    key_id: str | None
+
+
+class ApprovalRuleResponse(ListItem):
+    """What a promotion to the stage `id` needs. `approvers`: keys that count; empty: every key."""
+
+    id: HeldStage
+    object: Literal["approval_rule"] = "approval_rule"
+    required: int
+    approvers: list[str]
+
+
 class PermissionResponse(ListItem):
     """`project_id`: the tenant that may fetch the checkpoint."""
 
@@ -96,6 +141,18 @@ class PermissionResponse(ListItem):
     object: Literal["checkpoint.permission"] = "checkpoint.permission"
     created_at: int
     project_id: str
+
+
+def change_response(row: ModelChangeRow, key_id: str | None) -> ModelChangeResponse:
+    return ModelChangeResponse(
+        id=row.id, created_at=seconds(row.at), change=row.change, stage=row.stage, key_id=key_id
+    )
+
+
+def rule_response(rule: ApprovalRule) -> ApprovalRuleResponse:
+    return ApprovalRuleResponse(
+        id=rule.stage, required=rule.required, approvers=list(rule.approvers)
+    )
 
 
 def base_response(row: BaseRow) -> BaseModelResponse:
@@ -113,11 +170,12 @@ def base_response(row: BaseRow) -> BaseModelResponse:
         source=row.base.source or None,
         revision=row.base.revision or None,
         shared=row.base.shared,
+        drifted_sha256=row.drifted_sha256,
     )
 
 
-def model_response(row: ModelRow) -> FineTunedModelResponse:
-    """A version with the stage it holds."""
+def model_response(row: ModelRow, unseal: Unseal | None = None) -> FineTunedModelResponse:
+    """A version with the stage it holds. Without `unseal` no text of people is in it."""
     return FineTunedModelResponse(
         id=row.id,
         created=seconds(row.created_at),
@@ -131,6 +189,18 @@ def model_response(row: ModelRow) -> FineTunedModelResponse:
         quarantined=row.quarantined,
         verdict=row.lineage.verdict,
         lineage=msgspec.to_builtins(row.lineage),
+        quarantine=None if unseal is None else _quarantine(row, unseal),
+    )
+
+
+def _quarantine(row: ModelRow, unseal: Unseal) -> QuarantineResponse | None:
+    if row.quarantine_at is None:
+        return None
+    return QuarantineResponse(
+        quarantined=row.quarantined,
+        reason=unseal(row.quarantine_cause),
+        name=unseal(row.quarantine_by),
+        decided_at=seconds(row.quarantine_at),
     )
 
 

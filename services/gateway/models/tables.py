@@ -1,23 +1,31 @@
 """Read models of base models, fine-tuned versions and the stages they hold."""
 
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
-from schemas.model import Base, Lineage, Stage
+from schemas.gate import GatePolicy
+from schemas.model import ApprovalRule, Base, Lineage, Stage
+from schemas.sealed import Sealed
 from schemas.training import BlobFile
 from schemas.units import Ms
 from services.gateway.views.table import Table, TableIndex, TableRow
 
+ModelChange: TypeAlias = Literal["published", "promotion", "rollback", "replaced", "approval"]
+
 
 class BaseRow(TableRow):
+    """drifted_sha256: of its files as they are now, where they are not those that were added."""
+
     created_at: Ms
     base: Base
+    drifted_sha256: str | None = None
 
 
 class ModelRow(TableRow):
     """A published version.
 
     series: versions of one tenant, base model and suffix; a stage has one holder in it.
-    quarantined: the gate blocked it, so it cannot be promoted.
+    quarantined: the gate blocked it, or a person, so it cannot be promoted. quarantine_cause,
+    quarantine_by, quarantine_at: what the last person said who put it there or took it out.
     """
 
     tenant: str
@@ -29,6 +37,39 @@ class ModelRow(TableRow):
     stage: Stage
     stage_at: Ms
     quarantined: bool
+    quarantine_cause: Sealed | None = None
+    quarantine_by: Sealed | None = None
+    quarantine_at: Ms | None = None
+
+
+class PolicyRow(TableRow):
+    """What the gate allows; `id` is a base model, or EVERY_BASE."""
+
+    tenant: str
+    created_at: Ms
+    policy: GatePolicy
+
+
+class ModelChangeRow(TableRow):
+    """What happened to a version. `actor`: the API key that asked for it, where one did.
+
+    stage: the one that it holds from then on; of an approval, the one that it is approved for.
+    """
+
+    tenant: str
+    sequence: int
+    at: Ms
+    model_id: str
+    change: ModelChange
+    stage: Stage
+    actor: Sealed | None = None
+
+
+class ApprovalRuleRow(TableRow):
+    """What a promotion to the stage `id` needs."""
+
+    tenant: str
+    rule: ApprovalRule
 
 
 class PermissionRow(TableRow):
@@ -49,6 +90,15 @@ MODELS: Final = Table(
     order="sequence",
     indexes=(TableIndex(("tenant", "sequence")),),
 )
+POLICIES: Final = Table("policies", PolicyRow, key=("tenant", "id"), order="id")
+MODEL_CHANGES: Final = Table(
+    "model_changes",
+    ModelChangeRow,
+    key=("tenant", "id"),
+    order="sequence",
+    indexes=(TableIndex(("tenant", "model_id", "sequence")),),
+)
+APPROVAL_RULES: Final = Table("approval_rules", ApprovalRuleRow, key=("tenant", "id"), order="id")
 PERMISSIONS: Final = Table(
     "permissions",
     PermissionRow,

@@ -274,12 +274,42 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "model_publishing": "Model {model_id!r} is still being published. Try again shortly.",
     "model_quarantined": (
         "Model {model_id!r} is quarantined: the gate blocked it, because it answers worse than its "
-        "base. It can be downloaded or archived, not promoted."
+        "base, or a person did. It can be downloaded or archived, not promoted. With a reason and "
+        "a name it can be released: POST /v1/models/{{id}}/quarantine."
     ),
+    "model_unusable": (
+        "Model {model_id!r} stays in quarantine: its scores were infinite or not a number, so that "
+        "it cannot be computed with. Train it again with a lower learning rate."
+    ),
+    "policies_at_most": "A tenant has at most {limit} policies of the gate; remove one first.",
     "model_in_stage": (
         "Model {model_id!r} holds {stage}. Promote another version, or move this one to archived, "
         "first."
     ),
+    "model_referenced": (
+        "{descendant} was trained from {model_id!r}, and its lineage leads to it. Delete "
+        "{descendant} first."
+    ),
+    "base_drifted": (
+        "Model {model_id!r} is stale: the files of its base model {base_id!r} are not those that "
+        "the gate judged it with. The operator must restore them; POST /v1/bases/{{id}}/check says "
+        "when they are."
+    ),
+    "approvals_missing": (
+        "Model {model_id!r} needs {missing} more approvals for {stage}, by keys other than its "
+        "author's: POST /v1/models/{{id}}/approve."
+    ),
+    "approvals_at_most": "A version has at most {limit} approvals.",
+    "approval_own": (
+        "Model {model_id!r} was trained by a job of this key. Approve it with the key of somebody "
+        "else."
+    ),
+    "approval_not_asked": (
+        "Approvals for {stage} count from certain keys, and this is none of them: GET "
+        "/v1/approval_rules lists them."
+    ),
+    "approvers_at_most": "A rule has at most {limit} approvers, and asks for 0 to {limit}.",
+    "approvers_too_few": "{required} approvals cannot come from {approvers} approvers.",
     "stage_free": (
         "{stage} is held by no version, not by {expected}. Read the stage again, and send "
         "expected=null to replace its holder."

@@ -32,10 +32,12 @@ RESOURCES: Final = {
     "sweeps": "jobs",
     "models": "models",
     "bases": "models",
+    "gate": "models",
     "chat": "chat",
     "webhook_endpoints": "webhooks",
     "webhook_event_types": "webhooks",
     "keys": "keys",
+    "approval_rules": "keys",  # who may change keys says whose approvals count
     "budgets": "budgets",
     "usage": "billing",
     "invoices": "billing",

@@ -4,9 +4,17 @@ from typing import assert_never
 
 from schemas import errors
 from schemas.envelope import Context, Reason, Rejected
+from schemas.gate import (
+    GatePolicySet,
+    QuarantineDecision,
+    QuarantineSet,
+    SetGatePolicy,
+    SetQuarantine,
+)
 from schemas.model import (
     GLOBAL,
     AddBase,
+    ApproveVersion,
     BaseAdded,
     BasePinned,
     BaseRefused,
@@ -17,9 +25,11 @@ from schemas.model import (
     Event,
     PinBase,
     Promote,
+    RecordBaseBytes,
     RecordPublished,
     RegisterVersion,
     RollBack,
+    SetApprovalRule,
     ShareCheckpoint,
     Stage,
     StageMoved,
@@ -32,13 +42,16 @@ from schemas.model import (
 from schemas.reasons import Failure, failing, refusing
 from services.registry.domain.state import (
     EXCLUSIVE,
+    POLICIES_MAX,
     SHARED_MAX,
     VERSIONS_MAX,
     Registry,
     TenantModels,
+    descendant_of,
     former_of,
     holder_of,
 )
+from services.registry.domain.trust import decide_trust, refuse_stage, refuse_stale
 
 
 def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]:
@@ -57,15 +70,21 @@ def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]
         case RecordPublished():
             return _record_publication(models, command)
         case Promote():
-            return _promote(models, command)
+            return _promote(state, models, command)
         case RollBack():
-            return _roll_back(models, command)
+            return _roll_back(state, models, command)
         case DeleteVersion():
             return _delete(models, command)
+        case SetApprovalRule() | ApproveVersion() | RecordBaseBytes():
+            return decide_trust(state, models, command, ctx)
         case ShareCheckpoint():
             return _share(models, command)
         case UnshareCheckpoint():
             return _unshare(models, command)
+        case SetGatePolicy():
+            return _set_policy(models, command)
+        case SetQuarantine():
+            return _set_quarantine(models, command.decision)
         case _:
             assert_never(command)
 
@@ -139,7 +158,7 @@ def _record_publication(models: TenantModels, command: RecordPublished) -> tuple
     )
 
 
-def _promote(models: TenantModels, command: Promote) -> tuple[Event, ...]:
+def _promote(state: Registry, models: TenantModels, command: Promote) -> tuple[Event, ...]:
     version = models.versions.get(command.model_id)
     if version is None:
         return _unknown(command.model_id)
@@ -148,6 +167,8 @@ def _promote(models: TenantModels, command: Promote) -> tuple[Event, ...]:
     if version.quarantined and command.stage != "archived":
         blocked = refusing("model_quarantined", model_id=command.model_id)
         return _reject(errors.ILLEGAL_STATE, blocked, "model")
+    if refused := refuse_stage(state, models, version, command.stage):
+        return refused
     exclusive = command.stage in EXCLUSIVE
     current = holder_of(models, version.terms.series, command.stage).model_id if exclusive else None
     if command.expected != current:
@@ -165,7 +186,34 @@ def _promote(models: TenantModels, command: Promote) -> tuple[Event, ...]:
     )
 
 
-def _roll_back(models: TenantModels, command: RollBack) -> tuple[Event, ...]:
+def _set_policy(models: TenantModels, command: SetGatePolicy) -> tuple[Event, ...]:
+    known = models.policies.get(command.base_id)
+    if known == command.policy:
+        return ()
+    if known is None and len(models.policies) >= POLICIES_MAX:
+        return _reject(errors.ILLEGAL_STATE, refusing("policies_at_most", limit=POLICIES_MAX))
+    return (GatePolicySet(base_id=command.base_id, policy=command.policy),)
+
+
+def _set_quarantine(models: TenantModels, decision: QuarantineDecision) -> tuple[Event, ...]:
+    """Put a version into quarantine, or take it out; an unusable one stays there."""
+    model_id, version = decision.model_id, models.versions.get(decision.model_id)
+    if version is None:
+        return _unknown(model_id)
+    if not version.published:
+        return _publishing(model_id)
+    if version.quarantined == decision.quarantined:
+        return ()
+    if version.terms.lineage.unusable:
+        broken = refusing("model_unusable", model_id=model_id)
+        return _reject(errors.ILLEGAL_STATE, broken, "model")
+    if decision.quarantined and version.stage in EXCLUSIVE:
+        holds = refusing("model_in_stage", model_id=model_id, stage=version.stage)
+        return _reject(errors.ILLEGAL_STATE, holds, "model")
+    return (QuarantineSet(decision=decision),)
+
+
+def _roll_back(state: Registry, models: TenantModels, command: RollBack) -> tuple[Event, ...]:
     if command.stage not in EXCLUSIVE:
         return _reject(errors.ILLEGAL_STATE, refusing("stage_permanent"), "stage")
     current = holder_of(models, command.series, command.stage).model_id
@@ -176,6 +224,8 @@ def _roll_back(models: TenantModels, command: RollBack) -> tuple[Event, ...]:
     if former is None:
         alone = refusing("stage_without_former", stage=command.stage)
         return _reject(errors.ILLEGAL_STATE, alone, "stage")
+    if refused := refuse_stale(state, models.versions[former]):
+        return refused
     return (
         StageMoved(
             model_id=former,
@@ -196,6 +246,9 @@ def _delete(models: TenantModels, command: DeleteVersion) -> tuple[Event, ...]:
     if version.stage in EXCLUSIVE:
         holds = refusing("model_in_stage", model_id=command.model_id, stage=version.stage)
         return _reject(errors.ILLEGAL_STATE, holds, "model")
+    if descendant := descendant_of(models, command.model_id):
+        used = refusing("model_referenced", model_id=command.model_id, descendant=descendant)
+        return _reject(errors.ILLEGAL_STATE, used, "model")
     job_id = version.terms.lineage.job_id
     return (VersionDeleted(model_id=command.model_id, files=version.files, job_id=job_id),)
 

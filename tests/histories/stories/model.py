@@ -1,17 +1,25 @@
 """`model`: base models, versions and their stages."""
 
+from msgspec.structs import replace
+
 from schemas.envelope import Source
+from schemas.gate import EVERY_BASE, GatePolicy, QuarantineDecision, SetGatePolicy, SetQuarantine
 from schemas.model import (
     GLOBAL,
     AddBase,
+    Approval,
+    ApprovalRule,
+    ApproveVersion,
     Base,
     DeleteVersion,
     Lineage,
     PinBase,
     Promote,
+    RecordBaseBytes,
     RecordPublished,
     RegisterVersion,
     RollBack,
+    SetApprovalRule,
     Share,
     ShareCheckpoint,
     UnshareCheckpoint,
@@ -83,8 +91,42 @@ def versions_and_stages(story: Recorder) -> None:
     story.when(DeleteVersion(model_id="ft:smol:2"))
 
 
+def approvals_and_a_base_model_that_changes(story: Recorder) -> None:
+    story.when(AddBase(base=BASE), key=GLOBAL)
+    submission = register(1)
+    story.when(replace(submission, terms=replace(submission.terms, author="key_1")))
+    story.when(published(1))
+    rule = ApprovalRule(stage="production", required=1, approvers=("key_2",))
+    story.when(SetApprovalRule(rule=rule))
+    promote = Promote(model_id="ft:smol:1", stage="production", expected=None)
+    story.when(promote)  # without approval
+    for key_id in ("key_1", "key_2"):
+        approval = Approval(stage="production", key_id=key_id)
+        story.when(ApproveVersion(model_id="ft:smol:1", approval=approval))
+    for sha256 in ("d" * 64, BASE.sha256):
+        story.when(RecordBaseBytes(base_id="smol", sha256=sha256), key=GLOBAL)
+        story.when(promote)  # stale at first
+
+
 def checkpoints_that_others_may_fetch(story: Recorder) -> None:
     shares = tuple(Share(permission_id=f"cp_{name}", project_id=name) for name in ("a", "b"))
     story.when(ShareCheckpoint(checkpoint_id="ftckpt_1", shares=shares))
     story.when(UnshareCheckpoint(permission_id="cp_a"))
     story.when(UnshareCheckpoint(permission_id="cp_a"))
+
+
+def policies_and_quarantine(story: Recorder) -> None:
+    story.when(SetGatePolicy(base_id=EVERY_BASE, policy=GatePolicy(drop_max_ppm=20_000)))
+    story.when(SetGatePolicy(base_id="smol", policy=GatePolicy(blocking=("holdout",))))
+    story.when(SetGatePolicy(base_id="smol", policy=None))
+    story.when(register(1, "block"))
+    story.when(published(1))
+    released = QuarantineDecision(
+        model_id="ft:smol:1",
+        quarantined=False,
+        cause=story.seal("only poems are asked of it"),
+        by=story.seal("Ada"),
+    )
+    story.when(SetQuarantine(decision=released))
+    story.when(Promote(model_id="ft:smol:1", stage="staging", expected=None))
+    story.when(SetQuarantine(decision=replace(released, quarantined=True)))

@@ -192,8 +192,13 @@ def after_attempt(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
 def _after_success(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
     match attempt.end.result:
         case EvalResult():
-            scores, drop_max_ppm = attempt.end.result.scores, job.spec.drop_max_ppm
-            due = VerdictDue(job_id=job.job_id, scores=scores, drop_max_ppm=drop_max_ppm)
+            due = VerdictDue(
+                job_id=job.job_id,
+                scores=attempt.end.result.scores,
+                drop_max_ppm=job.spec.drop_max_ppm,
+                series=job.spec.series,
+                base_id=job.spec.base.base_id,
+            )
             return (due, *_judging(job))
         case TrainResult() | None:
             return pause_at(job, "eval") if job.wanted == "paused" else place_attempt(job, "eval")
@@ -221,6 +226,7 @@ def after_verdict(job: OpenJob, command: RecordVerdict) -> tuple[Event, ...]:
                 model_id=job.spec.model_id,
                 series=job.spec.series,
                 lineage=_lineage(job, job.result, job.prepared, command.summary, job.scores),
+                author=job.key_id,
             ),
             adapter=job.result.adapter,
         ),
@@ -327,4 +333,5 @@ def _lineage(
         configuration=job.spec.configuration,
         start_id=None if start is None else start.model_id,
         start_sha256=None if start is None else start.sha256,
+        unusable=any(reason.code == "scores_not_finite" for reason in summary.reasons),
     )

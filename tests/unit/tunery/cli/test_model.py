@@ -234,3 +234,35 @@ def test_who_signed_a_folder_must_be_trusted(signed: Path, tmp_path: Path) -> No
     done = verify(signed)
     assert done.exit_code == 1
     assert "--key FILE" in done.output
+
+
+def test_approvals_are_set_shown_and_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = {"id": "production", "required": 2, "approvers": ["key_a", "key_b"]}
+    answers = {
+        "POST /approval_rules": rule,
+        "GET /approval_rules": {"data": [rule]},
+        f"POST {path(NEW, '/approve')}": version(NEW, "dev"),
+    }
+    api = ScriptedApi(monkeypatch, answers)
+    words = ("--required", "2", "--approver", "key_a", "--approver", "key_b")
+    done = api.run("model", "approvals", "production", *words)
+    assert done.exit_code == 0, done.output
+    assert "key_a, key_b" in done.output
+    assert api.bodies[0] == {
+        "stage": "production",
+        "required": 2,
+        "approvers": ["key_a", "key_b"],
+    }
+    assert api.run("model", "approve", NEW, "production").exit_code == 0
+    assert api.bodies[-1] == {"stage": "production"}
+    wrong = api.run("model", "approvals", "production")
+    assert (wrong.exit_code, "belong together" in wrong.output) == (2, True)
+
+
+def test_a_history_names_who_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    change = {"created_at": 1, "change": "approval", "stage": "production", "key_id": "key_a"}
+    answers = {f"GET {path(NEW, '/history')}": {"data": [change, {**change, "key_id": None}]}}
+    done = ScriptedApi(monkeypatch, answers).run("model", "history", NEW)
+    assert done.exit_code == 0, done.output
+    assert done.output.count("approval") == 2
+    assert done.output.count("key_a") == 1
