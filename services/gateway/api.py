@@ -18,6 +18,8 @@ from services.gateway.billing import invoice_routes as invoices
 from services.gateway.billing import prepaid_routes as prepaid
 from services.gateway.billing import statement_routes as statements
 from services.gateway.billing import usage_routes as usage
+from services.gateway.chat import completion_routes as completions
+from services.gateway.chat import response_routes as responses
 from services.gateway.chat import routes as chat
 from services.gateway.files import base_folder_routes as base_folders
 from services.gateway.files import dataset_routes as datasets
@@ -92,6 +94,8 @@ def routes() -> FastAPI:
         releases,
         models,
         chat,
+        completions,
+        responses,
         webhooks,
         keys,
         budgets,

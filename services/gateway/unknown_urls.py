@@ -6,8 +6,9 @@ from typing import Final
 from services.gateway.jobs.bodies import METHODS
 
 SERVING: Final = (
-    "Models answer POST /v1/chat/completions. GET /v1/models/{id}/adapter returns the adapter of a "
-    "model, for another inference server, such as vLLM."
+    "Models answer POST /v1/chat/completions, /v1/completions and /v1/responses. "
+    "GET /v1/models/{id}/adapter returns the adapter of a model, for another inference server, "
+    "such as vLLM."
 )
 TEXT_ONLY: Final = "Tunery trains models of text, and has no other part of OpenAI's API."
 OTHERS: Final = (
@@ -17,8 +18,7 @@ OTHERS: Final = (
 #: beginning of a path → message; the first match counts
 ALTERNATIVES: Final[Mapping[str, str]] = {
     "/v1/chat/": SERVING,
-    "/v1/completions": SERVING,
-    "/v1/responses": SERVING,
+    "/v1/responses/": ("Answers are not stored. Keep the answer of POST /v1/responses."),
     "/v1/embeddings": SERVING,
     "/v1/batches": SERVING,
     "/v1/fine_tuning/alpha/graders": (

@@ -76,6 +76,14 @@ async def test_a_trained_model_answers_in_the_client_that_trained_it(home: Runni
         for model, whole in ((job.fine_tuned_model, tuned), (TINY, base)):
             text, chunks = await streamed(client, model)
             assert text == whole
+            response = await client.responses.create(
+                model=model, input=ASKED[0]["content"], temperature=0, max_output_tokens=12
+            )
+            assert response.output_text == whole
+            completed = await client.completions.create(
+                model=model, prompt="3 plus 6 is", temperature=0, max_tokens=4
+            )
+            assert completed.choices[0].text
             assert chunks > 3
 
 

@@ -80,6 +80,7 @@ class Question(Struct, frozen=True):
     messages: of the conversation, each with `role` and `content`.
     response_format: JSON of any form, or of a schema, as in OpenAI's API; None: text.
     asker: None: nobody counts, as in measurements.
+    prompt: a text to go on with as it is, instead of messages.
     """
 
     model: EngineModel
@@ -87,6 +88,7 @@ class Question(Struct, frozen=True):
     sampling: Sampling
     response_format: dict[str, Any] | None = None
     asker: Asker | None = None
+    prompt: str | None = None
 
 
 class Spent(Struct, frozen=True):

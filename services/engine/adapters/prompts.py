@@ -24,6 +24,8 @@ class Prompts:
 
     def encode(self, question: Question) -> Sequence[int]:
         """The tokens that the model reads. Raises Refusal when its template cannot write them."""
+        if question.prompt is not None:
+            return self._tokenizer.encode_text(question.prompt)
         try:
             return self._tokenizer.encode_question(list(question.messages), None)
         except TemplateError as error:

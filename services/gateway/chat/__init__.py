@@ -1,7 +1,9 @@
 """Answers of base models and versions, in OpenAI's shapes.
 
 * `routes`: `/v1/chat/completions`
-* `bodies`, `responses`: requests and answers
+* `completion_routes`, `response_routes`: `/v1/completions` and `/v1/responses`
+* `bodies`, `completion_bodies`, `responses`: requests and answers
+* `asking`: who asks, and how an answer is named
 * `models`: the model that a request names, as an engine loads it
 * `answering`: several answers to one question, and errors for refusals
 * `frames`: an answer as server-sent events

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
 from schemas import errors
+from services.gateway.chat.responses import Answer
 from services.gateway.ports import Engine
 from services.gateway.web.errors import INVALID, RATE_LIMIT, ApiError, unavailable
 from tunery.work.engine import (
@@ -52,9 +53,10 @@ def _numbered(question: Question, index: int) -> Question:
     return replace(question, sampling=sampling, asker=asker)
 
 
-async def answer(
-    engine: Engine, asked: Sequence[Question]
-) -> AsyncGenerator[tuple[int, TextAdded | AnswerEnded], None]:
+Parts: TypeAlias = AsyncGenerator[tuple[int, TextAdded | AnswerEnded], None]
+
+
+async def answer(engine: Engine, asked: Sequence[Question]) -> Parts:
     """Parts of all answers as they come, each with the number of its question.
 
     Raises ApiError when one is refused; the others are then given up.
@@ -87,6 +89,31 @@ async def answer(
         for task in following:
             task.cancel()
         await asyncio.gather(*following, return_exceptions=True)
+
+
+async def first_of(parts: Parts) -> Parts:
+    """The same parts, the first of which is there. Raises ApiError: an error is no beginning."""
+    first = await anext(parts)
+
+    async def again() -> Parts:
+        async with aclosing(parts):
+            yield first
+            async for part in parts:
+                yield part
+
+    return again()
+
+
+async def complete(parts: Parts, count: int) -> list[Answer]:
+    """So many answers, once all have ended. Raises ApiError."""
+    answers = [Answer() for _ in range(count)]
+    async for index, part in parts:
+        if isinstance(part, TextAdded):
+            answers[index].texts.append(part.text)
+            answers[index].logprobs.extend(part.logprobs)
+        else:
+            answers[index].ended = part
+    return answers
 
 
 def refusal(refused: QuestionRefused) -> ApiError:

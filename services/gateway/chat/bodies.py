@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
 
+from msgspec.structs import replace
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StringConstraints
 from pydantic_core import PydanticCustomError
 
@@ -44,7 +45,9 @@ def _joined(value: Any) -> Any:
     return "".join(part["text"] for part in value)
 
 
-def _only(*values: Any) -> Callable[[Any], Any]:
+def only(*values: Any) -> Callable[[Any], Any]:
+    """What a field may say that asks for nothing; anything else is refused by its name."""
+
     def check(value: Any) -> Any:
         if value is None or value in values:
             return None
@@ -53,7 +56,7 @@ def _only(*values: Any) -> Callable[[Any], Any]:
     return check
 
 
-def _format(value: Any) -> Any:
+def answer_format(value: Any) -> Any:
     """A form of answers, None for text. Raises PydanticCustomError."""
     match value:
         case None | {"type": "text"}:
@@ -94,7 +97,7 @@ class TextPart(Body):
 
 
 Content = Annotated[Text, BeforeValidator(_joined, json_schema_input_type=str | list[TextPart])]
-Unsupported = Annotated[None, BeforeValidator(_only(False, [], {}), json_schema_input_type=Any)]
+Unsupported = Annotated[None, BeforeValidator(only(False, [], {}), json_schema_input_type=Any)]
 Ignored = Annotated[str | None, Field(max_length=512)]
 
 
@@ -116,11 +119,10 @@ class StreamOptions(Body):
     include_obfuscation: StrictBool = False
 
 
-class ChatRequest(Body):
-    """A question. `user` and what follows it, up to `service_tier`, changes no answer."""
+class SamplingFields(Body):
+    """What all questions have, but for the question itself."""
 
     model: Id
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MESSAGES_MAX)]
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     n: Annotated[StrictInt, Field(ge=1, le=CHOICES_MAX)] | None = None
@@ -132,26 +134,33 @@ class ChatRequest(Body):
         ]
         | None
     ) = None
-    max_completion_tokens: Tokens | None = None
-    max_tokens: Tokens | None = None
     seed: Annotated[StrictInt, Field(ge=-SEED_MAX, le=SEED_MAX)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
     user: Ignored = None
+
+
+class ChatRequest(SamplingFields):
+    """A question. `safety_identifier` up to `service_tier` change nothing."""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MESSAGES_MAX)]
+    max_completion_tokens: Tokens | None = None
+    max_tokens: Tokens | None = None
     safety_identifier: Ignored = None
     prompt_cache_key: Ignored = None
     metadata: Metadata | None = None
-    store: Annotated[None, BeforeValidator(_only(False), json_schema_input_type=bool)] = None
+    store: Annotated[None, BeforeValidator(only(False), json_schema_input_type=bool)] = None
     service_tier: Literal["auto", "default"] | None = None
     response_format: Annotated[
-        dict[str, Any] | None, BeforeValidator(_format, json_schema_input_type=dict[str, Any])
+        dict[str, Any] | None,
+        BeforeValidator(answer_format, json_schema_input_type=dict[str, Any]),
     ] = None
     logprobs: StrictBool | None = None
     top_logprobs: Annotated[StrictInt, Field(ge=0, le=LOGPROBS_MAX)] | None = None
     modalities: Annotated[
-        None, BeforeValidator(_only(["text"]), json_schema_input_type=list[str])
+        None, BeforeValidator(only(["text"]), json_schema_input_type=list[str])
     ] = None
     audio: Unsupported = None
     function_call: Unsupported = None
@@ -166,21 +175,25 @@ class ChatRequest(Body):
     web_search_options: Unsupported = None
 
 
-def sampling(body: ChatRequest) -> Sampling:
-    """How tokens are chosen; what the request leaves out is as in OpenAI's API.
-
-    Raises ApiError 400 for `top_logprobs` without `logprobs`.
-    """
-    if body.top_logprobs is not None and not body.logprobs:
-        raise invalid("top_logprobs: needs logprobs to be true", "top_logprobs")
+def sampling(body: SamplingFields) -> Sampling:
+    """How tokens are chosen; what the request leaves out is as in OpenAI's API."""
     return Sampling(
         temperature=1.0 if body.temperature is None else body.temperature,
         top_p=1.0 if body.top_p is None else body.top_p,
         presence_penalty=body.presence_penalty or 0.0,
         frequency_penalty=body.frequency_penalty or 0.0,
-        tokens_max=body.max_completion_tokens or body.max_tokens,
         seed=body.seed,
         stop=tuple(body.stop or ()),
+    )
+
+
+def chat_sampling(body: ChatRequest) -> Sampling:
+    """Raises ApiError 400 for `top_logprobs` without `logprobs`."""
+    if body.top_logprobs is not None and not body.logprobs:
+        raise invalid("top_logprobs: needs logprobs to be true", "top_logprobs")
+    return replace(
+        sampling(body),
+        tokens_max=body.max_completion_tokens or body.max_tokens,
         top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
     )
 

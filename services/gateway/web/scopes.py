@@ -34,6 +34,8 @@ RESOURCES: Final = {
     "bases": "models",
     "gate": "models",
     "chat": "chat",
+    "completions": "chat",
+    "responses": "chat",
     "webhook_endpoints": "webhooks",
     "webhook_event_types": "webhooks",
     "keys": "keys",

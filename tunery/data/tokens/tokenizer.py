@@ -202,6 +202,11 @@ class Tokenizer:
         (encoded,) = self.encode([self._chats.render_question(messages, tools)])
         return encoded.ids
 
+    def encode_text(self, text: str) -> list[int]:
+        """The tokens of a text that is the whole prompt; special tokens in it are special."""
+        ids: list[int] = self._tokens.encode(text).ids
+        return ids
+
     def decode(self, ids: Sequence[int], *, special: bool = True) -> str:
         """The text of token ids, with special tokens or without."""
         text: str = self._tokens.decode(list(ids), skip_special_tokens=not special)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from services.gateway.chat.bodies import ChatRequest, messages, sampling
+from services.gateway.chat.bodies import ChatRequest, chat_sampling, messages
 from services.gateway.web.errors import ApiError
 from tunery.work.engine import Sampling
 
@@ -36,29 +36,29 @@ def test_json_is_asked_for_in_any_form_or_by_a_schema() -> None:
 
 
 def test_probabilities_are_told_when_they_are_asked_for() -> None:
-    assert sampling(request(logprobs=True, top_logprobs=3)).top_logprobs == 3
-    assert sampling(request(logprobs=True)).top_logprobs == 0
-    assert sampling(request(logprobs=False)).top_logprobs is None
+    assert chat_sampling(request(logprobs=True, top_logprobs=3)).top_logprobs == 3
+    assert chat_sampling(request(logprobs=True)).top_logprobs == 0
+    assert chat_sampling(request(logprobs=False)).top_logprobs is None
     with pytest.raises(ApiError) as refused:
-        sampling(request(top_logprobs=3))
+        chat_sampling(request(top_logprobs=3))
     assert refused.value.param == "top_logprobs"
 
 
 def test_what_a_request_leaves_out_is_as_in_openais_api() -> None:
-    assert sampling(request()) == Sampling(temperature=1.0, top_p=1.0, tokens_max=None)
+    assert chat_sampling(request()) == Sampling(temperature=1.0, top_p=1.0, tokens_max=None)
 
 
 def test_all_of_sampling_is_taken() -> None:
     asked = request(
         temperature=0, top_p=0.5, max_tokens=9, seed=-3, stop="x", presence_penalty=1, n=2
     )
-    assert sampling(asked) == Sampling(
+    assert chat_sampling(asked) == Sampling(
         temperature=0.0, top_p=0.5, presence_penalty=1.0, tokens_max=9, seed=-3, stop=("x",)
     )
 
 
 def test_the_newer_name_of_the_limit_wins() -> None:
-    assert sampling(request(max_tokens=9, max_completion_tokens=4)).tokens_max == 4
+    assert chat_sampling(request(max_tokens=9, max_completion_tokens=4)).tokens_max == 4
 
 
 def test_parts_of_text_are_joined_and_developers_are_the_system() -> None:

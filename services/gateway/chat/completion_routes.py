@@ -1,0 +1,140 @@
+"""`/v1/completions`: a model goes on with a text."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from itertools import accumulate
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec.structs import replace
+from starlette.responses import StreamingResponse
+
+from services.gateway.chat.answering import Parts, answer, complete, first_of, questions
+from services.gateway.chat.asking import asker, identity_of
+from services.gateway.chat.bodies import sampling
+from services.gateway.chat.completion_bodies import COMPLETION_TOKENS, CompletionRequest
+from services.gateway.chat.models import find_model
+from services.gateway.chat.responses import (
+    AnswerIdentity,
+    CompletionUsage,
+    FinishReason,
+    finish_reason,
+    usage_of,
+)
+from services.gateway.web.deps import Caller, WithDeps
+from services.gateway.web.errors import ApiError
+from services.gateway.web.responses import Response
+from services.gateway.web.routing import new_router
+from services.gateway.web.streams import DONE, stream_description, stream_response
+from tunery.work.engine import AnswerEnded, Question, TextAdded
+
+STREAMED: Final = "a text; with stream=true frames of its parts, and `[DONE]` at the end"
+router = new_router("chat")
+
+
+class TextLogprobs(Response):
+    """One entry for each token. top_logprobs: tokens that might have been."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
+class TextChoice(Response):
+    text: str
+    index: int
+    logprobs: TextLogprobs | None = None
+    finish_reason: FinishReason | None = None
+
+
+class TextCompletion(Response):
+    """`system_fingerprint` changes when the bytes of the base model do."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[TextChoice]
+    usage: CompletionUsage | None = None
+    system_fingerprint: str
+
+
+@router.post(
+    "/v1/completions",
+    response_model=None,
+    responses=stream_description(TextCompletion, STREAMED),
+)
+async def create_completion(
+    body: CompletionRequest, deps: WithDeps, caller: Caller
+) -> TextCompletion | StreamingResponse:
+    """Go on with a text, as it is: no chat template is used. Only numbers are kept."""
+    model = await find_model(deps, caller, body.model)
+    how = replace(
+        sampling(body), tokens_max=body.max_tokens or COMPLETION_TOKENS, top_logprobs=body.logprobs
+    )
+    question = Question(model, (), how, asker=asker(caller, model, body.model), prompt=body.prompt)
+    identity = identity_of(deps, model, body.model, "cmpl-")
+    count = body.n or 1
+    parts = answer(deps.engine, questions(question, count))
+    if body.stream:
+        with_usage = body.stream_options is not None and body.stream_options.include_usage
+        return stream_response(_frames(identity, await first_of(parts), with_usage))
+    answers = await complete(parts, count)
+    choices = [
+        _choice(index, "".join(written.texts), written.logprobs, written.ended)
+        for index, written in enumerate(answers)
+    ]
+    usage = usage_of([written.ended for written in answers])
+    return TextCompletion(**vars(identity), choices=choices, usage=usage)
+
+
+async def _frames(identity: AnswerIdentity, parts: Parts, with_usage: bool) -> AsyncIterator[bytes]:
+    ended: dict[int, AnswerEnded] = {}
+    try:
+        async with aclosing(parts):
+            async for index, part in parts:
+                if isinstance(part, TextAdded):
+                    choice = _choice(index, part.text, part.logprobs, None)
+                else:
+                    ended[index] = part
+                    choice = _choice(index, "", (), part)
+                yield _frame(TextCompletion(**vars(identity), choices=[choice]), with_usage)
+    except ApiError as error:
+        yield b"data: " + error.body().model_dump_json().encode() + b"\n\n"
+        return
+    if with_usage:
+        usage = usage_of([ended[index] for index in sorted(ended)])
+        yield _frame(TextCompletion(**vars(identity), choices=[], usage=usage), with_usage)
+    yield DONE
+
+
+def _frame(part: TextCompletion, with_usage: bool) -> bytes:
+    fields = part.model_dump(exclude=None if with_usage else {"usage"})
+    return b"data: " + msgspec.json.encode(fields) + b"\n\n"
+
+
+def _choice(
+    index: int, text: str, logprobs: Sequence[dict[str, Any]], ended: AnswerEnded | None
+) -> TextChoice:
+    return TextChoice(
+        text=text,
+        index=index,
+        logprobs=_logprobs(logprobs),
+        finish_reason=None if ended is None else finish_reason(ended),
+    )
+
+
+def _logprobs(tokens: Sequence[dict[str, Any]]) -> TextLogprobs | None:
+    if not tokens:
+        return None
+    texts = [token["token"] for token in tokens]
+    return TextLogprobs(
+        tokens=texts,
+        token_logprobs=[token["logprob"] for token in tokens],
+        top_logprobs=[
+            {likely["token"]: likely["logprob"] for likely in token["top_logprobs"]}
+            for token in tokens
+        ],
+        text_offset=list(accumulate(map(len, texts[:-1]), initial=0)),
+    )

@@ -1,0 +1,151 @@
+"""`/v1/responses`: text answers in the form of OpenAI's Responses API. Nothing is stored."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from itertools import count
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import StreamingResponse
+
+from services.gateway.chat.answering import Parts, answer, complete, first_of, questions
+from services.gateway.chat.asking import asker, identity_of
+from services.gateway.chat.completion_bodies import ResponseRequest
+from services.gateway.chat.models import find_model
+from services.gateway.chat.responses import AnswerIdentity, usage_of
+from services.gateway.web.deps import Caller, WithDeps
+from services.gateway.web.errors import ApiError
+from services.gateway.web.routing import new_router
+from services.gateway.web.streams import stream_description, stream_response
+from tunery.work.engine import AnswerEnded, Question, TextAdded
+
+STREAMED: Final = "a response; with stream=true its events, the last of which holds all of it"
+router = new_router("chat")
+
+
+@router.post(
+    "/v1/responses",
+    response_model=None,
+    responses=stream_description(dict[str, Any], STREAMED),
+)
+async def create_response(
+    body: ResponseRequest, deps: WithDeps, caller: Caller
+) -> dict[str, Any] | StreamingResponse:
+    """Answer with text, in the form of OpenAI's Responses API. Only numbers are kept."""
+    model = await find_model(deps, caller, body.model)
+    question = Question(
+        model, body.messages(), body.sampling(), body.text, asker(caller, model, body.model)
+    )
+    identity = identity_of(deps, model, body.model, "resp_")
+    parts = answer(deps.engine, questions(question, 1))
+    if body.stream:
+        return stream_response(_events(body, identity, await first_of(parts)))
+    (written,) = await complete(parts, 1)
+    return _response(body, identity, "".join(written.texts), written.ended)
+
+
+async def _events(
+    body: ResponseRequest, identity: AnswerIdentity, parts: Parts
+) -> AsyncIterator[bytes]:
+    numbers = count()
+
+    def event(kind: str, **fields: Any) -> bytes:
+        record = {"type": kind, "sequence_number": next(numbers), **fields}
+        return f"event: {kind}\ndata: ".encode() + msgspec.json.encode(record) + b"\n\n"
+
+    begun = _response(body, identity, "", None)
+    item = {"item_id": _item_id(identity), "output_index": 0, "content_index": 0}
+    yield event("response.created", response=begun)
+    yield event("response.in_progress", response=begun)
+    empty = {**_message(identity, "", "in_progress"), "content": []}
+    yield event("response.output_item.added", output_index=0, item=empty)
+    yield event("response.content_part.added", part=_text_part(""), **item)
+    texts, ended = list[str](), None
+    try:
+        async with aclosing(parts):
+            async for _, part in parts:
+                if isinstance(part, TextAdded):
+                    texts.append(part.text)
+                    yield event("response.output_text.delta", delta=part.text, logprobs=[], **item)
+                else:
+                    ended = part
+    except ApiError as error:
+        yield event("error", code=error.code, message=error.message, param=error.param)
+        return
+    text = "".join(texts)
+    response = _response(body, identity, text, ended)
+    yield event("response.output_text.done", text=text, logprobs=[], **item)
+    yield event("response.content_part.done", part=_text_part(text), **item)
+    yield event("response.output_item.done", output_index=0, item=response["output"][0])
+    yield event(f"response.{response['status']}", response=response)
+
+
+def _response(
+    body: ResponseRequest, identity: AnswerIdentity, text: str, ended: AnswerEnded | None
+) -> dict[str, Any]:
+    """The response so far; `ended` is None until its text is complete."""
+    cut = ended is not None and ended.finish_reason == "length"
+    status = "in_progress" if ended is None else "incomplete" if cut else "completed"
+    return {
+        "id": identity.id,
+        "object": "response",
+        "created_at": identity.created,
+        "status": status,
+        "background": False,
+        "error": None,
+        "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "metadata": body.metadata or {},
+        "model": identity.model,
+        "output": [] if ended is None else [_message(identity, text, status)],
+        "parallel_tool_calls": True,
+        "previous_response_id": None,
+        "store": False,
+        "temperature": body.sampling().temperature,
+        "text": {"format": _format(body)},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": body.sampling().top_p,
+        "truncation": "disabled",
+        "usage": None if ended is None else _usage(ended),
+    }
+
+
+def _format(body: ResponseRequest) -> dict[str, Any]:
+    match body.text:
+        case {"type": "json_schema", "json_schema": {"schema": schema}}:
+            return {"type": "json_schema", "name": "schema", "schema": schema}
+        case {"type": str(kind)}:
+            return {"type": kind}
+        case _:
+            return {"type": "text"}
+
+
+def _usage(ended: AnswerEnded) -> dict[str, Any]:
+    usage = usage_of([ended])
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.prompt_tokens_details.cached_tokens},
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.total_tokens,
+    }
+
+
+def _message(identity: AnswerIdentity, text: str, status: str) -> dict[str, Any]:
+    return {
+        "id": _item_id(identity),
+        "type": "message",
+        "status": status,
+        "role": "assistant",
+        "content": [_text_part(text)],
+    }
+
+
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _item_id(identity: AnswerIdentity) -> str:
+    return f"msg_{identity.id.removeprefix('resp_')}"

@@ -1,0 +1,94 @@
+"""`/v1/completions` through the unmodified SDK, and errors of `/v1/responses` too."""
+
+from typing import Any
+
+import openai
+import pytest
+
+from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
+from tests.unit.services.gateway.chat.test_routes import engine, sdk
+from tests.unit.services.gateway.control_plane import BASE, ControlPlane
+from tunery.work.engine import TOO_LONG, AnswerEnded, QuestionRefused, TextAdded
+
+__all__ = ["engine"]
+TOKEN = {"token": "Hello", "logprob": -0.5, "bytes": None}
+LIKELY = {**TOKEN, "top_logprobs": [TOKEN]}
+
+
+async def test_a_text_is_gone_on_with_as_it_is(api: ControlPlane, engine: ScriptedEngine) -> None:
+    engine.replies = [TextAdded("Hello", (LIKELY,)), AnswerEnded("length", 5, 1)]
+    async with sdk(await api.tenant()) as client:
+        done = await client.completions.create(
+            model=BASE.base_id, prompt="Say: ", n=2, logprobs=1, seed=3
+        )
+    assert [choice.text for choice in done.choices] == ["Hello", "Hello"]
+    assert {choice.finish_reason for choice in done.choices} == {"length"}
+    logprobs = done.choices[0].logprobs
+    assert logprobs is not None
+    assert (logprobs.tokens, logprobs.text_offset) == (["Hello"], [0])
+    assert logprobs.top_logprobs == [{"Hello": -0.5}]
+    assert done.usage is not None
+    assert done.usage.total_tokens == 7
+    asked = engine.asked[0]
+    assert (asked.prompt, asked.messages, asked.sampling.tokens_max) == ("Say: ", (), 16)
+    assert [asked.asker and asked.asker.first for asked in engine.asked] == [True, False]
+
+
+async def test_a_text_is_streamed(api: ControlPlane, engine: ScriptedEngine) -> None:
+    async with sdk(await api.tenant()) as client:
+        stream = await client.completions.create(
+            model=BASE.base_id,
+            prompt=["Say: "],
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        chunks = [chunk async for chunk in stream]
+    assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == "Hello"
+    assert chunks[-1].usage is not None
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert len(engine.asked) == 1
+
+
+@pytest.mark.parametrize("url", ["/v1/completions", "/v1/responses"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_error_is_an_errors_response(
+    api: ControlPlane, engine: ScriptedEngine, url: str, stream: bool
+) -> None:
+    engine.replies = [QuestionRefused(TOO_LONG, "too long")]
+    client = await api.tenant()
+    body = {"model": BASE.base_id, "prompt" if "comp" in url else "input": "Hi", "stream": stream}
+    refused = await client.post(url, json=body)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("url", "field", "value"),
+    [
+        ("completions", "echo", True),
+        ("completions", "suffix", "end"),
+        ("completions", "prompt", ["a", "b"]),
+        ("completions", "prompt", [1, 2]),
+        ("responses", "tools", [{"type": "web_search"}]),
+        ("responses", "previous_response_id", "resp_1"),
+        ("responses", "store", True),
+        ("responses", "input", []),
+    ],
+)
+async def test_what_is_not_supported_is_named(
+    api: ControlPlane, engine: ScriptedEngine, url: str, field: str, value: Any
+) -> None:
+    client = await api.tenant()
+    body = {"model": BASE.base_id, "prompt" if url == "completions" else "input": "Hi"}
+    refused = await client.post(f"/v1/{url}", json={**body, field: value})
+    assert refused.status_code == 400
+    assert field in refused.json()["error"]["message"] + str(refused.json()["error"]["param"])
+    assert engine.asked == []
+
+
+async def test_a_missing_model_is_404_as_in_chats(api: ControlPlane) -> None:
+    async with sdk(await api.tenant()) as client:
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.create(model="none", input="Hi")
+        with pytest.raises(openai.NotFoundError):
+            await client.completions.create(model="none", prompt="Hi")
