@@ -12,10 +12,14 @@ MODEL_PREFIX: Final = "ft:"
 MODEL_SUFFIX_CHARACTERS: Final = 8
 
 
-def model_id(base_id: str, tenant: str, suffix: str | None, job_id: str) -> str:
-    """The name of the job's model; the suffix part is empty for a job without one."""
+def model_id(base_name: str, tenant: str, suffix: str | None, job_id: str) -> str:
+    """The name of the job's model; the suffix part is empty for a job without one.
+
+    base_name: as the request names the base model, by its id or by another name: clients of OpenAI
+    look it up in tables of their own.
+    """
     end = job_id[-MODEL_SUFFIX_CHARACTERS:]
-    return f"{MODEL_PREFIX}{base_id}:{tenant}:{slug(suffix or '')}:{end}"
+    return f"{MODEL_PREFIX}{base_name}:{tenant}:{slug(suffix or '')}:{end}"
 
 
 def named_stage(name: str) -> HeldStage | None:

@@ -120,7 +120,7 @@ async def retrieve_model(model_id: str, deps: WithDeps, caller: Caller) -> AnyMo
     base = await _find_row(deps, model_id)
     if base is not None:
         return base_response(base)
-    return model_response(await find_version(deps, caller, model_id))
+    return model_response(await find_version(deps, caller, model_id), deps.unseal)
 
 
 @router.delete("/v1/models/{model_id:path}")
