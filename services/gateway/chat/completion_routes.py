@@ -69,12 +69,12 @@ async def create_completion(
     body: CompletionRequest, deps: WithDeps, caller: Caller
 ) -> TextCompletion | StreamingResponse:
     """Go on with a text, as it is: no chat template is used. Only numbers are kept."""
-    model = await find_model(deps, caller, body.model)
+    name, model = await find_model(deps, caller, body.model)
     how = replace(
         sampling(body), tokens_max=body.max_tokens or COMPLETION_TOKENS, top_logprobs=body.logprobs
     )
-    question = Question(model, (), how, asker=asker(caller, model, body.model), prompt=body.prompt)
-    identity = identity_of(deps, model, body.model, "cmpl-")
+    question = Question(model, (), how, asker=asker(caller, model, name), prompt=body.prompt)
+    identity = identity_of(deps, model, name, "cmpl-")
     count = body.n or 1
     parts = answer(deps.engine, questions(question, count))
     if body.stream:

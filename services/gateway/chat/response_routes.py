@@ -32,11 +32,11 @@ async def create_response(
     body: ResponseRequest, deps: WithDeps, caller: Caller
 ) -> dict[str, Any] | StreamingResponse:
     """Answer with text, in the form of OpenAI's Responses API. Only numbers are kept."""
-    model = await find_model(deps, caller, body.model)
+    name, model = await find_model(deps, caller, body.model)
     question = Question(
-        model, body.messages(), body.sampling(), body.text, asker(caller, model, body.model)
+        model, body.messages(), body.sampling(), body.text, asker(caller, model, name)
     )
-    identity = identity_of(deps, model, body.model, "resp_")
+    identity = identity_of(deps, model, name, "resp_")
     parts = answer(deps.engine, questions(question, 1))
     if body.stream:
         return stream_response(_events(body, identity, await first_of(parts)))

@@ -28,11 +28,11 @@ async def create_chat_completion(
     body: ChatRequest, deps: WithDeps, caller: Caller
 ) -> ChatCompletion | StreamingResponse:
     """Answer a conversation with a base model or a fine-tuned version. Only numbers are kept."""
-    model = await find_model(deps, caller, body.model)
+    name, model = await find_model(deps, caller, body.model)
     how = chat_sampling(body)
-    who = asker(caller, model, body.model)
+    who = asker(caller, model, name)
     question = Question(model, messages(body), how, body.response_format, who)
-    identity = identity_of(deps, model, body.model, "chatcmpl-")
+    identity = identity_of(deps, model, name, "chatcmpl-")
     count = body.n or 1
     parts = answer(deps.engine, questions(question, count))
     if not body.stream:
