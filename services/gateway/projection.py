@@ -19,7 +19,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 37  # 37: sweeps; 36: attempts that train; 35: environments
+VERSION: Final = 38  # 38: rewards; 37: sweeps; 36: attempts that train; 35: environments
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

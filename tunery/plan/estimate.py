@@ -25,6 +25,7 @@ from tunery.plan.time import (
     STEP_MS,
     eval_ms,
     hold_of,
+    rollout_tokens,
     sampling_ms,
     train_ms,
 )
@@ -55,6 +56,8 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
         passed += tokens.tokens // 2
     if hyper.method == "kto":  # and one of mismatched answers, then and in each epoch
         passed += (passed + tokens.tokens) // 2
+    if hyper.method == "reinforcement":
+        passed = rollout_tokens(hyper, tokens, passed)
     train = slots * train_ms(base, hyper, passed, slots, device)
     if hyper.sample_every_steps:
         train += slots * sampling_ms(base, slots, device) * (steps // hyper.sample_every_steps)

@@ -6,6 +6,7 @@ Every rate names its measurement or its source; the hold is an upper bound.
 from collections.abc import Mapping
 from typing import Final
 
+from schemas.dataset import BaseTokens
 from schemas.model import Base
 from schemas.training import Device, HyperParameters
 from schemas.units import PPM, GpuMs, Ms, divide_up
@@ -43,6 +44,9 @@ EVAL_FLOPS_PER_PARAMETER: Final = 25_000 * FLOPS_PER_MS["cpu"] // 135_000_000
 # Own prompts are answered with up to 128 tokens instead of 40: twice the decoding of an evaluation,
 # which is about a third of it.
 OWN_PROMPTS_FLOPS_PER_PARAMETER: Final = EVAL_FLOPS_PER_PARAMETER * 3 // 10
+# To write a token takes as long as to train on so many; rough: a pass for each, of one prompt's
+# answers at a time.
+WRITING_FACTOR: Final = 3
 # Use must never exceed a hold, so it is generous: what is not used is released at the end.
 HOLD_FACTOR: Final = 3
 # How far the newest jobs may move a hold: small ones teach little about large ones.
@@ -88,6 +92,16 @@ def sampling_ms(base: Base, slots: int, device: Device) -> Ms:
     """Expected time of answering a job's prompts once during its training: 40 tokens each."""
     flops = OWN_PROMPTS_FLOPS_PER_PARAMETER * base.parameters // 4
     return divide_up(flops, FLOPS_PER_MS[device] * slots)
+
+
+def rollout_tokens(hyper: HyperParameters, tokens: BaseTokens, passed: int) -> int:
+    """Tokens that a training on prompts is as long as: those of all answers, each one written once.
+
+    passed: tokens of prompts in all epochs
+    """
+    prompts = divide_up(passed * tokens.trainable_tokens, max(1, tokens.tokens))
+    written = hyper.max_completion_length * (1 + WRITING_FACTOR)
+    return hyper.num_generations * (passed + prompts * written)
 
 
 def hold_of(gpu_ms: GpuMs, slots: int, pace_ppm: int = PPM, floor_ms: Ms = HOLD_MS_MIN) -> GpuMs:

@@ -94,6 +94,7 @@ class Training(Program):
             reference_dir=str(folder.parent.parent / REFERENCES),
             start=await self._starting_adapter(folder / "start"),
             prompts=self.open_prompts(work.prompts),
+            grader=self.open_grader(work.grader),
         )
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
@@ -251,6 +252,8 @@ class Training(Program):
             memory_bytes=event.memory_bytes,
             reward_accuracy=event.reward_accuracy,
             reward_margin=event.reward_margin,
+            reward=event.reward,
+            reward_std=event.reward_std,
         )
 
     def _line(self, level: str, text: str) -> LogLine:
