@@ -15,7 +15,7 @@ from torch import Tensor
 from tunery.ml.loss import Batch, label_loss
 from tunery.ml.objectives import Scored
 from tunery.ml.packed import IGNORED
-from tunery.ml.rollouts import Group, Rollouts, count_prompts, prompts_of, seeds_of
+from tunery.ml.rollouts import AnswerGroup, Rollouts, count_prompts, prompts_of, seeds_of
 
 EPSILON: Final = 0.2  # how far the ratio may go; TRL's
 DEVIATION_MIN: Final = 1e-4  # TRL's
@@ -71,7 +71,7 @@ class Reinforcement:
             },
         )
 
-    def _losses(self, model: Any, group: Group) -> Tensor:
+    def _losses(self, model: Any, group: AnswerGroup) -> Tensor:
         """A loss for each answer: the mean of those of its tokens, float32 [answers]."""
         batch = answers_batch(group)
         scored = label_loss(model, batch, temperature=self.temperature)
@@ -101,7 +101,7 @@ def advantages(rewards: Tensor) -> Tensor:
     return (rewards - rewards.mean()) / (rewards.std() + DEVIATION_MIN)
 
 
-def answers_batch(group: Group) -> Batch:
+def answers_batch(group: AnswerGroup) -> Batch:
     """The answers to one prompt, each after it in a row of its own, padded at the end.
 
     `numbers` int64 [labels]: the answer of each label.

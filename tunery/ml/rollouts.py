@@ -32,7 +32,7 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Group:
+class AnswerGroup:
     """The answers to one prompt: their token ids, and the reward of each, float32 [answers]."""
 
     prompt: Prompt
@@ -49,7 +49,7 @@ class SeededNoise(LogitsProcessor):  # type: ignore[misc]  # transformers is unt
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         waits = torch.stack(
-            [torch.empty_like(scores[0]).exponential_(generator=one) for one in self._generators]
+            [torch.empty_like(scores[0]).exponential_(generator=own) for own in self._generators]
         )
         return scores / self._temperature - waits.log()
 
@@ -67,7 +67,9 @@ class Rollouts:
     grader: Grader
     tokens_max: int
 
-    def group(self, model: Any, prompt: Prompt, seeds: Sequence[int], temperature: float) -> Group:
+    def group(
+        self, model: Any, prompt: Prompt, seeds: Sequence[int], temperature: float
+    ) -> AnswerGroup:
         """An answer for each seed, graded; without seeds the likeliest answer alone."""
         completions = self._write(model, prompt, seeds, temperature)
         item = msgspec.json.decode(prompt.item)
@@ -75,7 +77,7 @@ class Rollouts:
             grade(self.grader, item, self.tokenizer.decode(ids, skip_special_tokens=True)).reward
             for ids in completions
         ]
-        return Group(prompt, completions, torch.tensor(rewards, dtype=torch.float32))
+        return AnswerGroup(prompt, completions, torch.tensor(rewards, dtype=torch.float32))
 
     def _write(
         self, model: Any, prompt: Prompt, seeds: Sequence[int], temperature: float

@@ -504,7 +504,7 @@ def test_method_reinforcement_a_prompt_ends_where_its_answer_begins(
 ) -> None:
     path = write(prompt(number) for number in range(20))
     prepared = prepare(path, base_dir, tmp_path / "out", max_length=256, rows="prompts")
-    found: dict[str, dict[str, Any]] = {}
+    items_of_texts: dict[str, dict[str, Any]] = {}
     for shard in (prepared.train_path, prepared.validation_path):
         parts, sequences = tensors(shard), documents(shard)
         assert set(parts["seq_roles"]) == {5}
@@ -515,11 +515,11 @@ def test_method_reinforcement_a_prompt_ends_where_its_answer_begins(
         for sequence, item in zip(sequences, items, strict=True):
             ids, mask = sequence
             assert (sum(mask), mask[-1]) == (1, 1), "where the answer begins"
-            found[tokenizer.decode(ids)] = item
-    assert len(found) == 20
+            items_of_texts[tokenizer.decode(ids)] = item
+    assert len(items_of_texts) == 20
     for number in range(20):
         question = f"What is {number} plus {number}?<|im_end|>\n<|im_start|>assistant\n"
-        [item] = [item for text, item in found.items() if text.endswith(question)]
+        [item] = [item for text, item in items_of_texts.items() if text.endswith(question)]
         assert item == {"answer": str(2 * number), "steps": [number]}
     assert prepared.prompts_path.read_bytes() == b"", "there is no answer to compare with"
     counted = check(path, base_dir=base_dir).tokens

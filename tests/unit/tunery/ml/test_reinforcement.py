@@ -11,7 +11,7 @@ import torch
 from tests.unit.tunery.ml.trainings import figures, go, of, resumed
 from tests.unit.tunery.ml.trl_trainers import STEPS_COMPARED, grpo_trainer
 from tunery.ml.reinforcement import advantages, answers_batch
-from tunery.ml.rollouts import Group, Prompt, Rollouts
+from tunery.ml.rollouts import AnswerGroup, Prompt, Rollouts
 from tunery.work.spec import TrainSpec
 
 pytestmark = [
@@ -33,10 +33,10 @@ def test_method_reinforcement_its_first_losses_are_those_of_trl(
         temperature=1.3,
     )
     spec = msgspec.structs.replace(prompts_spec, hyper=hyper, valid_shards=())
-    groups: list[Group] = []
+    groups: list[AnswerGroup] = []
     write = Rollouts.group
 
-    def record(self: Rollouts, *args: Any) -> Group:
+    def record(self: Rollouts, *args: Any) -> AnswerGroup:
         groups.append(write(self, *args))
         return groups[-1]
 
@@ -114,7 +114,7 @@ def test_method_reinforcement_equal_rewards_teach_nothing() -> None:
 
 def test_method_reinforcement_answers_follow_their_prompt_and_are_padded() -> None:
     prompt = Prompt(torch.tensor([5, 6]), b"{}")
-    batch = answers_batch(Group(prompt, ((7, 8, 9), (7,)), torch.tensor([1.0, 0.0])))
+    batch = answers_batch(AnswerGroup(prompt, ((7, 8, 9), (7,)), torch.tensor([1.0, 0.0])))
     assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 9], [5, 6, 7, 0, 0]]
     assert batch["labels"].tolist() == [[-100, -100, 7, 8, 9], [-100, -100, 7, -100, -100]]
     assert batch["numbers"].tolist() == [0, 0, 0, 1]

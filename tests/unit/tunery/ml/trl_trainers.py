@@ -9,7 +9,7 @@ import torch
 from tunery.ml.model import load_model
 from tunery.ml.order import row_order
 from tunery.ml.packed import PackedRows
-from tunery.ml.rollouts import Group
+from tunery.ml.rollouts import AnswerGroup
 from tunery.work.spec import TrainSpec
 
 STEPS_COMPARED = 20
@@ -165,7 +165,7 @@ def answers_of(rows: PackedRows, index: int) -> list[dict[str, Any]]:
 
 
 def grpo_trainer(
-    spec: TrainSpec, groups: Sequence[Group], folder: Path, steps: int = STEPS_COMPARED
+    spec: TrainSpec, groups: Sequence[AnswerGroup], folder: Path, steps: int = STEPS_COMPARED
 ) -> Any:
     """TRL's GRPOTrainer, which is given the answers and rewards of its steps."""
     from datasets import Dataset
