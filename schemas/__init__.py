@@ -9,6 +9,7 @@ ids         how identifiers look and how the deterministic ones are derived
 account     stream `account`: tenants, plans, API keys, webhooks
 keys        nouns of `account`: API keys
 billing     nouns of `account`: terms of bills, adjustments, closed months, credit notes
+answers     of `account`: tokens of answers
 prepaid     of `account`: credits that were bought in advance
 dataset     stream `dataset`: files, uploads, validation, prepared caches
 job         stream `job`: quota, budget holds, jobs, attempts

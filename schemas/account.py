@@ -7,6 +7,7 @@ judges a book; billing sends on to the other partitions what was imported there.
 from typing import Final, Literal, TypeAlias, get_args
 
 from schemas.admission import BudgetAlert
+from schemas.answers import AnswersCounted, CountAnswers
 from schemas.billing import (
     BillingTerms,
     CreditNote,
@@ -17,13 +18,7 @@ from schemas.billing import (
 )
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.keys import KeyRotation, KeyTerms
-from schemas.prepaid import (
-    GrantPrepaid,
-    PrepaidExpired,
-    PrepaidGranted,
-    PrepaidRevoked,
-    RevokePrepaid,
-)
+from schemas.prepaid import PrepaidCommand, PrepaidEvent
 from schemas.sealed import Sealed
 from schemas.units import GpuMs, Ms
 
@@ -565,8 +560,8 @@ Command: TypeAlias = (
     | ImportPrices
     | SetBillingTerms
     | AdjustInvoice
-    | GrantPrepaid
-    | RevokePrepaid
+    | PrepaidCommand
+    | CountAnswers
     | CloseInvoice
     | Tick
 )
@@ -591,9 +586,8 @@ Event: TypeAlias = (
     | PricesImported
     | BillingTermsSet
     | CreditNoteIssued
-    | PrepaidGranted
-    | PrepaidExpired
-    | PrepaidRevoked
+    | PrepaidEvent
+    | AnswersCounted
     | Rejected
     | Repeated
 )

@@ -484,11 +484,14 @@ class VerdictDue(Message):
     job_id: the job.
     scores: file with the raw scores of base and adapter.
     drop_max_ppm: loss of accuracy that the tenant allows, in millionths, None: the gate's own.
+    series: whose version in production the result is compared with too, None: the writer did not
+      say.
     """
 
     job_id: str
     scores: BlobFile
     drop_max_ppm: int | None = None
+    series: str | None = None
 
 
 class VerdictRecorded(Message):

@@ -12,6 +12,7 @@ from schemas.training import BlobFile
 
 GLOBAL = "*"
 Stage: TypeAlias = Literal["dev", "staging", "production", "archived"]
+HeldStage: TypeAlias = Literal["staging", "production"]  # by one version of a series
 Verdict: TypeAlias = Literal["pass", "block", "inconclusive"]
 
 
@@ -100,11 +101,61 @@ class VersionTerms(Part):
     model_id: its name in requests: "ft:…".
     series: the versions of one tenant, base and suffix; stages are per series.
     lineage: where it comes from.
+    author: the API key that its job was submitted with; None: the writer did not say.
     """
 
     model_id: str
     series: str
     lineage: Lineage
+    author: str | None = None
+
+
+class ApprovalRule(Part):
+    """What a version needs before it may be promoted to a stage.
+
+    stage: the stage.
+    required: approvals of different keys, none of them the author's; 0: none are needed.
+    approvers: keys whose approvals count; empty: every key.
+    """
+
+    stage: HeldStage
+    required: int
+    approvers: tuple[str, ...] = ()
+
+
+class Approval(Part):
+    """A key agrees that a version is promoted to a stage."""
+
+    stage: HeldStage
+    key_id: str
+
+
+class GateComparison(Part, omit_defaults=True):
+    """What the gate found beside one other model, on the same items; shares in millionths.
+
+    model_id: the version in production that it is compared with; None: the base model.
+    verdict: on this comparison alone.
+    items: that both answered.
+    worse: of these, how many the other model answered right, and this one wrong.
+    better: how many the other way round.
+    p_ppm: of the exact one-sided test; adjusted_p_ppm: after Holm's correction.
+    bound_ppm: the drop that is ruled out.
+    drop_max_ppm: the drop that is allowed.
+    alpha_ppm: how often a model that lost nothing may be blocked.
+    smallest_ppm: the drop that so many items show in 4 of 5 cases.
+    """
+
+    verdict: Verdict
+    items: int
+    worse: int
+    better: int
+    p_ppm: int
+    adjusted_p_ppm: int
+    bound_ppm: int
+    drop_max_ppm: int
+    alpha_ppm: int
+    smallest_ppm: int
+    model_id: str | None = None
 
 
 class ScoreSummary(Part):
@@ -118,6 +169,8 @@ class ScoreSummary(Part):
     p_value_ppm: of the hypothesis that both are alike, in millionths.
     base_loss_ppm, adapter_loss_ppm: loss on the validation rows, in millionths.
     base_exact_match_ppm, adapter_exact_match_ppm: share of exact answers, in millionths.
+    comparisons: with the base model, and with the version in production; empty: the writer did not
+      say.
     """
 
     verdict: Verdict
@@ -130,6 +183,7 @@ class ScoreSummary(Part):
     adapter_loss_ppm: int
     base_exact_match_ppm: int
     adapter_exact_match_ppm: int
+    comparisons: tuple[GateComparison, ...] = ()
 
 
 # --- commands
@@ -211,6 +265,37 @@ class DeleteVersion(Message):
     """
 
     model_id: str
+
+
+class SetApprovalRule(Message):
+    """What promotions to a stage need from now on.
+
+    rule: the rule.
+    """
+
+    rule: ApprovalRule
+
+
+class ApproveVersion(Message):
+    """A key agrees that the version is promoted.
+
+    model_id: the version.
+    approval: who agrees, and to which stage.
+    """
+
+    model_id: str
+    approval: Approval
+
+
+class RecordBaseBytes(Message):
+    """The files of a base model were hashed where they lie. Its key is `GLOBAL`.
+
+    base_id: the base model.
+    sha256: what they are now.
+    """
+
+    base_id: str
+    sha256: Sha256
 
 
 class ShareCheckpoint(Message):
@@ -319,6 +404,46 @@ class VersionDeleted(Message):
     job_id: str | None = None
 
 
+class ApprovalRuleSet(Message):
+    """Promotions to a stage need this.
+
+    rule: the rule.
+    """
+
+    rule: ApprovalRule
+
+
+class VersionApproved(Message):
+    """A key agreed that the version is promoted.
+
+    model_id: the version.
+    approval: who agreed, and to which stage.
+    """
+
+    model_id: str
+    approval: Approval
+
+
+class BaseDrifted(Message):
+    """The files of a base model are not those that it was added with: its versions are stale.
+
+    base_id: the base model.
+    sha256: what they are now.
+    """
+
+    base_id: str
+    sha256: Sha256
+
+
+class BaseRestored(Message):
+    """The files of a base model are again those that it was added with.
+
+    base_id: the base model.
+    """
+
+    base_id: str
+
+
 class CheckpointShared(Message):
     """Another tenant may fetch the checkpoint.
 
@@ -349,6 +474,9 @@ Command: TypeAlias = (
     | Promote
     | RollBack
     | DeleteVersion
+    | SetApprovalRule
+    | ApproveVersion
+    | RecordBaseBytes
     | ShareCheckpoint
     | UnshareCheckpoint
 )
@@ -361,6 +489,10 @@ Event: TypeAlias = (
     | VersionFailed
     | StageMoved
     | VersionDeleted
+    | ApprovalRuleSet
+    | VersionApproved
+    | BaseDrifted
+    | BaseRestored
     | CheckpointShared
     | CheckpointUnshared
     | Rejected

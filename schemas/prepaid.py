@@ -1,5 +1,7 @@
 """Messages of `account` about prepaid credits."""
 
+from typing import TypeAlias
+
 from schemas.billing import PrepaidCredit
 from schemas.envelope import Message
 from schemas.units import Micro
@@ -56,3 +58,7 @@ class PrepaidRevoked(Message):
 
     reference: str
     amount_micro: Micro
+
+
+PrepaidCommand: TypeAlias = GrantPrepaid | RevokePrepaid
+PrepaidEvent: TypeAlias = PrepaidGranted | PrepaidExpired | PrepaidRevoked

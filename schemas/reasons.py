@@ -203,6 +203,14 @@ RefusalCode: TypeAlias = Literal[
     "model_publishing",  # model_id
     "model_quarantined",  # model_id
     "model_in_stage",  # model_id, stage
+    "model_referenced",  # model_id, descendant: a version that was trained from it
+    "base_drifted",  # model_id, base_id
+    "approvals_missing",  # model_id, stage, missing
+    "approvals_at_most",  # limit
+    "approval_own",  # model_id
+    "approval_not_asked",  # stage
+    "approvers_at_most",  # limit
+    "approvers_too_few",  # required, approvers
     "stage_free",  # stage, expected: no version holds it
     "stage_taken",  # stage, holder: a version holds it, none was expected
     "stage_moved",  # stage, holder, expected
@@ -257,6 +265,9 @@ VerdictCode: TypeAlias = Literal[
     "drop_excluded",  # as drop_undecided
     "drop_shown",  # change_ppm, items, p_ppm, drop_max_ppm
     "drop_undecided",  # change_ppm: of accuracy, items, p_ppm: of a drop, bound_ppm, drop_max_ppm
+    "production_drop_shown",  # model_id: in production, and as drop_shown
+    "production_drop_undecided",  # model_id: in production, and as drop_undecided
+    "production_drop_excluded",  # the same
     "validation_loss_same",
     "validation_loss_rose",  # above the base model's
     "scores_not_finite",  # sides: "base", "adapter" or both

@@ -86,7 +86,7 @@ MODEL: Final = Stream(
     "model",
     "tenant",
     "registry",
-    ("registry", "billing", "gateway", "ingest"),
+    ("registry", "billing", "gateway", "ingest", "eval"),
     model.Command,
     model.Event,
 )

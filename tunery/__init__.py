@@ -3,7 +3,9 @@
 runtime: the event core: log, journal, hosts of the five verbs, stores, blobs, keys
 work: the training process as a typed port: specifications, events, exit codes
 graders: what an answer is worth, by a declaration
+gate: statistics of the gate, and its decision
 billing: invoices, as pure functions of usage, prices and terms
+provenance: signatures and lineage of published versions, and their verification
 plan: memory, time, hyper-parameters and prices of a job, before it runs
 data: training rows: reading, checking, rendering, packing
 ml: training, checkpoints and scoring; the only package that imports torch

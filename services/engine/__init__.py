@@ -2,6 +2,7 @@
 
 * `app`: composition root; `settings`: what an operator may set; `ports`: engine and weights
 * `host`: takes questions over a local socket
+* `meter`, `counting`: tokens of answers, on disk first and then on the log
 * `loaded_models`: which models are in memory
 * `adapters`: llama.cpp, and the files that it reads
 """

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 from services.engine.adapters.llama import LlamaEngine
 from services.engine.adapters.weights import ConvertedWeights
+from services.engine.counting import AnswerCounts
 from services.engine.host import EngineHost
 from services.engine.loaded_models import LoadedModels
+from services.engine.meter import AnswerMeter
 from services.engine.settings import EngineSettings
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.ports import Runtime
@@ -14,7 +16,7 @@ from tunery.work.engine import SOCKET
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
-    """The one host of the service. Raises SettingsError."""
+    """The hosts of the service, in the order in which they are stopped. Raises SettingsError."""
     settings = load(EngineSettings)
     data_dir = runtime.settings.data_dir
     weights = ConvertedWeights(runtime.blobs, data_dir / "engine", settings.converted_max)
@@ -24,4 +26,8 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         threads=settings.threads,
     )
     models = LoadedModels(weights, engine, settings.models_max)
-    return (EngineHost(models, data_dir / "run" / SOCKET),)
+    meter = AnswerMeter(data_dir / "answers")
+    return (
+        EngineHost(models, data_dir / "run" / SOCKET, meter),
+        AnswerCounts(meter, runtime.sender, runtime.clock),
+    )

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import MsgspecError
 
 from services.engine.loaded_models import LoadedModels
+from services.engine.meter import AnswerMeter
 from services.engine.ports import LoadedModel, Refusal
 from tunery.runtime.blobs.abstract import BlobError
 from tunery.runtime.local_socket import listen_at
@@ -36,8 +37,8 @@ class EngineHost:
 
     name = "engine"
 
-    def __init__(self, models: LoadedModels, socket: Path) -> None:
-        self._models, self._socket = models, socket
+    def __init__(self, models: LoadedModels, socket: Path, meter: AnswerMeter) -> None:
+        self._models, self._socket, self._meter = models, socket, meter
         self._threads = ThreadPoolExecutor(QUESTIONS_MAX, "answer")
         self._asked = 0
         self._ready = asyncio.Event()
@@ -101,8 +102,11 @@ class EngineHost:
         """Write the parts of the answer as they come; ends when the client has left, too."""
         loop = asyncio.get_running_loop()
         said: asyncio.Queue[Reply | None] = asyncio.Queue()
+        tally = None if question.asker is None else self._meter.begin(question.asker)
 
         def say(reply: Reply) -> bool:
+            if tally is not None and not isinstance(reply, QuestionRefused):
+                tally.note(reply.spent)  # first of all: what was told is counted, whatever comes
             loop.call_soon_threadsafe(said.put_nowait, reply)
             return not gone.done()
 
@@ -116,6 +120,8 @@ class EngineHost:
         finally:
             gone.cancel()  # the thread must not go on with a model that is given back
             await asyncio.wait((answering,))
+            if tally is not None:
+                tally.end()
         if (error := answering.exception()) is not None:
             log_event(LOG, logging.ERROR, "answer.failed", why=error)
             writer.write(encode_line(QuestionRefused(FAILED, "The engine failed. Try again.")))

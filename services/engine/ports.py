@@ -45,6 +45,7 @@ class LoadedModel(Protocol):
     def answer(self, question: Question, say: Say) -> None:
         """Say the answer in parts, the last of which ends or refuses it; blocks until then.
 
+        Each part tells what was spent so far: it is counted, also where the client leaves early.
         When `say` returns False the answer stops without an end.
         """
 

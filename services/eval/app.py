@@ -3,16 +3,23 @@
 from collections.abc import Sequence
 from typing import Final
 
-from schemas.topics import JOB
+from schemas.topics import JOB, MODEL
 from services.eval.effect import verdict
-from services.eval.project import project
+from services.eval.project import DDL, EVALUATIONS, VERSIONS, project
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projection, Projector
 from tunery.runtime.ports import Runtime
 
-TODOS: Final = Projection(name="eval", version=1, streams=(JOB,), project=project)
+TODOS: Final = Projection(
+    name="eval",
+    version=2,  # 2: the version in production, and its scores
+    streams=(JOB, MODEL),
+    project=project,
+    ddl=DDL,
+    tables=(VERSIONS, EVALUATIONS),
+)
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
-    return (Projector(runtime, TODOS), EffectHost(runtime, (verdict(runtime.blobs, runtime.seal),)))
+    return (Projector(runtime, TODOS), EffectHost(runtime, (verdict(runtime),)))

@@ -1,35 +1,67 @@
 """Read the raw scores of an evaluation, judge them, and send the verdict to `job`."""
 
+import logging
+from typing import Final
+
 from schemas import errors
 from schemas.job import RecordVerdict, VerdictDue
 from schemas.reasons import Failure, failing
-from services.eval.domain.verdict import summarise
-from services.eval.project import VERDICT
-from tunery.runtime.blobs.abstract import Blobs
-from tunery.runtime.seal.sealer import Sealer
+from services.eval.domain.verdict import Production, summarise
+from services.eval.project import EVALUATIONS, VERDICT, VERSIONS
+from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
+from tunery.runtime.ports import Runtime
+from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Effect, Send
 from tunery.work.codec import decode_scores
 
+LOG: Final = logging.getLogger("tunery.work")
 
-def verdict(blobs: Blobs, seal: Sealer) -> Effect[VerdictDue]:
+
+def verdict(runtime: Runtime) -> Effect[VerdictDue]:
     """Judge an evaluation by the scores that its job recorded."""
 
     async def run(due: VerdictDue, tenant: str, _: int = 1) -> Send:
-        data = await blobs.get(due.scores.blob, sha256=due.scores.sha256)
+        data = await runtime.blobs.get(due.scores.blob, sha256=due.scores.sha256)
         scores = decode_scores(data)
-        summary = summarise(scores, due.drop_max_ppm)
+        production = await _production(runtime, due, tenant)
+        summary = summarise(scores, due.drop_max_ppm, production)
         return _record(due, tenant, RecordVerdict(job_id=due.job_id, summary=summary))
 
     def exhausted(due: VerdictDue, tenant: str, failure: str) -> Send:
         unjudged = Failure(
             code=errors.PLATFORM,
             reason=failing("scores_unjudged"),
-            detail=seal.seal(tenant, failure),
+            detail=runtime.seal.seal(tenant, failure),
         )
         record = RecordVerdict(job_id=due.job_id, summary=None, failure=unjudged)
         return _record(due, tenant, record)
 
     return Effect(kind=VERDICT, body=VerdictDue, run=run, exhausted=exhausted)
+
+
+async def _production(runtime: Runtime, due: VerdictDue, tenant: str) -> Production | None:
+    """The version that is in production of the same series; None: there is none to compare with.
+
+    With scores that are gone or damaged nothing can be compared: a job is then judged without them.
+    """
+    if due.series is None:
+        return None
+    held = {"tenant": tenant, "series": due.series, "stage": "production"}
+    for version in await runtime.store.rows(VERSIONS, held):
+        key = {"tenant": tenant, "job_id": version["job_id"]}
+        for evaluation in await runtime.store.rows(EVALUATIONS, key):
+            try:
+                data = await runtime.blobs.get(evaluation["blob"], sha256=evaluation["sha256"])
+            except (BlobMissing, BlobCorrupt):
+                log_event(
+                    LOG,
+                    logging.WARNING,
+                    "gate.production_scores_lost",
+                    model_id=version["model_id"],
+                )
+                continue
+            return Production(version["model_id"], decode_scores(data).items)
+    return None
 
 
 def _record(due: VerdictDue, tenant: str, outcome: RecordVerdict) -> Send:

@@ -1,19 +1,57 @@
-"""The eval service's to-do list: one row per evaluation that wants a verdict."""
+"""The eval service's to-do list, and which evaluation belongs to the version in production.
 
-from typing import Any
+One to-do row per evaluation that wants a verdict. `versions` has the stage of every published
+version, `evaluations` where the scores of every job are.
+"""
+
+from typing import Any, Final
 
 from schemas.envelope import Header
 from schemas.job import JobEnded, VerdictDue, VerdictRecorded
-from tunery.runtime.verbs import Change, Done, Todo
+from schemas.model import Stage, StageMoved, VersionDeleted, VersionPublished
+from tunery.runtime.verbs import Change, Delete, Done, Todo, Upsert
 
-VERDICT = "verdict"
+VERDICT: Final = "verdict"
+VERSIONS: Final = "versions"
+EVALUATIONS: Final = "evaluations"
+FIRST_STAGE: Final[Stage] = "dev"  # of a new version, and of one that another has replaced
+DDL: Final = """
+CREATE TABLE IF NOT EXISTS versions (
+  tenant text, model_id text, series text, job_id text, stage text,
+  PRIMARY KEY (tenant, model_id)
+);
+CREATE TABLE IF NOT EXISTS evaluations (
+  tenant text, job_id text, blob text, sha256 text,
+  PRIMARY KEY (tenant, job_id)
+);
+"""
 
 
 def project(header: Header, event: Any) -> tuple[Change, ...]:
+    """Changes of to-do rows, stages and scores that follow from an event of `job` or `model`."""
     match event:
         case VerdictDue():
-            return (Todo(VERDICT, event.job_id, header.key, header.tenant, event),)
+            scores = {"blob": event.scores.blob, "sha256": event.scores.sha256}
+            key = {"tenant": header.tenant, "job_id": event.job_id}
+            due = Todo(VERDICT, event.job_id, header.key, header.tenant, event)
+            return (due, Upsert(EVALUATIONS, key, scores))
         case VerdictRecorded() | JobEnded():
             return (Done(VERDICT, event.job_id),)
+        case VersionPublished():
+            terms = event.terms
+            known = {"series": terms.series, "job_id": terms.lineage.job_id, "stage": FIRST_STAGE}
+            return (Upsert(VERSIONS, _version(header, terms.model_id), known),)
+        case StageMoved():
+            moved = Upsert(VERSIONS, _version(header, event.model_id), {"stage": event.stage})
+            if event.replaced is None:
+                return (moved,)
+            former = _version(header, event.replaced)
+            return moved, Upsert(VERSIONS, former, {"stage": FIRST_STAGE})
+        case VersionDeleted():
+            return (Delete(VERSIONS, _version(header, event.model_id)),)
         case _:
             return ()
+
+
+def _version(header: Header, model_id: str) -> dict[str, str]:
+    return {"tenant": header.tenant, "model_id": model_id}

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from fastapi import Depends, FastAPI
-from fastapi.security import HTTPBearer
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from services.gateway import health
@@ -13,6 +12,7 @@ from services.gateway.accounts import price_routes as prices
 from services.gateway.accounts import tenant_routes as tenants
 from services.gateway.accounts import webhook_routes as webhooks
 from services.gateway.accounts.auth import authenticate
+from services.gateway.billing import answer_use_routes as answer_uses
 from services.gateway.billing import contract_routes as contracts
 from services.gateway.billing import invoice_routes as invoices
 from services.gateway.billing import prepaid_routes as prepaid
@@ -38,16 +38,14 @@ from services.gateway.jobs import sweep_routes as sweeps
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.submission import Submissions
 from services.gateway.models import base_file_routes as base_files
+from services.gateway.models import release_routes as releases
 from services.gateway.models import routes as models
 from services.gateway.unknown_urls import ALTERNATIVES
 from services.gateway.web import problems
 from services.gateway.web.edge import Edge
-from services.gateway.web.problems import ERRORS
 
 TITLE: Final = "Tunery"
 VERSION: Final = "1"
-# only for the OpenAPI document: keys are checked in `web.edge`, before any route
-KEY: Final = HTTPBearer(auto_error=False, scheme_name="API key")
 ABOUT: Final = (
     "OpenAI's fine-tuning API with additional fields and routes. Lists are paged by the id of the "
     "last item. All errors have the same envelope."
@@ -69,8 +67,6 @@ def routes() -> FastAPI:
         description=ABOUT,
         docs_url=None,
         redoc_url=None,
-        responses=dict(ERRORS),
-        generate_unique_id_function=lambda route: route.name,
     )
     problems.install(app, ALTERNATIVES, submit.MORE_PROBLEMS)
     # `submit` before `jobs`, whose {job_id} would match `estimate`
@@ -91,6 +87,7 @@ def routes() -> FastAPI:
         plain,
         base_folders,
         base_files,
+        releases,
         models,
         chat,
         webhooks,
@@ -102,9 +99,10 @@ def routes() -> FastAPI:
         prices,
         nodes,
         usage,
+        answer_uses,
         statements,
         invoices,
+        health,
     ):
-        app.include_router(module.router, dependencies=[Depends(KEY)])
-    app.include_router(health.router)
+        app.router.routes.extend(module.router.routes)
     return app

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import JSONResponse, Response
 
@@ -13,9 +12,10 @@ from schemas.units import Ms
 from services.gateway.accounts.tables import TENANTS
 from services.gateway.web.deps import WithDeps
 from services.gateway.web.errors import RETRY_AFTER_S
+from services.gateway.web.routing import new_router
 
 CHECK_MS_MAX: Final[Ms] = 2_000
-router = APIRouter(tags=["operations"])
+router = new_router("operations", needs_key=False)
 
 
 @router.get("/healthz")

@@ -19,7 +19,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 38  # 38: rewards; 37: sweeps; 36: attempts that train; 35: environments
+VERSION: Final = 40  # 40: rewards; 39: changes of models; 38: answers; 37: sweeps
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -41,8 +41,10 @@ TABLES: Final[tuple[Table[Any], ...]] = (
         billing.BILLING_TERMS,
         billing.PREPAID,
         billing.STORED,
+        billing.ANSWER_USES,
     ),
     *(models.PERMISSIONS, models.MODELS, models.BASES),
+    *(models.MODEL_CHANGES, models.APPROVAL_RULES),
 )
 DDL: Final = "\n".join(table.ddl() for table in TABLES)
 

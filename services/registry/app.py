@@ -9,6 +9,7 @@ from services.registry.domain.state import INITIAL, Registry
 from services.registry.effect import erase, publish
 from services.registry.project import project
 from services.registry.react import react_model
+from tunery.provenance.keys import KeyUnusable, load_key
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.digests import Digests
@@ -16,11 +17,12 @@ from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projection, Projector
 from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.ports import Runtime
+from tunery.runtime.settings import SettingsError
 from tunery.runtime.verbs import Aggregate
 
 MODELS = Aggregate(
     stream=MODEL,
-    fold_version=5,  # 5: environments; 4: versions as their terms
+    fold_version=6,  # 6: approvals, drifted base models; 5: environments
     initial=INITIAL,
     state_type=Registry,
     decide=decide,
@@ -30,12 +32,16 @@ TODOS = Projection(name="registry", version=1, streams=(MODEL,), project=project
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
-    """The hosts of the service."""
+    """The hosts of the service. Raises SettingsError for a key that cannot sign."""
+    try:
+        key = load_key(runtime.settings.signing)
+    except KeyUnusable as error:
+        raise SettingsError(str(error)) from error
     owner = AggregateHost(runtime, MODELS)
     return (
         owner,
         Digests(runtime, (owner,)),
         Reactor(runtime, MODEL, react_model),
         Projector(runtime, TODOS),
-        EffectHost(runtime, (publish(runtime.blobs, runtime.seal), erase(runtime.blobs))),
+        EffectHost(runtime, (publish(runtime.blobs, runtime.seal, key), erase(runtime.blobs))),
     )

@@ -28,6 +28,16 @@ from services.registry.domain.artifact import (
     read_whole_config,
 )
 from services.registry.project import ERASE, PUBLISH, EraseModelFile
+from tunery.provenance.envelopes import signed_bundle
+from tunery.provenance.keys import SigningKey
+from tunery.provenance.materials import bill_of_materials
+from tunery.provenance.statements import (
+    LINEAGE_STATEMENT,
+    MATERIALS,
+    SIGNATURE,
+    files_statement,
+    lineage_statement,
+)
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.verbs import Effect, Send
@@ -36,12 +46,15 @@ LEASE_MS: Final = 300_000
 CONCURRENCY: Final = 2
 
 
-def publish(blobs: Blobs, seal: Sealer) -> Effect[VersionSubmitted]:
-    """Publish a version. Damaged or missing blobs are tried again; a wrong adapter is refused."""
+def publish(blobs: Blobs, seal: Sealer, key: SigningKey | None = None) -> Effect[VersionSubmitted]:
+    """Publish a version. Damaged or missing blobs are tried again; a wrong adapter is refused.
+
+    key: signs it; None: it is not signed
+    """
 
     async def run(version: VersionSubmitted, tenant: str, _: int = 1) -> Send:
         try:
-            return _record(version, tenant, await _publish(blobs, version, tenant), None)
+            return _record(version, tenant, await _publish(blobs, version, tenant, key), None)
         except Unpublishable as error:
             return _record(version, tenant, (), _failure("adapter_unpublishable", tenant, error))
 
@@ -79,7 +92,9 @@ def final_key(tenant: str, model_id: str, sha256: str, name: str) -> str:
     return f"t/{tenant}/models/{model_id}/{sha256}/{name}"
 
 
-async def _publish(blobs: Blobs, version: VersionSubmitted, tenant: str) -> tuple[BlobFile, ...]:
+async def _publish(
+    blobs: Blobs, version: VersionSubmitted, tenant: str, key: SigningKey | None
+) -> tuple[BlobFile, ...]:
     check_names(tuple(file.name for file in version.adapter))
     files = {file.name: file for file in version.adapter}
     if WHOLE_WEIGHTS in files:
@@ -89,7 +104,12 @@ async def _publish(blobs: Blobs, version: VersionSubmitted, tenant: str) -> tupl
         config = await _check_config(blobs, files[CONFIG], version)
         await _check_weights(blobs, files[WEIGHTS], config)
     published = [await _copy(blobs, file, version, tenant) for file in version.adapter]
-    return (*published, await _write_lineage(blobs, version, tenant))
+    records = {LINEAGE: _lineage(version)}
+    if key is not None:
+        records |= _signed_records(version, records[LINEAGE], key)
+    for name, data in records.items():
+        published.append(await _write(blobs, version, tenant, name, data))
+    return tuple(published)
 
 
 async def _check_config(
@@ -132,7 +152,7 @@ async def _copy(blobs: Blobs, file: BlobFile, version: VersionSubmitted, tenant:
     return BlobFile(name=file.name, blob=key, sha256=file.sha256, bytes=file.bytes)
 
 
-async def _write_lineage(blobs: Blobs, version: VersionSubmitted, tenant: str) -> BlobFile:
+def _lineage(version: VersionSubmitted) -> bytes:
     document = {
         "model_id": version.terms.model_id,
         "series": version.terms.series,
@@ -142,11 +162,29 @@ async def _write_lineage(blobs: Blobs, version: VersionSubmitted, tenant: str) -
             for file in sorted(version.adapter, key=lambda file: file.name)
         ],
     }
-    data = (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
+    return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _signed_records(version: VersionSubmitted, lineage: bytes, key: SigningKey) -> dict[str, bytes]:
+    """The bill of materials, the signed lineage, and the signature over all files of a version."""
+    terms = version.terms
+    trained = {file.name: file.sha256 for file in version.adapter}
+    records = {
+        MATERIALS: bill_of_materials(terms, trained),
+        LINEAGE_STATEMENT: signed_bundle(lineage_statement(terms, trained), key),
+    }
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in records.items()}
+    files = {**trained, LINEAGE: hashlib.sha256(lineage).hexdigest(), **hashes}
+    return {**records, SIGNATURE: signed_bundle(files_statement(terms.model_id, files), key)}
+
+
+async def _write(
+    blobs: Blobs, version: VersionSubmitted, tenant: str, name: str, data: bytes
+) -> BlobFile:
     sha256 = hashlib.sha256(data).hexdigest()
-    key = final_key(tenant, version.terms.model_id, sha256, LINEAGE)
+    key = final_key(tenant, version.terms.model_id, sha256, name)
     await blobs.put(key, data, sha256=sha256)
-    return BlobFile(name=LINEAGE, blob=key, sha256=sha256, bytes=len(data))
+    return BlobFile(name=name, blob=key, sha256=sha256, bytes=len(data))
 
 
 def _record(

@@ -1,5 +1,6 @@
 """A model is trained and then asked, with the same client of the `openai` package."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -8,7 +9,7 @@ import openai
 import pytest
 import pytest_asyncio
 
-from tests.e2e.stories import TINY, RunningStack, running_stack, tunery
+from tests.e2e.stories import POLL_S, TINY, RunningStack, running_stack, tunery
 
 pytestmark = pytest.mark.train
 
@@ -89,6 +90,63 @@ async def test_a_question_above_the_context_is_refused_as_openai_does(home: Runn
         with pytest.raises(openai.NotFoundError) as unknown:
             await asked(client, "ft:tiny:another::12345678")
         assert unknown.value.code == "model_not_found"
+
+
+async def counted(home: RunningStack, requests: int) -> dict[str, int]:
+    """Sums of this month's counts, once there are so many requests."""
+
+    def sums(page: Any) -> dict[str, int]:
+        results = [result for bucket in page["data"] for result in bucket["results"]]
+        names = ("num_model_requests", "input_tokens", "output_tokens")
+        return {name: sum(result[name] for result in results) for name in names}
+
+    async with asyncio.timeout(LOADED_S_MAX):
+        while True:
+            counts = sums(await home.api.get("/usage/completions", limit=31))
+            if counts["num_model_requests"] >= requests:
+                return counts
+            await asyncio.sleep(POLL_S)
+
+
+async def parts_until_killed(home: RunningStack, client: openai.AsyncOpenAI) -> int:
+    """Parts of a long answer that came until the end of the engine, which is killed."""
+    parts = 0
+    stream = await client.chat.completions.create(
+        model=TINY, messages=ASKED, temperature=0, max_tokens=400, stream=True
+    )
+    try:
+        async for chunk in stream:
+            parts += bool(chunk.choices[0].delta.content)
+            if parts == 5:
+                home.stack.kill("engine", restart=False)
+    except openai.APIError:
+        return parts
+    raise AssertionError("the answer ended although its engine was killed")
+
+
+async def test_each_token_is_counted_once_whatever_is_killed(home: RunningStack) -> None:
+    async with sdk(home, retries=0) as client:
+        await asked(client, TINY)
+        before = await counted(home, 1)
+        alone = await client.chat.completions.create(
+            model=TINY, messages=ASKED, temperature=0, max_tokens=9, n=3
+        )
+        parts = await parts_until_killed(home, client)
+        await home.stack.stop("engine")
+        await home.stack.start("engine")
+        again = await client.chat.completions.create(
+            model=TINY, messages=ASKED, temperature=0, max_tokens=9
+        )
+        after = await counted(home, before["num_model_requests"] + 3)
+    assert alone.usage is not None
+    assert again.usage is not None
+    assert after["num_model_requests"] == before["num_model_requests"] + 3
+    # the killed answer had read the same question
+    read = alone.usage.prompt_tokens + 2 * again.usage.prompt_tokens
+    assert after["input_tokens"] - before["input_tokens"] == read
+    written = after["output_tokens"] - before["output_tokens"]
+    complete = alone.usage.completion_tokens + again.usage.completion_tokens
+    assert complete + parts <= written <= complete + 400
 
 
 async def test_while_the_engine_is_away_the_answer_is_503_and_it_comes_back(

@@ -79,6 +79,7 @@ PURE_IN_GATEWAY: Final = frozenset(
         *("errors", "scopes", "token_bucket", "wording", "names", "preview_tasks", "messages"),
         *("statuses", "event_ids", "queue_view", "plain_bodies", "plain_responses"),
         *("pool_projection", "cost_responses", "checkpoint_responses", "requested"),
+        "gate_responses",
         *("placement_projection", "queue_responses"),
         "unknown_urls",
     }
@@ -86,13 +87,13 @@ PURE_IN_GATEWAY: Final = frozenset(
 
 #: packages of `tunery` that only compute
 PURE_PACKAGES: Final = frozenset(
-    ("tunery", name) for name in ("billing", "graders", "plan", "work")
+    ("tunery", name) for name in ("billing", "gate", "graders", "plan", "work")
 )
 
 
 def is_pure(relative: Path) -> bool:
-    """schemas/, tunery/billing/, tunery/graders/, tunery/plan/, tunery/work/, in services domain/,
-    react and project (a module or a folder), and by name the modules of the gateway's subjects.
+    """schemas/, tunery/{billing,gate,graders,plan,work}/, in services domain/, react and project
+    (a module or a folder), and by name the modules of the gateway's subjects.
     """
     parts = relative.with_suffix("").parts
     if parts[0] == "schemas" or parts[:2] in PURE_PACKAGES:

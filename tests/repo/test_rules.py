@@ -159,6 +159,7 @@ def test_empty_names_are_found(tmp_path: Path) -> None:
         "services/gateway/jobs/resolve.py",
         "services/gateway/files/tables.py",
         "tunery/billing/a.py",
+        "tunery/gate/a.py",
         "tunery/plan/a.py",
         "tunery/work/a.py",
     ],

@@ -24,11 +24,20 @@ def job_fields(job: Any) -> list[tuple[str, Any]]:
         ("loss", progress and _api.figure(progress["train_loss"])),
         ("left", f"about {duration(left)}, evaluation included" if left else None),
         ("gate", gate and f"{gate['verdict']}: {'; '.join(gate['reasons'])}"),
-        ("own data", gate and gate.get("own_data")),
-        ("advice", gate and gate.get("advice")),
+        *gate_lines(gate or {}),
         ("billed", _api.money(cost["amount_micro"], cost["currency"])),
         ("at most", _api.money(cost["amount_max_micro"], cost["currency"])),
         ("error", error and f"{error['code']}: {error['message']}"),
+    ]
+
+
+def gate_lines(gate: Any) -> list[tuple[str, Any]]:
+    """What a verdict rests on, as lines of a list."""
+    return [
+        ("own data", gate.get("own_data")),
+        ("rule", gate.get("rule")),
+        ("can show", gate.get("power")),
+        ("advice", gate.get("advice")),
     ]
 
 

@@ -28,6 +28,7 @@ Examples:
   tunery base alias smollm2-135m-instruct gpt-4o-mini-2024-07-18
   tunery base fetch smollm2-360m-instruct ./base            where the operator shares it
   tunery base list
+  tunery base check smollm2-135m-instruct
 """
 
 
@@ -225,6 +226,25 @@ def list_bases(folders: DataDir, as_json: bool) -> None:
                 base["sha256"],
             ),
         )
+
+
+@command.command("check")
+@click.argument("base_id")
+@_options.data_dir
+@_options.as_json
+def check(base_id: str, folders: DataDir, as_json: bool) -> None:
+    """Hash the files of a base model where they lie; exit code 1 when they have changed.
+
+    While they differ from those that were added, its versions are stale: none is promoted.
+    """
+    with _api.connect(folders) as api:
+        base = api.post("bases", base_id, "check")
+    drifted = base["drifted_sha256"]
+    result = "unchanged" if drifted is None else "changed: its versions are stale"
+    fields = [("base", base_id), ("added as", base["sha256"]), ("now", drifted), ("files", result)]
+    _api.show_one(base, as_json, fields)
+    if drifted is not None:
+        raise SystemExit(1)
 
 
 def _set_options(options: Mapping[str, Any]) -> dict[str, Any]:

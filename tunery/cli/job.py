@@ -95,7 +95,7 @@ REQUEST_OPTIONS: Final = (
     click.option("--batch-size", type=int, help="Packed rows of a step. [by the data]"),
     click.option(
         "--learning-rate-multiplier",
-        type=_options.Number(),
+        type=_options.Number(0, min_open=True),
         help="Times the learning rate that suits the model. [1]",
     ),
     click.option(
@@ -110,7 +110,7 @@ REQUEST_OPTIONS: Final = (
     ),
     click.option(
         "--beta",
-        type=_options.Number(),
+        type=_options.Number(0, min_open=True),
         help="How closely dpo stays to the base model. [0.1]",
     ),
     click.option(

@@ -1,6 +1,7 @@
 """`tunery model`: fine-tuned versions, their stages, their files."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,12 +9,14 @@ import click
 
 from tunery.cli import _api, _options
 from tunery.cli._adapter_folder import name_base
+from tunery.cli._job_view import gate_lines
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
     from tunery.client import Api
 
+STAGES = ("staging", "production")
 EPILOG = """\
 \b
 Examples:
@@ -22,13 +25,18 @@ Examples:
   tunery model promote ft:smollm2-135m-instruct:local:demo:1a2b3c4d staging
   tunery model download ft:smollm2-135m-instruct:local:demo:1a2b3c4d ./adapter
   tunery model download ft:smollm2-135m-instruct:local:demo:1a2b3c4d ./adapter --with-base
+  tunery model approve ft:smollm2-135m-instruct:local:demo:1a2b3c4d production
+  tunery model approvals production --required 2
+  tunery model history ft:smollm2-135m-instruct:local:demo:1a2b3c4d
+  tunery model verify ./adapter
+  tunery model verify ./adapter --key tunery-public.pem
   tunery model rollback ft:smollm2-135m-instruct:local:demo:1a2b3c4d production
 """
 
 
 @click.group("model", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
-    """List, promote, roll back and download fine-tuned models."""
+    """List, approve, promote, roll back, download and verify fine-tuned models."""
 
 
 @command.command("list")
@@ -60,13 +68,16 @@ def show(model_id: str, folders: DataDir, as_json: bool) -> None:
     """Show a model with its lineage."""
     with _api.connect(folders) as api:
         model = api.model(model_id)
+        job_id = model.get("job_id") if model.get("type") == "fine-tuned" else None
+        gate = (api.job(job_id)["gate"] or {}) if job_id else {}
     fields = ("id", "type", "stage", "verdict", "parent", "job_id", "sha256")
     known = {name: model.get(name) for name in fields}
     known["quarantined"] = "yes: it cannot be promoted" if model.get("quarantined") else None
     lineage = dict(model.get("lineage") or {})
     computed = {f"environment.{key}": text for key, text in lineage.pop("environment", {}).items()}
     more = {name: value for name, value in {**lineage, **computed}.items() if name not in known}
-    _api.show_one(model, as_json, (known | more).items())
+    shown = {"gate": "; ".join(gate.get("reasons") or ()) or None, **dict(gate_lines(gate))}
+    _api.show_one(model, as_json, (known | shown | more).items())
 
 
 @command.command("promote")
@@ -93,7 +104,7 @@ def promote(
 
 @command.command("rollback")
 @click.argument("model_id")
-@click.argument("stage", type=click.Choice(["staging", "production"]))
+@click.argument("stage", type=click.Choice(STAGES))
 @_options.data_dir
 @_options.as_json
 def rollback(model_id: str, stage: str, folders: DataDir, as_json: bool) -> None:
@@ -101,6 +112,71 @@ def rollback(model_id: str, stage: str, folders: DataDir, as_json: bool) -> None
     with _api.connect(folders) as api:
         model = api.roll_back(model_id, stage)
     _api.show_one(model, as_json, [("model", model["id"]), ("stage", model["stage"])])
+
+
+@command.command("approve")
+@click.argument("model_id")
+@click.argument("stage", type=click.Choice(STAGES))
+@_options.data_dir
+@_options.as_json
+def approve(model_id: str, stage: str, folders: DataDir, as_json: bool) -> None:
+    """Agree that a version is promoted to a stage. Its author's key cannot."""
+    with _api.connect(folders) as api:
+        model = api.post("models", model_id, "approve", stage=stage)
+    _api.show_one(model, as_json, [("model", model["id"]), ("approved for", stage)])
+
+
+@command.command("approvals")
+@click.argument("stage", required=False, type=click.Choice(STAGES))
+@click.option("--required", type=click.IntRange(0, 100), help="How many a promotion needs.")
+@click.option("--approver", "approvers", multiple=True, help="Id of a key that counts; repeatable.")
+@_options.data_dir
+@_options.as_json
+def approvals(
+    stage: str | None,
+    required: int | None,
+    approvers: tuple[str, ...],
+    folders: DataDir,
+    as_json: bool,
+) -> None:
+    """Show the approvals that promotions need, or set those of STAGE with --required."""
+    if (stage is None) != (required is None):
+        raise click.UsageError("STAGE and --required belong together; give both or none.")
+    with _api.connect(folders) as api:
+        if stage is not None and required is not None:
+            api.post("approval_rules", stage=stage, required=required, approvers=list(approvers))
+        rules = api.get("approval_rules")["data"]
+    _api.show(
+        rules,
+        as_json,
+        ("stage", "required", "approvers"),
+        lambda rule: (
+            rule["id"],
+            str(rule["required"]),
+            ", ".join(rule["approvers"]) or "every key but the author's",
+        ),
+    )
+
+
+@command.command("history")
+@click.argument("model_id")
+@_options.data_dir
+@_options.as_json
+def history(model_id: str, folders: DataDir, as_json: bool) -> None:
+    """Show the stages and approvals of a version, the oldest first, and who asked for them."""
+    with _api.connect(folders) as api:
+        changes = api.get("models", model_id, "history")["data"]
+    _api.show(
+        changes,
+        as_json,
+        ("at", "change", "stage", "key"),
+        lambda change: (
+            _api.moment(change["created_at"]),
+            change["change"],
+            change["stage"],
+            change["key_id"] or "",
+        ),
+    )
 
 
 @command.command("download")
@@ -144,6 +220,55 @@ def download(
         ("file", "size", "sha256"),
         lambda file: (str(_target(folder, file)), _api.size(file["bytes"]), file["sha256"]),
     )
+
+
+@command.command("verify")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A public key or certificates as PEM; repeatable. [the key of the stack here]",
+)
+@click.option(
+    "--base",
+    "bases",
+    multiple=True,
+    help="A name that adapter_config.json may give the base model, or NAME@COMMIT; repeatable.",
+)
+@_options.data_dir
+@_options.as_json
+def verify(
+    folder: Path, keys: tuple[Path, ...], bases: tuple[str, ...], folders: DataDir, as_json: bool
+) -> None:
+    """Compare the files of a downloaded model with its signature, without a network.
+
+    Exit code 1 when a file differs, is missing or was added, and when nobody trusted signed them.
+    """
+    from tunery.provenance.folders import compare_folder
+    from tunery.provenance.keys import PUBLIC, KeyUnusable, Untrusted, read_trust
+
+    own = folders.signing / PUBLIC
+    if not keys and not own.is_file():
+        text = f"there is no key of a stack in {folders.signing}"
+        raise LocalError(text, "name the public key of who published the model with --key FILE")
+    try:
+        trust = read_trust(keys or (own,))
+        files = compare_folder(folder, trust, datetime.now(UTC), bases)
+    except (KeyUnusable, Untrusted) as error:
+        raise LocalError(
+            str(error), "download the model again, or name another key with --key FILE"
+        ) from error
+    rows = [{"file": file.name, "difference": file.difference, "note": file.note} for file in files]
+    _api.show(
+        rows,
+        as_json,
+        ("file", "result"),
+        lambda row: (row["file"], row["difference"] or row["note"] or "as signed"),
+    )
+    if any(row["difference"] for row in rows):
+        raise SystemExit(1)
 
 
 def _name_base(api: "Api", base_id: str, folder: Path, named: str | None, with_base: bool) -> None:

@@ -1,6 +1,6 @@
-"""`tunery usage`: the GPU time of a tenant, by day, job, key, metadata, lane, role or hardware."""
+"""`tunery usage`: GPU time of a tenant by what it was used for, or tokens of its answers."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import MAXYEAR, UTC, datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ Examples:
   tunery usage --by model,key --json
   tunery usage --by metadata[team]
   tunery usage --tenant acme --by job
+  tunery usage --answers --by model,key
 """
 GROUPS = (
     "day",
@@ -32,6 +33,14 @@ GROUPS = (
 )
 FIELD_OF = {"job": "job_id", "model": "model", "key": "api_key_id", "lane": "lane"}
 SUMS = ("used_gpu_ms", "billable_gpu_ms", "credited_gpu_ms", "net_gpu_ms")
+ANSWER_SUMS = (
+    "num_model_requests",
+    "input_tokens",
+    "input_cached_tokens",
+    "output_tokens",
+    "engine_ms",
+)
+HEADS = ("used", "billable", "credited", "net")
 LIMIT = 31  # days of one request
 
 
@@ -39,30 +48,44 @@ LIMIT = 31  # days of one request
 @click.option("--period", help="Calendar month (UTC), like 2026-11. [this month]")
 @click.option("--by", "groups", help=f"Any of {', '.join(GROUPS)}, with commas.", default="")
 @click.option("--tenant", help="Another tenant, for operators. [the key's]")
+@click.option(
+    "--answers", is_flag=True, help="Tokens of answers, by any of day, model, key. [GPU time]"
+)
 @_options.data_dir
 @_options.as_json
 def command(
-    period: str | None, groups: str, tenant: str | None, folders: DataDir, as_json: bool
+    period: str | None,
+    groups: str,
+    tenant: str | None,
+    answers: bool,
+    folders: DataDir,
+    as_json: bool,
 ) -> None:
-    """Show the GPU time of a month."""
+    """Show the GPU time of a month, or the tokens that models have read and written."""
     query: dict[str, Any] = {"limit": LIMIT}
     if groups:
         query["group_by"] = groups
     if period is not None:
         query["start_time"], query["end_time"] = _bounds(period)
     with _api.connect(folders) as api:
-        buckets = list(api.usage(query, tenant))
+        buckets = list(api.usage(query, tenant, answers=answers))
     names = [name.strip() for name in groups.split(",") if name.strip()]
-    lines = list(_lines(buckets, by_day="day" in names))
+    sums = ANSWER_SUMS if answers else SUMS
+    lines = list(_lines(buckets, sums, by_day="day" in names))
+    heads = ("requests", "read", "cached", "written", "engine") if answers else HEADS
     _api.show(
         buckets if as_json else lines,
         as_json,
-        (*(names or ["time"]), "used", "billable", "credited", "net"),
+        (*(names or ["time"]), *heads),
         lambda line: (
             *([line[FIELD_OF.get(name, name)] for name in names] or ["total"]),
-            *(_api.gpu_time(line[name]) for name in SUMS),
+            *(_shown(name, line[name]) for name in sums),
         ),
     )
+
+
+def _shown(name: str, value: int) -> str:
+    return _api.gpu_time(value) if name.endswith("_ms") else f"{value:,}"
 
 
 def _bounds(period: str) -> tuple[int, int]:
@@ -78,16 +101,18 @@ def _bounds(period: str) -> tuple[int, int]:
     return int(first.timestamp()), int(datetime(year, month, 1, tzinfo=UTC).timestamp())
 
 
-def _lines(buckets: Iterable[dict[str, Any]], *, by_day: bool) -> Iterator[dict[str, Any]]:
+def _lines(
+    buckets: Iterable[dict[str, Any]], sums: Sequence[str], *, by_day: bool
+) -> Iterator[dict[str, Any]]:
     """Results as lines: those of each day, or their sums over the month."""
     lines: dict[tuple[Any, ...], dict[str, Any]] = {}
     for bucket in buckets:
         day = f"{datetime.fromtimestamp(bucket['start_time'], UTC):%Y-%m-%d}" if by_day else ""
         for result in bucket["results"]:
-            group = {name: value for name, value in result.items() if name not in SUMS}
+            group = {name: value for name, value in result.items() if name not in sums}
             pairs = group.pop("metadata", None) or {}
             group |= {f"metadata[{name}]": value for name, value in pairs.items()}
             line = lines.setdefault((day, *group.values()), {"day": day, **group})
-            for name in SUMS:
+            for name in sums:
                 line[name] = line.get(name, 0) + result[name]
     yield from (lines[group] for group in sorted(lines, key=str))

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Final, cast
 
 import httpx
@@ -77,12 +76,7 @@ class Api:
     def __enter__(self) -> "Api":
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._http.close()
 
     def ready(self) -> bool:
@@ -96,6 +90,11 @@ class Api:
     def get(self, *parts: str) -> dict[str, Any]:
         """The object at a path that has no method of its own; `parts`: its segments."""
         return self._call("GET", "".join(f"/{part(segment)}" for segment in parts))
+
+    def post(self, *parts: str, **body: Any) -> dict[str, Any]:
+        """The answer to a body, at a path that has no method of its own; `parts`: its segments."""
+        path = "".join(f"/{part(segment)}" for segment in parts)
+        return self._once("POST", path, json=body, timeout=COMPLETE_S_MAX)
 
     # --- files
 
@@ -505,12 +504,12 @@ class Api:
         return self._call("GET", "/billing/terms", params=of_tenant(tenant))
 
     def usage(
-        self, query: Mapping[str, Any], tenant: str | None = None
+        self, query: Mapping[str, Any], tenant: str | None = None, *, answers: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Buckets of GPU time, fetched page by page. query: the parameters of the route."""
-        params = {**query, **of_tenant(tenant)}
+        """Buckets of GPU time, or of answers' tokens. query: the parameters of the route."""
+        params, path = {**query, **of_tenant(tenant)}, "/usage/completions" if answers else "/usage"
         while True:
-            page = self._call("GET", "/usage", params=params)
+            page = self._call("GET", path, params=params)
             yield from page["data"]
             if not page["has_more"]:
                 return

@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Final, cast
 
 import httpx
@@ -77,12 +76,7 @@ class AsyncApi:
     async def __aenter__(self) -> "AsyncApi":
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
     async def ready(self) -> bool:
@@ -96,6 +90,11 @@ class AsyncApi:
     async def get(self, *parts: str) -> dict[str, Any]:
         """The object at a path that has no method of its own; `parts`: its segments."""
         return await self._call("GET", "".join(f"/{part(segment)}" for segment in parts))
+
+    async def post(self, *parts: str, **body: Any) -> dict[str, Any]:
+        """The answer to a body, at a path that has no method of its own; `parts`: its segments."""
+        path = "".join(f"/{part(segment)}" for segment in parts)
+        return await self._once("POST", path, json=body, timeout=COMPLETE_S_MAX)
 
     # --- files
 
@@ -513,12 +512,12 @@ class AsyncApi:
         return await self._call("GET", "/billing/terms", params=of_tenant(tenant))
 
     async def usage(
-        self, query: Mapping[str, Any], tenant: str | None = None
+        self, query: Mapping[str, Any], tenant: str | None = None, *, answers: bool = False
     ) -> AsyncIterator[dict[str, Any]]:
-        """Buckets of GPU time, fetched page by page. query: the parameters of the route."""
-        params = {**query, **of_tenant(tenant)}
+        """Buckets of GPU time, or of answers' tokens. query: the parameters of the route."""
+        params, path = {**query, **of_tenant(tenant)}, "/usage/completions" if answers else "/usage"
         while True:
-            page = await self._call("GET", "/usage", params=params)
+            page = await self._call("GET", path, params=params)
             for bucket in page["data"]:
                 yield bucket
             if not page["has_more"]:

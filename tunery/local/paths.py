@@ -64,6 +64,11 @@ class DataDir:
         return self.root / "keystore"
 
     @property
+    def signing(self) -> Path:
+        """The key that signs published models, and its public part."""
+        return self.root / "signing"
+
+    @property
     def secrets(self) -> Path:
         return self.root / "secrets.json"
 
@@ -81,7 +86,13 @@ class DataDir:
         """Make the folders, with their modes."""
         self.root.mkdir(parents=True, exist_ok=True)
         self.root.chmod(0o711 if os.geteuid() == 0 else 0o700)
-        own = (self.logs, self.run, self.keystore, *map(self.server, ("kafka", "valkey", "s3")))
+        own = (
+            self.logs,
+            self.run,
+            self.keystore,
+            self.signing,
+            *map(self.server, ("kafka", "valkey", "s3")),
+        )
         for folder in own:
             folder.mkdir(exist_ok=True)
             folder.chmod(0o700)

@@ -24,6 +24,7 @@ from tunery.local.errors import LocalError
 from tunery.local.events import Event, Notice
 from tunery.local.paths import DataDir
 from tunery.local.supervisor import Supervisor
+from tunery.provenance.keys import create_key
 from tunery.runtime.tasks import KeptTask
 
 SERVERS: Final = ("kafka", "postgres", "valkey", "s3")
@@ -233,6 +234,7 @@ def configure(
     environ: Mapping[str, str],
 ) -> settings.Settings:
     chosen = ports.assign(folders.ports, lambda text: listen(Notice(text)), preferred_ports)
+    create_key(folders.signing)
     return settings.build(folders, chosen, secrets.load_or_create(folders.secrets), environ)
 
 

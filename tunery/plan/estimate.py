@@ -56,9 +56,11 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
         passed += tokens.tokens // 2
     if hyper.method == "kto":  # and one of mismatched answers, then and in each epoch
         passed += (passed + tokens.tokens) // 2
-    if hyper.method == "reinforcement":
-        passed = rollout_tokens(hyper, tokens, passed)
-    train = slots * train_ms(base, hyper, passed, slots, device)
+    labelled = passed * tokens.trainable_tokens // max(1, tokens.tokens)
+    if hyper.method == "reinforcement":  # a prompt has one label
+        passed = rollout_tokens(hyper, labelled, passed)
+        labelled *= hyper.num_generations * hyper.max_completion_length
+    train = slots * train_ms(base, hyper, passed, slots, device, labelled=labelled)
     if hyper.sample_every_steps:
         train += slots * sampling_ms(base, slots, device) * (steps // hyper.sample_every_steps)
     evaluate = slots * eval_ms(base, slots, device, own_prompts=spec.prompts is not None)

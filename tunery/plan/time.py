@@ -6,21 +6,26 @@ Every rate names its measurement or its source; the hold is an upper bound.
 from collections.abc import Mapping
 from typing import Final
 
-from schemas.dataset import BaseTokens
 from schemas.model import Base
 from schemas.training import Device, HyperParameters
-from schemas.units import PPM, GpuMs, Ms, divide_up
+from schemas.units import PPM, GpuMs, Ms, Tokens, divide_up
 
 # LoRA trains at 4 FLOPs per parameter and token: forward 2, backward 2 (frozen weights need no
-# weight gradients). Hence, for one slot (two cores): 313 packed tokens a second, measured on
-# SmolLM2-135M in bf16 with the head on labelled rows only, × 4 × 135 M = 0.17 TFLOP/s.
+# weight gradients). For one slot (two cores) 313 packed tokens a second were measured on
+# SmolLM2-135M in bf16: 3.2 ms a token. Without the passes over its vocabulary for the labelled half
+# of them that is 2.9 ms for 4 × 135 M, so 0.19 TFLOP/s.
 FLOPS_PER_PARAMETER: Final = 4
 FLOPS_PER_MS: Final[Mapping[Device, int]] = {
-    "cpu": 169_000_000,
+    "cpu": 188_000_000,
     # 40 % of an H100's 989 TFLOP/s dense bf16 would be 395; published LoRA rates are about half
     # of that with recompute (8 k tokens/s for an 8 B model), so 200.
     "cuda": 200_000_000_000,
 }
+# The loss of a labelled token passes over the logits of the whole vocabulary, whatever the width of
+# the model: 1.2 ms of CPU for 49,152 of them on two cores, half of it in wall time (measured; width
+# 64 and 128, fp32, forward and backward). Most of a step of a tiny model is this. On a GPU it is
+# below a hundredth of the layers.
+LOGITS_PER_MS: Final[Mapping[Device, int]] = {"cpu": 77_000, "cuda": 200_000_000}
 # Time of a training by that of LoRA on packed rows, in tenths; several multiply. Rough: recompute
 # repeats the forward pass, and QLoRA took 4 to 35 % more on an A100 in the tables of Qwen-7B. How
 # much they are on a machine, `bench.adaptation` measures.
@@ -66,8 +71,19 @@ EVAL_MS_MIN: Final = 2 * START_UP_MS_MAX
 STEP_MS: Final = 300
 
 
-def train_ms(base: Base, hyper: HyperParameters, tokens: int, slots: int, device: Device) -> Ms:
-    """Expected time of training on `tokens`, the same ones counted once for each epoch."""
+def train_ms(
+    base: Base,
+    hyper: HyperParameters,
+    tokens: Tokens,
+    slots: int,
+    device: Device,
+    *,
+    labelled: Tokens,
+) -> Ms:
+    """Expected time of training on `tokens`, the same ones counted once for each epoch.
+
+    labelled: those of them that the loss counts.
+    """
     flops, divisor = tokens * FLOPS_PER_PARAMETER * base.parameters, FLOPS_PER_MS[device] * slots
     for is_so, tenths in (
         (hyper.recompute, RECOMPUTE_TENTHS),
@@ -78,7 +94,8 @@ def train_ms(base: Base, hyper: HyperParameters, tokens: int, slots: int, device
     ):
         if is_so:
             flops, divisor = flops * tenths, divisor * 10
-    return _start_ms(base) + divide_up(flops, divisor)
+    loss_ms = divide_up(labelled * base.vocabulary, LOGITS_PER_MS[device] * slots)
+    return _start_ms(base) + divide_up(flops, divisor) + loss_ms
 
 
 def eval_ms(base: Base, slots: int, device: Device, *, own_prompts: bool = False) -> Ms:
@@ -94,12 +111,12 @@ def sampling_ms(base: Base, slots: int, device: Device) -> Ms:
     return divide_up(flops, FLOPS_PER_MS[device] * slots)
 
 
-def rollout_tokens(hyper: HyperParameters, tokens: BaseTokens, passed: int) -> int:
+def rollout_tokens(hyper: HyperParameters, prompts: int, passed: Tokens) -> Tokens:
     """Tokens that a training on prompts is as long as: those of all answers, each one written once.
 
-    passed: tokens of prompts in all epochs
+    prompts: in all epochs
+    passed: their tokens
     """
-    prompts = divide_up(passed * tokens.trainable_tokens, max(1, tokens.tokens))
     written = hyper.max_completion_length * (1 + WRITING_FACTOR)
     return hyper.num_generations * (passed + prompts * written)
 

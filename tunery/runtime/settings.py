@@ -43,6 +43,7 @@ class RuntimeSettings(LogSettings):
     valkey_url: str | None = Field(default=None, repr=False)
     data_dir: Path
     keystore_dir: Path | None = None
+    signing_dir: Path | None = None
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     postgres_connections_max: int = Field(default=8, ge=4, le=200)
     metrics_port: int | None = Field(default=None, ge=1, le=65_535)
@@ -56,6 +57,11 @@ class RuntimeSettings(LogSettings):
     def keys(self) -> Path:
         """Folder of the tenants' data keys."""
         return self.keystore_dir or self.data_dir / "keystore"
+
+    @property
+    def signing(self) -> Path:
+        """Folder of the key that signs published models."""
+        return self.signing_dir or self.data_dir / "signing"
 
     def secrets(self) -> tuple[str, ...]:
         """Texts that must never reach a log."""

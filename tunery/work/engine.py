@@ -59,27 +59,56 @@ class Sampling(Struct, frozen=True):
     top_logprobs: int | None = None
 
 
+class Asker(Struct, frozen=True):
+    """Whom the tokens of an answer are counted for.
+
+    tenant, key_id: who asks, with which API key.
+    model: the base model's id, or the version's name.
+    first: whether the question counts too: of several answers to one, the first says so.
+    """
+
+    tenant: str
+    key_id: str
+    model: str
+    first: bool = True
+
+
 class Question(Struct, frozen=True):
     """One answer is wanted.
 
     messages: of the conversation, each with `role` and `content`.
     response_format: JSON of any form, or of a schema, as in OpenAI's API; None: text.
+    asker: None: nobody counts, as in measurements.
     """
 
     model: EngineModel
     messages: tuple[dict[str, Any], ...]
     sampling: Sampling
     response_format: dict[str, Any] | None = None
+    asker: Asker | None = None
+
+
+class Spent(Struct, frozen=True):
+    """Tokens of an answer so far.
+
+    prompt_tokens: read; cached_tokens: of these, what was in memory; completion_tokens: written.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
 
 
 class TextAdded(Struct, frozen=True, tag="text"):
     """The answer goes on with this text.
 
     logprobs: of its tokens, as in OpenAI's API, where they were asked for.
+    spent: with this text.
     """
 
     text: str
     logprobs: tuple[dict[str, Any], ...] = ()
+    spent: Spent = Spent()
 
 
 class AnswerEnded(Struct, frozen=True, tag="ended"):
@@ -87,11 +116,18 @@ class AnswerEnded(Struct, frozen=True, tag="ended"):
 
     finish_reason: "stop", or "length": it has as many tokens as it may.
     prompt_tokens, completion_tokens: tokens read and written.
+    cached_tokens: of those read, what was in memory from an earlier question.
     """
 
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
+
+    @property
+    def spent(self) -> Spent:
+        """The same, as parts before it tell it."""
+        return Spent(self.prompt_tokens, self.cached_tokens, self.completion_tokens)
 
 
 class QuestionRefused(Struct, frozen=True, tag="refused"):

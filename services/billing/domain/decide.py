@@ -42,6 +42,7 @@ from schemas.account import (
     TenantCreated,
     WebhookEvent,
 )
+from schemas.answers import AnswersCounted, CountAnswers
 from schemas.envelope import Context, Reason, Rejected, Sha256, Tick
 from schemas.ids import DELIVERY, derived_id
 from schemas.model import GLOBAL
@@ -86,6 +87,8 @@ def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]
             return _announce(tenant, command)
         case EndDelivery():
             return _end_delivery(tenant, command)
+        case CountAnswers():  # sent again after a doubt, it is dropped by its source
+            return (AnswersCounted(uses=command.uses),)
         case RevokePrepaid():
             return prepaid.revoke(tenant.prepaid, command)
         case AdjustInvoice() | CloseInvoice() | GrantPrepaid() | SetBillingTerms():
@@ -102,7 +105,7 @@ def _currency(state: Accounts, tenant: AccountState) -> str | None:
 
 
 def _without_tenant(command: Command, ctx: Context) -> tuple[Event, ...]:
-    if isinstance(command, Announce | EndDelivery | CloseInvoice | Tick):
+    if isinstance(command, Announce | EndDelivery | CountAnswers | CloseInvoice | Tick):
         return ()
     return _reject(errors.NOT_FOUND, refusing("tenant_missing", tenant=ctx.key))
 

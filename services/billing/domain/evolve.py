@@ -28,6 +28,7 @@ from schemas.account import (
     TenantResumed,
     TenantSuspended,
 )
+from schemas.answers import AnswersCounted
 from schemas.billing import (
     Statement,
 )
@@ -47,7 +48,7 @@ from tunery.billing.periods import CLOSE_AFTER_MS, period, period_of
 
 def evolve(state: Accounts, event: Event, ctx: Context) -> Accounts:
     """All tenants and price books after an event."""
-    if isinstance(event, Rejected | Repeated):
+    if isinstance(event, AnswersCounted | Rejected | Repeated):  # counted by readers alone
         return state
     if isinstance(event, TenantCreated):
         month = period_of(ctx.at)

@@ -22,6 +22,7 @@ from tunery.work.engine import (
     Question,
     QuestionRefused,
     Sampling,
+    Spent,
     TextAdded,
 )
 
@@ -82,10 +83,11 @@ class LlamaModel:
                 return True
             for choice in chunk["choices"]:
                 finish_reason = choice["finish_reason"] or finish_reason
-                if part := _text_of(choice, question.sampling.top_logprobs):
+                if part := _text_of(chunk, choice, question.sampling.top_logprobs):
                     return not say(part)
             if usage := chunk.get("usage"):
-                tokens = (usage["prompt_tokens"], usage["completion_tokens"])
+                cached = usage["prompt_tokens_details"]["cached_tokens"]
+                tokens = (usage["prompt_tokens"], usage["completion_tokens"], cached)
                 return not say(AnswerEnded(finish_reason, *tokens))
             return False
 
@@ -96,6 +98,7 @@ class LlamaModel:
             "messages": list(question.messages),
             "cache_prompt": cached,
             "stream": True,
+            "timings_per_token": True,
             "stream_options": {"include_usage": True},
         }
         if question.response_format is not None:
@@ -123,14 +126,25 @@ class LlamaModel:
         return QuestionRefused(FAILED, "The engine could not answer. Its log says why.")
 
 
-def _text_of(choice: Mapping[str, Any], top_logprobs: int | None) -> TextAdded | None:
+def _text_of(
+    chunk: Mapping[str, Any], choice: Mapping[str, Any], top_logprobs: int | None
+) -> TextAdded | None:
     """The text of a chunk, with the probabilities that were asked for."""
     text = choice["delta"].get("content") or ""
     tokens = (choice.get("logprobs") or {}).get("content") or ()
     logprobs = tuple(
         {**token, "top_logprobs": token["top_logprobs"][:top_logprobs]} for token in tokens
     )
-    return TextAdded(text, logprobs) if text or logprobs else None
+    return TextAdded(text, logprobs, _spent(chunk)) if text or logprobs else None
+
+
+def _spent(chunk: Mapping[str, Any]) -> Spent:
+    """Tokens until a chunk: `prompt_n` are those that were not cached."""
+    timings = chunk.get("timings")
+    if timings is None:
+        return Spent()
+    cached, read = timings["cache_n"], timings["prompt_n"]
+    return Spent(cached + read, cached, timings["predicted_n"])
 
 
 def sampling_fields(sampling: Sampling) -> dict[str, Any]:

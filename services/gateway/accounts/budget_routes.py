@@ -5,8 +5,6 @@ The stream `job` decides: a submission that could pass a budget is refused there
 
 from typing import Final, Literal
 
-from fastapi import APIRouter
-
 from schemas.account import ADMIN_SCOPE, BUDGETS_SCOPE
 from schemas.admission import (
     TENANT_BUDGET,
@@ -24,9 +22,10 @@ from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import FORBIDDEN, ApiError, invalid, not_found
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Deleted, ListItem, Page, listing, seconds
+from services.gateway.web.routing import new_router
 
 NO_USE: Final = BudgetUse(used_gpu_ms=0, held_gpu_ms=0, used_micro=0, held_micro=0)
-router = APIRouter(prefix="/v1/budgets", tags=["budgets"])
+router = new_router("budgets", "/v1/budgets")
 
 
 class MonthBudgetResponse(ListItem):

@@ -6,7 +6,7 @@ Operators manage the keys of every tenant with `/v1/tenants/{tenant}/keys`.
 from base64 import urlsafe_b64encode
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from schemas.account import (
     ADMIN_SCOPE,
@@ -32,13 +32,14 @@ from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import not_found
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Page, listing
+from services.gateway.web.routing import new_router
 
 LIMIT: Final = 100
 LIMIT_MAX: Final = 1_000
 SECRET_BYTES: Final = 32
 CURRENT: Final = "current"  # in place of an id: the key of the request
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX)]
-router = APIRouter(prefix="/v1/keys", tags=["keys"])
+router = new_router("keys", "/v1/keys")
 
 
 @router.get("")

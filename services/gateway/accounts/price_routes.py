@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from msgspec import to_builtins
 
 from schemas.account import PRICES_PARTITION, ImportPrices
@@ -16,10 +16,11 @@ from services.gateway.accounts.tables import PRICES, PriceRow
 from services.gateway.web.deps import Admin, Deps, WithDeps
 from services.gateway.web.errors import not_found
 from services.gateway.web.responses import ListItem, Page, listing
+from services.gateway.web.routing import new_router
 from tunery.billing.books import newest_book
 
 BOOKS_MAX: Final = 1_000
-router = APIRouter(prefix="/v1/prices", tags=["prices"])
+router = new_router("prices", "/v1/prices")
 
 
 class PriceBookResponse(ListItem):

@@ -28,6 +28,7 @@ from schemas.account import (
     TenantResumed,
     TenantSuspended,
 )
+from schemas.answers import AnswersCounted
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.keys import (
     KeyTerms,
@@ -104,6 +105,7 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
             | PrepaidGranted()
             | PrepaidExpired()
             | PrepaidRevoked()
+            | AnswersCounted()
             | Rejected()
             | Repeated()
         ):

@@ -4,8 +4,6 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Final
 
-from fastapi import APIRouter
-
 from schemas.account import (
     AdjustInvoice,
     CreateKey,
@@ -50,6 +48,7 @@ from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
 from services.gateway.web.errors import ApiError, invalid, not_found
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Page, listing
+from services.gateway.web.routing import new_router
 
 LIMITS_MS_MAX: Final[Ms] = 3_000  # how long the response waits until `job` admits by the terms
 POLL_MS: Final[Ms] = 50
@@ -59,7 +58,7 @@ PLANS: Final[dict[Lane, tuple[int, int, int]]] = {
     "standard": (500, 1_000, 8),
     "free": (10, 20, 1),
 }
-router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
+router = new_router("tenants", "/v1/tenants")
 
 
 @router.post("", status_code=201)

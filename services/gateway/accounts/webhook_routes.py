@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from schemas.account import (
     EVENT_TYPES,
@@ -43,6 +43,7 @@ from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import invalid, not_found
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Deleted, Page, listing
+from services.gateway.web.routing import new_router
 from tunery.runtime.seal.webhooks import webhook_secret
 
 LIMIT: Final = 20
@@ -52,7 +53,7 @@ TEST_MS_MAX: Final[Ms] = 20_000  # the receiver's 15 s, and time for the command
 POLL_MS: Final[Ms] = 50
 LOOKED_AT_MAX: Final = 10_000  # newest deliveries in which a range of times is searched
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX)]
-router = APIRouter(tags=["webhooks"])
+router = new_router("webhooks")
 ROOT: Final = "/v1/webhook_endpoints"
 
 

@@ -1,7 +1,5 @@
 """`/v1/tenants/{id}/billing`, for operators, and `/v1/billing/terms`: what invoices say and add."""
 
-from fastapi import APIRouter
-
 from schemas.account import SetBillingTerms
 from schemas.billing import BillingTerms
 from schemas.topics import ACCOUNT
@@ -16,8 +14,9 @@ from services.gateway.billing.contract_terms import (
 from services.gateway.billing.tables import BILLING_TERMS
 from services.gateway.web.deps import Admin, Deps, WithDeps
 from services.gateway.web.errors import invalid, not_found
+from services.gateway.web.routing import new_router
 
-router = APIRouter(tags=["billing"])
+router = new_router("billing")
 
 
 @router.put("/v1/tenants/{tenant}/billing")

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.responses import HTMLResponse, Response
 
 from services.gateway.accounts.deps import NamedTenant
@@ -29,6 +29,7 @@ from services.gateway.web.deps import WithDeps
 from services.gateway.web.errors import ApiError, not_found
 from services.gateway.web.pages import After
 from services.gateway.web.responses import Page, listing
+from services.gateway.web.routing import new_router
 
 PDF: Final = "application/pdf"
 NOT_PRINTABLE: Final = "invoice_not_printable"
@@ -43,7 +44,7 @@ GroupedBy = Annotated[
         description=f"of {', '.join(SUM_GROUPS)}, metadata[NAME]; repeated, or with commas",
     ),
 ]
-router = APIRouter(prefix="/v1/invoices", tags=["billing"])
+router = new_router("billing", "/v1/invoices")
 
 
 @router.get("")

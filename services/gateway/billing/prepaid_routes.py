@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 
 from schemas.billing import PrepaidCredit
@@ -18,10 +18,11 @@ from services.gateway.web.deps import Admin, Deps, WithDeps
 from services.gateway.web.errors import not_found
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import ListItem, Page, listing, seconds
+from services.gateway.web.routing import new_router
 
 LIMIT: Final = 100
 LIMIT_MAX: Final = 1_000
-router = APIRouter(tags=["billing"])
+router = new_router("billing")
 
 
 class PrepaidRequest(Body):

@@ -2,6 +2,8 @@
 `model` → what tenants keep.
 """
 
+from msgspec.structs import asdict
+
 from schemas.account import (
     BillingTermsSet,
     CreditNoteIssued,
@@ -10,18 +12,22 @@ from schemas.account import (
     InvoiceClosed,
     PeriodEnded,
 )
+from schemas.answers import AnswersCounted
 from schemas.dataset import Event as DatasetEvent
 from schemas.envelope import Header
 from schemas.model import Event as ModelEvent
 from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
+from schemas.units import hour_of
 from services.gateway.billing.tables import (
     ADJUSTMENTS,
+    ANSWER_USES,
     BILLING_TERMS,
     CREDIT_NOTES,
     MONTHS,
     PREPAID,
     STORED,
     AdjustmentRow,
+    AnswerUseRow,
     BillingTermsRow,
     CreditNoteRow,
     MonthRow,
@@ -78,10 +84,27 @@ def project_bills(header: Header, event: Event) -> tuple[Change, ...]:
         case CreditNoteIssued(period=period, note=note):
             row_of_note = CreditNoteRow(tenant=tenant, period=period, id=note.number, note=note)
             return (CREDIT_NOTES.insert(row_of_note),)
+        case AnswersCounted():
+            return _answer_uses(header, event)
         case BillingTermsSet(terms=terms):
             return (BILLING_TERMS.insert(BillingTermsRow(id=tenant, terms=terms)),)
         case _:
             return ()
+
+
+def _answer_uses(header: Header, event: AnswersCounted) -> tuple[Change, ...]:
+    position = f"{header.partition}/{header.incarnation}/{header.offset:016}"
+    return tuple(
+        ANSWER_USES.insert(
+            AnswerUseRow(
+                tenant=header.key,
+                id=f"{position}/{index:04}",
+                hour_utc=hour_of(header.at),
+                **asdict(use),
+            )
+        )
+        for index, use in enumerate(event.uses)
+    )
 
 
 def project_storage(header: Header, event: DatasetEvent | ModelEvent) -> tuple[Change, ...]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from services.gateway.accounts.deps import NamedTenant
 from services.gateway.billing.responses import StatementLineResponse, statement_line_response
@@ -11,10 +11,11 @@ from services.gateway.jobs.routes import find_job
 from services.gateway.jobs.tables import USAGE
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Page, listing
+from services.gateway.web.routing import new_router
 
 LIMIT: Final = 100
 LIMIT_MAX: Final = 1_000
-router = APIRouter(tags=["billing"])
+router = new_router("billing")
 
 
 @router.get("/v1/fine_tuning/jobs/{job_id}/statement")

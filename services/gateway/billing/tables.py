@@ -1,10 +1,10 @@
-"""Read models of bills: months, storage, adjustments, credit notes, terms, prepaid credits."""
+"""Read models of bills: months, storage, tokens, adjustments, notes, terms, prepaid credits."""
 
 from typing import Final
 
 from schemas.account import PeriodEnded
 from schemas.billing import BillingTerms, CreditNote, InvoiceAdjustment, PrepaidCredit, Statement
-from schemas.units import Micro, Ms
+from schemas.units import Micro, Ms, Tokens
 from services.gateway.views.table import Table, TableIndex, TableRow
 
 
@@ -48,6 +48,20 @@ class StoredRow(TableRow):
     until: Ms
 
 
+class AnswerUseRow(TableRow):
+    """What one key asked one model in a few seconds; `id` is where its event is in the log."""
+
+    tenant: str
+    hour_utc: int
+    key_id: str
+    model: str
+    requests: int
+    prompt_tokens: Tokens
+    cached_tokens: Tokens
+    completion_tokens: Tokens
+    engine_ms: Ms
+
+
 class PrepaidRow(TableRow):
     """A prepaid credit; `id` is its reference. What is not left, expired or revoked was used."""
 
@@ -66,6 +80,13 @@ STORED: Final = Table(
     key=("tenant", "id"),
     order="id",
     indexes=(TableIndex(("tenant", "until")),),
+)
+ANSWER_USES: Final = Table(
+    "answer_uses",
+    AnswerUseRow,
+    key=("tenant", "id"),
+    order="id",
+    indexes=(TableIndex(("tenant", "hour_utc")),),
 )
 MONTHS: Final = Table("months", MonthRow, key=("tenant", "id"), order="id")
 ADJUSTMENTS: Final = Table("adjustments", AdjustmentRow, key=("tenant", "period", "id"), order="id")

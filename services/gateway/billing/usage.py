@@ -72,16 +72,24 @@ class JobFacts:
         )
 
 
-def groups_of(values: Sequence[str], allowed: Sequence[str] = GROUPS) -> frozenset[str]:
+def groups_of(
+    values: Sequence[str], allowed: Sequence[str] = GROUPS, *, with_metadata: bool = True
+) -> frozenset[str]:
     """The names in `group_by`, repeated or with commas. Raises ApiError 400."""
     names = {name.strip() for value in values for name in NAMES.findall(value)}
     for name in names:
-        if name not in allowed and METADATA.fullmatch(name) is None:
-            choices = f"{', '.join(allowed)}, metadata[NAME]"
+        if name not in allowed and not (with_metadata and METADATA.fullmatch(name)):
+            choices = ", ".join((*allowed, "metadata[NAME]") if with_metadata else allowed)
             raise invalid(f"{name!r} is none of {choices}.", "group_by")
     if len(names - set(allowed)) > 1:
         raise invalid("Group by one name of metadata at a time.", "group_by")
     return frozenset(names)
+
+
+def check_width(grouped: frozenset[str], width: BucketWidth) -> None:
+    """Raises ApiError 400 for days in narrower buckets."""
+    if "day" in grouped and width != "1d":
+        raise invalid("group_by=day needs bucket_width=1d.", "bucket_width")
 
 
 def needs_facts(grouped: frozenset[str]) -> bool:

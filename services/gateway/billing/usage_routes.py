@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from services.gateway.accounts.deps import NamedTenant
 from services.gateway.billing.job_facts import job_facts
@@ -12,6 +12,7 @@ from services.gateway.billing.usage import (
     GROUPS,
     BucketWidth,
     buckets_of,
+    check_width,
     groups_of,
     needs_facts,
     page_name,
@@ -22,6 +23,7 @@ from services.gateway.web.bodies import SECONDS_MAX
 from services.gateway.web.deps import WithDeps
 from services.gateway.web.errors import ApiError, invalid
 from services.gateway.web.pages import ID_CHARACTERS_MAX
+from services.gateway.web.routing import new_router
 
 SUMS_MAX: Final = 50_000  # of one page: 31 days of 1,600 jobs a day
 Seconds = Annotated[int | None, Query(ge=0, le=SECONDS_MAX, description="seconds since the epoch")]
@@ -32,7 +34,7 @@ GroupBy = Annotated[
         description=f"of {', '.join(GROUPS)}, metadata[NAME]; repeated, or with commas",
     ),
 ]
-router = APIRouter(tags=["billing"])
+router = new_router("billing")
 
 
 @router.get("/v1/usage")
@@ -48,8 +50,7 @@ async def usage(
 ) -> UsagePageResponse:
     """Sum GPU time per day or hour, from the beginning of this month unless asked otherwise."""
     grouped = groups_of(group_by or ())
-    if "day" in grouped and bucket_width != "1d":
-        raise invalid("group_by=day needs bucket_width=1d.", "bucket_width")
+    check_width(grouped, bucket_width)
     now = deps.clock.now_ms()
     buckets, following = buckets_of(start_time, end_time, bucket_width, limit, page, now)
     records = await deps.views.sums(
@@ -61,7 +62,7 @@ async def usage(
         limit=SUMS_MAX + 1,
     )
     if len(records) > SUMS_MAX:
-        raise _too_many()
+        raise too_many()
     ids = {record["job_id"] for record in records} if needs_facts(grouped) else set()
     jobs = await job_facts(deps, tenant, ids)
     return UsagePageResponse(
@@ -71,5 +72,6 @@ async def usage(
     )
 
 
-def _too_many() -> ApiError:
-    return invalid(f"There are more than {SUMS_MAX:,} jobs in it; lower limit.", "limit")
+def too_many() -> ApiError:
+    """The error for a page of more than SUMS_MAX sums."""
+    return invalid(f"There are more than {SUMS_MAX:,} sums in it; lower limit.", "limit")

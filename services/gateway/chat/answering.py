@@ -34,14 +34,20 @@ REFUSALS: Final[Mapping[str, tuple[int, str, str | None]]] = {
 
 
 def questions(question: Question, count: int) -> list[Question]:
-    """The question for each answer; each has a seed of its own, made of the one that is given."""
-    seed = question.sampling.seed
-    if seed is None:
-        return [question] * count
-    return [
-        replace(question, sampling=replace(question.sampling, seed=seed + index))
-        for index in range(count)
-    ]
+    """The question for each answer; each has a seed of its own, made of the one that is given.
+
+    The question's own tokens are counted with the first.
+    """
+    return [_numbered(question, index) for index in range(count)]
+
+
+def _numbered(question: Question, index: int) -> Question:
+    sampling, asker = question.sampling, question.asker
+    if sampling.seed is not None:
+        sampling = replace(sampling, seed=sampling.seed + index)
+    if asker is not None:
+        asker = replace(asker, first=index == 0)
+    return replace(question, sampling=sampling, asker=asker)
 
 
 async def answer(

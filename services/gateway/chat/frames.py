@@ -36,7 +36,7 @@ async def frames(
         yield b"data: " + error.body().model_dump_json().encode() + b"\n\n"
         return
     if with_usage:
-        yield frame(usage_chunk(identity, list(ended.values())), with_usage)
+        yield frame(usage_chunk(identity, [ended[index] for index in sorted(ended)]), with_usage)
     yield DONE
 
 

@@ -10,10 +10,17 @@ from tunery.work.engine import AnswerEnded
 FinishReason: TypeAlias = Literal["stop", "length"]
 
 
+class PromptTokensDetails(Response):
+    cached_tokens: int
+
+
 class CompletionUsage(Response):
+    """`cached_tokens`: of `prompt_tokens`, what was in memory from an earlier question."""
+
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
 
 
 class AnswerMessage(Response):
@@ -152,5 +159,10 @@ def usage_of(ended: Sequence[AnswerEnded | None]) -> CompletionUsage:
     read = max((answer.prompt_tokens for answer in known), default=0)
     written = sum(answer.completion_tokens for answer in known)
     return CompletionUsage(
-        prompt_tokens=read, completion_tokens=written, total_tokens=read + written
+        prompt_tokens=read,
+        completion_tokens=written,
+        total_tokens=read + written,
+        prompt_tokens_details=PromptTokensDetails(
+            cached_tokens=known[0].cached_tokens if known else 0
+        ),
     )

@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Final
 
-from fastapi import APIRouter
 from starlette.responses import StreamingResponse
 
 from services.gateway.chat.answering import answer, questions
@@ -13,12 +12,13 @@ from services.gateway.chat.frames import frames
 from services.gateway.chat.models import find_model
 from services.gateway.chat.responses import Answer, AnswerIdentity, ChatCompletion, completion
 from services.gateway.web.deps import Caller, WithDeps
+from services.gateway.web.routing import new_router
 from services.gateway.web.streams import stream_description, stream_response
-from tunery.work.engine import AnswerEnded, Question, TextAdded
+from tunery.work.engine import AnswerEnded, Asker, Question, TextAdded
 
 FINGERPRINT_DIGITS: Final = 10
 STREAMED: Final = "an answer; with stream=true frames of its parts, and `[DONE]` at the end"
-router = APIRouter(tags=["chat"])
+router = new_router("chat")
 
 
 @router.post(
@@ -29,13 +29,14 @@ router = APIRouter(tags=["chat"])
 async def create_chat_completion(
     body: ChatRequest, deps: WithDeps, caller: Caller
 ) -> ChatCompletion | StreamingResponse:
-    """Answer a conversation with a base model or a fine-tuned version. Nothing of it is kept."""
-    model = await find_model(deps, caller, body.model)
-    question = Question(model, messages(body), sampling(body), body.response_format)
+    """Answer a conversation with a base model or a fine-tuned version. Only numbers are kept."""
+    name, model = await find_model(deps, caller, body.model)
+    asker = Asker(caller.tenant, caller.key_id, name if model.adapter else model.base_id)
+    question = Question(model, messages(body), sampling(body), body.response_format, asker)
     identity = AnswerIdentity(
         id=deps.fresh("chatcmpl-"),
         created=deps.clock.now_ms() // 1_000,
-        model=body.model,
+        model=name,
         system_fingerprint=f"fp_{model.base_sha256[:FINGERPRINT_DIGITS]}",
     )
     count = body.n or 1

@@ -7,20 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal
 
-from fastapi import APIRouter
-
 from services.gateway.files.bodies import BASE_MODEL, BaseFolderRequest
 from services.gateway.files.tables import FILES, FileRow
 from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
 from services.gateway.web.errors import invalid, not_found
 from services.gateway.web.responses import Response
+from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
 from tunery.runtime.blobs.base_files import CONFIG, NAMES
 
 WEIGHTS: Final = ".safetensors"
 READABLE: Final = 0o644  # by agents of other users
 SHOWN_HEX: Final = 12
-router = APIRouter(tags=["models"])
+router = new_router("models")
 
 
 class BaseFolderResponse(Response):

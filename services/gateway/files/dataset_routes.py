@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from services.gateway.files.bodies import check_purpose
 from services.gateway.files.deps import WithFileDeps
@@ -21,6 +21,7 @@ from services.gateway.files.tables import DATASETS, FileRow
 from services.gateway.web.deps import Caller, WithDeps
 from services.gateway.web.errors import invalid
 from services.gateway.web.responses import Page, Unseal, listing
+from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
 
 NAMES_MAX: Final = 1_000  # as many as a tenant may have
@@ -29,7 +30,7 @@ Before = Annotated[
     str | None,
     Query(max_length=256, description="a file's id, or `name@version`; else the version before"),
 ]
-router = APIRouter(tags=["files"])
+router = new_router("files")
 
 
 @router.get("/v1/datasets")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Annotated, Final, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
@@ -49,6 +49,7 @@ from services.gateway.web.errors import INCOMPLETE, ApiError, invalid
 from services.gateway.web.metrics import UPLOAD_BYTES
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Deleted, Page, listing
+from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
 from tunery.runtime.blobs.abstract import PART_BYTES, BlobError, BlobMissing, BlobUpload, Stored
 
@@ -75,7 +76,7 @@ FORM: Final = multipart_body(
 Dataset = Annotated[
     str | None, Query(pattern=f"^{NAME}$", description="versions of this dataset only")
 ]
-router = APIRouter(tags=["files"])
+router = new_router("files")
 
 
 @router.post("/v1/files", openapi_extra=FORM)

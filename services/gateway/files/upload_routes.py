@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 
 from schemas import errors
 from schemas.account import ADMIN_SCOPE
@@ -46,6 +46,7 @@ from services.gateway.files.tables import FILES, UPLOAD_PARTS, UPLOADS, PartRow,
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps, require
 from services.gateway.web.errors import ApiError, invalid, not_found
 from services.gateway.web.metrics import UPLOAD_BYTES
+from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
 from tunery.runtime.blobs.abstract import (
     PART_BYTES,
@@ -61,7 +62,7 @@ PART_FIELD: Final = "data"
 PART_FORM: Final = multipart_body(
     {PART_FIELD: {"type": "string", "format": "binary"}}, required=(PART_FIELD,)
 )
-router = APIRouter(tags=["files"])
+router = new_router("files")
 
 
 @router.post("/v1/uploads")

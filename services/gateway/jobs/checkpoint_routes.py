@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from schemas import errors
 from schemas.ids import CHECKPOINT, PERMISSION
@@ -33,6 +33,7 @@ from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import ApiError, not_found
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Deleted, Page, listing, seconds
+from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
 
 MODEL_ROOT: Final = "/v1/models/{model_id:path}:ckpt-step-{step:int}"
@@ -43,7 +44,7 @@ URL_MS: Final[Ms] = HOUR_MS  # how long a download URL works
 SAME_STEP_MAX: Final = 1_000  # checkpoints of one step among which a name is searched
 #: `ft:…:12345678:ckpt-step-40`, the name of a checkpoint in OpenAI's API
 NAME: Final = re.compile(r"ft:.+:(?P<job>[^:]+):ckpt-step-(?P<step>[0-9]{1,9})")
-router = APIRouter(tags=["fine-tuning"])
+router = new_router("fine-tuning")
 
 
 @router.get(MODEL_ROOT)

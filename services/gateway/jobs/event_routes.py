@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import Depends, Header, Query
 from starlette.responses import StreamingResponse
 
 from services.gateway.jobs.deps import JobDeps, WithJobDeps
@@ -29,6 +29,7 @@ from services.gateway.web.deps import Caller, Principal
 from services.gateway.web.errors import not_found
 from services.gateway.web.pages import After
 from services.gateway.web.responses import ListItem, Page, listing
+from services.gateway.web.routing import new_router
 
 LIMIT: Final = 20
 LIMIT_MAX: Final = 1_000
@@ -36,7 +37,7 @@ EVENT: Final = "fine_tuning.job.event"
 METRICS: Final = "fine_tuning.job.metrics"
 LINE: Final = "fine_tuning.job.log"
 PREFIX: Final = "/v1/fine_tuning/jobs/{job_id}"
-router = APIRouter(tags=["fine-tuning"])
+router = new_router("fine-tuning")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from services.gateway.jobs.requested import NO_ENDPOINT
@@ -10,12 +9,13 @@ from services.gateway.web.bodies import Body
 from services.gateway.web.deps import Caller, WithDeps
 from services.gateway.web.errors import UNSUPPORTED, ApiError, invalid
 from services.gateway.web.responses import Response
+from services.gateway.web.routing import new_router
 from tunery.graders.grader import Grader, GraderRefused, ScoreModel, parse, parts_of
 from tunery.graders.grading import CUT, ENDPOINT_ERROR, FORMULA_ERROR, VARIABLE_ERROR, grade
 
 SAMPLE_CHARACTERS_MAX: Final = 65_536
 PARAM: Final = "grader"
-router = APIRouter(tags=["fine-tuning"])
+router = new_router("fine-tuning")
 
 
 class GraderValidateRequest(Body):

@@ -2,8 +2,6 @@
 
 from typing import Final, Literal
 
-from fastapi import APIRouter
-
 from schemas.envelope import Message
 from schemas.node import CordonNode, DrainNode, ForgetNode, UncordonNode
 from schemas.topics import POOL
@@ -12,11 +10,12 @@ from services.gateway.jobs.tables import NODES, NodeRow, NodeStatus
 from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
 from services.gateway.web.errors import not_found
 from services.gateway.web.responses import Deleted, ListItem, Page, listing, seconds_or_none
+from services.gateway.web.routing import new_router
 from services.gateway.web.wording import cordon_words
 from tunery.plan.scheduling.requests import PriceClass, price_class_of
 
 NODES_MAX: Final = 10_000
-router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
+router = new_router("nodes", "/v1/nodes")
 
 
 class NodeResponse(ListItem):

@@ -4,10 +4,10 @@ from typing import Literal
 
 from services.gateway.files.names import label
 from services.gateway.files.tables import FileRow
+from services.gateway.jobs.gate_responses import GateResponse
 from services.gateway.jobs.progress import ProgressResponse
 from services.gateway.jobs.responses import (
     CostSummaryResponse,
-    GateResponse,
     JobErrorResponse,
     Moment,
     ProvenanceResponse,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from starlette.responses import StreamingResponse
 
 from services.gateway.files.tables import FILES
@@ -24,11 +24,12 @@ from services.gateway.web.deps import Caller
 from services.gateway.web.errors import UNSUPPORTED, ApiError, invalid
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Page, listing
+from services.gateway.web.routing import new_router
 
 JOBS_ROOT: Final = "/v1/jobs"
 FINE_TUNING: Final = "/v1/fine-tuning/jobs"
 ROOTS: Final = (JOBS_ROOT, FINE_TUNING)
-router = APIRouter(tags=["plain"])
+router = new_router("plain")
 
 
 @router.post(JOBS_ROOT)

@@ -3,8 +3,6 @@
 import asyncio
 from typing import Final
 
-from fastapi import APIRouter
-
 from services.gateway.jobs.bodies import JobRequest
 from services.gateway.jobs.cost_responses import estimate_response, no_estimate_response
 from services.gateway.jobs.deps import WithJobDeps
@@ -20,11 +18,12 @@ from services.gateway.jobs.requested import requested_settings
 from services.gateway.jobs.responses import duplicate_response, queue_response_of_new
 from services.gateway.jobs.standing import refusals, standing_of
 from services.gateway.jobs.submission_routes import NOT_VALIDATED, WithSubmission
+from services.gateway.web.routing import new_router
 from tunery.plan.estimate import corrected, estimate
 
 KEY_CAP: Final = "what the API key may spend in a month"
 HOLD: Final = "whether budgets allow the job: its file is being validated"
-router = APIRouter(tags=["fine-tuning"])
+router = new_router("fine-tuning")
 
 
 @router.post("/v1/fine_tuning/jobs/plan")

@@ -4,8 +4,6 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from fastapi import APIRouter
-
 from services.gateway.files.bodies import check_purpose
 from services.gateway.files.deps import WithFileDeps
 from services.gateway.files.preview_tasks import Preview
@@ -17,10 +15,11 @@ from services.gateway.jobs.submission import find_start
 from services.gateway.models.names import unknown_model
 from services.gateway.models.routes import find_base
 from services.gateway.web.deps import Caller, Deps
+from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
 
 BEGINNING_BYTES: Final = 32 * 1024 * 1024  # of a larger file only this much is read
-router = APIRouter(tags=["fine-tuning"])
+router = new_router("fine-tuning")
 
 
 @router.post("/v1/fine_tuning/preview")

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from services.gateway.jobs.deps import WithJobDeps
 from services.gateway.jobs.queue_responses import (
@@ -15,8 +15,9 @@ from services.gateway.jobs.routes import find
 from services.gateway.jobs.statuses import job_status
 from services.gateway.web.deps import Admin, Caller
 from services.gateway.web.responses import seconds
+from services.gateway.web.routing import new_router
 
-router = APIRouter(tags=["queue"])
+router = new_router("queue")
 
 
 @router.get("/v1/fine_tuning/jobs/{job_id}/queue")

@@ -2,16 +2,15 @@
 
 from typing import Any, Literal
 
-from fastapi import APIRouter
-
 from services.gateway.jobs.deps import WithJobDeps
 from services.gateway.jobs.recipes import recipe_of
 from services.gateway.jobs.responses import grader_of, metadata_of, prompts_of
 from services.gateway.jobs.routes import find
 from services.gateway.web.deps import Caller
 from services.gateway.web.responses import Response
+from services.gateway.web.routing import new_router
 
-router = APIRouter(tags=["fine-tuning"])
+router = new_router("fine-tuning")
 
 
 class RecipeResponse(Response):

@@ -8,12 +8,12 @@ import msgspec
 
 from schemas.dataset import BaseTokens
 from schemas.job import Phase, Wanted
-from schemas.model import ScoreSummary, Verdict
 from schemas.reasons import waiting
 from schemas.sealed import REDACTED
 from schemas.submission import JobSpec
 from schemas.training import HyperParameters, MethodName, NodeConstraints
 from schemas.units import PPM, Ms
+from services.gateway.jobs.gate_responses import GateResponse, gate_response
 from services.gateway.jobs.progress import ProgressResponse, progress_of
 from services.gateway.jobs.queue_view import Outlook
 from services.gateway.jobs.statuses import JobStatus, job_status
@@ -32,11 +32,8 @@ from services.gateway.web.responses import (
     seconds_up,
 )
 from services.gateway.web.wording import (
-    advice_words,
     failure_words,
-    own_data_words,
     unblock_words,
-    verdict_words,
     wait_words,
 )
 from tunery.plan.hyperparameters import SUPERVISED, request_of, resolve
@@ -197,27 +194,6 @@ class PlacementResponse(Response):
     tolerations: list[str]
     domain: str | None
     domain_wait_minutes: int | None
-
-
-class ScoresResponse(Response):
-    """Shares as fractions; null: not measured, because there were no validation rows."""
-
-    accuracy: float | None
-    loss: float | None
-    exact_match: float | None
-
-
-class GateResponse(Response):
-    """`own_data`: what got better on the tenant's own validation rows; null: there were none."""
-
-    verdict: Verdict
-    reasons: list[str]
-    own_data: str | None
-    advice: str | None
-    items: int
-    base: ScoresResponse
-    adapter: ScoresResponse
-    p_value: float
 
 
 class ProvenanceResponse(Response):
@@ -546,34 +522,6 @@ def cost_summary(row: JobRow) -> CostSummaryResponse:
         hold_gpu_ms=None if estimate is None or row.phase == "done" else estimate.hold_gpu_ms,
         released_gpu_ms=row.released_gpu_ms,
     )
-
-
-def gate_response(summary: ScoreSummary) -> GateResponse:
-    """The gate's verdict, with shares as fractions instead of millionths."""
-    items = summary.items
-    return GateResponse(
-        verdict=summary.verdict,
-        reasons=[verdict_words(reason) for reason in summary.reasons],
-        own_data=own_data_words(summary),
-        advice=advice_words(summary),
-        items=items,
-        base=ScoresResponse(
-            accuracy=round(summary.base_correct / items, 4) if items else None,
-            loss=_share(summary.base_loss_ppm),
-            exact_match=_share(summary.base_exact_match_ppm),
-        ),
-        adapter=ScoresResponse(
-            accuracy=round(summary.adapter_correct / items, 4) if items else None,
-            loss=_share(summary.adapter_loss_ppm),
-            exact_match=_share(summary.adapter_exact_match_ppm),
-        ),
-        p_value=summary.p_value_ppm / PPM,
-    )
-
-
-def _share(ppm: int) -> float | None:
-    """A share as a fraction; None for a negative value, which means that it was not measured."""
-    return None if ppm < 0 else ppm / PPM
 
 
 def row_at(changes: Sequence[JobChangeRow], tenant: str, job_id: str) -> JobRow | None:

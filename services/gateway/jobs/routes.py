@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from schemas import errors
 from schemas.envelope import Message
@@ -35,6 +35,7 @@ from services.gateway.web.deps import Caller, Principal
 from services.gateway.web.errors import ApiError, invalid
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Page, listing
+from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
 
 Moment = Annotated[
@@ -53,7 +54,7 @@ LIMIT_MAX: Final = 1_000
 LINES_MAX: Final = 10_000
 CHANGES_MAX: Final = 20_000  # of one job
 SCANNED_MAX: Final = 5_000  # metadata is sealed, so a filter has to open that of each job
-router = APIRouter(tags=["fine-tuning"])
+router = new_router("fine-tuning")
 
 
 @router.get("/v1/fine_tuning/jobs", openapi_extra={"parameters": [METADATA]})

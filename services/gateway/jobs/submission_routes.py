@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from pydantic import ValidationError
 
 from services.gateway.jobs.bodies import EstimateRequest, JobRequest
@@ -24,11 +24,12 @@ from services.gateway.jobs.tables import JobRow
 from services.gateway.models.routes import find_base
 from services.gateway.web.deps import Caller, Principal
 from services.gateway.web.problems import MoreProblems
+from services.gateway.web.routing import new_router
 from tunery.plan.estimate import corrected, estimate
 
 NOT_VALIDATED: Final = "train_file_not_validated"
 NOT_UPLOADED: Final = "train_file_not_uploaded"
-router = APIRouter(tags=["fine-tuning"])
+router = new_router("fine-tuning")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from schemas import errors
 from schemas.ids import JOB as JOB_PREFIX
@@ -25,12 +25,13 @@ from services.gateway.web.deps import Caller, Principal
 from services.gateway.web.errors import ApiError, invalid, not_found
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Page, listing
+from services.gateway.web.routing import new_router
 from tunery.plan.sweeps import Values, survivors
 
 LIMIT: Final = 20
 LIMIT_MAX: Final = 100
 RUNS_MAX: Final = 512
-router = APIRouter(prefix="/v1/sweeps", tags=["sweeps"])
+router = new_router("sweeps", "/v1/sweeps")
 
 
 @router.post("")

@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 from typing import Final, Literal
 
-from fastapi import APIRouter
 from fastapi.responses import FileResponse
 
 from schemas import errors
@@ -13,10 +12,11 @@ from services.gateway.models.routes import find_base
 from services.gateway.web.deps import Caller, Deps, WithDeps
 from services.gateway.web.errors import FORBIDDEN, ApiError
 from services.gateway.web.responses import ListItem, Page, listing
+from services.gateway.web.routing import new_router
 from tunery.runtime.blobs.base_files import base_files
 
 ROOT: Final = "/v1/models/{model_id:path}/files"
-router = APIRouter(tags=["models"])
+router = new_router("models")
 
 
 class BaseFileResponse(ListItem):

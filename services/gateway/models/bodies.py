@@ -1,14 +1,15 @@
 """Bodies of requests about models and checkpoints."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import (
     Field,
     StrictBool,
+    StrictInt,
     StringConstraints,
 )
 
-from schemas.model import Stage
+from schemas.model import HeldStage, Stage
 from services.gateway.web.bodies import (
     Body,
     Id,
@@ -16,6 +17,7 @@ from services.gateway.web.bodies import (
 )
 
 PROJECTS_MAX: Final = 100
+APPROVERS_MAX: Final = 100
 ALIASES_MAX: Final = 32
 BaseName = Annotated[
     str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")
@@ -74,4 +76,23 @@ class PromoteRequest(Body):
 
 
 class RollbackRequest(Body):
-    stage: Literal["staging", "production"]
+    stage: HeldStage
+
+
+class ApprovalRequest(Body):
+    """stage: the one that the version may be promoted to."""
+
+    stage: HeldStage
+
+
+class ApprovalRuleRequest(Body):
+    """stage: whose promotions need approvals.
+
+    required: approvals of different keys; 0: none are needed.
+
+    approvers: ids of the keys whose approvals count; empty: all keys but the author's.
+    """
+
+    stage: HeldStage
+    required: Annotated[StrictInt, Field(ge=0, le=APPROVERS_MAX)]
+    approvers: Annotated[list[Id], Field(max_length=APPROVERS_MAX, default_factory=list)]

@@ -4,23 +4,33 @@ from typing import Final, assert_never
 
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.model import (
+    ApprovalRuleSet,
     BaseAdded,
+    BaseDrifted,
     BasePinned,
     BaseRefused,
+    BaseRestored,
     CheckpointShared,
     CheckpointUnshared,
     Event,
+    Stage,
     StageMoved,
+    VersionApproved,
     VersionDeleted,
     VersionFailed,
     VersionPublished,
     VersionSubmitted,
 )
 from services.gateway.models.tables import (
+    APPROVAL_RULES,
     BASES,
+    MODEL_CHANGES,
     MODELS,
     PERMISSIONS,
+    ApprovalRuleRow,
     BaseRow,
+    ModelChange,
+    ModelChangeRow,
     ModelRow,
     PermissionRow,
 )
@@ -38,9 +48,21 @@ def project_model(header: Header, event: Event) -> tuple[Change, ...]:
             if header.partition != BASES_PARTITION:
                 return ()
             row = BaseRow(id=event.base.base_id, created_at=header.at, base=event.base)
-            return (BASES.insert(row),)
+            return (BASES.insert(row), BASES.update({"id": row.id}, drifted_sha256=None))
+        case BaseDrifted() | BaseRestored():
+            if header.partition != BASES_PARTITION:
+                return ()
+            now = event.sha256 if isinstance(event, BaseDrifted) else None
+            return (BASES.update({"id": event.base_id}, drifted_sha256=now),)
         case VersionPublished():
-            return (_published(header, event),)
+            first = _change(header, event.terms.model_id, "published", "dev")
+            return (_published(header, event), first)
+        case VersionApproved():
+            stage = event.approval.stage
+            return (_change(header, event.model_id, "approval", stage),)
+        case ApprovalRuleSet():
+            rule = ApprovalRuleRow(tenant=header.key, id=event.rule.stage, rule=event.rule)
+            return (APPROVAL_RULES.insert(rule),)
         case StageMoved():
             return _moved(header, event)
         case VersionDeleted():
@@ -79,6 +101,21 @@ def _published(header: Header, event: VersionPublished) -> Change:
     )
 
 
+def _change(header: Header, model_id: str, change: ModelChange, stage: Stage) -> Change:
+    return MODEL_CHANGES.insert(
+        ModelChangeRow(
+            tenant=header.key,
+            id=f"{header.seq}/{change}/{model_id}",
+            sequence=header.seq,
+            at=header.at,
+            model_id=model_id,
+            change=change,
+            stage=stage,
+            actor=header.actor,
+        )
+    )
+
+
 def _shared(header: Header, event: CheckpointShared) -> Change:
     return PERMISSIONS.insert(
         PermissionRow(
@@ -95,7 +132,9 @@ def _shared(header: Header, event: CheckpointShared) -> Change:
 def _moved(header: Header, event: StageMoved) -> tuple[Change, ...]:
     holder = {"tenant": header.key, "id": event.model_id}
     now = MODELS.update(holder, stage=event.stage, stage_at=header.at)
+    change = _change(header, event.model_id, event.by, event.stage)
     if event.replaced is None or event.replaced == event.model_id:
-        return (now,)
+        return (now, change)
     before = {"tenant": header.key, "id": event.replaced}
-    return (MODELS.update(before, stage="dev", stage_at=header.at), now)
+    replaced = MODELS.update(before, stage="dev", stage_at=header.at)
+    return (replaced, now, _change(header, event.replaced, "replaced", "dev"), change)

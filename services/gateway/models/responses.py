@@ -5,9 +5,15 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from schemas.model import Stage, Verdict
+from schemas.model import ApprovalRule, HeldStage, Stage, Verdict
 from schemas.training import BlobFile, are_whole
-from services.gateway.models.tables import BaseRow, ModelRow, PermissionRow
+from services.gateway.models.tables import (
+    BaseRow,
+    ModelChange,
+    ModelChangeRow,
+    ModelRow,
+    PermissionRow,
+)
 from services.gateway.web.responses import ListItem, Response, seconds
 
 OWNER: Final = "tunery"
@@ -26,6 +32,10 @@ class ModelResponse(ListItem):
 
 
 class BaseModelResponse(ModelResponse):
+    """drifted_sha256: of its files as they are now, where they are not those that were added; null:
+    they were when they were last looked at.
+    """
+
     type: Literal["base"] = "base"
     sha256: str
     parameters: int
@@ -36,6 +46,7 @@ class BaseModelResponse(ModelResponse):
     source: str | None
     revision: str | None
     shared: bool
+    drifted_sha256: str | None
 
 
 class CheckpointModelResponse(ModelResponse):
@@ -89,6 +100,29 @@ class AdapterResponse(Response):
     files: list[DownloadFileResponse]
 
 
+class ModelChangeResponse(ListItem):
+    """What happened to a version, and by which API key; null: no key asked for it.
+
+    stage: the one that it holds from then on; of an approval, the one that it is approved for.
+    """
+
+    id: str
+    object: Literal["model.change"] = "model.change"
+    created_at: int
+    change: ModelChange
+    stage: Stage
+    key_id: str | None
+
+
+class ApprovalRuleResponse(ListItem):
+    """What a promotion to the stage `id` needs. `approvers`: keys that count; empty: every key."""
+
+    id: HeldStage
+    object: Literal["approval_rule"] = "approval_rule"
+    required: int
+    approvers: list[str]
+
+
 class PermissionResponse(ListItem):
     """`project_id`: the tenant that may fetch the checkpoint."""
 
@@ -96,6 +130,18 @@ class PermissionResponse(ListItem):
     object: Literal["checkpoint.permission"] = "checkpoint.permission"
     created_at: int
     project_id: str
+
+
+def change_response(row: ModelChangeRow, key_id: str | None) -> ModelChangeResponse:
+    return ModelChangeResponse(
+        id=row.id, created_at=seconds(row.at), change=row.change, stage=row.stage, key_id=key_id
+    )
+
+
+def rule_response(rule: ApprovalRule) -> ApprovalRuleResponse:
+    return ApprovalRuleResponse(
+        id=rule.stage, required=rule.required, approvers=list(rule.approvers)
+    )
 
 
 def base_response(row: BaseRow) -> BaseModelResponse:
@@ -113,6 +159,7 @@ def base_response(row: BaseRow) -> BaseModelResponse:
         source=row.base.source or None,
         revision=row.base.revision or None,
         shared=row.base.shared,
+        drifted_sha256=row.drifted_sha256,
     )
 
 

@@ -1,13 +1,22 @@
 """`/v1/models`: base models and fine-tuned versions, their stages, their files; `/v1/bases`."""
 
 import asyncio
+from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from msgspec.structs import replace
 
 from schemas import errors
-from schemas.model import GLOBAL, AddBase, Base, DeleteVersion, Promote, RollBack
+from schemas.model import (
+    GLOBAL,
+    AddBase,
+    Base,
+    DeleteVersion,
+    Promote,
+    RecordBaseBytes,
+    RollBack,
+)
 from schemas.topics import MODEL, PARTITIONS
 from schemas.units import HOUR_MS, Ms
 from services.gateway.models.bodies import (
@@ -16,7 +25,7 @@ from services.gateway.models.bodies import (
     PromoteRequest,
     RollbackRequest,
 )
-from services.gateway.models.names import MODEL_PREFIX
+from services.gateway.models.names import MODEL_PREFIX, is_of_line, named_stage
 from services.gateway.models.responses import (
     AdapterResponse,
     BaseModelResponse,
@@ -29,13 +38,15 @@ from services.gateway.models.tables import BASES, MODELS, BaseRow, ModelRow
 from services.gateway.web.deps import Admin, Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import ApiError, invalid
 from services.gateway.web.responses import Deleted, Page, listing
+from services.gateway.web.routing import new_router
+from tunery.runtime.blobs.base_files import default_cache, matches
 
 MODELS_MAX: Final = 10_000
 BASES_MAX: Final = 1_000
 URL_MS: Final[Ms] = HOUR_MS  # how long a download URL works
 AnyModelResponse: TypeAlias = BaseModelResponse | FineTunedModelResponse
 Kind = Annotated[Literal["base", "fine-tuned"] | None, Query(alias="type")]
-router = APIRouter(tags=["models"])
+router = new_router("models")
 
 # Ids may contain slashes: routes with a suffix come before the route that matches any rest.
 
@@ -62,7 +73,7 @@ async def list_models(
 @router.get("/v1/models/{model_id:path}/adapter")
 async def model_adapter(model_id: str, deps: WithDeps, caller: Caller) -> AdapterResponse:
     """Download URLs of the version's files, valid for an hour."""
-    row = await _version(deps, caller, model_id)
+    row = await find_version(deps, caller, model_id)
     urls = {
         file.name: await deps.blobs.presign(file.blob, ttl_ms=URL_MS, filename=file.name)
         for file in row.files
@@ -75,14 +86,16 @@ async def promote_model(
     model_id: str, body: PromoteRequest, deps: WithDeps, caller: Caller
 ) -> FineTunedModelResponse:
     """Move a version to a stage, if `expected` is the version that holds the stage now."""
-    await _version(deps, caller, model_id)
+    row = await find_version(deps, caller, model_id)
+    if body.stage in ("staging", "production"):
+        await _look_at_base(deps, caller, row.lineage.base_id)
     await deps.commands.decide(
         MODEL,
         caller.tenant,
         Promote(model_id=model_id, stage=body.stage, expected=body.expected),
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
-    return model_response(await _version(deps, caller, model_id))
+    return model_response(await find_version(deps, caller, model_id))
 
 
 @router.post("/v1/models/{model_id:path}/rollback")
@@ -90,7 +103,7 @@ async def roll_back_model(
     model_id: str, body: RollbackRequest, deps: WithDeps, caller: Caller
 ) -> FineTunedModelResponse:
     """Return a stage from this version to the one before it; the response is that version."""
-    row = await _version(deps, caller, model_id)
+    row = await find_version(deps, caller, model_id)
     await deps.commands.decide(
         MODEL,
         caller.tenant,
@@ -107,7 +120,7 @@ async def retrieve_model(model_id: str, deps: WithDeps, caller: Caller) -> AnyMo
     base = await _find_row(deps, model_id)
     if base is not None:
         return base_response(base)
-    return model_response(await _version(deps, caller, model_id))
+    return model_response(await find_version(deps, caller, model_id))
 
 
 @router.delete("/v1/models/{model_id:path}")
@@ -115,7 +128,7 @@ async def delete_model(model_id: str, deps: WithDeps, caller: Caller) -> Deleted
     """Delete a fine-tuned version. Base models cannot be deleted."""
     if await deps.views.first(BASES, {"id": model_id}) is not None:
         raise invalid("Base models cannot be deleted; only your fine-tuned versions can.", "id")
-    await _version(deps, caller, model_id)
+    await find_version(deps, caller, model_id)
     actor = deps.seal.seal(caller.tenant, caller.key_id)
     await deps.commands.decide(MODEL, caller.tenant, DeleteVersion(model_id=model_id), actor=actor)
     return Deleted(id=model_id, object="model")
@@ -152,31 +165,55 @@ async def set_base_aliases(
     """Set the other names by which requests may name a base model."""
     row = await deps.views.first(BASES, {"id": base_id})
     if row is None:
-        raise _unknown(base_id)
+        raise unknown_base(base_id)
     return await _add(deps, admin, replace(row.base, aliases=tuple(body.aliases)))
 
 
 async def _add(deps: Deps, admin: Principal, base: Base) -> BaseModelResponse:
     """Write a base model to every partition. Raises ApiError 400 for a name that is taken."""
     await _check_names(deps, base)
-    actor = deps.seal.seal(admin.tenant, admin.key_id)
+    return await decide_for_base(deps, admin, base.base_id, AddBase(base=base))
+
+
+async def decide_for_base(
+    deps: Deps, caller: Principal, base_id: str, command: AddBase | RecordBaseBytes
+) -> BaseModelResponse:
+    """Send a command about a base model to every partition; the base model as it then is."""
+    actor = deps.seal.seal(caller.tenant, caller.key_id)
     decisions = (
-        deps.commands.decide(
-            MODEL,
-            GLOBAL,
-            AddBase(base=base),
-            partition=partition,
-            actor=actor,
-        )
+        deps.commands.decide(MODEL, GLOBAL, command, partition=partition, actor=actor)
         for partition in range(PARTITIONS)
     )
     for result in await asyncio.gather(*decisions, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
-    row = await deps.views.first(BASES, {"id": base.base_id})
+    row = await deps.views.first(BASES, {"id": base_id})
     if row is None:
-        raise _unknown(base.base_id)
+        raise unknown_base(base_id)
     return base_response(row)
+
+
+async def _look_at_base(deps: Deps, caller: Principal, base_id: str) -> None:
+    """Record whether the files of a base model are those that were added, if they are here."""
+    row = await deps.views.first(BASES, {"id": base_id})
+    if row is None:
+        return
+    try:
+        sha256 = await hash_now(row.base, default_cache())
+    except OSError:
+        return  # on the nodes alone: they look before they use it
+    if sha256 != (row.drifted_sha256 or row.base.sha256):
+        command = RecordBaseBytes(base_id=base_id, sha256=sha256)
+        await decide_for_base(deps, caller, base_id, command)
+
+
+async def hash_now(base: Base, cache: Path | None) -> str:
+    """Hash of the files of a base model where they lie; of those unchanged since from the cache.
+
+    Raises OSError when they are not here.
+    """
+    changed = await asyncio.to_thread(matches, Path(base.path), base.sha256, cache)
+    return changed or base.sha256
 
 
 async def find_base(deps: Deps, name: str) -> Base | None:
@@ -206,13 +243,25 @@ async def _bases(deps: Deps) -> list[BaseRow]:
     return list(await deps.views.page(BASES, {}, limit=BASES_MAX, descending=False))
 
 
-async def _version(deps: Deps, caller: Principal, model_id: str) -> ModelRow:
-    row = await deps.views.first(MODELS, {"tenant": caller.tenant, "id": model_id})
+async def find_version(deps: Deps, caller: Principal, model_id: str) -> ModelRow:
+    """A version of the caller's, by its name or by the stage that it holds. Raises ApiError 404."""
+    row = await version_named(deps, caller.tenant, model_id)
     if row is None:
-        raise _unknown(model_id)
+        raise unknown_base(model_id)
     return row
 
 
-def _unknown(model_id: str) -> ApiError:
+async def version_named(deps: Deps, tenant: str, name: str) -> ModelRow | None:
+    """The tenant's version of this name, or that in `ft:base:tenant:suffix:production`."""
+    stage = named_stage(name)
+    if stage is None:
+        return await deps.views.first(MODELS, {"tenant": tenant, "id": name})
+    where = {"tenant": tenant, "stage": stage}
+    rows = await deps.views.page(MODELS, where, limit=MODELS_MAX)
+    return next((row for row in rows if is_of_line(name, row.id)), None)
+
+
+def unknown_base(model_id: str) -> ApiError:
+    """The error for a model that does not exist, or is another tenant's."""
     message = f"The model '{model_id}' does not exist"
     return ApiError(404, errors.UNKNOWN_BASE, message, "model")

@@ -1,16 +1,22 @@
 """Read models of base models, fine-tuned versions and the stages they hold."""
 
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
-from schemas.model import Base, Lineage, Stage
+from schemas.model import ApprovalRule, Base, Lineage, Stage
+from schemas.sealed import Sealed
 from schemas.training import BlobFile
 from schemas.units import Ms
 from services.gateway.views.table import Table, TableIndex, TableRow
 
+ModelChange: TypeAlias = Literal["published", "promotion", "rollback", "replaced", "approval"]
+
 
 class BaseRow(TableRow):
+    """drifted_sha256: of its files as they are now, where they are not those that were added."""
+
     created_at: Ms
     base: Base
+    drifted_sha256: str | None = None
 
 
 class ModelRow(TableRow):
@@ -31,6 +37,28 @@ class ModelRow(TableRow):
     quarantined: bool
 
 
+class ModelChangeRow(TableRow):
+    """What happened to a version. `actor`: the API key that asked for it, where one did.
+
+    stage: the one that it holds from then on; of an approval, the one that it is approved for.
+    """
+
+    tenant: str
+    sequence: int
+    at: Ms
+    model_id: str
+    change: ModelChange
+    stage: Stage
+    actor: Sealed | None = None
+
+
+class ApprovalRuleRow(TableRow):
+    """What a promotion to the stage `id` needs."""
+
+    tenant: str
+    rule: ApprovalRule
+
+
 class PermissionRow(TableRow):
     """Another tenant (`project_id`) may fetch the checkpoint."""
 
@@ -49,6 +77,14 @@ MODELS: Final = Table(
     order="sequence",
     indexes=(TableIndex(("tenant", "sequence")),),
 )
+MODEL_CHANGES: Final = Table(
+    "model_changes",
+    ModelChangeRow,
+    key=("tenant", "id"),
+    order="sequence",
+    indexes=(TableIndex(("tenant", "model_id", "sequence")),),
+)
+APPROVAL_RULES: Final = Table("approval_rules", ApprovalRuleRow, key=("tenant", "id"), order="id")
 PERMISSIONS: Final = Table(
     "permissions",
     PermissionRow,

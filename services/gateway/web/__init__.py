@@ -2,6 +2,7 @@
 
 * `edge`: the outermost layer: request ids, keys, size of bodies, metrics
 * `lingering`: answers reach clients that are still sending
+* `routing`: routers, with what all routes document
 * `deps`: dependencies of all routes, and the caller
 * `bodies`, `responses`: types that bodies and responses share; pages of a list
 * `errors`, `problems`: codes and statuses; turns exceptions into error responses

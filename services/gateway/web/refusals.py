@@ -280,6 +280,30 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "Model {model_id!r} holds {stage}. Promote another version, or move this one to archived, "
         "first."
     ),
+    "model_referenced": (
+        "{descendant} was trained from {model_id!r}, and its lineage leads to it. Delete "
+        "{descendant} first."
+    ),
+    "base_drifted": (
+        "Model {model_id!r} is stale: the files of its base model {base_id!r} are not those that "
+        "the gate judged it with. The operator must restore them; POST /v1/bases/{{id}}/check says "
+        "when they are."
+    ),
+    "approvals_missing": (
+        "Model {model_id!r} needs {missing} more approvals for {stage}, by keys other than its "
+        "author's: POST /v1/models/{{id}}/approve."
+    ),
+    "approvals_at_most": "A version has at most {limit} approvals.",
+    "approval_own": (
+        "Model {model_id!r} was trained by a job of this key. Approve it with the key of somebody "
+        "else."
+    ),
+    "approval_not_asked": (
+        "Approvals for {stage} count from certain keys, and this is none of them: GET "
+        "/v1/approval_rules lists them."
+    ),
+    "approvers_at_most": "A rule has at most {limit} approvers, and asks for 0 to {limit}.",
+    "approvers_too_few": "{required} approvals cannot come from {approvers} approvers.",
     "stage_free": (
         "{stage} is held by no version, not by {expected}. Read the stage again, and send "
         "expected=null to replace its holder."

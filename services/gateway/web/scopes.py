@@ -36,6 +36,7 @@ RESOURCES: Final = {
     "webhook_endpoints": "webhooks",
     "webhook_event_types": "webhooks",
     "keys": "keys",
+    "approval_rules": "keys",  # who may change keys says whose approvals count
     "budgets": "budgets",
     "usage": "billing",
     "invoices": "billing",

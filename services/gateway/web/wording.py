@@ -196,6 +196,19 @@ VERDICTS: Final[Mapping[VerdictCode, str]] = {
         "{change_ppm} points on {items} general questions: the loss may be as much as {bound_ppm} "
         "points (95 %), and {drop_max_ppm} are allowed"
     ),
+    "production_drop_excluded": (
+        "{change_ppm} points against {model_id}, which is in production, on {items} questions: a "
+        "loss above {bound_ppm} points is ruled out (95 %), and {drop_max_ppm} are allowed"
+    ),
+    "production_drop_shown": (
+        "{change_ppm} points against {model_id}, which is in production, on {items} questions: the "
+        "loss is above the {drop_max_ppm} points that are allowed, and chance is ruled out "
+        "(p = {p_ppm})"
+    ),
+    "production_drop_undecided": (
+        "{change_ppm} points against {model_id}, which is in production, on {items} questions: the "
+        "loss may be as much as {bound_ppm} points (95 %), and {drop_max_ppm} are allowed"
+    ),
     "validation_loss_same": "loss on the validation rows is the base model's",
     "validation_loss_rose": "loss on the validation rows is higher than the base model's",
     "scores_not_finite": "scores are infinite or not a number: {sides}",

@@ -7,6 +7,7 @@ from schemas.envelope import Context, Reason, Rejected
 from schemas.model import (
     GLOBAL,
     AddBase,
+    ApproveVersion,
     BaseAdded,
     BasePinned,
     BaseRefused,
@@ -17,9 +18,11 @@ from schemas.model import (
     Event,
     PinBase,
     Promote,
+    RecordBaseBytes,
     RecordPublished,
     RegisterVersion,
     RollBack,
+    SetApprovalRule,
     ShareCheckpoint,
     Stage,
     StageMoved,
@@ -36,9 +39,11 @@ from services.registry.domain.state import (
     VERSIONS_MAX,
     Registry,
     TenantModels,
+    descendant_of,
     former_of,
     holder_of,
 )
+from services.registry.domain.trust import decide_trust, refuse_stage, refuse_stale
 
 
 def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]:
@@ -57,11 +62,13 @@ def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]
         case RecordPublished():
             return _record_publication(models, command)
         case Promote():
-            return _promote(models, command)
+            return _promote(state, models, command)
         case RollBack():
-            return _roll_back(models, command)
+            return _roll_back(state, models, command)
         case DeleteVersion():
             return _delete(models, command)
+        case SetApprovalRule() | ApproveVersion() | RecordBaseBytes():
+            return decide_trust(state, models, command, ctx)
         case ShareCheckpoint():
             return _share(models, command)
         case UnshareCheckpoint():
@@ -139,7 +146,7 @@ def _record_publication(models: TenantModels, command: RecordPublished) -> tuple
     )
 
 
-def _promote(models: TenantModels, command: Promote) -> tuple[Event, ...]:
+def _promote(state: Registry, models: TenantModels, command: Promote) -> tuple[Event, ...]:
     version = models.versions.get(command.model_id)
     if version is None:
         return _unknown(command.model_id)
@@ -148,6 +155,8 @@ def _promote(models: TenantModels, command: Promote) -> tuple[Event, ...]:
     if version.quarantined and command.stage != "archived":
         blocked = refusing("model_quarantined", model_id=command.model_id)
         return _reject(errors.ILLEGAL_STATE, blocked, "model")
+    if refused := refuse_stage(state, models, version, command.stage):
+        return refused
     exclusive = command.stage in EXCLUSIVE
     current = holder_of(models, version.terms.series, command.stage).model_id if exclusive else None
     if command.expected != current:
@@ -165,7 +174,7 @@ def _promote(models: TenantModels, command: Promote) -> tuple[Event, ...]:
     )
 
 
-def _roll_back(models: TenantModels, command: RollBack) -> tuple[Event, ...]:
+def _roll_back(state: Registry, models: TenantModels, command: RollBack) -> tuple[Event, ...]:
     if command.stage not in EXCLUSIVE:
         return _reject(errors.ILLEGAL_STATE, refusing("stage_permanent"), "stage")
     current = holder_of(models, command.series, command.stage).model_id
@@ -176,6 +185,8 @@ def _roll_back(models: TenantModels, command: RollBack) -> tuple[Event, ...]:
     if former is None:
         alone = refusing("stage_without_former", stage=command.stage)
         return _reject(errors.ILLEGAL_STATE, alone, "stage")
+    if refused := refuse_stale(state, models.versions[former]):
+        return refused
     return (
         StageMoved(
             model_id=former,
@@ -196,6 +207,9 @@ def _delete(models: TenantModels, command: DeleteVersion) -> tuple[Event, ...]:
     if version.stage in EXCLUSIVE:
         holds = refusing("model_in_stage", model_id=command.model_id, stage=version.stage)
         return _reject(errors.ILLEGAL_STATE, holds, "model")
+    if descendant := descendant_of(models, command.model_id):
+        used = refusing("model_referenced", model_id=command.model_id, descendant=descendant)
+        return _reject(errors.ILLEGAL_STATE, used, "model")
     job_id = version.terms.lineage.job_id
     return (VersionDeleted(model_id=command.model_id, files=version.files, job_id=job_id),)
 

@@ -2,17 +2,22 @@
 
 from typing import TypeAlias, assert_never
 
+from immutables import Map
 from msgspec.structs import replace
 
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.model import (
+    ApprovalRuleSet,
     BaseAdded,
+    BaseDrifted,
     BasePinned,
     BaseRefused,
+    BaseRestored,
     CheckpointShared,
     CheckpointUnshared,
     Event,
     StageMoved,
+    VersionApproved,
     VersionDeleted,
     VersionFailed,
     VersionPublished,
@@ -37,14 +42,15 @@ def evolve(state: Registry, event: Event, ctx: Context) -> Registry:
         case Rejected() | Repeated() | BasePinned() | BaseRefused():
             return state
         case BaseAdded():
-            return replace(state, bases=state.bases.set(event.base.base_id, event.base))
+            bases = state.bases.set(event.base.base_id, event.base)
+            return replace(state, bases=bases, drifted=_without(state, event.base.base_id))
+        case BaseDrifted():
+            return replace(state, drifted=state.drifted.set(event.base_id, event.sha256))
+        case BaseRestored():
+            return replace(state, drifted=_without(state, event.base_id))
         case _:
             models = state.tenants.get(ctx.key, TenantModels())
-            changed = (
-                _evolve_permission(models, event)
-                if isinstance(event, PermissionEvent)
-                else _evolve_version(models, event)
-            )
+            changed = _evolve_tenant(models, event)
             if changed is models:
                 return state
             return replace(state, tenants=state.tenants.set(ctx.key, changed))
@@ -52,8 +58,28 @@ def evolve(state: Registry, event: Event, ctx: Context) -> Registry:
 
 PermissionEvent: TypeAlias = CheckpointShared | CheckpointUnshared
 VersionEvent: TypeAlias = (
-    VersionSubmitted | VersionPublished | VersionFailed | StageMoved | VersionDeleted
+    VersionSubmitted
+    | VersionPublished
+    | VersionFailed
+    | StageMoved
+    | VersionDeleted
+    | VersionApproved
 )
+
+
+def _without(state: Registry, base_id: str) -> Map[str, str]:
+    """Base models whose files have changed, less one."""
+    return state.drifted.delete(base_id) if base_id in state.drifted else state.drifted
+
+
+def _evolve_tenant(
+    models: TenantModels, event: PermissionEvent | VersionEvent | ApprovalRuleSet
+) -> TenantModels:
+    if isinstance(event, ApprovalRuleSet):
+        return replace(models, rules=models.rules.set(event.rule.stage, event.rule))
+    if isinstance(event, PermissionEvent):
+        return _evolve_permission(models, event)
+    return _evolve_version(models, event)
 
 
 def _evolve_version(models: TenantModels, event: VersionEvent) -> TenantModels:
@@ -77,6 +103,11 @@ def _evolve_version(models: TenantModels, event: VersionEvent) -> TenantModels:
             if known is None:
                 return models
             return replace(models, versions=models.versions.delete(event.model_id))
+        case VersionApproved():
+            if known is None:
+                return models
+            approvals = (*known.approvals, event.approval)
+            return _set_version(models, event.model_id, replace(known, approvals=approvals))
         case _:
             assert_never(event)
 

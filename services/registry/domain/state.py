@@ -5,12 +5,14 @@ from typing import Final
 from immutables import Map
 from msgspec import Struct
 
-from schemas.model import Base, Share, Stage, VersionTerms
+from schemas.model import Approval, ApprovalRule, Base, HeldStage, Share, Stage, VersionTerms
 from schemas.training import BlobFile
 
-EXCLUSIVE: Final[tuple[Stage, ...]] = ("staging", "production")  # one holder per series
+EXCLUSIVE: Final[tuple[HeldStage, ...]] = ("staging", "production")  # one holder per series
 FORMER_MAX: Final = 16  # how far back a stage can be rolled, step by step
 SHARED_MAX: Final = 1_000  # permissions of one tenant
+APPROVERS_MAX: Final = 100  # keys of a rule
+APPROVALS_MAX: Final = 200  # of a version
 VERSIONS_MAX: Final = 10_000  # versions of one tenant that are not deleted
 
 
@@ -21,6 +23,7 @@ class ModelVersion(Struct, frozen=True, kw_only=True):
     published: false while its files are copied to their final keys
     quarantined: the gate blocked it; it is never promoted
     files: at their final keys
+    approvals: for promotions, the oldest first
     """
 
     terms: VersionTerms
@@ -28,6 +31,7 @@ class ModelVersion(Struct, frozen=True, kw_only=True):
     quarantined: bool = False
     stage: Stage = "dev"
     files: tuple[BlobFile, ...] = ()
+    approvals: tuple[Approval, ...] = ()
 
 
 class StageHolder(Struct, frozen=True, kw_only=True):
@@ -50,18 +54,24 @@ class TenantModels(Struct, frozen=True, kw_only=True):
     versions: by model id
     holders: by `holder_key`
     shared: permissions that this tenant gave, by their ids
+    rules: what promotions need, by stage
     """
 
     versions: Map[str, ModelVersion] = Map()
     holders: Map[str, StageHolder] = Map()
     shared: Map[str, CheckpointPermission] = Map()
+    rules: Map[str, ApprovalRule] = Map()
 
 
 class Registry(Struct, frozen=True, kw_only=True):
-    """State of one partition. `bases`: by base id; `tenants`: by tenant."""
+    """State of one partition. `bases`: by base id; `tenants`: by tenant.
+
+    drifted: hashes of base models whose files have changed, by base id
+    """
 
     bases: Map[str, Base] = Map()
     tenants: Map[str, TenantModels] = Map()
+    drifted: Map[str, str] = Map()
 
 
 INITIAL: Final = Registry()
@@ -84,3 +94,27 @@ def former_of(models: TenantModels, series: str, stage: Stage) -> str | None:
         if model_id in models.versions and model_id != holder.model_id:
             return model_id
     return None
+
+
+def missing_approvals(models: TenantModels, version: ModelVersion, stage: Stage) -> int:
+    """How many more approvals a version needs for a stage. Its author's own never counts."""
+    rule = models.rules.get(stage)
+    if rule is None:
+        return 0
+    keys = {approval.key_id for approval in version.approvals if approval.stage == stage}
+    keys -= {version.terms.author}
+    if rule.approvers:
+        keys &= {*rule.approvers}
+    return max(0, rule.required - len(keys))
+
+
+def descendant_of(models: TenantModels, model_id: str) -> str | None:
+    """A version that was trained from this one, None: there is none."""
+    return next(
+        (
+            name
+            for name, version in models.versions.items()
+            if version.terms.lineage.start_id == model_id and name != model_id
+        ),
+        None,
+    )

@@ -33,6 +33,7 @@ from schemas.account import (
     SuspendTenant,
     WebhookEvent,
 )
+from schemas.answers import AnswerUse, CountAnswers
 from schemas.billing import (
     Bill,
     BillingTerms,
@@ -306,6 +307,25 @@ def price_books(story: Recorder) -> None:
     story.when(ImportPrices(book=dearer, sha256="b" * 64))
     later = replace(dearer, version="2027-01", effective_from="2027-01-01")
     story.when(ImportPrices(book=later, sha256="c" * 64))
+
+
+def answers_that_are_counted(story: Recorder) -> None:
+    """What an engine has counted, the same sent again after a doubt, and the next."""
+    tenant(story)
+    use = AnswerUse(
+        key_id="key_1",
+        model="ft:smollm2-135m-instruct:local:demo:1a2b3c4d",
+        requests=2,
+        prompt_tokens=40,
+        cached_tokens=12,
+        completion_tokens=96,
+        engine_ms=1_450,
+    )
+    origin = "answers.0123456789abcdef"
+    story.when(CountAnswers(uses=(use,)), source=Source(origin, 0, 0, 7, 0))
+    story.when(CountAnswers(uses=(use,)), source=Source(origin, 0, 0, 7, 0))
+    of_base = replace(use, model="smollm2-135m-instruct", requests=0)
+    story.when(CountAnswers(uses=(of_base, use)), source=Source(origin, 0, 0, 8, 1))
 
 
 def owners_and_repeats(story: Recorder) -> None:

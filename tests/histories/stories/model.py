@@ -1,17 +1,24 @@
 """`model`: base models, versions and their stages."""
 
+from msgspec.structs import replace
+
 from schemas.envelope import Source
 from schemas.model import (
     GLOBAL,
     AddBase,
+    Approval,
+    ApprovalRule,
+    ApproveVersion,
     Base,
     DeleteVersion,
     Lineage,
     PinBase,
     Promote,
+    RecordBaseBytes,
     RecordPublished,
     RegisterVersion,
     RollBack,
+    SetApprovalRule,
     Share,
     ShareCheckpoint,
     UnshareCheckpoint,
@@ -81,6 +88,23 @@ def versions_and_stages(story: Recorder) -> None:
     story.when(Promote(model_id="ft:smol:3", stage="staging", expected=None))  # quarantined
     story.when(RollBack(series="smol/acme", stage="production", expected="ft:smol:2"))
     story.when(DeleteVersion(model_id="ft:smol:2"))
+
+
+def approvals_and_a_base_model_that_changes(story: Recorder) -> None:
+    story.when(AddBase(base=BASE), key=GLOBAL)
+    submission = register(1)
+    story.when(replace(submission, terms=replace(submission.terms, author="key_1")))
+    story.when(published(1))
+    rule = ApprovalRule(stage="production", required=1, approvers=("key_2",))
+    story.when(SetApprovalRule(rule=rule))
+    promote = Promote(model_id="ft:smol:1", stage="production", expected=None)
+    story.when(promote)  # without approval
+    for key_id in ("key_1", "key_2"):
+        approval = Approval(stage="production", key_id=key_id)
+        story.when(ApproveVersion(model_id="ft:smol:1", approval=approval))
+    for sha256 in ("d" * 64, BASE.sha256):
+        story.when(RecordBaseBytes(base_id="smol", sha256=sha256), key=GLOBAL)
+        story.when(promote)  # stale at first
 
 
 def checkpoints_that_others_may_fetch(story: Recorder) -> None:

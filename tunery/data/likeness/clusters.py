@@ -152,6 +152,8 @@ class ClusterFinder:
 
     def _template_groups(self, rows: Rows) -> Iterator[Rows]:
         """Yield the groups of rows that are connected by large buckets of any band."""
+        if len(rows) < GROUP_ROWS_MIN:
+            return
         sets = UnionFind(int(rows[-1]) + 1)
         for band in self._read_bands(rows):
             sets.join_groups(*_large_buckets(rows, band))

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Mapping
 from datetime import date
+from functools import lru_cache
 from typing import Any, Final
 
 import jinja2
@@ -22,6 +23,7 @@ from tunery.data.findings.limits import TEMPLATE_CHARS_MAX, TEMPLATE_MS_MAX
 
 # The day that the template of Llama 3 uses when it has no clock.
 TEMPLATE_DAY: Final = date(2024, 7, 26)
+COMPILED_MAX: Final = 16  # cached templates; compiling one takes some milliseconds
 GENERATION_OPENS: Final = "_generation_opens"
 GENERATION_CLOSES: Final = "_generation_closes"
 _STEP: Final = "_step"
@@ -40,25 +42,9 @@ class Template:
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         """Compile a template. Raises `TemplateError` when it does not compile."""
-        environment = _Environment(
-            trim_blocks=True,
-            lstrip_blocks=True,
-            extensions=[_Generation, jinja2.ext.loopcontrols],
-        )
-        environment.filters["tojson"] = _tojson
-        environment.globals.update(
-            raise_exception=_raise_exception,
-            strftime_now=TEMPLATE_DAY.strftime,
-            dict=dict,
-            namespace=jinja2.utils.Namespace,
-        )
         self.source = source
         self._special_tokens = dict(special_tokens)
-        try:
-            self.reads = frozenset(jinja2.meta.find_undeclared_variables(environment.parse(source)))
-            self._template = environment.from_string(source)
-        except (jinja2.TemplateError, RecursionError) as error:
-            raise TemplateError(f"the chat template does not compile: {error}") from error
+        self._template, self.reads = _compile(source)
 
     def render(
         self,
@@ -101,6 +87,28 @@ class Template:
         except Exception as error:  # an expression of the template can raise anything
             raise TemplateError(str(error)[:300] or type(error).__name__) from error
         return "".join(blocks)
+
+
+@lru_cache(maxsize=COMPILED_MAX)
+def _compile(source: str) -> tuple[jinja2.Template, frozenset[str]]:
+    """Compile a template, and find the variables that it reads. Raises `TemplateError`."""
+    environment = _Environment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[_Generation, jinja2.ext.loopcontrols],
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals.update(
+        raise_exception=_raise_exception,
+        strftime_now=TEMPLATE_DAY.strftime,
+        dict=dict,
+        namespace=jinja2.utils.Namespace,
+    )
+    try:
+        reads = frozenset(jinja2.meta.find_undeclared_variables(environment.parse(source)))
+        return environment.from_string(source), reads
+    except (jinja2.TemplateError, RecursionError) as error:
+        raise TemplateError(f"the chat template does not compile: {error}") from error
 
 
 class _Budget:

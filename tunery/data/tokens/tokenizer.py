@@ -56,14 +56,14 @@ class Encoded:
 
 
 @lru_cache(maxsize=PARSED_MAX)
-def parse_tokenizer(content: str) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
+def parse_tokenizer(content: bytes) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
     """Parse `tokenizer.json` twice: as it is, and with every token treated as plain text.
 
     The result is cached, as parsing takes a quarter of a second: do not change it.
 
     Raises `Exception` when the content cannot be parsed; the library has no exception of its own.
     """
-    both = tokenizers.Tokenizer.from_str(content), tokenizers.Tokenizer.from_str(content)
+    both = tokenizers.Tokenizer.from_buffer(content), tokenizers.Tokenizer.from_buffer(content)
     for parsed in both:
         parsed.no_padding()
         parsed.no_truncation()
@@ -82,7 +82,7 @@ class Tokenizer:
 
     def __init__(
         self,
-        content: str,
+        content: bytes,
         special_tokens: dict[str, str],
         template: str | None,
         stop_ids: Sequence[int] = (),
@@ -104,7 +104,7 @@ class Tokenizer:
         self._special = re.compile("|".join(map(re.escape, names)) or "(?!)")
         self.vocabulary = self._tokens.get_vocab_size(with_added_tokens=True)
         self.eos = special_tokens.get("eos_token")
-        self.sha256 = _sha256(content, json.dumps(special_tokens, sort_keys=True))
+        self.sha256 = _sha256(content, json.dumps(special_tokens, sort_keys=True).encode())
         self._newline: list[int] = self._tokens.encode("\n", add_special_tokens=False).ids
         self._chats: ChatRenderer | None = None
         if template is not None:
@@ -122,7 +122,8 @@ class Tokenizer:
             except TemplateError as error:
                 raise BaseUnusable(f"the chat template is unusable: {error}") from error
         end = "" if self._chats is None else self._chats.end_token
-        self.template_sha256 = _sha256(template or "", TEMPLATE_DAY.isoformat(), end)
+        texts = (template or "", TEMPLATE_DAY.isoformat(), end)
+        self.template_sha256 = _sha256(*map(str.encode, texts))
 
     @classmethod
     def load(cls, base_dir: Path) -> "Tokenizer":
@@ -132,8 +133,8 @@ class Tokenizer:
         """
         path = base_dir / "tokenizer.json"
         try:
-            content = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            content = path.read_bytes()
+        except OSError as error:
             raise BaseUnusable(f"{path.name} cannot be read in {base_dir}: {error}") from error
         config = _read_json(base_dir / "tokenizer_config.json")
         names = {**_read_json(base_dir / "special_tokens_map.json"), **config}
@@ -261,10 +262,10 @@ def _mask(offsets: Sequence[tuple[int, int]], trained: Sequence[tuple[int, int]]
     return bytes(mask)
 
 
-def _sha256(*parts: str) -> str:
+def _sha256(*parts: bytes) -> str:
     digest = hashlib.sha256()
     for part in parts:
-        digest.update(hashlib.sha256(part.encode()).digest())
+        digest.update(hashlib.sha256(part).digest())
     return digest.hexdigest()
 
 

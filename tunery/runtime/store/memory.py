@@ -210,9 +210,7 @@ class MemoryStore:
     async def rows(self, table: str, where: Row | None = None) -> Sequence[dict[str, Any]]:
         conditions = (where or {}).items()
         return [
-            dict(row)
-            for row in self._tables.get(table, {}).values()
-            if all(row.get(column) == value for column, value in conditions)
+            dict(row) for row in self._tables.get(table, {}).values() if conditions <= row.items()
         ]
 
     async def close(self) -> None:

@@ -192,8 +192,12 @@ def after_attempt(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
 def _after_success(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
     match attempt.end.result:
         case EvalResult():
-            scores, drop_max_ppm = attempt.end.result.scores, job.spec.drop_max_ppm
-            due = VerdictDue(job_id=job.job_id, scores=scores, drop_max_ppm=drop_max_ppm)
+            due = VerdictDue(
+                job_id=job.job_id,
+                scores=attempt.end.result.scores,
+                drop_max_ppm=job.spec.drop_max_ppm,
+                series=job.spec.series,
+            )
             return (due, *_judging(job))
         case TrainResult() | None:
             return pause_at(job, "eval") if job.wanted == "paused" else place_attempt(job, "eval")
@@ -221,6 +225,7 @@ def after_verdict(job: OpenJob, command: RecordVerdict) -> tuple[Event, ...]:
                 model_id=job.spec.model_id,
                 series=job.spec.series,
                 lineage=_lineage(job, job.result, job.prepared, command.summary, job.scores),
+                author=job.key_id,
             ),
             adapter=job.result.adapter,
         ),

@@ -5,6 +5,7 @@ import hashlib
 import json
 import struct
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -61,6 +62,9 @@ from schemas.training import BlobFile
 from tests.unit.services.ingest.base import make_base, rows
 from tests.unit.services.notifier.receiver import receiving
 from tunery.local import ServiceSpec, Stack
+from tunery.provenance.folders import compare_folder
+from tunery.provenance.keys import PUBLIC, read_trust
+from tunery.provenance.statements import PROVENANCE_FILES, SIGNATURE
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.connections import open_runtime
 from tunery.runtime.journal.reader import START, JournalReader
@@ -227,13 +231,21 @@ async def register_version(client: Client, base: Base) -> RegisterVersion:
     return version
 
 
-async def test_a_version_is_published_and_promoted(client: Client, base: Base) -> None:
+async def test_a_version_is_published_signed_and_promoted(
+    client: Client, base: Base, servers: Stack, tmp_path: Path
+) -> None:
     version = await register_version(client, base)
     published = await client.until("model", VersionPublished)
     names = {file.name for file in version.adapter}
-    assert {file.name for file in published.files} == {*names, "lineage.json"}
+    assert {file.name for file in published.files} == {*names, "lineage.json", *PROVENANCE_FILES}
+    folder = tmp_path / "downloaded"
+    folder.mkdir()
     for file in published.files:
-        await client.runtime.blobs.get(file.blob, sha256=file.sha256)
+        await client.runtime.blobs.get_file(file.blob, folder / file.name, sha256=file.sha256)
+    trust = read_trust([Path(servers.env["TUNERY_DATA_DIR"]) / "signing" / PUBLIC])
+    compared = compare_folder(folder, trust, datetime.now(UTC))
+    assert [file for file in compared if file.difference is not None] == []
+    assert {file.name for file in compared} == {file.name for file in published.files} - {SIGNATURE}
     await client.send(
         "model", Promote(model_id=version.terms.model_id, stage="staging", expected=None)
     )

@@ -6,7 +6,15 @@ import time
 from pathlib import Path
 
 from services.engine.ports import Refusal, Say, WeightFiles
-from tunery.work.engine import FAILED, AnswerEnded, EngineModel, Question, Sampling, TextAdded
+from tunery.work.engine import (
+    FAILED,
+    AnswerEnded,
+    EngineModel,
+    Question,
+    Sampling,
+    Spent,
+    TextAdded,
+)
 
 BROKEN = "broken"
 FOREVER = "for-ever"  # a question whose answer has no end
@@ -30,8 +38,9 @@ class EchoModel:
 
     def answer(self, question: Question, say: Say) -> None:
         words = str(question.messages[-1]["content"]).split()
-        for word in itertools.repeat(FOREVER) if words == [FOREVER] else words:
-            if not say(TextAdded(word)):
+        endless = itertools.repeat(FOREVER) if words == [FOREVER] else words
+        for written, word in enumerate(endless, 1):
+            if not say(TextAdded(word, spent=Spent(len(words), 0, written))):
                 self.stopped.set()
                 return
             time.sleep(PAUSE_S)

@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from services.engine import host as hosts
 from services.engine.host import EngineHost
 from services.engine.loaded_models import LoadedModels
+from services.engine.meter import AnswerMeter, uses_of
 from services.gateway.chat.engine_socket import SocketEngine
 from tests.unit.services.engine.memory_engine import BROKEN, FOREVER, MemoryEngine, question
 from tunery.runtime.local_socket import connect_to
@@ -18,9 +20,11 @@ from tunery.work.engine import (
     FAILED,
     MALFORMED,
     AnswerEnded,
+    Asker,
     Question,
     QuestionRefused,
     Reply,
+    Spent,
     TextAdded,
     decode_reply,
 )
@@ -29,7 +33,8 @@ from tunery.work.engine import (
 @asynccontextmanager
 async def serving(folder: Path) -> AsyncIterator[tuple[SocketEngine, MemoryEngine]]:
     engine = MemoryEngine()
-    host = EngineHost(LoadedModels(engine, engine, models_max=2), folder / "engine.sock")
+    models = LoadedModels(engine, engine, models_max=2)
+    host = EngineHost(models, folder / "engine.sock", AnswerMeter(folder / "answers"))
     running = asyncio.create_task(host.run())
     await host.ready()
     try:
@@ -46,7 +51,26 @@ async def said(engine: SocketEngine, asked: Question) -> list[Reply]:
 async def test_the_parts_of_an_answer_come_in_order(tmp_path: Path) -> None:
     async with serving(tmp_path) as (client, _):
         replies = await said(client, question("a", "one two"))
-    assert replies == [TextAdded("one"), TextAdded("two"), AnswerEnded("stop", 2, 2)]
+    assert replies == [
+        TextAdded("one", spent=Spent(2, 0, 1)),
+        TextAdded("two", spent=Spent(2, 0, 2)),
+        AnswerEnded("stop", 2, 2),
+    ]
+
+
+async def test_an_answer_is_counted_before_it_is_told(tmp_path: Path) -> None:
+    asked = replace(question("a", FOREVER), asker=Asker("acme", "key_1", "tiny"))
+    async with serving(tmp_path) as (client, engine):
+        answering = client.ask(asked)
+        parts = [await anext(answering) for _ in range(3)]
+        await answering.aclose()
+        assert await asyncio.to_thread(engine.loaded[0][1].stopped.wait, 5)
+    meter = AnswerMeter(tmp_path / "answers")
+    (use,) = [use for path in meter.closed_files() for use in uses_of(path)["acme"]]
+    last = parts[-1]
+    assert isinstance(last, TextAdded)
+    assert use.completion_tokens >= last.spent.completion_tokens == 3
+    assert (use.requests, use.prompt_tokens) == (1, 1)
 
 
 async def test_a_refusal_names_its_reason(tmp_path: Path) -> None:
@@ -70,7 +94,7 @@ async def test_what_is_no_question_is_refused(tmp_path: Path) -> None:
 async def test_a_client_that_leaves_stops_its_answer(tmp_path: Path) -> None:
     async with serving(tmp_path) as (client, engine):
         answering = client.ask(question("a", FOREVER))
-        assert await anext(answering) == TextAdded(FOREVER)
+        assert await anext(answering) == TextAdded(FOREVER, spent=Spent(1, 0, 1))
         await answering.aclose()
         assert await asyncio.to_thread(engine.loaded[0][1].stopped.wait, 5)
 

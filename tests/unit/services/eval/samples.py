@@ -1,6 +1,23 @@
 """Scores of made-up evaluations."""
 
+from schemas.model import Lineage, VersionTerms
 from tunery.work.scores import HoldoutScores, ItemScore, Scores
+
+TERMS = VersionTerms(
+    model_id="ft:1",
+    series="series",
+    lineage=Lineage(
+        job_id="ftjob-0",
+        base_id="small",
+        base_sha256="a" * 64,
+        dataset_version="v",
+        training_sha256="a" * 64,
+        config_sha256="a" * 64,
+        steps=1,
+        verdict="pass",
+        scores_sha256="a" * 64,
+    ),
+)
 
 
 def item(number: int, base: bool, adapter: bool) -> ItemScore:

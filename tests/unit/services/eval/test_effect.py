@@ -1,57 +1,120 @@
-"""The verdict effect: only the scores that the job recorded are judged."""
+"""The verdict effect: only the scores that the job recorded are judged, beside production's."""
 
 import hashlib
+from collections.abc import Sequence
 
 import pytest
 
 from schemas.job import RecordVerdict, VerdictDue
+from schemas.model import ScoreSummary, StageMoved, VersionPublished
 from schemas.reasons import failing
+from schemas.topics import MODEL
 from schemas.training import BlobFile
+from services.eval.app import TODOS
 from services.eval.effect import verdict
-from tests.unit.services.eval.samples import holdout, item, scores
+from services.eval.project import EVALUATIONS, project
+from tests.unit.services.eval.samples import TERMS, holdout, item, scores
+from tests.unit.services.headers import header
 from tunery.runtime.blobs.abstract import BlobCorrupt
-from tunery.runtime.blobs.memory import MemoryBlobs
-from tunery.runtime.seal.memory import MemoryKeyStore
-from tunery.runtime.seal.sealer import Sealer
+from tunery.runtime.journal.reader import Position
+from tunery.runtime.memory_servers import memory_servers
+from tunery.runtime.ports import Runtime
+from tunery.runtime.store.abstract import RowBatch
+from tunery.runtime.verbs import Change, Upsert
 from tunery.work.codec import encode_scores
 
-SEAL = Sealer(MemoryKeyStore())
+IN_PRODUCTION = (
+    *project(header("model"), VersionPublished(terms=TERMS, files=(), quarantined=False)),
+    *project(
+        header("model"),
+        StageMoved(
+            model_id=TERMS.model_id,
+            series=TERMS.series,
+            stage="production",
+            replaced=None,
+            by="promotion",
+        ),
+    ),
+)
 
 
-def results(right: bool) -> bytes:
-    """A results file of 200 items that the base knows, and that the adapter knows or not."""
-    return encode_scores(scores((item(1, True, right),) * 200, holdout(None, None)))
+def results(right: bool, base: bool = True) -> bytes:
+    """A results file of 200 items that the base knows or not, and the adapter as well."""
+    items = tuple(item(number, base, right) for number in range(200))
+    return encode_scores(scores(items, holdout(None, None)))
 
 
-def due(data: bytes) -> VerdictDue:
+def due(data: bytes, series: str | None = None) -> VerdictDue:
     sha256 = hashlib.sha256(data).hexdigest()
     file = BlobFile(name="scores.json", blob="t/acme/scores", sha256=sha256, bytes=len(data))
-    return VerdictDue(job_id="ftjob-1", scores=file)
+    return VerdictDue(job_id="ftjob-1", scores=file, series=series)
 
 
-async def test_the_verdict_goes_to_the_job() -> None:
-    blobs = MemoryBlobs()
-    await blobs.put("t/acme/scores", results(right=False))
-    send = await verdict(blobs, SEAL).run(due(results(right=False)), "acme")
+async def eval_runtime(changes: Sequence[Change] = ()) -> Runtime:
+    """The servers of the service, with these changes in its tables."""
+    runtime = (await memory_servers()).runtime("eval")
+    await runtime.store.ensure(TODOS.described())
+    batch = RowBatch(
+        TODOS.name, TODOS.version, (MODEL.name, 0), 0, Position(1), changes=tuple(changes)
+    )
+    await runtime.store.commit(batch)
+    return runtime
+
+
+async def summary_of(runtime: Runtime, data: bytes, series: str | None) -> ScoreSummary:
+    await runtime.blobs.put("t/acme/scores", data)
+    send = await verdict(runtime).run(due(data, series), "acme")
     assert send is not None
     assert (send.stream, send.key) == ("job", "acme")
     assert isinstance(send.body, RecordVerdict)
     assert send.body.summary is not None
-    assert send.body.summary.verdict == "block"
+    return send.body.summary
+
+
+async def test_the_verdict_goes_to_the_job() -> None:
+    summary = await summary_of(await eval_runtime(), results(right=False), None)
+    assert (summary.verdict, len(summary.comparisons)) == ("block", 1)
+
+
+async def test_the_version_in_production_of_the_series_is_compared_with() -> None:
+    """As good as a base model that knows nothing, where production knows everything."""
+    before = results(right=True, base=False)
+    where = {"blob": "t/acme/before", "sha256": hashlib.sha256(before).hexdigest()}
+    row = Upsert(EVALUATIONS, {"tenant": "acme", "job_id": TERMS.lineage.job_id}, where)
+    runtime = await eval_runtime((*IN_PRODUCTION, row))
+    await runtime.blobs.put("t/acme/before", before)
+    summary = await summary_of(runtime, results(right=False, base=False), TERMS.series)
+    assert [result.model_id for result in summary.comparisons] == [None, TERMS.model_id]
+    assert [result.verdict for result in summary.comparisons] == ["pass", "block"]
+    assert summary.verdict == "block"
+    others = await summary_of(runtime, results(right=False, base=False), "another series")
+    assert (others.verdict, len(others.comparisons)) == ("pass", 1)
+
+
+@pytest.mark.parametrize("kept", [None, b"damaged"])
+async def test_scores_of_production_that_are_lost_leave_the_base_model(kept: bytes | None) -> None:
+    where = {"blob": "t/acme/before", "sha256": "0" * 64}
+    row = Upsert(EVALUATIONS, {"tenant": "acme", "job_id": TERMS.lineage.job_id}, where)
+    runtime = await eval_runtime((*IN_PRODUCTION, row))
+    if kept is not None:
+        await runtime.blobs.put("t/acme/before", kept)
+    summary = await summary_of(runtime, results(right=True), TERMS.series)
+    assert (summary.verdict, len(summary.comparisons)) == ("pass", 1)
 
 
 async def test_scores_with_another_hash_are_not_judged() -> None:
-    blobs = MemoryBlobs()
-    await blobs.put("t/acme/scores", results(right=True))
+    runtime = await eval_runtime()
+    await runtime.blobs.put("t/acme/scores", results(right=True))
     with pytest.raises(BlobCorrupt):
-        await verdict(blobs, SEAL).run(due(results(right=False)), "acme")
+        await verdict(runtime).run(due(results(right=False)), "acme")
 
 
 async def test_scores_that_cannot_be_judged_are_reported_with_what_was_wrong_sealed() -> None:
-    send = verdict(MemoryBlobs(), SEAL).exhausted(due(b"x"), "acme", "there is no blob")
+    runtime = await eval_runtime()
+    send = verdict(runtime).exhausted(due(b"x"), "acme", "there is no blob")
     assert send is not None
     assert isinstance(send.body, RecordVerdict)
     assert send.body.failure is not None
     assert send.body.failure.reason == failing("scores_unjudged")
     assert send.body.failure.detail is not None
-    assert SEAL.open(send.body.failure.detail) == "there is no blob"
+    assert runtime.seal.open(send.body.failure.detail) == "there is no blob"

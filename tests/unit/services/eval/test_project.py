@@ -3,11 +3,13 @@
 import pytest
 
 from schemas.job import JobEnded, PhaseSet, VerdictDue, VerdictRecorded
+from schemas.model import StageMoved, VersionDeleted, VersionPublished
 from schemas.training import BlobFile
-from services.eval.project import VERDICT, project
+from services.eval.project import EVALUATIONS, VERDICT, VERSIONS, project
+from tests.unit.services.eval.samples import TERMS
 from tests.unit.services.gateway.jobs.job_events import SUMMARY
 from tests.unit.services.headers import header
-from tunery.runtime.verbs import Done, Todo
+from tunery.runtime.verbs import Delete, Done, Todo, Upsert
 
 HEADER = header("job")
 DUE = VerdictDue(
@@ -27,7 +29,10 @@ ENDED = JobEnded(
 
 
 def test_scores_that_wait_for_a_verdict_are_to_do() -> None:
-    assert project(HEADER, DUE) == (Todo(VERDICT, "ftjob-1", "acme", "acme", DUE),)
+    kept = Upsert(
+        EVALUATIONS, {"tenant": "acme", "job_id": "ftjob-1"}, {"blob": "b", "sha256": "ab" * 32}
+    )
+    assert project(HEADER, DUE) == (Todo(VERDICT, "ftjob-1", "acme", "acme", DUE), kept)
 
 
 @pytest.mark.parametrize("event", [VerdictRecorded(job_id="ftjob-1", summary=SUMMARY), ENDED])
@@ -37,3 +42,28 @@ def test_a_verdict_or_the_end_of_the_job_takes_it_off(event: VerdictRecorded | J
 
 def test_other_events_want_no_verdict() -> None:
     assert project(HEADER, PhaseSet(job_id="ftjob-1", phase="evaluating")) == ()
+
+
+MODELS = header("model")
+NEW, OLD = {"tenant": "acme", "model_id": "ft:2"}, {"tenant": "acme", "model_id": "ft:1"}
+
+
+def test_a_published_version_is_known_with_its_job() -> None:
+    published = VersionPublished(terms=TERMS, files=(), quarantined=False)
+    known = {"series": TERMS.series, "job_id": TERMS.lineage.job_id, "stage": "dev"}
+    key = {"tenant": "acme", "model_id": TERMS.model_id}
+    assert project(MODELS, published) == (Upsert(VERSIONS, key, known),)
+
+
+def test_a_version_that_takes_production_sends_the_former_one_back() -> None:
+    moved = StageMoved(
+        model_id="ft:2", series="s", stage="production", replaced="ft:1", by="promotion"
+    )
+    assert project(MODELS, moved) == (
+        Upsert(VERSIONS, NEW, {"stage": "production"}),
+        Upsert(VERSIONS, OLD, {"stage": "dev"}),
+    )
+
+
+def test_a_deleted_version_is_forgotten() -> None:
+    assert project(MODELS, VersionDeleted(model_id="ft:1")) == (Delete(VERSIONS, OLD),)

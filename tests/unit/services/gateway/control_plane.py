@@ -14,7 +14,7 @@ import msgspec
 from schemas.account import PRICES_PARTITION
 from schemas.dataset import BaseTokens, RecordValidation, Validation
 from schemas.envelope import Message
-from schemas.model import GLOBAL, AddBase, Base
+from schemas.model import GLOBAL, AddBase
 from schemas.reasons import Failure
 from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, PARTITIONS, POOL, TELEMETRY
 from services.billing.adapters.prices import read_imports
@@ -35,6 +35,7 @@ from services.registry.app import MODELS
 from services.registry.react import react_model
 from services.scheduler.app import JOBS, POOLS
 from services.scheduler.react import react_job
+from tests.unit.services.gateway.bases import BASE as BASE
 from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
@@ -49,16 +50,6 @@ READY_S_MAX = 15
 SETTLE_S_MAX = 5
 WAIT_MS_MAX = 5_000
 LATE_MS = 200
-BASE = Base(
-    base_id="tiny-llama",
-    sha256="ab" * 32,
-    path="/bases/tiny-llama",
-    parameters=3_000_000,
-    context_length=2_048,
-    family="llama",
-    licence="apache-2.0",
-    hidden_size=64,
-)
 ROW = b'{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}\n'
 
 

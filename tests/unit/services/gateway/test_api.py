@@ -29,6 +29,7 @@ from services.gateway.jobs import event_routes as events
 from services.gateway.jobs import plain_routes as plain
 from services.gateway.jobs import routes as jobs
 from services.gateway.jobs import submission_routes as submit
+from services.gateway.models import release_routes as releases
 from services.gateway.models import routes as models
 from services.gateway.ports import Views, Where
 from services.gateway.views.table import R, Table
@@ -45,7 +46,7 @@ MONTH = f"{datetime.now(UTC):%Y-%m}"
 
 # in the order of the application: `estimate` before the ids of jobs, the rest of a path at last
 MODULES = (
-    *(files, datasets, uploads, submit, jobs, events, checkpoints, plain, models),
+    *(files, datasets, uploads, submit, jobs, events, checkpoints, plain, releases, models),
     *(keys, tenants, webhooks, usage, statements, invoices),
 )
 ROUTES = [
@@ -121,6 +122,10 @@ async def every_answer(api: ControlPlane) -> set[str]:
         await client.get(f"/v1/models/{model_id}"),
         await client.get(f"/v1/models/{model_id}/adapter"),
         await client.post(f"/v1/models/{model_id}/promote", json={"stage": "staging"}),
+        await client.post(f"/v1/models/{model_id}/approve", json={"stage": "staging"}),
+        await client.get(f"/v1/models/{model_id}/history"),
+        await client.post("/v1/approval_rules", json={"stage": "staging", "required": 1}),
+        await client.get("/v1/approval_rules"),
         await client.delete(f"/v1/files/{(await api.upload(client))['id']}"),
     )
     answers = (*answers_about_jobs, *await answers_about_accounts(api))
@@ -192,6 +197,7 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("post", "/v1/models/{model_id}/deploy"): {"stage": "staging"},
     ("post", "/adapters/{model_id}/promote"): {"stage": "staging"},
     ("post", "/v1/models/{model_id}/rollback"): {"stage": "staging"},
+    ("post", "/v1/models/{model_id}/approve"): {"stage": "staging"},
     ("post", "/v1/webhook_endpoints/{endpoint_id}"): {"name": "x"},
     ("post", "/v1/webhook_endpoints/{endpoint_id}/redeliver"): {"after": 0},
     ("post", "/v1/uploads/{upload_id}/complete"): {"part_ids": ["part_x"]},

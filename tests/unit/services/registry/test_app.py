@@ -2,6 +2,10 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from schemas.model import GLOBAL, AddBase, BaseAdded
 from schemas.topics import MODEL
@@ -14,6 +18,7 @@ from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.history import read_history
 from tunery.runtime.memory_servers import memory_servers
+from tunery.runtime.settings import SettingsError
 
 WAIT_S = 20
 
@@ -49,3 +54,11 @@ async def test_the_owner_decides_and_the_others_follow_its_journal() -> None:
     assert isinstance(added, BaseAdded)
     assert added.base.base_id == BASE.base_id
     assert MODELS.stream is MODEL
+
+
+async def test_a_key_that_cannot_sign_is_named_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "key.pem").write_text("no key")
+    runtime = (await memory_servers()).runtime("registry")
+    settings = runtime.settings.model_copy(update={"signing_dir": tmp_path})
+    with pytest.raises(SettingsError, match=r"key\.pem is no private key as PEM; restore it"):
+        await build(replace(runtime, settings=settings))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from schemas.reasons import failing
 from services.registry.effect import erase, final_key, publish
 from services.registry.project import EraseModelFile
 from tests.unit.services.registry.samples import MODEL, SHA, adapter, sha, submitted, whole_model
+from tests.unit.tunery.provenance.signed import NOW, new_key, trust_in
+from tunery.provenance.folders import compare_folder
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.seal.memory import MemoryKeyStore
@@ -42,6 +45,23 @@ async def test_a_version_is_copied_with_its_lineage_and_repeats_are_equal(
     lineage = next(file for file in outcome.files if file.name == "lineage.json")
     assert json.loads(blobs.bodies[lineage.blob])["lineage"]["base_sha256"] == SHA
     assert recorded(await publish(blobs, SEAL).run(version, "acme")) == outcome
+
+
+@pytest.mark.parametrize("files_of", [adapter, whole_model])
+async def test_a_signed_version_is_verified_in_its_folder(
+    files_of: Callable[[], dict[str, bytes]], tmp_path: Path
+) -> None:
+    blobs, key = MemoryBlobs(), new_key(tmp_path / "keys")
+    version = await submitted(blobs, files_of())
+    outcome = recorded(await publish(blobs, SEAL, key).run(version, "acme"))
+    assert recorded(await publish(blobs, SEAL, key).run(version, "acme")) == outcome
+    for file in outcome.files:
+        (tmp_path / file.name).write_bytes(blobs.bodies[file.blob])
+    (tmp_path / "keys").rename(tmp_path.parent / f"{tmp_path.name}-keys")
+    compared = compare_folder(tmp_path, trust_in(key), NOW)
+    records = {"lineage.json", "lineage.intoto.json", "bom.cdx.json"}
+    assert {file.name for file in compared} == {*files_of(), *records}
+    assert [file for file in compared if file.difference is not None] == []
 
 
 async def test_a_whole_model_with_code_is_refused_at_once() -> None:

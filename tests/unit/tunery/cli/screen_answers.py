@@ -31,6 +31,14 @@ GATE: Final = {
         "-4.4 points on 249 general questions: a loss above 7.7 points is ruled out (95 %)"
     ],
     "own_data": "loss 3.67 → 0.08, exact answers 0 % → 67 %",
+    "rule": (
+        "block: a drop above 10 points that chance does not explain (exact one-sided McNemar "
+        "test, p < 0.05); pass: such a drop is ruled out at 95 %; else inconclusive"
+    ),
+    "power": (
+        "249 items show a drop of 4.8 points or more in 4 of 5 cases; a drop of 2 points needs "
+        "about 1,417 items"
+    ),
     "advice": None,
 }
 

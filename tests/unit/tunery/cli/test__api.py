@@ -34,7 +34,9 @@ NOUNS: Final = {"base", "budget", "file", "job", "key", "model", "tenant", "webh
 CALLS: Final = [
     words
     for words, command in ALL.items()
-    if words[0] in NOUNS and not isinstance(command, click.Group)
+    if words[0] in NOUNS
+    and words != ("model", "verify")  # works without a service
+    and not isinstance(command, click.Group)
 ]
 CHOSEN: Final[dict[tuple[str, ...], list[str]]] = {  # options without which there is nothing to do
     ("budget", "set"): ["--amount", "1"],

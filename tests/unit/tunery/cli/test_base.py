@@ -187,3 +187,14 @@ def test_first_hour_13_a_shared_base_is_fetched_and_checked(
     assert hash_base(tmp_path / "copy") == hash_base(origin)
     differs = api.run("base", "fetch", "smol", str(tmp_path / "copy"))
     assert (differs.exit_code, "does not hold smol" in differs.output) == (1, True)
+
+
+@pytest.mark.parametrize(("drifted", "status"), [(None, 0), ("1" * 64, 1)])
+def test_a_check_says_whether_a_base_model_has_changed(
+    drifted: str | None, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = {"id": "smol", "sha256": "0" * 64, "drifted_sha256": drifted}
+    api = ScriptedApi(monkeypatch, {"POST /bases/smol/check": checked})
+    done = api.run("base", "check", "smol")
+    assert done.exit_code == status, done.output
+    assert ("stale" in done.output) is (status == 1)

@@ -7,8 +7,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from click.testing import CliRunner, Result
 
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, refusal
+from tests.unit.tunery.provenance.signed import new_key, sign_folder
+from tunery.cli.main import main
 from tunery.client import Api
 
 NEW, OLD, OTHER = "ft:smol:local:demo:2", "ft:smol:local:demo:1", "ft:smol:local:else:1"
@@ -191,3 +194,75 @@ def test_first_hour_13_a_base_at_hand_is_named(
         "model", "download", NEW, str(tmp_path), "--with-base", "--base", "x"
     )
     assert both.exit_code == 2
+
+
+@pytest.fixture
+def signed(tmp_path: Path) -> Path:
+    """A signed folder, beside the data directory of the stack that signed it."""
+    sign_folder(tmp_path / "model", new_key(tmp_path / "data" / "signing"))
+    return tmp_path / "model"
+
+
+def verify(folder: Path, *options: str | Path) -> Result:
+    words = ("model", "verify", folder, "--data-dir", folder.parent / "data", *options)
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def test_a_folder_is_verified_without_an_api(signed: Path) -> None:
+    done = verify(signed, "--json")
+    assert done.exit_code == 0, done.output
+    assert {row["difference"] for row in json.loads(done.stdout)} == {None}
+    (signed / "adapter_model.safetensors").write_bytes(b"other")
+    (signed / "adapter_model.bin").write_bytes(b"pickle")
+    done = verify(signed, "--json")
+    assert done.exit_code == 1
+    differing = {row["file"]: row["difference"] for row in json.loads(done.stdout)}
+    assert [name for name, difference in differing.items() if difference is not None] == [
+        "adapter_model.bin",
+        "adapter_model.safetensors",
+    ]
+
+
+def test_who_signed_a_folder_must_be_trusted(signed: Path, tmp_path: Path) -> None:
+    new_key(tmp_path / "other")
+    done = verify(signed, "--key", tmp_path / "other" / "public.pem")
+    assert done.exit_code == 1
+    assert "it is signed with the key" in done.output
+    both = (tmp_path / "other" / "public.pem", tmp_path / "data" / "signing" / "public.pem")
+    assert verify(signed, "--key", both[0], "--key", both[1]).exit_code == 0
+    (tmp_path / "data" / "signing" / "public.pem").unlink()
+    done = verify(signed)
+    assert done.exit_code == 1
+    assert "--key FILE" in done.output
+
+
+def test_approvals_are_set_shown_and_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = {"id": "production", "required": 2, "approvers": ["key_a", "key_b"]}
+    answers = {
+        "POST /approval_rules": rule,
+        "GET /approval_rules": {"data": [rule]},
+        f"POST {path(NEW, '/approve')}": version(NEW, "dev"),
+    }
+    api = ScriptedApi(monkeypatch, answers)
+    words = ("--required", "2", "--approver", "key_a", "--approver", "key_b")
+    done = api.run("model", "approvals", "production", *words)
+    assert done.exit_code == 0, done.output
+    assert "key_a, key_b" in done.output
+    assert api.bodies[0] == {
+        "stage": "production",
+        "required": 2,
+        "approvers": ["key_a", "key_b"],
+    }
+    assert api.run("model", "approve", NEW, "production").exit_code == 0
+    assert api.bodies[-1] == {"stage": "production"}
+    wrong = api.run("model", "approvals", "production")
+    assert (wrong.exit_code, "belong together" in wrong.output) == (2, True)
+
+
+def test_a_history_names_who_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    change = {"created_at": 1, "change": "approval", "stage": "production", "key_id": "key_a"}
+    answers = {f"GET {path(NEW, '/history')}": {"data": [change, {**change, "key_id": None}]}}
+    done = ScriptedApi(monkeypatch, answers).run("model", "history", NEW)
+    assert done.exit_code == 0, done.output
+    assert done.output.count("approval") == 2
+    assert done.output.count("key_a") == 1

@@ -48,6 +48,18 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[Result, list[http
     return CliRunner().invoke(main, ["usage", *words], env=environ), seen
 
 
+def test_tokens_of_answers_are_asked_for_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums = {"input_tokens": 1_200, "input_cached_tokens": 7, "output_tokens": 30}
+    answers = {"model": "tiny", "num_model_requests": 2, **sums, "engine_ms": 1_500}
+    page = {"data": [{"start_time": NOVEMBER, "results": [answers, answers]}], "has_more": False}
+    monkeypatch.setitem(globals(), "PAGES", [page])
+    done, seen = run(monkeypatch, "--answers", "--by", "model")
+    assert done.exit_code == 0, done.output
+    assert seen[0].url.path == "/v1/usage/completions"
+    rows = [line.split() for line in done.output.splitlines()]
+    assert ["tiny", "4", "2,400", "14", "60", "0:00:03.000"] in rows
+
+
 def test_a_month_is_asked_for_page_by_page_and_summed(monkeypatch: pytest.MonkeyPatch) -> None:
     done, seen = run(monkeypatch, "--period", "2026-11", "--by", "model", "--tenant", "acme")
     assert done.exit_code == 0, done.output

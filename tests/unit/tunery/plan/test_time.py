@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from schemas.training import HyperParameters
 from simulator.control_plane.samples import HYPER
 from tests.unit.tunery.plan.samples import SMOL
 from tunery.plan.time import HOLD_FACTOR, HOLD_MS_MIN, eval_ms, hold_of, train_ms
@@ -15,7 +16,7 @@ from tunery.plan.time import HOLD_FACTOR, HOLD_MS_MIN, eval_ms, hold_of, train_m
 @given(count=st.integers(1, 10**9), slots=st.integers(1, 32))
 def test_more_slots_never_take_longer_and_more_tokens_never_shorter(count: int, slots: int) -> None:
     def train_on(tokens: int, slots: int) -> int:
-        return train_ms(SMOL, HYPER, tokens, slots, "cpu")
+        return train_ms(SMOL, HYPER, tokens, slots, "cpu", labelled=tokens // 2)
 
     assert train_on(count, slots + 1) <= train_on(count, slots) <= train_on(count + 1, slots)
     assert eval_ms(SMOL, slots + 1, "cpu") <= eval_ms(SMOL, slots, "cpu")
@@ -34,11 +35,23 @@ def test_more_slots_never_take_longer_and_more_tokens_never_shorter(count: int, 
 )
 def test_training_what_makes_a_step_slower_is_in_the_estimate(slower: dict[str, Any]) -> None:
     """Recompute and rows that are not packed were estimated as if they cost nothing."""
-    usual = train_ms(SMOL, HYPER, 10**6, 1, "cpu")
+
+    def trained_ms(hyper: HyperParameters) -> int:
+        return train_ms(SMOL, hyper, 10**6, 1, "cpu", labelled=10**5)
+
+    usual = trained_ms(HYPER)
     hyper = replace(HYPER, **slower)
-    assert 1.1 < train_ms(SMOL, hyper, 10**6, 1, "cpu") / usual < 2
+    assert 1.1 < trained_ms(hyper) / usual < 2
     both = replace(hyper, recompute=True, packing=False)
-    assert train_ms(SMOL, both, 10**6, 1, "cpu") > train_ms(SMOL, hyper, 10**6, 1, "cpu")
+    assert trained_ms(both) > trained_ms(hyper)
+
+
+def test_first_hour_07_a_tiny_model_is_estimated_by_its_vocabulary() -> None:
+    """The loss of 40,000 labelled tokens was half a minute that the estimate did not know."""
+    tiny = replace(SMOL, parameters=3_200_000, vocabulary=49_152)
+    none = train_ms(tiny, HYPER, 40_000, 1, "cpu", labelled=0)
+    all_of_them = train_ms(tiny, HYPER, 40_000, 1, "cpu", labelled=40_000)
+    assert 20_000 < all_of_them - none < 40_000
 
 
 def test_a_hold_has_a_floor_per_slot() -> None:

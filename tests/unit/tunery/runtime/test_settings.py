@@ -35,6 +35,7 @@ def test_given_settings_are_used_and_others_have_defaults(environment: pytest.Mo
         "DEBUG",
     )
     assert settings.keys == Path("/somewhere/keystore")
+    assert settings.signing == Path("/somewhere/signing")
     assert settings.flush_each
 
 

@@ -1,21 +1,16 @@
-"""The gate's statistics: known values, bounds, and its behaviour on simulated adapters."""
+"""The gate: its verdict on scores of base, adapter and the version in production."""
 
-from math import comb
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from schemas.envelope import Reason
+from schemas.model import Verdict
 from schemas.reasons import judging
-from services.eval.domain.verdict import (
-    drop_upper_bound,
-    judge,
-    mcnemar_worse,
-    summarise,
-)
+from services.eval.domain.verdict import DROP_MAX_PPM, Production, compare, judge, summarise
 from tests.unit.services.eval.samples import holdout, item, scores
+from tunery.gate.paired import drop_upper_bound
 from tunery.work.scores import ItemScore
 
 
@@ -25,35 +20,22 @@ def items(both: int, worse: int, better: int, neither: int) -> tuple[ItemScore, 
     return tuple(item(number, base, adapter) for number, (base, adapter) in enumerate(pairs))
 
 
+def verdict_of(
+    pairs: tuple[ItemScore, ...], drop_max_ppm: int = DROP_MAX_PPM
+) -> tuple[Verdict, tuple[Reason, ...]]:
+    return judge(compare(pairs, drop_max_ppm))
+
+
 @pytest.mark.parametrize("count", [0, 50, 400])
 @pytest.mark.parametrize("sides", [("adapter",), ("base", "adapter"), ("base",)])
 def test_training_m9_scores_that_are_not_finite_block(sides: tuple[str, ...], count: int) -> None:
-    """Finding M9: an adapter that gives NaN was judged by chance, or not at all."""
+    """ComparisonResult M9: an adapter that gives NaN was judged by chance, or not at all."""
     answered = items(count, 0, 0, 0)
     sound = scores(answered, holdout())
     assert summarise(sound).verdict == ("pass" if count >= 200 else "inconclusive")
     summary = summarise(replace(sound, not_finite=sides))
     assert summary.verdict == "block"
     assert summary.reasons == (judging("scores_not_finite", sides=", ".join(sides)),)
-
-
-def test_mcnemar_known_values() -> None:
-    assert mcnemar_worse(0, 0) == 1.0
-    assert mcnemar_worse(5, 0) == pytest.approx(1 / 32)
-    assert mcnemar_worse(8, 2) == pytest.approx((comb(10, 8) + comb(10, 9) + 1) / 1024)
-
-
-@given(st.integers(0, 60), st.integers(0, 60))
-def test_mcnemar_is_a_probability_and_falls_with_more_losses(worse: int, better: int) -> None:
-    p = mcnemar_worse(worse, better)
-    more = mcnemar_worse(worse + 1, better)
-    assert 0 < p <= 1
-    assert more < p or p == more == 1.0  # a float cannot tell the last few from certainty
-
-
-@given(st.integers(0, 80), st.integers(0, 80), st.integers(200, 1000))
-def test_upper_bound_lies_above_the_drop(worse: int, better: int, n: int) -> None:
-    assert drop_upper_bound(worse, better, n) > (worse - better) / (n + 2)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +48,7 @@ def test_upper_bound_lies_above_the_drop(worse: int, better: int, n: int) -> Non
     ],
 )
 def test_three_outcomes(both: int, worse: int, better: int, neither: int, verdict: str) -> None:
-    assert judge(items(both, worse, better, neither))[0] == verdict
+    assert verdict_of(items(both, worse, better, neither))[0] == verdict
 
 
 @pytest.mark.parametrize(
@@ -80,7 +62,7 @@ def test_three_outcomes(both: int, worse: int, better: int, neither: int, verdic
 )
 def test_a_job_sets_its_own_limit_of_the_drop(worse: int, drop_max_ppm: int, verdict: str) -> None:
     pairs = items(100, worse, 0, 110 - worse)
-    outcome, reasons = judge(pairs, drop_max_ppm)
+    outcome, reasons = verdict_of(pairs, drop_max_ppm)
     assert outcome == verdict
     if verdict == "block":
         assert reasons[0].params["drop_max_ppm"] == 20_000
@@ -94,7 +76,7 @@ def simulated(seed: int, drop: float, n: int = 220) -> str:
         base, u = draw.random() < 0.5 + drop, draw.random()
         flip = u < (0.10 + 2 * drop if base else 0.10)
         pairs.append(item(i, base, base ^ flip))
-    return judge(tuple(pairs))[0]
+    return verdict_of(tuple(pairs))[0]
 
 
 def test_an_unchanged_adapter_is_hardly_ever_blocked() -> None:
@@ -138,7 +120,7 @@ def test_first_hour_15_an_adapter_that_learnt_nothing_is_told_so(after: float) -
 
 
 def test_first_hour_15_a_verdict_keeps_the_bound_that_it_rests_on() -> None:
-    (reason,) = judge(items(110, 5, 5, 100), 50_000)[1]
+    (reason,) = verdict_of(items(110, 5, 5, 100), 50_000)[1]
     bound_ppm = round(1_000_000 * drop_upper_bound(5, 5, 220))
     assert (reason.params["bound_ppm"], reason.params["drop_max_ppm"]) == (bound_ppm, 50_000)
     assert bound_ppm < 50_000
@@ -147,3 +129,41 @@ def test_first_hour_15_a_verdict_keeps_the_bound_that_it_rests_on() -> None:
 def test_losses_without_validation_rows_are_minus_one() -> None:
     summary = summarise(scores(items(110, 5, 5, 100), holdout(None, None)))
     assert summary.base_loss_ppm == -1
+
+
+def production(right: int, wrong: int) -> Production:
+    """A version that answered the first `right` items well, of as many as `items` makes."""
+    answered = tuple(item(number, True, number < right) for number in range(right + wrong))
+    return Production("ft:smol:acme::1", answered)
+
+
+def test_a_drop_against_production_blocks_what_is_no_worse_than_the_base_model() -> None:
+    """The adapter is as good as the base model, and the version in production is much better."""
+    as_the_base = items(110, 5, 5, 100)
+    summary = summarise(scores(as_the_base, holdout()), None, production(180, 40))
+    against_base, against_production = summary.comparisons
+    assert (against_base.verdict, against_base.model_id) == ("pass", None)
+    assert against_production.model_id == "ft:smol:acme::1"
+    assert (against_production.verdict, against_production.items) == ("block", 220)
+    assert summary.verdict == "block"
+    assert [reason.code for reason in summary.reasons] == ["drop_excluded", "production_drop_shown"]
+    assert summary.reasons[1].params["model_id"] == "ft:smol:acme::1"
+
+
+def test_what_both_comparisons_allow_passes() -> None:
+    summary = summarise(scores(items(110, 5, 5, 100), holdout()), None, production(115, 105))
+    assert [result.verdict for result in summary.comparisons] == ["pass", "pass"]
+    assert summary.verdict == "pass"
+
+
+def test_only_items_that_both_versions_answered_are_compared() -> None:
+    summary = summarise(scores(items(110, 5, 5, 100), holdout()), None, production(60, 40))
+    assert [result.items for result in summary.comparisons] == [220, 100]
+    assert summary.verdict == "inconclusive"
+    assert summary.reasons[1] == judging("items_too_few", items=100, limit=200)
+
+
+def test_a_comparison_says_what_so_few_items_cannot_show() -> None:
+    (result,) = compare(items(110, 11, 11, 88), DROP_MAX_PPM)
+    assert result.smallest_ppm == pytest.approx(54_000, rel=0.02)
+    assert (result.alpha_ppm, result.drop_max_ppm) == (50_000, DROP_MAX_PPM)

@@ -50,6 +50,7 @@ async def test_usage_is_in_a_last_frame_without_choices() -> None:
         "prompt_tokens": 5,
         "completion_tokens": 2,
         "total_tokens": 7,
+        "prompt_tokens_details": {"cached_tokens": 0},
     }
     assert all(decoded(chunk)["usage"] is None for chunk in chunks)
 

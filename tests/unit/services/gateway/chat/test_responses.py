@@ -19,10 +19,15 @@ def test_probabilities_are_told_without_the_engines_own_numbers() -> None:
 
 def test_the_question_is_counted_once() -> None:
     answers = [
-        Answer(["a", "b"], [], AnswerEnded("stop", 5, 2)),
+        Answer(["a", "b"], [], AnswerEnded("stop", 5, 2, 2)),
         Answer(["c"], [], AnswerEnded("length", 5, 1)),
     ]
     shown = completion(IDENTITY, answers).model_dump()
-    assert shown["usage"] == {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+    assert shown["usage"] == {
+        "prompt_tokens": 5,
+        "completion_tokens": 3,
+        "total_tokens": 8,
+        "prompt_tokens_details": {"cached_tokens": 2},
+    }
     assert [choice["message"]["content"] for choice in shown["choices"]] == ["ab", "c"]
     assert [choice["finish_reason"] for choice in shown["choices"]] == ["stop", "length"]

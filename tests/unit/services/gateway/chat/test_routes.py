@@ -42,6 +42,11 @@ async def test_the_sdk_asks_a_base_model(api: ControlPlane, engine: ScriptedEngi
     assert answer.usage is not None
     assert answer.usage.total_tokens == 9
     assert [asked.sampling.seed for asked in engine.asked] == [1, 2]
+    askers = [asked.asker for asked in engine.asked]
+    assert [asker and (asker.model, asker.first) for asker in askers] == [
+        (BASE.base_id, True),
+        (BASE.base_id, False),
+    ]
     assert engine.asked[0].model.base_sha256 == BASE.sha256
 
 

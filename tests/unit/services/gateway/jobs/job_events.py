@@ -26,7 +26,7 @@ from schemas.training import (
     work_id_of,
 )
 from simulator.control_plane.samples import PREPARED
-from tests.unit.services.gateway.control_plane import BASE
+from tests.unit.services.gateway.bases import BASE
 from tunery.plan.estimate import estimate
 from tunery.plan.hyperparameters import resolve
 

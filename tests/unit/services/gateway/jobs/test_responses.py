@@ -12,7 +12,6 @@ from services.gateway.jobs.progress import PERCENT_MAX
 from services.gateway.jobs.queue_view import Outlook
 from services.gateway.jobs.responses import (
     Moment,
-    gate_response,
     job_response,
     metadata_of,
     row_at,
@@ -25,7 +24,6 @@ from tests.unit.services.gateway.jobs.job_events import (
     JOB,
     SPEC,
     SUBMITTED,
-    SUMMARY,
     placed,
     started,
 )
@@ -146,12 +144,6 @@ def test_a_failure_has_code_message_and_advice() -> None:
     assert last.message == f"The job failed: diverged. {DIVERGED}"
 
 
-def test_scores_that_were_not_measured_are_null() -> None:
-    gate = gate_response(replace(SUMMARY, base_loss_ppm=-1))
-    assert gate.base.loss is None
-    assert gate.adapter.loss == SUMMARY.adapter_loss_ppm / 1_000_000
-
-
 def test_a_failure_without_words_names_its_reason() -> None:
     newer = Failure(code="diverged", reason=Reason(code="of_a_newer_writer"), param="n_epochs")
     error = job_response(replace(job_row(), failure=newer), unseal).error
@@ -164,11 +156,6 @@ def test_metadata_opens_as_an_object_and_erased_metadata_is_empty() -> None:
     assert metadata_of(row, lambda sealed: '{"team": "search"}') == {"team": "search"}
     assert metadata_of(row, lambda sealed: "erased") == {}
     assert metadata_of(row, lambda sealed: None) is None
-
-
-def test_a_gate_without_items_has_no_accuracy() -> None:
-    gate = gate_response(replace(SUMMARY, items=0, base_correct=0, adapter_correct=0))
-    assert (gate.base.accuracy, gate.adapter.accuracy) == (None, None)
 
 
 def test_a_job_without_steps_is_as_good_as_trained() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import httpx
 
-from schemas.model import Lineage, RecordPublished, RegisterVersion, Verdict, VersionTerms
+from schemas.model import Base, Lineage, RecordPublished, RegisterVersion, Verdict, VersionTerms
 from schemas.topics import MODEL
 from schemas.training import BlobFile
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
@@ -20,14 +20,15 @@ async def version(
     verdict: Verdict = "pass",
     job_id: str | None = None,
     files: tuple[BlobFile, ...] = (FILE,),
+    base: Base = BASE,
 ) -> str:
     """A published version, as the registry makes it."""
     tenant = client.headers["x-tenant"]
     model_id = f"ft:tiny-llama:{tenant}:{name}:12345678"
     lineage = Lineage(
         job_id=job_id or f"ftjob-{name}",
-        base_id=BASE.base_id,
-        base_sha256=BASE.sha256,
+        base_id=base.base_id,
+        base_sha256=base.sha256,
         dataset_version="v",
         training_sha256="ab" * 32,
         config_sha256="ab" * 32,

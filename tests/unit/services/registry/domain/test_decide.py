@@ -224,6 +224,17 @@ def test_a_version_that_holds_a_stage_is_not_deleted() -> None:
     assert refusal(decide(state, delete, context())).code == errors.NOT_FOUND
 
 
+def test_a_version_from_which_another_was_trained_is_not_deleted() -> None:
+    child = register("b")
+    lineage = replace(child.terms.lineage, start_id="a", start_sha256=SHA)
+    child = replace(child, terms=replace(child.terms, lineage=lineage))
+    state = after(child, published("b"), state=versions("a"))
+    used = refusal(decide(state, DeleteVersion(model_id="a"), context()))
+    assert used.reason == refusing("model_referenced", model_id="a", descendant="b")
+    state = after(DeleteVersion(model_id="b"), state=state)
+    assert isinstance(decide(state, DeleteVersion(model_id="a"), context())[0], VersionDeleted)
+
+
 NAMES = st.sampled_from(["a", "b", "c"])
 STAGES: st.SearchStrategy[Stage] = st.sampled_from(["dev", "staging", "production", "archived"])
 EXPECTED = st.one_of(st.none(), NAMES)

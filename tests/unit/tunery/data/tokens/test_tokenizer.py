@@ -131,7 +131,7 @@ def test_layouts_and_marks_give_the_same_spans(
 
 @cache
 def templated(base_dir: Path, source: str) -> Tokenizer:
-    content = (base_dir / "tokenizer.json").read_text(encoding="utf-8")
+    content = (base_dir / "tokenizer.json").read_bytes()
     return Tokenizer(content, {"eos_token": END}, source)
 
 

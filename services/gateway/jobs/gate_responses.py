@@ -1,0 +1,143 @@
+"""The gate's verdict on a job: what was found, by which rule, and what could not have been seen."""
+
+from collections.abc import Sequence
+
+from schemas.model import GateComparison, ScoreSummary, Verdict
+from schemas.units import PPM
+from services.gateway.web.responses import Response
+from services.gateway.web.wording import advice_words, own_data_words, verdict_words
+from tunery.gate.paired import POWER, discordant_share, items_needed
+
+TWO_POINTS = 0.02
+
+
+class ScoresResponse(Response):
+    """Shares as fractions; null: not measured, because there were no validation rows."""
+
+    accuracy: float | None
+    loss: float | None
+    exact_match: float | None
+
+
+class ComparisonResponse(Response):
+    """The result beside one other model on the same items; shares as fractions.
+
+    against: the base model, or a version in production
+    worse, better: items that only the other model, only this one answered right
+    p_value: of the exact one-sided McNemar test; p_adjusted: with Holm's correction
+    drop_ruled_out: at 95 %; drop_allowed: more of it blocks
+    drop_shown: the smallest drop that so many items show in 4 of 5 cases
+    items_for_two_points: how many items show a drop of two points as often
+    """
+
+    against: str
+    verdict: Verdict
+    items: int
+    worse: int
+    better: int
+    p_value: float
+    p_adjusted: float
+    drop_ruled_out: float
+    drop_allowed: float
+    drop_shown: float
+    items_for_two_points: int
+
+
+class GateResponse(Response):
+    """`own_data`: what got better on the tenant's own validation rows; null: there were none.
+
+    rule: when the gate blocks and passes. power: which drop the items could not have shown. Both
+    are null, and there are no comparisons, for verdicts from before they were kept.
+    """
+
+    verdict: Verdict
+    reasons: list[str]
+    own_data: str | None
+    advice: str | None
+    rule: str | None
+    power: str | None
+    items: int
+    base: ScoresResponse
+    adapter: ScoresResponse
+    p_value: float
+    comparisons: list[ComparisonResponse]
+
+
+def gate_response(summary: ScoreSummary) -> GateResponse:
+    """The gate's verdict, with shares as fractions instead of millionths."""
+    items = summary.items
+    return GateResponse(
+        verdict=summary.verdict,
+        reasons=[verdict_words(reason) for reason in summary.reasons],
+        own_data=own_data_words(summary),
+        advice=advice_words(summary),
+        rule=rule_words(summary.comparisons),
+        power=power_words(summary.comparisons),
+        items=items,
+        base=ScoresResponse(
+            accuracy=round(summary.base_correct / items, 4) if items else None,
+            loss=_share(summary.base_loss_ppm),
+            exact_match=_share(summary.base_exact_match_ppm),
+        ),
+        adapter=ScoresResponse(
+            accuracy=round(summary.adapter_correct / items, 4) if items else None,
+            loss=_share(summary.adapter_loss_ppm),
+            exact_match=_share(summary.adapter_exact_match_ppm),
+        ),
+        p_value=summary.p_value_ppm / PPM,
+        comparisons=[_comparison(comparison) for comparison in summary.comparisons],
+    )
+
+
+def rule_words(comparisons: Sequence[GateComparison]) -> str | None:
+    """When the gate blocks, passes, and decides nothing."""
+    if not comparisons:
+        return None
+    allowed, alpha = comparisons[0].drop_max_ppm, comparisons[0].alpha_ppm / PPM
+    holm = f", Holm over {len(comparisons)} comparisons" if len(comparisons) > 1 else ""
+    return (
+        f"block: a drop above {_points(allowed)} points that chance does not explain (exact "
+        f"one-sided McNemar test{holm}, p < {alpha:g}); pass: such a drop is ruled out at "
+        f"{100 - 100 * alpha:g} %; else inconclusive"
+    )
+
+
+def power_words(comparisons: Sequence[GateComparison]) -> str | None:
+    """Which drop so many items show, and which they cannot."""
+    if not comparisons or not comparisons[0].items:
+        return None
+    base = comparisons[0]
+    return (
+        f"{base.items} items show a drop of {_points(base.smallest_ppm)} points or more in 4 of 5 "
+        f"cases; a drop of 2 points needs about {_items_for_two_points(base):,} items"
+    )
+
+
+def _comparison(comparison: GateComparison) -> ComparisonResponse:
+    return ComparisonResponse(
+        against=comparison.model_id or "base model",
+        verdict=comparison.verdict,
+        items=comparison.items,
+        worse=comparison.worse,
+        better=comparison.better,
+        p_value=comparison.p_ppm / PPM,
+        p_adjusted=comparison.adjusted_p_ppm / PPM,
+        drop_ruled_out=comparison.bound_ppm / PPM,
+        drop_allowed=comparison.drop_max_ppm / PPM,
+        drop_shown=comparison.smallest_ppm / PPM,
+        items_for_two_points=_items_for_two_points(comparison),
+    )
+
+
+def _items_for_two_points(comparison: GateComparison) -> int:
+    share = discordant_share(comparison.worse, comparison.better, comparison.items)
+    return items_needed(share, TWO_POINTS, comparison.alpha_ppm / PPM, POWER)
+
+
+def _points(ppm: int) -> str:
+    return f"{100 * ppm / PPM:.1f}".removesuffix(".0")
+
+
+def _share(ppm: int) -> float | None:
+    """A share as a fraction; None for a negative value, which means that it was not measured."""
+    return None if ppm < 0 else ppm / PPM

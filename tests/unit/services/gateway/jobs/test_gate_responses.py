@@ -1,0 +1,58 @@
+"""The gate's block of a job: the rule, what was found, and what could not have been seen."""
+
+from msgspec.structs import replace
+
+from schemas.model import GateComparison
+from services.gateway.jobs.gate_responses import gate_response, power_words, rule_words
+from tests.unit.services.gateway.jobs.job_events import SUMMARY
+
+BASE = GateComparison(
+    verdict="pass",
+    items=249,
+    worse=12,
+    better=10,
+    p_ppm=415_000,
+    adjusted_p_ppm=415_000,
+    bound_ppm=38_000,
+    drop_max_ppm=100_000,
+    alpha_ppm=50_000,
+    smallest_ppm=48_000,
+)
+PRODUCTION = replace(BASE, model_id="ft:smol:acme::1", verdict="inconclusive")
+
+
+def test_scores_that_were_not_measured_are_null() -> None:
+    gate = gate_response(replace(SUMMARY, base_loss_ppm=-1))
+    assert gate.base.loss is None
+    assert gate.adapter.loss == SUMMARY.adapter_loss_ppm / 1_000_000
+
+
+def test_a_gate_without_items_has_no_accuracy() -> None:
+    gate = gate_response(replace(SUMMARY, items=0, base_correct=0, adapter_correct=0))
+    assert (gate.base.accuracy, gate.adapter.accuracy) == (None, None)
+
+
+def test_a_verdict_says_its_rule_and_what_so_few_items_cannot_show() -> None:
+    gate = gate_response(replace(SUMMARY, comparisons=(BASE, PRODUCTION)))
+    assert gate.rule == (
+        "block: a drop above 10 points that chance does not explain (exact one-sided McNemar "
+        "test, Holm over 2 comparisons, p < 0.05); pass: such a drop is ruled out at 95 %; else "
+        "inconclusive"
+    )
+    assert gate.power == (
+        "249 items show a drop of 4.8 points or more in 4 of 5 cases; a drop of 2 points needs "
+        "about 1,417 items"
+    )
+    assert [result.against for result in gate.comparisons] == ["base model", "ft:smol:acme::1"]
+    assert (gate.comparisons[0].drop_shown, gate.comparisons[0].drop_ruled_out) == (0.048, 0.038)
+    assert gate.comparisons[0].items_for_two_points == 1_417
+
+
+def test_one_comparison_needs_no_correction() -> None:
+    assert "Holm" not in (rule_words((BASE,)) or "")
+
+
+def test_a_verdict_of_before_says_no_rule() -> None:
+    gate = gate_response(SUMMARY)
+    assert (gate.rule, gate.power, gate.comparisons) == (None, None, [])
+    assert power_words((replace(BASE, items=0, worse=0, better=0),)) is None

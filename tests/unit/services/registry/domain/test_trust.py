@@ -1,0 +1,218 @@
+"""Approvals, and base models whose files have changed: no promotion goes around them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from schemas import errors
+from schemas.envelope import Rejected
+from schemas.model import (
+    GLOBAL,
+    AddBase,
+    Approval,
+    ApprovalRule,
+    ApprovalRuleSet,
+    ApproveVersion,
+    BaseDrifted,
+    BaseRestored,
+    Command,
+    DeleteVersion,
+    HeldStage,
+    Promote,
+    RecordBaseBytes,
+    RollBack,
+    SetApprovalRule,
+    StageMoved,
+    VersionApproved,
+)
+from schemas.reasons import refusing
+from services.registry.domain.decide import decide
+from services.registry.domain.state import (
+    APPROVALS_MAX,
+    APPROVERS_MAX,
+    EXCLUSIVE,
+    INITIAL,
+    Registry,
+)
+from tests.unit.services.registry.domain.test_decide import (
+    BASE,
+    OTHER_SHA,
+    SHA,
+    after,
+    context,
+    published,
+    refusal,
+    register,
+    step,
+)
+
+AUTHOR = "key_author"
+
+
+def versions(*names: str) -> Registry:
+    """Published versions, each by a job of AUTHOR, and their base model."""
+    state, _ = step(INITIAL, AddBase(base=BASE), key=GLOBAL)
+    for name in names:
+        submission = register(name)
+        state = after(
+            replace(submission, terms=replace(submission.terms, author=AUTHOR)), state=state
+        )
+        state = after(published(name), state=state)
+    return state
+
+
+def rule(required: int, *approvers: str) -> SetApprovalRule:
+    return SetApprovalRule(
+        rule=ApprovalRule(stage="production", required=required, approvers=approvers)
+    )
+
+
+def approve(model_id: str, key_id: str, stage: HeldStage = "production") -> ApproveVersion:
+    return ApproveVersion(model_id=model_id, approval=Approval(stage=stage, key_id=key_id))
+
+
+def promote(model_id: str, expected: str | None = None) -> Promote:
+    return Promote(model_id=model_id, stage="production", expected=expected)
+
+
+def test_a_promotion_needs_as_many_approvals_as_the_rule_says() -> None:
+    state = after(rule(2), state=versions("a"))
+    for missing, key in ((2, "x"), (1, "y")):
+        refused = refusal(decide(state, promote("a"), context()))
+        wanted = refusing("approvals_missing", model_id="a", stage="production", missing=missing)
+        assert refused.reason == wanted
+        state, events = step(state, approve("a", key))
+        approval = Approval(stage="production", key_id=key)
+        assert events == (VersionApproved(model_id="a", approval=approval),)
+        assert decide(state, approve("a", key), context()) == ()
+    assert isinstance(decide(state, promote("a"), context())[0], StageMoved)
+    staging = Promote(model_id="a", stage="staging", expected=None)
+    assert isinstance(decide(state, staging, context())[0], StageMoved)
+
+
+def test_nobody_approves_what_is_their_own_or_not_theirs_to_approve() -> None:
+    state = after(rule(1, "x", "y"), state=versions("a"))
+    own = refusal(decide(state, approve("a", AUTHOR), context()))
+    assert own.reason == refusing("approval_own", model_id="a")
+    other = refusal(decide(state, approve("a", "z"), context()))
+    assert other.reason == refusing("approval_not_asked", stage="production")
+    elsewhere = after(approve("a", "x", "staging"), state=state)
+    assert refusal(decide(elsewhere, promote("a"), context())).reason.code == "approvals_missing"
+
+
+def test_a_later_rule_counts_what_was_approved_before() -> None:
+    state = after(approve("a", "z"), approve("a", "x"), state=versions("a"))
+    state = after(rule(1, "x"), state=state)
+    assert isinstance(decide(state, promote("a"), context())[0], StageMoved)
+    state = after(rule(2, "x", "y"), state=state)
+    assert refusal(decide(state, promote("a"), context())).reason.code == "approvals_missing"
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (rule(3, "x", "y"), refusing("approvers_too_few", required=3, approvers=2)),
+        (rule(-1), refusing("approvers_at_most", limit=APPROVERS_MAX)),
+        (rule(APPROVERS_MAX + 1), refusing("approvers_at_most", limit=APPROVERS_MAX)),
+        (approve("none", "x"), refusing("model_missing", model_id="none")),
+    ],
+)
+def test_other_rules_and_approvals_are_refused(command: Command, reason: object) -> None:
+    assert refusal(decide(versions("a"), command, context())).reason == reason
+
+
+def test_approvals_wait_for_publication_and_never_are_of_quarantined_versions() -> None:
+    state = after(register("m"))
+    assert refusal(decide(state, approve("m", "x"), context())).reason.code == "model_publishing"
+    state = after(register("q", "block"), published("q"))
+    assert refusal(decide(state, approve("q", "x"), context())).reason.code == "model_quarantined"
+
+
+def test_approvals_of_a_version_are_limited() -> None:
+    state = after(*(approve("a", f"k{n}") for n in range(APPROVALS_MAX)), state=versions("a"))
+    full = refusal(decide(state, approve("a", "one-more"), context()))
+    assert full.reason == refusing("approvals_at_most", limit=APPROVALS_MAX)
+
+
+def test_the_same_rule_again_changes_nothing() -> None:
+    state, events = step(versions(), rule(2))
+    assert events == (ApprovalRuleSet(rule=rule(2).rule),)
+    assert decide(state, rule(2), context()) == ()
+
+
+def test_a_changed_base_model_makes_its_versions_stale_until_it_is_restored() -> None:
+    state = after(promote("a"), promote("b", "a"), state=versions("a", "b", "c"))
+    changed = RecordBaseBytes(base_id=BASE.base_id, sha256=OTHER_SHA)
+    state, events = step(state, changed, key=GLOBAL)
+    assert events == (BaseDrifted(base_id=BASE.base_id, sha256=OTHER_SHA),)
+    assert decide(state, changed, context(GLOBAL)) == ()
+    back = RollBack(series="series", stage="production", expected="b")
+    for command in (promote("c", "b"), back):
+        stale = refusal(decide(state, command, context()))
+        assert (stale.code, stale.reason.code) == (errors.BASE_CHANGED, "base_drifted")
+    archive = Promote(model_id="c", stage="archived", expected=None)
+    assert isinstance(decide(state, archive, context())[0], StageMoved)
+    whole = RecordBaseBytes(base_id=BASE.base_id, sha256=SHA)
+    restored, events = step(state, whole, key=GLOBAL)
+    assert events == (BaseRestored(base_id=BASE.base_id),)
+    assert decide(restored, whole, context(GLOBAL)) == ()
+    assert isinstance(decide(restored, back, context())[0], StageMoved)
+    moved, _ = step(state, AddBase(base=replace(BASE, path="/elsewhere")), key=GLOBAL)
+    assert isinstance(decide(moved, back, context())[0], StageMoved)
+
+
+def test_bytes_of_unknown_base_models_and_of_tenants_are_refused() -> None:
+    unknown = RecordBaseBytes(base_id="none", sha256=SHA)
+    assert refusal(decide(INITIAL, unknown, context(GLOBAL))).code == errors.NOT_FOUND
+    known = RecordBaseBytes(base_id=BASE.base_id, sha256=SHA)
+    assert refusal(decide(versions(), known, context())).code == errors.MALFORMED
+
+
+NAMES = st.sampled_from(["a", "b"])
+KEYS = st.sampled_from([AUTHOR, "x", "y", "z"])
+COMMANDS: st.SearchStrategy[tuple[str, Command]] = st.one_of(
+    st.tuples(st.just("acme"), st.builds(approve, NAMES, KEYS, st.sampled_from(EXCLUSIVE))),
+    st.tuples(st.just("acme"), st.builds(promote, NAMES, st.one_of(st.none(), NAMES))),
+    st.tuples(st.just("acme"), st.builds(rule, st.integers(0, 2), st.just("x"), st.just("y"))),
+    st.tuples(st.just("acme"), st.builds(rule, st.integers(0, 3))),
+    st.tuples(st.just("acme"), st.builds(DeleteVersion, model_id=NAMES)),
+    st.tuples(
+        st.just(GLOBAL),
+        st.builds(
+            RecordBaseBytes, base_id=st.just(BASE.base_id), sha256=st.sampled_from([SHA, OTHER_SHA])
+        ),
+    ),
+)
+
+
+@given(st.lists(COMMANDS, max_size=40))
+def test_no_promotion_without_its_approvals_or_on_changed_bytes(
+    commands: list[tuple[str, Command]],
+) -> None:
+    """A second account of the rules, kept beside the decider's own state."""
+    state, needed, bytes_now = versions("a", "b"), (0, frozenset[str]()), SHA
+    agreed: dict[str, set[str]] = {"a": set(), "b": set()}
+    for key, command in commands:
+        state, events = step(state, command, key=key)
+        if any(isinstance(event, Rejected) for event in events):
+            continue
+        match command:
+            case SetApprovalRule():
+                needed = (command.rule.required, frozenset(command.rule.approvers))
+            case ApproveVersion():
+                assert command.approval.key_id != AUTHOR
+                if command.approval.stage == "production":
+                    agreed[command.model_id].add(command.approval.key_id)
+            case RecordBaseBytes():
+                bytes_now = command.sha256
+            case DeleteVersion():
+                agreed[command.model_id].clear()
+            case _:
+                pass
+        for event in events:
+            if isinstance(event, StageMoved):
+                required, approvers = needed
+                keys = agreed[event.model_id]
+                assert len(keys & approvers if approvers else keys) >= required
+                assert bytes_now == SHA

@@ -1,0 +1,86 @@
+"""The decision on simulated adapters: how often it blocks one that lost nothing, or 4 points.
+
+ITEMS is the size of ARC-Challenge. A tenth or a fifth of the answers differ, as between a base
+model and its adapter; there are two comparisons (base model and production) and three looks.
+"""
+
+from random import Random
+
+import pytest
+
+from tunery.gate.decision import Decision, Pairs, Rule, decide, overall
+
+ITEMS = 1_172
+LOOKS = (400 / ITEMS, 800 / ITEMS, 1.0)
+TRIALS = 300
+STRICT = Rule(drop_max=0.02)
+
+
+def draw_pairs(draw: Random, share: float, drop: float) -> list[Pairs]:
+    """Counts at each look of an adapter with this true drop, of whose answers `share` differ."""
+    seen, looks = [0, 0], []
+    worse_below = (share + drop) / 2
+    for at in range(1, ITEMS + 1):
+        chance = draw.random()
+        if chance < share:
+            seen[chance >= worse_below] += 1
+        if at in (400, 800, ITEMS):
+            looks.append(Pairs(at, *seen))
+    return looks
+
+
+def blocks(seed: int, share: float, drop: float, rule: Rule) -> bool:
+    """Whether any look blocks: the drop is against the base model; production is as the base."""
+    draw = Random(seed)
+    against_base, against_production = draw_pairs(draw, share, drop), draw_pairs(draw, share, 0)
+    for look, pairs in enumerate(zip(against_base, against_production, strict=True), start=1):
+        decision = overall(result.decision for result in decide(pairs, rule, LOOKS, look))
+        if decision != "inconclusive":
+            return decision == "block"
+    return False
+
+
+@pytest.mark.parametrize("share", [0.10, 0.20])
+def test_an_adapter_that_lost_nothing_is_blocked_in_at_most_alpha_of_the_cases(
+    share: float,
+) -> None:
+    """Without an allowance, which would hide errors: whatever is worse at all and shown blocks."""
+    rule = Rule(drop_max=0.0, alpha=0.05)
+    blocked = sum(blocks(seed, share, 0.0, rule) for seed in range(TRIALS))
+    assert blocked / TRIALS <= 0.05
+
+
+@pytest.mark.parametrize("share", [0.10, 0.20])
+def test_a_drop_of_four_points_is_caught_in_four_of_five_cases(share: float) -> None:
+    caught = sum(blocks(seed, share, 0.04, STRICT) for seed in range(TRIALS))
+    assert caught / TRIALS >= 0.80
+
+
+def test_several_comparisons_need_smaller_p_values_to_block() -> None:
+    pairs = Pairs(300, 16, 6)
+    (alone,) = decide((pairs,), STRICT)
+    first, _ = decide((pairs, Pairs(300, 0, 0)), STRICT)
+    assert (alone.decision, first.decision) == ("block", "inconclusive")
+    assert first.p_adjusted == pytest.approx(2 * alone.p)
+    assert first.smallest > alone.smallest
+
+
+def test_no_items_decide_nothing() -> None:
+    (result,) = decide((Pairs(0, 0, 0),), STRICT)
+    assert (result.decision, result.bound) == ("inconclusive", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("decisions", "together"),
+    [
+        (("pass", "pass"), "pass"),
+        (("pass", "block"), "block"),
+        (("pass", "inconclusive"), "inconclusive"),
+        (("inconclusive", "block"), "block"),
+        ((), "inconclusive"),
+    ],
+)
+def test_all_comparisons_have_to_pass_and_one_blocks(
+    decisions: tuple[Decision, ...], together: str
+) -> None:
+    assert overall(decisions) == together

@@ -1,0 +1,48 @@
+"""The statements that are signed: files of a version, and where it comes from."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.tunery.provenance.signed import TERMS
+from tunery.provenance.keys import Untrusted
+from tunery.provenance.statements import files_statement, lineage_statement, signed_files
+
+FILES = {"b.json": "bb" * 32, "a.json": "aa" * 32}
+
+
+def test_signed_files_are_read_back() -> None:
+    assert signed_files(files_statement("m", FILES)) == FILES
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"predicateType": "x"}, "no signature of a model's files"),
+        ({"subject": [{"name": "m", "digest": {"sha256": "0" * 64}}]}, "contradicts itself"),
+        ({"predicate": {"serialization": {"method": "shards"}}}, "parts of files"),
+        ({"predicate": {}}, "no signature of a model's files"),
+    ],
+)
+def test_another_statement_is_refused(change: dict[str, Any], why: str) -> None:
+    with pytest.raises(Untrusted, match=why):
+        signed_files({**files_statement("m", FILES), **change})
+
+
+def test_a_lineage_names_every_input_by_its_hash() -> None:
+    statement = lineage_statement(TERMS, FILES)
+    assert [entry["name"] for entry in statement["subject"]] == ["a.json", "b.json"]
+    definition = statement["predicate"]["buildDefinition"]
+    inputs = {
+        entry["name"]: entry["digest"]["sha256"] for entry in definition["resolvedDependencies"]
+    }
+    lineage = TERMS.lineage
+    assert inputs == {
+        "base:small": lineage.base_sha256,
+        "dataset": lineage.training_sha256,
+        f"start:{lineage.start_id}": lineage.start_sha256,
+    }
+    details = statement["predicate"]["runDetails"]
+    assert details["metadata"]["invocationId"] == lineage.job_id
+    assert details["byproducts"][0]["annotations"] == {"verdict": "pass"}
+    assert definition["internalParameters"]["environment"] == dict(lineage.environment)
