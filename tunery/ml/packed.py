@@ -21,6 +21,7 @@ from torch import Tensor
 
 from schemas.dataset import RowKind
 from tunery.ml.order import sample_rows
+from tunery.plan.time import GRADED_ROWS_MAX
 from tunery.work.exits import WorkError
 
 IGNORED = -100  # label of a token that carries no loss
@@ -131,7 +132,10 @@ class PackedRows:
         )
 
     def sample(self, size: int) -> "PackedRows":
-        """At most `size` of the rows, chosen by a hash of their numbers."""
+        """At most `size` of the rows, chosen by a hash of their numbers; of prompts fewer, as each
+        has to be answered.
+        """
+        size = min(size, GRADED_ROWS_MAX) if self.kind == "prompts" else size
         return PackedRows([self.rows[number] for number in sample_rows(len(self), size)])
 
     def batch(self, indices: Sequence[int]) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ from tunery.ml.loss import Batch, label_loss
 from tunery.ml.objectives import Scored
 from tunery.ml.packed import IGNORED
 from tunery.ml.rollouts import AnswerGroup, Rollouts, count_prompts, prompts_of, seeds_of
+from tunery.plan.time import GRADED_PROMPTS_MAX
 
 EPSILON: Final = 0.2  # how far the ratio may go; TRL's
 DEVIATION_MIN: Final = 1e-4  # TRL's
@@ -45,13 +46,12 @@ class Reinforcement:
         return self.answers * count_prompts(batch)
 
     def score(self, model: Any, batch: Batch) -> Scored:
-        """A loss for each answer. Where the model does not train: what the likeliest answer to each
-        prompt lacks to a reward of 1.
+        """A loss for each answer. Where the model does not train: what the likeliest answers to the
+        first prompts lack to a reward of 1.
         """
         prompts = prompts_of(batch)
         if not model.training:
-            groups = [self.rollouts.group(model, prompt, (), 1.0) for prompt in prompts]
-            rewards = torch.cat([group.rewards for group in groups])
+            rewards = self.rollouts.rewards(model, prompts[:GRADED_PROMPTS_MAX])
             return Scored(1 - rewards, {"reward": rewards})
         step = int(batch[STEP])
         groups = [

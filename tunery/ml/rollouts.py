@@ -17,6 +17,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from tunery.graders.grader import Grader, parse
 from tunery.graders.grading import grade
+from tunery.ml.generation import answers
 from tunery.ml.packed import ITEM_BYTES, ITEM_LENGTHS, PROMPT
 from tunery.work.exits import WorkError
 
@@ -70,14 +71,27 @@ class Rollouts:
     def group(
         self, model: Any, prompt: Prompt, seeds: Sequence[int], temperature: float
     ) -> AnswerGroup:
-        """An answer for each seed, graded; without seeds the likeliest answer alone."""
+        """An answer for each seed, graded."""
         completions = self._write(model, prompt, seeds, temperature)
-        item = msgspec.json.decode(prompt.item)
         rewards = [
-            grade(self.grader, item, self.tokenizer.decode(ids, skip_special_tokens=True)).reward
+            self._reward(prompt, self.tokenizer.decode(ids, skip_special_tokens=True))
             for ids in completions
         ]
         return AnswerGroup(prompt, completions, torch.tensor(rewards, dtype=torch.float32))
+
+    def rewards(self, model: Any, prompts: Sequence[Prompt]) -> Tensor:
+        """What the likeliest answers to some prompts are worth, float32 [prompts]."""
+        texts = answers(
+            model,
+            self.tokenizer,
+            [prompt.ids.tolist() for prompt in prompts],
+            new_tokens_max=self.tokens_max,
+        )
+        graded = (self._reward(*each) for each in zip(prompts, texts, strict=True))
+        return torch.tensor(list(graded), dtype=torch.float32)
+
+    def _reward(self, prompt: Prompt, text: str) -> float:
+        return grade(self.grader, msgspec.json.decode(prompt.item), text).reward
 
     def _write(
         self, model: Any, prompt: Prompt, seeds: Sequence[int], temperature: float
@@ -86,8 +100,8 @@ class Rollouts:
         pad = (
             tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
         )
-        noise = [SeededNoise(seeds, temperature, device)] if seeds else []
-        ids = prompt.ids.repeat(max(1, len(seeds)), 1)
+        noise = SeededNoise(seeds, temperature, device)
+        ids = prompt.ids.repeat(len(seeds), 1)
         training = model.training
         model.eval()
         with torch.no_grad():
@@ -98,7 +112,7 @@ class Rollouts:
                 max_new_tokens=self.tokens_max,
                 pad_token_id=pad,
                 use_cache=True,
-                logits_processor=LogitsProcessorList(noise),
+                logits_processor=LogitsProcessorList([noise]),
             )
         model.train(training)
         ends = model.generation_config.eos_token_id

@@ -7,9 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from tests.unit.tunery.ml.trainings import figures, go, of, resumed
 from tests.unit.tunery.ml.trl_trainers import STEPS_COMPARED, grpo_trainer
+from tunery.ml.methods import objective_of
+from tunery.ml.model import load_model
+from tunery.ml.packed import read_rows
 from tunery.ml.reinforcement import advantages, answers_batch
 from tunery.ml.rollouts import AnswerGroup, Prompt, Rollouts
 from tunery.work.spec import TrainSpec
@@ -104,6 +108,23 @@ def test_method_reinforcement_another_grader_is_another_run(prompts_spec: TrainS
     _, events = go(resumed(other, of(whole, "checkpoint")[-1], out="other"))
     assert "it belongs to another run: grader" in of(events, "started")[0]["skipped"][0]["reason"]
     assert {step["reward"] for step in of(events, "step")} == {0.0}, "rows have no such field"
+
+
+def test_method_reinforcement_few_prompts_are_answered_to_validate(
+    prompts_spec: TrainSpec, make_shard: Callable[..., Path]
+) -> None:
+    shard = make_shard([[[400 + row, 5, 6]] * 9 for row in range(6)], "many", item=b'{"word": ""}')
+    rows = read_rows([str(shard)], vocabulary=49_152)
+    assert (rows.kind, len(rows.sample(32))) == ("prompts", 4)
+    model = load_model(prompts_spec, prompts_spec.hyper, "fp32", torch.device("cpu"))
+    tokenizer = AutoTokenizer.from_pretrained(prompts_spec.base_dir)
+    hyper = msgspec.structs.replace(prompts_spec.hyper, max_completion_length=1)
+    learnt = objective_of(
+        hyper, rows, packing=True, grader=prompts_spec.grader, tokenizer=tokenizer
+    )
+    scored = learnt.score(model.eval(), rows.batch([0]))
+    assert (learnt.count(rows.batch([0])), len(scored.losses)) == (36, 8)
+    assert scored.losses.tolist() == [1.0] * 8, "no word is like none"
 
 
 def test_method_reinforcement_equal_rewards_teach_nothing() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.unit.tunery.ml.trainings import tiny_mixture
 from tunery.graders.grader import StringCheck
@@ -17,6 +18,12 @@ class Words:
 
     pad_token_id = 0
     eos_token_id = 1
+
+    def batch_decode(self, lines: Tensor, *, skip_special_tokens: bool) -> list[str]:
+        return [
+            self.decode(tuple(line), skip_special_tokens=skip_special_tokens)
+            for line in lines.tolist()
+        ]
 
     def decode(self, ids: tuple[int, ...], *, skip_special_tokens: bool) -> str:
         return " ".join(str(token) for token in ids if token > 1 or not skip_special_tokens)
@@ -34,9 +41,9 @@ def test_an_answer_follows_its_seed_alone_and_ends_at_its_end() -> None:
     assert len(set(alone)) > 1
     assert all(1 not in ids[:-1] and (ids[-1] == 1 or len(ids) == 9) for ids in alone)
     assert group.rewards.tolist() == [float(7 in ids) for ids in alone]
-    likeliest = rollouts.group(model, PROMPT, (), 1.0)
-    assert len(likeliest.completions) == 1
-    assert rollouts.group(model, PROMPT, (), 1.0).completions == likeliest.completions
+    drawn = [rollouts.group(model, PROMPT, [seed], 1e-3).rewards for seed in seeds[:2]]
+    likeliest = rollouts.rewards(model, [PROMPT, PROMPT])
+    assert likeliest.tolist() == [float(reward) for reward in drawn], "nothing is drawn"
 
 
 def test_seeds_differ_by_training_step_prompt_and_answer() -> None:
