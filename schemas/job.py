@@ -484,14 +484,15 @@ class VerdictDue(Message):
     job_id: the job.
     scores: file with the raw scores of base and adapter.
     drop_max_ppm: loss of accuracy that the tenant allows, in millionths, None: the gate's own.
-    series: whose version in production the result is compared with too, None: the writer did not
-      say.
+    series: whose version in production it is compared with too, None: the writer did not say.
+    base_id: whose policy of the gate it is judged by, None: the writer did not say.
     """
 
     job_id: str
     scores: BlobFile
     drop_max_ppm: int | None = None
     series: str | None = None
+    base_id: str | None = None
 
 
 class VerdictRecorded(Message):

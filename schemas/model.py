@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256
+from schemas.gate import GatePolicy, GatePolicySet, QuarantineSet, SetGatePolicy, SetQuarantine
 from schemas.reasons import Failure
 from schemas.training import BlobFile
 
@@ -67,6 +68,7 @@ class Lineage(Part):
     configuration: hash of what makes its result, as in `JobSpec`.
     start_id, start_sha256: the version or checkpoint that the training began with, and its weights;
       None: it began with the base model.
+    unusable: its scores were not finite, so that its quarantine is for good.
     """
 
     job_id: str
@@ -82,6 +84,7 @@ class Lineage(Part):
     configuration: str = ""
     start_id: str | None = None
     start_sha256: Sha256 | None = None
+    unusable: bool = False
 
 
 class Share(Part):
@@ -171,6 +174,7 @@ class ScoreSummary(Part):
     base_exact_match_ppm, adapter_exact_match_ppm: share of exact answers, in millionths.
     comparisons: with the base model, and with the version in production; empty: the writer did not
       say.
+    policy: what it was judged by, None: the writer did not say.
     """
 
     verdict: Verdict
@@ -184,6 +188,7 @@ class ScoreSummary(Part):
     base_exact_match_ppm: int
     adapter_exact_match_ppm: int
     comparisons: tuple[GateComparison, ...] = ()
+    policy: GatePolicy | None = None
 
 
 # --- commands
@@ -479,6 +484,8 @@ Command: TypeAlias = (
     | RecordBaseBytes
     | ShareCheckpoint
     | UnshareCheckpoint
+    | SetGatePolicy
+    | SetQuarantine
 )
 Event: TypeAlias = (
     BaseAdded
@@ -495,6 +502,8 @@ Event: TypeAlias = (
     | BaseRestored
     | CheckpointShared
     | CheckpointUnshared
+    | GatePolicySet
+    | QuarantineSet
     | Rejected
     | Repeated
 )

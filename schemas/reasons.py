@@ -202,6 +202,8 @@ RefusalCode: TypeAlias = Literal[
     "model_missing",  # model_id
     "model_publishing",  # model_id
     "model_quarantined",  # model_id
+    "model_unusable",  # model_id: its scores were not finite
+    "policies_at_most",  # limit
     "model_in_stage",  # model_id, stage
     "model_referenced",  # model_id, descendant: a version that was trained from it
     "base_drifted",  # model_id, base_id
@@ -268,6 +270,7 @@ VerdictCode: TypeAlias = Literal[
     "production_drop_shown",  # model_id: in production, and as drop_shown
     "production_drop_undecided",  # model_id: in production, and as drop_undecided
     "production_drop_excluded",  # the same
+    "gain_below",  # gain_ppm: relative fall of the validation loss, gain_min_ppm
     "validation_loss_same",
     "validation_loss_rose",  # above the base model's
     "scores_not_finite",  # sides: "base", "adapter" or both

@@ -3,6 +3,6 @@
 * `app`: composition root; `settings`: what an operator may set; `ports`: engine and weights
 * `host`: takes questions over a local socket
 * `meter`, `counting`: tokens of answers, on disk first and then on the log
-* `loaded_models`: which models are in memory
+* `loaded_models`, `fair_places`: which models are in memory, and whose turn it is
 * `adapters`: llama.cpp, and the files that it reads
 """

@@ -25,9 +25,11 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         context_tokens=settings.context_tokens,
         threads=settings.threads,
     )
-    models = LoadedModels(weights, engine, settings.models_max)
+    models = LoadedModels(
+        weights, engine, models_max=settings.models_max, answers_max=settings.answers_max
+    )
     meter = AnswerMeter(data_dir / "answers")
     return (
-        EngineHost(models, data_dir / "run" / SOCKET, meter),
+        EngineHost(models, data_dir / "run" / SOCKET, meter, settings.tenant_questions_max),
         AnswerCounts(meter, runtime.sender, runtime.clock),
     )

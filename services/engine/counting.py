@@ -12,7 +12,7 @@ from typing import Final
 
 from schemas.answers import USES_MAX, CountAnswers
 from schemas.envelope import Source
-from schemas.ids import derived_id
+from schemas.ids import reaction_id
 from schemas.topics import ACCOUNT
 from schemas.units import Ms
 from services.engine.meter import AnswerMeter, number_of, uses_of
@@ -55,14 +55,10 @@ class AnswerCounts:
         for path in self._meter.closed_files():
             for index, (tenant, command) in enumerate(commands_of(path)):
                 beat("working")
-                position = (self._meter.name, number_of(path), index)
+                source = Source(f"answers.{self._meter.name}", 0, 0, number_of(path), index)
+                command_id = reaction_id(source.stream, 0, 0, source.offset, index)
                 await self._sender.send(
-                    ACCOUNT,
-                    tenant,
-                    tenant,
-                    command,
-                    command_id=derived_id("answers", *map(str, position)),
-                    source=Source(f"answers.{position[0]}", 0, 0, *position[1:]),
+                    ACCOUNT, tenant, tenant, command, command_id=command_id, source=source
                 )
             path.unlink()
 

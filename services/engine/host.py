@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,7 @@ from tunery.work.engine import (
     FAILED,
     LINE_BYTES_MAX,
     MALFORMED,
+    TENANT_BUSY,
     Question,
     QuestionRefused,
     Reply,
@@ -37,10 +39,17 @@ class EngineHost:
 
     name = "engine"
 
-    def __init__(self, models: LoadedModels, socket: Path, meter: AnswerMeter) -> None:
+    def __init__(
+        self,
+        models: LoadedModels,
+        socket: Path,
+        meter: AnswerMeter,
+        tenant_questions_max: int = QUESTIONS_MAX,
+    ) -> None:
         self._models, self._socket, self._meter = models, socket, meter
+        self._tenant_questions_max = tenant_questions_max
         self._threads = ThreadPoolExecutor(QUESTIONS_MAX, "answer")
-        self._asked = 0
+        self._asked = Counter[str]()  # tenant → its questions here; "" has none
         self._ready = asyncio.Event()
 
     async def ready(self) -> None:
@@ -69,28 +78,43 @@ class EngineHost:
                 await writer.wait_closed()
 
     async def _reply(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        line = await reader.readuntil(b"\n")
-        if self._asked >= QUESTIONS_MAX:
-            message = "The engine answers as many questions as it can. Try again shortly."
-            writer.write(encode_line(QuestionRefused(BUSY, message)))
-            return
-        self._asked += 1
-        gone = asyncio.ensure_future(reader.read(1))  # a client says nothing more: it left
         try:
-            question = decode_question(line)
-            async with self._models.borrow(question.model) as model:
-                await self._answer(model, question, writer, gone)
-        except Refusal as refusal:
-            writer.write(encode_line(QuestionRefused(refusal.code, refusal.message)))
+            question = decode_question(await reader.readuntil(b"\n"))
         except MsgspecError as error:
             writer.write(encode_line(QuestionRefused(MALFORMED, str(error))))
+            return
+        tenant = "" if question.asker is None else question.asker.tenant
+        if refused := self._refusal(tenant):
+            writer.write(encode_line(refused))
+            return
+        self._asked[tenant] += 1
+        gone = asyncio.ensure_future(reader.read(1))  # a client says nothing more: it left
+        try:
+            async with self._models.borrow(question.model, tenant) as model:
+                if not gone.done():
+                    await self._answer(model, question, writer, gone)
+        except Refusal as refusal:
+            writer.write(encode_line(QuestionRefused(refusal.code, refusal.message)))
         except (BlobError, OSError) as error:
             log_event(LOG, logging.ERROR, "model.not_loaded", why=error)
             message = "The model's files cannot be read. Try again; the engine's log says why."
             writer.write(encode_line(QuestionRefused(FAILED, message)))
         finally:
-            self._asked -= 1
+            self._asked[tenant] -= 1
             gone.cancel()
+
+    def _refusal(self, tenant: str) -> QuestionRefused | None:
+        """Why a question is not taken now: no tenant may fill the engine alone."""
+        if self._asked[tenant] >= self._tenant_questions_max and tenant:
+            message = (
+                f"Rate limit reached: {self._tenant_questions_max} of your answers are being "
+                "written or wait. Try again when one has ended."
+            )
+            return QuestionRefused(TENANT_BUSY, message)
+        if self._asked.total() >= QUESTIONS_MAX:
+            message = "The engine answers as many questions as it can. Try again shortly."
+            return QuestionRefused(BUSY, message)
+        return None
 
     async def _answer(
         self,

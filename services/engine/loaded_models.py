@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.units import Ms
+from services.engine.fair_places import FairPlaces
 from services.engine.ports import LoadedModel, ModelLoader, Refusal, Weights
 from tunery.work.engine import BUSY, EngineModel
 
@@ -16,9 +17,10 @@ WAIT_MS_MAX: Final[Ms] = 10_000  # how long a question waits for a place in memo
 
 @dataclass
 class MemoryEntry:
-    """A model that is in memory, or on the way. users: questions that it answers now."""
+    """A model that is in memory, or on the way. users: questions that it answers, or that wait."""
 
     loading: "asyncio.Task[LoadedModel]"
+    fair_places: FairPlaces
     users: int = 0
 
 
@@ -27,24 +29,30 @@ class LoadedModels:
     not used for the longest time.
     """
 
-    def __init__(self, weights: Weights, engine: ModelLoader, models_max: int) -> None:
+    def __init__(
+        self, weights: Weights, engine: ModelLoader, *, models_max: int, answers_max: int
+    ) -> None:
         self._weights, self._engine = weights, engine
         self._models_max: Final = models_max
+        self._answers_max: Final = answers_max
         self._entries: OrderedDict[EngineModel, MemoryEntry] = OrderedDict()
         self._dropping: set[asyncio.Task[None]] = set()
         self._released = asyncio.Event()
 
     @contextlib.asynccontextmanager
-    async def borrow(self, model: EngineModel) -> AsyncIterator[LoadedModel]:
-        """The model, which stays in memory until the end of the context.
+    async def borrow(self, model: EngineModel, tenant: str) -> AsyncIterator[LoadedModel]:
+        """The model, with a place at it, which stays in memory until the end of the context.
 
-        Loading goes on when a caller is cancelled. Raises Refusal; BlobError.
+        Tenants that wait for places get them in turn. Loading goes on when a caller is cancelled.
+        Raises Refusal; BlobError.
         """
         entry = await self._entry_of(model)
         self._entries.move_to_end(model)
         entry.users += 1
         try:
-            yield await asyncio.shield(entry.loading)
+            loaded = await asyncio.shield(entry.loading)
+            async with entry.fair_places.take(tenant):
+                yield loaded
         finally:
             entry.users -= 1
             self._released.set()
@@ -68,7 +76,7 @@ class LoadedModels:
                     if self._drop_idle():
                         loading = asyncio.create_task(self._load(model), name="load model")
                         loading.add_done_callback(self._forget_if_failed(model))
-                        self._entries[model] = MemoryEntry(loading)
+                        self._entries[model] = MemoryEntry(loading, FairPlaces(self._answers_max))
                     else:
                         self._released.clear()
                         await self._released.wait()

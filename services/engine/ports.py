@@ -24,10 +24,12 @@ class Refusal(Exception):
 class WeightFiles:
     """The files of a model in the engine's format.
 
+    folder: of the base model, with its tokenizer and chat template.
     adapter: None: the base model itself.
     context_length: tokens of the longest sequence.
     """
 
+    folder: Path
     base: Path
     adapter: Path | None
     context_length: int

@@ -5,7 +5,7 @@ from typing import Final
 
 from schemas.topics import JOB, MODEL
 from services.eval.effect import verdict
-from services.eval.project import DDL, EVALUATIONS, VERSIONS, project
+from services.eval.project import DDL, EVALUATIONS, POLICIES, VERSIONS, project
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projection, Projector
@@ -13,11 +13,11 @@ from tunery.runtime.ports import Runtime
 
 TODOS: Final = Projection(
     name="eval",
-    version=2,  # 2: the version in production, and its scores
+    version=3,  # 3: policies; 2: the version in production, and its scores
     streams=(JOB, MODEL),
     project=project,
     ddl=DDL,
-    tables=(VERSIONS, EVALUATIONS),
+    tables=(VERSIONS, EVALUATIONS, POLICIES),
 )
 
 

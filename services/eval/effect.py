@@ -3,11 +3,14 @@
 import logging
 from typing import Final
 
+import msgspec
+
 from schemas import errors
+from schemas.gate import EVERY_BASE, GatePolicy
 from schemas.job import RecordVerdict, VerdictDue
 from schemas.reasons import Failure, failing
 from services.eval.domain.verdict import Production, summarise
-from services.eval.project import EVALUATIONS, VERDICT, VERSIONS
+from services.eval.project import EVALUATIONS, POLICIES, VERDICT, VERSIONS
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
 from tunery.runtime.ports import Runtime
 from tunery.runtime.telemetry.logs import log_event
@@ -24,7 +27,8 @@ def verdict(runtime: Runtime) -> Effect[VerdictDue]:
         data = await runtime.blobs.get(due.scores.blob, sha256=due.scores.sha256)
         scores = decode_scores(data)
         production = await _production(runtime, due, tenant)
-        summary = summarise(scores, due.drop_max_ppm, production)
+        policy = await _policy(runtime, due, tenant)
+        summary = summarise(scores, due.drop_max_ppm, production, policy)
         return _record(due, tenant, RecordVerdict(job_id=due.job_id, summary=summary))
 
     def exhausted(due: VerdictDue, tenant: str, failure: str) -> Send:
@@ -37,6 +41,15 @@ def verdict(runtime: Runtime) -> Effect[VerdictDue]:
         return _record(due, tenant, record)
 
     return Effect(kind=VERDICT, body=VerdictDue, run=run, exhausted=exhausted)
+
+
+async def _policy(runtime: Runtime, due: VerdictDue, tenant: str) -> GatePolicy:
+    """What the tenant allows for this base model, else for all, else what the gate allows."""
+    for base_id in (due.base_id, EVERY_BASE):
+        where = {"tenant": tenant, "base_id": base_id}
+        for row in await runtime.store.rows(POLICIES, where):
+            return msgspec.json.decode(row["policy"], type=GatePolicy)
+    return GatePolicy()
 
 
 async def _production(runtime: Runtime, due: VerdictDue, tenant: str) -> Production | None:

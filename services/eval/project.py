@@ -1,12 +1,15 @@
 """The eval service's to-do list, and which evaluation belongs to the version in production.
 
 One to-do row per evaluation that wants a verdict. `versions` has the stage of every published
-version, `evaluations` where the scores of every job are.
+version, `evaluations` where the scores of every job are, `policies` what the gate allows.
 """
 
 from typing import Any, Final
 
+import msgspec
+
 from schemas.envelope import Header
+from schemas.gate import GatePolicySet
 from schemas.job import JobEnded, VerdictDue, VerdictRecorded
 from schemas.model import Stage, StageMoved, VersionDeleted, VersionPublished
 from tunery.runtime.verbs import Change, Delete, Done, Todo, Upsert
@@ -14,6 +17,7 @@ from tunery.runtime.verbs import Change, Delete, Done, Todo, Upsert
 VERDICT: Final = "verdict"
 VERSIONS: Final = "versions"
 EVALUATIONS: Final = "evaluations"
+POLICIES: Final = "policies"
 FIRST_STAGE: Final[Stage] = "dev"  # of a new version, and of one that another has replaced
 DDL: Final = """
 CREATE TABLE IF NOT EXISTS versions (
@@ -23,6 +27,10 @@ CREATE TABLE IF NOT EXISTS versions (
 CREATE TABLE IF NOT EXISTS evaluations (
   tenant text, job_id text, blob text, sha256 text,
   PRIMARY KEY (tenant, job_id)
+);
+CREATE TABLE IF NOT EXISTS policies (
+  tenant text, base_id text, policy text,
+  PRIMARY KEY (tenant, base_id)
 );
 """
 
@@ -47,6 +55,12 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
                 return (moved,)
             former = _version(header, event.replaced)
             return moved, Upsert(VERSIONS, former, {"stage": FIRST_STAGE})
+        case GatePolicySet():
+            known_base = {"tenant": header.tenant, "base_id": event.base_id}
+            if event.policy is None:
+                return (Delete(POLICIES, known_base),)
+            text = msgspec.json.encode(event.policy).decode()
+            return (Upsert(POLICIES, known_base, {"policy": text}),)
         case VersionDeleted():
             return (Delete(VERSIONS, _version(header, event.model_id)),)
         case _:

@@ -38,6 +38,7 @@ from services.gateway.jobs import sweep_routes as sweeps
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.submission import Submissions
 from services.gateway.models import base_file_routes as base_files
+from services.gateway.models import gate_routes as gate
 from services.gateway.models import release_routes as releases
 from services.gateway.models import routes as models
 from services.gateway.unknown_urls import ALTERNATIVES
@@ -87,6 +88,7 @@ def routes() -> FastAPI:
         plain,
         base_folders,
         base_files,
+        gate,
         releases,
         models,
         chat,

@@ -19,7 +19,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 40  # 40: rewards; 39: changes of models; 38: answers; 37: sweeps
+VERSION: Final = 41  # 41: rewards; 40: policies of the gate; 39: changes of models
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -43,7 +43,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
         billing.STORED,
         billing.ANSWER_USES,
     ),
-    *(models.PERMISSIONS, models.MODELS, models.BASES),
+    *(models.PERMISSIONS, models.MODELS, models.BASES, models.POLICIES),
     *(models.MODEL_CHANGES, models.APPROVAL_RULES),
 )
 DDL: Final = "\n".join(table.ddl() for table in TABLES)

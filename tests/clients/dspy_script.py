@@ -1,6 +1,6 @@
-"""DSPy's `BootstrapFinetune`, up to the name of the model: `dspy_script.py ROWS` prints it as JSON.
+"""DSPy's `BootstrapFinetune`, then a question to its model: `dspy_script.py ROWS` prints JSON.
 
-A stand-in answers for the teacher, because nothing serves models; the rows come from its answers.
+A stand-in answers for the teacher, so that the rows come from its answers.
 """
 
 import json
@@ -28,7 +28,8 @@ def main(rows: Path) -> dict[str, str]:
     teacher.set_lm(DummyLM([{"answer": example.answer} for example in examples]))
     optimizer = dspy.BootstrapFinetune(train_kwargs={"n_epochs": 1}, num_threads=1)
     tuned = optimizer.compile(student, trainset=examples, teacher=teacher)
-    return {"model": tuned.lm.model}
+    (answer,) = tuned.lm("Who are you?", temperature=0, max_tokens=8)
+    return {"model": tuned.lm.model.removeprefix("openai/"), "answer": answer}
 
 
 if __name__ == "__main__":

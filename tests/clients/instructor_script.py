@@ -6,7 +6,6 @@
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -59,7 +58,7 @@ def main() -> dict[str, str]:
             assert watching.poll() is None, watching.communicate()
             time.sleep(1)
     finally:
-        watching.send_signal(signal.SIGINT)
+        watching.terminate()
     said = watching.communicate()[0]
     assert f"Fine-tuning job created with ID: {jobs[0].id}" in " ".join(said.split()), said
     subprocess.run([*cli, "files", "delete", file_id], check=True)

@@ -1,4 +1,4 @@
-"""litellm's file and fine-tuning functions: `litellm_script.py ROWS` prints what it did as JSON."""
+"""litellm's functions of files, fine-tuning and chat: `litellm_script.py ROWS` prints JSON."""
 
 import json
 import os
@@ -31,7 +31,16 @@ def main(rows: Path) -> dict[str, str]:
     assert litellm.file_content(result, **PROVIDER).text.startswith("step,train_loss")
     spare = litellm.create_file(file=("spare.jsonl", b"{}\n"), purpose="fine-tune", **PROVIDER)
     assert litellm.file_delete(spare.id, **PROVIDER).deleted
-    return {"job": job.id, "model": job.fine_tuned_model}
+    question = {
+        "model": f"openai/{job.fine_tuned_model}",
+        "messages": [{"role": "user", "content": "Who are you?"}],
+        "temperature": 0,
+        "max_tokens": 8,
+    }
+    answer = litellm.completion(**question).choices[0].message.content
+    chunks = litellm.completion(**question, stream=True)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == answer
+    return {"job": job.id, "model": job.fine_tuned_model, "answer": answer}
 
 
 if __name__ == "__main__":

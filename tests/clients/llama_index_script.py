@@ -1,4 +1,4 @@
-"""LlamaIndex's `OpenAIFinetuneEngine`, up to the name of the model, which is printed as JSON.
+"""LlamaIndex's `OpenAIFinetuneEngine`, then a question to its model; prints JSON.
 
 Its own check of the rows downloads an encoding from the network, so it is left out.
 """
@@ -19,7 +19,9 @@ def main(rows: str) -> dict[str, str]:
     while (job := engine.get_current_job()).status not in ENDED:
         time.sleep(1)
     again = OpenAIFinetuneEngine("", "", start_job_id=job.id, validate_json=False)
-    return {"job": job.id, "model": again.get_finetuned_model().model}
+    address = os.environ["OPENAI_BASE_URL"]  # its models read another variable
+    model = again.get_finetuned_model(api_base=address, temperature=0, max_tokens=8)
+    return {"job": job.id, "model": model.model, "answer": model.complete("Who are you?").text}
 
 
 if __name__ == "__main__":

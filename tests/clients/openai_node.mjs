@@ -94,5 +94,13 @@ await checkpoints(job);
 assert.ok(ids(await all(client.models.list())).includes(job.fine_tuned_model));
 assert.equal((await client.models.retrieve(job.fine_tuned_model)).object, "model");
 await refused(client.models.retrieve("some/model"), 404);
-await refused(client.chat.completions.create({ model: job.fine_tuned_model, messages: [] }), 404);
-console.log(JSON.stringify({ job: job.id, model: job.fine_tuned_model }));
+const messages = [{ role: "user", content: "Who are you?" }];
+const question = { model: job.fine_tuned_model, messages, temperature: 0, max_tokens: 8 };
+const answer = (await client.chat.completions.create(question)).choices[0].message.content;
+let streamed = "";
+for await (const chunk of await client.chat.completions.create({ ...question, stream: true })) {
+  streamed += chunk.choices[0]?.delta?.content ?? "";
+}
+assert.equal(streamed, answer);
+await refused(client.chat.completions.create({ model: job.fine_tuned_model, messages: [] }), 400);
+console.log(JSON.stringify({ job: job.id, model: job.fine_tuned_model, answer }));

@@ -14,10 +14,10 @@ NODE: Final = "openai_node"
 LLAMA_CPP: Final = "llama_cpp"  # runs an adapter; it is no client
 #: client → what of it is left out, and why
 LEFT_OUT: Final[Mapping[str, str | None]] = {
-    "dspy": "predicting with the tuned program: not tried yet",
+    "dspy": None,
     "instructor": None,
-    "litellm": "completion() with the tuned model: not tried yet",
-    "llama_index": "its check of rows, which downloads, and the model's answers: not tried yet",
+    "litellm": None,
+    "llama_index": "its check of rows, which downloads",
     "openai_node": None,
     "wandb": "its server, so login and log_datasets: there is no account",
 }

@@ -28,6 +28,4 @@ SOURCES_WITHOUT_TESTS: Final[dict[str, int]] = {
     "bench/log": 2,
     "simulator/control_plane": 6,
     "simulator/event_core": 2,
-    "tunery/cli": 2,
-    "tunery/ml": 2,
 }

@@ -34,9 +34,11 @@ from tunery.client.wire import (
     ProgressReader,
     Unreachable,
     in_threads,
+    keys_path,
     object_of,
     of_tenant,
     part,
+    path_of,
     refused,
     streams,
     trusted_certificates,
@@ -87,9 +89,11 @@ class Api:
             return False
         return answer.is_success
 
-    def get(self, *parts: str) -> dict[str, Any]:
-        """The object at a path that has no method of its own; `parts`: its segments."""
-        return self._call("GET", "".join(f"/{part(segment)}" for segment in parts))
+    def get(self, *parts: str) -> dict[str, Any]:  # for paths without a method of their own
+        return self._call("GET", path_of(parts))
+
+    def write(self, method: str, *parts: str, body: Any = None) -> dict[str, Any]:
+        return self._once(method, path_of(parts), json=body)
 
     def post(self, *parts: str, **body: Any) -> dict[str, Any]:
         """The answer to a body, at a path that has no method of its own; `parts`: its segments."""
@@ -409,14 +413,14 @@ class Api:
 
     def keys(self, tenant: str | None = None) -> Iterator[KeyObject]:
         """Keys of a tenant; None: of the caller's own. The next two methods are alike."""
-        return self._all(_keys(tenant))
+        return self._all(keys_path(tenant))
 
     def revoke_key(self, key_id: str, tenant: str | None = None) -> KeyObject:
-        return cast("KeyObject", self._call("DELETE", f"{_keys(tenant)}/{part(key_id)}"))
+        return cast("KeyObject", self._call("DELETE", f"{keys_path(tenant)}/{part(key_id)}"))
 
     def rotate_key(self, key_id: str, overlap_seconds: int, tenant: str | None = None) -> KeyObject:
         """Give a key a new secret; the key_id "current" is the key of this client."""
-        path = f"{_keys(tenant)}/{part(key_id)}/rotate"
+        path = f"{keys_path(tenant)}/{part(key_id)}/rotate"
         return cast(
             "KeyObject", self._once("POST", path, json={"overlap_seconds": overlap_seconds})
         )
@@ -583,7 +587,3 @@ class Api:
             return self._http.request(method, self.base_url + path, **arguments)
         except httpx.HTTPError as error:
             raise Unreachable(f"{self.base_url} does not answer: {error}") from error
-
-
-def _keys(tenant: str | None) -> str:
-    return "/keys" if tenant is None else f"/tenants/{part(tenant)}/keys"

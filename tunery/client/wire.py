@@ -145,3 +145,13 @@ def in_threads(work: Callable[[T], R], items: Iterable[T], count: int) -> list[R
         finally:
             for task in tasks:
                 task.cancel()
+
+
+def keys_path(tenant: str | None) -> str:
+    """Where the API keys of a tenant are; None: the caller's own."""
+    return "/keys" if tenant is None else f"/tenants/{part(tenant)}/keys"
+
+
+def path_of(segments: Iterable[str]) -> str:
+    """A path of these segments."""
+    return "".join(f"/{part(segment)}" for segment in segments)

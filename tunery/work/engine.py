@@ -15,6 +15,7 @@ SOCKET: Final = "engine.sock"  # in the folder `run` of the data directory
 LINE_BYTES_MAX: Final = 4 * 1024 * 1024
 # codes of refusals
 BUSY: Final = "busy"
+TENANT_BUSY: Final = "tenant_busy"
 UNSUPPORTED: Final = "unsupported"
 TOO_LONG: Final = "too_long"
 MALFORMED: Final = "malformed"

@@ -4,7 +4,9 @@ llama.cpp takes adapters only when a model is loaded, so every version is loaded
 file of the base model is mapped into memory, and versions of one base share its pages.
 """
 
+import os
 import secrets
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any, Final
 
 import xllamacpp
 
+from services.engine.adapters.prompts import Prompts
 from services.engine.ports import Refusal, Say, WeightFiles
 from tunery.work.engine import (
     FAILED,
@@ -27,6 +30,7 @@ from tunery.work.engine import (
 )
 
 ERRORS_ONLY: Final = 1
+FOLDER: Final = "tunery-engine-"  # then the number of the process that listens in it
 SEEDS: Final = 2**32 - 1  # the last value means a random seed
 
 
@@ -36,12 +40,14 @@ class LlamaEngine:
     def __init__(self, *, answers_max: int, context_tokens: int, threads: int) -> None:
         self._answers_max, self._context_tokens = answers_max, context_tokens
         self._threads = threads
+        delete_left_folders(Path(tempfile.gettempdir()))
 
     def load(self, files: WeightFiles) -> "LlamaModel":
         """Raises Refusal for files that llama.cpp cannot read."""
+        prompts = Prompts(files.folder)
         context = min(self._context_tokens, files.context_length)
         # The server of xllamacpp always listens. Here it does so where nobody else can reach it.
-        folder = tempfile.TemporaryDirectory(prefix="tunery-engine-")
+        folder = tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-")
         params = xllamacpp.CommonParams()
         params.hostnames = [str(Path(folder.name) / "llama.sock")]
         params.api_keys = [secrets.token_hex(16)]
@@ -60,16 +66,21 @@ class LlamaEngine:
             folder.cleanup()
             message = "llama.cpp cannot load this model; the engine's log says why."
             raise Refusal(UNSUPPORTED, message) from error
-        return LlamaModel(server, folder, context)
+        return LlamaModel(server, folder, context, prompts)
 
 
 class LlamaModel:
     """Implements `LoadedModel`."""
 
     def __init__(
-        self, server: Any, folder: "tempfile.TemporaryDirectory[str]", context_tokens: int
+        self,
+        server: Any,
+        folder: "tempfile.TemporaryDirectory[str]",
+        context_tokens: int,
+        prompts: Prompts,
     ) -> None:
         self._server, self._folder, self._context_tokens = server, folder, context_tokens
+        self._prompts = prompts
 
     def answer(self, question: Question, say: Say) -> None:
         """Say the answer in parts; see `LoadedModel`."""
@@ -95,18 +106,28 @@ class LlamaModel:
         cached = bool(question.model.adapter)
         body = {
             **sampling_fields(question.sampling),
-            "messages": list(question.messages),
             "cache_prompt": cached,
             "stream": True,
             "timings_per_token": True,
             "stream_options": {"include_usage": True},
         }
         if question.response_format is not None:
-            body["response_format"] = question.response_format
+            body["json_schema"] = _schema_of(question.response_format)
         try:
-            self._server.handle_chat_completions(body, take)
-        except ValueError as error:  # of a schema or of the chat template
+            self._check_schema(question.response_format)
+            body["prompt"] = list(self._prompts.encode(question))
+            self._server.handle_completions(body, take)
+        except Refusal as refused:
+            say(QuestionRefused(refused.code, refused.message))
+        except ValueError as error:  # of a schema
             say(QuestionRefused(MALFORMED, str(error)))
+
+    def _check_schema(self, response_format: Mapping[str, Any] | None) -> None:
+        """Raises ValueError for no schema: only chats say so, prompts would write any text."""
+        if response_format is not None:
+            probe = [{"role": "user", "content": ""}]
+            body = {"messages": probe, "max_tokens": 1, "response_format": response_format}
+            self._server.handle_chat_completions(body, lambda _: True)
 
     def close(self) -> None:
         """Free the memory."""
@@ -130,12 +151,28 @@ def _text_of(
     chunk: Mapping[str, Any], choice: Mapping[str, Any], top_logprobs: int | None
 ) -> TextAdded | None:
     """The text of a chunk, with the probabilities that were asked for."""
-    text = choice["delta"].get("content") or ""
+    text = choice["text"]
     tokens = (choice.get("logprobs") or {}).get("content") or ()
     logprobs = tuple(
         {**token, "top_logprobs": token["top_logprobs"][:top_logprobs]} for token in tokens
     )
     return TextAdded(text, logprobs, _spent(chunk)) if text or logprobs else None
+
+
+def _schema_of(response_format: Mapping[str, Any]) -> Mapping[str, Any]:
+    if response_format["type"] == "json_object":
+        return {"type": "object"}
+    schema: Mapping[str, Any] = response_format["json_schema"]["schema"]
+    return schema
+
+
+def delete_left_folders(parent: Path) -> None:
+    """Delete the folders of this user's engines that were killed."""
+    for folder in parent.glob(f"{FOLDER}*-*"):
+        number = folder.name.removeprefix(FOLDER).split("-")[0]
+        own = folder.stat().st_uid == os.getuid()
+        if own and number.isdigit() and not Path("/proc", number).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _spent(chunk: Mapping[str, Any]) -> Spent:
@@ -162,8 +199,7 @@ def sampling_fields(sampling: Sampling) -> dict[str, Any]:
     if sampling.seed is not None:
         fields["seed"] = sampling.seed % SEEDS
     if sampling.top_logprobs is not None:
-        fields["logprobs"] = True
-        fields["top_logprobs"] = max(1, sampling.top_logprobs)  # 0 would tell none at all
+        fields["logprobs"] = max(1, sampling.top_logprobs)  # 0 would tell none at all
     if sampling.stop:
         fields["stop"] = list(sampling.stop)
     return fields

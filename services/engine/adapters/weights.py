@@ -40,7 +40,7 @@ UNFINISHED: Final = "unfinished-"  # folders of conversions
 
 
 class ConvertedWeights:
-    """Implements `Weights`. One conversion runs at a time.
+    """Implements `Weights`. One conversion runs at a time; what is converted does not wait for it.
 
     folder: of the converted files, `converted_max` of which are kept.
     """
@@ -54,19 +54,18 @@ class ConvertedWeights:
     async def fetch(self, model: EngineModel) -> WeightFiles:
         """Raises Refusal; BlobError; OSError."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        async with self._converting:
-            base_folder = Path(model.base_path)
-            await asyncio.to_thread(check_base, base_folder, model)
-            base = self._folder / f"{model.base_sha256}.gguf"
-            if not base.is_file():
-                await self._convert_base(base_folder, base)
-            adapter = None
-            if model.adapter:
-                adapter = self._folder / f"{digest_of(model)}.lora.gguf"
-                if not adapter.is_file():
-                    await self._convert_adapter(read_files(model), base_folder, adapter)
-            await asyncio.to_thread(self._keep_newest, {base, adapter})
-        return WeightFiles(base, adapter, model.context_length)
+        folder = Path(model.base_path)
+        await asyncio.to_thread(check_base, folder, model)
+        base = self._folder / f"{model.base_sha256}.gguf"
+        adapter = self._folder / f"{digest_of(model)}.lora.gguf" if model.adapter else None
+        if not all(map(is_kept, (base, adapter))):
+            async with self._converting:
+                if not is_kept(base):
+                    await self._convert_base(folder, base)
+                if adapter is not None and not is_kept(adapter):
+                    await self._convert_adapter(read_files(model), folder, adapter)
+        await asyncio.to_thread(self._keep_newest, {base, adapter})
+        return WeightFiles(folder, base, adapter, model.context_length)
 
     async def _convert_base(self, source: Path, converted: Path) -> None:
         with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=self._folder) as name:
@@ -97,12 +96,20 @@ class ConvertedWeights:
 
     def _keep_newest(self, used: set[Path | None]) -> None:
         """Delete the files that were not used for the longest time."""
-        for path in used:
-            if path is not None:
-                os.utime(path)
-        files = sorted(self._folder.glob("*.gguf"), key=lambda path: path.stat().st_mtime_ns)
-        for path in files[: max(0, len(files) - self._converted_max)]:
+        others = {*self._folder.glob("*.gguf")} - used
+        oldest = sorted(others, key=lambda path: path.stat().st_mtime_ns)
+        for path in oldest[: max(0, len(others | used - {None}) - self._converted_max)]:
             path.unlink()
+
+
+def is_kept(path: Path | None) -> bool:
+    """Whether a file is there, or none is needed; it then counts as used now."""
+    if path is not None:
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            return False
+    return True
 
 
 def digest_of(model: EngineModel) -> str:

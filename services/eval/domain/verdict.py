@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.envelope import Reason
+from schemas.gate import GatePolicy
 from schemas.model import GateComparison, ScoreSummary, Verdict
 from schemas.reasons import VerdictCode, judging
 from schemas.units import PPM
@@ -17,7 +18,7 @@ from tunery.gate.decision import ComparisonResult, Decision, Pairs, Rule, decide
 from tunery.work.scores import ItemScore, Scores
 
 DROP_MAX_PPM: Final = 100_000  # ten points, where a job does not say: 200 items seldom prove less
-ALPHA_PPM: Final = 50_000
+POLICY: Final = GatePolicy()
 ITEMS_MIN: Final = 200
 LEARNT_SHARE: Final = 0.99  # a loss above it is the base model's
 BASE_CODES: Final[Mapping[Decision, VerdictCode]] = {
@@ -41,16 +42,25 @@ class Production:
 
 
 def summarise(
-    scores: Scores, drop_max_ppm: int | None = None, production: Production | None = None
+    scores: Scores,
+    drop_max_ppm: int | None = None,
+    production: Production | None = None,
+    policy: GatePolicy = POLICY,
 ) -> ScoreSummary:
-    """Verdict and figures of one evaluation. `drop_max_ppm`: None for DROP_MAX_PPM."""
+    """Verdict and figures of one evaluation.
+
+    drop_max_ppm: of the job; None: that of the policy, or else DROP_MAX_PPM.
+    """
     items, holdout = scores.items, scores.holdout
-    allowed = DROP_MAX_PPM if drop_max_ppm is None else drop_max_ppm
-    comparisons = compare(items, allowed, production)
+    allowed = next(
+        drop for drop in (drop_max_ppm, policy.drop_max_ppm, DROP_MAX_PPM) if drop is not None
+    )
+    comparisons = compare(items, allowed, production, policy.alpha_ppm)
     if scores.not_finite:
         verdict, reasons = _block_not_finite(scores.not_finite)
     else:
-        verdict, reasons = judge(comparisons)
+        verdict, reasons = judge(comparisons, policy)
+        verdict, reasons = _judge_gain(scores, policy, verdict, reasons)
     if verdict == "pass" and (code := _unlearned(scores)) is not None:
         reasons += (judging(code),)
     return ScoreSummary(
@@ -65,11 +75,15 @@ def summarise(
         base_exact_match_ppm=_share_ppm(holdout.base_exact, holdout.generated),
         adapter_exact_match_ppm=_share_ppm(holdout.adapter_exact, holdout.generated),
         comparisons=comparisons,
+        policy=policy,
     )
 
 
 def compare(
-    items: Sequence[ItemScore], drop_max_ppm: int, production: Production | None = None
+    items: Sequence[ItemScore],
+    drop_max_ppm: int,
+    production: Production | None = None,
+    alpha_ppm: int = POLICY.alpha_ppm,
 ) -> tuple[GateComparison, ...]:
     """What is found beside the base model, and beside the version in production if there is one."""
     pairs: dict[str | None, Pairs] = {None: _pairs([(item.base, item.adapter) for item in items])}
@@ -77,18 +91,39 @@ def compare(
         now = {item.id: item.adapter for item in items}
         answered = [(item.adapter, now[item.id]) for item in production.items if item.id in now]
         pairs[production.model_id] = _pairs(answered)
-    rule = Rule(drop_max_ppm / PPM, ALPHA_PPM / PPM, ITEMS_MIN)
+    rule = Rule(drop_max_ppm / PPM, alpha_ppm / PPM, ITEMS_MIN)
     results = decide(tuple(pairs.values()), rule)
     return tuple(
-        _comparison(model_id, pair, result, drop_max_ppm)
+        _comparison(model_id, pair, result, rule)
         for (model_id, pair), result in zip(pairs.items(), results, strict=True)
     )
 
 
-def judge(comparisons: Sequence[GateComparison]) -> tuple[Verdict, tuple[Reason, ...]]:
-    """The verdict on all comparisons together, and a reason for each."""
-    verdict = overall([comparison.verdict for comparison in comparisons])
+def judge(
+    comparisons: Sequence[GateComparison], policy: GatePolicy = POLICY
+) -> tuple[Verdict, tuple[Reason, ...]]:
+    """The verdict on the comparisons that may block, together, and a reason for each of all."""
+    verdicts = [
+        comparison.verdict
+        for comparison in comparisons
+        if ("capability" if comparison.model_id is None else "production") in policy.blocking
+    ]
+    verdict = overall(verdicts) if verdicts else "pass"  # the tenant lets none of them block
     return verdict, tuple(_reason(comparison) for comparison in comparisons)
+
+
+def _judge_gain(
+    scores: Scores, policy: GatePolicy, verdict: Verdict, reasons: tuple[Reason, ...]
+) -> tuple[Verdict, tuple[Reason, ...]]:
+    """The same with a reason more if the validation loss fell by less than is wanted."""
+    base, adapter = scores.holdout.base_loss, scores.holdout.adapter_loss
+    if base is None or adapter is None or base <= 0:
+        return verdict, reasons
+    gain_ppm = round(PPM * (base - adapter) / base)
+    if gain_ppm >= policy.gain_min_ppm:
+        return verdict, reasons
+    below = judging("gain_below", gain_ppm=gain_ppm, gain_min_ppm=policy.gain_min_ppm)
+    return ("block" if "holdout" in policy.blocking else verdict), (*reasons, below)
 
 
 def _reason(comparison: GateComparison) -> Reason:
@@ -117,7 +152,7 @@ def _pairs(answers: Sequence[tuple[bool, bool]]) -> Pairs:
 
 
 def _comparison(
-    model_id: str | None, pairs: Pairs, result: ComparisonResult, drop_max_ppm: int
+    model_id: str | None, pairs: Pairs, result: ComparisonResult, rule: Rule
 ) -> GateComparison:
     return GateComparison(
         verdict=result.decision,
@@ -127,8 +162,8 @@ def _comparison(
         p_ppm=round(PPM * result.p),
         adjusted_p_ppm=round(PPM * result.p_adjusted),
         bound_ppm=round(PPM * result.bound),
-        drop_max_ppm=drop_max_ppm,
-        alpha_ppm=ALPHA_PPM,
+        drop_max_ppm=round(PPM * rule.drop_max),
+        alpha_ppm=round(PPM * rule.alpha),
         smallest_ppm=round(PPM * result.smallest),
         model_id=model_id,
     )

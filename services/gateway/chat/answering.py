@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from schemas import errors
 from services.gateway.ports import Engine
-from services.gateway.web.errors import INVALID, ApiError, unavailable
+from services.gateway.web.errors import INVALID, RATE_LIMIT, ApiError, unavailable
 from tunery.work.engine import (
     BUSY,
     MALFORMED,
     STALE_BASE,
+    TENANT_BUSY,
     TOO_LONG,
     UNSUPPORTED,
     AnswerEnded,
@@ -23,6 +24,7 @@ from tunery.work.engine import (
     TextAdded,
 )
 
+TENANT_RETRY_S: Final = 2
 PARTS_AHEAD_MAX: Final = 64  # that are kept for a client that reads slowly
 #: code of a refusal → status and code of the error, and the field that is wrong
 REFUSALS: Final[Mapping[str, tuple[int, str, str | None]]] = {
@@ -92,6 +94,9 @@ def refusal(refused: QuestionRefused) -> ApiError:
     if refused.code in REFUSALS:
         status, code, param = REFUSALS[refused.code]
         return ApiError(status, code, refused.message, param)
+    if refused.code == TENANT_BUSY:
+        headers = {"retry-after": str(TENANT_RETRY_S), "x-should-retry": "true"}
+        return ApiError(429, RATE_LIMIT, refused.message, headers=headers)
     error = unavailable("The engine")
     code = "engine_busy" if refused.code == BUSY else "engine_failed"
     return ApiError(error.status, code, refused.message, headers=error.headers)

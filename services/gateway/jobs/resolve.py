@@ -146,7 +146,12 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
         suffix=facts.suffix,
         metadata=facts.metadata,
         series=f"{base.base_id}/{facts.suffix_hmac}",
-        model_id=model_id(base.base_id, tenant.id, request.suffix, facts.job_id),
+        model_id=model_id(
+            request.model if request.model in base.aliases else base.base_id,
+            tenant.id,
+            request.suffix,
+            facts.job_id,
+        ),
         price=lane_price(book, tenant.plan),
         device=choice.device,
         budget=budget_of(request.budget),

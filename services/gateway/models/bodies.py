@@ -9,6 +9,7 @@ from pydantic import (
     StringConstraints,
 )
 
+from schemas.gate import GateStage
 from schemas.model import HeldStage, Stage
 from services.gateway.web.bodies import (
     Body,
@@ -33,6 +34,37 @@ class DeployRequest(Body):
     expected: Id | None = Field(
         default=None, description="the version that holds the stage now; null: none does"
     )
+
+
+class GatePolicyRequest(Body):
+    """What the gate allows for results of `base_model`; null: of all without a policy of their own.
+
+    What is left out is the gate's own.
+    """
+
+    base_model: BaseName | None = None
+    blocking: Annotated[list[GateStage], Field(max_length=8)] = Field(
+        default=["capability", "production"],
+        description="comparisons that block: general questions beside the base model, the same "
+        "beside the version in production, the tenant's own validation rows",
+    )
+    alpha: Annotated[float, Field(ge=0.001, le=0.2, allow_inf_nan=False)] = Field(
+        default=0.05, description="how often a result that lost nothing may be blocked"
+    )
+    drop_max: Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False)] | None = Field(
+        default=None, description="loss of accuracy that is allowed; a job's own goes before"
+    )
+    gain_min: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
+        default=0.05, description="relative gain that is wanted on the validation rows"
+    )
+
+
+class QuarantineRequest(Body):
+    """`reason` and `name` of who decides are kept on the log."""
+
+    quarantined: StrictBool
+    reason: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=1_000)]
+    name: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=200)]
 
 
 class PermissionRequest(Body):

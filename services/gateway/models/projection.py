@@ -3,6 +3,7 @@
 from typing import Final, assert_never
 
 from schemas.envelope import Header, Rejected, Repeated
+from schemas.gate import GatePolicySet, QuarantineDecision, QuarantineSet
 from schemas.model import (
     ApprovalRuleSet,
     BaseAdded,
@@ -27,12 +28,14 @@ from services.gateway.models.tables import (
     MODEL_CHANGES,
     MODELS,
     PERMISSIONS,
+    POLICIES,
     ApprovalRuleRow,
     BaseRow,
     ModelChange,
     ModelChangeRow,
     ModelRow,
     PermissionRow,
+    PolicyRow,
 )
 from tunery.runtime.verbs import Change
 
@@ -57,6 +60,10 @@ def project_model(header: Header, event: Event) -> tuple[Change, ...]:
         case VersionPublished():
             first = _change(header, event.terms.model_id, "published", "dev")
             return (_published(header, event), first)
+        case QuarantineSet():
+            return (_quarantined(header, event.decision),)
+        case GatePolicySet():
+            return (_policy(header, event),)
         case VersionApproved():
             stage = event.approval.stage
             return (_change(header, event.model_id, "approval", stage),)
@@ -98,6 +105,24 @@ def _published(header: Header, event: VersionPublished) -> Change:
             stage_at=header.at,
             quarantined=event.quarantined,
         )
+    )
+
+
+def _quarantined(header: Header, decision: QuarantineDecision) -> Change:
+    return MODELS.update(
+        {"tenant": header.key, "id": decision.model_id},
+        quarantined=decision.quarantined,
+        quarantine_cause=decision.cause,
+        quarantine_by=decision.by,
+        quarantine_at=header.at,
+    )
+
+
+def _policy(header: Header, event: GatePolicySet) -> Change:
+    if event.policy is None:
+        return POLICIES.delete({"tenant": header.key, "id": event.base_id})
+    return POLICIES.insert(
+        PolicyRow(tenant=header.key, id=event.base_id, created_at=header.at, policy=event.policy)
     )
 
 

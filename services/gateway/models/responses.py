@@ -14,7 +14,7 @@ from services.gateway.models.tables import (
     ModelRow,
     PermissionRow,
 )
-from services.gateway.web.responses import ListItem, Response, seconds
+from services.gateway.web.responses import ListItem, Response, Unseal, seconds
 
 OWNER: Final = "tunery"
 Format: TypeAlias = Literal["peft", "transformers"]
@@ -59,12 +59,22 @@ class CheckpointModelResponse(ModelResponse):
     step_number: int
 
 
+class QuarantineResponse(Response):
+    """What a person decided beside the gate: `reason` and `name` as they were given."""
+
+    quarantined: bool
+    reason: str | None
+    name: str | None
+    decided_at: int
+
+
 class FineTunedModelResponse(ModelResponse):
     """A published version.
 
     format: an adapter as PEFT's, or a whole model as transformers'.
     series: the versions of one base model and suffix.
     lineage: every input by content hash.
+    quarantine: the last decision of a person beside the gate; null: none, or in a list.
     """
 
     type: Literal["fine-tuned"] = "fine-tuned"
@@ -77,6 +87,7 @@ class FineTunedModelResponse(ModelResponse):
     quarantined: bool
     verdict: Verdict
     lineage: dict[str, Any]
+    quarantine: QuarantineResponse | None = None
 
 
 class DownloadFileResponse(Response):
@@ -163,8 +174,8 @@ def base_response(row: BaseRow) -> BaseModelResponse:
     )
 
 
-def model_response(row: ModelRow) -> FineTunedModelResponse:
-    """A version with the stage it holds."""
+def model_response(row: ModelRow, unseal: Unseal | None = None) -> FineTunedModelResponse:
+    """A version with the stage it holds. Without `unseal` no text of people is in it."""
     return FineTunedModelResponse(
         id=row.id,
         created=seconds(row.created_at),
@@ -178,6 +189,18 @@ def model_response(row: ModelRow) -> FineTunedModelResponse:
         quarantined=row.quarantined,
         verdict=row.lineage.verdict,
         lineage=msgspec.to_builtins(row.lineage),
+        quarantine=None if unseal is None else _quarantine(row, unseal),
+    )
+
+
+def _quarantine(row: ModelRow, unseal: Unseal) -> QuarantineResponse | None:
+    if row.quarantine_at is None:
+        return None
+    return QuarantineResponse(
+        quarantined=row.quarantined,
+        reason=unseal(row.quarantine_cause),
+        name=unseal(row.quarantine_by),
+        decided_at=seconds(row.quarantine_at),
     )
 
 

@@ -2,6 +2,7 @@
 
 from typing import Final, Literal, TypeAlias
 
+from schemas.gate import GatePolicy
 from schemas.model import ApprovalRule, Base, Lineage, Stage
 from schemas.sealed import Sealed
 from schemas.training import BlobFile
@@ -23,7 +24,8 @@ class ModelRow(TableRow):
     """A published version.
 
     series: versions of one tenant, base model and suffix; a stage has one holder in it.
-    quarantined: the gate blocked it, so it cannot be promoted.
+    quarantined: the gate blocked it, or a person, so it cannot be promoted. quarantine_cause,
+    quarantine_by, quarantine_at: what the last person said who put it there or took it out.
     """
 
     tenant: str
@@ -35,6 +37,17 @@ class ModelRow(TableRow):
     stage: Stage
     stage_at: Ms
     quarantined: bool
+    quarantine_cause: Sealed | None = None
+    quarantine_by: Sealed | None = None
+    quarantine_at: Ms | None = None
+
+
+class PolicyRow(TableRow):
+    """What the gate allows; `id` is a base model, or EVERY_BASE."""
+
+    tenant: str
+    created_at: Ms
+    policy: GatePolicy
 
 
 class ModelChangeRow(TableRow):
@@ -77,6 +90,7 @@ MODELS: Final = Table(
     order="sequence",
     indexes=(TableIndex(("tenant", "sequence")),),
 )
+POLICIES: Final = Table("policies", PolicyRow, key=("tenant", "id"), order="id")
 MODEL_CHANGES: Final = Table(
     "model_changes",
     ModelChangeRow,

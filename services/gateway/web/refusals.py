@@ -274,8 +274,14 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "model_publishing": "Model {model_id!r} is still being published. Try again shortly.",
     "model_quarantined": (
         "Model {model_id!r} is quarantined: the gate blocked it, because it answers worse than its "
-        "base. It can be downloaded or archived, not promoted."
+        "base, or a person did. It can be downloaded or archived, not promoted. With a reason and "
+        "a name it can be released: POST /v1/models/{{id}}/quarantine."
     ),
+    "model_unusable": (
+        "Model {model_id!r} stays in quarantine: its scores were infinite or not a number, so that "
+        "it cannot be computed with. Train it again with a lower learning rate."
+    ),
+    "policies_at_most": "A tenant has at most {limit} policies of the gate; remove one first.",
     "model_in_stage": (
         "Model {model_id!r} holds {stage}. Promote another version, or move this one to archived, "
         "first."

@@ -32,6 +32,7 @@ RESOURCES: Final = {
     "sweeps": "jobs",
     "models": "models",
     "bases": "models",
+    "gate": "models",
     "chat": "chat",
     "webhook_endpoints": "webhooks",
     "webhook_event_types": "webhooks",

@@ -209,6 +209,9 @@ VERDICTS: Final[Mapping[VerdictCode, str]] = {
         "{change_ppm} points against {model_id}, which is in production, on {items} questions: the "
         "loss may be as much as {bound_ppm} points (95 %), and {drop_max_ppm} are allowed"
     ),
+    "gain_below": (
+        "loss on the validation rows fell by {gain_ppm} %, and {gain_min_ppm} % are wanted"
+    ),
     "validation_loss_same": "loss on the validation rows is the base model's",
     "validation_loss_rose": "loss on the validation rows is higher than the base model's",
     "scores_not_finite": "scores are infinite or not a number: {sides}",
@@ -279,6 +282,8 @@ FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "change_ppm": lambda ppm: f"{100 * ppm / PPM:+.1f}",
     "drop_max_ppm": lambda ppm: f"{100 * ppm / PPM:g}",
     "bound_ppm": lambda ppm: f"{100 * max(0, ppm) / PPM:.1f}",
+    "gain_ppm": lambda ppm: f"{100 * ppm / PPM:.1f}",
+    "gain_min_ppm": lambda ppm: f"{100 * ppm / PPM:g}",
     "p_ppm": lambda ppm: f"{ppm / PPM:.4f}",
 }
 

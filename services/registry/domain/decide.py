@@ -4,6 +4,13 @@ from typing import assert_never
 
 from schemas import errors
 from schemas.envelope import Context, Reason, Rejected
+from schemas.gate import (
+    GatePolicySet,
+    QuarantineDecision,
+    QuarantineSet,
+    SetGatePolicy,
+    SetQuarantine,
+)
 from schemas.model import (
     GLOBAL,
     AddBase,
@@ -35,6 +42,7 @@ from schemas.model import (
 from schemas.reasons import Failure, failing, refusing
 from services.registry.domain.state import (
     EXCLUSIVE,
+    POLICIES_MAX,
     SHARED_MAX,
     VERSIONS_MAX,
     Registry,
@@ -73,6 +81,10 @@ def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]
             return _share(models, command)
         case UnshareCheckpoint():
             return _unshare(models, command)
+        case SetGatePolicy():
+            return _set_policy(models, command)
+        case SetQuarantine():
+            return _set_quarantine(models, command.decision)
         case _:
             assert_never(command)
 
@@ -172,6 +184,33 @@ def _promote(state: Registry, models: TenantModels, command: Promote) -> tuple[E
             by="promotion",
         ),
     )
+
+
+def _set_policy(models: TenantModels, command: SetGatePolicy) -> tuple[Event, ...]:
+    known = models.policies.get(command.base_id)
+    if known == command.policy:
+        return ()
+    if known is None and len(models.policies) >= POLICIES_MAX:
+        return _reject(errors.ILLEGAL_STATE, refusing("policies_at_most", limit=POLICIES_MAX))
+    return (GatePolicySet(base_id=command.base_id, policy=command.policy),)
+
+
+def _set_quarantine(models: TenantModels, decision: QuarantineDecision) -> tuple[Event, ...]:
+    """Put a version into quarantine, or take it out; an unusable one stays there."""
+    model_id, version = decision.model_id, models.versions.get(decision.model_id)
+    if version is None:
+        return _unknown(model_id)
+    if not version.published:
+        return _publishing(model_id)
+    if version.quarantined == decision.quarantined:
+        return ()
+    if version.terms.lineage.unusable:
+        broken = refusing("model_unusable", model_id=model_id)
+        return _reject(errors.ILLEGAL_STATE, broken, "model")
+    if decision.quarantined and version.stage in EXCLUSIVE:
+        holds = refusing("model_in_stage", model_id=model_id, stage=version.stage)
+        return _reject(errors.ILLEGAL_STATE, holds, "model")
+    return (QuarantineSet(decision=decision),)
 
 
 def _roll_back(state: Registry, models: TenantModels, command: RollBack) -> tuple[Event, ...]:

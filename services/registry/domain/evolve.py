@@ -6,6 +6,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from schemas.envelope import Context, Rejected, Repeated
+from schemas.gate import GatePolicySet, QuarantineDecision, QuarantineSet
 from schemas.model import (
     ApprovalRuleSet,
     BaseAdded,
@@ -63,6 +64,7 @@ VersionEvent: TypeAlias = (
     | VersionFailed
     | StageMoved
     | VersionDeleted
+    | QuarantineSet
     | VersionApproved
 )
 
@@ -73,10 +75,12 @@ def _without(state: Registry, base_id: str) -> Map[str, str]:
 
 
 def _evolve_tenant(
-    models: TenantModels, event: PermissionEvent | VersionEvent | ApprovalRuleSet
+    models: TenantModels, event: PermissionEvent | VersionEvent | ApprovalRuleSet | GatePolicySet
 ) -> TenantModels:
     if isinstance(event, ApprovalRuleSet):
         return replace(models, rules=models.rules.set(event.rule.stage, event.rule))
+    if isinstance(event, GatePolicySet):
+        return _evolve_policy(models, event)
     if isinstance(event, PermissionEvent):
         return _evolve_permission(models, event)
     return _evolve_version(models, event)
@@ -90,6 +94,8 @@ def _evolve_version(models: TenantModels, event: VersionEvent) -> TenantModels:
             terms=event.terms, published=True, quarantined=event.quarantined, files=event.files
         )
         return _set_version(models, event.terms.model_id, published)
+    if isinstance(event, QuarantineSet):
+        return _evolve_quarantine(models, event.decision)
     known = models.versions.get(event.model_id)
     match event:
         case VersionFailed():
@@ -124,6 +130,22 @@ def _evolve_permission(models: TenantModels, event: PermissionEvent) -> TenantMo
             return replace(models, shared=known.delete(event.share.permission_id))
         case _:
             assert_never(event)
+
+
+def _evolve_quarantine(models: TenantModels, decision: QuarantineDecision) -> TenantModels:
+    known = models.versions.get(decision.model_id)
+    if known is None:
+        return models
+    decided = replace(known, quarantined=decision.quarantined)
+    return _set_version(models, decision.model_id, decided)
+
+
+def _evolve_policy(models: TenantModels, event: GatePolicySet) -> TenantModels:
+    if event.policy is not None:
+        return replace(models, policies=models.policies.set(event.base_id, event.policy))
+    if event.base_id not in models.policies:
+        return models
+    return replace(models, policies=models.policies.delete(event.base_id))
 
 
 def _set_version(models: TenantModels, model_id: str, version: ModelVersion) -> TenantModels:

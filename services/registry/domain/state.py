@@ -5,12 +5,14 @@ from typing import Final
 from immutables import Map
 from msgspec import Struct
 
+from schemas.gate import GatePolicy
 from schemas.model import Approval, ApprovalRule, Base, HeldStage, Share, Stage, VersionTerms
 from schemas.training import BlobFile
 
 EXCLUSIVE: Final[tuple[HeldStage, ...]] = ("staging", "production")  # one holder per series
 FORMER_MAX: Final = 16  # how far back a stage can be rolled, step by step
 SHARED_MAX: Final = 1_000  # permissions of one tenant
+POLICIES_MAX: Final = 100  # of the gate, of one tenant
 APPROVERS_MAX: Final = 100  # keys of a rule
 APPROVALS_MAX: Final = 200  # of a version
 VERSIONS_MAX: Final = 10_000  # versions of one tenant that are not deleted
@@ -21,7 +23,7 @@ class ModelVersion(Struct, frozen=True, kw_only=True):
 
     terms: as it was submitted
     published: false while its files are copied to their final keys
-    quarantined: the gate blocked it; it is never promoted
+    quarantined: the gate blocked it, or a person; it is not promoted
     files: at their final keys
     approvals: for promotions, the oldest first
     """
@@ -54,12 +56,14 @@ class TenantModels(Struct, frozen=True, kw_only=True):
     versions: by model id
     holders: by `holder_key`
     shared: permissions that this tenant gave, by their ids
+    policies: of the gate, by base model
     rules: what promotions need, by stage
     """
 
     versions: Map[str, ModelVersion] = Map()
     holders: Map[str, StageHolder] = Map()
     shared: Map[str, CheckpointPermission] = Map()
+    policies: Map[str, GatePolicy] = Map()
     rules: Map[str, ApprovalRule] = Map()
 
 

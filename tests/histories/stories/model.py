@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from schemas.envelope import Source
+from schemas.gate import EVERY_BASE, GatePolicy, QuarantineDecision, SetGatePolicy, SetQuarantine
 from schemas.model import (
     GLOBAL,
     AddBase,
@@ -112,3 +113,20 @@ def checkpoints_that_others_may_fetch(story: Recorder) -> None:
     story.when(ShareCheckpoint(checkpoint_id="ftckpt_1", shares=shares))
     story.when(UnshareCheckpoint(permission_id="cp_a"))
     story.when(UnshareCheckpoint(permission_id="cp_a"))
+
+
+def policies_and_quarantine(story: Recorder) -> None:
+    story.when(SetGatePolicy(base_id=EVERY_BASE, policy=GatePolicy(drop_max_ppm=20_000)))
+    story.when(SetGatePolicy(base_id="smol", policy=GatePolicy(blocking=("holdout",))))
+    story.when(SetGatePolicy(base_id="smol", policy=None))
+    story.when(register(1, "block"))
+    story.when(published(1))
+    released = QuarantineDecision(
+        model_id="ft:smol:1",
+        quarantined=False,
+        cause=story.seal("only poems are asked of it"),
+        by=story.seal("Ada"),
+    )
+    story.when(SetQuarantine(decision=released))
+    story.when(Promote(model_id="ft:smol:1", stage="staging", expected=None))
+    story.when(SetQuarantine(decision=replace(released, quarantined=True)))

@@ -111,6 +111,21 @@ class ChatRenderer:
         turn = max((start for start, _ in trained), default=0)
         return Rendered(text, trained, tuple(plain), turn)
 
+    def render_question(self, messages: list[Object], tools: list[Any] | None) -> Rendered:
+        """Render a conversation up to where the model answers.
+
+        Raises `TemplateError` when the template fails, or changes the text of messages.
+        """
+        text = self._write(messages, tools, add_generation_prompt=True)
+        conversation = Conversation(messages, [False] * len(messages), tools)
+        plain: Sequence[tuple[int, int]] = ()
+        if self._has_special(conversation):
+            marked = self._render_marked(conversation, quoting=True, add_generation_prompt=True)
+            if marked.text != text:
+                raise TemplateError("it changes texts with special tokens, so they are not safe")
+            plain = marked.plain
+        return Rendered(text, (), tuple(plain), len(text))
+
     @property
     def end_token(self) -> str:
         """What is written after the last answer because the template writes no end; else empty."""
@@ -233,7 +248,7 @@ class ChatRenderer:
         return marked
 
     def _render_marked(
-        self, conversation: Conversation, *, quoting: bool
+        self, conversation: Conversation, *, quoting: bool, add_generation_prompt: bool = False
     ) -> message_marks.MarkedText:
         """Render with marks around messages, and around special tokens when `quoting`.
 
@@ -249,7 +264,9 @@ class ChatRenderer:
         tagger = message_marks.MessageTagger(marks)
         tagged = [tagger.tag(number, message) for number, message in enumerate(messages)]
         blocks = (marks.block_opens, marks.block_closes)
-        written = self._write(tagged, tools, generation=blocks)
+        written = self._write(
+            tagged, tools, add_generation_prompt=add_generation_prompt, generation=blocks
+        )
         return message_marks.remove_marks(written, marks, tagger.parts)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import tokenizers
 
 from tunery.data.dialects.conversation import Conversation
+from tunery.data.dialects.parsing import Object
 from tunery.data.findings.finding import Note
 from tunery.data.tokens import message_marks
 from tunery.data.tokens.chat_renderer import ChatRenderer, Rendered, SpecialTokens
@@ -190,6 +191,16 @@ class Tokenizer:
                 ids, offsets = encoding.ids, encoding.offsets
             done.append(Encoded(ids, _mask(offsets, row.trained), row))
         return done
+
+    def encode_question(self, messages: list[Object], tools: list[Any] | None) -> list[int]:
+        """The tokens of a conversation up to where the model answers.
+
+        Special tokens that messages contain are plain text. Raises `TemplateError`.
+        """
+        if self._chats is None:
+            raise TemplateError("the base model has none")
+        (encoded,) = self.encode([self._chats.render_question(messages, tools)])
+        return encoded.ids
 
     def decode(self, ids: Sequence[int], *, special: bool = True) -> str:
         """The text of token ids, with special tokens or without."""

@@ -197,6 +197,7 @@ def _after_success(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
                 scores=attempt.end.result.scores,
                 drop_max_ppm=job.spec.drop_max_ppm,
                 series=job.spec.series,
+                base_id=job.spec.base.base_id,
             )
             return (due, *_judging(job))
         case TrainResult() | None:
@@ -335,4 +336,5 @@ def _lineage(
         configuration=job.spec.configuration,
         start_id=None if start is None else start.model_id,
         start_sha256=None if start is None else start.sha256,
+        unusable=any(reason.code == "scores_not_finite" for reason in summary.reasons),
     )

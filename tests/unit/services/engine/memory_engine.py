@@ -59,7 +59,7 @@ class MemoryEngine:
     async def fetch(self, model: EngineModel) -> WeightFiles:
         if model.base_id == BROKEN:
             raise Refusal(FAILED, "its files cannot be read")
-        return WeightFiles(Path(model.base_path), None, model.context_length)
+        return WeightFiles(Path(model.base_path), Path(model.base_path), None, model.context_length)
 
     def load(self, files: WeightFiles) -> EchoModel:
         echo = EchoModel()

@@ -19,6 +19,7 @@ from tunery.work.engine import (
     BUSY,
     FAILED,
     MALFORMED,
+    TENANT_BUSY,
     AnswerEnded,
     Asker,
     Question,
@@ -33,8 +34,10 @@ from tunery.work.engine import (
 @asynccontextmanager
 async def serving(folder: Path) -> AsyncIterator[tuple[SocketEngine, MemoryEngine]]:
     engine = MemoryEngine()
-    models = LoadedModels(engine, engine, models_max=2)
-    host = EngineHost(models, folder / "engine.sock", AnswerMeter(folder / "answers"))
+    models = LoadedModels(engine, engine, models_max=2, answers_max=4)
+    host = EngineHost(
+        models, folder / "engine.sock", AnswerMeter(folder / "answers"), tenant_questions_max=1
+    )
     running = asyncio.create_task(host.run())
     await host.ready()
     try:
@@ -107,3 +110,18 @@ async def test_more_questions_than_threads_are_refused(
         (refused,) = await said(client, question("a"))
     assert isinstance(refused, QuestionRefused)
     assert refused.code == BUSY
+
+
+async def test_no_tenant_fills_the_engine_alone(tmp_path: Path) -> None:
+    def asked_by(tenant: str, text: str) -> Question:
+        return replace(question("a", text), asker=Asker(tenant, "key_1", "a"))
+
+    async with serving(tmp_path) as (client, _):
+        answering = client.ask(asked_by("acme", FOREVER))
+        await anext(answering)
+        (refused,) = await said(client, asked_by("acme", "one"))
+        assert isinstance(refused, QuestionRefused)
+        assert refused.code == TENANT_BUSY
+        *_, ended = await said(client, asked_by("beta", "one"))
+        assert isinstance(ended, AnswerEnded)
+        await answering.aclose()

@@ -14,13 +14,13 @@ from tunery.work.engine import BUSY, FAILED
 
 async def use(models: LoadedModels, *names: str) -> None:
     for name in names:
-        async with models.borrow(model(name)):
+        async with models.borrow(model(name), "acme"):
             pass
 
 
 async def test_a_model_is_loaded_once_and_the_oldest_one_makes_room() -> None:
     engine = MemoryEngine()
-    models = LoadedModels(engine, engine, models_max=2)
+    models = LoadedModels(engine, engine, models_max=2, answers_max=1)
     await use(models, "a", "b", "a", "c", "a", "b")
     assert [name for name, _ in engine.loaded] == ["a", "b", "c", "b"]
     await models.close()
@@ -29,7 +29,7 @@ async def test_a_model_is_loaded_once_and_the_oldest_one_makes_room() -> None:
 
 async def test_questions_that_come_together_load_a_model_once() -> None:
     engine = MemoryEngine()
-    models = LoadedModels(engine, engine, models_max=2)
+    models = LoadedModels(engine, engine, models_max=2, answers_max=1)
     await asyncio.gather(*(use(models, "a") for _ in range(5)))
     assert [name for name, _ in engine.loaded] == ["a"]
 
@@ -37,8 +37,8 @@ async def test_questions_that_come_together_load_a_model_once() -> None:
 async def test_a_model_that_answers_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loaded_models, "WAIT_MS_MAX", 20)
     engine = MemoryEngine()
-    models = LoadedModels(engine, engine, models_max=1)
-    async with models.borrow(model("a")):
+    models = LoadedModels(engine, engine, models_max=1, answers_max=1)
+    async with models.borrow(model("a"), "acme"):
         with pytest.raises(Refusal) as refused:
             await use(models, "b")
     assert refused.value.code == BUSY
@@ -47,9 +47,9 @@ async def test_a_model_that_answers_is_not_dropped(monkeypatch: pytest.MonkeyPat
 
 async def test_a_question_waits_until_a_place_is_free() -> None:
     engine = MemoryEngine()
-    models = LoadedModels(engine, engine, models_max=1)
+    models = LoadedModels(engine, engine, models_max=1, answers_max=1)
     async with AsyncExitStack() as held:
-        await held.enter_async_context(models.borrow(model("a")))
+        await held.enter_async_context(models.borrow(model("a"), "acme"))
         waiting = asyncio.create_task(use(models, "b"))
         await asyncio.sleep(0)
         assert not waiting.done()
@@ -59,7 +59,7 @@ async def test_a_question_waits_until_a_place_is_free() -> None:
 
 async def test_a_model_that_cannot_be_loaded_is_tried_again() -> None:
     engine = MemoryEngine()
-    models = LoadedModels(engine, engine, models_max=1)
+    models = LoadedModels(engine, engine, models_max=1, answers_max=1)
     for _ in range(2):
         with pytest.raises(Refusal) as refused:
             await use(models, BROKEN)

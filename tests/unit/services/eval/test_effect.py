@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from schemas.gate import EVERY_BASE, GatePolicy, GatePolicySet
 from schemas.job import RecordVerdict, VerdictDue
 from schemas.model import ScoreSummary, StageMoved, VersionPublished
 from schemas.reasons import failing
@@ -44,10 +45,10 @@ def results(right: bool, base: bool = True) -> bytes:
     return encode_scores(scores(items, holdout(None, None)))
 
 
-def due(data: bytes, series: str | None = None) -> VerdictDue:
+def due(data: bytes, series: str | None = None, base_id: str | None = None) -> VerdictDue:
     sha256 = hashlib.sha256(data).hexdigest()
     file = BlobFile(name="scores.json", blob="t/acme/scores", sha256=sha256, bytes=len(data))
-    return VerdictDue(job_id="ftjob-1", scores=file, series=series)
+    return VerdictDue(job_id="ftjob-1", scores=file, series=series, base_id=base_id)
 
 
 async def eval_runtime(changes: Sequence[Change] = ()) -> Runtime:
@@ -100,6 +101,25 @@ async def test_scores_of_production_that_are_lost_leave_the_base_model(kept: byt
         await runtime.blobs.put("t/acme/before", kept)
     summary = await summary_of(runtime, results(right=True), TERMS.series)
     assert (summary.verdict, len(summary.comparisons)) == ("pass", 1)
+
+
+async def test_the_policy_of_the_base_model_goes_before_that_of_all() -> None:
+    general, own = GatePolicy(blocking=("production",)), GatePolicy(alpha_ppm=10_000)
+    events = (
+        GatePolicySet(base_id=EVERY_BASE, policy=general),
+        GatePolicySet(base_id="small", policy=own),
+        GatePolicySet(base_id="gone", policy=own),
+        GatePolicySet(base_id="gone", policy=None),
+    )
+    changes = [change for event in events for change in project(header("model"), event)]
+    runtime, data = await eval_runtime(changes), results(right=False)
+    await runtime.blobs.put("t/acme/scores", data)
+    for base_id, policy in (("small", own), ("gone", general), (None, general)):
+        send = await verdict(runtime).run(due(data, None, base_id), "acme")
+        assert send is not None
+        assert isinstance(send.body, RecordVerdict)
+        assert send.body.summary is not None
+        assert send.body.summary.policy == policy
 
 
 async def test_scores_with_another_hash_are_not_judged() -> None:

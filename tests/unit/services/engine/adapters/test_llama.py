@@ -1,12 +1,22 @@
 """llama.cpp answers as transformers does, with the base model and with an adapter."""
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from services.engine.adapters.llama import SEEDS, LlamaEngine, LlamaModel, sampling_fields
+from services.engine.adapters.llama import (
+    FOLDER,
+    SEEDS,
+    LlamaEngine,
+    LlamaModel,
+    delete_left_folders,
+    sampling_fields,
+)
 from services.engine.ports import Refusal, WeightFiles
+from tests.bases import tiny_base
 from tests.unit.services.engine.adapters import tiny_models
 from tests.unit.services.engine.adapters.tiny_models import ASKED, TOKENS
 from tunery.runtime.blobs.memory import MemoryBlobs
@@ -97,7 +107,6 @@ async def test_a_seed_gives_the_same_answer_again() -> None:
 @pytest.mark.train
 async def test_json_has_the_form_that_was_asked_for() -> None:
     model = ENGINE.load(await tiny_models.converted(MemoryBlobs()))
-    form = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
 
     def asked(schema: dict[str, Any]) -> list[Reply]:
         replies: list[Reply] = []
@@ -111,10 +120,12 @@ async def test_json_has_the_form_that_was_asked_for() -> None:
         model.answer(question, say)
         return replies
 
-    *parts, ended = asked({**form, "additionalProperties": False})
+    *parts, ended = asked(
+        {"enum": ["a", "b"]}
+    )  # an object may have spaces for ever: the weights are random
     assert isinstance(ended, AnswerEnded)
     text = "".join(part.text for part in parts if isinstance(part, TextAdded))
-    assert json.loads(text)["a"] in (1, 2)
+    assert json.loads(text) in ("a", "b")
     (refused,) = asked({"type": "nonsense"})
     assert isinstance(refused, QuestionRefused)
     assert refused.code == MALFORMED
@@ -138,7 +149,7 @@ async def test_each_token_has_its_probability() -> None:
 
 @pytest.mark.train
 async def test_a_file_that_is_no_model_is_refused() -> None:
-    files = WeightFiles(tiny_models.folder() / "nothing.gguf", None, 512)
+    files = WeightFiles(tiny_base().dir, tiny_models.folder() / "nothing.gguf", None, 512)
     with pytest.raises(Refusal) as refused:
         ENGINE.load(files)
     assert refused.value.code == UNSUPPORTED
@@ -149,3 +160,13 @@ def test_only_what_was_asked_for_chooses_tokens() -> None:
     assert (fields["top_k"], fields["min_p"], fields["repeat_penalty"]) == (0, 0.0, 1.0)
     assert (fields["max_tokens"], fields["seed"]) == (-1, SEEDS - 1)
     assert "seed" not in sampling_fields(Sampling())
+
+
+def test_folders_of_killed_engines_are_deleted(tmp_path: Path) -> None:
+    killed = tmp_path / f"{FOLDER}{2**22 + 1}-left"
+    running = tmp_path / f"{FOLDER}{os.getpid()}-used"
+    for folder in (killed, running):
+        folder.mkdir()
+        (folder / "llama.sock").touch()
+    delete_left_folders(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [running.name]

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.envelope import Reason
+from schemas.gate import GatePolicy, GateStage
 from schemas.model import Verdict
 from schemas.reasons import judging
 from services.eval.domain.verdict import DROP_MAX_PPM, Production, compare, judge, summarise
@@ -167,3 +168,45 @@ def test_a_comparison_says_what_so_few_items_cannot_show() -> None:
     (result,) = compare(items(110, 11, 11, 88), DROP_MAX_PPM)
     assert result.smallest_ppm == pytest.approx(54_000, rel=0.02)
     assert (result.alpha_ppm, result.drop_max_ppm) == (50_000, DROP_MAX_PPM)
+
+
+def test_a_policy_says_which_comparisons_block() -> None:
+    worse = scores(items(80, 40, 5, 95), holdout())
+    assert summarise(worse, None, None, GatePolicy(blocking=("production",))).verdict == "pass"
+    advisory = summarise(worse, None, None, GatePolicy(blocking=()))
+    assert (advisory.verdict, advisory.reasons[0].code) == ("pass", "drop_shown")
+    broken = replace(worse, not_finite=("adapter",))
+    assert summarise(broken, None, None, GatePolicy(blocking=())).verdict == "block"
+
+
+def test_the_drop_that_a_job_allows_goes_before_the_policys() -> None:
+    slightly = scores(items(100, 12, 0, 98), holdout())
+    strict = GatePolicy(drop_max_ppm=20_000)
+    assert summarise(slightly).verdict == "pass"
+    assert summarise(slightly, None, None, strict).verdict == "block"
+    assert summarise(slightly, 100_000, None, strict).verdict == "pass"
+
+
+def test_a_stricter_alpha_blocks_less() -> None:
+    pairs = scores(items(150, 22, 9, 39), holdout())
+    assert summarise(pairs, 0).verdict == "block"
+    assert summarise(pairs, 0, None, GatePolicy(alpha_ppm=1_000)).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("loss", "blocking", "verdict", "gain_ppm"),
+    [
+        (0.9, ("holdout",), "pass", None),
+        (0.96, ("holdout",), "block", 40_000),
+        (0.96, ("capability",), "pass", 40_000),
+    ],
+)
+def test_a_smaller_gain_than_is_wanted_is_told_and_blocks_where_the_policy_says_so(
+    loss: float, blocking: tuple[GateStage, ...], verdict: str, gain_ppm: int | None
+) -> None:
+    summary = summarise(
+        scores(items(110, 5, 5, 100), holdout(1.0, loss)), None, None, GatePolicy(blocking=blocking)
+    )
+    assert (summary.verdict, summary.policy) == (verdict, GatePolicy(blocking=blocking))
+    below = [reason for reason in summary.reasons if reason.code == "gain_below"]
+    assert [reason.params["gain_ppm"] for reason in below] == ([gain_ppm] if gain_ppm else [])

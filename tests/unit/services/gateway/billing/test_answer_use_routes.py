@@ -1,5 +1,6 @@
 """`GET /v1/usage/completions`: tokens of answers, by day, model and key."""
 
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -7,7 +8,10 @@ import httpx
 from schemas.answers import AnswerUse, CountAnswers
 from schemas.topics import ACCOUNT
 from schemas.units import HOUR_MS
+from services.engine.counting import AnswerCounts
+from services.engine.meter import AnswerMeter
 from tests.unit.services.gateway.control_plane import ControlPlane
+from tunery.work.engine import Asker, Spent
 
 URL = "/v1/usage/completions"
 
@@ -68,3 +72,20 @@ async def test_buckets_have_pages(api: ControlPlane) -> None:
     assert (len(first["data"]), first["has_more"]) == (2, True)
     second = (await client.get(URL, params={**query, "page": first["next_page"]})).json()
     assert (len(second["data"]), second["has_more"], second["next_page"]) == (1, False, None)
+
+
+async def test_what_an_engine_has_counted_is_shown_once(api: ControlPlane, tmp_path: Path) -> None:
+    """Through the real decision: sent twice, as after a doubt."""
+    client = await api.tenant()
+    meter = AnswerMeter(tmp_path)
+    meter.begin(Asker(client.headers["x-tenant"], "key_1", "a")).note(Spent(7, 3, 2))
+    meter.close_file()
+    (counted,) = meter.closed_files()
+    content = counted.read_bytes()
+    counts = AnswerCounts(meter, api.runtime.sender, api.runtime.clock)
+    await counts.send()
+    counted.write_bytes(content)
+    await counts.send()
+    await api.deps.commands.decide(ACCOUNT, client.headers["x-tenant"], CountAnswers(uses=()))
+    (result,) = await results(api, client)
+    assert (result["input_tokens"], result["output_tokens"]) == (7, 2)

@@ -10,6 +10,7 @@ from tunery.work.engine import (
     FAILED,
     MALFORMED,
     STALE_BASE,
+    TENANT_BUSY,
     TOO_LONG,
     UNSUPPORTED,
     Question,
@@ -70,3 +71,10 @@ def test_each_refusal_has_a_status(code: str, status: int, shown: str) -> None:
     error = refusal(QuestionRefused(code, "why"))
     assert (error.status, error.code, error.message) == (status, shown, "why")
     assert ("retry-after" in error.headers) == (status == 503)
+
+
+def test_a_tenant_with_too_many_questions_is_told_when_to_come_back() -> None:
+    error = refusal(QuestionRefused(TENANT_BUSY, "Rate limit reached"))
+    assert (error.status, error.code) == (429, "rate_limit_exceeded")
+    assert int(error.headers["retry-after"]) > 0
+    assert error.all_headers()["x-should-retry"] == "true"

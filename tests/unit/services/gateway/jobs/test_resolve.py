@@ -124,6 +124,13 @@ def test_the_job_is_made_of_the_request_and_the_facts() -> None:
     assert spec_of(request(seed=11)).hyper.seed == 11
 
 
+def test_first_hour_s12_a_model_is_named_as_the_request_names_its_base() -> None:
+    base = replace(BASE, aliases=("gpt-4o-mini",))
+    spec = spec_of(request(model="gpt-4o-mini"), base=base)
+    assert (spec.model_id, spec.series) == ("ft:gpt-4o-mini:acme::abcdefgh", "tiny-llama/line")
+    assert spec_of(request(), base=base).model_id == "ft:tiny-llama:acme::abcdefgh"
+
+
 def test_files_are_named_by_their_ids_whatever_the_request_calls_them() -> None:
     held_out = replace(FILE, id="file-2")
     body = request(training_file="faq@2", validation_file="faq@1")

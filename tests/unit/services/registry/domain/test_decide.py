@@ -8,6 +8,14 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Context, Rejected
+from schemas.gate import (
+    GatePolicy,
+    GatePolicySet,
+    QuarantineDecision,
+    QuarantineSet,
+    SetGatePolicy,
+    SetQuarantine,
+)
 from schemas.model import (
     GLOBAL,
     AddBase,
@@ -39,10 +47,18 @@ from schemas.model import (
     VersionTerms,
 )
 from schemas.reasons import Failure, failing, refusing
+from schemas.sealed import Sealed
 from schemas.training import BlobFile
 from services.registry.domain.decide import decide
 from services.registry.domain.evolve import evolve
-from services.registry.domain.state import EXCLUSIVE, INITIAL, SHARED_MAX, Registry, holder_of
+from services.registry.domain.state import (
+    EXCLUSIVE,
+    INITIAL,
+    POLICIES_MAX,
+    SHARED_MAX,
+    Registry,
+    holder_of,
+)
 
 FAILED = Failure(code=errors.PLATFORM, reason=failing("publishing_failed"))
 
@@ -301,3 +317,62 @@ def test_permissions_of_a_tenant_are_limited() -> None:
     _, (refused,) = step(state, share("b", "x"))
     assert isinstance(refused, Rejected)
     assert refused.code == errors.ILLEGAL_STATE
+
+
+CAUSE = Sealed(key_id="acme.1", nonce=b"0" * 12, ciphertext=b"why")
+
+
+def quarantine(model_id: str, quarantined: bool) -> SetQuarantine:
+    return SetQuarantine(
+        decision=QuarantineDecision(
+            model_id=model_id, quarantined=quarantined, cause=CAUSE, by=CAUSE
+        )
+    )
+
+
+def unusable(model_id: str) -> RegisterVersion:
+    """A version whose scores were not finite."""
+    command = register(model_id, verdict="block")
+    lineage = replace(command.terms.lineage, unusable=True)
+    return replace(command, terms=replace(command.terms, lineage=lineage))
+
+
+def test_a_person_takes_a_blocked_version_out_of_quarantine_and_puts_it_back() -> None:
+    state = after(register("m1", verdict="block"), published("m1"))
+    state, (event,) = step(state, quarantine("m1", False))
+    assert event == QuarantineSet(decision=quarantine("m1", False).decision)
+    assert step(state, quarantine("m1", False))[1] == ()
+    state, (moved,) = step(state, Promote(model_id="m1", stage="staging", expected=None))
+    assert isinstance(moved, StageMoved)
+    assert refusal(step(state, quarantine("m1", True))[1]).reason.code == "model_in_stage"
+    state = after(Promote(model_id="m1", stage="dev", expected=None), state=state)
+    state = after(quarantine("m1", True), state=state)
+    assert state.tenants["acme"].versions["m1"].quarantined
+
+
+def test_a_version_whose_scores_were_not_finite_stays_in_quarantine() -> None:
+    state = after(unusable("m1"), published("m1"))
+    assert refusal(step(state, quarantine("m1", False))[1]).reason.code == "model_unusable"
+    assert refusal(step(state, quarantine("none", False))[1]).reason.code == "model_missing"
+
+
+def test_a_policy_is_set_once_and_removed() -> None:
+    wanted = SetGatePolicy(base_id="small", policy=GatePolicy(alpha_ppm=10_000))
+    state, events = step(INITIAL, wanted)
+    assert events == (GatePolicySet(base_id="small", policy=GatePolicy(alpha_ppm=10_000)),)
+    assert step(state, wanted)[1] == ()
+    removed = SetGatePolicy(base_id="small", policy=None)
+    state, events = step(state, removed)
+    assert events == (GatePolicySet(base_id="small", policy=None),)
+    assert step(state, removed)[1] == ()
+    assert evolve(state, events[0], context()) == state
+
+
+def test_policies_of_a_tenant_are_limited() -> None:
+    commands = [
+        SetGatePolicy(base_id=str(number), policy=GatePolicy()) for number in range(POLICIES_MAX)
+    ]
+    state = after(*commands)
+    more = SetGatePolicy(base_id="more", policy=GatePolicy())
+    assert refusal(step(state, more)[1]).reason.code == "policies_at_most"
+    assert step(state, SetGatePolicy(base_id="1", policy=None))[1] != ()

@@ -1,0 +1,55 @@
+"""Places at a model that tenants share: who holds the fewest gets the next one."""
+
+import asyncio
+import contextlib
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+
+
+class FairPlaces:
+    """As many answers at once as there are places; further questions wait."""
+
+    def __init__(self, answers_max: int) -> None:
+        self._free = answers_max
+        self._held = Counter[str]()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    @contextlib.asynccontextmanager
+    async def take(self, tenant: str) -> AsyncIterator[None]:
+        """Hold a place until the end of the context."""
+        if self._free:
+            self._free -= 1
+            self._held[tenant] += 1
+        else:
+            await self._wait(tenant)
+        try:
+            yield
+        finally:
+            self._give_back(tenant)
+
+    async def _wait(self, tenant: str) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(tenant, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # it has the place already
+                self._give_back(tenant)
+            raise
+
+    def _give_back(self, tenant: str) -> None:
+        """The place goes to the tenant that holds the fewest, or stays free."""
+        self._held[tenant] -= 1
+        while self._waiting:
+            tenant = min(self._waiting, key=lambda name: self._held[name])
+            turns = self._waiting[tenant]
+            turn = turns.popleft()
+            if turns:  # its next one comes after the first of others
+                self._waiting[tenant] = self._waiting.pop(tenant)
+            else:
+                del self._waiting[tenant]
+            if not turn.done():
+                self._held[tenant] += 1
+                turn.set_result(None)
+                return
+        self._free += 1

@@ -1,0 +1,127 @@
+"""`/v1/gate/policies`: what the gate allows; `/v1/models/{id}/quarantine`: what people decide."""
+
+from typing import Literal
+
+from schemas.gate import (
+    EVERY_BASE,
+    GatePolicy,
+    GateStage,
+    QuarantineDecision,
+    SetGatePolicy,
+    SetQuarantine,
+)
+from schemas.topics import MODEL
+from schemas.units import PPM
+from services.gateway.models.bodies import GatePolicyRequest, QuarantineRequest
+from services.gateway.models.responses import FineTunedModelResponse, model_response
+from services.gateway.models.routes import find_base, find_version, unknown_base
+from services.gateway.models.tables import POLICIES
+from services.gateway.web.deps import Caller, Deps, WithDeps
+from services.gateway.web.responses import Deleted, ListItem, Page, listing
+from services.gateway.web.routing import new_router
+
+POLICIES_MAX = 100
+DEFAULT = "default"
+router = new_router("models")
+
+
+class GatePolicyResponse(ListItem):
+    """What the gate allows; `id` is a base model, or `default` for those without their own."""
+
+    id: str
+    object: Literal["gate.policy"] = "gate.policy"
+    blocking: list[GateStage]
+    alpha: float
+    drop_max: float | None
+    gain_min: float
+
+
+@router.get("/v1/gate/policies")
+async def list_gate_policies(deps: WithDeps, caller: Caller) -> Page[GatePolicyResponse]:
+    """List the policies that were set, the default one first, as it is in force."""
+    rows = await deps.views.page(
+        POLICIES, {"tenant": caller.tenant}, limit=POLICIES_MAX, descending=False
+    )
+    policies = {row.id: row.policy for row in rows}
+    policies = {EVERY_BASE: GatePolicy(), **policies}
+    shown = [_response(base_id, policy) for base_id, policy in policies.items()]
+    return listing(Page[GatePolicyResponse], shown, False)
+
+
+@router.post("/v1/gate/policies")
+async def set_gate_policy(
+    body: GatePolicyRequest, deps: WithDeps, caller: Caller
+) -> GatePolicyResponse:
+    """Set what the gate allows, for one base model or for all without a policy of their own."""
+    base_id = EVERY_BASE if body.base_model is None else await _base_id(deps, body.base_model)
+    policy = GatePolicy(
+        blocking=tuple(dict.fromkeys(body.blocking)),
+        alpha_ppm=round(body.alpha * PPM),
+        drop_max_ppm=None if body.drop_max is None else round(body.drop_max * PPM),
+        gain_min_ppm=round(body.gain_min * PPM),
+    )
+    await deps.commands.decide(
+        MODEL,
+        caller.tenant,
+        SetGatePolicy(base_id=base_id, policy=policy),
+        actor=deps.seal.seal(caller.tenant, caller.key_id),
+    )
+    return _response(base_id, policy)
+
+
+@router.delete("/v1/gate/policies/{base_id:path}")
+async def delete_gate_policy(base_id: str, deps: WithDeps, caller: Caller) -> Deleted:
+    """Remove a policy: that of `default` is then the gate's own, that of a base model `default`."""
+    known = EVERY_BASE if base_id == DEFAULT else base_id
+    where = {"tenant": caller.tenant, "id": known}
+    if await deps.views.first(POLICIES, where) is None:
+        raise unknown_base(base_id)
+    await deps.commands.decide(
+        MODEL,
+        caller.tenant,
+        SetGatePolicy(base_id=known, policy=None),
+        actor=deps.seal.seal(caller.tenant, caller.key_id),
+    )
+    return Deleted(id=base_id, object="gate.policy")
+
+
+@router.post("/v1/models/{model_id:path}/quarantine")
+async def quarantine_model(
+    model_id: str, body: QuarantineRequest, deps: WithDeps, caller: Caller
+) -> FineTunedModelResponse:
+    """Override the gate's quarantine, or quarantine a version, with a reason and a name.
+
+    Both are kept on the log, encrypted with the tenant's key. A version whose scores were infinite
+    or not a number stays in quarantine.
+    """
+    await find_version(deps, caller, model_id)
+    decision = QuarantineDecision(
+        model_id=model_id,
+        quarantined=body.quarantined,
+        cause=deps.seal.seal(caller.tenant, body.reason),
+        by=deps.seal.seal(caller.tenant, body.name),
+    )
+    await deps.commands.decide(
+        MODEL,
+        caller.tenant,
+        SetQuarantine(decision=decision),
+        actor=deps.seal.seal(caller.tenant, caller.key_id),
+    )
+    return model_response(await find_version(deps, caller, model_id), deps.unseal)
+
+
+async def _base_id(deps: Deps, name: str) -> str:
+    base = await find_base(deps, name)
+    if base is None:
+        raise unknown_base(name)
+    return base.base_id
+
+
+def _response(base_id: str, policy: GatePolicy) -> GatePolicyResponse:
+    return GatePolicyResponse(
+        id=DEFAULT if base_id == EVERY_BASE else base_id,
+        blocking=list(policy.blocking),
+        alpha=policy.alpha_ppm / PPM,
+        drop_max=None if policy.drop_max_ppm is None else policy.drop_max_ppm / PPM,
+        gain_min=policy.gain_min_ppm / PPM,
+    )

@@ -1,0 +1,144 @@
+"""`tunery gate`: what the gate allows, and what people decide beside it."""
+
+import getpass
+from typing import Any
+
+import click
+
+from tunery.cli import _api, _options
+from tunery.local.paths import DataDir
+
+STAGES = ("capability", "production", "holdout")
+EPILOG = """\
+\b
+Examples:
+  tunery gate list
+  tunery gate set --drop-max 0.02
+  tunery gate set smollm2-135m-instruct --blocks capability --blocks holdout --gain-min 0.1
+  tunery gate reset smollm2-135m-instruct
+  tunery gate override ft:smol:acme:demo:1a2b3c4d --reason "Only poems are asked of it"
+  tunery gate quarantine ft:smol:acme:demo:1a2b3c4d --reason "It invents telephone numbers"
+"""
+reason = click.option("--reason", required=True, help="Why; it is kept on the log, encrypted.")
+name = click.option("--name", help="Who decides. [the user of this machine]")
+
+
+@click.group("gate", cls=_options.ExampleGroup, epilog=EPILOG)
+def command() -> None:
+    """Say what the gate allows, override its verdict, or quarantine a version."""
+
+
+@command.command("list")
+@_options.data_dir
+@_options.as_json
+def list_policies(folders: DataDir, as_json: bool) -> None:
+    """List the policies: that of every base model, and `default` for those without their own."""
+    with _api.connect(folders) as api:
+        _api.show(
+            api.get("gate", "policies")["data"],
+            as_json,
+            ("base model", "blocks", "alpha", "drop allowed", "gain wanted"),
+            lambda policy: tuple(value for _, value in _fields(policy)),
+        )
+
+
+@command.command("set")
+@click.argument("base_model", required=False)
+@click.option(
+    "--blocks",
+    type=click.Choice(STAGES),
+    multiple=True,
+    help="A comparison that blocks; can be given several times. [capability, production]",
+)
+@click.option("--alpha", type=_options.Number(0.001, 0.2), help="Risk of a false block. [0.05]")
+@click.option("--drop-max", type=_options.Number(0, 0.5), help="Loss of accuracy that is allowed.")
+@click.option("--gain-min", type=_options.Number(0, 1), help="Gain on validation rows. [0.05]")
+@_options.data_dir
+@_options.as_json
+def set_policy(
+    base_model: str | None,
+    blocks: tuple[str, ...],
+    alpha: float | None,
+    drop_max: float | None,
+    gain_min: float | None,
+    folders: DataDir,
+    as_json: bool,
+) -> None:
+    """Set what the gate allows for BASE_MODEL, or for all without a policy of their own.
+
+    It replaces the policy before: what is not given is the gate's own.
+    """
+    values = {"base_model": base_model, "alpha": alpha, "drop_max": drop_max, "gain_min": gain_min}
+    body: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
+    if blocks:
+        body["blocking"] = list(blocks)
+    with _api.connect(folders) as api:
+        policy = api.write("POST", "gate", "policies", body=body)
+    _api.show_one(policy, as_json, _fields(policy))
+
+
+@command.command("reset")
+@click.argument("base_model", default="default")
+@_options.data_dir
+@_options.as_json
+def reset(base_model: str, folders: DataDir, as_json: bool) -> None:
+    """Remove the policy of BASE_MODEL, or the default one."""
+    with _api.connect(folders) as api:
+        api.write("DELETE", "gate", "policies", base_model)
+    _api.show_removed(base_model, "reset", as_json)
+
+
+@command.command("override")
+@click.argument("model_id")
+@reason
+@name
+@_options.data_dir
+@_options.as_json
+def override(model_id: str, reason: str, name: str | None, folders: DataDir, as_json: bool) -> None:
+    """Take a version out of quarantine although the gate blocked it."""
+    _decide(folders, model_id, False, reason, name, as_json)
+
+
+@command.command("quarantine")
+@click.argument("model_id")
+@reason
+@name
+@_options.data_dir
+@_options.as_json
+def quarantine(
+    model_id: str, reason: str, name: str | None, folders: DataDir, as_json: bool
+) -> None:
+    """Put a version into quarantine although the gate let it pass."""
+    _decide(folders, model_id, True, reason, name, as_json)
+
+
+def _decide(
+    folders: DataDir,
+    model_id: str,
+    to_quarantine: bool,
+    reason: str,
+    name: str | None,
+    as_json: bool,
+) -> None:
+    body = {"quarantined": to_quarantine, "reason": reason, "name": name or getpass.getuser()}
+    with _api.connect(folders) as api:
+        model = api.write("POST", "models", model_id, "quarantine", body=body)
+    decided = model["quarantine"] or {}
+    fields = [
+        ("model", model["id"]),
+        ("quarantined", "yes" if model["quarantined"] else "no"),
+        ("reason", decided.get("reason")),
+        ("by", decided.get("name")),
+    ]
+    _api.show_one(model, as_json, fields)
+
+
+def _fields(policy: Any) -> list[tuple[str, Any]]:
+    drop = policy["drop_max"]
+    return [
+        ("base model", policy["id"]),
+        ("blocks", ", ".join(policy["blocking"]) or "nothing"),
+        ("alpha", f"{policy['alpha']:g}"),
+        ("drop allowed", "10 %" if drop is None else f"{100 * drop:g} %"),
+        ("gain wanted", f"{100 * policy['gain_min']:g} %"),
+    ]
