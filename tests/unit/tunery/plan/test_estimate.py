@@ -1,5 +1,7 @@
 """Estimates: figures that were measured come out again."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,7 +105,11 @@ def test_first_hour_06_a_job_of_some_cents_holds_some_cents() -> None:
 def test_method_reinforcement_answers_take_time_memory_and_an_evaluation() -> None:
     """Each prompt is answered by so many, each as long as it may be; its tokens are billed once."""
     prompts = replace(tokens(4_000), trainable_tokens=100)
-    asked = {"method": "reinforcement", "n_epochs": 1, "max_completion_length": 50}
+    asked: dict[str, Any] = {
+        "method": "reinforcement",
+        "n_epochs": 1,
+        "max_completion_length": 50,
+    }
     few, many = (
         estimate(job(resolve({**asked, "num_generations": n}, SMOL, prompts, 1)[0]), prompts)
         for n in (4, 16)
