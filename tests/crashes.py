@@ -80,6 +80,10 @@ POINTS: Final[dict[str, Point]] = {
     "while the adapter is written": Point(f"{ML}.adapters:save_file", torn=True),
     "while the whole model is written": Point(f"{ML}.trained:save_file", torn=True),
     "before the adapter is renamed": Point("pathlib:Path.rename", when=renames_to("adapter")),
+    "in the reference stage": Point(f"{ML}.reference:row_logps", 3),
+    "in a file of the reference stage": Point(f"{ML}.reference:save_file", torn=True),
+    "after the reference stage": Point(f"{ML}.sft:compute_references", after=True),
+    "in the answers to prompts": Point(f"{ML}.generation:answers", 2),
     "before the end is said": Point(EMIT, when=said("Finished")),
     "while a checkpoint is loaded": Point(f"{ML}.state:load_optimizer"),
 }

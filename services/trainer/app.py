@@ -1,19 +1,23 @@
 """Composition root: the only file of the service that names concrete parts."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from schemas.training import EvalWork, TrainWork
 from services.trainer.adapters.hardware import probe
 from services.trainer.adapters.memory_kills import count_memory_kills
 from services.trainer.adapters.notices import notices_of
 from services.trainer.adapters.processes import ProcessGroups
+from services.trainer.adapters.warm import WarmProcesses
 from services.trainer.domain.state import Grant
 from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.attempt import LeaseAttempt
+from services.trainer.effect.environment import environment_on
 from services.trainer.effect.evaluation import Evaluation
 from services.trainer.effect.program import Program, Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.training import Training
+from services.trainer.ports import ProcessLauncher
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.ports import Runtime
@@ -24,7 +28,8 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     """The node agent. Raises SettingsError for a wrong setting."""
     settings = load(TrainerSettings)
     folder = settings.work_dir or runtime.settings.data_dir / "nodes" / settings.id
-    launcher = ProcessGroups(mark=str(folder))
+    hardware, notices = probe(), notices_of(settings.notices, settings.notices_url)
+    launcher = _launcher(settings, folder, has_devices=hardware.device == "cuda")
     reports = Reports(runtime, settings.pool)
 
     def attempt(grant: Grant, incarnation: str) -> LeaseAttempt:
@@ -39,8 +44,15 @@ async def build(runtime: Runtime) -> Sequence[Host]:
             case EvalWork():
                 return Evaluation(grant, grant.work, tools, settings)
 
-    hardware, notices = probe(), notices_of(settings.notices, settings.notices_url)
     if hardware.device == "cuda" and settings.slots > hardware.devices:
         said = f"TUNERY_NODE_SLOTS is {settings.slots}, and the driver knows {hardware.devices}"
         raise SettingsError(f"{said} accelerators: each slot needs one of its own")
     return (NodeAgent(runtime, settings, launcher, hardware, attempt, notices),)
+
+
+def _launcher(settings: TrainerSettings, folder: Path, *, has_devices: bool) -> ProcessLauncher:
+    groups = ProcessGroups(mark=str(folder))
+    if not settings.warm:
+        return groups
+    first = environment_on((0,) if has_devices else ())
+    return WarmProcesses(groups, folder / "warm", settings.slots, first)

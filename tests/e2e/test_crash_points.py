@@ -23,7 +23,7 @@ from tests.crashes import POINTS, UNRECORDED
 from tests.e2e.test_resume import shard
 from tests.unit.tunery.ml.trainings import HYPER
 from tunery.work.codec import encode_spec
-from tunery.work.spec import ResumeCandidate, TrainSpec
+from tunery.work.spec import Hyper, ResumeCandidate, TrainSpec
 
 pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]
 
@@ -42,13 +42,32 @@ IN_A_ROW = (
     ("before the first step", "during the upload", "at the last step"),
 )
 OF_WHOLE = "while the whole model is written"
+OF_ADAPTER = "while the adapter is written"
+OF_REFERENCE = (
+    "in the reference stage",
+    "in a file of the reference stage",
+    "after the reference stage",
+)
+OF_ANSWERS = "in the answers to prompts"
 FIRST_POINTS = tuple(
-    point for point in POINTS if point not in ("while a checkpoint is loaded", OF_WHOLE)
+    point
+    for point in POINTS
+    if point not in ("while a checkpoint is loaded", OF_WHOLE, *OF_REFERENCE, OF_ANSWERS)
 )
-POINTS_OF_WHOLE = (
-    *(point for point in FIRST_POINTS if point != "while the adapter is written"),
-    OF_WHOLE,
-)
+PAIRS, LABELS = (1, 2, 1, 2), (3, 4, 3, 4)  # roles of the documents of a row
+# What differs from `HYPER`, for each method and what changes the state of one.
+METHODS: dict[str, dict[str, Any]] = {
+    "dpo": {"method": "dpo", "beta": 0.1},
+    "dpo, smoothed": {"method": "dpo", "beta": 0.1, "label_smoothing": 0.1},
+    "simpo": {"method": "simpo", "beta": 2.0, "gamma": 1.0},
+    "orpo": {"method": "orpo", "beta": 0.1},
+    "cpo": {"method": "cpo", "beta": 0.1},
+    "kto": {"method": "kto", "beta": 0.1},
+    "full": {"adaptation": "full", "learning_rate": 1e-3},
+    "full dpo": {"adaptation": "full", "learning_rate": 1e-3, "method": "dpo", "beta": 0.1},
+    "qlora": {"adaptation": "qlora"},
+    "answers meanwhile": {"sample_every_steps": 2},
+}
 
 
 class Forks:
@@ -142,17 +161,54 @@ def test_resume_after_a_kill_gives_the_same_bytes(
     assert adapter(tmp_path) == undisturbed
 
 
-@pytest.mark.soak
-def test_resume_of_a_whole_model_after_a_kill_at_any_point_gives_the_same_bytes(
-    forks: Forks, tmp_path: Path
+def own_points(hyper: Hyper) -> tuple[str, ...]:
+    """Those that only some methods come to; the last is where the result is written."""
+    has_reference = hyper.method in ("dpo", "kto")
+    return (
+        *(OF_REFERENCE if has_reference else ()),
+        *((OF_ANSWERS,) if hyper.sample_every_steps else ()),
+        OF_WHOLE if hyper.adaptation == "full" else OF_ADAPTER,
+    )
+
+
+def of_method(forks: Forks, method: str, folder: Path) -> Forks:
+    hyper = msgspec.structs.replace(HYPER, **METHODS[method])
+    spec = msgspec.structs.replace(forks.spec, hyper=hyper, prompts=("Is the lamp on?", "Why?"))
+    if hyper.method != "supervised":
+        roles = LABELS if hyper.method == "kto" else PAIRS
+        spec = msgspec.structs.replace(
+            spec,
+            train_shards=(str(shard(folder / "train.safetensors", ROWS, roles)),),
+            valid_shards=(str(shard(folder / "valid.safetensors", 2, roles)),),
+        )
+    return Forks(forks.server, spec)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_resume_of_each_method_after_kills_in_a_row_gives_the_same_bytes(
+    forks: Forks, tmp_path: Path, method: str
 ) -> None:
-    """Its checkpoints are written while the training waits."""
-    hyper = msgspec.structs.replace(HYPER, adaptation="full", learning_rate=1e-3)
-    whole = Forks(forks.server, msgspec.structs.replace(forks.spec, hyper=hyper))
-    for point in (None, *POINTS_OF_WHOLE):
+    of = of_method(forks, method, tmp_path)
+    own = own_points(of.spec.hyper)
+    stage = tuple(point for point in own if point in OF_REFERENCE)
+    later = tuple(point for point in own if point not in OF_REFERENCE)
+    kill_and_finish(of, tmp_path / "undisturbed", ())
+    points = (*stage, "in a file of a checkpoint", "while a checkpoint is loaded", *later)
+    kill_and_finish(of, tmp_path / "killed", points)
+    assert adapter(tmp_path / "killed") == adapter(tmp_path / "undisturbed")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("method", METHODS)
+def test_resume_of_each_method_after_a_kill_at_any_point_gives_the_same_bytes(
+    forks: Forks, tmp_path: Path, method: str
+) -> None:
+    """Of whole models checkpoints are written while the training waits."""
+    of = of_method(forks, method, tmp_path)
+    common = (point for point in FIRST_POINTS if point != OF_ADAPTER)
+    for point in (None, *common, *own_points(of.spec.hyper)):
         out = tmp_path / (point or "undisturbed")
-        out.mkdir()
-        kill_and_finish(whole, out, () if point is None else (point,))
+        kill_and_finish(of, out, () if point is None else (point,))
         assert adapter(out) == adapter(tmp_path / "undisturbed"), point
 
 

@@ -25,6 +25,7 @@ from safetensors.torch import save_file
 
 from tests.bases import tiny_base
 from tunery.work.exits import ExitCode
+from tunery.work.warm import Order, encode_order
 
 pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]  # lowest priority: it may be slow
 
@@ -75,9 +76,13 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
 
 
-def shard(path: Path, rows: int) -> Path:
-    """Packed rows of three documents each, of 20 to 36 tokens, their second halves labelled."""
-    lengths = [20 + (7 * number) % 17 for number in range(3 * rows)]
+def shard(path: Path, rows: int, roles: tuple[int, ...] = ()) -> Path:
+    """Packed rows of three documents each, of 20 to 36 tokens, their second halves labelled.
+
+    roles: of the documents of a row, which is as many, where they are answers to compare
+    """
+    per_row = len(roles) or 3
+    lengths = [20 + (7 * number) % 17 for number in range(per_row * rows)]
     ids = [
         50 + (13 * at + 5 * n) % 3000 for n, length in enumerate(lengths) for at in range(length)
     ]
@@ -86,10 +91,29 @@ def shard(path: Path, rows: int) -> Path:
         "input_ids": torch.tensor(ids, dtype=torch.int32),
         "loss_mask": torch.tensor(mask, dtype=torch.uint8),
         "seq_lengths": torch.tensor(lengths, dtype=torch.int32),
-        "row_lengths": torch.full((rows,), 3, dtype=torch.int32),
+        "row_lengths": torch.full((rows,), per_row, dtype=torch.int32),
     }
+    if roles:
+        tensors["seq_roles"] = torch.tensor(roles * rows, dtype=torch.uint8)
     save_file(tensors, path)
     return path
+
+
+@contextmanager
+def warm() -> Iterator[subprocess.Popen[str]]:
+    """A warm process, which says what an ordered training says."""
+    process = subprocess.Popen(
+        (sys.executable, "-m", "tunery.ml.warm"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 @contextmanager
@@ -182,6 +206,31 @@ def test_resume_after_three_kills_gives_the_same_bytes(
     assert last.events[0]["resumed_from_step"] >= steps[-1] - behind
     assert adapter(tmp_path) == adapter(uninterrupted)
     assert not list((tmp_path / "ck").glob("tmp-*"))
+
+
+def test_resume_a_warm_process_trains_the_same_bytes_and_resumes_those_of_a_killed_one(
+    spec: dict[str, Any], uninterrupted: Path, tmp_path: Path
+) -> None:
+    killed = attempt(spec, tmp_path, at_step=CHECKPOINT_EVERY + 2)
+    for resume in ([], newest_first(killed)):
+        out = tmp_path / str(len(resume))
+        out.mkdir()
+        candidates = [
+            {key: checkpoint[key] for key in ("dir", "manifest_sha256")} for checkpoint in resume
+        ]
+        path = out / "spec.json"
+        path.write_text(json.dumps({**spec, "out_dir": str(out / "ck"), "resume": candidates}))
+        order = Order(
+            module="tunery.ml.train", spec=str(path), folder=str(out), errors=str(out / "stderr")
+        )
+        with warm() as process:
+            begun, *lines = process.communicate(encode_order(order).decode(), timeout=RUN_S_MAX)[
+                0
+            ].splitlines()
+        events = [json.loads(line) for line in lines]
+        assert (begun, process.returncode) == ("begun", ExitCode.FINISHED)
+        assert events[0]["resumed_from_step"] == (resume[0]["step"] if resume else 0)
+        assert adapter(out) == adapter(uninterrupted)
 
 
 @pytest.mark.parametrize("adaptation", ["qlora", "full"])

@@ -1,7 +1,8 @@
 """Training and scoring with tensors: the processes behind the port in `tunery.work`.
 
-* processes: `train`, `score` (with the bundled `items/`), `process` (what both have in common),
-  `inputs` (spec files, checked), `events` (their output), `stop` (signals)
+* processes: `train`, `score` (with the bundled `items/`), `warm` (waits to become one of them),
+  `process` (what they have in common), `inputs` (spec files, checked), `events` (their output),
+  `stop` (signals)
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
   `sft` (TRL's trainer on packed rows), `boundary` (what happens between two steps), `order` (which
   rows each step sees), `schedule` (learning rate), `packed` (rows and batches), `divergence`,
@@ -15,7 +16,8 @@
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),
   `generation` (greedy answers)
 * both: `base` (base models), `adapters` (canonical form), `trained` (adapters and whole models),
-  `device` (hardware and determinism), `durable` (directories that exist whole or not at all)
+  `device` (hardware and determinism), `proofs` (what need not be shown again), `durable`
+  (directories that exist whole or not at all)
 
 Importing this package turns every hub, tracker and telemetry client off before any of them is
 imported: a tenant's file must not leave the machine because a library looked for an update.

@@ -7,6 +7,7 @@ from resource import RUSAGE_SELF, getrusage
 
 import torch
 
+from tunery.ml.free_memory import free_bytes
 from tunery.work.exits import WorkError
 from tunery.work.spec import Precision
 
@@ -89,6 +90,19 @@ def peak_memory_bytes(device: torch.device) -> int:
     # On Linux, `ru_maxrss` counts what the process that started this one had resident.
     kib = _values(Path("/proc/self/status"), "VmHWM")
     return 1024 * (int(kib[0].split()[0]) if kib else getrusage(RUSAGE_SELF).ru_maxrss)
+
+
+def memory_in_use(device: torch.device) -> int:
+    """What this process has now; on an accelerator that of the device."""
+    if device.type == "cuda":
+        return torch.cuda.memory_reserved(device)
+    kib = _values(Path("/proc/self/status"), "VmRSS")
+    return 1024 * int(kib[0].split()[0]) if kib else 0
+
+
+def free_memory(device: torch.device) -> int:
+    """What this process could still get; on an accelerator that of the device."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_bytes()
 
 
 def environment(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import msgspec
+import torch
 from msgspec.structs import replace
 from transformers import AutoConfig, AutoTokenizer
 
@@ -17,6 +18,7 @@ from tunery.ml.loss import prove_packing
 from tunery.ml.model import DTYPE_NAMES, load_model
 from tunery.ml.order import ORDER_VERSION, StepPlan, plan_steps
 from tunery.ml.packed import PackedRows, read_rows
+from tunery.ml.proofs import Proofs
 from tunery.ml.sft import VALID_ROWS_MAX, PackedSFT
 from tunery.ml.training_run import TrainingRun
 from tunery.runtime.blobs.base_files import default_cache, matches
@@ -68,13 +70,14 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
         must_stop=must_stop,
     )
     model = load_model(spec, hyper, fingerprint["precision"], torch_device)
-    packing = prove_packing(model, rows, torch_device) if hyper.packing else None
+    proofs = Proofs(run)
+    packing = proofs.of_packing(lambda: prove_packing(model, rows, torch_device))
     trainer = PackedSFT(run, model, AutoTokenizer.from_pretrained(spec.base_dir))
     if must_stop():
         events.emit(Preempted(step=loaded[1].step if loaded else 0))
         return ExitCode.PREEMPTED
-    # 4. Take one step on the longest rows and undo it; train.
-    trainer.try_longest_rows()
+    # 4. Take one step on the longest rows and undo it, if none like it was taken here; train.
+    _try_longest_rows(run, trainer, proofs, torch_device)
     events.emit(_started(run, loaded, skipped, packing))
     events.emit(Noted(step=loaded[1].step if loaded else 0, message=trained.described(model)))
     step = trainer.train_to_end(loaded[0].dir if loaded else None)
@@ -84,6 +87,28 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
         return ExitCode.PREEMPTED
     events.emit(_finish(run, model, step))
     return ExitCode.FINISHED
+
+
+def _try_longest_rows(
+    run: TrainingRun, trainer: PackedSFT, proofs: Proofs, torch_device: torch.device
+) -> None:
+    """Raises what running out of memory raises."""
+
+    def attempt() -> int:
+        before = device.memory_in_use(torch_device)
+        trainer.try_longest_rows()
+        return max(0, device.peak_memory_bytes(torch_device) - before)
+
+    if not run.hyper.packing:  # what it needs follows from single documents
+        attempt()
+        return
+    chosen = [run.rows.rows[row] for row in run.rows.longest(run.hyper.batch_size)]
+    size = {
+        "tokens": len(chosen) * max(len(row.input_ids) for row in chosen),
+        "labels": sum(int(row.is_label.sum()) for row in chosen),
+        "answers": sum(row.references for row in chosen),
+    }
+    proofs.of_longest_rows(size, attempt, lambda: device.free_memory(torch_device))
 
 
 def _check_base(spec: TrainSpec) -> dict[str, Any]:

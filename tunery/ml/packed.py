@@ -110,6 +110,11 @@ class PackedRows:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def longest(self, count: int) -> list[int]:
+        """Numbers of so many rows with the most tokens."""
+        order = sorted(range(len(self)), key=lambda row: (-self.row_tokens[row], row))
+        return order[:count]
+
     @property
     def kind(self) -> RowKind:
         """What they are."""

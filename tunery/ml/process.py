@@ -21,11 +21,15 @@ def main(name: str, work: WorkFunction) -> NoReturn:
     stop = StopRequest()
     os.nice(NICENESS)
     stop.listen()  # before the imports, which take seconds: a signal may arrive at any time
-    code = ExitCode.USER
     if len(sys.argv) == 2:
-        code = _run(work, Path(sys.argv[1]), stop)
-    else:
-        print(f"usage: python -m {name} SPEC.json", file=sys.stderr)
+        run_to_end(work, Path(sys.argv[1]), stop)
+    print(f"usage: python -m {name} SPEC.json", file=sys.stderr)
+    sys.exit(ExitCode.USER)
+
+
+def run_to_end(work: WorkFunction, spec: Path, stop: StopRequest) -> NoReturn:
+    """Run `work` on a spec, and leave with its exit code."""
+    code = _run(work, spec, stop)
     with suppress(OSError):
         sys.stderr.flush()
     os._exit(code)  # torch's threads must not delay or change it

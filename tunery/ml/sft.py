@@ -104,12 +104,9 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
 
         Raises what running out of memory raises.
         """
-        rows, at_once = self.run.rows, self.run.hyper.batch_size
-        by_length = sorted(range(len(rows)), key=lambda row: (-rows.row_tokens[row], row))
-        batch = {
-            name: value.to(self.args.device)
-            for name, value in rows.batch(by_length[:at_once]).items()
-        }
+        rows = self.run.rows
+        longest = rows.batch(rows.longest(self.run.hyper.batch_size))
+        batch = {name: value.to(self.args.device) for name, value in longest.items()}
         cuda = [self.args.device] if self.args.device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
             self.model.train()

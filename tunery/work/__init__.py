@@ -8,6 +8,7 @@ JSON object a line; `tunery.ml` is the other side. Both use the records of this 
 * `exits`: how it ends: exit codes, and failures with a cause and advice
 * `scores`: the results file of a scoring process
 * `software`: what a training is computed with: versions and hashes
+* `warm`: which piece of work a process that waits becomes
 * `engine`: questions to an engine, and what it says
 * `codec`: specs and events to bytes and back
 """

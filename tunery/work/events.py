@@ -49,7 +49,7 @@ class Started(WorkEvent, frozen=True, kw_only=True, tag="started"):
     environment_changes: those that differ from the checkpoint's: (name, value then, value now)
     rows, labels: packed rows, and tokens in them that carry loss
     packing_difference_nats: mean loss difference per token, documents packed against alone;
-      None: there is only one document
+      None: there is only one document, or it was shown on this machine before
     """
 
     resumed_from_step: int

@@ -177,6 +177,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     train_shards, valid_shards: safetensors files of packed rows
     out_dir: receives the checkpoints `step-NNNNNNNN/` and, at the end, `adapter/`
     reference_dir: keeps log-probabilities of answers before training; null: it is in `out_dir`
+    proof_dir: keeps what trainings have shown on this machine; null: everything is shown again
     resume: checkpoints, newest first; the first that verifies is used
     threads: null for all physical cores; a resume is equal to the bit with the same number only
     accelerators: how many devices the process must see; null: it is not checked
@@ -208,6 +209,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reference_dir: str | None = None
     start: StartingAdapter | None = None
     prompts: tuple[str, ...] = ()
+    proof_dir: str | None = None
 
 
 class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

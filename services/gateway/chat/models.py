@@ -5,8 +5,8 @@ from schemas.model import Base
 from schemas.training import are_whole
 from services.gateway.accounts.tables import TENANTS
 from services.gateway.models.names import MODEL_PREFIX
-from services.gateway.models.routes import find_base
-from services.gateway.models.tables import BASES, MODELS
+from services.gateway.models.routes import find_base, version_named
+from services.gateway.models.tables import BASES
 from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.errors import UNSUPPORTED, ApiError
 from tunery.work.engine import EngineModel
@@ -14,8 +14,10 @@ from tunery.work.engine import EngineModel
 QUARANTINED = "model_quarantined"
 
 
-async def find_model(deps: Deps, caller: Principal, name: str) -> EngineModel:
-    """A base model by its id or alias, or a version of the caller's.
+async def find_model(deps: Deps, caller: Principal, name: str) -> tuple[str, EngineModel]:
+    """A base model by its id or alias, or a version of the caller's by its name or its stage.
+
+    Its name in answers comes first: that of the version, where a stage was asked.
 
     Raises ApiError: 404 for any other name, 400 for a whole model, 403 for a version in quarantine,
     a base model that the key may not use, or a tenant that is suspended.
@@ -29,8 +31,8 @@ async def find_model(deps: Deps, caller: Principal, name: str) -> EngineModel:
         if base is None:
             raise unknown(name)
         _check_key(caller, base.base_id)
-        return _engine_model(base)
-    version = await deps.views.first(MODELS, {"tenant": caller.tenant, "id": name})
+        return name, _engine_model(base)
+    version = await version_named(deps, caller.tenant, name)
     if version is None:
         raise unknown(name)
     if version.quarantined:
@@ -51,7 +53,7 @@ async def find_model(deps: Deps, caller: Principal, name: str) -> EngineModel:
     if row is None:
         raise unknown(lineage.base_id)
     model = _engine_model(row.base)
-    return EngineModel(
+    return version.id, EngineModel(
         base_id=model.base_id,
         base_path=model.base_path,
         base_sha256=lineage.base_sha256,

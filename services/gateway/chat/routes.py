@@ -30,13 +30,13 @@ async def create_chat_completion(
     body: ChatRequest, deps: WithDeps, caller: Caller
 ) -> ChatCompletion | StreamingResponse:
     """Answer a conversation with a base model or a fine-tuned version. Only numbers are kept."""
-    model = await find_model(deps, caller, body.model)
-    asker = Asker(caller.tenant, caller.key_id, body.model if model.adapter else model.base_id)
+    name, model = await find_model(deps, caller, body.model)
+    asker = Asker(caller.tenant, caller.key_id, name if model.adapter else model.base_id)
     question = Question(model, messages(body), sampling(body), body.response_format, asker)
     identity = AnswerIdentity(
         id=deps.fresh("chatcmpl-"),
         created=deps.clock.now_ms() // 1_000,
-        model=body.model,
+        model=name,
         system_fingerprint=f"fp_{model.base_sha256[:FINGERPRINT_DIGITS]}",
     )
     count = body.n or 1

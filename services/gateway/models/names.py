@@ -1,11 +1,13 @@
 """Names of fine-tuned models, as OpenAI builds them: `ft:{base}:{organisation}:{suffix}:{id}`."""
 
 import re
-from typing import Final
+from typing import Final, get_args
 
 from schemas import errors
+from schemas.model import HeldStage
 from services.gateway.web.errors import ApiError
 
+HELD_STAGES: Final[tuple[HeldStage, ...]] = get_args(HeldStage)
 MODEL_PREFIX: Final = "ft:"
 MODEL_SUFFIX_CHARACTERS: Final = 8
 
@@ -18,6 +20,17 @@ def model_id(base_name: str, tenant: str, suffix: str | None, job_id: str) -> st
     """
     end = job_id[-MODEL_SUFFIX_CHARACTERS:]
     return f"{MODEL_PREFIX}{base_name}:{tenant}:{slug(suffix or '')}:{end}"
+
+
+def named_stage(name: str) -> HeldStage | None:
+    """The stage that a name such as `ft:base:tenant:suffix:production` asks for; None: none."""
+    end = name.rpartition(":")[2] if name.startswith(MODEL_PREFIX) else ""
+    return next((stage for stage in HELD_STAGES if stage == end), None)
+
+
+def is_of_line(name: str, model: str) -> bool:
+    """Whether two names differ in nothing but their last part."""
+    return name.rpartition(":")[0] == model.rpartition(":")[0]
 
 
 def slug(suffix: str) -> str:

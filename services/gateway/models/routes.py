@@ -25,7 +25,7 @@ from services.gateway.models.bodies import (
     PromoteRequest,
     RollbackRequest,
 )
-from services.gateway.models.names import MODEL_PREFIX
+from services.gateway.models.names import MODEL_PREFIX, is_of_line, named_stage
 from services.gateway.models.responses import (
     AdapterResponse,
     BaseModelResponse,
@@ -244,11 +244,21 @@ async def _bases(deps: Deps) -> list[BaseRow]:
 
 
 async def find_version(deps: Deps, caller: Principal, model_id: str) -> ModelRow:
-    """A version of the caller's. Raises ApiError 404."""
-    row = await deps.views.first(MODELS, {"tenant": caller.tenant, "id": model_id})
+    """A version of the caller's, by its name or by the stage that it holds. Raises ApiError 404."""
+    row = await version_named(deps, caller.tenant, model_id)
     if row is None:
         raise unknown_base(model_id)
     return row
+
+
+async def version_named(deps: Deps, tenant: str, name: str) -> ModelRow | None:
+    """The tenant's version of this name, or that in `ft:base:tenant:suffix:production`."""
+    stage = named_stage(name)
+    if stage is None:
+        return await deps.views.first(MODELS, {"tenant": tenant, "id": name})
+    where = {"tenant": tenant, "stage": stage}
+    rows = await deps.views.page(MODELS, where, limit=MODELS_MAX)
+    return next((row for row in rows if is_of_line(name, row.id)), None)
 
 
 def unknown_base(model_id: str) -> ApiError:

@@ -16,6 +16,7 @@ TAIL_BYTES: Final = 4_000
 SWEEP_ROUNDS_MAX: Final = 100
 SWEEP_PAUSE_S: Final = 0.05
 MARK: Final = "TUNERY_NODE_MARK"
+ERRORS: Final = "stderr.log"
 
 
 class ProcessGroup:
@@ -28,6 +29,22 @@ class ProcessGroup:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its end is known already."""
+        return self._process.returncode is not None
+
+    def hand_over(self, order: bytes, errors: Path) -> None:
+        """Give its standard input the only line that it reads, and know its new standard error.
+
+        One that has died meanwhile says nothing to it.
+        """
+        stream = self._process.stdin
+        assert stream is not None, "started with a pipe"  # noqa: S101  # set in start()
+        self._errors = errors
+        stream.write(order)
+        stream.close()
 
     async def lines(self) -> AsyncIterator[bytes]:
         stream = self._process.stdout
@@ -72,14 +89,22 @@ class ProcessGroups:
         self._mark = mark
 
     async def start(
-        self, argv: Sequence[str], environment: Mapping[str, str], folder: Path
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        *,
+        reads: bool = False,
     ) -> ProcessGroup:
-        """Start a process in a folder, which gets its standard error. Raises OSError."""
-        errors = folder / "stderr.log"
+        """Start a process in a folder, which gets its standard error. Raises OSError.
+
+        reads: whether it has an order to read from its standard input
+        """
+        errors = folder / ERRORS
         with errors.open("ab") as sink:
             process = await asyncio.create_subprocess_exec(
                 *argv,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE if reads else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=sink,
                 cwd=folder,

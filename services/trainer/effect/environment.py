@@ -30,17 +30,21 @@ def accelerators(grant: Grant) -> int:
 
 
 def process_environment(grant: Grant) -> dict[str, str]:
-    """The process's environment: the devices of its lease, no secret, and no library that reaches
-    for the network.
+    """The environment of the process that works under a lease. Raises as `environment_on`."""
+    return environment_on(grant.member.devices if accelerators(grant) else ())
 
-    Raises OSError (ENODEV) when the agent does not see a device of the lease.
+
+def environment_on(devices: Sequence[int]) -> dict[str, str]:
+    """The environment of a process: the devices of its lease, no secret, and no library that
+    reaches for the network.
+
+    Raises OSError (ENODEV) when the agent does not see one of the devices.
     """
     kept = {
         name: value
         for name, value in os.environ.items()
         if name in INHERITED or name.startswith(INHERITED_PREFIXES)
     }
-    devices = grant.member.devices if accelerators(grant) else ()
     return kept | {
         VISIBLE: _visible(devices, os.environ.get(VISIBLE)),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the driver's tool counts like this

@@ -49,6 +49,7 @@ from tunery.work.spec import (
 
 LOG: Final = logging.getLogger(__name__)
 REFERENCES: Final = "references"  # beside the folders of leases: other attempts go on with them
+PROOFS: Final = "proofs"  # likewise
 
 
 class Training(Program):
@@ -92,6 +93,7 @@ class Training(Program):
             checkpoint_each_epoch=work.hyper.checkpoint_each_epoch,
             keep_checkpoints=max(CHECKPOINTS_KEPT_MIN, work.hyper.keep_checkpoints),
             reference_dir=str(folder.parent.parent / REFERENCES),
+            proof_dir=str(folder.parent.parent / PROOFS),
             start=await self._starting_adapter(folder / "start"),
             prompts=self.open_prompts(work.prompts),
             grader=self.open_grader(work.grader),

@@ -76,3 +76,29 @@ async def test_a_whole_model_is_refused_with_what_serves_it(
     assert answer.status_code == 400
     assert "tunery model download" in answer.json()["error"]["message"]
     assert engine.asked == []
+
+
+async def test_a_stage_answers_with_the_version_that_holds_it(
+    api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    owner, other = await api.tenant(), await api.tenant()
+    first, second = await version(api, owner, "line"), await version(api, owner, "else")
+    production = f"{first.rpartition(':')[0]}:production"
+    body = {"model": production, "messages": HI}
+    empty = await owner.post(URL, json=body)
+    assert (empty.status_code, empty.json()["error"]["code"]) == (404, "model_not_found")
+    for name, expected in ((first, None), (second, first)):  # one series in these tests
+        promotion = {"stage": "production", "expected": expected}
+        promoted = await owner.post(f"/v1/models/{name}/promote", json=promotion)
+        assert promoted.status_code == 200, promoted.text
+        asked = await owner.post(
+            URL, json={**body, "model": f"{name.rpartition(':')[0]}:production"}
+        )
+        assert asked.json()["model"] == name
+    assert (await owner.post(URL, json=body)).status_code == 404, "another line is in production"
+    assert (await other.post(URL, json=body)).status_code == 404
+    shown = await owner.get(f"/v1/models/{second.rpartition(':')[0]}:production")
+    assert shown.json()["id"] == second
+    asker = engine.asked[-1].asker
+    assert asker is not None
+    assert asker.model == second

@@ -1,6 +1,8 @@
 """Names of fine-tuned models, and the refusal of an unknown one."""
 
-from services.gateway.models.names import unknown_model
+import pytest
+
+from services.gateway.models.names import is_of_line, named_stage, unknown_model
 
 
 def test_a_fine_tuned_model_that_nobody_knows_is_told_where_to_look() -> None:
@@ -13,3 +15,22 @@ def test_an_unknown_base_model_is_404() -> None:
     refusal = unknown_model("huge")
     assert (refusal.status, refusal.param) == (404, "model")
     assert "'huge' does not exist" in refusal.message
+
+
+@pytest.mark.parametrize(
+    ("name", "stage"),
+    [
+        ("ft:small:acme:line:production", "production"),
+        ("ft:small:acme::staging", "staging"),
+        ("ft:small:acme:production:12345678", None),
+        ("ft:small:acme:line:archived", None),
+        ("small:production", None),
+    ],
+)
+def test_a_stage_is_the_last_part_of_a_name(name: str, stage: str | None) -> None:
+    assert named_stage(name) == stage
+
+
+def test_versions_of_one_line_differ_in_their_last_part() -> None:
+    assert is_of_line("ft:small:acme:line:production", "ft:small:acme:line:12345678")
+    assert not is_of_line("ft:small:acme:line:production", "ft:small:acme:other:12345678")

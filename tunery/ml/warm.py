@@ -1,0 +1,63 @@
+"""A process that has imported all that work needs, and waits for one piece of it.
+
+    python -m tunery.ml.warm
+
+It reads a `tunery.work.warm.Order` from standard input, says that it has begun, and is from then on
+the process that the order names. It takes one order, and knows nothing of any tenant before. When
+its standard input ends without one, its agent is gone, and it leaves.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NoReturn
+
+from tunery.ml.process import NICENESS, WorkFunction, run_to_end
+from tunery.ml.score import score_file
+from tunery.ml.stop import StopRequest
+from tunery.ml.train import train
+from tunery.work.exits import ExitCode
+from tunery.work.warm import BEGUN, Order, WarmModule, decode_order
+
+WORK: Final[Mapping[WarmModule, WorkFunction]] = {
+    "tunery.ml.train": train,
+    "tunery.ml.score": score_file,
+}
+
+
+def main() -> NoReturn:
+    """Import, wait, and do what the order says."""
+    os.nice(NICENESS)
+    said = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print while they load
+    import tunery.ml.fine_tuning  # all that takes seconds
+    import tunery.ml.scoring  # noqa: F401  # as above
+
+    line = sys.stdin.buffer.readline()
+    if not line:
+        os._exit(ExitCode.ORPHANED)
+    order = decode_order(line)
+    stop = StopRequest()
+    stop.listen()  # from now on a signal ends the work, as in a process that was started for it
+    become(order)
+    os.write(said, BEGUN)
+    os.dup2(said, sys.stdout.fileno())
+    os.close(said)
+    run_to_end(WORK[order.module], Path(order.spec), stop)
+
+
+def become(order: Order) -> None:
+    """Take the place in the file system that the order names. Raises OSError."""
+    os.chdir(order.folder)
+    for path, flags, descriptor in (
+        (order.errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT, sys.stderr.fileno()),
+        (os.devnull, os.O_RDONLY, sys.stdin.fileno()),
+    ):
+        opened = os.open(path, flags, 0o644)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+
+
+if __name__ == "__main__":
+    main()
