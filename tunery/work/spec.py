@@ -4,7 +4,7 @@ The process reads and writes plain files; its caller fetches and stores them. Pa
 relative to the working directory of the process; times are milliseconds.
 """
 
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -120,48 +120,18 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
         """Convert the integers of the log (millionths, billionths) to floats."""
-        return cls(
-            n_epochs=hyper.n_epochs,
-            batch_size=hyper.batch_size // hyper.accumulation,
-            accumulation=hyper.accumulation,
-            learning_rate=hyper.learning_rate_ppb / PPB,
-            rank=hyper.rank,
-            alpha=hyper.alpha,
-            dropout=hyper.dropout_ppm / PPM,
-            max_length=hyper.max_length,
-            warmup=hyper.warmup_ppm / PPM,
-            weight_decay=hyper.weight_decay_ppm / PPM,
-            seed=hyper.seed,
-            scheduler=hyper.scheduler,
-            max_steps=hyper.max_steps,
-            grad_norm_max=hyper.grad_norm_max_ppm / PPM,
-            target_modules=hyper.target_modules or ALL_LINEAR,
-            rslora=hyper.rslora,
-            dora=hyper.dora,
-            lora_plus=hyper.lora_plus_ppm / PPM,
-            neftune=hyper.neftune_ppm / PPM,
-            eval_every_steps=hyper.eval_every_steps,
-            best_checkpoint=hyper.best_checkpoint,
-            early_stopping_patience=hyper.early_stopping_patience,
-            recompute=hyper.recompute,
-            train_on_prompts=hyper.train_on_prompts,
-            packing=hyper.packing,
-            rank_pattern=hyper.rank_pattern,
-            alpha_pattern=hyper.alpha_pattern,
-            modules_to_save=hyper.modules_to_save,
-            method=hyper.method,
-            beta=hyper.beta_ppm / PPM,
-            loss_type=hyper.loss_type,
-            adaptation=hyper.adaptation,
-            label_smoothing=hyper.label_smoothing_ppm / PPM,
-            gamma=hyper.gamma_ppm / PPM,
-            desirable=hyper.desirable_ppm / PPM,
-            undesirable=hyper.undesirable_ppm / PPM,
-            sample_every_steps=hyper.sample_every_steps,
-            num_generations=hyper.num_generations,
-            max_completion_length=hyper.max_completion_length,
-            temperature=hyper.temperature_ppm / PPM,
-        )
+        values = {name: _from_log(hyper, name) for name in cls.__struct_fields__}
+        values["batch_size"] = hyper.batch_size // hyper.accumulation
+        values["target_modules"] = hyper.target_modules or ALL_LINEAR
+        return cls(**values)
+
+
+def _from_log(hyper: HyperParameters, name: str) -> Any:
+    """A field of the log: of the same name, or of that name and a unit. Raises AttributeError."""
+    for unit, units_of_one in (("_ppm", PPM), ("_ppb", PPB)):
+        if hasattr(hyper, name + unit):
+            return getattr(hyper, name + unit) / units_of_one
+    return getattr(hyper, name)
 
 
 # Fields that came after runs had fingerprints.
