@@ -70,6 +70,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gamma: by how much the preferred answer is to be ahead
     desirable, undesirable: weights of answers with the label true and false
     sample_every_steps: prompts are answered every so many steps; 0: they are not
+    num_generations, max_completion_length, temperature: of answers that are graded
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
     because the estimate and the hold rest on the numbers.
@@ -112,6 +113,9 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     desirable: float = 1.0
     undesirable: float = 1.0
     sample_every_steps: int = 0
+    num_generations: int = 0
+    max_completion_length: int = 0
+    temperature: float = 1.0
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
@@ -152,6 +156,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keep_checkpoints: how many of the newest stay in `out_dir`
     start: null for an adapter that has learnt nothing
     prompts: messages of a user that are answered during the training
+    grader: what says the worth of answers, as JSON; null: the method grades none
     """
 
     base_dir: str
@@ -160,6 +165,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     train_shards: tuple[str, ...]
     valid_shards: tuple[str, ...] = ()
     out_dir: str
+    grader: str | None = None
     resume: tuple[ResumeCandidate, ...] = ()
     hyper: Hyper
     precision: Precision = "auto"
@@ -187,7 +193,9 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows: JSON lines with `prompt_ids` (a rendered prompt) and `reference`, for exact matches
     valid_rows_max: packed rows that are scored
     accelerators: as in `TrainSpec`
-    method, beta, loss_type, label_smoothing, gamma, desirable, undesirable: as in `Hyper`
+    method, beta, loss_type, label_smoothing, gamma, desirable, undesirable, max_completion_length:
+      as in `Hyper`
+    grader: as in `TrainSpec`
     generated_max: rows of `valid_rows` that are answered
     new_tokens_max: tokens of the answer to a validation row
     answer_tokens_max: tokens of the answer to a prompt
@@ -217,3 +225,5 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gamma: float = 0.0
     desirable: float = 1.0
     undesirable: float = 1.0
+    max_completion_length: int = 0
+    grader: str | None = None
