@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Final
 
-from services.gateway.jobs.bodies import METHODS
-
 SERVING: Final = (
     "Models answer POST /v1/chat/completions. GET /v1/models/{id}/adapter returns the adapter of a "
     "model, for another inference server, such as vLLM."
@@ -21,10 +19,6 @@ ALTERNATIVES: Final[Mapping[str, str]] = {
     "/v1/responses": SERVING,
     "/v1/embeddings": SERVING,
     "/v1/batches": SERVING,
-    "/v1/fine_tuning/alpha/graders": (
-        "Graders belong to reinforcement fine-tuning, which is not supported. Supported methods: "
-        f"{', '.join(METHODS)}."
-    ),
     "/v1/fine-tunes": "OpenAI replaced that API in 2023. Use /v1/fine_tuning/jobs.",
     "/v1/evals": (
         "Custom evaluations are not supported. Every job is compared with its base model: see "

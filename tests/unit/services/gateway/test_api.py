@@ -198,6 +198,7 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("post", "/adapters/{model_id}/promote"): {"stage": "staging"},
     ("post", "/v1/models/{model_id}/rollback"): {"stage": "staging"},
     ("post", "/v1/models/{model_id}/approve"): {"stage": "staging"},
+    ("post", "/v1/models/{model_id}/quarantine"): {"quarantined": True, "reason": "x", "name": "y"},
     ("post", "/v1/webhook_endpoints/{endpoint_id}"): {"name": "x"},
     ("post", "/v1/webhook_endpoints/{endpoint_id}/redeliver"): {"after": 0},
     ("post", "/v1/uploads/{upload_id}/complete"): {"part_ids": ["part_x"]},
@@ -253,7 +254,8 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "mime_type": "text/jsonl",
         },
     )
-    for created in (job, sweep, endpoint, upload):
+    policy = await owner.post("/v1/gate/policies", json={"base_model": BASE.base_id})
+    for created in (job, sweep, endpoint, upload, policy):
         assert created.status_code == 200, created.text
     return Owned(
         {
@@ -268,6 +270,7 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "checkpoint_id": "ftckpt_nobody",
             "permission_id": "cp_nobody",
             "budget_id": await budget(api, owner),
+            "base_id": BASE.base_id,  # of a policy
             "invoice_id": "1999-01-EUR",  # every tenant has the months from its first on
             "key_id": (await owner.get("/v1/keys/current")).json()["id"],
         }
