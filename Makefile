@@ -36,7 +36,8 @@ SHARED := -n 3 --dist worksteal
 # tenth more CPU time. Their files are in memory where there is room: on a disk each costs 0.4 ms.
 QUICK_FILES = $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 2000000 { print "TMPDIR=/dev/shm" }')
 QUICK_TESTS = $(QUICK_FILES) $(PYTEST) -p no:cacheprovider -m "not train and not long"
-WITH_HTTP := $(addprefix tests/unit/services/,billing eval gateway notifier registry) tests/unit/tunery/runtime
+# They import FastAPI and the gateway's routes, or openai: three seconds.
+WITH_HTTP := $(addprefix tests/unit/,services/gateway services/notifier tunery/cli/replay tunery/cli/reconcile)
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,14 +90,13 @@ unit:
 	@$(MAKE) -k -j3 --output-sync=target services others gateway
 
 services:
-	@$(QUICK_TESTS) tests/simulation tests/histories tests/contract tests/unit/simulator tests/unit/services \
-		$(addprefix --ignore=,$(WITH_HTTP))
+	@$(QUICK_TESTS) tests/simulation tests/contract tests/unit/simulator tests/unit/services $(addprefix --ignore=,$(WITH_HTTP))
 
 gateway:
-	@$(QUICK_TESTS) tests/repo $(WITH_HTTP)
+	@$(QUICK_TESTS) tests/repo tests/histories $(WITH_HTTP)
 
 others:
-	@$(QUICK_TESTS) tests/unit $(addprefix --ignore=,tests/unit/services tests/unit/simulator tests/unit/tunery/runtime)
+	@$(QUICK_TESTS) tests/unit $(addprefix --ignore=,tests/unit/services tests/unit/simulator $(WITH_HTTP))
 
 fmt: setup ## format and sort imports
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

@@ -7,6 +7,7 @@ submit: how long a submission takes
 follow: followers of one job over server-sent events
 billing: the ledger and invoices in PostgreSQL
 scheduler, full_pool: what the planner decides on public traces, and how fast in a full pool
+journals: how much one job adds to the journals
 rebuild: all state rebuilt from the log
 trainer: training beside plain TRL
 adaptation: QLoRA and other settings of a training beside LoRA

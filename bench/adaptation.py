@@ -34,6 +34,7 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "qlora_bf16": {"precision": "bf16", "adaptation": "qlora"},
     "recompute_fp32": {"precision": "fp32", "recompute": True},
     "unpacked_fp32": {"precision": "fp32", "packing": False},
+    "full_fp32": {"precision": "fp32", "adaptation": "full"},
     "dora_fp32": {"precision": "fp32", "dora": True},
 }
 

@@ -140,6 +140,19 @@ BENCHES: Final = (
         ),
     ),
     Bench(
+        "journals",
+        "What one job adds to the journals, beside machines that fail",
+        "python -m bench.journals --json",
+        (
+            Figure("jobs", "jobs played"),
+            Figure("leases_per_job", "leases of a job, on average", "{:,.1f}"),
+            Figure("both_kb", "records of both journals for one job", "{:,.1f} kB"),
+            Figure("job_kb", "of these in the journal `job`", "{:,.1f} kB"),
+            Figure("pool_kb", "of these in the journal `pool`", "{:,.1f} kB"),
+            Figure("descriptions_kb", "of these descriptions of the work", "{:,.1f} kB"),
+        ),
+    ),
+    Bench(
         "rebuild",
         "1,000 jobs with kills, rebuilt after PostgreSQL was lost",
         "python -m bench.rebuild --json",

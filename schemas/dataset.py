@@ -8,8 +8,9 @@ from schemas.sealed import Sealed
 from schemas.units import Ms, Tokens
 
 LengthPolicy: TypeAlias = Literal["reject", "truncate", "split"]
-# What a row is: answers to learn, a preferred answer and another one, an answer with a label.
-RowKind: TypeAlias = Literal["answers", "pairs", "labels"]
+# What a row is: answers to learn, a preferred answer and another one, an answer with a label, a
+# prompt to be answered with what a grader reads.
+RowKind: TypeAlias = Literal["answers", "pairs", "labels", "prompts"]
 Purpose: TypeAlias = Literal["fine-tune", "fine-tune-results", "base-model"]
 UploadOutcome: TypeAlias = Literal["completed", "cancelled", "expired"]
 # Which rows validate follows from the file alone: jobs with other seeds share what is prepared, are

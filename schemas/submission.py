@@ -120,6 +120,7 @@ class JobSpec(Part):
     pace: how long such jobs took of late, None: too few have ended.
     same_rows: the validation file has the bytes of the training file.
     sweep_id: the sweep that it is a job of, None: of none.
+    grader: what says the worth of its answers, as JSON; None: its method grades none.
     """
 
     base: Base
@@ -148,6 +149,7 @@ class JobSpec(Part):
     pace: Pace | None = None
     same_rows: bool = False
     sweep_id: str | None = None
+    grader: Sealed | None = None
 
 
 class KeyCap(Part):

@@ -17,6 +17,7 @@ class Step(Message):
     reward_accuracy, valid_reward_accuracy: share of pairs whose preferred answer has gained more
       likelihood than the other one, in the step and of validation pairs.
     reward_margin: how much more, times beta.
+    reward, reward_std: of graded answers: mean, and mean deviation among those to one prompt.
     """
 
     tenant: str
@@ -36,6 +37,8 @@ class Step(Message):
     valid_accuracy: float | None = None
     reward_accuracy: float | None = None
     reward_margin: float | None = None
+    reward: float | None = None
+    reward_std: float | None = None
     valid_reward_accuracy: float | None = None
 
 

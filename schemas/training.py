@@ -28,7 +28,9 @@ FailureCause: TypeAlias = Literal[
 ]
 
 # What a training learns from its rows.
-MethodName: TypeAlias = Literal["supervised", "dpo", "orpo", "simpo", "kto", "reward", "cpo"]
+MethodName: TypeAlias = Literal[
+    "supervised", "dpo", "orpo", "simpo", "kto", "reward", "cpo", "reinforcement"
+]
 # How a preference becomes a loss; the names are those of TRL's DPOTrainer.
 LossType: TypeAlias = Literal[
     "sigmoid",
@@ -194,6 +196,9 @@ class HyperParameters(Part, omit_defaults=True):
     gamma_ppm: by how much the preferred answer is to be ahead, in millionths.
     desirable_ppm, undesirable_ppm: weights of answers with the label true and false, in millionths.
     sample_every_steps: the job's prompts are answered every so many steps; 0: not while it trains.
+    num_generations: answers to each prompt that are graded; 0: the method writes none.
+    max_completion_length: tokens of such an answer.
+    temperature_ppm: how different they are, in millionths.
     """
 
     n_epochs: int
@@ -240,6 +245,9 @@ class HyperParameters(Part, omit_defaults=True):
     desirable_ppm: int = 1_000_000
     undesirable_ppm: int = 1_000_000
     sample_every_steps: int = 0
+    num_generations: int = 0
+    max_completion_length: int = 0
+    temperature_ppm: int = 1_000_000
 
 
 class AdapterStart(Part):
@@ -265,6 +273,7 @@ class TrainWork(Part, tag="train"):
     hyper: the resolved hyper-parameters.
     start: what it begins with, None: an adapter that has learnt nothing.
     prompts: as in the job's `JobSpec`, where they are answered during the training.
+    grader: as in the job's `JobSpec`.
     """
 
     base_id: str
@@ -274,6 +283,7 @@ class TrainWork(Part, tag="train"):
     hyper: HyperParameters
     start: AdapterStart | None = None
     prompts: Sealed | None = None
+    grader: Sealed | None = None
 
 
 class EvalWork(Part, tag="eval"):
@@ -286,7 +296,9 @@ class EvalWork(Part, tag="eval"):
     adapter: files of the adapter.
     prompts: as in the job's `JobSpec`.
     precision, threads, method, beta_ppm, loss_type, adaptation, label_smoothing_ppm, gamma_ppm,
-      desirable_ppm, undesirable_ppm: as in the training's `HyperParameters`.
+      desirable_ppm, undesirable_ppm, max_completion_length: as in the training's
+      `HyperParameters`.
+    grader: as in the job's `JobSpec`.
     """
 
     base_id: str
@@ -307,6 +319,8 @@ class EvalWork(Part, tag="eval"):
     gamma_ppm: int = 0
     desirable_ppm: int = 1_000_000
     undesirable_ppm: int = 1_000_000
+    max_completion_length: int = 0
+    grader: Sealed | None = None
 
 
 Work: TypeAlias = TrainWork | EvalWork

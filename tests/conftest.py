@@ -27,9 +27,6 @@ if settings().derandomize:
     # tests that ran before would choose the examples. It has no setting for that.
     providers._get_local_constants = lambda: providers._local_constants
 
-# Each agent of a test would load torch for some seconds of a processor; those of warm starts ask.
-os.environ.setdefault("TUNERY_NODE_WARM", "false")
-
 ALL_TRAIN: Final = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.train\b", re.MULTILINE)
 
 

@@ -30,7 +30,7 @@ class TrainerSettings(BaseSettings):
     domain: str = Field(default="", pattern=LABEL_OR_NONE)  # of its fabric
     work_dir: Path | None = None
     threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
-    warm: bool = True  # a process waits for the next lease, with its libraries loaded
+    warm: bool = False  # a process waits for the next lease, with its libraries loaded
     heartbeat_ms: int = Field(default=1_000, ge=100, le=10_000)
     drain_grace_ms: int = Field(default=25_000, ge=1_000, le=STOP_MS_MAX // 2)
     # The metadata server that is asked whether this machine is taken away; it implies nothing else.

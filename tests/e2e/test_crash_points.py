@@ -34,15 +34,14 @@ QUICK = (
     "in a file of a checkpoint",
     "after the rename",
     "in an evaluation",
-    "while the adapter is written",
+    "while what was trained is written",
 )
 IN_A_ROW = (
     ("while files are synced", "while a checkpoint is loaded", "before the record"),
     ("at the end of an epoch", "while the oldest is deleted", "before the end is said"),
     ("before the first step", "during the upload", "at the last step"),
 )
-OF_WHOLE = "while the whole model is written"
-OF_ADAPTER = "while the adapter is written"
+OF_RESULT = "while what was trained is written"
 OF_REFERENCE = (
     "in the reference stage",
     "in a file of the reference stage",
@@ -52,7 +51,7 @@ OF_ANSWERS = "in the answers to prompts"
 FIRST_POINTS = tuple(
     point
     for point in POINTS
-    if point not in ("while a checkpoint is loaded", OF_WHOLE, *OF_REFERENCE, OF_ANSWERS)
+    if point not in ("while a checkpoint is loaded", *OF_REFERENCE, OF_ANSWERS)
 )
 PAIRS, LABELS = (1, 2, 1, 2), (3, 4, 3, 4)  # roles of the documents of a row
 # What differs from `HYPER`, for each method and what changes the state of one.
@@ -162,13 +161,10 @@ def test_resume_after_a_kill_gives_the_same_bytes(
 
 
 def own_points(hyper: Hyper) -> tuple[str, ...]:
-    """Those that only some methods come to; the last is where the result is written."""
-    has_reference = hyper.method in ("dpo", "kto")
-    return (
-        *(OF_REFERENCE if has_reference else ()),
-        *((OF_ANSWERS,) if hyper.sample_every_steps else ()),
-        OF_WHOLE if hyper.adaptation == "full" else OF_ADAPTER,
-    )
+    """Those that only some methods come to."""
+    if hyper.sample_every_steps:
+        return (OF_ANSWERS,)
+    return OF_REFERENCE if hyper.method in ("dpo", "kto") else ()
 
 
 def of_method(forks: Forks, method: str, folder: Path) -> Forks:
@@ -193,7 +189,13 @@ def test_resume_of_each_method_after_kills_in_a_row_gives_the_same_bytes(
     stage = tuple(point for point in own if point in OF_REFERENCE)
     later = tuple(point for point in own if point not in OF_REFERENCE)
     kill_and_finish(of, tmp_path / "undisturbed", ())
-    points = (*stage, "in a file of a checkpoint", "while a checkpoint is loaded", *later)
+    points = (
+        *stage,
+        "in a file of a checkpoint",
+        "while a checkpoint is loaded",
+        *later,
+        OF_RESULT,
+    )
     kill_and_finish(of, tmp_path / "killed", points)
     assert adapter(tmp_path / "killed") == adapter(tmp_path / "undisturbed")
 
@@ -205,8 +207,7 @@ def test_resume_of_each_method_after_a_kill_at_any_point_gives_the_same_bytes(
 ) -> None:
     """Of whole models checkpoints are written while the training waits."""
     of = of_method(forks, method, tmp_path)
-    common = (point for point in FIRST_POINTS if point != OF_ADAPTER)
-    for point in (None, *common, *own_points(of.spec.hyper)):
+    for point in (None, *FIRST_POINTS, *own_points(of.spec.hyper)):
         out = tmp_path / (point or "undisturbed")
         kill_and_finish(of, out, () if point is None else (point,))
         assert adapter(out) == adapter(tmp_path / "undisturbed"), point

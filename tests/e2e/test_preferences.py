@@ -95,3 +95,37 @@ async def test_method_each_of_preferences_ends_in_a_gated_model(
     sampled = [line for line in lines["data"] if "the model answers" in line["message"]]
     assert len(sampled) == len(steps) // 2
     assert all("to 'What is 3 plus 3?'" in line["message"] for line in sampled)
+
+
+async def test_method_reinforcement_from_graded_answers_to_a_gated_model(
+    home: RunningStack,
+) -> None:
+    lines = (
+        {"messages": [{"role": "user", "content": f"Lamp {n}?"}], "word": "e" * 16}
+        for n in range(24)
+    )
+    rows = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    file_id = await home.api.upload(rows, "prompts.jsonl")
+    grader = {
+        "type": "text_similarity",
+        "name": "alike",
+        "evaluation_metric": "fuzzy_match",
+        "input": "{{sample.output_text}}",
+        "reference": "{{item.word}}",
+    }
+    own = {"n_epochs": 2, "num_generations": 4, "max_completion_length": 3, "temperature": 0.25}
+    asked = {"type": "reinforcement", "reinforcement": {"grader": grader, "hyperparameters": own}}
+    training = {"max_length": 128, "learning_rate": 0.02, "batch_size": 2}
+    submitted = await home.submit(training_file=file_id, method=asked, training=training)
+    job = await home.api.ended(submitted)
+    assert job["gate"]["verdict"] in ("pass", "inconclusive", "block")
+    losses = [job["gate"][side]["loss"] for side in ("base", "adapter")]
+    assert all(0 < loss <= 1 for loss in losses), "what is missing to a reward of 1"
+    assert job["method"]["reinforcement"]["grader"] == grader
+    assert job["method"]["reinforcement"]["hyperparameters"]["num_generations"] == 4
+    listed = await home.api.get(f"/fine_tuning/jobs/{job['id']}/metrics", limit=100)
+    steps = sorted(listed["data"], key=lambda step: int(step["step"]))
+    assert all(0 <= step["train_reward_mean"] <= 1 for step in steps)
+    assert all(step["train_reward_std"] >= 0 for step in steps)
+    recipe = (await home.api.get(f"/fine_tuning/jobs/{job['id']}/recipe"))["recipe"]
+    assert recipe["method"]["reinforcement"]["grader"] == grader

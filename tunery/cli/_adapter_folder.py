@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Final
 
+from tunery.local.errors import LocalError
+
 CONFIG: Final = "adapter_config.json"
 
 
@@ -17,3 +19,20 @@ def name_base(folder: Path, base: str, revision: str | None) -> None:
     config |= {"base_model_name_or_path": base, "revision": revision}
     text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False)
     path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def base_folder(folder: Path) -> Path:
+    """The folder of the base model that an adapter names. Raises LocalError where it names none."""
+    try:
+        named = Path(json.loads((folder / CONFIG).read_bytes())["base_model_name_or_path"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LocalError(
+            f"{folder} has no {CONFIG} that names a base model",
+            "download the adapter with `tunery model download MODEL FOLDER --with-base`",
+        ) from error
+    if not named.is_dir():
+        raise LocalError(
+            f"the base model {named} is not on this machine",
+            "name its folder with --base FOLDER, or download the adapter with --with-base",
+        )
+    return named

@@ -32,7 +32,7 @@ def command() -> None:
 def validate(file: Path, as_json: bool) -> None:
     """Check the grader in FILE, a JSON object as OpenAI has it."""
     grader = _grader(file)
-    shown = {"name": grader.name, "type": _object(file.read_text(), str(file))["type"]}
+    shown = {"name": grader.name, "type": read_object(file)["type"]}
     _api.show_one(shown, as_json, list(shown.items()))
 
 
@@ -57,9 +57,14 @@ def _grader(file: Path) -> "Grader":
     from tunery.graders.grader import GraderRefused, parse
 
     try:
-        return parse(_object(file.read_text("utf-8"), str(file)))
+        return parse(read_object(file))
     except GraderRefused as error:
         raise LocalError(f"{file}: {error}", "Correct it there.") from None
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises LocalError for another content."""
+    return _object(file.read_text("utf-8"), str(file))
 
 
 def _object(text: str, where: str) -> dict[str, Any]:

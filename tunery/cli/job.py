@@ -15,6 +15,7 @@ from tunery.cli._job_lists import COMMANDS
 from tunery.cli._job_view import earlier_job, estimate_fields, job_fields
 from tunery.cli._plan_view import show_plan
 from tunery.cli._queue_view import queue_fields
+from tunery.cli.grader import read_object
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
@@ -97,7 +98,16 @@ REQUEST_OPTIONS: Final = (
         type=_options.Number(0, min_open=True),
         help="Times the learning rate that suits the model. [1]",
     ),
-    click.option("--method", help="dpo, simpo, orpo, cpo of pairs; kto of labels. [supervised]"),
+    click.option(
+        "--method",
+        help="dpo, simpo, orpo, cpo of pairs; kto of labels; reinforcement of prompts. "
+        "[supervised]",
+    ),
+    click.option(
+        "--grader",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A file with the grader of reinforcement, as `tunery grader` takes it.",
+    ),
     click.option(
         "--beta",
         type=_options.Number(0, min_open=True),
@@ -447,6 +457,7 @@ def _recipe(
     batch_size: int | None,
     learning_rate_multiplier: float | None,
     method: str | None,
+    grader: Path | None,
     beta: float | None,
     **other: Any,
 ) -> dict[str, Any]:
@@ -460,6 +471,7 @@ def _recipe(
         "training.learning_rate_multiplier": learning_rate_multiplier,
         "training.beta": beta,
         "method.type": method,
+        "method.reinforcement.grader": None if grader is None else read_object(grader),
         "placement.accelerator": accelerator,
         "placement.spot": spot,
         "placement.tolerations": list(tolerations) or None,

@@ -1,5 +1,8 @@
 """`tunery model`: fine-tuned versions, their stages, their files."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tunery.cli import _api, _options
-from tunery.cli._adapter_folder import name_base
+from tunery.cli._adapter_folder import base_folder, name_base
 from tunery.cli._job_view import gate_lines
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
@@ -28,6 +31,7 @@ Examples:
   tunery model approve ft:smollm2-135m-instruct:local:demo:1a2b3c4d production
   tunery model approvals production --required 2
   tunery model history ft:smollm2-135m-instruct:local:demo:1a2b3c4d
+  tunery model export ./adapter ./merged --dtype bfloat16
   tunery model verify ./adapter
   tunery model verify ./adapter --key tunery-public.pem
   tunery model rollback ft:smollm2-135m-instruct:local:demo:1a2b3c4d production
@@ -36,7 +40,7 @@ Examples:
 
 @click.group("model", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
-    """List, approve, promote, roll back, download and verify fine-tuned models."""
+    """List, approve, promote, roll back, download, export and verify fine-tuned models."""
 
 
 @command.command("list")
@@ -220,6 +224,39 @@ def download(
         ("file", "size", "sha256"),
         lambda file: (str(_target(folder, file)), _api.size(file["bytes"]), file["sha256"]),
     )
+
+
+@command.command("export")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float16", "bfloat16"]),
+    default="float32",
+    show_default=True,
+    help="How the weights are stored; they are added in 32 bits.",
+)
+@click.option(
+    "--base",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="The folder of its base model. [as adapter_config.json names it]",
+)
+@_options.as_json
+def export(folder: Path, target: Path, dtype: str, base: Path | None, as_json: bool) -> None:
+    """Write a downloaded adapter and its base model as one model into TARGET.
+
+    What was written is read again, and its answers are compared with those of base and adapter.
+    """
+    named = base or base_folder(folder)
+    words = ("-m", "tunery.ml.merging", str(folder), str(named), str(target), dtype)
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        why = done.stderr.strip().splitlines() or ["the process that merges it was killed"]
+        raise LocalError(why[-1], f"nothing was written to {target}")
+    written = {"folder": str(target), **json.loads(done.stdout.splitlines()[-1])}
+    apart = f"{written['difference']:.1e} of the largest logit"
+    fields = [("folder", str(target)), ("stored as", dtype), ("apart by", apart)]
+    _api.show_one(written, as_json, fields)
 
 
 @command.command("verify")

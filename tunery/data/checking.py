@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from schemas.dataset import LengthPolicy
 from tunery.data.containers.reading import Rows, Source, open_rows
 from tunery.data.containers.row import Block, Row
-from tunery.data.dialects import chat, chat_fast_path, preferences, single_turn
+from tunery.data.dialects import chat, chat_fast_path, preferences, prompts, single_turn
 from tunery.data.dialects.conversation import Conversation
 from tunery.data.dialects.detection import (
     MISSING_CODES,
@@ -50,6 +50,7 @@ RULES: Final[dict[Dialect, Rule]] = {
     "text": single_turn.check_plain,
     "dpo": preferences.check_preference,
     "kto": preferences.check_labelled,
+    "prompts": prompts.check_prompt,
 }
 
 
@@ -243,7 +244,7 @@ class Checker:
             detail = f"it is {dialect}, the file is {self.dialect}"
             notes.append(Note("other_dialect", detail=detail))
             return None
-        unused = value.keys() - USED_KEYS[dialect]
+        unused = value.keys() - USED_KEYS[dialect] if USED_KEYS[dialect] else set()
         if unused and len(self._ignored) < IGNORED_KEYS_MAX:
             self._ignored.update(name[:40] for name in sorted(unused))
         images = sorted(key for key in IMAGES & value.keys() if value[key])

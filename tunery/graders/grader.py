@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-import msgspec
 from msgspec import Struct
 
 from tunery.graders.formula import Formula, FormulaError, parse_formula
@@ -41,7 +40,7 @@ class GraderRefused(ValueError):
         self.param, self.problem = param, problem
 
 
-class StringCheck(Struct, frozen=True, tag="string_check", omit_defaults=True):
+class StringCheck(Struct, frozen=True):
     """1 where the input relates to the reference as the operation says, else 0.
 
     operation: `eq`, `ne`: equal or not; `like`: it contains the reference; `ilike`: in any case
@@ -54,7 +53,7 @@ class StringCheck(Struct, frozen=True, tag="string_check", omit_defaults=True):
     reference: str
 
 
-class TextSimilarity(Struct, frozen=True, tag="text_similarity", omit_defaults=True):
+class TextSimilarity(Struct, frozen=True):
     """How alike input and reference are, from 0 to 1.
 
     evaluation_metric: of `similarity.MEASURES`
@@ -74,7 +73,7 @@ class ScoreMessage(Struct, frozen=True):
     content: str
 
 
-class ScoreModel(Struct, frozen=True, tag="score_model", omit_defaults=True):
+class ScoreModel(Struct, frozen=True):
     """A number that a model gives.
 
     model: as its endpoint knows it
@@ -95,7 +94,7 @@ class ScoreModel(Struct, frozen=True, tag="score_model", omit_defaults=True):
 Single: TypeAlias = StringCheck | TextSimilarity | ScoreModel
 
 
-class Multi(Struct, frozen=True, tag="multi", omit_defaults=True):
+class Multi(Struct, frozen=True):
     """A number that is computed from those of other graders.
 
     graders: by the names that the formula has for them
@@ -111,17 +110,6 @@ class Multi(Struct, frozen=True, tag="multi", omit_defaults=True):
 
 
 Grader: TypeAlias = Single | Multi
-
-
-def encode(grader: Grader) -> bytes:
-    """A grader as `decode` reads it."""
-    return msgspec.json.encode(grader)
-
-
-def decode(declaration: bytes | str) -> Grader:
-    """Read a grader that `encode` wrote."""
-    grader: Grader = msgspec.json.decode(declaration, type=Grader)
-    return grader
 
 
 def parts_of(grader: Grader) -> tuple[Single, ...]:

@@ -9,15 +9,15 @@
   `suspects` (rows with the highest losses), `evaluations` (which was the best), `samples` (answers
   meanwhile)
 * what is learnt: `objectives` (of a batch), `methods` (each one's objective), `loss` (of labels and
-  answers), `preferences` (of pairs), `judgements` (of answers with labels), `reference`
-  (likelihoods before the training)
+  answers), `preferences` (of pairs), `judgements` (of answers with labels), `reinforcement`
+  (of graded answers, which `rollouts` writes), `reference` (likelihoods before the training)
 * checkpoints: `saving` (of one attempt), `state` (what one holds), `checkpoints` (written whole,
   verified), `cadence` (when), `free_memory` (whether a copy fits)
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),
   `generation` (greedy answers)
-* both: `base` (base models), `adapters` (canonical form), `trained` (adapters and whole models),
-  `device` (hardware and determinism), `proofs` (what need not be shown again), `durable`
-  (directories that exist whole or not at all)
+* both: `base` (base models), `adapters` (canonical form), `merging` (adapter and base as one),
+  `trained` (adapters and whole models), `device` (hardware and determinism), `proofs` (what need
+  not be shown again), `durable` (directories that exist whole or not at all)
 
 Importing this package turns every hub, tracker and telemetry client off before any of them is
 imported: a tenant's file must not leave the machine because a library looked for an update.

@@ -98,7 +98,7 @@ def pick(
     """For each item the choice with the greatest log-likelihood per byte.
 
     An item whose likelihoods are not all finite has `NO_CHOICE`: a comparison with NaN picks any.
-    `between` is called with the number of items done after every row.
+    `between` is a callback: after each row it gets the number of items that are done.
     """
     picked = [0] * len(trees)
     done = 0

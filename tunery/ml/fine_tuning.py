@@ -1,5 +1,6 @@
 """One attempt at one training run, from verified inputs to a canonical adapter."""
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -166,7 +167,11 @@ def _fingerprint(spec: TrainSpec, hyper: Hyper, precision: str) -> dict[str, str
     rows = hyper.batch_size * hyper.accumulation
     whole = replace(hyper, batch_size=rows, accumulation=1, recompute=False, sample_every_steps=0)
     fields = drop_defaults(msgspec.to_builtins(whole), HYPER_ADDED)
+    grader = (
+        {} if spec.grader is None else {"grader": hashlib.sha256(spec.grader.encode()).hexdigest()}
+    )
     return {
+        **grader,
         **({} if spec.start is None else {"start": spec.start.sha256}),
         "base": spec.base_sha256,
         "data": " ".join(file_sha256(Path(path)) for path in spec.train_shards),

@@ -53,10 +53,11 @@ class AnswerScores:
     mean_nll: Tensor
 
 
-def label_loss(model: Any, batch: Batch) -> LabelLoss:
+def label_loss(model: Any, batch: Batch, *, temperature: float = 1.0) -> LabelLoss:
     """Forward pass with the output head on labelled positions alone.
 
     The head of a small model with a large vocabulary costs more than its layers do.
+    temperature: divides the logits
     """
     targets = batch["labels"][:, 1:]
     wanted = targets != IGNORED
@@ -70,6 +71,8 @@ def label_loss(model: Any, batch: Batch) -> LabelLoss:
     kept = wanted[:, columns]
     # Indexing by a mask copies: with one row every column is wanted as it is.
     picked = (logits[0] if len(logits) == 1 else logits[kept]).float()
+    if temperature != 1.0:
+        picked = picked / temperature
     target = targets[:, columns][kept]
     nll = cross_entropy(picked, target, reduction="none")
     numbers = batch.get("sequences")

@@ -1,16 +1,29 @@
 """The objective of each method."""
 
+from typing import Any
+
 from tunery.ml.judgements import Judgements
 from tunery.ml.objectives import Objective, Supervised
 from tunery.ml.packed import PackedRows
 from tunery.ml.preferences import Likelihoods, Preferences
+from tunery.ml.reinforcement import Reinforcement
+from tunery.ml.rollouts import rollouts_of
 from tunery.plan.methods import ROWS_OF_METHOD
 from tunery.work.exits import WorkError
 from tunery.work.spec import Hyper, ScoreSpec
 
 
-def objective_of(asked: Hyper | ScoreSpec, rows: PackedRows, *, packing: bool) -> Objective:
+def objective_of(
+    asked: Hyper | ScoreSpec,
+    rows: PackedRows,
+    *,
+    packing: bool,
+    grader: str | None = None,
+    tokenizer: Any = None,
+) -> Objective:
     """What a method learns of packed rows.
+
+    grader, tokenizer: of a method whose answers are graded
 
     Raises `WorkError` for a method that is not built, and for rows that it does not learn from.
     """
@@ -29,5 +42,11 @@ def objective_of(asked: Hyper | ScoreSpec, rows: PackedRows, *, packing: bool) -
             return Preferences(asked.beta, asked.loss_type, packing, asked.label_smoothing)
         case "kto":
             return Judgements(asked.beta, packing, asked.desirable, asked.undesirable)
+        case "reinforcement":
+            rollouts = rollouts_of(grader, tokenizer, asked.max_completion_length)
+            if isinstance(asked, ScoreSpec):  # of each prompt the likeliest answer alone
+                return Reinforcement(rollouts, 1, 1.0, asked.beta, 0)
+            drawn = (asked.num_generations, asked.temperature, asked.beta, asked.seed)
+            return Reinforcement(rollouts, *drawn)
         case _:
             return Likelihoods(method, asked.beta, packing, asked.label_smoothing, asked.gamma)

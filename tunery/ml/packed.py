@@ -4,7 +4,9 @@ A shard is a safetensors file with `input_ids` int32 [total], `loss_mask` uint8 
 token is a label), `seq_lengths` int32 [n_sequences] and `row_lengths` int32 [n_rows] (sequences in
 each packed row). Sequences never cross rows. Where rows are pairs there is `seq_roles` uint8
 [n_sequences], too: 1 for the preferred answer, 2 for the other one, which follows it in its row.
-Where each answer has a label, it is 3 for a true and 4 for a false one.
+Where each answer has a label, it is 3 for a true and 4 for a false one. Of prompts it is 5: their
+last token is the label, and `item_bytes` uint8 has what a grader reads of each, as JSON, of
+`item_lengths` int32 [n_sequences] bytes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from schemas.dataset import RowKind
 from tunery.ml.order import sample_rows
+from tunery.plan.time import GRADED_ROWS_MAX
 from tunery.work.exits import WorkError
 
 IGNORED = -100  # label of a token that carries no loss
@@ -33,6 +36,9 @@ CHOSEN: Final = 1
 REJECTED: Final = 2
 WANTED: Final = 3
 UNWANTED: Final = 4
+PROMPT: Final = 5
+ITEM_LENGTHS: Final = "item_lengths"
+ITEM_BYTES: Final = "item_bytes"
 MISMATCHED: Final = "mismatched_"  # before the names of tensors of a batch
 
 
@@ -46,6 +52,7 @@ class PackedRow:
       empty: they are learnt by themselves
     reference: float32 [references], log-probability of each answer before training; of answers with
       labels those that are mismatched follow; None: not known
+    items: of prompts, what a grader reads of each, as JSON
     """
 
     input_ids: Tensor
@@ -53,6 +60,7 @@ class PackedRow:
     lengths: tuple[int, ...]
     roles: tuple[int, ...] = ()
     reference: Tensor | None = None
+    items: tuple[bytes, ...] = ()
 
     @property
     def labels(self) -> Tensor:
@@ -112,6 +120,8 @@ class PackedRows:
         """What they are."""
         if any(row.has_labels for row in self.rows):
             return "labels"
+        if any(row.items for row in self.rows):
+            return "prompts"
         return "pairs" if any(row.roles for row in self.rows) else "answers"
 
     def with_reference(self, logps: Tensor) -> "PackedRows":
@@ -122,7 +132,10 @@ class PackedRows:
         )
 
     def sample(self, size: int) -> "PackedRows":
-        """At most `size` of the rows, chosen by a hash of their numbers."""
+        """At most `size` of the rows, chosen by a hash of their numbers; of prompts fewer, as each
+        has to be answered.
+        """
+        size = min(size, GRADED_ROWS_MAX) if self.kind == "prompts" else size
         return PackedRows([self.rows[number] for number in sample_rows(len(self), size)])
 
     def batch(self, indices: Sequence[int]) -> dict[str, Tensor]:
@@ -131,13 +144,17 @@ class PackedRows:
         Of pairs also `sequences`, likewise: the number of each token's answer in the batch;
         `is_text`, false for padding; `roles` int64 [answers] and, once it is known, `reference`
         float32 [answers]. Of answers with labels, the same of those that are mismatched, with
-        `MISMATCHED` before their names, and `lines` int64 [answers], the row that each is in.
+        `MISMATCHED` before their names, and `lines` int64 [answers], the row that each is in. Of
+        prompts `item_lengths` int64 [prompts] and `item_bytes` uint8, as in the shard.
 
         There is no attention mask on purpose: transformers keeps documents apart only when it is
         absent and `position_ids` restart. Padding is a document of its own without labels.
         """
         chosen = [self.rows[index] for index in indices]
         batch = _batch(chosen)
+        if items := [item for row in chosen for item in row.items]:
+            batch[ITEM_LENGTHS] = torch.tensor([len(item) for item in items])
+            batch[ITEM_BYTES] = torch.tensor(list(b"".join(items)), dtype=torch.uint8)
         if not any(row.has_labels for row in chosen):
             return batch
         others = _batch([row.mismatched() for row in chosen])
@@ -248,12 +265,26 @@ def _roles(path: Path, tensors: dict[str, Tensor]) -> list[int]:
     if ROLES not in tensors:
         return []
     roles: list[int] = tensors[ROLES].tolist()
-    if len(roles) == len(tensors["seq_lengths"]) and set(roles) <= {WANTED, UNWANTED}:
+    if len(roles) == len(tensors["seq_lengths"]) and (
+        set(roles) <= {WANTED, UNWANTED} or set(roles) == {PROMPT}
+    ):
         return roles
     in_pairs = [CHOSEN, REJECTED] * (len(tensors["seq_lengths"]) // 2)
     if roles != in_pairs or bool((tensors["row_lengths"] % 2).any()):
         raise _bad(path, f"tensor {ROLES!r} does not make pairs")
     return roles
+
+
+def _items(path: Path, tensors: dict[str, Tensor], roles: list[int]) -> list[bytes]:
+    """What a grader reads of each prompt; empty where rows are none."""
+    if PROMPT not in roles:
+        return []
+    lengths, joined = tensors.get(ITEM_LENGTHS), tensors.get(ITEM_BYTES)
+    if lengths is None or joined is None or len(lengths) != len(roles):
+        raise _bad(path, "prompts have nothing that a grader could read")
+    if int(lengths.sum()) != len(joined) or int(lengths.min()) < 1:
+        raise _bad(path, f"tensor {ITEM_LENGTHS!r} does not add up")
+    return [bytes(part.tolist()) for part in torch.split(joined, lengths.tolist())]
 
 
 def _rows_of(
@@ -274,12 +305,20 @@ def _rows_of(
     starts = torch.tensor([0, *lengths]).cumsum(0)
     is_label[starts[:-1]] = False
     roles = _roles(path, tensors)
+    items = _items(path, tensors, roles)
     edges = torch.tensor([0, *counts]).cumsum(0).tolist()
     rows = []
     for first, last in pairwise(edges):
         span = slice(int(starts[first]), int(starts[last]))
-        of_row = tuple(roles[first:last])
-        rows.append(PackedRow(ids[span], is_label[span], tuple(lengths[first:last]), of_row))
+        rows.append(
+            PackedRow(
+                ids[span],
+                is_label[span],
+                tuple(lengths[first:last]),
+                tuple(roles[first:last]),
+                items=tuple(items[first:last]),
+            )
+        )
     return rows
 
 

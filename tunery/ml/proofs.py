@@ -1,12 +1,12 @@
-"""What trainings have shown on this node, so that the next ones do not have to show it again.
+"""Results of checks that trainings made on this node, kept so that later ones can skip them.
 
     <folder>/<hash of what it follows from>.json
 
-* Packed documents do not see each other: true of a base, with one set of libraries.
-* A step on the longest rows fits: true of rows that are no longer, where as much memory is free.
+* Packed documents do not attend to each other: holds for one base model and one set of libraries.
+* A step on the longest rows fits into memory: holds for shorter rows while as much memory is free.
 
-A proof has numbers of bytes and tokens, nothing of what was trained on. One that is torn, or of
-another form, is none; it is then shown again. Without a folder everything is.
+A proof holds numbers of bytes and tokens, and no training data. A file that is incomplete or cannot
+be read is ignored, and the check is made again. Without a folder every check is made.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ from tunery.ml.durable import PARTIAL_PREFIX
 from tunery.ml.training_run import TrainingRun
 
 Shown: TypeAlias = dict[str, int]
-KEPT_MAX: Final = 256  # the oldest go
-SPARE: Final = 1.1  # of the memory that a step took: allocators do not fill it alike
+KEPT_MAX: Final = 256  # files; the oldest are deleted
+SPARE: Final = 1.1  # times the memory of a step must be free: allocation differs between runs
 # Settings that change neither a step's memory nor whether documents see each other.
 NOT_FACTS: Final = frozenset(
     {
@@ -37,7 +37,7 @@ NOT_FACTS: Final = frozenset(
 
 
 class Proofs:
-    """Those of one attempt's base, libraries and settings."""
+    """The proofs for the base model, libraries and settings of one attempt."""
 
     def __init__(self, run: TrainingRun) -> None:
         folder = run.spec.proof_dir
@@ -53,7 +53,7 @@ class Proofs:
         }
 
     def of_packing(self, prove: Callable[[], float | None]) -> float | None:
-        """What `prove` gives; None where it is known, or nothing is packed. Raises as it does."""
+        """The result of `prove`; None if proved before, or nothing is packed. Raises as `prove`."""
         if not self._is_packed:
             return None
         facts = self._base | {"of": "packing"}
@@ -67,10 +67,10 @@ class Proofs:
     def of_longest_rows(
         self, size: Shown, attempt: Callable[[], int], free_bytes: Callable[[], int]
     ) -> bool:
-        """Whether `attempt` had to be made; it raises as that does.
+        """Run `attempt` unless a proof covers it; whether it ran. Raises as `attempt`.
 
-        size: how large the batch is, in all that its memory follows from
-        attempt: takes the step, and says how many bytes it needed
+        size: everything about the batch that its memory depends on
+        attempt: makes the step, and returns how many bytes it needed
         """
         facts = self._base | self._settings | {"of": "longest rows"}
         shown = self._load(facts)
@@ -104,7 +104,7 @@ class Proofs:
         partial = final.with_name(f"{PARTIAL_PREFIX}{uuid4().hex}")
         partial.write_bytes(msgspec.json.encode(shown))
         partial.replace(final)
-        with suppress(FileNotFoundError):  # another training deletes them, too
+        with suppress(FileNotFoundError):  # another training may delete the same files
             by_age = sorted(self._folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
             for path in by_age[:-KEPT_MAX]:
                 path.unlink()

@@ -54,6 +54,7 @@ class Saver:
         self.run, self.adamw = run, adamw
         self._thread = ThreadPoolExecutor(1, "checkpoints")
         self._pending: Future[None] | None = None
+        self._loaded: Path | None = None
 
     def __enter__(self) -> None:
         """Nothing is to be done before the first checkpoint."""
@@ -116,7 +117,13 @@ class Saver:
             written.result()
 
     def load(self, directory: Path, model: Any) -> None:
-        """Restore what is trained, and what the run knows of its losses and evaluations."""
+        """Restore what is trained, and what the run knows of its losses and evaluations.
+
+        Once: the training loop asks again for what is there already.
+        """
+        if self._loaded == directory:
+            return
+        self._loaded = directory
         state.load_weights(directory, model, self.adamw)
         progress = state.load_progress(directory)
         self.run.window = LossWindow(tuple(progress["losses"]), progress["spikes"])

@@ -199,7 +199,9 @@ def _holdout(
     torch_device = pair.device
     packing = rows is not None and _can_pack(pair, rows, torch_device)
     if rows is not None:
-        objective = objective_of(spec, rows, packing=packing)
+        objective = objective_of(
+            spec, rows, packing=packing, grader=spec.grader, tokenizer=tokenizer
+        )
         if objective.needs_reference:
             rows = _with_base_as_reference(pair, rows, torch_device, packing)
     losses: dict[str, float | None] = {}

@@ -32,6 +32,7 @@ from tunery.ml.methods import objective_of
 from tunery.ml.objectives import mean_scores
 from tunery.ml.order import row_order
 from tunery.ml.reference import Stopped, compute_references
+from tunery.ml.reinforcement import STEP, Reinforcement
 from tunery.ml.saving import Saver
 from tunery.ml.schedule import rate_factor
 from tunery.ml.suspects import Suspect, highest_losses, quoted
@@ -71,7 +72,13 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             whole=is_whole(model),
         )
         self.saver = Saver(run, self.adamw)
-        self.objective = objective_of(run.hyper, run.rows, packing=run.hyper.packing)
+        self.objective = objective_of(
+            run.hyper,
+            run.rows,
+            packing=run.hyper.packing,
+            grader=run.spec.grader,
+            tokenizer=tokenizer,
+        )
         if self.objective.needs_reference:  # for the trial step, until they are computed
             run.rows = run.rows.with_reference(torch.zeros(run.rows.n_references))
         on_cpu = not torch.cuda.is_available()
@@ -138,6 +145,8 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         objective = self.objective
         if return_outputs or (objective.is_librarys and not self.on_cpu):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        if isinstance(objective, Reinforcement):
+            inputs = inputs | {STEP: torch.tensor(self.state.global_step)}
         scored = objective.score(model, inputs)
         items = len(scored.losses) if num_items_in_batch is None else int(num_items_in_batch)
         for name, values in scored.figures.items():
@@ -207,9 +216,13 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
                 reward_margin=figures.get("reward_margin"),
                 reward_chosen=figures.get("reward_chosen"),
                 reward_rejected=figures.get("reward_rejected"),
+                reward=figures.get("reward"),
+                reward_std=figures.get("reward_std"),
+                completion_tokens=figures.get("completion_tokens"),
             )
         )
-        if run.window.spiking:
+        # a loss that says how the answers to a prompt differ is around 0, and has no usual value
+        if run.window.spiking and not isinstance(self.objective, Reinforcement):
             numbers = run.rows_of_step(step)
             worst = highest_losses(self.objective, self.model, run.rows, numbers, self.args.device)
             text = (

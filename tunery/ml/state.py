@@ -49,6 +49,7 @@ class AdapterAdamW(torch.optim.AdamW):
 
         whole: of a model whose every weight is trained; its norms and biases do not decay
         """
+        self.is_whole = whole
         self.live = dict(weights)
         self.masters = {name: _master(weight) for name, weight in self.live.items()}
         groups = _whole(self.masters) if whole else _groups(self.masters, rate, ratio)
@@ -118,8 +119,12 @@ class AdapterAdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def restore(self, tensors: Mapping[str, Tensor], groups: list[dict[str, Any]]) -> None:
-        """Undo `tensors()`. Raises `KeyError` when a weight's state is missing."""
-        self.restore_weights(tensors)
+        """Undo `tensors()`. Raises `KeyError` when a weight's state is missing.
+
+        The masters of a whole model were restored as its weights.
+        """
+        if not self.is_whole:
+            self.restore_weights(tensors)
         for name, master in self.masters.items():
             state = {moment: tensors[f"{name}.{moment}"].clone() for moment in MOMENTS}
             device = master.device

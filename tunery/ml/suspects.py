@@ -1,4 +1,4 @@
-"""The rows with the highest losses: where to look when a loss is no number, or rises at once."""
+"""The rows with the highest losses: where to look when a loss is NaN or infinite, or jumps up."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ import torch
 from tunery.ml.objectives import Objective, Supervised, mean_scores
 from tunery.ml.packed import PackedRow, PackedRows
 
-NAMED: Final = 3
+SUSPECTS_MAX: Final = 3
 EXCERPT_CHARACTERS: Final = 60
 
 
@@ -30,7 +30,7 @@ class Suspect:
 
     @property
     def label(self) -> str:
-        """Its row and its loss, and nothing of what it says."""
+        """The number of the row and its loss, without any of its text."""
         return f"row {self.row} ({self.loss:.2f})"
 
 
@@ -41,7 +41,7 @@ def highest_losses(
     numbers: Sequence[int],
     device: torch.device,
 ) -> list[Suspect]:
-    """At most `NAMED` parts of some rows, those that are no number first.
+    """The `SUSPECTS_MAX` parts of some rows with the highest losses; NaN and infinite ones first.
 
     Draws no random numbers, and computes no gradients.
     """
@@ -54,7 +54,7 @@ def highest_losses(
             if means.loss is not None:
                 suspects.append(Suspect(number, means.loss, part))
     suspects.sort(key=lambda suspect: -suspect.loss if isfinite(suspect.loss) else -inf)
-    return suspects[:NAMED]
+    return suspects[:SUSPECTS_MAX]
 
 
 def documents_of(row: PackedRow) -> list[PackedRow]:
@@ -72,7 +72,7 @@ def documents_of(row: PackedRow) -> list[PackedRow]:
 
 
 def quoted(suspects: Sequence[Suspect], tokenizer: Any) -> str:
-    """Rows, losses and how they begin: for the tenant whose rows they are, and for nobody else."""
+    """Rows, losses and the beginning of each text: only for the tenant who owns the rows."""
     texts = []
     for suspect in suspects:
         begins = tokenizer.decode(suspect.part.input_ids, skip_special_tokens=True)

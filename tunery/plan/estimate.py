@@ -24,7 +24,9 @@ from tunery.plan.time import (
     HOLD_MS_MIN,
     STEP_MS,
     eval_ms,
+    graded_tokens,
     hold_of,
+    rollout_tokens,
     sampling_ms,
     train_ms,
 )
@@ -56,10 +58,15 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     if hyper.method == "kto":  # and one of mismatched answers, then and in each epoch
         passed += (passed + tokens.tokens) // 2
     labelled = passed * tokens.trainable_tokens // max(1, tokens.tokens)
+    if hyper.method == "reinforcement":  # a prompt has one label
+        passed = rollout_tokens(hyper, labelled, passed)
+        labelled *= hyper.num_generations * hyper.max_completion_length
     train = slots * train_ms(base, hyper, passed, slots, device, labelled=labelled)
     if hyper.sample_every_steps:
         train += slots * sampling_ms(base, slots, device) * (steps // hyper.sample_every_steps)
-    evaluate = slots * eval_ms(base, slots, device, own_prompts=spec.prompts is not None)
+    own = spec.prompts is not None
+    graded = graded_tokens(hyper) if hyper.method == "reinforcement" else 0
+    evaluate = slots * eval_ms(base, slots, device, own_prompts=own, graded=graded)
     pace = spec.pace or AS_EXPECTED
     floor_ms = HOLD_MS_MIN if spec.pace else FIRST_HOLD_MS_MIN
     hold = hold_of(train, slots, pace.train_ppm, floor_ms)

@@ -45,7 +45,7 @@ SUPERVISED: Final[MethodName] = "supervised"
 LR_OF_PREFERENCES: Final = 20
 LR_BELOW: Final[Mapping[str, int]] = {"orpo": 5}
 BETA_PPM: Final = 100_000
-BETA_OF_METHOD_PPM: Final[Mapping[str, int]] = {"simpo": 2_000_000}
+BETA_OF_METHOD_PPM: Final[Mapping[str, int]] = {"simpo": 2_000_000, "reinforcement": 40_000}
 NEEDS_SMOOTHING: Final[LossType] = "exo_pair"
 WORDS: Final = ("precision", "adaptation", "scheduler")
 HyperRequest: TypeAlias = Mapping[str, int | float | str | Sequence[str] | Mapping[str, int] | None]
@@ -360,12 +360,14 @@ def _flags(requested: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _preference(requested: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a method that compares answers: its weights and its loss."""
+    """Of a method that compares answers: its weights, its loss and its answers."""
     method = requested.get("method", SUPERVISED)
     defaults_ppm = {"beta": BETA_OF_METHOD_PPM.get(method, BETA_PPM)}
     return {
         knob.field: _word(requested, name)
         if knob.kind == "choice"
+        else _whole(requested, name)
+        if knob.kind == "whole"
         else _ppm(requested, name, defaults_ppm.get(name))
         for name, knob in KNOBS.items()
         if method in knob.methods

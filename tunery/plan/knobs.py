@@ -5,7 +5,7 @@ The table of `docs/how-to/train.md` is this one; a test compares them.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from schemas.training import LossType, MethodName
@@ -241,8 +241,8 @@ KNOBS: Final[Mapping[str, Knob]] = {
         high=100,
         default=None,
         source="0.1 (OpenAI's and TRL's; of `dpo` and `kto` a larger one stays closer to the "
-        "base); 2 for `simpo` (its paper's)",
-        methods=("dpo", "simpo", "orpo", "cpo", "kto"),
+        "base); 2 for `simpo` (its paper's); 0.04 for `reinforcement` (GRPO's paper's)",
+        methods=("dpo", "simpo", "orpo", "cpo", "kto", "reinforcement"),
     ),
     "loss_type": Knob(
         field="loss_type",
@@ -273,6 +273,18 @@ KNOBS: Final[Mapping[str, Knob]] = {
     ),
     "desirable_weight": _label_weight("desirable_ppm", "true"),
     "undesirable_weight": _label_weight("undesirable_ppm", "false"),
+    "num_generations": replace(
+        _whole("num_generations", 2, 64, 8, "of `reinforcement`: answers to each prompt; TRL's"),
+        methods=("reinforcement",),
+    ),
+    "max_completion_length": replace(
+        _whole("max_completion_length", 1, 4_096, 256, "of `reinforcement`: tokens of one; TRL's"),
+        methods=("reinforcement",),
+    ),
+    "temperature": replace(
+        _number("temperature_ppm", 0.1, 2, 1, "of `reinforcement`: how different they are; TRL's"),
+        methods=("reinforcement",),
+    ),
 }
 
 

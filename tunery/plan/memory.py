@@ -64,6 +64,8 @@ def memory_bytes(
     adapter = LORA_TENTHS * rank * base.parameters // (10 * hidden)
     in_file = 0 if tokens is None else tokens.tokens
     row = hyper.max_length if tokens is None else min(hyper.max_length, max(1, in_file))
+    if hyper.method == "reinforcement":
+        row = _rollout_row(hyper, row, tokens)
     at_once = rows_at_once(hyper) * _row_bytes(base, row, precision, hyper)
     trained = (LORA_BYTES + width) * (adapter + _whole_layers(base, hyper))
     if hyper.adaptation == "full":
@@ -73,6 +75,13 @@ def memory_bytes(
     return (
         _base_bytes(base, hyper, width) + trained + at_once + SHARD_BYTES * in_file + OVERHEAD_BYTES
     )
+
+
+def _rollout_row(hyper: HyperParameters, row: int, tokens: BaseTokens | None) -> int:
+    """Tokens that are kept of a packed row of prompts: each prompt with all its answers."""
+    of_file = 1 if tokens is None else max(1, tokens.tokens)
+    prompts = 1 if tokens is None else divide_up(row * tokens.trainable_tokens, of_file)
+    return hyper.num_generations * (row + max(1, prompts) * hyper.max_completion_length)
 
 
 def _base_bytes(base: Base, hyper: HyperParameters, width: int) -> int:

@@ -14,17 +14,23 @@ ROWS_OF_METHOD: Final[Mapping[MethodName, RowKind]] = {
     "orpo": "pairs",
     "cpo": "pairs",
     "kto": "labels",
+    "reinforcement": "prompts",
 }
 # Those that compare with the model as it was before training.
 NEED_REFERENCE: Final[frozenset[MethodName]] = frozenset(("dpo", "kto"))
 # Losses of `dpo` that take some of the pairs to be the wrong way round.
 SMOOTHED: Final[tuple[LossType, ...]] = ("sigmoid", "robust", "exo_pair")
 # Every other dialect has answers.
-ROWS_OF_DIALECT: Final[Mapping[str, RowKind]] = {"dpo": "pairs", "kto": "labels"}
+ROWS_OF_DIALECT: Final[Mapping[str, RowKind]] = {
+    "dpo": "pairs",
+    "kto": "labels",
+    "prompts": "prompts",
+}
 ROW_WORDS: Final[Mapping[RowKind, str]] = {
     "answers": "chats, prompts with completions, or plain text",
     "pairs": "a preferred and another answer to one prompt",
     "labels": "an answer with the label true or false",
+    "prompts": "a prompt that ends with the user's message, with fields for a grader",
 }
 
 

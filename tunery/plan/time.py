@@ -49,6 +49,12 @@ EVAL_FLOPS_PER_PARAMETER: Final = 25_000 * FLOPS_PER_MS["cpu"] // 135_000_000
 # Own prompts are answered with up to 128 tokens instead of 40: twice the decoding of an evaluation,
 # which is about a third of it.
 OWN_PROMPTS_FLOPS_PER_PARAMETER: Final = EVAL_FLOPS_PER_PARAMETER * 3 // 10
+# To write a token takes as long as to train on so many; rough: a pass for each, of one prompt's
+# answers at a time.
+WRITING_FACTOR: Final = 3
+# Prompts that validate are answered, so few of them are: rows, and prompts of each.
+GRADED_ROWS_MAX: Final = 4
+GRADED_PROMPTS_MAX: Final = 8
 # Use must never exceed a hold, so it is generous: what is not used is released at the end.
 HOLD_FACTOR: Final = 3
 # How far the newest jobs may move a hold: small ones teach little about large ones.
@@ -95,9 +101,15 @@ def train_ms(
     return _start_ms(base) + divide_up(flops, divisor) + loss_ms
 
 
-def eval_ms(base: Base, slots: int, device: Device, *, own_prompts: bool = False) -> Ms:
-    """Expected time of one evaluation. own_prompts: it answers prompts of the tenant."""
+def eval_ms(
+    base: Base, slots: int, device: Device, *, own_prompts: bool = False, graded: Tokens = 0
+) -> Ms:
+    """Expected time of one evaluation.
+
+    own_prompts: it answers prompts of the tenant. graded: `graded_tokens` of either side.
+    """
     own = OWN_PROMPTS_FLOPS_PER_PARAMETER if own_prompts else 0
+    own += 2 * FLOPS_PER_PARAMETER * graded
     flops = (EVAL_FLOPS_PER_PARAMETER + own) * base.parameters
     return _start_ms(base) + divide_up(flops, FLOPS_PER_MS[device] * slots)
 
@@ -106,6 +118,22 @@ def sampling_ms(base: Base, slots: int, device: Device) -> Ms:
     """Expected time of answering a job's prompts once during its training: 40 tokens each."""
     flops = OWN_PROMPTS_FLOPS_PER_PARAMETER * base.parameters // 4
     return divide_up(flops, FLOPS_PER_MS[device] * slots)
+
+
+def rollout_tokens(hyper: HyperParameters, prompts: int, passed: Tokens) -> Tokens:
+    """Tokens that a training on prompts is as long as: those of all answers, each one written once.
+
+    prompts: in all epochs
+    passed: their tokens
+    """
+    written = hyper.max_completion_length * (1 + WRITING_FACTOR)
+    answered = hyper.num_generations * (passed + prompts * written)
+    return answered + hyper.n_epochs * graded_tokens(hyper)
+
+
+def graded_tokens(hyper: HyperParameters) -> int:
+    """Tokens that an evaluation of a model's answers to prompts is as long as."""
+    return GRADED_ROWS_MAX * GRADED_PROMPTS_MAX * hyper.max_completion_length * WRITING_FACTOR
 
 
 def hold_of(gpu_ms: GpuMs, slots: int, pace_ppm: int = PPM, floor_ms: Ms = HOLD_MS_MIN) -> GpuMs:

@@ -74,6 +74,8 @@ class StepCompleted(WorkEvent, frozen=True, kw_only=True, tag="step"):
     memory_bytes: the most that the process has had at once
     reward_accuracy: share of pairs whose preferred answer gained more likelihood than the other one
     reward_margin, reward_chosen, reward_rejected: mean of what they gained, times beta
+    reward, reward_std: of graded answers: mean, and the mean deviation among those to one prompt
+    completion_tokens: their mean length
     """
 
     step: int
@@ -91,6 +93,9 @@ class StepCompleted(WorkEvent, frozen=True, kw_only=True, tag="step"):
     reward_margin: float | None = None
     reward_chosen: float | None = None
     reward_rejected: float | None = None
+    reward: float | None = None
+    reward_std: float | None = None
+    completion_tokens: float | None = None
 
 
 class Evaluated(WorkEvent, frozen=True, kw_only=True, tag="eval"):

@@ -4,7 +4,7 @@ The process reads and writes plain files; its caller fetches and stores them. Pa
 relative to the working directory of the process; times are milliseconds.
 """
 
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -70,6 +70,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gamma: by how much the preferred answer is to be ahead
     desirable, undesirable: weights of answers with the label true and false
     sample_every_steps: prompts are answered every so many steps; 0: they are not
+    num_generations, max_completion_length, temperature: of answers that are graded
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
     because the estimate and the hold rest on the numbers.
@@ -112,49 +113,25 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     desirable: float = 1.0
     undesirable: float = 1.0
     sample_every_steps: int = 0
+    num_generations: int = 0
+    max_completion_length: int = 0
+    temperature: float = 1.0
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
         """Convert the integers of the log (millionths, billionths) to floats."""
-        return cls(
-            n_epochs=hyper.n_epochs,
-            batch_size=hyper.batch_size // hyper.accumulation,
-            accumulation=hyper.accumulation,
-            learning_rate=hyper.learning_rate_ppb / PPB,
-            rank=hyper.rank,
-            alpha=hyper.alpha,
-            dropout=hyper.dropout_ppm / PPM,
-            max_length=hyper.max_length,
-            warmup=hyper.warmup_ppm / PPM,
-            weight_decay=hyper.weight_decay_ppm / PPM,
-            seed=hyper.seed,
-            scheduler=hyper.scheduler,
-            max_steps=hyper.max_steps,
-            grad_norm_max=hyper.grad_norm_max_ppm / PPM,
-            target_modules=hyper.target_modules or ALL_LINEAR,
-            rslora=hyper.rslora,
-            dora=hyper.dora,
-            lora_plus=hyper.lora_plus_ppm / PPM,
-            neftune=hyper.neftune_ppm / PPM,
-            eval_every_steps=hyper.eval_every_steps,
-            best_checkpoint=hyper.best_checkpoint,
-            early_stopping_patience=hyper.early_stopping_patience,
-            recompute=hyper.recompute,
-            train_on_prompts=hyper.train_on_prompts,
-            packing=hyper.packing,
-            rank_pattern=hyper.rank_pattern,
-            alpha_pattern=hyper.alpha_pattern,
-            modules_to_save=hyper.modules_to_save,
-            method=hyper.method,
-            beta=hyper.beta_ppm / PPM,
-            loss_type=hyper.loss_type,
-            adaptation=hyper.adaptation,
-            label_smoothing=hyper.label_smoothing_ppm / PPM,
-            gamma=hyper.gamma_ppm / PPM,
-            desirable=hyper.desirable_ppm / PPM,
-            undesirable=hyper.undesirable_ppm / PPM,
-            sample_every_steps=hyper.sample_every_steps,
-        )
+        values = {name: _from_log(hyper, name) for name in cls.__struct_fields__}
+        values["batch_size"] = hyper.batch_size // hyper.accumulation
+        values["target_modules"] = hyper.target_modules or ALL_LINEAR
+        return cls(**values)
+
+
+def _from_log(hyper: HyperParameters, name: str) -> Any:
+    """A field of the log: of the same name, or of that name and a unit. Raises AttributeError."""
+    for unit, units_of_one in (("_ppm", PPM), ("_ppb", PPB)):
+        if hasattr(hyper, name + unit):
+            return getattr(hyper, name + unit) / units_of_one
+    return getattr(hyper, name)
 
 
 # Fields that came after runs had fingerprints.
@@ -179,6 +156,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keep_checkpoints: how many of the newest stay in `out_dir`
     start: null for an adapter that has learnt nothing
     prompts: messages of a user that are answered during the training
+    grader: what says the worth of answers, as JSON; null: the method grades none
     """
 
     base_dir: str
@@ -187,6 +165,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     train_shards: tuple[str, ...]
     valid_shards: tuple[str, ...] = ()
     out_dir: str
+    grader: str | None = None
     resume: tuple[ResumeCandidate, ...] = ()
     hyper: Hyper
     precision: Precision = "auto"
@@ -214,7 +193,9 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_rows: JSON lines with `prompt_ids` (a rendered prompt) and `reference`, for exact matches
     valid_rows_max: packed rows that are scored
     accelerators: as in `TrainSpec`
-    method, beta, loss_type, label_smoothing, gamma, desirable, undesirable: as in `Hyper`
+    method, beta, loss_type, label_smoothing, gamma, desirable, undesirable, max_completion_length:
+      as in `Hyper`
+    grader: as in `TrainSpec`
     generated_max: rows of `valid_rows` that are answered
     new_tokens_max: tokens of the answer to a validation row
     answer_tokens_max: tokens of the answer to a prompt
@@ -244,3 +225,5 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gamma: float = 0.0
     desirable: float = 1.0
     undesirable: float = 1.0
+    max_completion_length: int = 0
+    grader: str | None = None

@@ -32,6 +32,13 @@ class MethodDetails(Body):
     hyperparameters: Hyperparameters | None = None
 
 
+class ReinforcementDetails(MethodDetails):
+    """`grader`: as `POST /v1/fine_tuning/alpha/graders/validate` takes it."""
+
+    grader: dict[str, Any] | None = None
+    response_format: Any = None
+
+
 class Method(Body):
     type: StrictStr
     supervised: MethodDetails | None = None
@@ -40,7 +47,11 @@ class Method(Body):
     orpo: MethodDetails | None = None
     cpo: MethodDetails | None = None
     kto: MethodDetails | None = None
-    reinforcement: dict[str, Any] | None = None
+    reinforcement: ReinforcementDetails | None = None
+
+    def grader(self) -> dict[str, Any] | None:
+        """What says the worth of answers; None: the method grades none."""
+        return None if self.reinforcement is None else self.reinforcement.grader
 
 
 class BudgetBody(Body):

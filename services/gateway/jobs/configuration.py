@@ -1,8 +1,8 @@
 """What makes the result of a job, as a hash: equal for two jobs that would give the same. Pure."""
 
 import hashlib
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -16,12 +16,19 @@ SEED_DRAWN: Final = 0
 OUTCOMES: Final = ("succeeded", None, "failed", "cancelled")
 
 
-def configuration_of(spec: JobSpec, contents: Sequence[str], *, is_seed_drawn: bool) -> Sha256:
+def configuration_of(
+    spec: JobSpec,
+    contents: Sequence[str],
+    *,
+    is_seed_drawn: bool,
+    grader: Mapping[str, Any] | None = None,
+) -> Sha256:
     """The hash of a job's configuration, without its id, its place and its price.
 
     spec: before its steps were divided to fit into the memory of a node.
     contents: hashes of the bytes of its files.
     is_seed_drawn: nobody asked for its seed, so another one is as good.
+    grader: what says the worth of its answers; None: its method grades none.
     """
     hyper = replace(spec.hyper, seed=SEED_DRAWN) if is_seed_drawn else spec.hyper
     parts = {
@@ -37,6 +44,8 @@ def configuration_of(spec: JobSpec, contents: Sequence[str], *, is_seed_drawn: b
     }
     if spec.start is not None:
         parts["start"] = spec.start.sha256
+    if grader is not None:
+        parts["grader"] = grader
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 

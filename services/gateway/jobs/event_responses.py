@@ -25,7 +25,8 @@ class MetricsResponse(ListItem):
     tokens_per_second: of this step, without evaluations and checkpoints. peak_memory_bytes: the
     most that the training has had at once so far. Of training on pairs: `train_reward_accuracy`,
     the share of them whose preferred answer has gained more likelihood than the other one, and
-    `train_reward_margin`, how much more, times beta.
+    `train_reward_margin`, how much more, times beta. Of graded answers: `train_reward_mean`, and
+    `train_reward_std`, the mean deviation among the answers to one prompt.
     """
 
     id: str
@@ -45,6 +46,8 @@ class MetricsResponse(ListItem):
     peak_memory_bytes: int | None
     train_reward_accuracy: float | None = None
     train_reward_margin: float | None = None
+    train_reward_mean: float | None = None
+    train_reward_std: float | None = None
     valid_reward_accuracy: float | None = None
 
 
@@ -82,6 +85,9 @@ def step_response(row: StepRow) -> JobEventResponse:
     if row.reward_margin is not None:
         data["train_reward_accuracy"] = finite(row.reward_accuracy)
         data["train_reward_margin"] = finite(row.reward_margin)
+    if row.reward is not None:
+        data["train_reward_mean"] = finite(row.reward)
+        data["train_reward_std"] = finite(row.reward_std)
     text = f"Step {row.step}/{row.total_steps}: training loss={_figure(loss)}"
     if valid is not None:
         data["valid_loss"] = valid
@@ -116,6 +122,8 @@ def metrics_response(row: StepRow) -> MetricsResponse:
         peak_memory_bytes=row.memory_bytes,
         train_reward_accuracy=finite(row.reward_accuracy),
         train_reward_margin=finite(row.reward_margin),
+        train_reward_mean=finite(row.reward),
+        train_reward_std=finite(row.reward_std),
         valid_reward_accuracy=finite(row.valid_reward_accuracy),
     )
 

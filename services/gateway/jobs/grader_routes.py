@@ -4,6 +4,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from services.gateway.jobs.requested import NO_ENDPOINT
 from services.gateway.web.bodies import Body
 from services.gateway.web.deps import Caller, WithDeps
 from services.gateway.web.errors import UNSUPPORTED, ApiError, invalid
@@ -116,9 +117,5 @@ def parsed_grader(declaration: dict[str, Any], param: str = PARAM) -> Grader:
     except GraderRefused as error:
         raise invalid(error.problem, error.param) from error
     if any(isinstance(part, ScoreModel) for part in parts_of(grader)):
-        text = (
-            "score_model asks a model, and no endpoint for such models is configured here; use "
-            "text_similarity or string_check"
-        )
-        raise ApiError(400, UNSUPPORTED, text, param)
+        raise ApiError(400, UNSUPPORTED, NO_ENDPOINT, param)
     return grader

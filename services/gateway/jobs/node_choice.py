@@ -1,4 +1,4 @@
-"""Which nodes of the pool a request may have, and what is wrong where it may have none. Pure."""
+"""Which nodes of the pool fit a request, and why if none do. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,13 @@ NAMES_SAID_MAX: Final = 16
 
 @dataclass(frozen=True)
 class NodeKind:
-    """Nodes of the pool that are alike. accelerator: model of their devices; empty: not known.
+    """Nodes of the pool that are alike.
 
-    memory_bytes: as in `Node`: of each device, or of a machine without any.
-    taints: only jobs that tolerate all of them get such a node. domain: of their fabric; empty: not
-    told. nodes: how many they are.
+    accelerator: model of their devices; empty: unknown
+    memory_bytes: of each device; of the machine if it has none
+    taints: only jobs that tolerate all of them get such a node
+    domain: the network in which they reach each other fast; empty: unknown
+    nodes: how many there are
     """
 
     is_alive: bool
@@ -38,9 +40,9 @@ class NodeKind:
 
 @dataclass(frozen=True)
 class NodeChoice:
-    """Nodes that a request may have; `problem` says why there are none where the pool has some.
+    """The nodes that fit a request; `problem` says why the pool's nodes do not.
 
-    A pool without any node says nothing of those that it will have.
+    For a pool without nodes there is no problem: nodes that fit may join later.
     """
 
     nodes: Sequence[NodeKind]
@@ -48,21 +50,21 @@ class NodeChoice:
 
     @property
     def device(self) -> Device:
-        """`cuda` if any live one has an accelerator; without live ones, if any has."""
+        """`cuda` if a live node has an accelerator, or any node if none is alive."""
         nodes = [node for node in self.nodes if node.is_alive] or self.nodes
         return "cuda" if any(node.device == "cuda" for node in nodes) else "cpu"
 
     @property
     def of_device(self) -> Sequence[NodeKind]:
-        """Those with the device that the request gets."""
+        """The nodes that have `device`."""
         return [node for node in self.nodes if node.device == self.device]
 
 
 def choose_nodes(asked: PlacementBody, nodes: Sequence[NodeKind]) -> NodeChoice:
-    """The nodes of a pool that a request may have, by one demand after another.
+    """Filter nodes by each requirement of a request, and name the first that none meets.
 
-    What waits for its domain only for some time may have nodes of others, but a name that no node
-    has is a mistake in any case.
+    A request that waits for its domain for a limited time may later get nodes of other domains. A
+    domain that no node has is refused even then.
     """
     if asked.domain is None and asked.domain_wait_minutes is not None:
         text = "says how long the job waits for a domain; name it with placement.domain"

@@ -36,12 +36,12 @@ PlacementEvent: TypeAlias = (
     | MemberFreed
     | WorkForgotten
 )
-# What speaks against the nodes of an attempt: the job keeps away from them for a while.
+# After an attempt that failed for one of these, the job avoids its nodes for a while.
 FAULTS_OF_NODES: tuple[FailureCause | None, ...] = ("bad_node", "platform", None)
 
 
 def project_placement(header: Header, event: PlacementEvent) -> tuple[Change, ...]:
-    """Rows of the queue and of leases that follow from one event of `pool`."""
+    """Changes to the rows of the queue and of leases that follow from one event of `pool`."""
     match event:
         case PlacementQueued():
             return (_queued(header, event), _expected(header, event))
@@ -96,7 +96,7 @@ def _set_time(header: Header, job_id: str, attempt: int, **values: object) -> Ch
 
 
 def _queued(header: Header, event: PlacementQueued) -> Change:
-    """A new attempt: all is as it asks for, but what its last one said of its nodes."""
+    """A new attempt. The nodes that the job avoids since the last one (`barred`) stay."""
     placement = event.placement
     expected = event.expected or placement.estimated_time
     return _set(
@@ -148,7 +148,7 @@ def _expected(header: Header, event: PlacementQueued) -> Change:
 
 
 def _took(header: Header, event: PlacementClosed) -> Change:
-    """Only a success has taken its time."""
+    """Keep the time of a successful attempt; that of any other says nothing, and is deleted."""
     if event.end.outcome != "succeeded":
         return _set_time(header, event.job_id, event.attempt)
     used_gpu_ms = event.end.used_gpu_ms
@@ -182,7 +182,7 @@ def _seat(header: Header, lease: LeaseRef, member: LeaseMember) -> Change:
 
 
 def _draining(header: Header, event: LeaseDraining) -> tuple[Change, ...]:
-    """The notice is out; where it makes way for another placement, that one has seats now."""
+    """The lease must end soon. If that is for another job, the freed slots are reserved for it."""
     notified = _set(header, event.lease.job_id, ends_by=event.deadline)
     if event.beneficiary is None:
         return (notified,)

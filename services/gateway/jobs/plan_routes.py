@@ -62,5 +62,7 @@ async def plan_job(body: JobRequest, deps: WithJobDeps, submission: WithSubmissi
         estimate=forecast,
         configuration=spec.configuration,
         duplicate_of=None if earlier is None else duplicate_response(earlier),
-        recipe=recipe_of(spec, body.suffix, body.metadata, list(settings.prompts) or None),
+        recipe=recipe_of(
+            spec, body.suffix, body.metadata, list(settings.prompts) or None, settings.grader
+        ),
     )

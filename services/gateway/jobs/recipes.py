@@ -19,6 +19,7 @@ from services.gateway.jobs.bodies import (
     Method,
     MethodDetails,
     PlacementBody,
+    ReinforcementDetails,
 )
 from services.gateway.jobs.requested import GROUPS, OWN, RequestProblem, requested_settings
 from services.gateway.web.problems import problem_words
@@ -40,6 +41,7 @@ GROUP_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "": FIELDS,
     "method": tuple(Method.model_fields),
     **{f"method.{method}": tuple(MethodDetails.model_fields) for method in METHODS},
+    "method.reinforcement": tuple(ReinforcementDetails.model_fields),
     **{f"method.{method}.hyperparameters": tuple(KNOBS) for method in METHODS},
     "budget": tuple(BudgetBody.model_fields),
     "placement": tuple(PlacementBody.model_fields),
@@ -128,6 +130,7 @@ def recipe_of(
     suffix: str | None,
     metadata: Mapping[str, str] | None,
     prompts: Sequence[str] | None = None,
+    grader: Mapping[str, Any] | None = None,
 ) -> Any:
     """The recipe of a job: submitted again, with the same files, it is resolved to the same."""
     evaluation = {
@@ -139,12 +142,13 @@ def recipe_of(
     }
     training = hyperparameters.request_of(spec.hyper)
     method = training.pop("method", None)
+    of_method = {} if grader is None else {method: {"grader": grader}}
     recipe: dict[str, Any] = {
         "version": RECIPE_VERSION,
         "model": spec.base.base_id if spec.start is None else spec.start.model_id,
         "training_file": spec.training_file,
         "validation_file": spec.validation_file,
-        "method": None if method is None else {"type": method},
+        "method": None if method is None else {"type": method, **of_method},
         "seed": spec.hyper.seed,
         "suffix": suffix,
         "metadata": metadata or None,

@@ -8,6 +8,7 @@ from typing import Any, Final, get_args
 from schemas.dataset import LengthPolicy, RowKind
 from schemas.units import PPM
 from services.gateway.jobs.bodies import METHODS, JobRequest
+from tunery.graders.grader import GraderRefused, ScoreModel, parse, parts_of
 from tunery.plan.hyperparameters import SUPERVISED
 from tunery.plan.knobs import ADAPTER_KNOBS
 from tunery.plan.methods import ROWS_OF_METHOD
@@ -29,6 +30,18 @@ OWN: Final[Mapping[str, tuple[str, ...]]] = {
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {"lora": tuple(ADAPTER_KNOBS), "eval": OWN["eval"]}
 LENGTH_POLICY: Final = "training.length_policy"
 SAMPLES: Final = "sample_every_steps"
+REINFORCEMENT: Final = "reinforcement"
+GRADER: Final = f"method.{REINFORCEMENT}.grader"
+NO_ENDPOINT: Final = (
+    "score_model asks a model, and no endpoint for such models is configured here; use "
+    "text_similarity or string_check"
+)
+EVAL_INTERVAL: Final = "eval_interval"  # OpenAI's name
+NOT_BUILT: Final[Mapping[str, str]] = {
+    "compute_multiplier": "set num_generations, the number of answers to each prompt",
+    "eval_samples": "the likeliest answer to each prompt that validates is graded",
+    "reasoning_effort": "write it into the prompt",
+}
 ON_VALIDATION: Final = ("eval_every_steps", "best_checkpoint", "early_stopping_patience")
 
 
@@ -38,7 +51,7 @@ class RequestedSettings:
 
     hyper: hyper-parameters by name, numbers or "auto". paths: name → the field that it came from.
     drop_max_ppm: None for the gate's default. prompts: what base and adapter answer; none for the
-    bundled ones.
+    bundled ones. grader: what says the worth of answers; None: the method grades none.
     """
 
     hyper: Mapping[str, Any]
@@ -48,6 +61,7 @@ class RequestedSettings:
     validation_fraction_ppm: int
     drop_max_ppm: int | None
     prompts: tuple[str, ...]
+    grader: Mapping[str, Any] | None = None
 
     @property
     def method(self) -> str:
@@ -87,6 +101,7 @@ def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Req
         for name, value in items.items():
             _collect(values, group, name, value)
     _method(values, request)
+    _openais(values)
     own, paths = values.own, values.paths
     fraction_path = paths.get("validation_fraction", "")
     fraction_ppm = _share_ppm(
@@ -100,6 +115,7 @@ def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Req
         validation_fraction_ppm=VALIDATION_FRACTION_PPM if fraction_ppm is None else fraction_ppm,
         drop_max_ppm=_share_ppm(values, own.get("drop_max"), "eval.drop_max", DROP_MAX),
         prompts=_prompts(values, own.get("prompts")),
+        grader=_grader(values, request),
     )
     if request.validation_file is None and not settings.validation_fraction_ppm:
         _refuse_evaluations(values)
@@ -134,6 +150,45 @@ def _method(values: _Values, request: JobRequest) -> None:
     """Passed on among the hyper-parameters: most follow it."""
     if request.method is not None and request.method.type != SUPERVISED:
         values.hyper["method"] = request.method.type
+
+
+def _openais(values: _Values) -> None:
+    """Settings of `reinforcement` with names of OpenAI's: one has another here, some are not."""
+    group = f"method.{REINFORCEMENT}.hyperparameters"
+    for name, advice in NOT_BUILT.items():
+        if values.paths.get(name) != f"{group}.{name}":
+            continue
+        if values.hyper.pop(name) not in (None, "auto", "default"):
+            values.refuse(values.paths.pop(name), f"is not built here: {advice}")
+    if EVAL_INTERVAL in values.paths:
+        path = values.paths.pop(EVAL_INTERVAL)
+        _collect(values, path.rpartition(".")[0], ON_VALIDATION[0], values.hyper.pop(EVAL_INTERVAL))
+        values.paths[ON_VALIDATION[0]] = path
+
+
+def _grader(values: _Values, request: JobRequest) -> Mapping[str, Any] | None:
+    """The grader of a method that needs one, once it was checked."""
+    method = request.method
+    if method is None or method.type != REINFORCEMENT:
+        return None
+    details = method.reinforcement
+    if details is None or details.grader is None:
+        values.refuse(GRADER, "is required: it says what an answer is worth")
+        return None
+    if details.response_format is not None:
+        text = "is not built; ask for the form in the prompt, and let the grader reward it"
+        values.refuse(f"method.{REINFORCEMENT}.response_format", text)
+    if values.hyper.get("adaptation") == "full":
+        text = "the method reinforcement compares with the model without adapter; use lora or qlora"
+        values.refuse(values.paths["adaptation"], text)
+    try:
+        parts = parts_of(parse(details.grader, GRADER))
+    except GraderRefused as error:
+        values.refuse(error.param, error.problem)
+        return None
+    if any(isinstance(part, ScoreModel) for part in parts):
+        values.refuse(GRADER, NO_ENDPOINT)
+    return details.grader
 
 
 def _collect(values: _Values, group: str, name: str, value: Any) -> None:

@@ -65,8 +65,9 @@ class Facts:
 
     allowed_models: the base models that the caller's key may train, None: all. held_out: the
     validation file. nodes: all that the pool knows. book: of the tenant's price version. job_id,
-    seed: drawn for this job. suffix, metadata, prompts: sealed for the tenant. suffix_hmac: equal
-    for equal suffixes of a tenant. start: where `model` names an own version or checkpoint.
+    seed: drawn for this job. suffix, metadata, prompts, grader: sealed for the tenant.
+    suffix_hmac: equal for equal suffixes of a tenant. start: where `model` names an own version or
+    checkpoint.
     """
 
     tenant_id: str
@@ -84,6 +85,7 @@ class Facts:
     suffix_hmac: str
     prompts: Sealed | None = None
     start: KnownStart | None = None
+    grader: Sealed | None = None
 
     def of_job(self, job_id: str) -> "Facts":
         """The same facts for another job."""
@@ -157,13 +159,16 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
         constraints=_constraints(request.placement),
         ignored=_ignored(request),
         prompts=facts.prompts if settings.prompts else None,
+        grader=facts.grader if settings.grader else None,
         start=None if facts.start is None else facts.start.start,
         same_rows=training is not None
         and held_out is not None
         and training.sha256 == held_out.sha256,
     )
     contents = [file.sha256 for file in (training, held_out) if file is not None]
-    configuration = configuration_of(spec, contents, is_seed_drawn=request.seed is None)
+    configuration = configuration_of(
+        spec, contents, is_seed_drawn=request.seed is None, grader=settings.grader
+    )
     hyper = _fitted(hyper, base, tokens, choice)
     return Resolved(replace(spec, hyper=hyper, configuration=configuration), tokens)
 

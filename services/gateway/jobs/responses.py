@@ -101,7 +101,8 @@ class PreferenceHyperparametersResponse(HyperparametersResponse):
     `beta`: how closely they hold the model to its reference, or how much they count. `loss_type`:
     TRL's name. `label_smoothing`: share of them that may be the wrong way round. `gamma`: how far
     ahead the preferred answer is to be. `desirable_weight`, `undesirable_weight`: of answers with
-    the label true and false.
+    the label true and false. `num_generations`, `max_completion_length`, `temperature`: of answers
+    that are graded.
     """
 
     beta: float
@@ -110,6 +111,9 @@ class PreferenceHyperparametersResponse(HyperparametersResponse):
     gamma: float | None = None
     desirable_weight: float | None = None
     undesirable_weight: float | None = None
+    num_generations: int | None = None
+    max_completion_length: int | None = None
+    temperature: float | None = None
 
 
 class SupervisedResponse(Response):
@@ -118,6 +122,12 @@ class SupervisedResponse(Response):
 
 class PreferenceResponse(Response):
     hyperparameters: PreferenceHyperparametersResponse
+
+
+class ReinforcementResponse(PreferenceResponse):
+    """`grader`: as it was given; null: its tenant was erased."""
+
+    grader: dict[str, Any] | None = None
 
 
 class MethodResponse(Response):
@@ -130,6 +140,7 @@ class MethodResponse(Response):
     orpo: PreferenceResponse | None = None
     cpo: PreferenceResponse | None = None
     kto: PreferenceResponse | None = None
+    reinforcement: ReinforcementResponse | None = None
 
 
 class QueueResponse(Response):
@@ -299,7 +310,7 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
         hyperparameters=hyper,
         integrations=[],
         metadata=metadata_of(row, unseal),
-        method=_method(spec.hyper, hyper),
+        method=_method(spec.hyper, hyper, grader_of(unseal(spec.grader))),
         model=spec.base.base_id if spec.start is None else spec.start.model_id,
         organization_id=row.tenant,
         result_files=[] if row.result_file is None else [row.result_file],
@@ -365,12 +376,17 @@ def hyperparameters(row: JobRow, status: JobStatus) -> HyperparametersResponse:
     )
 
 
-def _method(hyper: HyperParameters, shown: HyperparametersResponse) -> MethodResponse:
+def _method(
+    hyper: HyperParameters, shown: HyperparametersResponse, grader: dict[str, Any] | None
+) -> MethodResponse:
     if hyper.method == SUPERVISED:
         return MethodResponse(supervised=SupervisedResponse(hyperparameters=shown))
     asked = request_of(hyper)
     own = {name: asked[name] for name, knob in KNOBS.items() if hyper.method in knob.methods}
     of_pairs = PreferenceHyperparametersResponse(**shown.model_dump(), **own)
+    if hyper.method == "reinforcement":
+        graded = ReinforcementResponse(hyperparameters=of_pairs, grader=grader)
+        return MethodResponse(type=hyper.method, reinforcement=graded)
     details: dict[str, Any] = {hyper.method: PreferenceResponse(hyperparameters=of_pairs)}
     return MethodResponse(type=hyper.method, **details)
 
@@ -433,6 +449,13 @@ def prompts_of(text: str | None) -> list[str] | None:
     if text is None or text == REDACTED:
         return None
     return msgspec.json.decode(text, type=list[str])
+
+
+def grader_of(text: str | None) -> dict[str, Any] | None:
+    """The grader of a job; None if it has none, or its tenant was erased."""
+    if text is None or text == REDACTED:
+        return None
+    return msgspec.json.decode(text, type=dict[str, Any])
 
 
 def _error(row: JobRow, unseal: Unseal) -> JobErrorResponse | None:

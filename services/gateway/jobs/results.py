@@ -33,6 +33,8 @@ COLUMNS: Final = {
     "peak_memory_bytes": "memory_bytes",
     "train_reward_accuracy": "reward_accuracy",
     "train_reward_margin": "reward_margin",
+    "train_reward_mean": "reward",
+    "train_reward_std": "reward_std",
     "valid_reward_accuracy": "valid_reward_accuracy",
 }
 

@@ -189,6 +189,7 @@ class Submissions:
             suffix_hmac=suffix_hmac[:LINE_CHARACTERS],
             start=start,
             prompts=self._seal(caller, _text_of(body.eval and body.eval.get("prompts"))),
+            grader=self._seal(caller, _text_of(body.method and body.method.grader())),
         )
 
     async def _file(self, caller: Principal, reference: str | None) -> FileRow | None:

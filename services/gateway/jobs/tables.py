@@ -287,6 +287,8 @@ class StepRow(TableRow):
     memory_bytes: int | None = None
     reward_accuracy: float | None = None
     reward_margin: float | None = None
+    reward: float | None = None
+    reward_std: float | None = None
     valid_reward_accuracy: float | None = None
 
 

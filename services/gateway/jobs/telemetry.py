@@ -178,6 +178,8 @@ def _step(record: Record, step: Step) -> Upsert:
             memory_bytes=step.memory_bytes,
             reward_accuracy=finite(step.reward_accuracy),
             reward_margin=finite(step.reward_margin),
+            reward=finite(step.reward),
+            reward_std=finite(step.reward_std),
             valid_reward_accuracy=finite(step.valid_reward_accuracy),
         )
     )

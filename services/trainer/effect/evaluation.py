@@ -65,6 +65,8 @@ class Evaluation(Program):
             gamma=work.gamma_ppm / PPM,
             desirable=work.desirable_ppm / PPM,
             undesirable=work.undesirable_ppm / PPM,
+            max_completion_length=work.max_completion_length,
+            grader=self.open_grader(work.grader),
         )
         own = self.open_prompts(work.prompts)
         if not own:

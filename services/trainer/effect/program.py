@@ -90,6 +90,11 @@ class Program(ABC):
         text = REDACTED if sealed is None else self.tools.runtime.seal.open(sealed)
         return () if text == REDACTED else msgspec.json.decode(text, type=tuple[str, ...])
 
+    def open_grader(self, sealed: Sealed | None) -> str | None:
+        """The job's grader; None where it has none, or its tenant's key is gone."""
+        text = REDACTED if sealed is None else self.tools.runtime.seal.open(sealed)
+        return None if text == REDACTED else text
+
     async def report(self, record: Step | LogLine | Progress) -> None:
         """Offer telemetry of this lease; it may get lost."""
         await self.tools.reports.telemetry(record)

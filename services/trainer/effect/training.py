@@ -96,6 +96,7 @@ class Training(Program):
             proof_dir=str(folder.parent.parent / PROOFS),
             start=await self._starting_adapter(folder / "start"),
             prompts=self.open_prompts(work.prompts),
+            grader=self.open_grader(work.grader),
         )
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
@@ -253,6 +254,8 @@ class Training(Program):
             memory_bytes=event.memory_bytes,
             reward_accuracy=event.reward_accuracy,
             reward_margin=event.reward_margin,
+            reward=event.reward,
+            reward_std=event.reward_std,
         )
 
     def _line(self, level: str, text: str) -> LogLine:

@@ -44,7 +44,7 @@ def receiving() -> Iterator[Receiver]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Silent: the demo has a line of its own for it."""
+            """Print nothing: the demo prints a line itself."""
 
     server = ThreadingHTTPServer((HOST, 0), Handler)
     receiver.port = server.server_port

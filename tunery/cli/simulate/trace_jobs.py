@@ -1,4 +1,4 @@
-"""A job as a trace tells of it."""
+"""A job of a recorded or generated workload trace."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ class TraceJob:
     """A job of a trace.
 
     job_id: made of a fixed width, so that it sorts by its place in the file.
-    submitted_at: since the begin of the trace.
+    submitted_at: since the beginning of the trace.
     duration_ms: how long it runs undisturbed.
     estimate_ms: how long it should take (p50).
     upper_ms: how long it should take at most (p90); 0: the trace does not say.
     slots: how many it needs at the same time.
-    tenant: whose it is.
+    tenant: who submitted it.
     lane: index in `LANES`.
     work: what it does and on what: "train base on cuda"; empty: the trace does not say.
     succeeded: it ran to its end, so that its duration is that of its work.

@@ -8,5 +8,6 @@ tools            tools, tool calls and their results
 chat             chat and ShareGPT rows
 chat_fast_path   the same rules for valid chat rows, decoded many at a time
 single_turn      prompt and completion, Alpaca, and plain text
+prompts          prompts that a model answers, with what a grader reads
 preferences      two answers compared (DPO), or one answer with a label (KTO)
 """

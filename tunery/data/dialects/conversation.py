@@ -21,6 +21,7 @@ class Conversation(Struct, frozen=True):
     plain: the text of `pair` is used without a template (continued pre-training)
     rejected: the messages that end with the rejected answer (DPO)
     label: whether the answer is wanted (KTO)
+    item: what a grader reads of a prompt, whose last message stands where the answer will be
     """
 
     messages: list[Object]
@@ -30,6 +31,7 @@ class Conversation(Struct, frozen=True):
     plain: bool = False
     rejected: list[Object] | None = None
     label: bool | None = None
+    item: Object | None = None
 
     def rejected_conversation(self) -> "Conversation | None":
         """The conversation that ends with the rejected answer; None without one."""

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 from tunery.data.dialects.parsing import Object
+from tunery.data.dialects.prompts import is_prompt
 from tunery.data.findings.finding import Note
 from tunery.data.findings.limits import COLUMNS_NAMED_MAX
 
 Dialect: TypeAlias = Literal[
-    "chat", "sharegpt", "prompt_completion", "alpaca", "text", "dpo", "kto"
+    "chat", "sharegpt", "prompt_completion", "alpaca", "text", "dpo", "kto", "prompts"
 ]
 
 USED_KEYS: Final[dict[Dialect, frozenset[str]]] = {
@@ -27,6 +28,7 @@ USED_KEYS: Final[dict[Dialect, frozenset[str]]] = {
     "kto": frozenset(
         ("label", "kto_tag", "prompt", "completion", "messages", "conversations", "tools")
     ),
+    "prompts": frozenset(),  # a grader may read any
 }
 # Keys that only rows of one dialect have. `text` is not one: Alpaca keeps the rendered row there.
 DISTINCTIVE_KEYS: Final[dict[Dialect, frozenset[str]]] = {
@@ -49,6 +51,7 @@ MISSING_CODES: Final[dict[Dialect, str]] = {
     "text": "missing_text",
     "dpo": "missing_chosen",
     "kto": "missing_prompt",
+    "prompts": "missing_messages",
 }
 # Other formats by a key that only they have, so that the message can name the format.
 OTHER_FORMATS: Final = {
@@ -77,6 +80,8 @@ def dialect_of(value: Object, expected: Dialect | None = None) -> Dialect | Note
         return "dpo" if matches in ([], ["prompt_completion"]) else _only_dialect(matches, value)
     if len(matches) < 2 and not KTO_KEYS.isdisjoint(value) and _is_labelled(value, expected):
         return "kto"
+    if matches == ["chat"] and (expected == "prompts" or (expected is None and is_prompt(value))):
+        return "prompts"
     if "text" in value and (
         not matches or matches in (["chat"], ["sharegpt"], ["prompt_completion"])
     ):

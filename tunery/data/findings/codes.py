@@ -169,10 +169,18 @@ _ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Remove the row, or give another answer.",
     ),
     "missing_label": ("The row has no label", "Add `label`: true or false."),
+    "prompt_has_answer": (
+        "A prompt ends with an answer",
+        "End with the user's message: the model writes the answer, and the grader reads it.",
+    ),
+    "missing_item": (
+        "A prompt has nothing that a grader could read",
+        "Add a field beside `messages`, such as `answer`: the grader has it as `{{item.answer}}`.",
+    ),
     "label_not_boolean": ("The label is neither true nor false", "Use true or false, no quotes."),
     "not_trainable": (
         "The training method does not learn from rows of this format",
-        "Use `dpo` for pairs of answers, `kto` for answers with labels, `supervised` for others.",
+        "Use `dpo` for pairs, `kto` for labels, `reinforcement` for prompts, else `supervised`.",
     ),
     # with a base model
     "missing_template": (

@@ -48,7 +48,8 @@ class Quality:
         self._bins[max(5, (chars - 1).bit_length())] += 1
         if chars > self._longest[0]:
             self._longest = (chars, row.number, row.line)
-        answer = conversation.messages[-1]["content"]
+        said = -1 if conversation.item is None else -2  # of a prompt: what it asks
+        answer = conversation.messages[said]["content"]
         self._scripts[script_of(answer[:SCRIPT_CHARS])] += 1
         if conversation.label is not None:
             answer = f"label {str(conversation.label).lower()}"

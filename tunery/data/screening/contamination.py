@@ -123,7 +123,7 @@ class BenchmarkIndex:
             yield from self._best(first + text[enough], self._item[form[enough]], percent[enough])
 
     def _match_runs(self, read: Words) -> tuple[I64, I64, I64]:
-        """Text, form, and the words of the form that shared runs cover, for each pair of both."""
+        """Text, form, and how many of its words are covered, for those with a run in common."""
         runs, word = read.runs(self.n)
         at, entry = self._long.find(runs)
         text, form, start = read.text[word[at]], self._long.form[entry], self._long.at[entry]
@@ -138,7 +138,7 @@ class BenchmarkIndex:
         return text[last], form[last], np.diff(total, prepend=0)
 
     def _match_short(self, read: Words) -> tuple[I64, I64, I64]:
-        """The same for forms of fewer than n words, which must be contained whole."""
+        """Likewise for forms of fewer than n words, which must be contained whole."""
         heads, word = read.runs(FORM_WORDS_MIN)
         at, entry = self._short.find(heads)
         form, word = self._short.form[entry], word[at]

@@ -289,6 +289,7 @@ def scrub(conversation: Conversation, policy: ScreeningPolicy) -> Conversation:
         messages=_mask_texts(conversation.messages, mask_text),
         pair=conversation.pair and _mask_texts(conversation.pair, mask_text),
         rejected=conversation.rejected and _mask_texts(conversation.rejected, mask_text),
+        item=conversation.item and _mask_texts(conversation.item, mask_text),
     )
 
 

@@ -19,6 +19,7 @@ from tunery.data.tokens import message_marks, template_layout
 from tunery.data.tokens.chat_template import Template, TemplateError
 from tunery.data.tokens.turn_format import TurnFormat, learn_ending, learn_header
 
+# A made-up chat: how the template writes it shows how turns begin and end.
 PROBE: Final = [
     {"role": "user", "content": "Hi"},
     {"role": "assistant", "content": "Yo"},

@@ -14,11 +14,20 @@ from msgspec import Struct
 from schemas.dataset import LengthPolicy, RowKind
 from tunery.data.containers.row import Row
 from tunery.data.dialects.conversation import Conversation
+from tunery.data.dialects.parsing import Object
 from tunery.data.findings.finding import Collector, Note
 from tunery.data.findings.limits import CHUNK_CHARS, CHUNK_ROWS, ENCODE_CHARS, ENCODE_ROWS
 from tunery.data.tokens.chat_renderer import Rendered
 from tunery.data.tokens.length_policy import fit_answers
-from tunery.data.tokens.shards import ANSWER, CHOSEN, REJECTED, UNWANTED, WANTED, Document
+from tunery.data.tokens.shards import (
+    ANSWER,
+    CHOSEN,
+    PROMPT,
+    REJECTED,
+    UNWANTED,
+    WANTED,
+    Document,
+)
 from tunery.data.tokens.tokenizer import Encoded, Tokenizer
 
 
@@ -139,14 +148,20 @@ class ChunkTokeniser:
                 self._refuse(selected.row, fitted)
                 continue
             whole = fitted[0] is tokens[0]
+            item = selected.conversation.item
             is_reference = (
-                not selected.conversation.plain and selected.conversation.label is not False
+                not selected.conversation.plain
+                and selected.conversation.label is not False
+                and item is None
             )
             has_prompt = selected.validates and whole and is_reference
             prompt = _prompt_line(selected.row, tokens[0], self._tokenizer) if has_prompt else b""
             roles = self._roles(selected.conversation, len(fitted))
             yield TokenisedRow(
-                [Document.from_tokens(*each) for each in zip(fitted, roles, strict=True)],
+                [
+                    Document.from_tokens(tokens, role, b"" if item is None else encode_item(item))
+                    for tokens, role in zip(fitted, roles, strict=True)
+                ],
                 selected.validates,
                 cut=self._length_policy == "truncate"
                 and any(after is not before for after, before in zip(fitted, tokens, strict=False)),
@@ -154,6 +169,8 @@ class ChunkTokeniser:
             )
 
     def _roles(self, conversation: Conversation, sequences: int) -> tuple[int, ...]:
+        if conversation.item is not None:
+            return (PROMPT,) * sequences
         if conversation.label is not None:
             return (WANTED if conversation.label else UNWANTED,) * sequences
         if conversation.rejected is None:
@@ -172,8 +189,20 @@ def render_answers(tokenizer: Tokenizer, conversation: Conversation) -> Sequence
         rendered = tokenizer.render(answer)
         if isinstance(rendered, Note):
             return rendered
-        texts.append(rendered)
+        texts.append(rendered if conversation.item is None else without_answer(rendered))
     return texts
+
+
+def without_answer(rendered: Rendered) -> Rendered:
+    """What a model is given to answer; its end is marked, as the place where the answer begins."""
+    end = rendered.turn
+    plain = tuple(span for span in rendered.plain if span[1] <= end)
+    return Rendered(rendered.text[:end], ((max(0, end - 1), end),), plain, end)
+
+
+def encode_item(item: Object) -> bytes:
+    """Fields of a row as JSON, as the grader reads them."""
+    return msgspec.json.encode(item)
 
 
 def _prompt_line(row: Row, tokens: Encoded, tokenizer: Tokenizer) -> bytes:

@@ -4,8 +4,9 @@ Tensors: `input_ids` int32 [tokens], `loss_mask` uint8 [tokens] (1 for a label),
 [sequences], and `row_lengths` int32 [packed rows], the number of sequences in each row. Where rows
 are pairs of answers there is `seq_roles` uint8 [sequences], too: 1 for the preferred answer, 2 for
 the other one, which follows it in the same packed row; where each answer has a label, 3 for a true
-and 4 for a false one. The bytes are the same as those of the
-function "serialize" of the library safetensors.
+and 4 for a false one. Of prompts, 5, the last token is the label, and `item_bytes` uint8 has what a
+grader reads of each, as JSON, of `item_lengths` int32 [sequences] bytes. The bytes are the same as
+those of the function "serialize" of the library safetensors.
 """
 
 import json
@@ -27,16 +28,20 @@ ALIGNMENT: Final = 8
 # name, dtype, bytes of one element; in the order of the safetensors layout
 TENSORS: Final = (
     ("input_ids", "I32", 4),
+    ("item_lengths", "I32", 4),
     ("row_lengths", "I32", 4),
     ("seq_lengths", "I32", 4),
+    ("item_bytes", "U8", 1),
     ("loss_mask", "U8", 1),
     ("seq_roles", "U8", 1),
 )
+OPTIONAL: Final = ("item_lengths", "item_bytes", "seq_roles")  # not there where they are empty
 ANSWER: Final = 0  # role of a sequence that is learnt by itself
 CHOSEN: Final = 1
 REJECTED: Final = 2
 WANTED: Final = 3
 UNWANTED: Final = 4
+PROMPT: Final = 5
 
 
 class Document(Struct, frozen=True, array_like=True):
@@ -44,16 +49,18 @@ class Document(Struct, frozen=True, array_like=True):
 
     ids: token ids as little-endian int32
     mask: one byte per token, 1 for a label; the first token is not a label
-    role: ANSWER, CHOSEN, REJECTED, WANTED or UNWANTED
+    role: ANSWER, CHOSEN, REJECTED, WANTED, UNWANTED or PROMPT
+    item: of a prompt, what a grader reads, as JSON
     """
 
     ids: bytes
     mask: bytes
     role: int = ANSWER
+    item: bytes = b""
 
     @classmethod
-    def from_tokens(cls, tokens: Encoded, role: int = ANSWER) -> "Document":
-        return cls(_int32(tokens.ids), b"\0" + tokens.mask[1:], role)
+    def from_tokens(cls, tokens: Encoded, role: int = ANSWER, item: bytes = b"") -> "Document":
+        return cls(_int32(tokens.ids), b"\0" + tokens.mask[1:], role, item)
 
 
 class ShardWriter:
@@ -80,6 +87,9 @@ class ShardWriter:
             self._spools["loss_mask"].write(document.mask)
             if document.role != ANSWER:
                 self._spools["seq_roles"].write(bytes((document.role,)))
+            if document.role == PROMPT:
+                self._spools["item_lengths"].write(_int32([len(document.item)]))
+                self._spools["item_bytes"].write(document.item)
 
     def close(self) -> None:
         """Write the file and flush it to disk. Raises `OSError` when that fails."""
@@ -104,7 +114,7 @@ class ShardWriter:
         start = 0
         for name, dtype, size in TENSORS:
             end = start + self._spools[name].tell()
-            if name == "seq_roles" and end == start:  # every sequence is an answer
+            if name in OPTIONAL and end == start:
                 continue
             shape = [(end - start) // size]
             header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}

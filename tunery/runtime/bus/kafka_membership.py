@@ -1,4 +1,4 @@
-"""Consumer groups that only assign: who owns which partition."""
+"""Consumer groups used only to assign partitions to processes; records are read elsewhere."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ async def _stop_consumer(consumer: Any) -> None:
         async with asyncio.timeout(CLOSE_MS_MAX / 1_000):
             await consumer.stop()
     except (KafkaError, OSError, TimeoutError):
-        return  # it is thrown away; its sockets close with it
+        return  # the consumer is not used again, and its sockets close with it
     except asyncio.CancelledError:
         # aiokafka lets a cancellation of its own tasks out while the broker is away; only one
         # that was meant for us may end the caller
@@ -60,7 +60,7 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         self._consumer.pause(*assigned)
-        # aiokafka forgets to; without it a member that slept for long claims what it had
+        # aiokafka does not do this: a member that was suspended would ask for its old partitions
         self._assignor.on_generation_assignment(self._consumer._coordinator.generation)
         self.changes.put_nowait(frozenset(partition.partition for partition in assigned))
 
@@ -71,7 +71,7 @@ async def membership(
 ) -> AsyncIterator[AsyncIterator[frozenset[int]]]:
     """See `Log.membership`. Raises Unavailable.
 
-    Sticky: a member that stays keeps its own, for every hand-over costs a claim and a fold.
+    Sticky: a member that stays keeps its partitions; a new owner would replay their journals.
     aiokafka keeps a member's assignment in the assignor's class, so each membership has its own.
     """
     assignor = type("Sticky", (StickyPartitionAssignor,), {})

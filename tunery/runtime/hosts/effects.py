@@ -82,7 +82,7 @@ class EffectHost:
                 for row in await self._lease(effect, effect.concurrency - len(running)):
                     task = asyncio.create_task(self._work(effect, row), name=f"effect {row.id}")
                     running.add(task)
-                    task.add_done_callback(partial(_over, running, wake))
+                    task.add_done_callback(partial(_row_ended, running, wake))
                 with suppress(TimeoutError):
                     async with asyncio.timeout(POLL_MS / 1_000):
                         await wake.wait()
@@ -103,7 +103,7 @@ class EffectHost:
             return ()
 
     async def _work(self, effect: Effect[Any], row: LeasedRow) -> None:
-        """One row, whose body names what every log line about it carries."""
+        """Work on one row. Every log line about it carries the ids in its body."""
         with log_context(kind=row.kind, row_id=row.id, tenant=row.tenant):
             try:
                 body = msgspec.json.decode(row.body, type=effect.body)
@@ -228,6 +228,8 @@ def _count(effect: Effect[Any], outcome: str) -> None:
     EFFECTS_ENDED.labels(effect.kind, outcome).inc()
 
 
-def _over(running: set[asyncio.Task[None]], wake: asyncio.Event, task: asyncio.Task[None]) -> None:
+def _row_ended(
+    running: set[asyncio.Task[None]], wake: asyncio.Event, task: asyncio.Task[None]
+) -> None:
     running.discard(task)
     wake.set()

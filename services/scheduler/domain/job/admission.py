@@ -1,4 +1,4 @@
-"""Admission: one tenant's hold against what its month has left."""
+"""Admission: reserve what a job may use (its hold), if the limits of the month allow it."""
 
 from collections.abc import Sequence
 
@@ -38,8 +38,8 @@ def take_hold(
 ) -> tuple[Event, ...] | Rejected:
     """The hold and what follows from it, or why there is none.
 
-    A window counts its own slices plus the unused rest of the holds still open, so that no order
-    of admissions and slices can pass the hard limit.
+    The use of a month is what was billed plus what open holds have not used yet, so that the hard
+    limit holds in whatever order jobs are admitted and billed.
     """
     spec = job.spec
     terms = terms_at(tenant, at)

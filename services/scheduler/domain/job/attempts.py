@@ -30,7 +30,7 @@ def note_grant(job: OpenJob, role: Role, command: RecordGranted) -> tuple[Event,
 
 
 def start_attempt(job: OpenJob, role: Role, command: RecordStarted) -> tuple[Event, ...]:
-    """The process works. Where the drain notice was faster, the phase stays `checkpointing`."""
+    """The training or evaluation runs. A job that is drained already stays `checkpointing`."""
     started = AttemptStarted(
         job_id=job.job_id, attempt=command.attempt, role=role, start=command.start
     )
@@ -42,7 +42,7 @@ def start_attempt(job: OpenJob, role: Role, command: RecordStarted) -> tuple[Eve
 
 
 def note_draining(job: OpenJob, role: Role) -> tuple[Event, ...]:
-    """The drain notice is out. An evaluation has nothing to write, so its phase stays."""
+    """The nodes must be left soon. An evaluation writes no checkpoint, so its phase stays."""
     if role == "eval":
         return ()
     return (_phase_on_nodes(job, "checkpointing", "draining"),)

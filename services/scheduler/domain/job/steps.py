@@ -290,6 +290,7 @@ def _work(job: OpenJob, role: Role) -> Work | None:
             hyper=job.hyper,
             start=job.spec.start,
             prompts=job.spec.prompts if job.hyper.sample_every_steps else None,
+            grader=job.spec.grader,
         )
     if job.result is None:
         return None
@@ -312,6 +313,8 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         gamma_ppm=job.hyper.gamma_ppm,
         desirable_ppm=job.hyper.desirable_ppm,
         undesirable_ppm=job.hyper.undesirable_ppm,
+        max_completion_length=job.hyper.max_completion_length,
+        grader=job.spec.grader,
     )
 
 

@@ -1,4 +1,4 @@
-"""Fold of the `pool` journal: total, whatever the order of events."""
+"""Fold of the `pool` journal. No event raises, whatever came before it."""
 
 from typing import Final, TypeAlias, TypeVar, assert_never, get_args
 
@@ -91,7 +91,7 @@ V = TypeVar("V")
 LeaseEvent: TypeAlias = (
     LeaseStarted | CheckpointAccepted | LeaseDraining | LeaseKilled | UsageSliced | UsageCredited
 )
-# Looked up by exact type: an `isinstance` that says no to a Struct takes 100 ns.
+# Looked up by exact type: an `isinstance` of a Struct that is false takes 100 ns.
 LEASE_EVENTS: Final = frozenset(get_args(LeaseEvent))
 
 
@@ -103,7 +103,7 @@ def evolve(state: Pools, event: Event, ctx: Context) -> Pools:
 
 
 def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
-    """One pool after an event. What the event names and the pool does not know changes nothing."""
+    """One pool after an event. Events about what the pool does not know change nothing."""
     return carry(pool, _evolve(pool, event, ctx), event)
 
 

@@ -1,4 +1,4 @@
-"""What agents report about their leases. A token counts only while it is the lease's own."""
+"""What agents report about their leases. A report with the token of an earlier lease is refused."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -31,7 +31,7 @@ def decide_report(
     ctx: Context,
     decide: Callable[[Lease, R, Context], tuple[Event, ...]],
 ) -> tuple[Event, ...]:
-    """First fact wins: whatever comes with another token, or after the end, is stale."""
+    """Refuse a report with another token or after the lease's end; decide any other."""
     lease = pool.leases.get(lease_key(command.token.lease))
     if (
         lease is None
@@ -73,7 +73,7 @@ def decide_checkpoint(lease: Lease, command: ReportCheckpoint, ctx: Context) -> 
 
 
 def decide_exit(lease: Lease, command: ReportExit, ctx: Context) -> tuple[Event, ...]:
-    """The lease ends for money; its slots are freed member by member."""
+    """End the lease: nothing more is billed. Its slots become free later, node by node."""
     return closing.close(lease, closing.end_of_report(lease, command, ctx.at))
 
 

@@ -51,6 +51,7 @@ class Shape:
     accumulation: int = 1
     recompute: bool = False
     adaptation: Any = "lora"
+    method: Any = "supervised"
 
 
 # Small, but each needs 0.1 to 1.1 GB besides the process itself. The estimate is 17 % too large for
@@ -74,6 +75,8 @@ SHAPES = (
     Shape(128, 384, 16, 8_192, 512, 4, "fp32", recompute=True),
     Shape(768, 2048, 8, 16_384, 128, 1, "fp32", adaptation="qlora"),
     Shape(512, 1408, 6, 16_384, 128, 1, "fp32", adaptation="full"),
+    # its pass over mismatched answers keeps nothing, and is over before that of the step begins
+    Shape(256, 512, 8, 49_152, 512, 1, "fp32", method="kto"),
 )
 
 
@@ -107,6 +110,8 @@ def test_training_m5_the_estimate_of_memory_is_near_the_measured_peak(
         precision=precision,
         recompute=shape.recompute,
         adaptation=shape.adaptation,
+        method=shape.method,
+        beta_ppm=PPM // 10,
     )
     spec = TrainSpec(
         base_dir=base.path,
@@ -176,6 +181,8 @@ def made_shard(shape: Shape, path: Path) -> Path:
         "seq_lengths": torch.full((2 * rows,), shape.max_length // 2, dtype=torch.int32),
         "row_lengths": torch.full((rows,), 2, dtype=torch.int32),
     }
+    if shape.method == "kto":
+        tensors["seq_roles"] = torch.tensor([3, 4] * rows, dtype=torch.uint8)
     save_file(tensors, path)
     return path
 

@@ -198,7 +198,11 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("post", "/adapters/{model_id}/promote"): {"stage": "staging"},
     ("post", "/v1/models/{model_id}/rollback"): {"stage": "staging"},
     ("post", "/v1/models/{model_id}/approve"): {"stage": "staging"},
-    ("post", "/v1/models/{model_id}/quarantine"): {"quarantined": True, "reason": "x", "name": "y"},
+    ("post", "/v1/models/{model_id}/quarantine"): {
+        "quarantined": True,
+        "reason": "it is wrong",
+        "name": "Ada",
+    },
     ("post", "/v1/webhook_endpoints/{endpoint_id}"): {"name": "x"},
     ("post", "/v1/webhook_endpoints/{endpoint_id}/redeliver"): {"after": 0},
     ("post", "/v1/uploads/{upload_id}/complete"): {"part_ids": ["part_x"]},
@@ -254,8 +258,7 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "mime_type": "text/jsonl",
         },
     )
-    policy = await owner.post("/v1/gate/policies", json={"base_model": BASE.base_id})
-    for created in (job, sweep, endpoint, upload, policy):
+    for created in (job, sweep, endpoint, upload):
         assert created.status_code == 200, created.text
     return Owned(
         {
@@ -270,11 +273,18 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "checkpoint_id": "ftckpt_nobody",
             "permission_id": "cp_nobody",
             "budget_id": await budget(api, owner),
-            "base_id": BASE.base_id,  # of a policy
+            "base_id": await policy(owner),
             "invoice_id": "1999-01-EUR",  # every tenant has the months from its first on
             "key_id": (await owner.get("/v1/keys/current")).json()["id"],
         }
     )
+
+
+async def policy(owner: httpx.AsyncClient) -> str:
+    """A policy of the gate, which is known by its base model."""
+    created = await owner.post("/v1/gate/policies", json={"base_model": BASE.base_id})
+    assert created.status_code == 200, created.text
+    return str(created.json()["id"])
 
 
 async def budget(api: ControlPlane, owner: httpx.AsyncClient) -> str:

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from services.trainer import app
+from services.trainer.adapters.processes import ProcessGroups
+from services.trainer.adapters.warm import WarmProcesses
 from services.trainer.app import build
 from services.trainer.effect.agent import NodeAgent
 from services.trainer.ports import Hardware
@@ -20,6 +22,20 @@ async def test_one_agent_is_built_from_the_settings(
     runtime = (await memory_servers()).runtime("trainer")
     (agent,) = await build(runtime)
     assert isinstance(agent, NodeAgent)
+
+
+@pytest.mark.parametrize(
+    ("asked", "launcher"), [("true", WarmProcesses), ("false", ProcessGroups), ("", ProcessGroups)]
+)
+async def test_processes_wait_for_leases_where_that_is_asked_for(
+    asked: str, launcher: type, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if asked:
+        monkeypatch.setenv("TUNERY_NODE_WARM", asked)
+    monkeypatch.setenv("TUNERY_NODE_WORK_DIR", str(tmp_path))
+    (agent,) = await build((await memory_servers()).runtime("trainer"))
+    assert isinstance(agent, NodeAgent)
+    assert isinstance(agent._launcher, launcher)
 
 
 async def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

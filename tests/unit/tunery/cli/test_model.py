@@ -1,6 +1,7 @@
 """`tunery model`: which version a promotion expects, and downloads into a folder."""
 
 import json
+import shutil
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -266,3 +267,32 @@ def test_a_history_names_who_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.exit_code == 0, done.output
     assert done.output.count("approval") == 2
     assert done.output.count("key_a") == 1
+
+
+def exported(folder: Path, target: Path, *options: str) -> Result:
+    return CliRunner().invoke(main, ["model", "export", str(folder), str(target), *options])
+
+
+def test_an_export_needs_the_base_model_at_hand(tmp_path: Path) -> None:
+    assert "names a base model" in exported(tmp_path, tmp_path / "merged").output
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "Org/Small"}')
+    done = exported(tmp_path, tmp_path / "merged")
+    assert (done.exit_code, "Org/Small is not on this machine" in done.output) == (1, True)
+
+
+@pytest.mark.train
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+def test_an_adapter_is_exported_with_its_base_model(tmp_path: Path) -> None:
+    from tests.bases import tiny_base
+    from tests.unit.services.engine.adapters import tiny_models
+
+    tiny_models.answers(tokens=1)
+    shutil.copytree(tiny_models.folder() / "adapter", tmp_path / "adapter")
+    (tmp_path / "adapter" / "lineage.json").write_text("{}")
+    base = str(tiny_base().dir)
+    done = exported(tmp_path / "adapter", tmp_path / "merged", "--base", base, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["difference"] <= 6e-5
+    assert (tmp_path / "merged" / "README.md").is_file()
+    again = exported(tmp_path / "adapter", tmp_path / "merged", "--base", base)
+    assert (again.exit_code, "exists" in again.output) == (1, True)

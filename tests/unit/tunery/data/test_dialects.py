@@ -53,7 +53,12 @@ def sharegpt(number: int) -> dict[str, Any]:
     }
 
 
+def prompt(number: int) -> dict[str, Any]:
+    return {"messages": [turn("user", f"Question {number}?")], "answer": f"Answer {number}"}
+
+
 GOOD = {
+    "prompts": prompt,
     "alpaca": alpaca,
     "text": plain,
     "dpo": trl_dpo,
@@ -106,6 +111,7 @@ FINE: list[tuple[str, Any]] = [
             "rejected": "\n\nHuman: Who?\n\nAssistant: You.",
         },
     ),
+    ("prompts", {"messages": [turn("developer", "Be brief."), turn("user", "Who?")], "label": 3}),
     ("dpo", openai_dpo(1)),
     ("openai", {**openai_dpo(1), "id": 7}),
     ("kto", {"messages": [turn("user", "Who?"), turn("assistant", "Me.")], "label": True}),
@@ -204,6 +210,20 @@ BAD: list[tuple[str, Any, str, str]] = [
     ),
     ("openai", {**openai_dpo(1), "preferred_output": []}, "messages_empty", "/preferred_output"),
     ("kto", {**kto(1), "label": "true"}, "label_not_boolean", "/label"),
+    ("prompts", {"messages": [turn("user", "Who?")]}, "missing_item", "/"),
+    (
+        "prompts",
+        {"messages": [turn("user", "Who?"), turn("assistant", "Me.")], "answer": "me"},
+        "prompt_has_answer",
+        "/messages/1",
+    ),
+    (
+        "prompts",
+        {"messages": [turn("user", " ")], "answer": "me"},
+        "content_empty",
+        "/messages/0/content",
+    ),
+    ("prompts", {"answer": "me"}, "missing_messages", ""),
     ("kto", {**kto(1), "label": 1}, "label_not_boolean", "/label"),
     ("kto", {**kto(1), "label": None}, "label_not_boolean", "/label"),
     ("kto", {"prompt": "a", "completion": "b"}, "missing_label", "/label"),

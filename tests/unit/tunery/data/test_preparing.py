@@ -492,7 +492,47 @@ def test_method_kto_each_answer_has_its_label(
     assert all(line["reference"].startswith("yes") for line in references), "none that is unwanted"
 
 
-@pytest.mark.parametrize(("rows", "make"), [("answers", pair), ("pairs", chat), ("labels", chat)])
+def prompt(number: int) -> dict[str, Any]:
+    turns = ["Hi", "Hello.", f"What is {number} plus {number}?"]
+    roles = ("user", "assistant", "user")
+    messages = [{"role": role, "content": text} for role, text in zip(roles, turns, strict=True)]
+    return {"messages": messages, "answer": str(2 * number), "steps": [number]}
+
+
+def test_method_reinforcement_a_prompt_ends_where_its_answer_begins(
+    write: Writer, base_dir: Path, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    path = write(prompt(number) for number in range(20))
+    prepared = prepare(path, base_dir, tmp_path / "out", max_length=256, rows="prompts")
+    items_of_texts: dict[str, dict[str, Any]] = {}
+    for shard in (prepared.train_path, prepared.validation_path):
+        parts, sequences = tensors(shard), documents(shard)
+        assert set(parts["seq_roles"]) == {5}
+        joined, items = bytes(parts["item_bytes"]), []
+        for length in parts["item_lengths"]:
+            items.append(json.loads(joined[:length]))
+            joined = joined[length:]
+        for sequence, item in zip(sequences, items, strict=True):
+            ids, mask = sequence
+            assert (sum(mask), mask[-1]) == (1, 1), "where the answer begins"
+            items_of_texts[tokenizer.decode(ids)] = item
+    assert len(items_of_texts) == 20
+    for number in range(20):
+        question = f"What is {number} plus {number}?<|im_end|>\n<|im_start|>assistant\n"
+        [item] = [item for text, item in items_of_texts.items() if text.endswith(question)]
+        assert item == {"answer": str(2 * number), "steps": [number]}
+    assert prepared.prompts_path.read_bytes() == b"", "there is no answer to compare with"
+    counted = check(path, base_dir=base_dir).tokens
+    assert counted is not None
+    sides = (prepared.manifest.train, prepared.manifest.validation)
+    assert counted.tokens == sum(side.tokens for side in sides)
+    assert counted.trainable_tokens == 20, "a prompt each: estimates count on it"
+
+
+@pytest.mark.parametrize(
+    ("rows", "make"),
+    [("answers", pair), ("pairs", chat), ("labels", chat), ("prompts", chat), ("answers", prompt)],
+)
 def test_method_rows_that_it_does_not_learn_from_are_refused(
     write: Writer, base_dir: Path, tmp_path: Path, rows: RowKind, make: Callable[[int], Any]
 ) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tunery.graders.grader import GraderRefused, decode, encode, parse
+from tunery.graders.grader import GraderRefused, parse
 
 CHECK: dict[str, Any] = {
     "type": "string_check",
@@ -37,10 +37,8 @@ MULTI: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("declaration", [CHECK, ALIKE, SCORE, MULTI])
-def test_graders_are_read_and_kept(declaration: dict[str, Any]) -> None:
-    grader = parse(declaration)
-    assert grader.name == declaration["name"]
-    assert decode(encode(grader)) == grader
+def test_graders_are_read(declaration: dict[str, Any]) -> None:
+    assert parse(declaration).name == declaration["name"]
 
 
 @pytest.mark.parametrize(

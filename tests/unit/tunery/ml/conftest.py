@@ -21,7 +21,8 @@ def make_shard(tmp_path: Path) -> Callable[..., Path]:
     """Write a shard: rows of documents of token ids; the second half of each is labelled.
 
     pairs: of two documents in turn, the first is the preferred answer. labels: likewise, but each
-    document is an answer by itself, with the label true or false.
+    document is an answer by itself, with the label true or false. item: of prompts, whose end is
+    marked, what a grader reads.
     """
     import torch
     from safetensors.torch import save_file
@@ -32,6 +33,7 @@ def make_shard(tmp_path: Path) -> Callable[..., Path]:
         *,
         pairs: bool = False,
         labels: bool = False,
+        item: bytes = b"",
     ) -> Path:
         documents = [list(document) for row in rows for document in row]
         mask = [int(2 * at >= len(doc)) for doc in documents for at in range(len(doc))]
@@ -44,6 +46,13 @@ def make_shard(tmp_path: Path) -> Callable[..., Path]:
         if pairs or labels:
             roles = ([1, 2] if pairs else [3, 4]) * (len(documents) // 2)
             tensors["seq_roles"] = torch.tensor(roles, dtype=torch.uint8)
+        if item:
+            count = len(documents)
+            ends = [at == len(doc) - 1 for doc in documents for at in range(len(doc))]
+            tensors["loss_mask"] = torch.tensor(ends, dtype=torch.uint8)
+            tensors["seq_roles"] = torch.full((count,), 5, dtype=torch.uint8)
+            tensors["item_lengths"] = torch.full((count,), len(item), dtype=torch.int32)
+            tensors["item_bytes"] = torch.tensor(list(item * count), dtype=torch.uint8)
         path = tmp_path / f"{name}.safetensors"
         save_file(tensors, path)
         return path
@@ -124,3 +133,36 @@ def labels_spec(spec: TrainSpec, make_shard: Callable[..., Path]) -> TrainSpec:
     preferring = _preferring(spec, make_shard, "labels")
     hyper = msgspec.structs.replace(preferring.hyper, method="kto")
     return msgspec.structs.replace(preferring, hyper=hyper)
+
+
+@pytest.fixture
+def prompts_spec(
+    spec: TrainSpec,
+    make_shard: Callable[..., Path],
+    documents: Callable[[int, int], list[list[list[int]]]],
+) -> TrainSpec:
+    """Rows of two prompts each; an answer is worth more, the more it is like their word."""
+    grader = {
+        "type": "text_similarity",
+        "evaluation_metric": "fuzzy_match",
+        "input": "{{sample.output_text}}",
+        "reference": "{{item.word}}",
+    }
+    item = b'{"word": "eeeeeeeeeeeeeeee"}'
+    hyper = msgspec.structs.replace(
+        HYPER,
+        method="reinforcement",
+        beta=0.04,
+        num_generations=4,
+        max_completion_length=6,
+        learning_rate=1e-3,
+        dropout=0.0,
+        warmup=0.0,
+    )
+    return msgspec.structs.replace(
+        spec,
+        train_shards=(str(make_shard(documents(ROWS, 2), "prompts", item=item)),),
+        valid_shards=(str(make_shard(documents(2, 1), "valid-prompts", item=item)),),
+        hyper=hyper,
+        grader=msgspec.json.encode(grader).decode(),
+    )

@@ -78,6 +78,25 @@ def test_training_full_resumes_from_any_step_to_the_byte(full: TrainSpec, precis
         assert again == {event["step"]: event["manifest_sha256"] for event in checkpoints[step:]}
 
 
+def test_training_full_a_resume_reads_the_weights_once(
+    full: TrainSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are as large as the memory that is left; it read them three times."""
+    from tunery.ml.state import AdapterAdamW
+
+    _, whole = go(full)
+    restore, read = AdapterAdamW.restore_weights, []
+
+    def counting(self: AdapterAdamW, tensors: Any) -> None:
+        read.append(len(tensors))
+        restore(self, tensors)
+
+    monkeypatch.setattr(AdapterAdamW, "restore_weights", counting)
+    _, events = go(resumed(full, of(whole, "checkpoint")[4], out="again"))
+    assert len(read) == 1
+    assert events[-1]["files"] == whole[-1]["files"]
+
+
 def test_training_full_that_ended_early_leaves_the_same_bytes_when_it_is_resumed(
     full: TrainSpec,
 ) -> None:

@@ -1,5 +1,6 @@
 """Plain TRL on the same rows in the same order, with the same adapter."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from tunery.ml.model import load_model
 from tunery.ml.order import row_order
 from tunery.ml.packed import PackedRows
+from tunery.ml.rollouts import AnswerGroup
 from tunery.work.spec import TrainSpec
 
 STEPS_COMPARED = 20
@@ -160,3 +162,57 @@ def answers_of(rows: PackedRows, index: int) -> list[dict[str, Any]]:
         {**example, "KL_completion_ids": other["completion_ids"]}
         for example, other in zip(examples, before, strict=True)
     ]
+
+
+def grpo_trainer(
+    spec: TrainSpec, groups: Sequence[AnswerGroup], folder: Path, steps: int = STEPS_COMPARED
+) -> Any:
+    """TRL's GRPOTrainer, which is given the answers and rewards of its steps."""
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+    from trl import GRPOConfig, GRPOTrainer
+
+    hyper, left = spec.hyper, list(groups)
+    at_once = len(groups) // steps  # prompts of a step
+    rewards: list[float] = []
+
+    def roll_out(prompts: list[str], _trainer: Any) -> dict[str, Any]:
+        chosen = [left.pop(0) for _ in range(at_once)]
+        assert len(prompts) == at_once * hyper.num_generations
+        rewards[:] = [reward for group in chosen for reward in group.rewards.tolist()]
+        completions = [list(ids) for group in chosen for ids in group.completions]
+        return {
+            "prompt_ids": [
+                group.prompt.ids.tolist() for group in chosen for _ in group.completions
+            ],
+            "completion_ids": completions,
+            "logprobs": [[0.0] * len(ids) for ids in completions],  # of vLLM, which is not used
+        }
+
+    arguments = GRPOConfig(
+        output_dir=str(folder),
+        per_device_train_batch_size=at_once * hyper.num_generations,
+        num_generations=hyper.num_generations,
+        max_completion_length=hyper.max_completion_length,
+        temperature=hyper.temperature,
+        loss_type="grpo",
+        beta=hyper.beta,
+        max_steps=steps,
+        learning_rate=hyper.learning_rate,
+        lr_scheduler_type="constant",
+        bf16=False,
+        gradient_checkpointing=False,
+        logging_steps=1,
+        use_cpu=True,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+    return GRPOTrainer(
+        model=load_model(spec, hyper, "fp32", CPU),
+        reward_funcs=lambda prompts, **_: list(rewards),
+        args=arguments,
+        train_dataset=Dataset.from_list([{"prompt": "a"}] * (at_once * steps)),
+        processing_class=AutoTokenizer.from_pretrained(spec.base_dir),
+        rollout_func=roll_out,
+    )

@@ -1,5 +1,7 @@
 """Estimates: figures that were measured come out again."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,3 +100,23 @@ def test_first_hour_06_a_job_of_some_cents_holds_some_cents() -> None:
     assert needs.price_max_micro < 500_000
     first = estimate(replace(spec, pace=None), tokens(3_029))
     assert first.hold_gpu_ms == 2 * FIRST_HOLD_MS_MIN
+
+
+def test_method_reinforcement_answers_take_time_memory_and_an_evaluation() -> None:
+    """Each prompt is answered by so many, each as long as it may be; its tokens are billed once."""
+    prompts = replace(tokens(4_000), trainable_tokens=100)
+    asked: dict[str, Any] = {
+        "method": "reinforcement",
+        "n_epochs": 1,
+        "max_completion_length": 50,
+    }
+    few, many = (
+        estimate(job(resolve({**asked, "num_generations": n}, SMOL, prompts, 1)[0]), prompts)
+        for n in (4, 16)
+    )
+    plain = estimate(job(resolve({"n_epochs": 1}, SMOL, prompts, 1)[0]), prompts)
+    assert few.train_gpu_ms > 10 * plain.train_gpu_ms / 4
+    assert 2 < many.train_gpu_ms / few.train_gpu_ms < 4
+    assert many.memory_bytes > few.memory_bytes > plain.memory_bytes
+    assert many.eval_gpu_ms == few.eval_gpu_ms > plain.eval_gpu_ms
+    assert many.tokens == few.tokens == plain.tokens

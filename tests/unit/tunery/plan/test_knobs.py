@@ -9,6 +9,7 @@ import pytest
 from schemas.training import HyperParameters
 from services.gateway.jobs.bodies import JobRequest
 from services.gateway.jobs.requested import requested_settings
+from tests.unit.tunery.graders.test_grader import CHECK
 from tests.unit.tunery.plan.samples import SMOL
 from tunery.cli._recipes import put
 from tunery.cli.job import _parsed
@@ -52,6 +53,8 @@ def test_every_knob_reaches_the_training_from_the_command_line_and_the_api(name:
     body: dict[str, Any] = {"model": "m", "training_file": "file-1"}
     if knob.methods:
         put(body, *_parsed(f"method.type={knob.methods[0]}"))
+    if knob.methods == ("reinforcement",):
+        put(body, "method.reinforcement.grader", CHECK)
     value = {"accumulation": 4, "threads": 7, "max_length": 640}.get(name, other_value(knob))
     if name == "learning_rate_multiplier":
         value = 2

@@ -20,6 +20,7 @@ from services.gateway.models.names import model_id, slug
 from services.gateway.web.errors import ApiError
 from tests.unit.services.gateway.control_plane import BASE
 from tests.unit.services.gateway.jobs.job_events import TOKENS
+from tests.unit.tunery.graders.test_grader import CHECK, SCORE
 from tunery.plan.memory import memory_bytes
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
@@ -63,6 +64,7 @@ FILE = FileRow(
     version=None,
     validation=VALIDATION,
 )
+PROMPTS = replace(FILE, validation=replace(VALIDATION, dialect="prompts"))
 UNCHECKED = replace(FILE, status="uploaded", validation=None)
 GB = 10**9
 
@@ -269,18 +271,63 @@ def test_a_budget_becomes_integers() -> None:
     assert spec_of(request()).budget is None
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        {"type": "reinforcement", "reinforcement": {"grader": {"type": "string_check"}}},
-        {"type": "reward"},
-    ],
-)
-def test_unsupported_methods_are_refused_with_the_supported_ones(method: dict[str, Any]) -> None:
-    refusal = refusal_of(request(method=method))
+def test_unsupported_methods_are_refused_with_the_supported_ones() -> None:
+    refusal = refusal_of(request(method={"type": "reward"}))
     assert (refusal.status, refusal.param) == (400, "method.type")
     assert refusal.code == "unsupported"
-    assert "supported: supervised, dpo, simpo, orpo, cpo, kto" in refusal.message
+    assert "supported: supervised, dpo, simpo, orpo, cpo, kto, reinforcement" in refusal.message
+
+
+def graded(grader: Any = CHECK, training: Any = None, **details: Any) -> JobRequest:
+    method = {"type": "reinforcement", "reinforcement": {"grader": grader, **details}}
+    return request(method=method, training=training)
+
+
+def test_method_reinforcement_has_a_grader_and_openais_settings() -> None:
+    own = {"eval_interval": 5, "compute_multiplier": "auto", "num_generations": 4}
+    body = graded(hyperparameters=own)
+    job = spec_of(body, training=PROMPTS, grader=SEALED)
+    assert (job.grader, job.hyper.method) == (SEALED, "reinforcement")
+    assert (job.hyper.eval_every_steps, job.hyper.num_generations) == (5, 4)
+    assert (job.hyper.beta_ppm, job.hyper.max_completion_length) == (40_000, 256)
+    other = spec_of(graded({**CHECK, "operation": "ne"}, hyperparameters=own), training=PROMPTS)
+    assert other.configuration != job.configuration
+    chats = refusal_of(graded())
+    assert chats.param == "training_file"
+    assert "the method reinforcement learns from a prompt that ends with" in chats.message
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "said"),
+    [
+        (graded(None), "method.reinforcement.grader", "is required"),
+        (
+            graded({**CHECK, "operation": "regex"}),
+            "method.reinforcement.grader.operation",
+            "must be one of eq, ne, like, ilike",
+        ),
+        (graded({"type": "python"}), "method.reinforcement.grader.type", "is never run"),
+        (graded(SCORE), "method.reinforcement.grader", "no endpoint for such models"),
+        (
+            graded(response_format={"type": "json_schema"}),
+            "method.reinforcement.response_format",
+            "is not built; ask for the form in the prompt",
+        ),
+        (
+            graded(hyperparameters={"compute_multiplier": 2}),
+            "method.reinforcement.hyperparameters.compute_multiplier",
+            "set num_generations",
+        ),
+        (graded(training={"adaptation": "full"}), "training.adaptation", "use lora or qlora"),
+        (graded(training={"gamma": 2}), "training.gamma", "simpo"),
+    ],
+)
+def test_method_reinforcement_what_is_wrong_is_named(
+    body: JobRequest, param: str, said: str
+) -> None:
+    refusal = refusal_of(body, training=PROMPTS)
+    assert (refusal.status, refusal.param) == (400, param)
+    assert said in refusal.message
 
 
 def test_every_form_of_a_hyper_parameter_is_the_same_request() -> None:
