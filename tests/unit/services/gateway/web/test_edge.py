@@ -40,7 +40,6 @@ async def test_every_answer_has_a_request_id(api: ControlPlane) -> None:
     ("path", "instead"),
     [
         ("/v1/embeddings", "/adapter"),
-        ("/v1/fine_tuning/alpha/graders/run", "Supported methods: supervised"),
         ("/v1/fine-tunes", "/v1/fine_tuning/jobs"),
         ("/v1/evals", "`gate`"),
         ("/v1/organization/costs", "/cost"),
