@@ -135,10 +135,7 @@ async def test_a_training_without_progress_is_stopped_and_resumed(
     assert agent is not None
     for pid in processes.descendants(agent):
         os.kill(pid, signal.SIGSTOP)
-    job = await home.api.job(
-        job_id,  # the next attempt is numbered before it has started
-        lambda state: state["attempt"] == 2 and bool(state["progress"]["resumed_from_step"]),
-    )
+    job = await home.api.job(job_id, lambda state: state["attempt"] == 2 and training(state))
     assert home.stack.supervisor.pid(AGENT) == agent
     assert job["progress"]["resumed_from_step"] >= newest["step_number"]
     assert "Attempt 1 failed: bad_node" in "\n".join(await home.api.messages(job_id))
