@@ -18,7 +18,7 @@ def test_every_setting_is_a_training_of_its_own() -> None:
     runs = [of_setting(SPEC, name, 3) for name in SETTINGS]
     assert len({run.out_dir for run in runs}) == len(runs)
     assert all(run.hyper.max_steps == 3 and run.hyper != HYPER for run in runs)
-    assert {run.hyper.adaptation for run in runs} == {"lora", "qlora"}
+    assert {run.hyper.adaptation for run in runs} == {"full", "lora", "qlora"}
     assert {run.precision for run in runs} == {"fp32", "bf16"}
 
 

@@ -35,7 +35,7 @@ CALLS: Final = [
     words
     for words, command in ALL.items()
     if words[0] in NOUNS
-    and words != ("model", "verify")  # works without a service
+    and words not in {("model", "export"), ("model", "verify")}  # read a local folder first
     and not isinstance(command, click.Group)
 ]
 CHOSEN: Final[dict[tuple[str, ...], list[str]]] = {  # options without which there is nothing to do
