@@ -95,6 +95,10 @@ async def test_use_and_credits_reach_the_receiver_once_and_add_up_to_the_cost(
         assert event["type"] == USAGE_RECORDED
         assert event["data"]["hour_start"] % HOUR_S == 0
         assert event["data"]["hour_start"] <= event["created_at"]
-    page = await home.api.get(f"/webhook_endpoints/{endpoint['id']}/deliveries", limit=100)
-    assert {delivery["outcome"] for delivery in page["data"]} == {"delivered"}
+    # an outcome is told to the API after the receiver has answered
+    page = await home.api.until(
+        f"/webhook_endpoints/{endpoint['id']}/deliveries?limit=100",
+        lambda page: {delivery["outcome"] for delivery in page["data"]} == {"delivered"},
+        DELIVERY_S_MAX,
+    )
     assert {delivery["event"]["id"] for delivery in page["data"]} == set(events)
