@@ -670,7 +670,7 @@ def test_mixture_an_interrupted_preparation_goes_on_to_the_same_bytes(
 
     with monkeypatch.context() as patched:
         patched.setattr(chunks.ChunkTokeniser, "tokenise", dies)
-        patched.setattr(preparing.shutil, "rmtree", lambda *_, **__: None)
+        patched.setattr("shutil.rmtree", lambda *_, **__: None)
         with pytest.raises(Killed):
             prepare(main, base_dir, tmp_path / "again", work_dir=work, **options)
     again = prepare(main, base_dir, tmp_path / "again", work_dir=work, **options)
