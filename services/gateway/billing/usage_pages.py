@@ -73,7 +73,7 @@ class PageOfBuckets:
         )
 
 
-def _asked(
+async def _asked(
     deps: WithDeps,
     start_time: Seconds = None,
     end_time: Seconds = None,
