@@ -200,8 +200,7 @@ def prepare(
     validation_path: a validation file; then all rows of `path` train and the fraction is not used
     screen: what happens to near duplicates, benchmark items, personal data and toxic rows
     benchmarks: items that rows are compared with
-    work_dir: intermediate results, on the disk of `out_dir`; after a crash the same call resumes
-        there. By default a folder beside `out_dir`
+    work_dir: intermediate results, on the disk of `out_dir`, from which the same call resumes
     progress: called with the bytes read so far and the bytes to read
     rows: what the training method learns from; files with others are refused
     mixture: further files that train, each with how often an epoch sees its rows
@@ -211,23 +210,20 @@ def prepare(
     """
     tokenizer = Tokenizer.load(base_dir)
     fraction = 0 if validation_path is not None else validation_fraction_ppm
-    screen = screen.without_warnings()  # the check gives warnings; the bytes are the same
-    if screen.benchmarks == "flag":
-        benchmarks = ()
-    benchmarks_sha256 = _items_sha256(benchmarks) if benchmarks else None
+    screen, benchmarks, benchmarks_sha256 = _screened(screen, benchmarks)
     policy = PreparationPolicy(max_length, length_policy, fraction, seed, screen, benchmarks_sha256)
     content = file_sha256(path)
     validation = None if validation_path is None else file_sha256(validation_path)
-    mixed = tuple(MixedContent(file_sha256(file.path), file.weight_ppm) for file in mixture)
-    key = cache_key(content, validation, tokenizer, policy, rows, mixed)
+    mixed = [(file, MixedContent(file_sha256(file.path), file.weight_ppm)) for file in mixture]
+    of_mixture = tuple(of_file for _, of_file in mixed)
+    key = cache_key(content, validation, tokenizer, policy, rows, of_mixture)
     if (existing := find_prepared(out_dir, key)) is not None:
         return existing
     meter = _ProgressMeter(path, validation_path, mixture, progress)
     with _work_directory(work_dir or out_dir.with_name(f".{out_dir.name}.work"), key) as work:
         directory = _empty_folder(work / RESULT)
         with _Preparation(policy, rows, directory, work, meter) as preparation:
-            sources = (path, validation_path, tuple(zip(mixture, mixed, strict=True)))
-            train, held_out = preparation.run(tokenizer, *sources, benchmarks)
+            train, held_out = preparation.run(tokenizer, path, validation_path, mixed, benchmarks)
         manifest = PreparedManifest(
             key=key,
             pipeline_version=PIPELINE_VERSION,
@@ -241,11 +237,19 @@ def prepare(
             left_out=preparation.left_out,
             files={name: _describe_file(directory / name) for name in FILES},
             rows=rows,
-            mixture=mixed,
+            mixture=of_mixture,
         )
-        _write_manifest(directory, manifest)
-        _publish(directory, out_dir)
+        _publish(directory, manifest, out_dir)
     return PreparedDirectory(out_dir, manifest, reused=False)
+
+
+def _screened(
+    screen: ScreeningPolicy, items: Sequence[BenchmarkItem]
+) -> tuple[ScreeningPolicy, Sequence[BenchmarkItem], str | None]:
+    """What of a policy changes bytes, the items that rows are compared with, and their hash."""
+    screen = screen.without_warnings()  # the check gives warnings; the bytes are the same
+    items = () if screen.benchmarks == "flag" else items
+    return screen, items, _items_sha256(items) if items else None
 
 
 def cache_key(
@@ -525,8 +529,9 @@ def _empty_folder(folder: Path) -> Path:
     return folder
 
 
-def _publish(directory: Path, final: Path) -> None:
-    """Rename a complete directory to its final name, and flush the rename to disk."""
+def _publish(directory: Path, manifest: PreparedManifest, final: Path) -> None:
+    """Complete a directory, rename it to its final name, and flush the rename to disk."""
+    _write_manifest(directory, manifest)
     final.parent.mkdir(parents=True, exist_ok=True)
     if final.exists():
         shutil.rmtree(final)

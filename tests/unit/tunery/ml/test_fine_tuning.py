@@ -529,14 +529,16 @@ def test_mixture_a_resume_ends_in_the_same_bytes(
         )
     )
     mixture = (MixedSource(further, 1_500_000),)
-    made = prepare(main, tiny[0], tmp_path / "prepared", max_length=128, mixture=mixture)
-    assert made.manifest.train.rows > 12
+    directory = prepare(main, tiny[0], tmp_path / "prepared", max_length=128, mixture=mixture)
+    assert directory.manifest.train.rows > 12
     mixed = msgspec.structs.replace(
-        spec, train_shards=(str(made.train_path),), valid_shards=(str(made.validation_path),)
+        spec,
+        train_shards=(str(directory.train_path),),
+        valid_shards=(str(directory.validation_path),),
     )
     _, whole = go(mixed)
     trained = of(whole, "finished")[0]
-    assert trained["tokens"] == HYPER.n_epochs * made.manifest.train.tokens
+    assert trained["tokens"] == HYPER.n_epochs * directory.manifest.train.tokens
     code, stopped = go(mixed, stop_after(2))
     assert code == ExitCode.PREEMPTED
     _, rest = go(resumed(mixed, of(stopped, "checkpoint")[-1], out="again"))

@@ -45,8 +45,8 @@ def test_the_estimate_and_the_defaults_follow_all_files() -> None:
     both = resolve(request(**mixing({"file": "file-2", "weight": 4})), facts(mixture=KNOWN))
     assert both.tokens is not None
     assert whole.tokens == both.tokens, "of the training file; those of the others are in the spec"
-    one, all_files = estimate(whole.spec, both.tokens), estimate(both.spec, both.tokens)
-    assert all_files.tokens > 2 * one.tokens
+    alone, all_files = estimate(whole.spec, both.tokens), estimate(both.spec, both.tokens)
+    assert all_files.tokens > 2 * alone.tokens
     assert both.spec.configuration != whole.spec.configuration
 
 
