@@ -2,8 +2,8 @@
 
 from schemas.account import Lane
 from schemas.billing import Rate
-from schemas.dataset import LengthPolicy
-from schemas.envelope import Part
+from schemas.dataset import BaseTokens, LengthPolicy
+from schemas.envelope import Part, Sha256
 from schemas.model import Base
 from schemas.pool import Role
 from schemas.sealed import Sealed
@@ -90,12 +90,26 @@ class Pace(Part):
     eval_ppm: int
 
 
+class MixtureFile(Part):
+    """A further file that a job trains on.
+
+    file_id, weight_ppm: as in `MixedFile`.
+    sha256: of its content.
+    tokens: of its rows under the job's base model.
+    """
+
+    file_id: str
+    weight_ppm: int
+    sha256: Sha256
+    tokens: BaseTokens
+
+
 class JobSpec(Part):
     """What the tenant asked for, resolved by the gateway: no "auto" left, every input named.
 
     base: the base model.
     training_file: the file it trains on.
-    validation_file: the file it validates on, None: a share of the training file.
+    validation_file: the file it validates on, None: a share of the files it trains on.
     hyper: the resolved hyper-parameters.
     auto: names of those that were "auto" in the request.
     length_policy: what happens to rows that are too long.
@@ -123,6 +137,7 @@ class JobSpec(Part):
     grader: what says the worth of its answers, as JSON; None: its method grades none.
     measures: a JSON array of what answers to its validation rows are measured by, None: by nothing.
     measured_rows: how many of these rows are answered for that.
+    mixture: further files it trains on.
     """
 
     base: Base
@@ -154,6 +169,7 @@ class JobSpec(Part):
     grader: Sealed | None = None
     measures: Sealed | None = None
     measured_rows: int = 0
+    mixture: tuple[MixtureFile, ...] = ()
 
 
 class KeyCap(Part):

@@ -8,6 +8,7 @@ from typing import Any, Final, get_args
 from schemas.dataset import LengthPolicy, RowKind
 from schemas.units import PPM
 from services.gateway.jobs.bodies import METHODS, JobRequest
+from services.gateway.jobs.mixtures import RequestedFile, requested_mixture
 from tunery.graders.grader import GraderRefused, ScoreModel, parse, parts_of
 from tunery.measures.declaration import parse_measures
 from tunery.plan.hyperparameters import SUPERVISED
@@ -29,7 +30,7 @@ PROMPTS_MAX: Final = 8
 PROMPT_CHARACTERS_MAX: Final = 1_000
 # settings of a group that are not passed to the trainer
 OWN: Final[Mapping[str, tuple[str, ...]]] = {
-    "training": ("slots", "length_policy", "validation_fraction"),
+    "training": ("slots", "length_policy", "validation_fraction", "mixture"),
     "eval": ("validation_fraction", "drop_max", "prompts", "measures", "measured_rows"),
 }
 # groups that accept only these names; the others accept every hyper-parameter
@@ -59,6 +60,7 @@ class RequestedSettings:
     drop_max_ppm: None for the gate's default. prompts: what base and adapter answer; none for the
     bundled ones. grader: what says the worth of answers; None: the method grades none. measures: of
     answers to rows that validate, none: nothing is measured; measured_rows: how many are answered.
+    mixture: further files it trains on.
     """
 
     hyper: Mapping[str, Any]
@@ -71,6 +73,7 @@ class RequestedSettings:
     grader: Mapping[str, Any] | None = None
     measures: tuple[Any, ...] = ()
     measured_rows: int = 0
+    mixture: tuple[RequestedFile, ...] = ()
 
     @property
     def method(self) -> str:
@@ -127,6 +130,7 @@ def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Req
         grader=_grader(values, request),
         measures=_measures(values, request, own.get("measures")),
         measured_rows=_measured_rows(values, own),
+        mixture=_mixture(values, own.get("mixture")),
     )
     if request.validation_file is None and not settings.validation_fraction_ppm:
         _refuse_evaluations(values)
@@ -270,6 +274,13 @@ def _prompts(values: _Values, value: Any) -> tuple[str, ...]:
             text = f"has {len(prompt)} characters; at most {PROMPT_CHARACTERS_MAX} are answered"
             values.refuse(f"{PROMPTS}.{number}", text)
     return tuple(value)
+
+
+def _mixture(values: _Values, value: Any) -> tuple[RequestedFile, ...]:
+    files, problems = requested_mixture(value)
+    for param, message in problems:
+        values.refuse(param, message)
+    return files
 
 
 def _length_policy(values: _Values, value: Any) -> LengthPolicy:
