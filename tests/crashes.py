@@ -6,8 +6,8 @@ Reads orders from standard input, one JSON object a line: `spec` and `events` (p
 name of `POINTS`, or null for none). Answers each with the exit status of its process. The process
 kills itself with SIGKILL, as the kernel does: nothing is flushed, closed or deleted.
 
-With `spare_bytes` the process gets only so much more memory than it has, after the step `spare_from`
-(null: from the beginning): the kernel refuses what goes beyond, as on a machine that has no more.
+With `spare_bytes` the process gets only so much more memory, from the step `spare_from` on
+(null: at once): the kernel refuses what goes beyond, as on a machine that has no more.
 """
 
 import json
