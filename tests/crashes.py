@@ -149,7 +149,7 @@ def limit_memory_after(step: int, spare_bytes: int) -> None:
         if is_it(writer, event):
             limit_memory(spare_bytes)
 
-    EventWriter.emit = limiting  # type: ignore[method-assign]  # in a process of its own
+    EventWriter.emit = limiting  # type: ignore[assignment, method-assign]  # of this process alone
 
 
 def attempt(order: dict[str, Any]) -> int:
