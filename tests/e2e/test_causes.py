@@ -131,7 +131,7 @@ def test_cause_a_full_disk_is_a_bad_node_and_another_node_goes_on_to_the_same_by
 ) -> None:
     """A file system with room for one checkpoint and a half, in a name space of its own."""
     forks.attempt(tmp_path / "whole", [], None)
-    first = sorted((tmp_path / "whole" / "ck").glob("step-*"))[0]
+    first = min((tmp_path / "whole" / "ck").glob("step-*"))
     size = sum(file.stat().st_size for file in first.iterdir())
     mount = tmp_path / "small"
     mount.mkdir()
