@@ -214,7 +214,8 @@ class Api:
 
     def change(self, job_id: str, change: str) -> JobObject:
         """Cancel, pause or resume a job; `change` names which. It can be repeated safely."""
-        return cast("JobObject", self._call("POST", f"/fine_tuning/jobs/{part(job_id)}/{change}"))
+        path = f"/fine_tuning/jobs/{part(job_id)}/{change}"
+        return cast("JobObject", self._call("POST", path))
 
     def events(self, job_id: str, limit: int | None = None) -> Iterator[EventObject]:
         """Events of a job, newest first."""
@@ -274,10 +275,15 @@ class Api:
 
     def models(self, kind: str | None = None) -> list[ModelObject]:
         params = {} if kind is None else {"type": kind}
-        return cast("list[ModelObject]", (self._call("GET", "/models", params=params))["data"])
+        listed = self._call("GET", "/models", params=params)
+        return cast("list[ModelObject]", listed["data"])
 
     def model(self, model_id: str) -> dict[str, Any]:
         return self._call("GET", f"/models/{part(model_id)}")
+
+    def save_gate_report(self, model_id: str, path: Path) -> None:
+        """Write what the gate found about a version to `path`, as a page that loads nothing."""
+        self._save(f"/models/{part(model_id)}/gate/report", path)
 
     def promote(self, model_id: str, stage: str, expected: str | None) -> dict[str, Any]:
         body = {"stage": stage, "expected": expected}
@@ -409,7 +415,8 @@ class Api:
         return self._call("PUT", f"/tenants/{part(tenant)}/billing", json=body)
 
     def create_key(self, tenant: str, body: Mapping[str, Any]) -> KeyObject:
-        return cast("KeyObject", self._once("POST", f"/tenants/{part(tenant)}/keys", json=body))
+        path = f"/tenants/{part(tenant)}/keys"
+        return cast("KeyObject", self._once("POST", path, json=body))
 
     def keys(self, tenant: str | None = None) -> Iterator[KeyObject]:
         """Keys of a tenant; None: of the caller's own. The next two methods are alike."""
