@@ -535,6 +535,7 @@ class JobEnded(Message):
     created_at: when it was submitted.
     pool: where it ran, None: it never got that far.
     refund: why all that it is charged is given back, None: it is not; then all is `lost_gpu_ms`.
+    start_id: the version or checkpoint that its training began with, None: the base model.
     """
 
     job_id: str
@@ -548,6 +549,7 @@ class JobEnded(Message):
     created_at: Ms
     pool: str | None = None
     refund: CreditCause | None = None
+    start_id: str | None = None
 
 
 Command: TypeAlias = (

@@ -6,10 +6,11 @@ Base models are global: `AddBase` is sent once to every partition, with the key 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256
+from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
 from schemas.gate import GatePolicy, GatePolicySet, QuarantineSet, SetGatePolicy, SetQuarantine
 from schemas.reasons import Failure
 from schemas.training import BlobFile
+from schemas.units import Ms
 
 GLOBAL = "*"
 Stage: TypeAlias = Literal["dev", "staging", "production", "archived"]
@@ -264,12 +265,43 @@ class RollBack(Message):
 
 
 class DeleteVersion(Message):
-    """The version goes, with its files.
+    """The version goes; its files are kept for a while.
+
+    model_id: the version.
+    erase: its files go at once, also those of a version that was deleted before.
+    """
+
+    model_id: str
+    erase: bool = False
+
+
+class RestoreVersion(Message):
+    """A version that was deleted comes back.
 
     model_id: the version.
     """
 
     model_id: str
+
+
+class KeepVersion(Message):
+    """A job begins with a version, which stays until the job has ended (reaction of job).
+
+    job_id: the job.
+    model_id: the version, or a checkpoint, which is not kept here.
+    """
+
+    job_id: str
+    model_id: str
+
+
+class ReleaseVersion(Message):
+    """The job has ended (reaction of job).
+
+    job_id: the job.
+    """
+
+    job_id: str
 
 
 class SetApprovalRule(Message):
@@ -402,11 +434,61 @@ class VersionDeleted(Message):
     model_id: the version.
     files: what was published, to be removed from storage.
     job_id: the job that made it.
+    erase_at: until then it can be restored, and its files stay; None: they go now.
     """
 
     model_id: str
     files: tuple[BlobFile, ...] = ()
     job_id: str | None = None
+    erase_at: Ms | None = None
+
+
+class VersionErased(Message):
+    """A version that was deleted cannot be restored any more.
+
+    model_id: the version.
+    files: what was published, to be removed from storage.
+    job_id: the job that made it.
+    """
+
+    model_id: str
+    files: tuple[BlobFile, ...]
+    job_id: str
+
+
+class VersionRestored(Message):
+    """A version that was deleted is back, as it was.
+
+    terms: the version.
+    files: of the artifact.
+    stage: the one that it holds: none that only one version can hold.
+    """
+
+    terms: VersionTerms
+    files: tuple[BlobFile, ...]
+    stage: Stage
+
+
+class VersionKept(Message):
+    """A job begins with the version.
+
+    job_id: the job.
+    model_id: the version.
+    """
+
+    job_id: str
+    model_id: str
+
+
+class VersionReleased(Message):
+    """The job that began with the version has ended.
+
+    job_id: the job.
+    model_id: the version.
+    """
+
+    job_id: str
+    model_id: str
 
 
 class ApprovalRuleSet(Message):
@@ -479,6 +561,9 @@ Command: TypeAlias = (
     | Promote
     | RollBack
     | DeleteVersion
+    | RestoreVersion
+    | KeepVersion
+    | ReleaseVersion
     | SetApprovalRule
     | ApproveVersion
     | RecordBaseBytes
@@ -486,6 +571,7 @@ Command: TypeAlias = (
     | UnshareCheckpoint
     | SetGatePolicy
     | SetQuarantine
+    | Tick
 )
 Event: TypeAlias = (
     BaseAdded
@@ -496,6 +582,10 @@ Event: TypeAlias = (
     | VersionFailed
     | StageMoved
     | VersionDeleted
+    | VersionErased
+    | VersionRestored
+    | VersionKept
+    | VersionReleased
     | ApprovalRuleSet
     | VersionApproved
     | BaseDrifted

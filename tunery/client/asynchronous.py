@@ -274,14 +274,21 @@ class AsyncApi:
 
     # --- models
 
-    async def models(self, kind: str | None = None) -> list[ModelObject]:
+    async def models(self, kind: str | None = None, *, deleted: bool = False) -> list[ModelObject]:
+        """Base models and versions, or one `kind`; deleted: versions that can be restored."""
         params = {} if kind is None else {"type": kind}
+        params |= {"deleted": "true"} if deleted else {}
         return cast(
             "list[ModelObject]", (await self._call("GET", "/models", params=params))["data"]
         )
 
     async def model(self, model_id: str) -> dict[str, Any]:
         return await self._call("GET", f"/models/{part(model_id)}")
+
+    async def delete_model(self, model_id: str, *, erase: bool = False) -> None:
+        """Delete a version; it can be restored for 30 days unless it is erased at once."""
+        params = {"erase": "true"} if erase else {}
+        await self._call("DELETE", f"/models/{part(model_id)}", params=params)
 
     async def promote(self, model_id: str, stage: str, expected: str | None) -> dict[str, Any]:
         body = {"stage": stage, "expected": expected}
