@@ -8,6 +8,14 @@ from typing import Literal, TypeAlias
 
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
 from schemas.gate import GatePolicy, GatePolicySet, QuarantineSet, SetGatePolicy, SetQuarantine
+from schemas.lifetime import (
+    KeepVersion,
+    ReleaseVersion,
+    RestoreVersion,
+    VersionErased,
+    VersionKept,
+    VersionReleased,
+)
 from schemas.reasons import Failure
 from schemas.training import BlobFile
 from schemas.units import Ms
@@ -289,35 +297,6 @@ class DeleteVersion(Message):
     erase: bool = False
 
 
-class RestoreVersion(Message):
-    """A version that was deleted comes back.
-
-    model_id: the version.
-    """
-
-    model_id: str
-
-
-class KeepVersion(Message):
-    """A job begins with a version, which stays until the job has ended (reaction of job).
-
-    job_id: the job.
-    model_id: the version, or a checkpoint, which is not kept here.
-    """
-
-    job_id: str
-    model_id: str
-
-
-class ReleaseVersion(Message):
-    """The job has ended (reaction of job).
-
-    job_id: the job.
-    """
-
-    job_id: str
-
-
 class SetApprovalRule(Message):
     """What promotions to a stage need from now on.
 
@@ -457,19 +436,6 @@ class VersionDeleted(Message):
     erase_at: Ms | None = None
 
 
-class VersionErased(Message):
-    """A version that was deleted cannot be restored any more.
-
-    model_id: the version.
-    files: what was published, to be removed from storage.
-    job_id: the job that made it.
-    """
-
-    model_id: str
-    files: tuple[BlobFile, ...]
-    job_id: str
-
-
 class VersionRestored(Message):
     """A version that was deleted is back, as it was.
 
@@ -481,28 +447,6 @@ class VersionRestored(Message):
     terms: VersionTerms
     files: tuple[BlobFile, ...]
     stage: Stage
-
-
-class VersionKept(Message):
-    """A job begins with the version.
-
-    job_id: the job.
-    model_id: the version.
-    """
-
-    job_id: str
-    model_id: str
-
-
-class VersionReleased(Message):
-    """The job that began with the version has ended.
-
-    job_id: the job.
-    model_id: the version.
-    """
-
-    job_id: str
-    model_id: str
 
 
 class ApprovalRuleSet(Message):

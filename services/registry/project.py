@@ -3,9 +3,9 @@
 from typing import Any, Final
 
 from schemas.envelope import Header, Message
+from schemas.lifetime import VersionErased
 from schemas.model import (
     VersionDeleted,
-    VersionErased,
     VersionFailed,
     VersionPublished,
     VersionSubmitted,

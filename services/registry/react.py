@@ -10,12 +10,12 @@ from typing import Final
 from schemas.dataset import KeepDataset, ReleaseDataset
 from schemas.envelope import Header, Message
 from schemas.job import RecordBase, RecordRegistered
+from schemas.lifetime import VersionErased
 from schemas.model import (
     BasePinned,
     BaseRefused,
     Event,
     VersionDeleted,
-    VersionErased,
     VersionFailed,
     VersionPublished,
     VersionSubmitted,

@@ -28,7 +28,11 @@ from schemas.job import (
     WorkDescribed,
 )
 from schemas.job import Event as JobEvent
-from schemas.model import KeepVersion, PinBase, RegisterVersion, ReleaseVersion
+from schemas.lifetime import KeepVersion, ReleaseVersion
+from schemas.model import (
+    PinBase,
+    RegisterVersion,
+)
 from schemas.pool import (
     CheckpointAccepted,
     ClosePlacement,

@@ -14,7 +14,11 @@ from msgspec import Struct
 
 from schemas.billing import PriceBook, StorageCharge
 from schemas.dataset import FileDeleted, FileRegistered
-from schemas.model import VersionDeleted, VersionErased, VersionPublished
+from schemas.lifetime import VersionErased
+from schemas.model import (
+    VersionDeleted,
+    VersionPublished,
+)
 from schemas.units import HOUR_MS, Ms, divide_half_even
 from tunery.billing.currency import in_units
 from tunery.billing.periods import Period

@@ -54,7 +54,7 @@ def list_models(deleted: bool, folders: DataDir, as_json: bool) -> None:
     """List your fine-tuned versions, newest first."""
     with _api.connect(folders) as api:
         _api.show(
-            api.models("fine-tuned", deleted=deleted),
+            api.models("fine-tuned", deleted=str(deleted).lower()),
             as_json,
             ("model", "stage", "gate", "base", "job", "created"),
             lambda model: (
@@ -130,7 +130,7 @@ def rollback(model_id: str, stage: str, folders: DataDir, as_json: bool) -> None
 def delete(model_id: str, erase: bool, folders: DataDir, as_json: bool) -> None:
     """Delete a version. It can be restored for 30 days, then its files are erased."""
     with _api.connect(folders) as api:
-        api.delete_model(model_id, erase=erase)
+        api.write("DELETE", "models", model_id, erase=str(erase).lower())
     deleted = {"id": model_id, "deleted": True, "erased": erase}
     how = "erased" if erase else f"deleted; within 30 days: tunery model restore {model_id}"
     _api.show_one(deleted, as_json, [("model", model_id), ("result", how)])

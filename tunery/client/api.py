@@ -92,8 +92,8 @@ class Api:
     def get(self, *parts: str) -> dict[str, Any]:  # for paths without a method of their own
         return self._call("GET", path_of(parts))
 
-    def write(self, method: str, *parts: str, body: Any = None) -> dict[str, Any]:
-        return self._once(method, path_of(parts), json=body)
+    def write(self, method: str, *parts: str, body: Any = None, **query: str) -> dict[str, Any]:
+        return self._once(method, path_of(parts), json=body, params=query)
 
     def post(self, *parts: str, **body: Any) -> dict[str, Any]:
         """The answer to a body, at a path that has no method of its own; `parts`: its segments."""
@@ -272,19 +272,12 @@ class Api:
 
     # --- models
 
-    def models(self, kind: str | None = None, *, deleted: bool = False) -> list[ModelObject]:
-        """Base models and versions, or one `kind`; deleted: versions that can be restored."""
-        params = {} if kind is None else {"type": kind}
-        params |= {"deleted": "true"} if deleted else {}
+    def models(self, kind: str | None = None, **params: str) -> list[ModelObject]:
+        params |= {} if kind is None else {"type": kind}
         return cast("list[ModelObject]", (self._call("GET", "/models", params=params))["data"])
 
     def model(self, model_id: str) -> dict[str, Any]:
         return self._call("GET", f"/models/{part(model_id)}")
-
-    def delete_model(self, model_id: str, *, erase: bool = False) -> None:
-        """Delete a version; it can be restored for 30 days unless it is erased at once."""
-        params = {"erase": "true"} if erase else {}
-        self._call("DELETE", f"/models/{part(model_id)}", params=params)
 
     def promote(self, model_id: str, stage: str, expected: str | None) -> dict[str, Any]:
         body = {"stage": stage, "expected": expected}

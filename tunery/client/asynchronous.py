@@ -92,8 +92,10 @@ class AsyncApi:
     async def get(self, *parts: str) -> dict[str, Any]:  # for paths without a method of their own
         return await self._call("GET", path_of(parts))
 
-    async def write(self, method: str, *parts: str, body: Any = None) -> dict[str, Any]:
-        return await self._once(method, path_of(parts), json=body)
+    async def write(
+        self, method: str, *parts: str, body: Any = None, **query: str
+    ) -> dict[str, Any]:
+        return await self._once(method, path_of(parts), json=body, params=query)
 
     async def post(self, *parts: str, **body: Any) -> dict[str, Any]:
         """The answer to a body, at a path that has no method of its own; `parts`: its segments."""
@@ -274,21 +276,14 @@ class AsyncApi:
 
     # --- models
 
-    async def models(self, kind: str | None = None, *, deleted: bool = False) -> list[ModelObject]:
-        """Base models and versions, or one `kind`; deleted: versions that can be restored."""
-        params = {} if kind is None else {"type": kind}
-        params |= {"deleted": "true"} if deleted else {}
+    async def models(self, kind: str | None = None, **params: str) -> list[ModelObject]:
+        params |= {} if kind is None else {"type": kind}
         return cast(
             "list[ModelObject]", (await self._call("GET", "/models", params=params))["data"]
         )
 
     async def model(self, model_id: str) -> dict[str, Any]:
         return await self._call("GET", f"/models/{part(model_id)}")
-
-    async def delete_model(self, model_id: str, *, erase: bool = False) -> None:
-        """Delete a version; it can be restored for 30 days unless it is erased at once."""
-        params = {"erase": "true"} if erase else {}
-        await self._call("DELETE", f"/models/{part(model_id)}", params=params)
 
     async def promote(self, model_id: str, stage: str, expected: str | None) -> dict[str, Any]:
         body = {"stage": stage, "expected": expected}

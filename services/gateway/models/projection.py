@@ -4,6 +4,7 @@ from typing import Final, assert_never
 
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.gate import GatePolicySet, QuarantineDecision, QuarantineSet
+from schemas.lifetime import VersionErased, VersionKept, VersionReleased
 from schemas.model import (
     ApprovalRuleSet,
     BaseAdded,
@@ -18,11 +19,8 @@ from schemas.model import (
     StageMoved,
     VersionApproved,
     VersionDeleted,
-    VersionErased,
     VersionFailed,
-    VersionKept,
     VersionPublished,
-    VersionReleased,
     VersionRestored,
     VersionSubmitted,
 )

@@ -8,6 +8,7 @@ from fastapi import Query
 from msgspec.structs import replace
 
 from schemas import errors
+from schemas.lifetime import RestoreVersion
 from schemas.model import (
     GLOBAL,
     AddBase,
@@ -15,7 +16,6 @@ from schemas.model import (
     DeleteVersion,
     Promote,
     RecordBaseBytes,
-    RestoreVersion,
     RollBack,
 )
 from schemas.topics import MODEL, PARTITIONS

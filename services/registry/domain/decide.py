@@ -11,6 +11,7 @@ from schemas.gate import (
     SetGatePolicy,
     SetQuarantine,
 )
+from schemas.lifetime import KeepVersion, ReleaseVersion, RestoreVersion
 from schemas.model import (
     GLOBAL,
     AddBase,
@@ -23,14 +24,11 @@ from schemas.model import (
     Command,
     DeleteVersion,
     Event,
-    KeepVersion,
     PinBase,
     Promote,
     RecordBaseBytes,
     RecordPublished,
     RegisterVersion,
-    ReleaseVersion,
-    RestoreVersion,
     RollBack,
     SetApprovalRule,
     ShareCheckpoint,

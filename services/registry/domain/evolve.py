@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.gate import GatePolicySet, QuarantineDecision, QuarantineSet
+from schemas.lifetime import VersionErased, VersionKept, VersionReleased
 from schemas.model import (
     ApprovalRuleSet,
     BaseAdded,
@@ -20,11 +21,8 @@ from schemas.model import (
     StageMoved,
     VersionApproved,
     VersionDeleted,
-    VersionErased,
     VersionFailed,
-    VersionKept,
     VersionPublished,
-    VersionReleased,
     VersionRestored,
     VersionSubmitted,
 )

@@ -4,17 +4,19 @@ from typing import Final, TypeAlias, assert_never
 
 from schemas import errors
 from schemas.envelope import Context, Reason, Rejected, Tick
+from schemas.lifetime import (
+    KeepVersion,
+    ReleaseVersion,
+    RestoreVersion,
+    VersionErased,
+    VersionKept,
+    VersionReleased,
+)
 from schemas.model import (
     BaseRefused,
     DeleteVersion,
     Event,
-    KeepVersion,
-    ReleaseVersion,
-    RestoreVersion,
     VersionDeleted,
-    VersionErased,
-    VersionKept,
-    VersionReleased,
     VersionRestored,
 )
 from schemas.reasons import Failure, failing, refusing

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from schemas.envelope import Source
 from schemas.gate import EVERY_BASE, GatePolicy, QuarantineDecision, SetGatePolicy, SetQuarantine
+from schemas.lifetime import KeepVersion, ReleaseVersion, RestoreVersion
 from schemas.model import (
     GLOBAL,
     AddBase,
@@ -12,15 +13,12 @@ from schemas.model import (
     ApproveVersion,
     Base,
     DeleteVersion,
-    KeepVersion,
     Lineage,
     PinBase,
     Promote,
     RecordBaseBytes,
     RecordPublished,
     RegisterVersion,
-    ReleaseVersion,
-    RestoreVersion,
     RollBack,
     SetApprovalRule,
     Share,

@@ -1,6 +1,11 @@
 """To-do rows of versions."""
 
-from schemas.model import VersionDeleted, VersionErased, VersionFailed, VersionPublished
+from schemas.lifetime import VersionErased
+from schemas.model import (
+    VersionDeleted,
+    VersionFailed,
+    VersionPublished,
+)
 from schemas.reasons import Failure, failing
 from services.registry.project import ERASE, PUBLISH, EraseModelFile, project
 from tests.unit.services.registry.samples import MODEL, adapter, header, submitted

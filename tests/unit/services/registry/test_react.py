@@ -2,10 +2,10 @@
 
 from schemas.dataset import KeepDataset, ReleaseDataset
 from schemas.job import RecordBase, RecordRegistered
+from schemas.lifetime import VersionErased
 from schemas.model import (
     BaseRefused,
     VersionDeleted,
-    VersionErased,
     VersionFailed,
     VersionPublished,
 )

@@ -17,7 +17,7 @@ from schemas.job import (
     RecordRegistered,
     RecordVerdict,
 )
-from schemas.model import KeepVersion, ReleaseVersion
+from schemas.lifetime import KeepVersion, ReleaseVersion
 from schemas.pool import (
     ClosePlacement,
     EndAuthor,

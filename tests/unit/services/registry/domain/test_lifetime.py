@@ -6,19 +6,21 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Context, Tick
+from schemas.lifetime import (
+    KeepVersion,
+    ReleaseVersion,
+    RestoreVersion,
+    VersionErased,
+    VersionKept,
+    VersionReleased,
+)
 from schemas.model import (
     BaseRefused,
     Command,
     DeleteVersion,
     Event,
-    KeepVersion,
     Promote,
-    ReleaseVersion,
-    RestoreVersion,
     VersionDeleted,
-    VersionErased,
-    VersionKept,
-    VersionReleased,
     VersionRestored,
 )
 from schemas.reasons import refusing
