@@ -274,7 +274,8 @@ class Api:
 
     def models(self, kind: str | None = None, **params: str) -> list[ModelObject]:
         params |= {} if kind is None else {"type": kind}
-        return cast("list[ModelObject]", (self._call("GET", "/models", params=params))["data"])
+        listed = self._call("GET", "/models", params=params)
+        return cast("list[ModelObject]", listed["data"])
 
     def model(self, model_id: str) -> dict[str, Any]:
         return self._call("GET", f"/models/{part(model_id)}")

@@ -278,9 +278,8 @@ class AsyncApi:
 
     async def models(self, kind: str | None = None, **params: str) -> list[ModelObject]:
         params |= {} if kind is None else {"type": kind}
-        return cast(
-            "list[ModelObject]", (await self._call("GET", "/models", params=params))["data"]
-        )
+        listed = await self._call("GET", "/models", params=params)
+        return cast("list[ModelObject]", listed["data"])
 
     async def model(self, model_id: str) -> dict[str, Any]:
         return await self._call("GET", f"/models/{part(model_id)}")
