@@ -92,8 +92,8 @@ class Api:
     def get(self, *parts: str) -> dict[str, Any]:  # for paths without a method of their own
         return self._call("GET", path_of(parts))
 
-    def write(self, method: str, *parts: str, body: Any = None) -> dict[str, Any]:
-        return self._once(method, path_of(parts), json=body)
+    def write(self, method: str, *parts: str, body: Any = None, **query: str) -> dict[str, Any]:
+        return self._once(method, path_of(parts), json=body, params=query)
 
     def post(self, *parts: str, **body: Any) -> dict[str, Any]:
         """The answer to a body, at a path that has no method of its own; `parts`: its segments."""
@@ -163,9 +163,8 @@ class Api:
                 self._once("POST", f"{url}/cancel")
             raise
         body = {"part_ids": part_ids}
-        done = self._call(
-            "POST", f"{url}/complete", patient=True, json=body, timeout=COMPLETE_S_MAX
-        )
+        end = f"{url}/complete"
+        done = self._call("POST", end, patient=True, json=body, timeout=COMPLETE_S_MAX)
         return cast("FileObject", done["file"])
 
     def files(self, dataset: str | None = None) -> Iterator[FileObject]:
@@ -273,8 +272,8 @@ class Api:
 
     # --- models
 
-    def models(self, kind: str | None = None) -> list[ModelObject]:
-        params = {} if kind is None else {"type": kind}
+    def models(self, kind: str | None = None, **params: str) -> list[ModelObject]:
+        params |= {} if kind is None else {"type": kind}
         listed = self._call("GET", "/models", params=params)
         return cast("list[ModelObject]", listed["data"])
 
@@ -428,9 +427,8 @@ class Api:
     def rotate_key(self, key_id: str, overlap_seconds: int, tenant: str | None = None) -> KeyObject:
         """Give a key a new secret; the key_id "current" is the key of this client."""
         path = f"{keys_path(tenant)}/{part(key_id)}/rotate"
-        return cast(
-            "KeyObject", self._once("POST", path, json={"overlap_seconds": overlap_seconds})
-        )
+        body = {"overlap_seconds": overlap_seconds}
+        return cast("KeyObject", self._once("POST", path, json=body))
 
     def budgets(self) -> Iterator[BudgetObject]:
         return self._all("/budgets")

@@ -92,8 +92,10 @@ class AsyncApi:
     async def get(self, *parts: str) -> dict[str, Any]:  # for paths without a method of their own
         return await self._call("GET", path_of(parts))
 
-    async def write(self, method: str, *parts: str, body: Any = None) -> dict[str, Any]:
-        return await self._once(method, path_of(parts), json=body)
+    async def write(
+        self, method: str, *parts: str, body: Any = None, **query: str
+    ) -> dict[str, Any]:
+        return await self._once(method, path_of(parts), json=body, params=query)
 
     async def post(self, *parts: str, **body: Any) -> dict[str, Any]:
         """The answer to a body, at a path that has no method of its own; `parts`: its segments."""
@@ -163,9 +165,8 @@ class AsyncApi:
                 await self._once("POST", f"{url}/cancel")
             raise
         body = {"part_ids": part_ids}
-        done = await self._call(
-            "POST", f"{url}/complete", patient=True, json=body, timeout=COMPLETE_S_MAX
-        )
+        end = f"{url}/complete"
+        done = await self._call("POST", end, patient=True, json=body, timeout=COMPLETE_S_MAX)
         return cast("FileObject", done["file"])
 
     def files(self, dataset: str | None = None) -> AsyncIterator[FileObject]:
@@ -273,8 +274,8 @@ class AsyncApi:
 
     # --- models
 
-    async def models(self, kind: str | None = None) -> list[ModelObject]:
-        params = {} if kind is None else {"type": kind}
+    async def models(self, kind: str | None = None, **params: str) -> list[ModelObject]:
+        params |= {} if kind is None else {"type": kind}
         listed = await self._call("GET", "/models", params=params)
         return cast("list[ModelObject]", listed["data"])
 
@@ -430,9 +431,8 @@ class AsyncApi:
     ) -> KeyObject:
         """Give a key a new secret; the key_id "current" is the key of this client."""
         path = f"{keys_path(tenant)}/{part(key_id)}/rotate"
-        return cast(
-            "KeyObject", await self._once("POST", path, json={"overlap_seconds": overlap_seconds})
-        )
+        body = {"overlap_seconds": overlap_seconds}
+        return cast("KeyObject", await self._once("POST", path, json=body))
 
     def budgets(self) -> AsyncIterator[BudgetObject]:
         return self._all("/budgets")
