@@ -6,6 +6,7 @@ Base models are global: `AddBase` is sent once to every partition, with the key 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
+from schemas.deployments import CountTraffic, Deploy, Deployed, TrafficCounted
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256
 from schemas.gate import GatePolicy, GatePolicySet, QuarantineSet, SetGatePolicy, SetQuarantine
 from schemas.reasons import Failure
@@ -486,6 +487,8 @@ Command: TypeAlias = (
     | UnshareCheckpoint
     | SetGatePolicy
     | SetQuarantine
+    | Deploy
+    | CountTraffic
 )
 Event: TypeAlias = (
     BaseAdded
@@ -504,6 +507,8 @@ Event: TypeAlias = (
     | CheckpointUnshared
     | GatePolicySet
     | QuarantineSet
+    | Deployed
+    | TrafficCounted
     | Rejected
     | Repeated
 )
