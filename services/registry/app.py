@@ -22,7 +22,7 @@ from tunery.runtime.verbs import Aggregate
 
 MODELS = Aggregate(
     stream=MODEL,
-    fold_version=8,  # 8: deployments; 7: policies and quarantine by people; 6: approvals, drifted base models
+    fold_version=8,  # 8: deployments; 7: policies and quarantine by people; 6: approvals
     initial=INITIAL,
     state_type=Registry,
     decide=decide,

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from schemas.deployments import BUCKETS, ArmTraffic, Deployment
-from tunery.runtime.seal.sealer import Sealer
 
 DIGITS: Final = 16  # 8 bytes: the remainder is even to one part in 10¹⁵
 MISMATCH_P: Final = 0.001
@@ -29,9 +28,8 @@ class SampleRatio(NamedTuple):
         return self.p is not None and self.p < MISMATCH_P
 
 
-def bucket_of(seal: Sealer, tenant: str, deployment: Deployment, subject: str) -> int:
-    """The bucket of a caller: a keyed hash, so that nobody can choose theirs."""
-    digest = seal.hmac(tenant, f"{deployment.salt}:{subject}")
+def bucket_of(digest: str) -> int:
+    """The bucket of a caller, of whom this is a keyed hash: nobody can choose theirs."""
     return int(digest[:DIGITS], 16) % BUCKETS
 
 

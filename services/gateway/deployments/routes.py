@@ -60,7 +60,9 @@ async def deploy_model(
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
     holder = await find_version(deps, caller, row.id)
-    return deployment_response(holder, body.stage, await deployment_of(deps, holder, body.stage), {})
+    return deployment_response(
+        holder, body.stage, await deployment_of(deps, holder, body.stage), {}
+    )
 
 
 @router.get("/v1/deployments")
@@ -104,9 +106,7 @@ async def end_deployment(name: str, deps: WithDeps, caller: Caller) -> Deleted:
     return Deleted(id=stage_name(holder.id, stage), object="deployment")
 
 
-async def _second(
-    deps: Deps, caller: Principal, row: ModelRow, body: DeployRequest
-) -> Arm | None:
+async def _second(deps: Deps, caller: Principal, row: ModelRow, body: DeployRequest) -> Arm | None:
     """The other version in `traffic` with its share. Raises ApiError 400, 404."""
     refuse_whole(row, row.id)
     await look_at_base(deps, caller, row.lineage.base_id)
@@ -130,9 +130,7 @@ async def _second(
 async def _shadow(deps: Deps, caller: Principal, body: DeployRequest) -> Arm | None:
     if body.shadow is None:
         return None
-    return await _arm(
-        deps, caller, body.shadow.model, _buckets(body.shadow.share, "shadow.share")
-    )
+    return await _arm(deps, caller, body.shadow.model, _buckets(body.shadow.share, "shadow.share"))
 
 
 async def _arm(deps: Deps, caller: Principal, name: str, buckets: int) -> Arm:

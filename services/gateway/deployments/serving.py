@@ -17,12 +17,12 @@ QUARANTINED: Final = "model_quarantined"
 
 async def deployment_of(deps: Deps, holder: ModelRow, stage: HeldStage) -> DeploymentRow:
     """How the stage is answered that a version holds: by it alone, unless more was deployed."""
-    where = {"tenant": holder.tenant, "id": deployment_key(holder.series, stage)}
-    row = await deps.views.first(DEPLOYMENTS, where)
+    key = deployment_key(holder.series, stage)
+    row = await deps.views.first(DEPLOYMENTS, {"tenant": holder.tenant, "id": key})
     if row is not None and row.deployment.model_id == holder.id:
         return row
     alone = Deployment(series=holder.series, stage=stage, model_id=holder.id)
-    return DeploymentRow(**where, since=holder.stage_at, deployment=alone)
+    return DeploymentRow(tenant=holder.tenant, id=key, since=holder.stage_at, deployment=alone)
 
 
 async def loadable(deps: Deps, caller: Principal, version: ModelRow, name: str) -> EngineModel:

@@ -208,9 +208,7 @@ def _deploy(state: Registry, models: TenantModels, command: Deploy) -> tuple[Eve
     wanted = replace(wanted, series=version.terms.series)
     moved: tuple[Event, ...] = ()
     if holder_of(models, wanted.series, wanted.stage).model_id != wanted.model_id:
-        promote = Promote(
-            model_id=wanted.model_id, stage=wanted.stage, expected=command.expected
-        )
+        promote = Promote(model_id=wanted.model_id, stage=wanted.stage, expected=command.expected)
         moved = _promote(state, models, promote)
         if isinstance(moved[0], Rejected):
             return moved

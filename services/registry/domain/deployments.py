@@ -134,9 +134,7 @@ def count_traffic(models: TenantModels, command: CountTraffic) -> tuple[Event, .
     )
     if not new and totals == active.traffic:
         return ()
-    return (
-        TrafficCounted(series=command.series, stage=command.stage, arms=totals, buckets=new),
-    )
+    return (TrafficCounted(series=command.series, stage=command.stage, arms=totals, buckets=new),)
 
 
 def traffic_of(active: ActiveDeployment) -> tuple[ArmTraffic, ...]:
