@@ -28,11 +28,11 @@ from schemas.model import (
     StageMoved,
 )
 from schemas.sealed import Sealed
+from services.registry.domain.decide import decide
 from services.registry.domain.state import Registry, holder_key
 from tests.unit.services.registry.domain.test_decide import (
     after,
     context,
-    decide,
     published,
     refusal,
     register,
