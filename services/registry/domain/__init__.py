@@ -1,5 +1,6 @@
 """Base models, adapter versions, and the stages they hold.
 
-`state` (what is remembered), `decide` and `trust` (commands to events), `evolve` (events to state),
+`state` (what is remembered), `decide`, `trust` and `deployments` (commands to events), `evolve` (events
+to state),
 `artifact` (what may be published).
 """

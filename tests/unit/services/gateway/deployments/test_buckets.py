@@ -27,8 +27,8 @@ def ratio_p(first: int, second: int, buckets: int) -> float | None:
 
 
 @given(st.integers(0, BUCKETS - 1), st.integers(1, BUCKETS - 1), st.integers(1, BUCKETS - 1))
-def test_a_larger_share_moves_nobody_back(bucket: int, one: int, other: int) -> None:
-    less, more = sorted((one, other))
+def test_a_larger_share_moves_nobody_back(bucket: int, share: int, other: int) -> None:
+    less, more = sorted((share, other))
     if is_second(deployment(less), bucket):
         assert is_second(deployment(more), bucket)
     assert not is_second(deployment(None), bucket)
