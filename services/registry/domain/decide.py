@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.deployments import CountTraffic, Deploy
-from schemas.envelope import Context, Reason, Rejected
+from schemas.envelope import Context, Reason, Rejected, Tick
 from schemas.gate import (
     GatePolicySet,
     QuarantineDecision,
@@ -14,6 +14,7 @@ from schemas.gate import (
     SetGatePolicy,
     SetQuarantine,
 )
+from schemas.lifetime import KeepVersion, ReleaseVersion, RestoreVersion
 from schemas.model import (
     GLOBAL,
     AddBase,
@@ -37,7 +38,6 @@ from schemas.model import (
     Stage,
     StageMoved,
     UnshareCheckpoint,
-    VersionDeleted,
     VersionFailed,
     VersionPublished,
     VersionSubmitted,
@@ -48,6 +48,7 @@ from services.registry.domain.deployments import (
     decide_deployment,
     refuse_deployed,
 )
+from services.registry.domain.lifetime import decide_lifetime
 from services.registry.domain.state import (
     EXCLUSIVE,
     POLICIES_MAX,
@@ -55,7 +56,6 @@ from services.registry.domain.state import (
     VERSIONS_MAX,
     Registry,
     TenantModels,
-    descendant_of,
     former_of,
     holder_of,
 )
@@ -85,8 +85,8 @@ def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]
             return count_traffic(models, command)
         case RollBack():
             return _roll_back(state, models, command)
-        case DeleteVersion():
-            return _delete(models, command)
+        case DeleteVersion() | RestoreVersion() | KeepVersion() | ReleaseVersion() | Tick():
+            return decide_lifetime(models, command, ctx)
         case SetApprovalRule() | ApproveVersion() | RecordBaseBytes():
             return decide_trust(state, models, command, ctx)
         case ShareCheckpoint():
@@ -137,7 +137,8 @@ def _pin_base(state: Registry, command: PinBase) -> BasePinned | BaseRefused:
 
 def _register(models: TenantModels, command: RegisterVersion) -> tuple[Event, ...]:
     model_id, job_id = command.terms.model_id, command.terms.lineage.job_id
-    known = models.versions.get(model_id)
+    deleted = models.deleted.get(model_id)
+    known = models.versions.get(model_id) if deleted is None else deleted.version
     if known is not None:
         if known.terms.lineage.job_id == job_id:
             return ()
@@ -266,24 +267,6 @@ def _roll_back(state: Registry, models: TenantModels, command: RollBack) -> tupl
             by="rollback",
         ),
     )
-
-
-def _delete(models: TenantModels, command: DeleteVersion) -> tuple[Event, ...]:
-    version = models.versions.get(command.model_id)
-    if version is None:
-        return _unknown(command.model_id)
-    if not version.published:
-        return _publishing(command.model_id)
-    if version.stage in EXCLUSIVE:
-        holds = refusing("model_in_stage", model_id=command.model_id, stage=version.stage)
-        return _reject(errors.ILLEGAL_STATE, holds, "model")
-    if refused := refuse_deployed(models, command.model_id):
-        return refused
-    if descendant := descendant_of(models, command.model_id):
-        used = refusing("model_referenced", model_id=command.model_id, descendant=descendant)
-        return _reject(errors.ILLEGAL_STATE, used, "model")
-    job_id = version.terms.lineage.job_id
-    return (VersionDeleted(model_id=command.model_id, files=version.files, job_id=job_id),)
 
 
 def _conflict(stage: Stage, current: str | None, expected: str | None) -> tuple[Rejected, ...]:

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from schemas.deployments import Arm, ArmTraffic, CountTraffic, Deploy, Deployment
 from schemas.envelope import Source
 from schemas.gate import EVERY_BASE, GatePolicy, QuarantineDecision, SetGatePolicy, SetQuarantine
+from schemas.lifetime import KeepVersion, ReleaseVersion, RestoreVersion
 from schemas.model import (
     GLOBAL,
     AddBase,
@@ -140,6 +141,21 @@ def versions_that_share_a_stage(story: Recorder) -> None:
     promoted = replace(shared, model_id="ft:smol:2", second=None, shadow=None)
     story.when(Deploy(deployment=promoted, expected="ft:smol:1"))
     story.when(RollBack(series="smol/acme", stage="production", expected="ft:smol:2"))
+
+
+def deletions_and_a_return(story: Recorder) -> None:
+    for number in (1, 2):
+        story.when(register(number))
+        story.when(published(number))
+    story.when(KeepVersion(job_id="ftjob-8", model_id="ft:smol:1"))
+    story.when(DeleteVersion(model_id="ft:smol:1"))  # needed by a job
+    story.when(ReleaseVersion(job_id="ftjob-8"))
+    story.when(DeleteVersion(model_id="ft:smol:1"))
+    story.when(KeepVersion(job_id="ftjob-9", model_id="ft:smol:1"))  # too late
+    story.when(RestoreVersion(model_id="ft:smol:1"))
+    story.when(DeleteVersion(model_id="ft:smol:1"))
+    story.when(DeleteVersion(model_id="ft:smol:2", erase=True))
+    story.when(DeleteVersion(model_id="ft:smol:1", erase=True))
 
 
 def checkpoints_that_others_may_fetch(story: Recorder) -> None:
