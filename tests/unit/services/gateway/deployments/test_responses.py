@@ -28,6 +28,7 @@ HOLDER = ModelRow(
     stage="production",
     stage_at=2_000,
     quarantined=False,
+    deleted=False,
 )
 
 
