@@ -1,10 +1,10 @@
-"""The engine beside plain `generate` of transformers and PEFT: four adapters, one stream and eight.
+"""The engine beside plain generate of transformers and PEFT: four adapters, one stream and eight.
 
     .venv/bin/python -m bench.serve --json
 
 Both sides answer the same questions with the same weights, in the same precision, without sampling.
 The engine is asked over its socket, with the settings of `tunery up`: each model has half of the
-machine's threads. Plain `generate` has all of them. It answers eight questions twice: one after the
+machine's threads. Plain generate has all of them. It answers eight questions twice: one after the
 other, and all in one batch in which each row has its own adapter. A first answer of each model is
 not counted, and speeds are those of tokens that were really written.
 """
@@ -58,7 +58,7 @@ ASKED: Final = (
 )
 
 
-class Written(Struct, frozen=True):
+class StreamAnswer(Struct, frozen=True):
     """One answer. first_ms: from when all were asked to its first text."""
 
     text: str
@@ -69,7 +69,7 @@ class Written(Struct, frozen=True):
 class Round(Struct, frozen=True):
     """Answers to questions that were asked at the same time. wall_s: until the last one's end."""
 
-    answers: list[Written]
+    answers: list[StreamAnswer]
     wall_s: float
 
     @property
@@ -82,9 +82,9 @@ class Round(Struct, frozen=True):
 
 
 class PlainRounds(Struct, frozen=True):
-    """What plain `generate` did: one stream, eight in turn, and eight in one batch."""
+    """What plain generate did: one stream, eight in turn, and eight in one batch."""
 
-    one: Round
+    single: Round
     in_turn: Round
     batched: Round
 
@@ -150,7 +150,7 @@ class Plain:
 
     def _write(
         self, streams: Sequence[int], tokens: int, began_s: float, **options: Any
-    ) -> list[Written]:
+    ) -> list[StreamAnswer]:
         import torch
 
         asked = self._tokenizer.apply_chat_template(
@@ -179,7 +179,7 @@ class Plain:
             )
         rows = written[:, asked["input_ids"].shape[1] :].tolist()
         return [
-            Written(
+            StreamAnswer(
                 text=self._tokenizer.decode(row, skip_special_tokens=True),
                 tokens=next((at + 1 for at, token in enumerate(row) if token in ends), len(row)),
                 first_ms=(first_s - began_s) * 1_000,
@@ -189,7 +189,7 @@ class Plain:
 
 
 def run_plain(folder: Path, tokens: int, threads: int, precision: str) -> PlainRounds:
-    """All rounds of plain `generate`."""
+    """All rounds of plain generate."""
     plain = Plain(folder, threads, precision)
     plain.in_turn([0], tokens)
     return PlainRounds(
@@ -249,7 +249,7 @@ async def serving(folder: Path, blobs: MemoryBlobs) -> AsyncIterator[SocketEngin
         await asyncio.wait((running,))
 
 
-async def write_answer(engine: SocketEngine, question: Question, began_s: float) -> Written:
+async def write_answer(engine: SocketEngine, question: Question, began_s: float) -> StreamAnswer:
     """Ask, and read to the end. Raises RuntimeError when the engine refuses."""
     texts: list[str] = []
     first_s = 0.0
@@ -257,7 +257,9 @@ async def write_answer(engine: SocketEngine, question: Question, began_s: float)
         if isinstance(reply, QuestionRefused):
             raise RuntimeError(f"the engine refused: {reply.code} {reply.message}")
         if isinstance(reply, AnswerEnded):
-            return Written("".join(texts), reply.completion_tokens, (first_s - began_s) * 1_000)
+            return StreamAnswer(
+                "".join(texts), reply.completion_tokens, (first_s - began_s) * 1_000
+            )
         first_s = first_s or time.monotonic()
         texts.append(reply.text)
     raise RuntimeError("the answer has no end")
@@ -291,13 +293,13 @@ async def run_engine(folder: Path, tokens: int, precision: str) -> tuple[Round, 
         return await ask(engine, [0]), await ask(engine, range(STREAMS))
 
 
-def figures_of(one: Round, eight: Round, plain: PlainRounds) -> dict[str, float]:
-    """Figures of both sides. Equal texts are those of plain `generate` one after the other."""
+def figures_of(single: Round, eight: Round, plain: PlainRounds) -> dict[str, float]:
+    """Figures of both sides. Equal texts are those of plain generate one after the other."""
     figures: dict[str, float] = {}
     rounds = {
-        "one": one,
+        "one": single,
         "eight": eight,
-        "plain_one": plain.one,
+        "plain_one": plain.single,
         "plain_eight_in_turn": plain.in_turn,
         "plain_eight_batched": plain.batched,
     }
@@ -305,7 +307,7 @@ def figures_of(one: Round, eight: Round, plain: PlainRounds) -> dict[str, float]
         figures[f"{name}_tokens_s"] = round(measured.tokens_s, 1)
         figures[f"{name}_first_ms"] = round(measured.first_ms)
     for name in ("one", "eight_in_turn", "eight_batched"):
-        ours = one if name == "one" else eight
+        ours = single if name == "one" else eight
         figures[f"ratio_{name}"] = round(ours.tokens_s / rounds[f"plain_{name}"].tokens_s, 2)
     pairs = zip(eight.answers, plain.in_turn.answers, strict=True)
     figures["equal_texts"] = sum(ours.text == theirs.text for ours, theirs in pairs)
@@ -330,9 +332,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, float]:
         folder = Path(name)
         in_own_process("models", arguments, folder)
         engine = run_engine(folder, arguments.tokens, arguments.precision)
-        one, eight = asyncio.run(engine)
+        single, eight = asyncio.run(engine)
         plain = in_own_process("plain", arguments, folder)
-        return figures_of(one, eight, msgspec.json.decode(plain, type=PlainRounds))
+        return figures_of(single, eight, msgspec.json.decode(plain, type=PlainRounds))
 
 
 def bundled_base() -> Path:
@@ -348,7 +350,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--base", type=Path, help="folder of a base model; the bundled one")
     parser.add_argument("--tokens", type=int, default=64, help="of each answer at most")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of `generate`")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of generate")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--part", choices=("models", "plain"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)

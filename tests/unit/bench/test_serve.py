@@ -12,7 +12,7 @@ from bench.serve import (
     STREAMS,
     PlainRounds,
     Round,
-    Written,
+    StreamAnswer,
     adapter_of,
     figures_of,
 )
@@ -22,7 +22,7 @@ RUN_S_MAX = 300
 
 
 def measured(text: str, tokens: int, wall_s: float, count: int = STREAMS) -> Round:
-    return Round([Written(text, tokens, 10.0)] * count, wall_s)
+    return Round([StreamAnswer(text, tokens, 10.0)] * count, wall_s)
 
 
 def test_each_adapter_has_as_many_streams() -> None:
@@ -33,7 +33,7 @@ def test_each_adapter_has_as_many_streams() -> None:
 
 def test_ratios_compare_the_same_number_of_streams() -> None:
     plain = PlainRounds(
-        one=measured("a", 10, 1.0, count=1),
+        single=measured("a", 10, 1.0, count=1),
         in_turn=measured("a", 10, 8.0),
         batched=measured("b", 10, 4.0),
     )
