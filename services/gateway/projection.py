@@ -19,7 +19,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 41  # 41: rewards; 40: policies of the gate; 39: changes of models
+VERSION: Final = 42  # 42: deleted models; 41: rewards; 40: policies of the gate
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

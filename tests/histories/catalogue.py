@@ -49,6 +49,7 @@ _ALL: Final = (
     Story(MODELS, model.checkpoints_that_others_may_fetch),
     Story(MODELS, model.policies_and_quarantine),
     Story(MODELS, model.approvals_and_a_base_model_that_changes),
+    Story(MODELS, model.deletions_and_a_return),
     Story(POOLS, pool.drained_and_succeeded, pool.POOL),
     Story(POOLS, pool.lost_and_killed, pool.POOL),
     Story(POOLS, pool.nodes_that_fail_and_leave, pool.POOL),

@@ -3,7 +3,7 @@
 from typing import assert_never
 
 from schemas import errors
-from schemas.envelope import Context, Reason, Rejected
+from schemas.envelope import Context, Reason, Rejected, Tick
 from schemas.gate import (
     GatePolicySet,
     QuarantineDecision,
@@ -11,6 +11,7 @@ from schemas.gate import (
     SetGatePolicy,
     SetQuarantine,
 )
+from schemas.lifetime import KeepVersion, ReleaseVersion, RestoreVersion
 from schemas.model import (
     GLOBAL,
     AddBase,
@@ -34,12 +35,12 @@ from schemas.model import (
     Stage,
     StageMoved,
     UnshareCheckpoint,
-    VersionDeleted,
     VersionFailed,
     VersionPublished,
     VersionSubmitted,
 )
 from schemas.reasons import Failure, failing, refusing
+from services.registry.domain.lifetime import decide_lifetime
 from services.registry.domain.state import (
     EXCLUSIVE,
     POLICIES_MAX,
@@ -47,7 +48,6 @@ from services.registry.domain.state import (
     VERSIONS_MAX,
     Registry,
     TenantModels,
-    descendant_of,
     former_of,
     holder_of,
 )
@@ -73,8 +73,8 @@ def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]
             return _promote(state, models, command)
         case RollBack():
             return _roll_back(state, models, command)
-        case DeleteVersion():
-            return _delete(models, command)
+        case DeleteVersion() | RestoreVersion() | KeepVersion() | ReleaseVersion() | Tick():
+            return decide_lifetime(models, command, ctx)
         case SetApprovalRule() | ApproveVersion() | RecordBaseBytes():
             return decide_trust(state, models, command, ctx)
         case ShareCheckpoint():
@@ -125,7 +125,8 @@ def _pin_base(state: Registry, command: PinBase) -> BasePinned | BaseRefused:
 
 def _register(models: TenantModels, command: RegisterVersion) -> tuple[Event, ...]:
     model_id, job_id = command.terms.model_id, command.terms.lineage.job_id
-    known = models.versions.get(model_id)
+    deleted = models.deleted.get(model_id)
+    known = models.versions.get(model_id) if deleted is None else deleted.version
     if known is not None:
         if known.terms.lineage.job_id == job_id:
             return ()
@@ -235,22 +236,6 @@ def _roll_back(state: Registry, models: TenantModels, command: RollBack) -> tupl
             by="rollback",
         ),
     )
-
-
-def _delete(models: TenantModels, command: DeleteVersion) -> tuple[Event, ...]:
-    version = models.versions.get(command.model_id)
-    if version is None:
-        return _unknown(command.model_id)
-    if not version.published:
-        return _publishing(command.model_id)
-    if version.stage in EXCLUSIVE:
-        holds = refusing("model_in_stage", model_id=command.model_id, stage=version.stage)
-        return _reject(errors.ILLEGAL_STATE, holds, "model")
-    if descendant := descendant_of(models, command.model_id):
-        used = refusing("model_referenced", model_id=command.model_id, descendant=descendant)
-        return _reject(errors.ILLEGAL_STATE, used, "model")
-    job_id = version.terms.lineage.job_id
-    return (VersionDeleted(model_id=command.model_id, files=version.files, job_id=job_id),)
 
 
 def _conflict(stage: Stage, current: str | None, expected: str | None) -> tuple[Rejected, ...]:

@@ -8,6 +8,7 @@ from msgspec import Struct
 from schemas.gate import GatePolicy
 from schemas.model import Approval, ApprovalRule, Base, HeldStage, Share, Stage, VersionTerms
 from schemas.training import BlobFile
+from schemas.units import Ms
 
 EXCLUSIVE: Final[tuple[HeldStage, ...]] = ("staging", "production")  # one holder per series
 FORMER_MAX: Final = 16  # how far back a stage can be rolled, step by step
@@ -16,6 +17,7 @@ POLICIES_MAX: Final = 100  # of the gate, of one tenant
 APPROVERS_MAX: Final = 100  # keys of a rule
 APPROVALS_MAX: Final = 200  # of a version
 VERSIONS_MAX: Final = 10_000  # versions of one tenant that are not deleted
+DELETED_MAX: Final = 10_000  # versions of one tenant that can be restored
 
 
 class ModelVersion(Struct, frozen=True, kw_only=True):
@@ -34,6 +36,13 @@ class ModelVersion(Struct, frozen=True, kw_only=True):
     stage: Stage = "dev"
     files: tuple[BlobFile, ...] = ()
     approvals: tuple[Approval, ...] = ()
+
+
+class DeletedVersion(Struct, frozen=True, kw_only=True):
+    """A version that can be restored until `erase_at`."""
+
+    version: ModelVersion
+    erase_at: Ms
 
 
 class StageHolder(Struct, frozen=True, kw_only=True):
@@ -58,6 +67,8 @@ class TenantModels(Struct, frozen=True, kw_only=True):
     shared: permissions that this tenant gave, by their ids
     policies: of the gate, by base model
     rules: what promotions need, by stage
+    deleted: versions that can be restored, by model id
+    kept: versions that open jobs begin with, by the id of the job
     """
 
     versions: Map[str, ModelVersion] = Map()
@@ -65,6 +76,8 @@ class TenantModels(Struct, frozen=True, kw_only=True):
     shared: Map[str, CheckpointPermission] = Map()
     policies: Map[str, GatePolicy] = Map()
     rules: Map[str, ApprovalRule] = Map()
+    deleted: Map[str, DeletedVersion] = Map()
+    kept: Map[str, str] = Map()
 
 
 class Registry(Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from schemas.envelope import Source
 from schemas.gate import EVERY_BASE, GatePolicy, QuarantineDecision, SetGatePolicy, SetQuarantine
+from schemas.lifetime import KeepVersion, ReleaseVersion, RestoreVersion
 from schemas.model import (
     GLOBAL,
     AddBase,
@@ -106,6 +107,21 @@ def approvals_and_a_base_model_that_changes(story: Recorder) -> None:
     for sha256 in ("d" * 64, BASE.sha256):
         story.when(RecordBaseBytes(base_id="smol", sha256=sha256), key=GLOBAL)
         story.when(promote)  # stale at first
+
+
+def deletions_and_a_return(story: Recorder) -> None:
+    for number in (1, 2):
+        story.when(register(number))
+        story.when(published(number))
+    story.when(KeepVersion(job_id="ftjob-8", model_id="ft:smol:1"))
+    story.when(DeleteVersion(model_id="ft:smol:1"))  # needed by a job
+    story.when(ReleaseVersion(job_id="ftjob-8"))
+    story.when(DeleteVersion(model_id="ft:smol:1"))
+    story.when(KeepVersion(job_id="ftjob-9", model_id="ft:smol:1"))  # too late
+    story.when(RestoreVersion(model_id="ft:smol:1"))
+    story.when(DeleteVersion(model_id="ft:smol:1"))
+    story.when(DeleteVersion(model_id="ft:smol:2", erase=True))
+    story.when(DeleteVersion(model_id="ft:smol:1", erase=True))
 
 
 def checkpoints_that_others_may_fetch(story: Recorder) -> None:
