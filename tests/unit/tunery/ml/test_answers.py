@@ -53,6 +53,12 @@ def test_probabilities_are_told_where_they_are_asked_for() -> None:
     assert probabilities(LOGITS, 1, Sampling(top_logprobs=0))[1] == ()
 
 
+def finish(writer: AnswerWriter) -> None:
+    """Write all answers to their end."""
+    while writer.busy:
+        writer.write_tokens()
+
+
 def test_an_answer_is_the_same_alone_and_beside_others() -> None:
     replies: list[ProcessReply] = []
     writer = AnswerWriter(replies.append)
@@ -70,11 +76,9 @@ def test_an_answer_is_the_same_alone_and_beside_others() -> None:
         writer.take(WriteAnswer(number, "base", (1, 2, 3 + number % 2), GREEDY, 6))
     writer.write_tokens()
     writer.take(AbandonAnswer(4))
-    while writer.busy:
-        writer.write_tokens()
+    finish(writer)
     writer.take(WriteAnswer(5, "base", (1, 2, 3), GREEDY, 6))
-    while writer.busy:
-        writer.write_tokens()
+    finish(writer)
     assert tokens_of(5) == tokens_of(2) != []
     assert len(tokens_of(4)) <= 1
     ended = [reply for reply in replies if isinstance(reply, TokensEnded)]
