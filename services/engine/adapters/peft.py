@@ -260,8 +260,9 @@ class ProcessModel:
     def _logprob(self, token: TokenWritten) -> dict[str, object] | None:
         if token.logprob is None:
             return None
-        likely = [(self._prompts.decode([one]), logprob) for one, logprob in token.likely]
-        return token_logprob(self._prompts.decode([token.token]), token.logprob, likely)
+        text_of = self._prompts.decode
+        likely = [(text_of([number]), logprob) for number, logprob in token.likely]
+        return token_logprob(text_of([token.token]), token.logprob, likely)
 
     def close(self) -> None:
         """Free the memory."""

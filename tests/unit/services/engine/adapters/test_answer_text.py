@@ -41,11 +41,11 @@ def test_a_character_is_told_when_it_is_complete() -> None:
     ],
 )
 def test_nothing_of_a_stop_text_is_told(stop: tuple[str, ...]) -> None:
-    said, text = texts_of(range(6), *stop)
+    said, answer = texts_of(range(6), *stop)
     whole = decode(range(6))
-    ends = [whole.find(one) for one in stop if one in whole]
+    ends = [whole.find(text) for text in stop if text in whole]
     assert "".join(said) == (whole[: min(ends)] if ends else whole)
-    assert text.stopped is bool(ends)
+    assert answer.stopped is bool(ends)
 
 
 def test_tokens_have_their_probabilities_with_their_text() -> None:
@@ -62,5 +62,5 @@ def test_tokens_have_their_probabilities_with_their_text() -> None:
 
 def test_a_probability_has_the_form_of_openai() -> None:
     assert logprob_of("ö", -1.5) == {"token": "ö", "logprob": -1.5, "bytes": [195, 182]}
-    one = token_logprob("a", -1.0, [("a", -1.0), ("b", -2.0)])
-    assert [likely["token"] for likely in one["top_logprobs"]] == ["a", "b"]
+    logprob = token_logprob("a", -1.0, [("a", -1.0), ("b", -2.0)])
+    assert [likely["token"] for likely in logprob["top_logprobs"]] == ["a", "b"]
