@@ -208,11 +208,11 @@ class EngineSuite:
             written = choice["text"] if path == TEXT else choice["message"]["content"]
             assert (written, choice["finish_reason"]) == (text[: text.index(stop)], "stop")
         parts = await asked.frames(stop=whole[8:12])
-        told = "".join(part["choices"][0]["delta"].get("content", "") for part in parts)
-        assert told == whole[: whole.index(whole[8:12])]
+        streamed = "".join(part["choices"][0]["delta"].get("content", "") for part in parts)
+        assert streamed == whole[: whole.index(whole[8:12])]
 
     async def test_a_seed_gives_the_same_answers_again(self, asked: AskedEngine) -> None:
-        how = {"temperature": 1, "n": 2, "seed": 7}
+        how: dict[str, Any] = {"temperature": 1, "n": 2, "seed": 7}
         first, again = await asked.ok(**how), await asked.ok(**how)
         texts = [choice["message"]["content"] for choice in first["choices"]]
         assert texts == [choice["message"]["content"] for choice in again["choices"]]
@@ -281,5 +281,5 @@ class EngineSuite:
                 assert answer.status_code == UNAVAILABLE, answer.text
                 assert int(answer.headers["retry-after"]) > 0
         asked.running = asyncio.create_task(asked.host.run())
-        answer = await asked.ok(model=asked.tuned)
-        assert answer["choices"][0]["message"]["content"] == asked.of_tuned
+        again = await asked.ok(model=asked.tuned)
+        assert again["choices"][0]["message"]["content"] == asked.of_tuned
