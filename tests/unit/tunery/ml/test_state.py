@@ -103,10 +103,10 @@ def test_copies_are_made_in_the_memory_of_those_before() -> None:
     optimizer = AdapterAdamW(weights(torch.float32), rate=1e-2, weight_decay=0.1)
     steps(optimizer, 1)
     before = state.Copies()
-    places = {name: copy.data_ptr() for name, copy in before.of(optimizer.tensors()).items()}
+    addresses = {name: copy.data_ptr() for name, copy in before.of(optimizer.tensors()).items()}
     steps(optimizer, 1)
     copies = state.Copies(kept=before.made).of(optimizer.tensors())
-    assert {name: copy.data_ptr() for name, copy in copies.items()} == places
+    assert {name: copy.data_ptr() for name, copy in copies.items()} == addresses
     assert all(torch.equal(copies[name], tensor) for name, tensor in optimizer.tensors().items())
 
 
