@@ -93,7 +93,7 @@ class Saver:
             copies=copies,
             trained=self.trained(model),
         )
-        self._copied = copies.made
+        self._copied = copies.by_memory
         stall_s = time.monotonic() - began_s if can_copy else None
         copied = CopiedState(position.global_step, snapshot, elapsed_ms, monotonic_s, stall_s)
         self._pending = self._thread.submit(self._write, copied)

@@ -241,7 +241,7 @@ class Copies:
     """Copies of tensors in the memory of the processor; of those that share memory, one.
 
     in_place: tensors that are there already stay what they are: nothing may train meanwhile
-    kept: `made` of the copies before, which nobody needs any more: pages that the process has
+    kept: `by_memory` of the copies before, which nobody needs any more: pages that the process has
       already are written in half of the time
     """
 
@@ -250,7 +250,7 @@ class Copies:
     ) -> None:
         self._in_place = in_place
         self._kept = kept or {}
-        self.made: dict[tuple[object, ...], Tensor] = {}
+        self.by_memory: dict[tuple[object, ...], Tensor] = {}
 
     def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Contiguous copies, by sorted name."""
@@ -260,12 +260,12 @@ class Copies:
         if self._in_place and tensor.device.type == "cpu":
             return tensor.contiguous()
         memory = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        if memory not in self.made:
+        if memory not in self.by_memory:
             target = self._kept.get(memory)
             if target is None:
                 target = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
-            self.made[memory] = target.copy_(tensor)
-        return self.made[memory]
+            self.by_memory[memory] = target.copy_(tensor)
+        return self.by_memory[memory]
 
 
 def load_progress(directory: Path) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def test_copies_are_made_in_the_memory_of_those_before() -> None:
     before = state.Copies()
     addresses = {name: copy.data_ptr() for name, copy in before.of(optimizer.tensors()).items()}
     steps(optimizer, 1)
-    copies = state.Copies(kept=before.made).of(optimizer.tensors())
+    copies = state.Copies(kept=before.by_memory).of(optimizer.tensors())
     assert {name: copy.data_ptr() for name, copy in copies.items()} == addresses
     assert all(torch.equal(copies[name], tensor) for name, tensor in optimizer.tensors().items())
 
