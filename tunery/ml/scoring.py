@@ -4,9 +4,7 @@ The adapter is switched on and off, never merged: merging and unmerging changes 
 Where every weight was trained, what is called the adapter is a model of its own beside the base.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from math import exp, isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +24,7 @@ from tunery.ml.objectives import mean_scores
 from tunery.ml.order import sample_rows
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.reference import row_logps
+from tunery.ml.sides import SIDES, Pair
 from tunery.ml.trained import weights_file
 from tunery.runtime.blobs.base_files import default_cache, matches
 from tunery.runtime.blobs.files import file_sha256
@@ -36,7 +35,6 @@ from tunery.work.scores import NO_CHOICE, HoldoutScores, ItemScore, PromptAnswer
 from tunery.work.spec import ScoreSpec
 
 PERPLEXITY_LOSS_MAX: Final = 700.0  # exp() of more is infinite
-SIDES: Final = ("base", "adapter")
 
 
 class ValidRow(Struct, frozen=True, kw_only=True):
@@ -104,34 +102,6 @@ def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -
     return ExitCode.FINISHED
 
 
-@dataclass(frozen=True)
-class Pair:
-    """What is compared.
-
-    trained: the base with its adapter, or a whole model
-    base: None: `trained` without its adapter
-    """
-
-    trained: Any
-    base: Any = None
-
-    @contextmanager
-    def side(self, name: str) -> Iterator[Any]:
-        """The model that is called `base` or `adapter`."""
-        if name == "adapter":
-            yield self.trained
-        elif self.base is not None:
-            yield self.base
-        else:
-            with self.trained.disable_adapter():
-                yield self.trained
-
-    @property
-    def device(self) -> torch.device:
-        device: torch.device = next(self.trained.parameters()).device
-        return device
-
-
 def _load(spec: ScoreSpec) -> tuple[Pair, Any]:
     sha256 = matches(Path(spec.base_dir), spec.base_sha256, default_cache())
     if sha256 is not None:
@@ -159,11 +129,13 @@ def _items(
     pair: Pair, tokenizer: Any, items: Sequence[choices.ChoiceItem], progress: StageProgress
 ) -> tuple[ItemScore, ...]:
     trees = [choices.tokenise(item, tokenizer) for item in items]
-    picked = {}
-    for name in SIDES:
-        with pair.side(name) as switched:
-            between = progress.callback(f"items_{name}", len(items))
-            picked[name] = choices.pick(switched, trees, between=between)
+    picked: dict[str, list[int]] = {}
+    for names in pair.passes:
+        stage = f"items_{names[0]}" if len(names) == 1 else "items"
+        with pair.sides(names) as sides:
+            between = progress.callback(stage, len(items))
+            of_sides = choices.pick(sides, trees, between=between)
+        picked |= dict(zip(names, of_sides, strict=True))
     return tuple(
         ItemScore(
             id=item.id,

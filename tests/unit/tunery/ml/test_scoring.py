@@ -123,6 +123,7 @@ def test_the_base_side_is_the_base(spec: ScoreSpec, tiny: tuple[Path, str]) -> N
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from tunery.ml import choices, generation
+    from tunery.ml.sides import Sides
 
     go(spec)
     raw = json.loads(Path(spec.out).read_text())
@@ -130,7 +131,7 @@ def test_the_base_side_is_the_base(spec: ScoreSpec, tiny: tuple[Path, str]) -> N
     tokenizer = AutoTokenizer.from_pretrained(tiny[0])
     assert spec.items is not None
     trees = [choices.tokenise(item, tokenizer) for item in choices.read_items(Path(spec.items))]
-    assert choices.pick(model, trees) == [item["base_choice"] for item in raw["items"]]
+    assert choices.pick(Sides(model), trees)[0] == [item["base_choice"] for item in raw["items"]]
     prompts = [generation.render(tokenizer, prompt) for prompt in spec.prompts or ()]
     alone = generation.answers(model, tokenizer, prompts, new_tokens_max=4)
     assert alone == [answer["base"] for answer in raw["answers"]]
