@@ -154,23 +154,45 @@ class PrepareSpec(Part):
     rows: RowKind = "answers"
 
 
+class MixedFile(Part):
+    """A further file that a job trains on.
+
+    file_id: the file.
+    weight_ppm: how often an epoch sees each of its rows, in millionths; of a part of one time, so
+      many of its rows are drawn.
+    """
+
+    file_id: str
+    weight_ppm: int
+
+
+class MixedBlob(Part):
+    """The content of a further file, and its weight as in `MixedFile`."""
+
+    blob: str
+    sha256: Sha256
+    weight_ppm: int
+
+
 class PinTerms(Part):
     """Which files a job needs, prepared how, and kept while it lives.
 
     training_file: the file it trains on.
-    validation_file: the file it validates on, None: a share of the training file.
+    validation_file: the file it validates on, None: a share of the files it trains on.
     spec: how they are prepared.
+    mixture: further files it trains on.
     """
 
     training_file: str
     validation_file: str | None
     spec: PrepareSpec
+    mixture: tuple[MixedFile, ...] = ()
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The ids of one file or two."""
+        """The ids of all of them."""
         second = () if self.validation_file is None else (self.validation_file,)
-        return (self.training_file, *second)
+        return (self.training_file, *second, *(mixed.file_id for mixed in self.mixture))
 
 
 class Prepared(Part):
@@ -428,6 +450,7 @@ class PreparationDue(Message):
     training_blob, training_sha256: the file that trains.
     validation_blob, validation_sha256: the file that validates, if it is another one.
     spec: how they are prepared.
+    mixture: further files that train.
     """
 
     prepare_id: str
@@ -436,6 +459,7 @@ class PreparationDue(Message):
     validation_blob: str | None
     spec: PrepareSpec
     validation_sha256: Sha256 | None = None
+    mixture: tuple[MixedBlob, ...] = ()
 
 
 class DatasetPinned(Message):
@@ -498,12 +522,14 @@ class DatasetKept(Message):
     job_id: the job that made it.
     model_id: the model.
     training_file, validation_file: the files in its lineage.
+    mixture: further files in it.
     """
 
     job_id: str
     model_id: str
     training_file: str
     validation_file: str | None
+    mixture: tuple[str, ...] = ()
 
 
 class DatasetReleased(Message):

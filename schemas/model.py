@@ -53,6 +53,18 @@ class Base(Part, omit_defaults=True):
     shared: bool = False
 
 
+class LineageFile(Part):
+    """A further file that a version was trained on.
+
+    file_id, weight_ppm: as in `MixedFile`.
+    sha256: of its content.
+    """
+
+    file_id: str
+    weight_ppm: int
+    sha256: Sha256
+
+
 class Lineage(Part):
     """Where a version comes from: every input by content hash.
 
@@ -69,6 +81,7 @@ class Lineage(Part):
     start_id, start_sha256: the version or checkpoint that the training began with, and its weights;
       None: it began with the base model.
     unusable: its scores were not finite, so that its quarantine is for good.
+    mixture: the further files it was trained on; they are part of `dataset_version`, too.
     """
 
     job_id: str
@@ -85,6 +98,7 @@ class Lineage(Part):
     start_id: str | None = None
     start_sha256: Sha256 | None = None
     unusable: bool = False
+    mixture: tuple[LineageFile, ...] = ()
 
 
 class Share(Part):

@@ -2,8 +2,8 @@
 
 from schemas.account import Lane
 from schemas.billing import Rate
-from schemas.dataset import LengthPolicy
-from schemas.envelope import Part
+from schemas.dataset import BaseTokens, LengthPolicy
+from schemas.envelope import Part, Sha256
 from schemas.model import Base
 from schemas.pool import Role
 from schemas.sealed import Sealed
@@ -90,12 +90,26 @@ class Pace(Part):
     eval_ppm: int
 
 
+class MixtureFile(Part):
+    """A further file that a job trains on.
+
+    file_id, weight_ppm: as in `MixedFile`.
+    sha256: of its content.
+    tokens: of its rows under the job's base model.
+    """
+
+    file_id: str
+    weight_ppm: int
+    sha256: Sha256
+    tokens: BaseTokens
+
+
 class JobSpec(Part):
     """What the tenant asked for, resolved by the gateway: no "auto" left, every input named.
 
     base: the base model.
     training_file: the file it trains on.
-    validation_file: the file it validates on, None: a share of the training file.
+    validation_file: the file it validates on, None: a share of the files it trains on.
     hyper: the resolved hyper-parameters.
     auto: names of those that were "auto" in the request.
     length_policy: what happens to rows that are too long.
@@ -121,6 +135,7 @@ class JobSpec(Part):
     same_rows: the validation file has the bytes of the training file.
     sweep_id: the sweep that it is a job of, None: of none.
     grader: what says the worth of its answers, as JSON; None: its method grades none.
+    mixture: further files it trains on.
     """
 
     base: Base
@@ -150,6 +165,7 @@ class JobSpec(Part):
     same_rows: bool = False
     sweep_id: str | None = None
     grader: Sealed | None = None
+    mixture: tuple[MixtureFile, ...] = ()
 
 
 class KeyCap(Part):

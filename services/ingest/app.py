@@ -36,7 +36,7 @@ def _deadline(state: DatasetsByTenant) -> Deadline | None:
 
 DATASETS = Aggregate(
     stream=DATASET,
-    fold_version=4,  # 4: pins and uploads as their terms
+    fold_version=5,  # 5: files of mixtures; 4: pins and uploads as their terms
     initial=INITIAL,
     state_type=DatasetsByTenant,
     decide=decide,

@@ -25,6 +25,7 @@ from schemas.reasons import Failure, failing
 from services.ingest.ports import CheckedFile, LocalBase, Workbench, WorkRefused
 from services.ingest.project import ERASE, PREPARE, VALIDATE, EraseFileBlob
 from services.ingest.scratch import named_folder, new_folder
+from tunery.data.mixing import MixedSource
 from tunery.data.preparing import PreparedDirectory
 from tunery.runtime.blobs.abstract import Blobs, Stored, blob_key
 from tunery.runtime.blobs.files import file_sha256
@@ -94,10 +95,12 @@ def prepare(
             gone = failing("base_unregistered", base_id=spec.base_id, sha256=spec.base_sha256)
             return _failed(due, tenant, Failure(code=errors.UNKNOWN_BASE, reason=gone))
         async with _folder(scratch) as folder:
-            training, validation = await _fetch(blobs, due, folder)
+            training, validation, mixture = await _fetch(blobs, due, folder)
             out, work = folder / "prepared", named_folder(scratch, due.prepare_id)
             try:
-                directory = await workbench.prepare(training, validation, base, due.spec, out, work)
+                directory = await workbench.prepare(
+                    training, validation, base, due.spec, out, work, mixture
+                )
             except WorkRefused as error:
                 refused = Failure(
                     code=errors.FILE_REJECTED,
@@ -155,14 +158,22 @@ async def _folder(scratch: Path) -> AsyncIterator[Path]:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
-async def _fetch(blobs: Blobs, due: PreparationDue, folder: Path) -> tuple[Path, Path | None]:
+async def _fetch(
+    blobs: Blobs, due: PreparationDue, folder: Path
+) -> tuple[Path, Path | None, tuple[MixedSource, ...]]:
+    """The training file, the one that validates, and those of the mixture."""
     training = folder / "training"
     await blobs.get_file(due.training_blob, training, sha256=due.training_sha256)
+    mixture = []
+    for at, mixed in enumerate(due.mixture):
+        path = folder / f"mixed-{at:02}"
+        await blobs.get_file(mixed.blob, path, sha256=mixed.sha256)
+        mixture.append(MixedSource(path, mixed.weight_ppm))
     if due.validation_blob is None:
-        return training, None
+        return training, None, tuple(mixture)
     validation = folder / "validation"
     await blobs.get_file(due.validation_blob, validation, sha256=due.validation_sha256)
-    return training, validation
+    return training, validation, tuple(mixture)
 
 
 def _base_of(due: PreparationDue, bases: tuple[LocalBase, ...]) -> LocalBase | None:

@@ -8,6 +8,7 @@ from msgspec import Struct
 from schemas.dataset import BaseTokens, PrepareSpec
 from schemas.envelope import Sha256
 from schemas.reasons import Failure
+from tunery.data.mixing import MixedSource
 from tunery.data.preparing import PreparedDirectory
 
 
@@ -74,8 +75,11 @@ class Workbench(Protocol):
         spec: PrepareSpec,
         folder: Path,
         work: Path,
+        mixture: tuple[MixedSource, ...] = (),
     ) -> PreparedDirectory:
         """Prepare files into `folder`, which appears complete or not at all.
+
+        mixture: further files that train
 
         Intermediate results are kept in `work`, on the same disk; a retry resumes from them.
 

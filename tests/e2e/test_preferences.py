@@ -21,22 +21,24 @@ async def ready_stack() -> AsyncIterator[RunningStack]:
         yield home
 
 
-def pairs() -> bytes:
+def pairs(first: int = 0) -> bytes:
     lines = (
         {
             "input": {"messages": [{"role": "user", "content": f"What is {n} plus {n}?"}]},
             "preferred_output": [{"role": "assistant", "content": f"It is {2 * n}, captain."}],
             "non_preferred_output": [{"role": "assistant", "content": f"Ask me later, {n}."}],
         }
-        for n in range(PAIRS)
+        for n in range(first, first + PAIRS)
     )
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 
 async def test_method_dpo_a_file_of_pairs_becomes_a_gated_model(home: RunningStack) -> None:
     file_id = await home.api.upload(pairs(), "pairs.jsonl")
+    further = await home.api.upload(pairs(PAIRS), "further.jsonl")
     dpo = {"type": "dpo", "dpo": {"hyperparameters": {"beta": 0.1, "n_epochs": 2, "batch_size": 2}}}
-    training = {"max_length": 256, "learning_rate": 1e-3}
+    mixture = [{"file": further, "weight": 0.5}]
+    training = {"max_length": 256, "learning_rate": 1e-3, "mixture": mixture}
     wrong = await home.api.call(
         "POST", "/fine_tuning/jobs", json={"model": home.base, "training_file": file_id}
     )
@@ -56,6 +58,13 @@ async def test_method_dpo_a_file_of_pairs_becomes_a_gated_model(home: RunningSta
     assert steps[-1]["train_reward_margin"] > steps[0]["train_reward_margin"]
     assert steps[-1]["valid_reward_accuracy"] is not None
     assert job["trained_tokens"] == steps[-1]["tokens"]
+    assert job["mixture"] == mixture
+    alone = await home.api.get(f"/files/{file_id}")
+    assert job["trained_tokens"] > 2 * alone["validation"]["tokens"][home.base]
+    lineage = (await home.api.get(f"/models/{job['fine_tuned_model']}"))["lineage"]
+    assert [(file["file_id"], file["weight_ppm"]) for file in lineage["mixture"]] == [
+        (further, 500_000)
+    ]
     assert (await home.bill(job_id))["net_gpu_ms"] > 0
     lines = await home.api.get(f"/fine_tuning/jobs/{job_id}/logs", limit=1000)
     said = [line["message"] for line in lines["data"]]

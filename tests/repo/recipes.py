@@ -4,6 +4,13 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from schemas.units import PPM
+from services.gateway.jobs.mixtures import (
+    MIXTURE_FILES_MAX,
+    WEIGHT,
+    WEIGHT_MAX,
+    WEIGHT_MIN_PPM,
+)
 from services.gateway.jobs.recipes import GROUP_FIELDS, OF_REQUESTS, Recipe
 from services.gateway.jobs.requested import (
     DROP_MAX,
@@ -29,6 +36,26 @@ OTHERS: Final[dict[str, Any]] = {
         "items": {"type": "string", "minLength": 1, "maxLength": PROMPT_CHARACTERS_MAX},
         "minItems": 1,
         "maxItems": PROMPTS_MAX,
+    },
+    "mixture": {
+        "description": "further files, with how often an epoch sees each of their rows",
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "file": {"type": "string", "minLength": 1},
+                "weight": {
+                    "type": "number",
+                    "minimum": WEIGHT_MIN_PPM / PPM,
+                    "maximum": WEIGHT_MAX,
+                    "default": WEIGHT,
+                },
+            },
+            "required": ["file"],
+            "additionalProperties": False,
+        },
+        "minItems": 1,
+        "maxItems": MIXTURE_FILES_MAX,
     },
 }
 

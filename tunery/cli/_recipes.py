@@ -1,6 +1,6 @@
 """Recipes in files: read, changed by options, checked with the line of each problem, written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,7 +51,32 @@ def from_folder(recipe: dict[str, Any], folder: Path) -> dict[str, Any]:
         for name in FILE_FIELDS
         if isinstance(named := recipe.get(name), str) and not _api.is_uploaded(named)
     }
-    return recipe | files
+    return with_mixture(
+        recipe | files, lambda named: named if _api.is_uploaded(named) else str(folder / named)
+    )
+
+
+def with_mixture(recipe: dict[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    """A recipe with other names of the further files that it trains on."""
+    training = recipe.get("training")
+    mixture = training.get("mixture") if isinstance(training, dict) else None
+    if not isinstance(training, dict) or not isinstance(mixture, list):
+        return recipe
+    files = [
+        {**item, "file": change(item["file"])}
+        if isinstance(item, dict) and isinstance(item.get("file"), str)
+        else item
+        for item in mixture
+    ]
+    return {**recipe, "training": {**training, "mixture": files}}
+
+
+def without_mixture(recipe: dict[str, Any]) -> dict[str, Any]:
+    """A recipe without the further files that it trains on."""
+    training = recipe.get("training")
+    if not isinstance(training, dict):
+        return recipe
+    return {**recipe, "training": {n: v for n, v in training.items() if n != "mixture"}}
 
 
 def put(recipe: dict[str, Any], path: str, value: Any) -> None:

@@ -34,6 +34,7 @@ Examples:
   tunery job submit --model smollm2-135m-instruct --file data.jsonl --suffix demo --watch
   tunery job submit --model smollm2-135m-instruct --file file-3f… --set lora.rank=8
   tunery job submit --model smollm2-135m-instruct --file file-3f… --prompt "Who are you?"
+  tunery job submit --model smollm2-135m-instruct --file data.jsonl --mix chat.jsonl=0.3
   tunery job submit --recipe faq.yaml --epochs 5
   tunery job plan --recipe faq.yaml    what would run, where, when, why, at what price
   tunery job recipe ftjob-91… > faq.yaml
@@ -88,6 +89,13 @@ REQUEST_OPTIONS: Final = (
         help="A file's id or name (faq@2), or a path to upload first.",
     ),
     click.option("--validation-file", help="Likewise, for validation. [a part of --file]"),
+    click.option(
+        "--mix",
+        "mixture",
+        multiple=True,
+        metavar="FILE[=WEIGHT]",
+        help="A further file, and how often an epoch sees its rows; repeatable. [weight 1]",
+    ),
     click.option("--suffix", help="Becomes part of the new model's name."),
     click.option(
         "--epochs", "n_epochs", type=int, help="How often each row is seen. [by the data]"
@@ -459,6 +467,7 @@ def _recipe(
     method: str | None,
     grader: Path | None,
     beta: float | None,
+    mixture: tuple[str, ...],
     **other: Any,
 ) -> dict[str, Any]:
     """The fields of a job: those of the recipe, and what the options say instead."""
@@ -471,6 +480,7 @@ def _recipe(
         "training.learning_rate_multiplier": learning_rate_multiplier,
         "training.beta": beta,
         "method.type": method,
+        "training.mixture": [_mixed_file(named) for named in mixture] or None,
         "method.reinforcement.grader": None if grader is None else read_object(grader),
         "placement.accelerator": accelerator,
         "placement.spot": spot,
@@ -499,14 +509,18 @@ def uploaded_files(api: "Api", recipe: dict[str, Any], *, quiet: bool) -> dict[s
     named = {name: recipe[name] for name in _recipes.FILE_FIELDS if recipe.get(name) is not None}
     local = {name for name, file in named.items() if not _api.is_uploaded(str(file))}
     if "training_file" in local:
-        api.estimate({name: value for name, value in recipe.items() if name not in local})
-    return {
+        known = {name: value for name, value in recipe.items() if name not in local}
+        api.estimate(_recipes.without_mixture(known))
+    body = {
         **recipe,
         **{name: _file(api, str(file), recipe["model"], quiet) for name, file in named.items()},
     }
+    return _recipes.with_mixture(
+        body, lambda file: _file(api, file, recipe["model"], quiet, "--mix")
+    )
 
 
-def _file(api: "Api", named: str, model: str, quiet: bool) -> str:
+def _file(api: "Api", named: str, model: str, quiet: bool, option: str = "--file") -> str:
     """The id of the file `named`; a path is uploaded and checked first, unless it was before."""
     if _api.is_uploaded(named):
         return named
@@ -516,7 +530,7 @@ def _file(api: "Api", named: str, model: str, quiet: bool) -> str:
     if not path.is_file():
         raise click.BadParameter(
             f"{named} is neither the id or name (faq@2) of an uploaded file nor a local file",
-            param_hint="--file",
+            param_hint=option,
         )
     known = _uploaded_before(api, path, model)
     file = await_check(api, known or upload_file(api, path, quiet=quiet)["id"])
@@ -537,6 +551,19 @@ def _uploaded_before(api: "Api", path: Path, model: str) -> str | None:
         if file["sha256"] == sha256 and file["status"] == "processed" and model in counted:
             return str(file["id"])
     return None
+
+
+def _mixed_file(named: str) -> dict[str, Any]:
+    """A file of `--mix`: `data.jsonl=0.3`, or without a weight."""
+    file, mark, weight = named.rpartition("=")
+    if not mark:
+        return {"file": named}
+    try:
+        return {"file": file, "weight": float(weight)}
+    except ValueError:
+        raise click.BadParameter(
+            f"{weight!r} is no weight: write {file}=0.3", param_hint="--mix"
+        ) from None
 
 
 def _prompts_of(path: Path) -> list[str]:

@@ -10,6 +10,7 @@
     reports/      the report of a check, and how a terminal and a browser show it
     checking      `check`: every bad row of a file in one pass, and the number of its tokens
     preparing     `prepare`: from a checked file to the shards that a training run reads
+    mixing        how often an epoch sees the rows of each of several files
     versions      `diff`: what changed between two versions of a dataset
 
 Nothing here needs torch or a network. The same bytes in give the same bytes out.

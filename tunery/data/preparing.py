@@ -19,13 +19,22 @@ import numpy as np
 from msgspec import Struct
 
 from schemas.dataset import LengthPolicy, RowKind
+from schemas.units import PPM, divide_up
 from tunery.data.checking import Checker
 from tunery.data.containers.reading import open_rows
 from tunery.data.containers.row import Row
 from tunery.data.dialects.conversation import Conversation
 from tunery.data.findings.finding import Collector, Finding, Note
-from tunery.data.findings.limits import PACK_WINDOW_ROWS, PACK_WINDOW_TOKENS, PROGRESS_ROWS
-from tunery.data.likeness.splitting import LEFT_OUT, VALIDATE, AnswerClasses, SplitSides, split
+from tunery.data.findings.limits import PACK_WINDOW_ROWS, PROGRESS_ROWS
+from tunery.data.likeness.splitting import (
+    LEFT_OUT,
+    TRAIN,
+    VALIDATE,
+    AnswerClasses,
+    SplitSides,
+    split,
+)
+from tunery.data.mixing import MIXTURE_VERSION, MixedContent, MixedSource, times_seen
 from tunery.data.screening.contamination import BenchmarkItem
 from tunery.data.screening.screening import Screening, ScreeningPolicy, scrub
 from tunery.data.tokens.chunks import (
@@ -36,8 +45,8 @@ from tunery.data.tokens.chunks import (
     write_atomically,
 )
 from tunery.data.tokens.length_policy import check_policy
-from tunery.data.tokens.packing import pack
-from tunery.data.tokens.shards import ANSWER, Document, ShardWriter
+from tunery.data.tokens.shard_packer import ShardPacker, ShardSummary
+from tunery.data.tokens.shards import ShardWriter
 from tunery.data.tokens.tokenizer import Tokenizer
 from tunery.plan.methods import can_learn, rows_of_dialect
 from tunery.runtime.blobs.files import file_sha256
@@ -77,27 +86,6 @@ class PreparationPolicy(Struct, frozen=True):
     packing: str = PACKING
 
 
-class ShardSummary(Struct, frozen=True):
-    """The sums of one shard.
-
-    rows: rows of the file
-    sequences: more than `rows` when rows were split
-    packed_rows: rows of `max_length` tokens
-    tokens: each split adds one, since a sequence begins with the last token of the previous one
-    trainable_tokens: tokens that are labels
-    truncated: rows that were cut to `max_length`
-    longest: tokens of the longest sequence
-    """
-
-    rows: int
-    sequences: int
-    packed_rows: int
-    tokens: int
-    trainable_tokens: int
-    truncated: int
-    longest: int
-
-
 class PreparedFile(Struct, frozen=True):
     """Hash and size of one file of a prepared directory."""
 
@@ -119,6 +107,7 @@ class PreparedManifest(Struct, frozen=True):
     left_out: rows that the screening policy removed
     files: hash and size of each file by name
     rows: what the rows are
+    mixture: further files that train
     """
 
     key: str
@@ -133,6 +122,7 @@ class PreparedManifest(Struct, frozen=True):
     left_out: int
     files: dict[str, PreparedFile]
     rows: RowKind = "answers"
+    mixture: tuple[MixedContent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +162,13 @@ class DataRefused(Exception):
     counts: number of findings by code
     """
 
-    def __init__(self, findings: Collector) -> None:
+    def __init__(self, findings: Collector, where: str = "") -> None:
+        """where: a prefix of the message that names the file; empty: the only one"""
         self.findings = findings.with_severity("error")
         self.counts = dict(findings.counts)
         shown = [_describe(finding) for finding in self.findings[:NAMED_MAX]]
         more = findings.count("error") - len(shown)
-        super().__init__("; ".join(shown) + (f"; and {more} more" if more > 0 else ""))
+        super().__init__(where + "; ".join(shown) + (f"; and {more} more" if more > 0 else ""))
 
 
 def prepare(
@@ -195,6 +186,7 @@ def prepare(
     work_dir: Path | None = None,
     progress: Progress | None = None,
     rows: RowKind = "answers",
+    mixture: Sequence[MixedSource] = (),
 ) -> PreparedDirectory:
     """Render, tokenise, split and pack a file into `out_dir`, or reuse it if it has the same key.
 
@@ -208,31 +200,30 @@ def prepare(
     validation_path: a validation file; then all rows of `path` train and the fraction is not used
     screen: what happens to near duplicates, benchmark items, personal data and toxic rows
     benchmarks: items that rows are compared with
-    work_dir: intermediate results, on the disk of `out_dir`; after a crash the same call resumes
-        there. By default a folder beside `out_dir`
+    work_dir: intermediate results, on the disk of `out_dir`, from which the same call resumes
     progress: called with the bytes read so far and the bytes to read
     rows: what the training method learns from; files with others are refused
+    mixture: further files that train, each with how often an epoch sees its rows
 
     Raises `DataRefused` when rows cannot be prepared, `BaseUnusable` when the base model cannot
     tokenise, `ModelUnusable` when a screening model fails, and `OSError` for the files.
     """
     tokenizer = Tokenizer.load(base_dir)
     fraction = 0 if validation_path is not None else validation_fraction_ppm
-    screen = screen.without_warnings()  # the check gives warnings; the bytes are the same
-    if screen.benchmarks == "flag":
-        benchmarks = ()
-    benchmarks_sha256 = _items_sha256(benchmarks) if benchmarks else None
+    screen, benchmarks, benchmarks_sha256 = _screened(screen, benchmarks)
     policy = PreparationPolicy(max_length, length_policy, fraction, seed, screen, benchmarks_sha256)
     content = file_sha256(path)
     validation = None if validation_path is None else file_sha256(validation_path)
-    key = cache_key(content, validation, tokenizer, policy, rows)
+    mixed = [(file, MixedContent(file_sha256(file.path), file.weight_ppm)) for file in mixture]
+    of_mixture = tuple(of_file for _, of_file in mixed)
+    key = cache_key(content, validation, tokenizer, policy, rows, of_mixture)
     if (existing := find_prepared(out_dir, key)) is not None:
         return existing
-    meter = _ProgressMeter(path, validation_path, progress)
+    meter = _ProgressMeter(path, validation_path, mixture, progress)
     with _work_directory(work_dir or out_dir.with_name(f".{out_dir.name}.work"), key) as work:
         directory = _empty_folder(work / RESULT)
         with _Preparation(policy, rows, directory, work, meter) as preparation:
-            train, held_out = preparation.run(tokenizer, path, validation_path, benchmarks)
+            train, held_out = preparation.run(tokenizer, path, validation_path, mixed, benchmarks)
         manifest = PreparedManifest(
             key=key,
             pipeline_version=PIPELINE_VERSION,
@@ -246,10 +237,19 @@ def prepare(
             left_out=preparation.left_out,
             files={name: _describe_file(directory / name) for name in FILES},
             rows=rows,
+            mixture=of_mixture,
         )
-        _write_manifest(directory, manifest)
-        _publish(directory, out_dir)
+        _publish(directory, manifest, out_dir)
     return PreparedDirectory(out_dir, manifest, reused=False)
+
+
+def _screened(
+    screen: ScreeningPolicy, items: Sequence[BenchmarkItem]
+) -> tuple[ScreeningPolicy, Sequence[BenchmarkItem], str | None]:
+    """What of a policy changes bytes, the items that rows are compared with, and their hash."""
+    screen = screen.without_warnings()  # the check gives warnings; the bytes are the same
+    items = () if screen.benchmarks == "flag" else items
+    return screen, items, _items_sha256(items) if items else None
 
 
 def cache_key(
@@ -258,6 +258,7 @@ def cache_key(
     tokenizer: Tokenizer,
     policy: PreparationPolicy,
     rows: RowKind = "answers",
+    mixture: tuple[MixedContent, ...] = (),
 ) -> str:
     """Hash everything that the bytes of a prepared directory depend on (SHA-256 in hex)."""
     parts: tuple[object, ...] = (
@@ -270,6 +271,8 @@ def cache_key(
     )
     if rows != "answers":  # there were no others once
         parts += (rows,)
+    if mixture:
+        parts += (MIXTURE_VERSION, mixture)
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
 
 
@@ -290,9 +293,18 @@ def find_prepared(directory: Path, key: str) -> PreparedDirectory | None:
 class _ProgressMeter:
     """Reports the bytes read so far, of the bytes that all passes read together."""
 
-    def __init__(self, path: Path, validation_path: Path | None, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        validation_path: Path | None,
+        mixture: Sequence[MixedSource],
+        progress: Progress | None,
+    ) -> None:
         sizes = [path.stat().st_size * 2]
         sizes += [] if validation_path is None else [validation_path.stat().st_size]
+        sizes += [
+            file.path.stat().st_size * (1 + divide_up(file.weight_ppm, PPM)) for file in mixture
+        ]
         self._total, self._before, self._progress = sum(sizes), 0, progress
 
     def report(self, bytes_read: int) -> None:
@@ -309,7 +321,8 @@ class _Preparation:
     """One run: two passes over the training file, and one over a validation file.
 
     The first pass assigns every row its side, the second tokenises in chunks. The results of both
-    stay in `work` until the end, so that an interrupted run can be resumed.
+    stay in `work` until the end, so that an interrupted run can be resumed. The files of a mixture
+    are split together, and each is tokenised as often as an epoch sees its rows.
 
     left_out: rows that the screening policy removed
     """
@@ -328,8 +341,8 @@ class _Preparation:
         self._work = work
         self._refused = Collector()
         self._prompts = (directory / FILES[2]).open("wb")
-        self._train = _ShardPacker(ShardWriter(directory / FILES[0]), policy.max_length)
-        self._validation = _ShardPacker(ShardWriter(directory / FILES[1]), policy.max_length)
+        self._train = ShardPacker(ShardWriter(directory / FILES[0]), policy.max_length)
+        self._validation = ShardPacker(ShardWriter(directory / FILES[1]), policy.max_length)
 
     def __enter__(self) -> "_Preparation":
         return self
@@ -344,6 +357,7 @@ class _Preparation:
         tokenizer: Tokenizer,
         path: Path,
         validation: Path | None,
+        mixture: Sequence[tuple[MixedSource, MixedContent]],
         items: Sequence[BenchmarkItem],
     ) -> tuple[ShardSummary, ShardSummary]:
         """Write both shards and return their sums.
@@ -352,10 +366,16 @@ class _Preparation:
         """
         limits = (self._policy.max_length, self._policy.length_policy)
         tokeniser = ChunkTokeniser(tokenizer, *limits, self._work, self._refused, self._rows_kind)
-        sides = self._assign_sides(path, items)
-        self.left_out = int(np.count_nonzero(sides == LEFT_OUT))
+        files = [path, *(source.path for source, _ in mixture)]
+        sides, *others = self._assign_sides(files, items)
+        self.left_out = sum(int(np.count_nonzero(of == LEFT_OUT)) for of in (sides, *others))
         for number, rows in enumerate(split_into_chunks(self._select_rows(path, sides))):
             self._write(tokeniser.tokenise(f"train-{number:05}", rows))
+        if mixture:
+            self._refuse_errors(_file_name(0))
+        for at, ((source, content), of_file) in enumerate(zip(mixture, others, strict=True)):
+            self._mix(tokeniser, at, source, content, of_file)
+            self._refuse_errors(_file_name(at + 1))
         if validation is not None:
             selected = (
                 self._select(row, conversation, validates=True)
@@ -364,6 +384,25 @@ class _Preparation:
             for number, rows in enumerate(split_into_chunks(selected)):
                 self._write(tokeniser.tokenise(f"validation-{number:05}", rows))
         return self._finish()
+
+    def _mix(
+        self,
+        tokeniser: ChunkTokeniser,
+        at: int,
+        source: MixedSource,
+        content: MixedContent,
+        sides: SplitSides,
+    ) -> None:
+        """Write the rows of a further file, those that train as often as an epoch sees them."""
+        key = f"{self._policy.seed}:{content.sha256}"
+        times = times_seen(sides == TRAIN, source.weight_ppm, key)
+        for turn in range(max(1, int(times.max(initial=0)))):
+            self._train.end_row()  # so that no packed row has a document twice
+            seen = (times > turn) | ((sides == VALIDATE) & (turn == 0))
+            rows = self._select_rows(source.path, np.where(seen, sides, LEFT_OUT).astype(np.uint8))
+            for number, chunk in enumerate(split_into_chunks(rows)):
+                name = f"mixed-{at:02}-{turn:02}-{number:05}"
+                self._write(tokeniser.tokenise(name, chunk))
 
     def _finish(self) -> tuple[ShardSummary, ShardSummary]:
         self._refuse_errors()
@@ -374,23 +413,36 @@ class _Preparation:
         os.fsync(self._prompts.fileno())
         return self._train.close(), self._validation.close()
 
-    def _assign_sides(self, path: Path, items: Sequence[BenchmarkItem]) -> SplitSides:
-        """The first pass: check every row, and assign each valid row its side."""
-        saved = self._work / SIDES
-        if saved.is_file():
-            self._meter.end_pass(path.stat().st_size)
-            return np.fromfile(saved, np.uint8)
+    def _assign_sides(
+        self, paths: Sequence[Path], items: Sequence[BenchmarkItem]
+    ) -> list[SplitSides]:
+        """The first pass: check every row, and assign each valid row of each file its side.
+
+        Rows of several files are compared as those of one: none trains on what validates.
+        """
+        saved = [self._work / (f"{SIDES}-{at:02}" if at else SIDES) for at in range(len(paths))]
+        if saved[0].is_file():
+            for path in paths:
+                self._meter.end_pass(path.stat().st_size)
+            return [np.fromfile(path, np.uint8) for path in saved]
         screen, classes = self._policy.screen, AnswerClasses()
+        ends: list[int] = []
         with Screening(screen, items, self._work) as screening:
-            for row, conversation in self._rows(path):
-                classes.add(conversation)
-                self._add_errors(screening.add(row, conversation))
-            self._add_errors(screening.flush())
-            self._refuse_errors()
+            for at, path in enumerate(paths):
+                count = ends[-1] if ends else 0
+                for row, conversation in self._rows(path):
+                    classes.add(conversation)
+                    self._add_errors(screening.add(row, conversation))
+                    count += 1
+                ends.append(count)
+                self._add_errors(screening.flush())
+                self._refuse_errors(_file_name(at) if len(paths) > 1 else "")
             clusters, used = screening.clusters(), screening.used()
         fraction = self._policy.validation_fraction_ppm
-        sides = split(clusters, used, classes.rows(), fraction, self._policy.seed)
-        write_atomically(saved, sides.tobytes())
+        joined = split(clusters, used, classes.rows(), fraction, self._policy.seed)
+        sides = np.split(joined, ends[:-1])
+        for path, of_file in reversed([*zip(saved, sides, strict=True)]):  # the first ends it
+            write_atomically(path, of_file.tobytes())
         return sides
 
     def _select_rows(self, path: Path, sides: SplitSides) -> Iterator[SelectedRow]:
@@ -421,9 +473,9 @@ class _Preparation:
             if finding.is_error:
                 self._refused.add(finding)
 
-    def _refuse_errors(self) -> None:
+    def _refuse_errors(self, where: str = "") -> None:
         if self._refused.count("error"):
-            raise DataRefused(self._refused)
+            raise DataRefused(self._refused, where)
 
     def _write(self, rows: Sequence[TokenisedRow]) -> None:
         for row in rows:
@@ -431,55 +483,14 @@ class _Preparation:
             self._prompts.write(row.prompt)
 
 
-class _ShardPacker:
-    """Packs the sequences of one shard, a window at a time, and writes them.
-
-    The two answers of a pair are packed as one piece.
-    """
-
-    def __init__(self, writer: ShardWriter, max_length: int) -> None:
-        self.writer = writer
-        self.rows = 0
-        self._max_length = max_length
-        self._window: list[Sequence[Document]] = []
-        self._window_tokens = self._truncated = self._longest = 0
-
-    def add(self, documents: Sequence[Document], *, cut: bool) -> None:
-        """Add the sequences of one row of the file."""
-        self.rows += 1
-        self._truncated += cut
-        lengths = [len(document.mask) for document in documents]
-        self._longest = max(self._longest, *lengths)
-        alone = documents[0].role == ANSWER
-        self._window += [[document] for document in documents] if alone else [documents]
-        self._window_tokens += sum(lengths)
-        if len(self._window) >= PACK_WINDOW_ROWS or self._window_tokens >= PACK_WINDOW_TOKENS:
-            self._pack()
-
-    def close(self) -> ShardSummary:
-        """Pack the rest, write the file and return its sums."""
-        self._pack()
-        self.writer.close()
-        return ShardSummary(
-            rows=self.rows,
-            sequences=self.writer.sequences,
-            packed_rows=self.writer.rows,
-            tokens=self.writer.tokens,
-            trainable_tokens=self.writer.trainable_tokens,
-            truncated=self._truncated,
-            longest=self._longest,
-        )
-
-    def _pack(self) -> None:
-        window, self._window, self._window_tokens = self._window, [], 0
-        lengths = [sum(len(document.mask) for document in piece) for piece in window]
-        for row in pack(lengths, self._max_length).rows():
-            self.writer.add_row([document for number in row for document in window[number]])
-
-
 def _describe(finding: Finding) -> str:
     where = "file" if finding.row is None else f"row {finding.row}"
     return f"{where}{finding.pointer and f' {finding.pointer}'}: {finding.message} ({finding.code})"
+
+
+def _file_name(at: int) -> str:
+    """A prefix for what is wrong with a file of a mixture, as a request names it."""
+    return f"training.mixture.{at - 1}: " if at else "training_file: "
 
 
 def _write_manifest(directory: Path, manifest: PreparedManifest) -> None:
@@ -518,8 +529,9 @@ def _empty_folder(folder: Path) -> Path:
     return folder
 
 
-def _publish(directory: Path, final: Path) -> None:
-    """Rename a complete directory to its final name, and flush the rename to disk."""
+def _publish(directory: Path, manifest: PreparedManifest, final: Path) -> None:
+    """Complete a directory, rename it to its final name, and flush the rename to disk."""
+    _write_manifest(directory, manifest)
     final.parent.mkdir(parents=True, exist_ok=True)
     if final.exists():
         shutil.rmtree(final)

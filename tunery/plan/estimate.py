@@ -15,7 +15,7 @@ from schemas.training import LeaseHardware
 from schemas.units import PPM, GpuMs, Micro
 from tunery.plan.memory import memory_bytes
 from tunery.plan.methods import NEED_REFERENCE
-from tunery.plan.packing import packed, steps_of_epoch
+from tunery.plan.packing import mixed, packed, steps_of_epoch
 from tunery.plan.price import dearest_micro, hourly_micro, price_micro
 from tunery.plan.time import (
     EVAL_MS_MIN,
@@ -39,7 +39,9 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
 
     Steps and trained tokens are those that will run, where `packed` knows them; the time is that of
     all rows, as those that validate pass through the model as well.
+    tokens: of the training file; those of further files are in the spec
     """
+    tokens = mixed(tokens, spec.mixture)
     base, hyper, slots, device = spec.base, spec.hyper, spec.slots, spec.device
     if spec.length_policy == "split" and tokens.longest_row_tokens > hyper.max_length:
         # each part begins with the last token before it

@@ -1,6 +1,11 @@
 """Packed rows and optimizer steps of an epoch, before a file is packed."""
 
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
 from schemas.dataset import BaseTokens, PackPlan
+from schemas.submission import MixtureFile
 from schemas.units import PPM, divide_up
 
 
@@ -20,6 +25,38 @@ def packed(tokens: BaseTokens, max_length: int, fraction_ppm: int) -> PackPlan:
         validation_fraction_ppm=fraction_ppm,
         packed_rows=divide_up(rows * train_ppm, PPM),
         tokens=divide_up(tokens.tokens * train_ppm, PPM),
+    )
+
+
+def mixed(tokens: BaseTokens, mixture: Sequence[MixtureFile]) -> BaseTokens:
+    """What an epoch sees of a training file and of further files, each as often as its weight says.
+
+    Of a weight below 1 rows are drawn, so that their number is exact and their tokens are expected.
+    """
+    for file in mixture:
+        tokens = _with(tokens, file.tokens, file.weight_ppm)
+    return tokens
+
+
+def _with(tokens: BaseTokens, further: BaseTokens, weight_ppm: int) -> BaseTokens:
+    plans = {(plan.max_length, plan.validation_fraction_ppm): plan for plan in further.plans}
+    turns = divide_up(weight_ppm, PPM)  # a packed row has a document once
+    return replace(
+        tokens,
+        tokens=tokens.tokens + divide_up(further.tokens * weight_ppm, PPM),
+        trainable_tokens=tokens.trainable_tokens
+        + divide_up(further.trainable_tokens * weight_ppm, PPM),
+        longest_row_tokens=max(tokens.longest_row_tokens, further.longest_row_tokens),
+        plans=tuple(
+            replace(
+                plan,
+                packed_rows=plan.packed_rows
+                + max(turns, divide_up(other.packed_rows * weight_ppm, PPM)),
+                tokens=plan.tokens + divide_up(other.tokens * weight_ppm, PPM),
+            )
+            for plan in tokens.plans
+            if (other := plans.get((plan.max_length, plan.validation_fraction_ppm))) is not None
+        ),
     )
 
 

@@ -1,6 +1,5 @@
 """Use of GPU time in buckets, and the lines of a job's statement."""
 
-from collections.abc import Mapping
 from typing import Literal
 
 from schemas.account import Lane
@@ -9,7 +8,6 @@ from schemas.topics import POOL
 from schemas.units import HOUR_MS
 from services.gateway.billing.usage import SPOT, Group, UsageSum
 from services.gateway.jobs.tables import UsageRow
-from services.gateway.ports import Buckets
 from services.gateway.web.responses import ListItem, Response, seconds
 
 
@@ -36,22 +34,6 @@ class UsageResultResponse(Response):
     role: str | None
     device: str | None
     spot: bool | None
-
-
-class UsageBucketResponse(Response):
-    object: Literal["bucket"] = "bucket"
-    start_time: int
-    end_time: int
-    results: list[UsageResultResponse]
-
-
-class UsagePageResponse(Response):
-    """`next_page`: the value of `page` for the following buckets."""
-
-    object: Literal["page"] = "page"
-    data: list[UsageBucketResponse]
-    has_more: bool
-    next_page: str | None
 
 
 class JournalPlaceResponse(Response):
@@ -85,22 +67,8 @@ class StatementLineResponse(ListItem):
     event: JournalPlaceResponse
 
 
-def bucket_responses(
-    buckets: Buckets, sums: Mapping[int, Mapping[Group, UsageSum]]
-) -> list[UsageBucketResponse]:
-    """All buckets in their order; one without use has no results."""
-    hour_s = HOUR_MS // 1_000
-    return [
-        UsageBucketResponse(
-            start_time=hour * hour_s,
-            end_time=(hour + buckets.width) * hour_s,
-            results=[_result(*result) for result in sums.get(hour, {}).items()],
-        )
-        for hour in range(buckets.first, buckets.end, buckets.width)
-    ]
-
-
-def _result(group: Group, usage: UsageSum) -> UsageResultResponse:
+def usage_result_response(group: Group, usage: UsageSum) -> UsageResultResponse:
+    """The use of one group in one bucket."""
     return UsageResultResponse(
         used_gpu_ms=usage.used_gpu_ms,
         billable_gpu_ms=usage.billable_gpu_ms,

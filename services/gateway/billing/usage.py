@@ -86,9 +86,9 @@ def groups_of(
     return frozenset(names)
 
 
-def check_width(grouped: frozenset[str], width: BucketWidth) -> None:
+def check_width(grouped: frozenset[str], buckets: Buckets) -> None:
     """Raises ApiError 400 for days in narrower buckets."""
-    if "day" in grouped and width != "1d":
+    if "day" in grouped and buckets.width != HOURS_OF["1d"]:
         raise invalid("group_by=day needs bucket_width=1d.", "bucket_width")
 
 

@@ -3,7 +3,7 @@
 * `routes`: `/v1/chat/completions`
 * `completion_routes`, `response_routes`: `/v1/completions` and `/v1/responses`
 * `bodies`, `completion_bodies`, `responses`: requests and answers
-* `asking`: who asks, and how an answer is named
+* `asking`: asks the model that a request names
 * `models`: the model that a request names, as an engine loads it
 * `answering`: several answers to one question, and errors for refusals
 * `frames`: an answer as server-sent events

@@ -1,24 +1,43 @@
-"""What all questions have in common: who asks, and how an answer is named."""
+"""Asks the model that a request names: who asks, and how an answer is named."""
 
+from collections.abc import Callable
 from typing import Final
 
+from msgspec.structs import replace
+
+from services.gateway.chat.answering import Parts, answer, questions
+from services.gateway.chat.models import find_model
 from services.gateway.chat.responses import AnswerIdentity
 from services.gateway.web.deps import Deps, Principal
-from tunery.work.engine import Asker, EngineModel
+from tunery.work.engine import Asker, EngineModel, Question
 
 FINGERPRINT_DIGITS: Final = 10
 
 
-def asker(caller: Principal, model: EngineModel, name: str) -> Asker:
-    """Whom tokens are counted for; a base model is counted by its id, whatever its alias."""
-    return Asker(caller.tenant, caller.key_id, name if model.adapter else model.base_id)
+async def ask(
+    deps: Deps,
+    caller: Principal,
+    name: str,
+    question_of: Callable[[EngineModel], Question],
+    *,
+    prefix: str,
+    count: int = 1,
+) -> tuple[AnswerIdentity, Parts]:
+    """Ask the model of that name for `count` answers; `prefix` is that of their id.
 
-
-def identity_of(deps: Deps, model: EngineModel, name: str, prefix: str) -> AnswerIdentity:
-    """A new answer of the model that was asked for as `name`."""
-    return AnswerIdentity(
+    Raises ApiError where the model, or the question to it, is refused.
+    """
+    name, model = await find_model(deps, caller, name)
+    question = replace(question_of(model), asker=asker(caller, model, name))
+    identity = AnswerIdentity(
         id=deps.fresh(prefix),
         created=deps.clock.now_ms() // 1_000,
         model=name,
         system_fingerprint=f"fp_{model.base_sha256[:FINGERPRINT_DIGITS]}",
     )
+    return identity, answer(deps.engine, questions(question, count))
+
+
+def asker(caller: Principal, model: EngineModel, name: str) -> Asker:
+    """Whom tokens are counted for; a base model is counted by its id, whatever its alias."""
+    return Asker(caller.tenant, caller.key_id, name if model.adapter else model.base_id)

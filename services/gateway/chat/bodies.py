@@ -141,6 +141,11 @@ class SamplingFields(Body):
     stream_options: StreamOptions | None = None
     user: Ignored = None
 
+    @property
+    def with_usage(self) -> bool:
+        """Whether a stream ends with a frame of its use."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
 
 class ChatRequest(SamplingFields):
     """A question. `safety_identifier` up to `service_tier` change nothing."""

@@ -1,19 +1,17 @@
 """`/v1/completions`: a model goes on with a text."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
 from itertools import accumulate
 from typing import Any, Final, Literal
 
-import msgspec
 from msgspec.structs import replace
 from starlette.responses import StreamingResponse
 
-from services.gateway.chat.answering import Parts, answer, complete, first_of, questions
-from services.gateway.chat.asking import asker, identity_of
+from services.gateway.chat.answering import Parts, complete, first_of
+from services.gateway.chat.asking import ask
 from services.gateway.chat.bodies import sampling
 from services.gateway.chat.completion_bodies import COMPLETION_TOKENS, CompletionRequest
-from services.gateway.chat.models import find_model
+from services.gateway.chat.frames import frames
 from services.gateway.chat.responses import (
     AnswerIdentity,
     CompletionUsage,
@@ -22,10 +20,9 @@ from services.gateway.chat.responses import (
     usage_of,
 )
 from services.gateway.web.deps import Caller, WithDeps
-from services.gateway.web.errors import ApiError
 from services.gateway.web.responses import Response
 from services.gateway.web.routing import new_router
-from services.gateway.web.streams import DONE, stream_description, stream_response
+from services.gateway.web.streams import stream_description, stream_response
 from tunery.work.engine import AnswerEnded, Question, TextAdded
 
 STREAMED: Final = "a text; with stream=true frames of its parts, and `[DONE]` at the end"
@@ -69,17 +66,20 @@ async def create_completion(
     body: CompletionRequest, deps: WithDeps, caller: Caller
 ) -> TextCompletion | StreamingResponse:
     """Go on with a text, as it is: no chat template is used. Only numbers are kept."""
-    name, model = await find_model(deps, caller, body.model)
+    count = body.n or 1
     how = replace(
         sampling(body), tokens_max=body.max_tokens or COMPLETION_TOKENS, top_logprobs=body.logprobs
     )
-    question = Question(model, (), how, asker=asker(caller, model, name), prompt=body.prompt)
-    identity = identity_of(deps, model, name, "cmpl-")
-    count = body.n or 1
-    parts = answer(deps.engine, questions(question, count))
+    identity, parts = await ask(
+        deps,
+        caller,
+        body.model,
+        lambda model: Question(model, (), how, prompt=body.prompt),
+        prefix="cmpl-",
+        count=count,
+    )
     if body.stream:
-        with_usage = body.stream_options is not None and body.stream_options.include_usage
-        return stream_response(_frames(identity, await first_of(parts), with_usage))
+        return stream_response(_frames(identity, await first_of(parts), body.with_usage))
     answers = await complete(parts, count)
     choices = [
         _choice(index, "".join(written.texts), written.logprobs, written.ended)
@@ -89,29 +89,18 @@ async def create_completion(
     return TextCompletion(**vars(identity), choices=choices, usage=usage)
 
 
-async def _frames(identity: AnswerIdentity, parts: Parts, with_usage: bool) -> AsyncIterator[bytes]:
-    ended: dict[int, AnswerEnded] = {}
-    try:
-        async with aclosing(parts):
-            async for index, part in parts:
-                if isinstance(part, TextAdded):
-                    choice = _choice(index, part.text, part.logprobs, None)
-                else:
-                    ended[index] = part
-                    choice = _choice(index, "", (), part)
-                yield _frame(TextCompletion(**vars(identity), choices=[choice]), with_usage)
-    except ApiError as error:
-        yield b"data: " + error.body().model_dump_json().encode() + b"\n\n"
-        return
-    if with_usage:
-        usage = usage_of([ended[index] for index in sorted(ended)])
-        yield _frame(TextCompletion(**vars(identity), choices=[], usage=usage), with_usage)
-    yield DONE
+def _frames(identity: AnswerIdentity, parts: Parts, with_usage: bool) -> AsyncIterator[bytes]:
+    def chunk_of(index: int, part: TextAdded | AnswerEnded) -> TextCompletion:
+        if isinstance(part, AnswerEnded):
+            choice = _choice(index, "", (), part)
+        else:
+            choice = _choice(index, part.text, part.logprobs, None)
+        return TextCompletion(**vars(identity), choices=[choice])
 
+    def usage_chunk(ended: Sequence[AnswerEnded]) -> TextCompletion:
+        return TextCompletion(**vars(identity), choices=[], usage=usage_of(ended))
 
-def _frame(part: TextCompletion, with_usage: bool) -> bytes:
-    fields = part.model_dump(exclude=None if with_usage else {"usage"})
-    return b"data: " + msgspec.json.encode(fields) + b"\n\n"
+    return frames(parts, chunk_of, usage_chunk, with_usage=with_usage)
 
 
 def _choice(

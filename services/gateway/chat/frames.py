@@ -1,50 +1,66 @@
 """An answer as server-sent events."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing
+from typing import TypeAlias
 
-import msgspec
-
-from services.gateway.chat.responses import AnswerIdentity, ChatChunk, Delta, chunk, usage_chunk
+from services.gateway.chat.answering import Parts
+from services.gateway.chat.responses import AnswerIdentity, Delta, chunk, usage_chunk
 from services.gateway.web.errors import ApiError
-from services.gateway.web.streams import DONE
+from services.gateway.web.responses import Response
+from services.gateway.web.streams import DONE, frame
 from tunery.work.engine import AnswerEnded, TextAdded
+
+ChunkOf: TypeAlias = Callable[[int, TextAdded | AnswerEnded], Response]
+UsageOf: TypeAlias = Callable[[Sequence[AnswerEnded]], Response]
 
 
 async def frames(
-    identity: AnswerIdentity,
-    parts: AsyncGenerator[tuple[int, TextAdded | AnswerEnded], None],
+    parts: Parts,
+    chunk_of: ChunkOf,
+    usage_of: UsageOf,
     *,
-    count: int,
+    first: Iterable[Response] = (),
     with_usage: bool,
 ) -> AsyncIterator[bytes]:
-    """A frame for each part. An error that comes after the first one is a frame of its own."""
+    """A frame for each part. An error that comes after the first one is a frame of its own.
+
+    `usage` is there, and null but for the last frame, only where the client asks for it.
+    """
+    without = None if with_usage else {"usage"}
     ended: dict[int, AnswerEnded] = {}
-    for index in range(count):
-        yield frame(chunk(identity, index, Delta(role="assistant", content="")), with_usage)
+    for response in first:
+        yield frame(response.model_dump(exclude=without))
     try:
         async with aclosing(parts):
             async for index, part in parts:
-                if isinstance(part, TextAdded):
-                    delta = Delta(content=part.text)
-                    added = chunk(identity, index, delta, logprobs=part.logprobs)
-                    yield frame(added, with_usage)
-                else:
+                if isinstance(part, AnswerEnded):
                     ended[index] = part
-                    yield frame(chunk(identity, index, Delta(), part), with_usage)
+                yield frame(chunk_of(index, part).model_dump(exclude=without))
     except ApiError as error:
-        yield b"data: " + error.body().model_dump_json().encode() + b"\n\n"
+        yield frame(error.body().model_dump())
         return
     if with_usage:
-        yield frame(usage_chunk(identity, [ended[index] for index in sorted(ended)]), with_usage)
+        yield frame(usage_of([ended[index] for index in sorted(ended)]).model_dump())
     yield DONE
 
 
-def frame(response: ChatChunk, with_usage: bool) -> bytes:
-    """`usage` is there, and null but for the last frame, only where the client asks for it."""
-    fields = response.model_dump(exclude=None if with_usage else {"usage"})
-    for choice in fields["choices"]:
-        choice["delta"] = {
-            name: value for name, value in choice["delta"].items() if value is not None
-        }
-    return b"data: " + msgspec.json.encode(fields) + b"\n\n"
+def chat_frames(
+    identity: AnswerIdentity, parts: Parts, *, count: int, with_usage: bool
+) -> AsyncIterator[bytes]:
+    """The frames of a chat: each answer begins with its role."""
+
+    def chunk_of(index: int, part: TextAdded | AnswerEnded) -> Response:
+        if isinstance(part, AnswerEnded):
+            return chunk(identity, index, Delta(), part)
+        return chunk(identity, index, Delta(content=part.text), logprobs=part.logprobs)
+
+    return frames(
+        parts,
+        chunk_of,
+        lambda ended: usage_chunk(identity, ended),
+        first=[
+            chunk(identity, index, Delta(role="assistant", content="")) for index in range(count)
+        ],
+        with_usage=with_usage,
+    )

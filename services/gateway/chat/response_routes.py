@@ -8,10 +8,9 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import StreamingResponse
 
-from services.gateway.chat.answering import Parts, answer, complete, first_of, questions
-from services.gateway.chat.asking import asker, identity_of
+from services.gateway.chat.answering import Parts, complete, first_of
+from services.gateway.chat.asking import ask
 from services.gateway.chat.completion_bodies import ResponseRequest
-from services.gateway.chat.models import find_model
 from services.gateway.chat.responses import AnswerIdentity, usage_of
 from services.gateway.web.deps import Caller, WithDeps
 from services.gateway.web.errors import ApiError
@@ -32,12 +31,13 @@ async def create_response(
     body: ResponseRequest, deps: WithDeps, caller: Caller
 ) -> dict[str, Any] | StreamingResponse:
     """Answer with text, in the form of OpenAI's Responses API. Only numbers are kept."""
-    name, model = await find_model(deps, caller, body.model)
-    question = Question(
-        model, body.messages(), body.sampling(), body.text, asker(caller, model, name)
+    identity, parts = await ask(
+        deps,
+        caller,
+        body.model,
+        lambda model: Question(model, body.messages(), body.sampling(), body.text),
+        prefix="resp_",
     )
-    identity = identity_of(deps, model, name, "resp_")
-    parts = answer(deps.engine, questions(question, 1))
     if body.stream:
         return stream_response(_events(body, identity, await first_of(parts)))
     (written,) = await complete(parts, 1)

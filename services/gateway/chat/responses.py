@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from pydantic import SerializerFunctionWrapHandler, model_serializer
+
 from services.gateway.web.responses import Response
 from tunery.work.engine import AnswerEnded
 
@@ -66,8 +68,14 @@ class ChatCompletion(Response):
 
 
 class Delta(Response):
+    """What a chunk adds; what it does not add is left out."""
+
     role: Literal["assistant"] | None = None
     content: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in dump(self).items() if value is not None}
 
 
 class ChunkChoice(Response):

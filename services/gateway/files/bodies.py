@@ -1,6 +1,6 @@
 """Bodies of requests about files and uploads."""
 
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal
 
 from pydantic import (
     Field,
@@ -24,15 +24,14 @@ RESULTS: Final = "fine-tune-results"
 BASE_MODEL: Final = "base-model"  # a file of one, uploaded by an operator
 BASE_FILES_MAX: Final = 256
 BASE_FILE: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
-FileRole: TypeAlias = Literal["training_file", "validation_file"]
 EXPIRES_S_MIN: Final = 3_600
 EXPIRES_S_MAX: Final = 2_592_000
 EXPIRES_RANGE: Final = f"{EXPIRES_S_MIN}…{EXPIRES_S_MAX}"
 PARTS_MAX: Final = 2_000  # of one upload
 
 
-def check_purpose(file_id: str, purpose: str, role: FileRole) -> None:
-    """Raises ApiError 400 for a file that is not for fine-tuning."""
+def check_purpose(file_id: str, purpose: str, role: str) -> None:
+    """Raises ApiError 400 for a file that is not for fine-tuning. role: field that names it."""
     if purpose != PURPOSE:
         text = f"{file_id} has the purpose {purpose!r}; upload it with purpose {PURPOSE!r}."
         raise invalid(text, role)

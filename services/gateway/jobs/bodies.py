@@ -112,7 +112,8 @@ class JobRequest(Body):
     training: Hyperparameters | None = Field(
         default=None,
         description="every other hyper-parameter, for example max_length, learning_rate, "
-        "scheduler, max_steps; slots, length_policy, validation_fraction",
+        "scheduler, max_steps; slots, length_policy, validation_fraction; mixture: further files, "
+        'each with a weight: [{"file": "file-…", "weight": 0.3}]',
     )
     eval: Hyperparameters | None = Field(
         default=None,

@@ -44,6 +44,8 @@ def configuration_of(
     }
     if spec.start is not None:
         parts["start"] = spec.start.sha256
+    if spec.mixture:
+        parts["mixture"] = [(file.sha256, file.weight_ppm) for file in spec.mixture]
     if grader is not None:
         parts["grader"] = grader
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()

@@ -99,6 +99,8 @@ def _submitted(header: Header, event: JobSubmitted) -> tuple[Change, ...]:
     files = f"training file: {event.spec.training_file}"
     if event.spec.validation_file is not None:
         files += f" and validation file: {event.spec.validation_file}"
+    if event.spec.mixture:
+        files += f" and further files: {', '.join(file.file_id for file in event.spec.mixture)}"
     rows = [
         job_event_row(header, event.job_id, "created", f"Created fine-tuning job: {event.job_id}"),
         job_event_row(header, event.job_id, "validating", f"Validating {files}"),

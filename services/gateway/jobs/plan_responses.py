@@ -7,6 +7,7 @@ from schemas.envelope import Rejected
 from schemas.submission import Estimate, JobSpec
 from schemas.training import NodeConstraints
 from services.gateway.jobs.cost_responses import EstimateResponse, NoEstimateResponse
+from services.gateway.jobs.mixtures import as_requested
 from services.gateway.jobs.node_choice import NodeKind
 from services.gateway.jobs.requested import RequestedSettings
 from services.gateway.jobs.responses import DuplicateResponse, QueueResponse
@@ -100,6 +101,13 @@ def settings_of(
             paths,
             False,
             "of the rows; 0 where a validation file is named",
+        ),
+        _setting(
+            "mixture",
+            as_requested(spec.mixture),
+            paths,
+            False,
+            "further files, with how often an epoch sees each of their rows",
         ),
     ]
 

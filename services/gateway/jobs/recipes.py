@@ -21,6 +21,7 @@ from services.gateway.jobs.bodies import (
     PlacementBody,
     ReinforcementDetails,
 )
+from services.gateway.jobs.mixtures import as_requested
 from services.gateway.jobs.requested import GROUPS, OWN, RequestProblem, requested_settings
 from services.gateway.web.problems import problem_words
 from services.gateway.web.wording import parameter_words
@@ -152,7 +153,11 @@ def recipe_of(
         "seed": spec.hyper.seed,
         "suffix": suffix,
         "metadata": metadata or None,
-        "training": {**training, "length_policy": spec.length_policy},
+        "training": {
+            **training,
+            "length_policy": spec.length_policy,
+            **({"mixture": as_requested(spec.mixture)} if spec.mixture else {}),
+        },
         "eval": _present(evaluation),
         "placement": _placement(spec.constraints),
         "budget": _budget(spec.budget),

@@ -8,6 +8,7 @@ from typing import Any, Final, get_args
 from schemas.dataset import LengthPolicy, RowKind
 from schemas.units import PPM
 from services.gateway.jobs.bodies import METHODS, JobRequest
+from services.gateway.jobs.mixtures import RequestedFile, requested_mixture
 from tunery.graders.grader import GraderRefused, ScoreModel, parse, parts_of
 from tunery.plan.hyperparameters import SUPERVISED
 from tunery.plan.knobs import ADAPTER_KNOBS
@@ -23,7 +24,7 @@ PROMPTS_MAX: Final = 8
 PROMPT_CHARACTERS_MAX: Final = 1_000
 # settings of a group that are not passed to the trainer
 OWN: Final[Mapping[str, tuple[str, ...]]] = {
-    "training": ("slots", "length_policy", "validation_fraction"),
+    "training": ("slots", "length_policy", "validation_fraction", "mixture"),
     "eval": ("validation_fraction", "drop_max", "prompts"),
 }
 # groups that accept only these names; the others accept every hyper-parameter
@@ -51,7 +52,8 @@ class RequestedSettings:
 
     hyper: hyper-parameters by name, numbers or "auto". paths: name → the field that it came from.
     drop_max_ppm: None for the gate's default. prompts: what base and adapter answer; none for the
-    bundled ones. grader: what says the worth of answers; None: the method grades none.
+    bundled ones. grader: what says the worth of answers; None: the method grades none. mixture:
+    further files it trains on.
     """
 
     hyper: Mapping[str, Any]
@@ -62,6 +64,7 @@ class RequestedSettings:
     drop_max_ppm: int | None
     prompts: tuple[str, ...]
     grader: Mapping[str, Any] | None = None
+    mixture: tuple[RequestedFile, ...] = ()
 
     @property
     def method(self) -> str:
@@ -116,6 +119,7 @@ def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Req
         drop_max_ppm=_share_ppm(values, own.get("drop_max"), "eval.drop_max", DROP_MAX),
         prompts=_prompts(values, own.get("prompts")),
         grader=_grader(values, request),
+        mixture=_mixture(values, own.get("mixture")),
     )
     if request.validation_file is None and not settings.validation_fraction_ppm:
         _refuse_evaluations(values)
@@ -226,6 +230,13 @@ def _prompts(values: _Values, value: Any) -> tuple[str, ...]:
             text = f"has {len(prompt)} characters; at most {PROMPT_CHARACTERS_MAX} are answered"
             values.refuse(f"{PROMPTS}.{number}", text)
     return tuple(value)
+
+
+def _mixture(values: _Values, value: Any) -> tuple[RequestedFile, ...]:
+    files, problems = requested_mixture(value)
+    for param, message in problems:
+        values.refuse(param, message)
+    return files
 
 
 def _length_policy(values: _Values, value: Any) -> LengthPolicy:

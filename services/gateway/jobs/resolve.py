@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -14,14 +14,15 @@ from schemas.billing import PriceBook
 from schemas.dataset import BaseTokens, RowKind
 from schemas.model import Base
 from schemas.sealed import Sealed
-from schemas.submission import Budget, JobSpec
+from schemas.submission import Budget, JobSpec, MixtureFile
 from schemas.training import Adaptation, HyperParameters, NodeConstraints
 from schemas.units import HOUR_MS
 from services.gateway.accounts.tables import TenantRow
-from services.gateway.files.bodies import FileRole, check_purpose
+from services.gateway.files.bodies import check_purpose
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import METHODS, BudgetBody, JobRequest, PlacementBody
 from services.gateway.jobs.configuration import configuration_of
+from services.gateway.jobs.mixtures import mixture_file
 from services.gateway.jobs.node_choice import NodeChoice, NodeKind, choose_nodes
 from services.gateway.jobs.requested import (
     LENGTH_POLICY,
@@ -43,6 +44,7 @@ from services.gateway.web.wording import file_words, parameter_words
 from tunery.plan import hyperparameters
 from tunery.plan.memory import fitted, memory_bytes
 from tunery.plan.methods import ROW_WORDS, can_learn, methods_of_rows, rows_of_dialect
+from tunery.plan.packing import mixed
 from tunery.plan.price import lane_price
 
 POOL: Final = "default"
@@ -67,7 +69,7 @@ class Facts:
     validation file. nodes: all that the pool knows. book: of the tenant's price version. job_id,
     seed: drawn for this job. suffix, metadata, prompts, grader: sealed for the tenant.
     suffix_hmac: equal for equal suffixes of a tenant. start: where `model` names an own version or
-    checkpoint.
+    checkpoint. mixture: the files that its mixture names, by these names.
     """
 
     tenant_id: str
@@ -86,6 +88,7 @@ class Facts:
     prompts: Sealed | None = None
     start: KnownStart | None = None
     grader: Sealed | None = None
+    mixture: Mapping[str, FileRow | None] = field(default_factory=dict)
 
     def of_job(self, job_id: str) -> "Facts":
         """The same facts for another job."""
@@ -113,9 +116,10 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
     settings, problems = checked_settings(request, facts.base)
     if facts.start is not None and not problems:
         problems = start_problems(facts.start, settings)
-    base, files = _inputs(request, facts, settings, problems, has_file=has_file)
+    base, files, mixture = _inputs(request, facts, settings, problems, has_file=has_file)
     training, held_out = files.get("training_file"), files.get("validation_file")
-    tokens = None if training is None else _tokens(training, base)
+    tokens = None if training is None else _tokens(training, base, "training_file")
+    all_tokens = None if tokens is None else mixed(tokens, mixture)
     choice = choose_nodes(request.placement or PlacementBody(), facts.nodes)
     if choice.problem is not None:
         raise _refusal([choice.problem])
@@ -125,7 +129,7 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
     hyper, auto = hyperparameters.resolve(
         hyper_with_start(settings.hyper, facts.start),
         base,
-        tokens,
+        all_tokens,
         seed,
         choice.device,
         fraction_ppm,
@@ -161,15 +165,15 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
         prompts=facts.prompts if settings.prompts else None,
         grader=facts.grader if settings.grader else None,
         start=None if facts.start is None else facts.start.start,
-        same_rows=training is not None
-        and held_out is not None
-        and training.sha256 == held_out.sha256,
+        same_rows=held_out is not None
+        and held_out.sha256 in {file.sha256 for file in (training, *mixture) if file is not None},
+        mixture=mixture,
     )
     contents = [file.sha256 for file in (training, held_out) if file is not None]
     configuration = configuration_of(
         spec, contents, is_seed_drawn=request.seed is None, grader=settings.grader
     )
-    hyper = _fitted(hyper, base, tokens, choice)
+    hyper = _fitted(hyper, base, all_tokens, choice)
     return Resolved(replace(spec, hyper=hyper, configuration=configuration), tokens)
 
 
@@ -222,16 +226,16 @@ def _inputs(
     problems: list[RequestProblem],
     *,
     has_file: bool,
-) -> tuple[Base, Mapping[FileRole, FileRow]]:
-    """The base model and the files of a job.
+) -> tuple[Base, Mapping[str, FileRow], tuple[MixtureFile, ...]]:
+    """The base model, the files of a job by their fields, and its further files.
 
     Raises ApiError with every problem of the request; `param` names the first. What is wrong with
     one input keeps its own status and code where it is the only problem.
     """
     unknown = [] if facts.base is not None else [unknown_model(request.model)]
     unusable: list[ApiError] = []
-    files: dict[FileRole, FileRow] = {}
-    references: tuple[tuple[FileRole, FileRow | None, str | None], ...] = (
+    files: dict[str, FileRow] = {}
+    references: tuple[tuple[str, FileRow | None, str | None], ...] = (
         ("training_file", facts.training, request.training_file if has_file else None),
         ("validation_file", facts.held_out, request.validation_file),
     )
@@ -242,11 +246,36 @@ def _inputs(
             files[role] = _usable_file(row, reference, role, settings)
         except ApiError as refusal:
             unusable.append(refusal)
+    mixture, refused_files = _mixture(facts, settings, files)
+    unusable += refused_files
     if len(unknown) + len(unusable) == 1 and not problems:
         raise (*unknown, *unusable)[0]
     if facts.base is None or unusable or problems:
         raise _refusal([*_problems(unknown), *problems, *_problems(unusable)])
-    return facts.base, files
+    return facts.base, files, mixture
+
+
+def _mixture(
+    facts: Facts, settings: RequestedSettings, files: Mapping[str, FileRow]
+) -> tuple[tuple[MixtureFile, ...], list[ApiError]]:
+    """The further files of a job, and what is wrong with those that it cannot use.
+
+    files: the others, by their fields
+    """
+    used = {file.id: role for role, file in files.items()}
+    mixture: list[MixtureFile] = []
+    refusals: list[ApiError] = []
+    for asked in settings.mixture:
+        row = facts.mixture.get(asked.reference)
+        try:
+            file = _usable_file(row, asked.reference, asked.param, settings)
+            if facts.base is not None:
+                tokens = _tokens(file, facts.base, asked.param)
+                mixture.append(mixture_file(file, tokens, asked, used))
+            used[file.id] = asked.param
+        except ApiError as refusal:
+            refusals.append(refusal)
+    return tuple(mixture), refusals
 
 
 def _problems(refusals: Sequence[ApiError]) -> list[RequestProblem]:
@@ -292,7 +321,7 @@ def _ignored(request: JobRequest) -> tuple[str, ...]:
 
 
 def _usable_file(
-    file: FileRow | None, reference: str, role: FileRole, settings: RequestedSettings
+    file: FileRow | None, reference: str, role: str, settings: RequestedSettings
 ) -> FileRow:
     """The file if a job may use it. Raises ApiError.
 
@@ -341,7 +370,7 @@ def _other_rows(file: FileRow, rows: RowKind, settings: RequestedSettings) -> st
     return f"each row of {file.id} is {ROW_WORDS[rows]}{wanted}. {advice} upload another file."
 
 
-def _tokens(file: FileRow, base: Base) -> BaseTokens | None:
+def _tokens(file: FileRow, base: Base, role: str) -> BaseTokens | None:
     """Exact token counts under this base model; None before validation. Raises ApiError."""
     if file.validation is None:
         return None
@@ -350,7 +379,7 @@ def _tokens(file: FileRow, base: Base) -> BaseTokens | None:
             return counted
     raise invalid(
         f"{file.id} was checked before {base.base_id} was added. Upload it again.",
-        "training_file",
+        role,
         errors.FILE_REJECTED,
     )
 

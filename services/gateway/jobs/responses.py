@@ -181,6 +181,13 @@ class EvalSettingsResponse(Response):
     prompts: list[str] | None
 
 
+class MixtureFileResponse(Response):
+    """A further file that a job trains on. `weight`: how often an epoch sees each of its rows."""
+
+    file: str
+    weight: float
+
+
 class PlacementResponse(Response):
     """Which nodes a job may run on. `accelerator`: only those of this model, null: any. `spot`:
     also on spot machines, null: only where no other fits. `finish_by`: when it should be done.
@@ -242,6 +249,7 @@ class JobResponse(ListItem):
     training_file: str
     user_provided_suffix: str | None
     validation_file: str | None
+    mixture: list[MixtureFileResponse]
     phase: Phase
     wanted: Wanted
     lane: str
@@ -320,6 +328,10 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
         training_file=spec.training_file,
         user_provided_suffix=unseal(row.suffix),
         validation_file=spec.validation_file,
+        mixture=[
+            MixtureFileResponse(file=file.file_id, weight=file.weight_ppm / PPM)
+            for file in spec.mixture
+        ],
         phase=row.phase,
         wanted=row.wanted,
         lane=row.lane,

@@ -24,6 +24,7 @@ from services.gateway.jobs.bodies import SEED_MAX, JobRequest
 from services.gateway.jobs.checkpoint_routes import find_checkpoint
 from services.gateway.jobs.configuration import earlier_job
 from services.gateway.jobs.deps import JobDeps
+from services.gateway.jobs.mixtures import references_of
 from services.gateway.jobs.node_choice import NodeKind
 from services.gateway.jobs.resolve import POOL, Facts, Resolved, canonical, resolve
 from services.gateway.jobs.starts import KnownStart, adapter_start
@@ -164,6 +165,7 @@ class Submissions:
     async def gather(self, caller: Principal, body: JobRequest, job_id: str) -> Facts:
         """Everything that a request is resolved against."""
         deps, tenant_id = self._deps, caller.tenant
+        mixture = await self._mixture(caller, references_of(body))
         tenant, start, base, training, held_out, nodes = await asyncio.gather(
             deps.views.first(TENANTS, {"id": tenant_id}),
             find_start(deps, tenant_id, body.model),
@@ -190,10 +192,18 @@ class Submissions:
             start=start,
             prompts=self._seal(caller, _text_of(body.eval and body.eval.get("prompts"))),
             grader=self._seal(caller, _text_of(body.method and body.method.grader())),
+            mixture=mixture,
         )
 
     async def _file(self, caller: Principal, reference: str | None) -> FileRow | None:
         return None if reference is None else await find_file(self._deps, caller, reference)
+
+    async def _mixture(
+        self, caller: Principal, references: Sequence[str]
+    ) -> dict[str, FileRow | None]:
+        """Files by the names that a request has for them."""
+        rows = await asyncio.gather(*(self._file(caller, name) for name in references))
+        return dict(zip(references, rows, strict=True))
 
     async def nodes(self) -> Sequence[NodeKind]:
         """Kinds of the pool's nodes: of a large pool there are many nodes and few kinds."""

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+import msgspec
 from starlette.responses import StreamingResponse
 
 MEDIA_TYPE: Final = "text/event-stream"
@@ -14,6 +15,11 @@ def stream_description(model: Any, text: str) -> dict[int | str, dict[str, Any]]
     """OpenAPI description of a response that is a model, or a stream of frames."""
     content = {MEDIA_TYPE: {"schema": {"type": "string"}}}
     return {200: {"model": model, "description": text, "content": content}}
+
+
+def frame(data: Any) -> bytes:
+    """One event without a name, as in OpenAI's API."""
+    return b"data: " + msgspec.json.encode(data) + b"\n\n"
 
 
 def stream_response(frames: AsyncIterator[bytes]) -> StreamingResponse:

@@ -17,6 +17,7 @@ from services.ingest.adapters.tasks import (
     TASK_FILE,
     Answer,
     CheckTask,
+    MixedFilePath,
     PreparedAnswer,
     PrepareTask,
     RefusedAnswer,
@@ -24,6 +25,7 @@ from services.ingest.adapters.tasks import (
     Task,
 )
 from services.ingest.ports import CheckedFile, LocalBase, WorkFailed, WorkRefused
+from tunery.data.mixing import MixedSource
 from tunery.data.preparing import PreparedDirectory
 
 MODULE: Final = "services.ingest.adapters.worker"
@@ -68,6 +70,7 @@ class ProcessWorkbench:
         spec: PrepareSpec,
         folder: Path,
         work: Path,
+        mixture: tuple[MixedSource, ...] = (),
     ) -> PreparedDirectory:
         """Prepare files in a worker process.
 
@@ -81,6 +84,7 @@ class ProcessWorkbench:
             folder=str(folder),
             work=str(work),
             screen=self._screen,
+            mixture=tuple(MixedFilePath(str(file.path), file.weight_ppm) for file in mixture),
         )
         answer = await self._run(task, training.parent)
         match answer:

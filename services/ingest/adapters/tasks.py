@@ -33,6 +33,13 @@ class CheckTask(Struct, frozen=True, kw_only=True, tag="check"):
     rows_max: int | None = None
 
 
+class MixedFilePath(Struct, frozen=True):
+    """A further file that trains, and its weight in millionths."""
+
+    path: str
+    weight_ppm: int
+
+
 class PrepareTask(Struct, frozen=True, kw_only=True, tag="prepare"):
     """Prepare files for one base model.
 
@@ -42,6 +49,7 @@ class PrepareTask(Struct, frozen=True, kw_only=True, tag="prepare"):
     folder: the directory to write
     work: folder for intermediate results
     screen: what rows are screened for
+    mixture: further files that train
     """
 
     training: str
@@ -51,6 +59,7 @@ class PrepareTask(Struct, frozen=True, kw_only=True, tag="prepare"):
     folder: str
     work: str
     screen: ScreeningTask
+    mixture: tuple[MixedFilePath, ...] = ()
 
 
 class PreparedAnswer(Struct, frozen=True, kw_only=True, tag="prepared"):

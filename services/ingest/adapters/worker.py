@@ -30,6 +30,7 @@ from services.ingest.adapters.tasks import (
 from services.ingest.ports import CheckedFile
 from tunery.data import preparing
 from tunery.data.checking import check
+from tunery.data.mixing import MixedSource
 from tunery.data.reports.report import CheckReport
 from tunery.data.screening import benchmarks
 from tunery.data.screening.contamination import BenchmarkItem
@@ -137,6 +138,7 @@ def prepare_file(task: PrepareTask) -> PreparedAnswer | RefusedAnswer:
             benchmarks=load_items(task.screen),
             work_dir=Path(task.work),
             rows=spec.rows,
+            mixture=[MixedSource(Path(file.path), file.weight_ppm) for file in task.mixture],
         )
     except (preparing.DataRefused, BaseUnusable) as error:
         return RefusedAnswer(message=str(error))

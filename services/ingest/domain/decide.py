@@ -25,6 +25,8 @@ from schemas.dataset import (
     FileUnreadable,
     FileValidated,
     KeepDataset,
+    MixedBlob,
+    MixedFile,
     PinDataset,
     PinRefused,
     PreparationDue,
@@ -88,10 +90,16 @@ def decide(state: DatasetsByTenant, command: Command, ctx: Context) -> tuple[Eve
             assert_never(command)
 
 
-def prepare_id(tenant: str, sources: tuple[Sha256, ...], spec: PrepareSpec) -> str:
+def prepare_id(
+    tenant: str,
+    sources: tuple[Sha256, ...],
+    spec: PrepareSpec,
+    mixture: tuple[MixedFile, ...] = (),
+) -> str:
     """The id of a preparation, derived from what its bytes depend on.
 
     Equal preparations of one tenant have the same id, and run once.
+    sources: of all files, those of the mixture last
     """
     parts = (
         spec.base_sha256,
@@ -100,6 +108,7 @@ def prepare_id(tenant: str, sources: tuple[Sha256, ...], spec: PrepareSpec) -> s
         str(spec.validation_fraction_ppm),
         str(spec.seed),
         *(() if spec.rows == "answers" else (spec.rows,)),  # there were no others once
+        *(f"weight:{mixed.weight_ppm}" for mixed in mixture),
     )
     return derived_id(tenant, *sources, *parts)
 
@@ -219,7 +228,7 @@ def _pin(datasets: TenantDatasets, command: PinDataset, tenant: str) -> tuple[Ev
         if file is None or file.status == "rejected":
             return (_refusal(command.job_id, name, missing=file is None),)
     sources = source_hashes(datasets, terms)
-    pin = Pin(terms=terms, prepare_id=prepare_id(tenant, sources, terms.spec))
+    pin = Pin(terms=terms, prepare_id=prepare_id(tenant, sources, terms.spec, terms.mixture))
     pinned = DatasetPinned(job_id=command.job_id, terms=terms, prepare_id=pin.prepare_id)
     preparation = datasets.preparations.get(pin.prepare_id)
     if preparation is not None:
@@ -241,6 +250,7 @@ def _keep(datasets: TenantDatasets, command: KeepDataset) -> tuple[Event, ...]:
             model_id=command.model_id,
             training_file=pin.terms.training_file,
             validation_file=pin.terms.validation_file,
+            mixture=tuple(mixed.file_id for mixed in pin.terms.mixture),
         ),
     )
 
@@ -279,6 +289,11 @@ def _due(datasets: TenantDatasets, pin: Pin) -> PreparationDue:
         validation_blob=None if validation is None else validation.blob,
         validation_sha256=None if validation is None else validation.sha256,
         spec=terms.spec,
+        mixture=tuple(
+            MixedBlob(blob=file.blob, sha256=file.sha256, weight_ppm=mixed.weight_ppm)
+            for mixed in terms.mixture
+            if (file := datasets.files.get(mixed.file_id)) is not None
+        ),
     )
 
 

@@ -161,7 +161,7 @@ def _deleted(datasets: TenantDatasets, file_id: str) -> TenantDatasets:
 def _lineage(datasets: TenantDatasets, event: DatasetKept | DatasetReleased) -> TenantDatasets:
     match event:
         case DatasetKept():
-            files = (event.training_file, event.validation_file)
+            files = (event.training_file, event.validation_file, *event.mixture)
             existing = tuple(name for name in files if name is not None)
             hold = LineageHold(model_id=event.model_id, files=existing)
             return replace(datasets, kept=datasets.kept.set(event.job_id, hold))
@@ -180,7 +180,8 @@ def _preparation(
     match event:
         case PreparationDue():
             second = () if event.validation_sha256 is None else (event.validation_sha256,)
-            running = Preparation(sources=(event.training_sha256, *second))
+            mixed = tuple(source.sha256 for source in event.mixture)
+            running = Preparation(sources=(event.training_sha256, *second, *mixed))
             return replace(datasets, preparations=preparations.set(event.prepare_id, running))
         case DatasetPrepared():
             before = preparations.get(event.prepare_id, Preparation(sources=()))

@@ -9,5 +9,6 @@ tokenizer         `Tokenizer`: conversations to token ids and loss masks
 length_policy     rows longer than `max_length`: refused, truncated or split
 chunks            tokenised rows in files, so that an interrupted preparation continues
 packing           several sequences in one row of `max_length` tokens
+shard_packer      the packed rows of one shard, and their sums
 shards            packed rows as safetensors files
 """

@@ -6,7 +6,7 @@ from schemas import errors
 from schemas.admission import (
     TENANT_BUDGET,
 )
-from schemas.dataset import SPLIT_SEED, BaseTokens, PinTerms, PrepareSpec
+from schemas.dataset import SPLIT_SEED, BaseTokens, MixedFile, PinTerms, PrepareSpec
 from schemas.envelope import Rejected
 from schemas.job import (
     Event,
@@ -98,6 +98,11 @@ def _pins(job: OpenJob) -> PinsWanted:
         rows=ROWS_OF_METHOD.get(spec.hyper.method, "answers"),
     )
     terms = PinTerms(
-        training_file=spec.training_file, validation_file=spec.validation_file, spec=prepare
+        training_file=spec.training_file,
+        validation_file=spec.validation_file,
+        spec=prepare,
+        mixture=tuple(
+            MixedFile(file_id=mixed.file_id, weight_ppm=mixed.weight_ppm) for mixed in spec.mixture
+        ),
     )
     return PinsWanted(job_id=job.job_id, terms=terms)

@@ -22,7 +22,7 @@ from schemas.job import (
     VerdictRecorded,
     WorkDescribed,
 )
-from schemas.model import Lineage, ScoreSummary, VersionTerms
+from schemas.model import Lineage, LineageFile, ScoreSummary, VersionTerms
 from schemas.pool import CloseMode, EndRequest, Placement, Role
 from schemas.reasons import EndCode, Failure, ending, failing, waiting
 from schemas.sealed import Sealed
@@ -337,4 +337,8 @@ def _lineage(
         start_id=None if start is None else start.model_id,
         start_sha256=None if start is None else start.sha256,
         unusable=any(reason.code == "scores_not_finite" for reason in summary.reasons),
+        mixture=tuple(
+            LineageFile(file_id=file.file_id, weight_ppm=file.weight_ppm, sha256=file.sha256)
+            for file in job.spec.mixture
+        ),
     )

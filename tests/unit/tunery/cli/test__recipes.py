@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, page
-from tunery.cli._recipes import put
+from tunery.cli._recipes import as_text, put, read_recipe, without_mixture
 
 RECIPE = """\
 version: 1
@@ -164,3 +164,20 @@ def test_a_setting_replaces_the_same_one_in_other_groups() -> None:
         "method": {"type": "supervised", "supervised": {"hyperparameters": {}}},
         "training": {"rank": 6},
     }
+
+
+def test_mixture_files_are_named_from_the_folder_of_the_recipe(tmp_path: Path) -> None:
+    path = tmp_path / "mixed.yaml"
+    path.write_text(
+        "version: 1\nmodel: tiny\ntraining_file: file-1\ntraining:\n  mixture:\n"
+        "    - file: rows.jsonl\n      weight: 0.5\n    - file: faq@2\n"
+    )
+    value = read_recipe(path).value
+    assert value["training"]["mixture"] == [
+        {"file": str(tmp_path / "rows.jsonl"), "weight": 0.5},
+        {"file": "faq@2"},
+    ]
+    assert without_mixture(value)["training"] == {}
+    text = path.with_name("again.yaml")
+    text.write_text(as_text(value))
+    assert read_recipe(text).value == value

@@ -215,3 +215,18 @@ def test_first_hour_22_a_file_that_was_uploaded_is_not_uploaded_again(
     expected = "file-old" if known == "same" else "file-new"
     assert json.loads(api.requests[-1].content)["training_file"] == expected
     assert ("POST /files" in api.asked) == (known != "same")
+
+
+def test_mixture_further_files_have_their_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = ScriptedApi(monkeypatch, {"POST /fine_tuning/jobs/estimate": ESTIMATE})
+    files = ("--mix", "faq@2=0.3", "--mix", "file-" + "2" * 24)
+    assert api.run("job", "estimate", *JOB, *files).exit_code == 0
+    assert api.bodies[-1]["training"]["mixture"] == [
+        {"file": "faq@2", "weight": 0.3},
+        {"file": "file-" + "2" * 24},
+    ]
+    wrong = api.run("job", "estimate", *JOB, "--mix", "faq@2=much")
+    assert wrong.exit_code == 2
+    assert "'much' is no weight: write faq@2=0.3" in wrong.output
+    missing = api.run("job", "estimate", *JOB, "--mix", "nowhere.jsonl=2")
+    assert "Invalid value for --mix: nowhere.jsonl is neither" in missing.output

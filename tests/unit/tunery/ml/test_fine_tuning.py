@@ -24,6 +24,8 @@ from tests.unit.tunery.ml.trainings import (
     resumed,
     stop_after,
 )
+from tunery.data.mixing import MixedSource
+from tunery.data.preparing import prepare
 from tunery.ml.checkpoints import MANIFEST
 from tunery.ml.events import EventWriter, classify
 from tunery.ml.order import row_order
@@ -509,3 +511,35 @@ def test_training_each_document_alone_has_the_losses_of_packed_ones(spec: TrainS
             [event[figure] for event in of(together, kind)], abs=1e-4
         )
     assert apart[0]["packing_difference_nats"] is None
+
+
+def test_mixture_a_resume_ends_in_the_same_bytes(
+    spec: TrainSpec, tiny: tuple[Path, str], tmp_path: Path
+) -> None:
+    """Files of two formats with weights, from their rows to the adapter."""
+    main, further = tmp_path / "main.jsonl", tmp_path / "further.jsonl"
+    main.write_text(
+        "".join(f'{{"prompt": "Lamp {n}?", "completion": "It is on."}}\n' for n in range(12))
+    )
+    further.write_text(
+        "".join(
+            f'{{"messages": [{{"role": "user", "content": "Door {n}?"}}, '
+            f'{{"role": "assistant", "content": "Shut."}}]}}\n'
+            for n in range(10)
+        )
+    )
+    mixture = (MixedSource(further, 1_500_000),)
+    directory = prepare(main, tiny[0], tmp_path / "prepared", max_length=128, mixture=mixture)
+    assert directory.manifest.train.rows > 12
+    mixed = msgspec.structs.replace(
+        spec,
+        train_shards=(str(directory.train_path),),
+        valid_shards=(str(directory.validation_path),),
+    )
+    _, whole = go(mixed)
+    trained = of(whole, "finished")[0]
+    assert trained["tokens"] == HYPER.n_epochs * directory.manifest.train.tokens
+    code, stopped = go(mixed, stop_after(2))
+    assert code == ExitCode.PREEMPTED
+    _, rest = go(resumed(mixed, of(stopped, "checkpoint")[-1], out="again"))
+    assert of(rest, "finished")[0]["adapter_sha256"] == trained["adapter_sha256"]

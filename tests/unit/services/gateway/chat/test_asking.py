@@ -1,4 +1,4 @@
-"""Who asks, and how an answer is named."""
+"""Who asks."""
 
 from msgspec.structs import replace
 

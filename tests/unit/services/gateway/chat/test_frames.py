@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from services.gateway.chat.answering import answer
-from services.gateway.chat.frames import frames
+from services.gateway.chat.frames import chat_frames
 from services.gateway.web.streams import DONE
 from tests.unit.services.gateway.chat.scripted_engine import HELLO, QUESTION, ScriptedEngine
 from tests.unit.services.gateway.chat.test_responses import IDENTITY
@@ -13,7 +13,7 @@ from tunery.work.engine import FAILED, QuestionRefused, Reply, TextAdded
 
 async def sent(*replies: Reply, with_usage: bool = False) -> list[bytes]:
     parts = answer(ScriptedEngine(replies), [QUESTION])
-    return [part async for part in frames(IDENTITY, parts, count=1, with_usage=with_usage)]
+    return [part async for part in chat_frames(IDENTITY, parts, count=1, with_usage=with_usage)]
 
 
 def decoded(frame: bytes) -> dict[str, Any]:

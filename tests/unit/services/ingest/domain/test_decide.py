@@ -18,6 +18,9 @@ from schemas.dataset import (
     FileTerms,
     FileUnreadable,
     FileValidated,
+    KeepDataset,
+    MixedBlob,
+    MixedFile,
     PinDataset,
     PinRefused,
     PinTerms,
@@ -124,6 +127,29 @@ def test_a_pin_of_a_valid_file_starts_its_preparation() -> None:
     assert preparation.training_blob == "files/a"
     _, events = step(state, RecordPrepared(prepare_id=preparation.prepare_id, prepared=PREPARED))
     assert ready(events) == ["j1"]
+
+
+def test_mixture_all_files_are_checked_pinned_kept_and_prepared_by_weight() -> None:
+    mixture = (MixedFile(file_id="f2", weight_ppm=300_000),)
+    terms = PinTerms(training_file="f1", validation_file=None, spec=SPEC, mixture=mixture)
+    state = after(file("f1"), file("f2", "b"), validated("f1"))
+    state, events = step(state, PinDataset(job_id="j1", terms=terms))
+    assert due(events) == []  # the further file is not checked yet
+    state, events = step(state, validated("f2"))
+    (preparation,) = due(events)
+    assert preparation.mixture == (MixedBlob(blob="files/b", sha256="b" * 64, weight_ppm=300_000),)
+    assert state["acme"].preparations[preparation.prepare_id].sources == ("a" * 64, "b" * 64)
+    often = replace(terms, mixture=(replace(mixture[0], weight_ppm=600_000),))
+    _, other = step(state, PinDataset(job_id="j2", terms=often))
+    assert due(other)[0].prepare_id != preparation.prepare_id
+    _, events = step(state, DeleteFile(file_id="f2"))
+    assert isinstance(events[0], Rejected)
+    kept = after(KeepDataset(job_id="j1", model_id="m1"), UnpinDataset(job_id="j1"), state=state)
+    _, events = step(kept, DeleteFile(file_id="f2"))
+    assert isinstance(events[0], Rejected)
+    missing = replace(terms, mixture=(MixedFile(file_id="f9", weight_ppm=1),))
+    _, events = step(state, PinDataset(job_id="j3", terms=missing))
+    assert isinstance(events[0], PinRefused)
 
 
 def test_equal_preparations_run_once() -> None:
