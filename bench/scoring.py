@@ -5,7 +5,7 @@
 The bundled 135M model and an adapter with random weights answer bundled questions, each after five
 others with their answers. What is measured is the scoring alone, both sides, without loading. The
 harness itself runs where its environment is there (`make test-clients` makes it); otherwise its
-loop: one forward pass an answer, the longest first, likelihoods of all columns.
+loop: one forward pass an answer, likelihoods of all columns.
 """
 
 import argparse
@@ -83,7 +83,9 @@ def run_ours(folder: Path, threads: int) -> dict[str, Any]:
     model, tokenizer = load(folder, threads)
     asked = json.loads((folder / "requests.json").read_text())
     began_s = time.monotonic()
-    trees = [choices.tree_of(tokenizer, one["context"], one["choices"]) for one in asked]
+    trees = [
+        choices.tree_of(tokenizer, request["context"], request["choices"]) for request in asked
+    ]
     with Pair(model).sides(SIDES) as sides:
         base, adapter = choices.likelihoods(sides, trees, [range(len(trees))])
     return {"seconds": time.monotonic() - began_s, "base": base, "adapter": adapter}
@@ -101,11 +103,11 @@ def run_loop(folder: Path, threads: int) -> dict[str, Any]:
         if name == "base":
             model = model.unload()
         said[name] = []
-        for one in asked:
-            context = tokenizer(one["context"]).input_ids
+        for request in asked:
+            context = tokenizer(request["context"]).input_ids
             values = []
-            for choice in one["choices"]:
-                ids = tokenizer(f"{one['context']} {choice}").input_ids
+            for choice in request["choices"]:
+                ids = tokenizer(f"{request['context']} {choice}").input_ids
                 with torch.no_grad():
                     logits = model(torch.tensor([ids[:-1]]), use_cache=False).logits[0]
                 logs = torch.log_softmax(logits, dim=-1)

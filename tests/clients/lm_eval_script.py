@@ -17,12 +17,12 @@ from lm_eval.models.huggingface import HFLM
 
 def likelihoods(model: Any, asked: list[dict[str, Any]]) -> list[list[float]]:
     requests = [
-        Instance("loglikelihood", {}, (one["context"], f" {choice}"), at)
-        for one in asked
-        for at, choice in enumerate(one["choices"])
+        Instance("loglikelihood", {}, (request["context"], f" {choice}"), at)
+        for request in asked
+        for at, choice in enumerate(request["choices"])
     ]
     values = iter(model.loglikelihood(requests, disable_tqdm=True))
-    return [[next(values)[0] for _ in one["choices"]] for one in asked]
+    return [[next(values)[0] for _ in request["choices"]] for request in asked]
 
 
 def main(folder: Path, threads: int) -> None:

@@ -54,9 +54,9 @@ class Sides:
 
         after: what was read before the row; it is as it was, afterwards
         """
-        given: dict[str, Any] = {"use_cache": False}
+        inputs: dict[str, Any] = {"use_cache": False}
         if after is not None:
-            given = {"use_cache": True, "past_key_values": after.cache}
+            inputs = {"use_cache": True, "past_key_values": after.cache}
         device = self._device
         with torch.no_grad():
             logits: Tensor = self._run(
@@ -64,7 +64,7 @@ class Sides:
                 position_ids=positions.unsqueeze(0).expand(self.count, -1).to(device),
                 attention_mask=mask.expand(self.count, -1, -1, -1).to(device),
                 logits_to_keep=columns.to(device),
-                **given,
+                **inputs,
             ).logits
         if after is not None:
             after.cache.crop(-len(ids))
@@ -75,10 +75,10 @@ class Sides:
         device: torch.device = next(self.model.parameters()).device
         return device
 
-    def _run(self, **given: Any) -> Any:
+    def _run(self, **inputs: Any) -> Any:
         if self.adapters:
-            given["adapter_names"] = list(self.adapters)
-        return self.model(**given)
+            inputs["adapter_names"] = list(self.adapters)
+        return self.model(**inputs)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from bench.scoring import SHOTS, compare, run, write_requests
 def test_all_questions_have_the_same_examples_before_them(tmp_path: Path) -> None:
     write_requests(3, tmp_path / "requests.json")
     asked = json.loads((tmp_path / "requests.json").read_text())
-    begins = [one["context"].rpartition("Question:") for one in asked]
+    begins = [request["context"].rpartition("Question:") for request in asked]
     assert len({before for before, _, _ in begins}) == 1
     assert begins[0][0].count("Answer:") == SHOTS
     assert len({question for _, _, question in begins}) == 3

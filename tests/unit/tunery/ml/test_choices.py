@@ -125,6 +125,6 @@ class Counted(Sides):
 
     tokens = 0
 
-    def _run(self, **given: Any) -> Any:
-        type(self).tokens += given["input_ids"].numel()
-        return super()._run(**given)
+    def _run(self, **inputs: Any) -> Any:
+        type(self).tokens += inputs["input_ids"].numel()
+        return super()._run(**inputs)
