@@ -16,6 +16,7 @@ from peft import PeftModel
 from transformers import AutoTokenizer
 
 from tunery.ml import choices, device, generation
+from tunery.ml.base_scores import BaseScoreCache
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import prove_packing
 from tunery.ml.methods import objective_of
@@ -75,18 +76,20 @@ def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -
     pair, tokenizer = _load(spec)
     progress = StageProgress(events, must_stop)
     items = choices.read_items(Path(spec.items)) if spec.items else ()
+    precision = str(next(pair.trained.parameters()).dtype).removeprefix("torch.")
+    kept = BaseScoreCache(spec, precision, pair.device)
     prompts = spec.prompts or ()
     events.emit(ScoringStarted(items=len(items), prompts=len(prompts)))
     try:
-        item_scores = _items(pair, tokenizer, items, progress)
+        item_scores = _items(pair, tokenizer, spec, items, kept, progress)
         holdout, losses = _holdout(pair, tokenizer, spec, progress)
         scores = Scores(
             base_sha256=spec.base_sha256,
             adapter_sha256=file_sha256(Path(spec.adapter_dir) / weights_file(spec.adaptation)),
-            precision=str(next(pair.trained.parameters()).dtype).removeprefix("torch."),
+            precision=precision,
             items=item_scores,
             holdout=holdout,
-            answers=_answers(pair, tokenizer, prompts, spec.answer_tokens_max, progress),
+            answers=_answers(pair, tokenizer, spec, kept, progress),
             not_finite=_not_finite(item_scores, losses),
         )
     except StopRequested:
@@ -126,16 +129,25 @@ def _load(spec: ScoreSpec) -> tuple[Pair, Any]:
 
 
 def _items(
-    pair: Pair, tokenizer: Any, items: Sequence[choices.ChoiceItem], progress: StageProgress
+    pair: Pair,
+    tokenizer: Any,
+    spec: ScoreSpec,
+    items: Sequence[choices.ChoiceItem],
+    kept: BaseScoreCache,
+    progress: StageProgress,
 ) -> tuple[ItemScore, ...]:
+    task = Path(spec.items).read_bytes() if spec.items else b""
+    known = kept.load_choices(task)
     trees = [choices.tokenise(item, tokenizer) for item in items]
-    picked: dict[str, list[int]] = {}
-    for names in pair.passes:
+    picked: dict[str, Sequence[int]] = {} if known is None else {"base": known}
+    for names in pair.passes if known is None else (("adapter",),):
         stage = f"items_{names[0]}" if len(names) == 1 else "items"
         with pair.sides(names) as sides:
             between = progress.callback(stage, len(items))
             of_sides = choices.pick(sides, trees, between=between)
         picked |= dict(zip(names, of_sides, strict=True))
+    if known is None:
+        kept.save_choices(task, picked["base"])
     return tuple(
         ItemScore(
             id=item.id,
@@ -243,23 +255,25 @@ def _perplexity(loss: float | None) -> float | None:
 
 
 def _answers(
-    pair: Pair,
-    tokenizer: Any,
-    prompts: Sequence[str],
-    new_tokens_max: int,
-    progress: StageProgress,
+    pair: Pair, tokenizer: Any, spec: ScoreSpec, kept: BaseScoreCache, progress: StageProgress
 ) -> tuple[PromptAnswers, ...]:
+    prompts, tokens_max = spec.prompts or (), spec.answer_tokens_max
+    known = None if spec.own_prompts else kept.load_answers(prompts, tokens_max)
     rendered = [generation.render(tokenizer, prompt) for prompt in prompts]
-    texts = {}
+    texts: dict[str, Sequence[str]] = {} if known is None else {"base": known}
     for name in SIDES:
+        if name in texts:
+            continue
         with pair.side(name) as switched:
             texts[name] = generation.answers(
                 switched,
                 tokenizer,
                 rendered,
-                new_tokens_max=new_tokens_max,
+                new_tokens_max=tokens_max,
                 between=progress.callback(f"answers_{name}", len(rendered)),
             )
+    if known is None and not spec.own_prompts:
+        kept.save_answers(prompts, tokens_max, texts["base"])
     return tuple(
         PromptAnswers(prompt=prompt, base=base, adapter=adapter)
         for prompt, base, adapter in zip(prompts, texts["base"], texts["adapter"], strict=True)

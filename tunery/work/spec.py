@@ -200,6 +200,8 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     new_tokens_max: tokens of the answer to a validation row
     answer_tokens_max: tokens of the answer to a prompt
     adaptation: as in the training's `Hyper`: both sides are scored on the base as it was trained on
+    base_scores_dir: keeps what base models chose and answered on this machine; null: they are asked
+    own_prompts: whether a tenant wrote the prompts: the base model's answers are then not kept
     """
 
     base_dir: str
@@ -227,3 +229,5 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     undesirable: float = 1.0
     max_completion_length: int = 0
     grader: str | None = None
+    base_scores_dir: str | None = None
+    own_prompts: bool = False

@@ -22,6 +22,7 @@ from tunery.work.events import (
 from tunery.work.spec import ScoreSpec
 
 OWN_ANSWER_TOKENS_MAX: Final = 128
+BASE_SCORES: Final = "base-scores"  # kept beside the attempts' folders
 
 
 class Evaluation(Program):
@@ -67,11 +68,12 @@ class Evaluation(Program):
             undesirable=work.undesirable_ppm / PPM,
             max_completion_length=work.max_completion_length,
             grader=self.open_grader(work.grader),
+            base_scores_dir=str(folder.parent.parent / BASE_SCORES),
         )
         own = self.open_prompts(work.prompts)
         if not own:
             return spec
-        return replace(spec, prompts=own, answer_tokens_max=OWN_ANSWER_TOKENS_MAX)
+        return replace(spec, prompts=own, answer_tokens_max=OWN_ANSWER_TOKENS_MAX, own_prompts=True)
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
         """Pass progress on as telemetry, keep the result."""
