@@ -175,6 +175,27 @@ class GateComparison(Part, omit_defaults=True):
     model_id: str | None = None
 
 
+class MeasureResult(Part, omit_defaults=True):
+    """What both sides scored on the tenant's own rows, by one measure; figures in millionths.
+
+    kind: of the measure, as in `tunery.measures`.
+    verdict: on the wanted gain.
+    rows: that both answered.
+    base_ppm, adapter_ppm: mean scores.
+    low_ppm, high_ppm: bounds of the difference, each of which errs in alpha of the cases.
+    gain_min_ppm: the relative gain that is wanted, or 0 where there is no room for it.
+    """
+
+    kind: str
+    verdict: Verdict
+    rows: int
+    base_ppm: int
+    adapter_ppm: int
+    low_ppm: int
+    high_ppm: int
+    gain_min_ppm: int
+
+
 class ScoreSummary(Part):
     """The gate's verdict in integers.
 
@@ -189,6 +210,7 @@ class ScoreSummary(Part):
     comparisons: with the base model, and with the version in production; empty: the writer did not
       say.
     policy: what it was judged by, None: the writer did not say.
+    measures: of the tenant's own rows; the first decides.
     """
 
     verdict: Verdict
@@ -203,6 +225,7 @@ class ScoreSummary(Part):
     adapter_exact_match_ppm: int
     comparisons: tuple[GateComparison, ...] = ()
     policy: GatePolicy | None = None
+    measures: tuple[MeasureResult, ...] = ()
 
 
 # --- commands

@@ -271,6 +271,12 @@ VerdictCode: TypeAlias = Literal[
     "production_drop_undecided",  # model_id: in production, and as drop_undecided
     "production_drop_excluded",  # the same
     "gain_below",  # gain_ppm: relative fall of the validation loss, gain_min_ppm
+    "measure_gained",  # measure: its kind, rows, base_ppm, adapter_ppm: means, gain_min_ppm
+    "measure_below",  # the same
+    "measure_undecided",  # the same
+    "measure_kept",  # the same: as good as a base model that leaves no room for the gain
+    "measure_lost",  # the same: worse than such a one
+    "measure_rows_few",  # measure, rows, limit
     "validation_loss_same",
     "validation_loss_rose",  # above the base model's
     "scores_not_finite",  # sides: "base", "adapter" or both

@@ -1,1 +1,1 @@
-"""`verdict`: a pure function of the scores of base and adapter."""
+"""Pure functions of scores. `verdict`: of base and adapter; `measured`: of the tenant's rows."""

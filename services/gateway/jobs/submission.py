@@ -192,6 +192,7 @@ class Submissions:
             start=start,
             prompts=self._seal(caller, _text_of(body.eval and body.eval.get("prompts"))),
             grader=self._seal(caller, _text_of(body.method and body.method.grader())),
+            measures=self._seal(caller, _text_of(body.eval and body.eval.get("measures"))),
             mixture=mixture,
         )
 

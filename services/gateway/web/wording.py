@@ -212,6 +212,28 @@ VERDICTS: Final[Mapping[VerdictCode, str]] = {
     "gain_below": (
         "loss on the validation rows fell by {gain_ppm} %, and {gain_min_ppm} % are wanted"
     ),
+    "measure_gained": (
+        "{measure} on {rows} of your rows: {base_ppm} → {adapter_ppm}, so that a gain of "
+        "{gain_min_ppm} % is shown"
+    ),
+    "measure_below": (
+        "{measure} on {rows} of your rows: {base_ppm} → {adapter_ppm}, so that a gain of "
+        "{gain_min_ppm} % is ruled out"
+    ),
+    "measure_undecided": (
+        "{measure} on {rows} of your rows: {base_ppm} → {adapter_ppm}, which neither shows nor "
+        "rules out what is wanted"
+    ),
+    "measure_kept": (
+        "{measure} on {rows} of your rows: {base_ppm} → {adapter_ppm}; the base model leaves no "
+        "room for a gain, and a loss above 0.02 is ruled out"
+    ),
+    "measure_lost": (
+        "{measure} on {rows} of your rows: {base_ppm} → {adapter_ppm}; a loss above 0.02 is shown"
+    ),
+    "measure_rows_few": (
+        "{measure} is not judged: {rows} of your rows were answered, and {limit} are needed"
+    ),
     "validation_loss_same": "loss on the validation rows is the base model's",
     "validation_loss_rose": "loss on the validation rows is higher than the base model's",
     "scores_not_finite": "scores are infinite or not a number: {sides}",
@@ -285,6 +307,8 @@ FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "gain_ppm": lambda ppm: f"{100 * ppm / PPM:.1f}",
     "gain_min_ppm": lambda ppm: f"{100 * ppm / PPM:g}",
     "p_ppm": lambda ppm: f"{ppm / PPM:.4f}",
+    "base_ppm": lambda ppm: f"{ppm / PPM:.2f}",
+    "adapter_ppm": lambda ppm: f"{ppm / PPM:.2f}",
 }
 
 

@@ -67,8 +67,10 @@ class Evaluation(Program):
             desirable=work.desirable_ppm / PPM,
             undesirable=work.undesirable_ppm / PPM,
             max_completion_length=work.max_completion_length,
-            grader=self.open_grader(work.grader),
             base_scores_dir=str(folder.parent.parent / BASE_SCORES),
+            grader=self.open_json(work.grader),
+            measures=self.open_json(work.measures),
+            measured_rows=work.measured_rows,
         )
         own = self.open_prompts(work.prompts)
         if not own:

@@ -315,6 +315,8 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         undesirable_ppm=job.hyper.undesirable_ppm,
         max_completion_length=job.hyper.max_completion_length,
         grader=job.spec.grader,
+        measures=job.spec.measures,
+        measured_rows=job.spec.measured_rows,
     )
 
 
