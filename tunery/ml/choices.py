@@ -107,8 +107,15 @@ def pick(
     An item whose likelihoods are not all finite has `NO_CHOICE`: a comparison with NaN picks any.
     `between` is a callback: after each row it gets the number of items that are done.
     """
+    return picked_of(likelihoods(sides, trees, between=between), trees)
+
+
+def picked_of(
+    scores: Sequence[Sequence[Sequence[float]]], trees: Sequence[TokenTree]
+) -> list[list[int]]:
+    """The same for likelihoods of each side, item and choice."""
     picked = []
-    for of_side in likelihoods(sides, trees, between=between):
+    for of_side in scores:
         per_byte = [
             [value / size for value, size in zip(values, tree.choice_bytes, strict=True)]
             for values, tree in zip(of_side, trees, strict=True)
