@@ -6,10 +6,20 @@ Base models are global: `AddBase` is sent once to every partition, with the key 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256
+from schemas.deployments import CountTraffic, Deploy, Deployed, TrafficCounted
+from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
 from schemas.gate import GatePolicy, GatePolicySet, QuarantineSet, SetGatePolicy, SetQuarantine
+from schemas.lifetime import (
+    KeepVersion,
+    ReleaseVersion,
+    RestoreVersion,
+    VersionErased,
+    VersionKept,
+    VersionReleased,
+)
 from schemas.reasons import Failure
 from schemas.training import BlobFile
+from schemas.units import Ms
 
 GLOBAL = "*"
 Stage: TypeAlias = Literal["dev", "staging", "production", "archived"]
@@ -301,12 +311,14 @@ class RollBack(Message):
 
 
 class DeleteVersion(Message):
-    """The version goes, with its files.
+    """The version goes; its files are kept for a while.
 
     model_id: the version.
+    erase: its files go at once, also those of a version that was deleted before.
     """
 
     model_id: str
+    erase: bool = False
 
 
 class SetApprovalRule(Message):
@@ -439,11 +451,26 @@ class VersionDeleted(Message):
     model_id: the version.
     files: what was published, to be removed from storage.
     job_id: the job that made it.
+    erase_at: until then it can be restored, and its files stay; None: they go now.
     """
 
     model_id: str
     files: tuple[BlobFile, ...] = ()
     job_id: str | None = None
+    erase_at: Ms | None = None
+
+
+class VersionRestored(Message):
+    """A version that was deleted is back, as it was.
+
+    terms: the version.
+    files: of the artifact.
+    stage: the one that it holds: none that only one version can hold.
+    """
+
+    terms: VersionTerms
+    files: tuple[BlobFile, ...]
+    stage: Stage
 
 
 class ApprovalRuleSet(Message):
@@ -516,6 +543,9 @@ Command: TypeAlias = (
     | Promote
     | RollBack
     | DeleteVersion
+    | RestoreVersion
+    | KeepVersion
+    | ReleaseVersion
     | SetApprovalRule
     | ApproveVersion
     | RecordBaseBytes
@@ -523,6 +553,9 @@ Command: TypeAlias = (
     | UnshareCheckpoint
     | SetGatePolicy
     | SetQuarantine
+    | Deploy
+    | CountTraffic
+    | Tick
 )
 Event: TypeAlias = (
     BaseAdded
@@ -533,6 +566,10 @@ Event: TypeAlias = (
     | VersionFailed
     | StageMoved
     | VersionDeleted
+    | VersionErased
+    | VersionRestored
+    | VersionKept
+    | VersionReleased
     | ApprovalRuleSet
     | VersionApproved
     | BaseDrifted
@@ -541,6 +578,8 @@ Event: TypeAlias = (
     | CheckpointUnshared
     | GatePolicySet
     | QuarantineSet
+    | Deployed
+    | TrafficCounted
     | Rejected
     | Repeated
 )

@@ -132,6 +132,10 @@ FAILURES: Final[Mapping[FailureCode, str]] = {
         "Submit it again."
     ),
     "base_changed": "The base model changed between submission and start. Submit the job again.",
+    "start_deleted": (
+        "Model {model_id!r}, which the training begins with, was deleted. Restore it (POST "
+        "/v1/models/{{id}}/restore) and submit the job again, or begin with another one."
+    ),
     "version_exists": (
         "The adapter could not be published: model {model_id!r} exists already, from job {job_id}."
     ),

@@ -270,6 +270,7 @@ def end_job(
         created_at=job.created_at,
         pool=None if job.work_id is None else job.spec.pool,
         refund=refund,
+        start_id=None if job.spec.start is None else job.spec.start.model_id,
     )
 
 
