@@ -121,10 +121,10 @@ def _try(folder: Path) -> None:
     if done.returncode != 0:
         why = done.stderr.strip().splitlines() or ["its process was killed: too little memory?"]
         raise click.ClickException(f"{folder} was not tried: {why[-1]}; --unchecked adds it")
-    found = json.loads(done.stdout.splitlines()[-1])
-    for note in found["notes"]:
+    tried = json.loads(done.stdout.splitlines()[-1])
+    for note in tried["notes"]:
         click.echo(f"note: {note}", err=True)
-    if problems := found["problems"]:
+    if problems := tried["problems"]:
         said = "\n".join(f"[{at['name']}] {at['text']}. {at['fix']}" for at in problems)
         raise click.ClickException(f"{said}\n--unchecked adds it all the same")
 

@@ -25,12 +25,12 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_model_of_random_weights_can_be_added_and_is_told(folder: Path) -> None:
-    found = check(folder)
-    assert found.problems == ()
-    assert found.items > 40
-    assert 0.2 < found.chance < 0.5
-    assert found.right < found.items / 2
-    assert "as chance does" in found.notes[-1]
+    tried = check(folder)
+    assert tried.problems == ()
+    assert tried.items > 40
+    assert 0.2 < tried.chance < 0.5
+    assert tried.right < tried.items / 2
+    assert "as chance does" in tried.notes[-1]
 
 
 def test_a_folder_without_weights_does_not_load(folder: Path) -> None:
