@@ -126,8 +126,8 @@ def _of_answers(model: Any, tokenizer: Any, notes: tuple[str, ...]) -> BaseCheck
     right = sum(choice == item.answer_index for choice, item in zip(picked, items, strict=True))
     chance = sum(1 / len(item.choices) for item in items) / len(items)
     if at_least(right, len(items), chance) >= LEVEL:
-        told = f"it answered {right} of {len(items)} easy questions, as chance does"
-        notes += (f"{told}: the gate cannot show that it lost anything",)
+        outcome = f"it answered {right} of {len(items)} easy questions, as chance does"
+        notes += (f"{outcome}: the gate cannot show that it lost anything",)
     return BaseCheck((), notes, len(items), right, chance)
 
 
