@@ -11,6 +11,7 @@ journals: how much one job adds to the journals
 rebuild: all state rebuilt from the log
 trainer: training beside plain TRL
 scoring: the gate's scorer beside lm-evaluation-harness
+serve: answers of the engine beside plain generate of transformers
 adaptation: QLoRA and other settings of a training beside LoRA
 data: the data pipeline, stage by stage
 measures: shared by the benchmarks over HTTP
