@@ -1,6 +1,7 @@
 """Exports of a downloaded adapter: files that llama.cpp answers from, and artifacts of OCI."""
 
 import json
+import shutil
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.bases import tiny_base
-from tunery.cli._model_exports import ARTIFACT, DOCUMENT, SETTINGS, WEIGHTS
+from tunery.cli._model_exports import ARTIFACT, DOCUMENT, GGUF, SETTINGS, WEIGHTS
 from tunery.cli.main import main
 
 
@@ -91,11 +92,13 @@ def test_llama_cpp_answers_from_exported_files_as_transformers_does(tmp_path: Pa
     from tests.unit.services.engine.adapters.test_llama import GREEDY, said
 
     of_base, of_adapter = tiny_models.answers()
-    adapter, base = tiny_models.folder() / "adapter", tiny_base().dir
-    for kind in ("gguf", "gguf-adapter", "gguf-base"):
+    adapter, base = tmp_path / "adapter", tiny_base().dir
+    shutil.copytree(tiny_models.folder() / "adapter", adapter)
+    (adapter / "lineage.json").write_text("{}")
+    for kind in GGUF:
         done = exported(adapter, tmp_path / kind, "--format", kind, "--base", str(base))
         assert done.exit_code == 0, done.output
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["gguf", "gguf-adapter", "gguf-base"]
+    assert {path.name for path in tmp_path.iterdir()} == {"adapter", *GGUF}, "and nothing else"
     engine = LlamaEngine(answers_max=2, context_tokens=256, threads=1)
     answers = []
     for model, lora in (("gguf", None), ("gguf-base", None), ("gguf-base", "gguf-adapter")):
