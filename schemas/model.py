@@ -6,6 +6,7 @@ Base models are global: `AddBase` is sent once to every partition, with the key 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
+from schemas.deployments import CountTraffic, Deploy, Deployed, TrafficCounted
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
 from schemas.gate import GatePolicy, GatePolicySet, QuarantineSet, SetGatePolicy, SetQuarantine
 from schemas.lifetime import (
@@ -552,6 +553,8 @@ Command: TypeAlias = (
     | UnshareCheckpoint
     | SetGatePolicy
     | SetQuarantine
+    | Deploy
+    | CountTraffic
     | Tick
 )
 Event: TypeAlias = (
@@ -575,6 +578,8 @@ Event: TypeAlias = (
     | CheckpointUnshared
     | GatePolicySet
     | QuarantineSet
+    | Deployed
+    | TrafficCounted
     | Rejected
     | Repeated
 )

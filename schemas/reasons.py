@@ -205,6 +205,9 @@ RefusalCode: TypeAlias = Literal[
     "model_unusable",  # model_id: its scores were not finite
     "policies_at_most",  # limit
     "model_in_stage",  # model_id, stage
+    "model_deployed",  # model_id, stage: it has a share of the stage's traffic
+    "deployment_same",  # one version twice
+    "deployment_share",  # model_id, limit: buckets below 1 or above this
     "model_kept",  # model_id, jobs: open ones that begin with it
     "model_start_deleted",  # model_id, start: the version that it was trained from
     "models_at_most",  # limit

@@ -21,12 +21,14 @@ from services.gateway.billing import usage_routes as usage
 from services.gateway.chat import completion_routes as completions
 from services.gateway.chat import response_routes as responses
 from services.gateway.chat import routes as chat
+from services.gateway.deployments import routes as deployments
 from services.gateway.files import base_folder_routes as base_folders
 from services.gateway.files import dataset_routes as datasets
 from services.gateway.files import routes as files
 from services.gateway.files import upload_routes as uploads
 from services.gateway.jobs import checkpoint_routes as checkpoints
 from services.gateway.jobs import event_routes as events
+from services.gateway.jobs import gate_report_routes as gate_reports
 from services.gateway.jobs import grader_routes as graders
 from services.gateway.jobs import node_routes as nodes
 from services.gateway.jobs import plain_routes as plain
@@ -82,6 +84,7 @@ def routes() -> FastAPI:
         sweeps,
         preview,
         graders,
+        gate_reports,
         recipes,
         jobs,
         events,
@@ -92,6 +95,7 @@ def routes() -> FastAPI:
         base_files,
         gate,
         releases,
+        deployments,
         models,
         chat,
         completions,

@@ -48,6 +48,7 @@ _ALL: Final = (
     Story(MODELS, model.versions_and_stages),
     Story(MODELS, model.checkpoints_that_others_may_fetch),
     Story(MODELS, model.policies_and_quarantine),
+    Story(MODELS, model.versions_that_share_a_stage),
     Story(MODELS, model.approvals_and_a_base_model_that_changes),
     Story(MODELS, model.deletions_and_a_return),
     Story(POOLS, pool.drained_and_succeeded, pool.POOL),

@@ -2,6 +2,7 @@
 
 from typing import Final, assert_never
 
+from schemas.deployments import Deployed, TrafficCounted
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.gate import GatePolicySet, QuarantineDecision, QuarantineSet
 from schemas.lifetime import VersionErased, VersionKept, VersionReleased
@@ -83,7 +84,9 @@ def project_model(header: Header, event: Event) -> tuple[Change, ...]:
         case CheckpointUnshared():
             return (PERMISSIONS.delete({"tenant": header.key, "id": event.share.permission_id}),)
         case (
-            VersionSubmitted()
+            Deployed()
+            | TrafficCounted()
+            | VersionSubmitted()
             | VersionFailed()
             | VersionKept()
             | VersionReleased()

@@ -96,7 +96,7 @@ async def promote_model(
     """Move a version to a stage, if `expected` is the version that holds the stage now."""
     row = await find_version(deps, caller, model_id)
     if body.stage in ("staging", "production"):
-        await _look_at_base(deps, caller, row.lineage.base_id)
+        await look_at_base(deps, caller, row.lineage.base_id)
     await deps.commands.decide(
         MODEL,
         caller.tenant,
@@ -222,7 +222,7 @@ async def decide_for_base(
     return base_response(row)
 
 
-async def _look_at_base(deps: Deps, caller: Principal, base_id: str) -> None:
+async def look_at_base(deps: Deps, caller: Principal, base_id: str) -> None:
     """Record whether the files of a base model are those that were added, if they are here."""
     row = await deps.views.first(BASES, {"id": base_id})
     if row is None:

@@ -287,6 +287,12 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "Model {model_id!r} holds {stage}. Promote another version, or move this one to archived, "
         "first."
     ),
+    "model_deployed": (
+        "Model {model_id!r} answers a share of {stage}. Deploy the version that holds {stage} "
+        "without it first."
+    ),
+    "deployment_same": "The versions of a deployment must be different ones.",
+    "deployment_share": "The share of {model_id!r} must be from 1 to {limit} in 10,000.",
     "model_referenced": (
         "{descendant} was trained from {model_id!r}, and its lineage leads to it. Delete "
         "{descendant} first."

@@ -2,7 +2,10 @@
 
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from schemas import errors
+from schemas.deployments import CountTraffic, Deploy
 from schemas.envelope import Context, Reason, Rejected, Tick
 from schemas.gate import (
     GatePolicySet,
@@ -40,6 +43,11 @@ from schemas.model import (
     VersionSubmitted,
 )
 from schemas.reasons import Failure, failing, refusing
+from services.registry.domain.deployments import (
+    count_traffic,
+    decide_deployment,
+    refuse_deployed,
+)
 from services.registry.domain.lifetime import decide_lifetime
 from services.registry.domain.state import (
     EXCLUSIVE,
@@ -71,6 +79,10 @@ def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]
             return _record_publication(models, command)
         case Promote():
             return _promote(state, models, command)
+        case Deploy():
+            return _deploy(state, models, command)
+        case CountTraffic():
+            return count_traffic(models, command)
         case RollBack():
             return _roll_back(state, models, command)
         case DeleteVersion() | RestoreVersion() | KeepVersion() | ReleaseVersion() | Tick():
@@ -168,6 +180,8 @@ def _promote(state: Registry, models: TenantModels, command: Promote) -> tuple[E
     if version.quarantined and command.stage != "archived":
         blocked = refusing("model_quarantined", model_id=command.model_id)
         return _reject(errors.ILLEGAL_STATE, blocked, "model")
+    if command.stage == "archived" and (refused := refuse_deployed(models, command.model_id)):
+        return refused
     if refused := refuse_stage(state, models, version, command.stage):
         return refused
     exclusive = command.stage in EXCLUSIVE
@@ -185,6 +199,21 @@ def _promote(state: Registry, models: TenantModels, command: Promote) -> tuple[E
             by="promotion",
         ),
     )
+
+
+def _deploy(state: Registry, models: TenantModels, command: Deploy) -> tuple[Event, ...]:
+    wanted = command.deployment
+    version = models.versions.get(wanted.model_id)
+    if version is None:
+        return _unknown(wanted.model_id)
+    wanted = replace(wanted, series=version.terms.series)
+    moved: tuple[Event, ...] = ()
+    if holder_of(models, wanted.series, wanted.stage).model_id != wanted.model_id:
+        promote = Promote(model_id=wanted.model_id, stage=wanted.stage, expected=command.expected)
+        moved = _promote(state, models, promote)
+        if isinstance(moved[0], Rejected):
+            return moved
+    return decide_deployment(state, models, replace(command, deployment=wanted), moved)
 
 
 def _set_policy(models: TenantModels, command: SetGatePolicy) -> tuple[Event, ...]:
@@ -211,6 +240,8 @@ def _set_quarantine(models: TenantModels, decision: QuarantineDecision) -> tuple
     if decision.quarantined and version.stage in EXCLUSIVE:
         holds = refusing("model_in_stage", model_id=model_id, stage=version.stage)
         return _reject(errors.ILLEGAL_STATE, holds, "model")
+    if decision.quarantined and (refused := refuse_deployed(models, model_id)):
+        return refused
     return (QuarantineSet(decision=decision),)
 
 

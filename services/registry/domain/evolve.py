@@ -5,6 +5,7 @@ from typing import TypeAlias, assert_never
 from immutables import Map
 from msgspec.structs import replace
 
+from schemas.deployments import Deployed, TrafficCounted
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.gate import GatePolicySet, QuarantineDecision, QuarantineSet
 from schemas.lifetime import VersionErased, VersionKept, VersionReleased
@@ -26,6 +27,7 @@ from schemas.model import (
     VersionRestored,
     VersionSubmitted,
 )
+from services.registry.domain.deployments import end_deployments, evolve_deployment
 from services.registry.domain.state import (
     EXCLUSIVE,
     FORMER_MAX,
@@ -81,8 +83,16 @@ def _without(state: Registry, base_id: str) -> Map[str, str]:
 
 
 def _evolve_tenant(
-    models: TenantModels, event: PermissionEvent | VersionEvent | ApprovalRuleSet | GatePolicySet
+    models: TenantModels,
+    event: PermissionEvent
+    | VersionEvent
+    | ApprovalRuleSet
+    | GatePolicySet
+    | Deployed
+    | TrafficCounted,
 ) -> TenantModels:
+    if isinstance(event, Deployed | TrafficCounted):
+        return evolve_deployment(models, event)
     if isinstance(event, ApprovalRuleSet):
         return replace(models, rules=models.rules.set(event.rule.stage, event.rule))
     if isinstance(event, GatePolicySet):
@@ -194,6 +204,7 @@ def _set_version(models: TenantModels, model_id: str, version: ModelVersion) -> 
 
 def _move_stage(models: TenantModels, version: ModelVersion, event: StageMoved) -> TenantModels:
     """The version leaves the stage it held; the former holder of the new stage goes back to dev."""
+    models = replace(models, deployments=end_deployments(models, event))
     if version.stage in EXCLUSIVE:
         key = holder_key(version.terms.series, version.stage)
         left = holder_of(models, version.terms.series, version.stage)

@@ -21,6 +21,7 @@ from schemas.model import (
 )
 from schemas.reasons import Failure, failing, refusing
 from schemas.units import DAY_MS, Ms
+from services.registry.domain.deployments import refuse_deployed
 from services.registry.domain.state import (
     DELETED_MAX,
     EXCLUSIVE,
@@ -95,6 +96,8 @@ def _refuse_deletion(models: TenantModels, version: ModelVersion) -> tuple[Rejec
         return _reject(refusing("model_publishing", model_id=model_id))
     if version.stage in EXCLUSIVE:
         return _reject(refusing("model_in_stage", model_id=model_id, stage=version.stage))
+    if refused := refuse_deployed(models, model_id):
+        return refused
     if descendant := descendant_of(models, model_id):
         return _reject(refusing("model_referenced", model_id=model_id, descendant=descendant))
     jobs = sorted(job_id for job_id, kept in models.kept.items() if kept == model_id)

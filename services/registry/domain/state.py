@@ -5,6 +5,7 @@ from typing import Final
 from immutables import Map
 from msgspec import Struct
 
+from schemas.deployments import ArmTraffic, Deployment
 from schemas.gate import GatePolicy
 from schemas.model import Approval, ApprovalRule, Base, HeldStage, Share, Stage, VersionTerms
 from schemas.training import BlobFile
@@ -59,6 +60,18 @@ class CheckpointPermission(Struct, frozen=True, kw_only=True):
     share: Share
 
 
+class ActiveDeployment(Struct, frozen=True, kw_only=True):
+    """A deployment, and what came of it.
+
+    traffic: counts of each version; empty: nothing was counted yet
+    seen: the buckets of callers that were answered, one bit each; empty: none
+    """
+
+    deployment: Deployment
+    traffic: tuple[ArmTraffic, ...] = ()
+    seen: bytes = b""
+
+
 class TenantModels(Struct, frozen=True, kw_only=True):
     """Models of one tenant.
 
@@ -67,6 +80,7 @@ class TenantModels(Struct, frozen=True, kw_only=True):
     shared: permissions that this tenant gave, by their ids
     policies: of the gate, by base model
     rules: what promotions need, by stage
+    deployments: by `holder_key`
     deleted: versions that can be restored, by model id
     kept: versions that open jobs begin with, by the id of the job
     """
@@ -76,6 +90,7 @@ class TenantModels(Struct, frozen=True, kw_only=True):
     shared: Map[str, CheckpointPermission] = Map()
     policies: Map[str, GatePolicy] = Map()
     rules: Map[str, ApprovalRule] = Map()
+    deployments: Map[str, ActiveDeployment] = Map()
     deleted: Map[str, DeletedVersion] = Map()
     kept: Map[str, str] = Map()
 
