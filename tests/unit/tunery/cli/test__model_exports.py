@@ -79,8 +79,8 @@ def test_an_artifact_needs_files_and_a_name_that_is_free(tmp_path: Path) -> None
     assert (empty.exit_code, "has no files" in empty.output) == (1, True)
     folder = an_adapter(tmp_path / "adapter")
     for kind in ("oci", "gguf"):
-        taken = exported(folder, folder, "--format", kind, "--base", str(tmp_path))
-        assert (taken.exit_code, "exists" in taken.output) == (1, True)
+        refused = exported(folder, folder, "--format", kind, "--base", str(tmp_path))
+        assert (refused.exit_code, "exists" in refused.output) == (1, True)
 
 
 @pytest.mark.train
