@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256
 from schemas.gate import GatePolicy, GatePolicySet, QuarantineSet, SetGatePolicy, SetQuarantine
 from schemas.reasons import Failure
-from schemas.training import BlobFile
+from schemas.training import BlobFile, MethodName
 
 GLOBAL = "*"
 Stage: TypeAlias = Literal["dev", "staging", "production", "archived"]
@@ -82,6 +82,7 @@ class Lineage(Part):
       None: it began with the base model.
     unusable: its scores were not finite, so that its quarantine is for good.
     mixture: the further files it was trained on; they are part of `dataset_version`, too.
+    method: what was learnt; a reward model writes no answers.
     """
 
     job_id: str
@@ -99,6 +100,7 @@ class Lineage(Part):
     start_sha256: Sha256 | None = None
     unusable: bool = False
     mixture: tuple[LineageFile, ...] = ()
+    method: MethodName = "supervised"
 
 
 class Share(Part):

@@ -274,6 +274,9 @@ VerdictCode: TypeAlias = Literal[
     "validation_loss_same",
     "validation_loss_rose",  # above the base model's
     "scores_not_finite",  # sides: "base", "adapter" or both
+    "pairs_told_apart",  # items, right_ppm, base_ppm: by likelihoods, p_ppm: of that by chance
+    "pairs_reversed",  # the same
+    "pairs_undecided",  # the same
 ]
 
 

@@ -9,6 +9,7 @@ from services.gateway.models.routes import find_base, version_named
 from services.gateway.models.tables import BASES
 from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.errors import UNSUPPORTED, ApiError
+from tunery.plan.methods import REWARD
 from tunery.work.engine import EngineModel
 
 QUARANTINED = "model_quarantined"
@@ -19,8 +20,8 @@ async def find_model(deps: Deps, caller: Principal, name: str) -> tuple[str, Eng
 
     Its name in answers comes first: that of the version, where a stage was asked.
 
-    Raises ApiError: 404 for any other name, 400 for a whole model, 403 for a version in quarantine,
-    a base model that the key may not use, or a tenant that is suspended.
+    Raises ApiError: 404 for any other name, 400 for a whole or a reward model, 403 for a version in
+    quarantine, a base model that the key may not use, or a tenant that is suspended.
     """
     tenant = await deps.views.first(TENANTS, {"id": caller.tenant})
     if tenant is not None and tenant.suspended_at is not None:
@@ -48,6 +49,12 @@ async def find_model(deps: Deps, caller: Principal, name: str) -> tuple[str, Eng
         )
         raise ApiError(400, UNSUPPORTED, message, "model")
     lineage = version.lineage
+    if lineage.method == REWARD:
+        message = (
+            f"The model '{name}' is a reward model: it says what an answer is worth, and writes "
+            "none. Download it with `tunery model download`; the page on training loads it."
+        )
+        raise ApiError(400, UNSUPPORTED, message, "model")
     _check_key(caller, lineage.base_id)
     row = await deps.views.first(BASES, {"id": lineage.base_id})
     if row is None:

@@ -12,7 +12,7 @@ from services.gateway.jobs.mixtures import RequestedFile, requested_mixture
 from tunery.graders.grader import GraderRefused, ScoreModel, parse, parts_of
 from tunery.plan.hyperparameters import SUPERVISED
 from tunery.plan.knobs import ADAPTER_KNOBS
-from tunery.plan.methods import ROWS_OF_METHOD
+from tunery.plan.methods import REWARD, ROWS_OF_METHOD
 
 LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = get_args(LengthPolicy)
 SLOTS_USED: Final = 1  # more would be billed, and train no faster
@@ -121,6 +121,7 @@ def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Req
         grader=_grader(values, request),
         mixture=_mixture(values, own.get("mixture")),
     )
+    _refuse_of_reward(values)
     if request.validation_file is None and not settings.validation_fraction_ppm:
         _refuse_evaluations(values)
     if not settings.prompts and values.hyper.get(SAMPLES) not in (None, "auto", 0):
@@ -135,6 +136,22 @@ def _refuse_evaluations(values: _Values) -> None:
                 "needs rows to validate on: name a validation_file, or set "
                 "training.validation_fraction above 0"
             )
+            values.refuse(values.paths[name], text)
+
+
+def _refuse_of_reward(values: _Values) -> None:
+    """What does not go together with a reward model, which writes no answers."""
+    if values.hyper.get("method") != REWARD:
+        return
+    if values.hyper.get("adaptation") == "full":
+        text = "a reward model is an adapter with a head for rewards; use lora or qlora"
+        values.refuse(values.paths["adaptation"], text)
+    for name, value in (
+        (SAMPLES, values.hyper.get(SAMPLES)),
+        ("prompts", values.own.get("prompts")),
+    ):
+        if value not in (None, "auto", 0):
+            text = "a reward model writes no answers: leave it out, or train with another method"
             values.refuse(values.paths[name], text)
 
 

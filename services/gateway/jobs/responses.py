@@ -139,6 +139,7 @@ class MethodResponse(Response):
     simpo: PreferenceResponse | None = None
     orpo: PreferenceResponse | None = None
     cpo: PreferenceResponse | None = None
+    reward: PreferenceResponse | None = None
     kto: PreferenceResponse | None = None
     reinforcement: ReinforcementResponse | None = None
 
