@@ -11,7 +11,7 @@ from math import comb
 from schemas.envelope import Reason
 from schemas.model import Verdict
 from schemas.reasons import VerdictCode, judging
-from schemas.units import PPM
+from schemas.units import PPM, divide_up
 from tunery.work.scores import PAIRS, ItemScore
 
 
@@ -41,4 +41,4 @@ def judge_pairs(items: Sequence[ItemScore], alpha_ppm: int) -> tuple[Verdict, Re
 def _p_ppm(right: int, n: int) -> int:
     """How likely so many of n are right, or more, by chance; in millionths, rounded up."""
     ways = sum(comb(n, count) for count in range(right, n + 1))
-    return -(-PPM * ways // 2**n)
+    return divide_up(PPM * ways, 1 << n)

@@ -104,9 +104,10 @@ def rule_words(comparisons: Sequence[GateComparison]) -> str | None:
 
 def _pairs_rule(summary: ScoreSummary) -> str | None:
     """The rule for a reward model, which is compared with chance; None: it is none."""
-    if not any(reason.code.startswith("pairs_") for reason in summary.reasons):
+    policy = summary.policy
+    if policy is None or not any(reason.code.startswith("pairs_") for reason in summary.reasons):
         return None
-    alpha = summary.policy.alpha_ppm / PPM
+    alpha = policy.alpha_ppm / PPM
     return (
         "block: pairs held back are ranked worse than by chance (exact binomial test, "
         f"p < {alpha:g}); pass: better than by chance; else inconclusive"

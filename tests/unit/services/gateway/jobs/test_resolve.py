@@ -275,7 +275,10 @@ def test_unsupported_methods_are_refused_with_the_supported_ones() -> None:
     refusal = refusal_of(request(method={"type": "ppo"}))
     assert (refusal.status, refusal.param) == (400, "method.type")
     assert refusal.code == "unsupported"
-    assert "supported: supervised, dpo, simpo, orpo, cpo, kto, reinforcement" in refusal.message
+    assert (
+        "supported: supervised, dpo, simpo, orpo, cpo, kto, reward, reinforcement"
+        in refusal.message
+    )
 
 
 def graded(grader: Any = CHECK, training: Any = None, **details: Any) -> JobRequest:
