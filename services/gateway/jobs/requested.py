@@ -33,9 +33,9 @@ LENGTH_POLICY: Final = "training.length_policy"
 SAMPLES: Final = "sample_every_steps"
 REINFORCEMENT: Final = "reinforcement"
 GRADER: Final = f"method.{REINFORCEMENT}.grader"
-NO_ENDPOINT: Final = (
-    "score_model asks a model, and no endpoint for such models is configured here; use "
-    "text_similarity or string_check"
+NOT_IN_TRAININGS: Final = (
+    "score_model asks a model, which a training cannot do yet: POST "
+    "/v1/fine_tuning/alpha/graders/run tries one; train with text_similarity or string_check"
 )
 EVAL_INTERVAL: Final = "eval_interval"  # OpenAI's name
 NOT_BUILT: Final[Mapping[str, str]] = {
@@ -208,7 +208,7 @@ def _grader(values: _Values, request: JobRequest) -> Mapping[str, Any] | None:
         values.refuse(error.param, error.problem)
         return None
     if any(isinstance(part, ScoreModel) for part in parts):
-        values.refuse(GRADER, NO_ENDPOINT)
+        values.refuse(GRADER, NOT_IN_TRAININGS)
     return details.grader
 
 

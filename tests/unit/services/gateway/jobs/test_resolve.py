@@ -310,7 +310,7 @@ def test_method_reinforcement_has_a_grader_and_openais_settings() -> None:
             "must be one of eq, ne, like, ilike",
         ),
         (graded({"type": "python"}), "method.reinforcement.grader.type", "is never run"),
-        (graded(SCORE), "method.reinforcement.grader", "no endpoint for such models"),
+        (graded(SCORE), "method.reinforcement.grader", "which a training cannot do yet"),
         (
             graded(response_format={"type": "json_schema"}),
             "method.reinforcement.response_format",
