@@ -9,12 +9,13 @@
   `suspects` (rows with the highest losses), `evaluations` (which was the best), `samples` (answers
   meanwhile)
 * what is learnt: `objectives` (of a batch), `methods` (each one's objective), `loss` (of labels and
-  answers), `preferences` (of pairs), `judgements` (of answers with labels), `reinforcement`
-  (of graded answers, which `rollouts` writes), `reference` (likelihoods before the training)
+  answers), `preferences` (of pairs), `rewards` (of reward models), `judgements` (of answers with
+  labels), `reinforcement` (of graded answers, which `rollouts` writes), `reference` (likelihoods
+  before the training)
 * checkpoints: `saving` (of one attempt), `state` (what one holds), `checkpoints` (written whole,
   verified), `cadence` (when), `free_memory` (whether a copy fits)
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),
-  `generation` (greedy answers)
+  `reward_scoring` (of reward models), `generation` (greedy answers)
 * both: `base` (base models), `adapters` (canonical form), `merging` (adapter and base as one),
   `trained` (adapters and whole models), `device` (hardware and determinism), `proofs` (what need
   not be shown again), `durable` (directories that exist whole or not at all)

@@ -36,10 +36,14 @@ class Rewards:
         """A loss per pair."""
         rewards = answer_rewards(model, batch, packing=self.packing)
         chosen, rejected = rewards[0::2], rewards[1::2]
-        told = {"reward_chosen": chosen.detach(), "reward_rejected": rejected.detach()}
-        margin = told["reward_chosen"] - told["reward_rejected"]
-        told |= {"reward_accuracy": margin > 0, "reward_margin": margin}
-        return Scored(-logsigmoid(chosen - rejected), told)
+        margin = (chosen - rejected).detach()
+        figures = {
+            "reward_accuracy": margin > 0,
+            "reward_margin": margin,
+            "reward_chosen": chosen.detach(),
+            "reward_rejected": rejected.detach(),
+        }
+        return Scored(-logsigmoid(chosen - rejected), figures)
 
 
 def add_head(model: Any) -> None:

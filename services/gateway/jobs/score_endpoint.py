@@ -63,8 +63,8 @@ class ScoreEndpoint:
         first = grade(grader, item, output_text, note)
         if not questions:
             return first
-        found = await asyncio.gather(*(self._score(*question) for question in questions))
-        answers = dict(zip(questions, found, strict=True))
+        scores = await asyncio.gather(*(self._score(*question) for question in questions))
+        answers = dict(zip(questions, scores, strict=True))
 
         def look_up(part: ScoreModel, messages: tuple[ScoreMessage, ...]) -> float:
             answer = answers[part, messages]
