@@ -20,6 +20,8 @@ pool        stream `pool`: leases, the waiting queue, usage
 node        of `pool`: how nodes join, leave, are seen, and are cordoned
 model       stream `model`: base models, adapter versions, stages
 gate        of `model`: policies of the gate, quarantine by people
+deployments of `model`: which versions answer in a stage
+lifetime    of `model`: what keeps a version, its return, its erasure
 training    nouns of training and evaluation that `job`, `pool` and `model` share
 telemetry   topics that are not journals: steps, log lines, heartbeats
 topics      the one catalogue of topics, made of the streams above

@@ -525,16 +525,15 @@ class RegistrationWanted(Message):
 class JobEnded(Message):
     """Settled: the hold is released, what was not used goes back. Totals are final.
 
-    job_id: the job.
-    outcome: what became of it.
+    job_id, outcome: the job, and what became of it.
     model_id: its version, if it has one.
     failure: why it failed, where it failed.
     trained_tokens, billable_gpu_ms: over all attempts.
-    lost_gpu_ms: what of that is credited.
-    released_gpu_ms: what of the hold was not used.
+    lost_gpu_ms: what of that is credited; released_gpu_ms: what of the hold was not used.
     created_at: when it was submitted.
     pool: where it ran, None: it never got that far.
     refund: why all that it is charged is given back, None: it is not; then all is `lost_gpu_ms`.
+    start_id: the version or checkpoint that its training began with, None: the base model.
     """
 
     job_id: str
@@ -548,6 +547,7 @@ class JobEnded(Message):
     created_at: Ms
     pool: str | None = None
     refund: CreditCause | None = None
+    start_id: str | None = None
 
 
 Command: TypeAlias = (

@@ -6,10 +6,20 @@ Base models are global: `AddBase` is sent once to every partition, with the key 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256
+from schemas.deployments import CountTraffic, Deploy, Deployed, TrafficCounted
+from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
 from schemas.gate import GatePolicy, GatePolicySet, QuarantineSet, SetGatePolicy, SetQuarantine
+from schemas.lifetime import (
+    KeepVersion,
+    ReleaseVersion,
+    RestoreVersion,
+    VersionErased,
+    VersionKept,
+    VersionReleased,
+)
 from schemas.reasons import Failure
 from schemas.training import BlobFile, MethodName
+from schemas.units import Ms
 
 GLOBAL = "*"
 Stage: TypeAlias = Literal["dev", "staging", "production", "archived"]
@@ -177,6 +187,27 @@ class GateComparison(Part, omit_defaults=True):
     model_id: str | None = None
 
 
+class MeasureResult(Part, omit_defaults=True):
+    """What both sides scored on the tenant's own rows, by one measure; figures in millionths.
+
+    kind: of the measure, as in `tunery.measures`.
+    verdict: on the wanted gain.
+    rows: that both answered.
+    base_ppm, adapter_ppm: mean scores.
+    low_ppm, high_ppm: bounds of the difference, each of which errs in alpha of the cases.
+    gain_min_ppm: the relative gain that is wanted, or 0 where there is no room for it.
+    """
+
+    kind: str
+    verdict: Verdict
+    rows: int
+    base_ppm: int
+    adapter_ppm: int
+    low_ppm: int
+    high_ppm: int
+    gain_min_ppm: int
+
+
 class ScoreSummary(Part):
     """The gate's verdict in integers.
 
@@ -191,6 +222,7 @@ class ScoreSummary(Part):
     comparisons: with the base model, and with the version in production; empty: the writer did not
       say.
     policy: what it was judged by, None: the writer did not say.
+    measures: of the tenant's own rows; the first decides.
     """
 
     verdict: Verdict
@@ -205,6 +237,7 @@ class ScoreSummary(Part):
     adapter_exact_match_ppm: int
     comparisons: tuple[GateComparison, ...] = ()
     policy: GatePolicy | None = None
+    measures: tuple[MeasureResult, ...] = ()
 
 
 # --- commands
@@ -280,12 +313,14 @@ class RollBack(Message):
 
 
 class DeleteVersion(Message):
-    """The version goes, with its files.
+    """The version goes; its files are kept for a while.
 
     model_id: the version.
+    erase: its files go at once, also those of a version that was deleted before.
     """
 
     model_id: str
+    erase: bool = False
 
 
 class SetApprovalRule(Message):
@@ -418,11 +453,26 @@ class VersionDeleted(Message):
     model_id: the version.
     files: what was published, to be removed from storage.
     job_id: the job that made it.
+    erase_at: until then it can be restored, and its files stay; None: they go now.
     """
 
     model_id: str
     files: tuple[BlobFile, ...] = ()
     job_id: str | None = None
+    erase_at: Ms | None = None
+
+
+class VersionRestored(Message):
+    """A version that was deleted is back, as it was.
+
+    terms: the version.
+    files: of the artifact.
+    stage: the one that it holds: none that only one version can hold.
+    """
+
+    terms: VersionTerms
+    files: tuple[BlobFile, ...]
+    stage: Stage
 
 
 class ApprovalRuleSet(Message):
@@ -495,6 +545,9 @@ Command: TypeAlias = (
     | Promote
     | RollBack
     | DeleteVersion
+    | RestoreVersion
+    | KeepVersion
+    | ReleaseVersion
     | SetApprovalRule
     | ApproveVersion
     | RecordBaseBytes
@@ -502,6 +555,9 @@ Command: TypeAlias = (
     | UnshareCheckpoint
     | SetGatePolicy
     | SetQuarantine
+    | Deploy
+    | CountTraffic
+    | Tick
 )
 Event: TypeAlias = (
     BaseAdded
@@ -512,6 +568,10 @@ Event: TypeAlias = (
     | VersionFailed
     | StageMoved
     | VersionDeleted
+    | VersionErased
+    | VersionRestored
+    | VersionKept
+    | VersionReleased
     | ApprovalRuleSet
     | VersionApproved
     | BaseDrifted
@@ -520,6 +580,8 @@ Event: TypeAlias = (
     | CheckpointUnshared
     | GatePolicySet
     | QuarantineSet
+    | Deployed
+    | TrafficCounted
     | Rejected
     | Repeated
 )

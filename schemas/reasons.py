@@ -205,6 +205,13 @@ RefusalCode: TypeAlias = Literal[
     "model_unusable",  # model_id: its scores were not finite
     "policies_at_most",  # limit
     "model_in_stage",  # model_id, stage
+    "model_deployed",  # model_id, stage: it has a share of the stage's traffic
+    "deployment_same",  # one version twice
+    "deployment_share",  # model_id, limit: buckets below 1 or above this
+    "model_kept",  # model_id, jobs: open ones that begin with it
+    "model_start_deleted",  # model_id, start: the version that it was trained from
+    "models_at_most",  # limit
+    "deleted_at_most",  # limit: of versions that can be restored
     "model_referenced",  # model_id, descendant: a version that was trained from it
     "base_drifted",  # model_id, base_id
     "approvals_missing",  # model_id, stage, missing
@@ -243,6 +250,7 @@ FailureCode: TypeAlias = Literal[
     "base_missing",  # base_id
     "base_differs",  # base_id, sha256: now, job_sha256: of the job
     "base_changed",  # between submission and start
+    "start_deleted",  # model_id: the version that the job begins with
     "version_exists",  # model_id, job_id: whose it is
     "versions_at_most",  # limit
     "adapter_empty",
@@ -271,10 +279,16 @@ VerdictCode: TypeAlias = Literal[
     "production_drop_undecided",  # model_id: in production, and as drop_undecided
     "production_drop_excluded",  # the same
     "gain_below",  # gain_ppm: relative fall of the validation loss, gain_min_ppm
+    "measure_gained",  # measure: its kind, rows, base_ppm, adapter_ppm: means, gain_min_ppm
+    "measure_below",  # the same
+    "measure_undecided",  # the same
+    "measure_kept",  # the same: as good as a base model that leaves no room for the gain
+    "measure_lost",  # the same: worse than such a one
+    "measure_rows_few",  # measure, rows, limit
     "validation_loss_same",
     "validation_loss_rose",  # above the base model's
     "scores_not_finite",  # sides: "base", "adapter" or both
-    "pairs_told_apart",  # items, right_ppm, base_ppm: by likelihoods, p_ppm: of that by chance
+    "pairs_told_apart",  # items, right_ppm, base_right_ppm: by likelihoods, p_ppm
     "pairs_reversed",  # the same
     "pairs_undecided",  # the same
 ]

@@ -135,6 +135,8 @@ class JobSpec(Part):
     same_rows: the validation file has the bytes of the training file.
     sweep_id: the sweep that it is a job of, None: of none.
     grader: what says the worth of its answers, as JSON; None: its method grades none.
+    measures: a JSON array of what answers to its validation rows are measured by, None: by nothing.
+    measured_rows: how many of these rows are answered for that.
     mixture: further files it trains on.
     """
 
@@ -165,6 +167,8 @@ class JobSpec(Part):
     same_rows: bool = False
     sweep_id: str | None = None
     grader: Sealed | None = None
+    measures: Sealed | None = None
+    measured_rows: int = 0
     mixture: tuple[MixtureFile, ...] = ()
 
 

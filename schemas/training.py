@@ -298,7 +298,7 @@ class EvalWork(Part, tag="eval"):
     precision, threads, method, beta_ppm, loss_type, adaptation, label_smoothing_ppm, gamma_ppm,
       desirable_ppm, undesirable_ppm, max_completion_length: as in the training's
       `HyperParameters`.
-    grader: as in the job's `JobSpec`.
+    grader, measures, measured_rows: as in the job's `JobSpec`.
     """
 
     base_id: str
@@ -321,6 +321,8 @@ class EvalWork(Part, tag="eval"):
     undesirable_ppm: int = 1_000_000
     max_completion_length: int = 0
     grader: Sealed | None = None
+    measures: Sealed | None = None
+    measured_rows: int = 0
 
 
 Work: TypeAlias = TrainWork | EvalWork

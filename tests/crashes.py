@@ -5,10 +5,14 @@
 Reads orders from standard input, one JSON object a line: `spec` and `events` (paths), `point` (a
 name of `POINTS`, or null for none). Answers each with the exit status of its process. The process
 kills itself with SIGKILL, as the kernel does: nothing is flushed, closed or deleted.
+
+With `spare_bytes` the process gets only so much more memory, from the step `spare_from` on
+(null: at once): the kernel refuses what goes beyond, as on a machine that has no more.
 """
 
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -83,6 +87,10 @@ POINTS: Final[dict[str, Point]] = {
     "in a file of the reference stage": Point(f"{ML}.reference:save_file", torn=True),
     "after the reference stage": Point(f"{ML}.sft:compute_references", after=True),
     "in the answers to prompts": Point(f"{ML}.generation:answers", 2),
+    "in the likelihoods of answers": Point(f"{ML}.reinforcement:Reinforcement._losses", 7),
+    "while answers are written": Point(f"{ML}.rollouts:SeededNoise.__call__", 30),
+    "between two grades": Point(f"{ML}.rollouts:grade", 15),
+    "while likeliest answers are graded": Point(f"{ML}.rollouts:Rollouts.rewards", 2),
     "before the end is said": Point(EMIT, when=said("Finished")),
     "while a checkpoint is loaded": Point(f"{ML}.state:load_optimizer"),
 }
@@ -122,21 +130,48 @@ def plant(point: Point) -> None:
     setattr(owner, name, killing)
 
 
-def attempt(spec: Path, events: Path, point: str | None) -> int:
+def limit_memory(spare_bytes: int) -> None:
+    """Let this process allocate so much more, and nothing beyond."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    sizes = dict(line.split(":", 1) for line in status)
+    in_use = 1024 * int(sizes["VmData"].split()[0])
+    resource.setrlimit(resource.RLIMIT_DATA, (in_use + spare_bytes, resource.RLIM_INFINITY))
+
+
+def limit_memory_after(step: int, spare_bytes: int) -> None:
+    """Limit it once the step is reported."""
+    from tunery.ml.events import EventWriter
+
+    emit, is_it = EventWriter.emit, said("StepCompleted", step)
+
+    def limiting(writer: EventWriter, event: Any) -> None:
+        emit(writer, event)
+        if is_it(writer, event):
+            limit_memory(spare_bytes)
+
+    EventWriter.emit = limiting  # type: ignore[assignment, method-assign]  # of this process alone
+
+
+def attempt(order: dict[str, Any]) -> int:
     """Train in this process; the exit code."""
     from tunery.ml.events import EventWriter
     from tunery.ml.fine_tuning import fine_tune
     from tunery.work.codec import decode_train_spec
 
-    if point is not None:
-        plant(POINTS[point])
-    with events.open("wb") as stream:
+    if order["point"] is not None:
+        plant(POINTS[order["point"]])
+    if order.get("spare_from") is not None:
+        limit_memory_after(order["spare_from"], order["spare_bytes"])
+    elif order.get("spare_bytes") is not None:
+        limit_memory(order["spare_bytes"])
+    with Path(order["events"]).open("wb") as stream:
         writer = EventWriter(stream, time.monotonic())
         try:
-            return fine_tune(decode_train_spec(spec.read_bytes()), writer, lambda: False)
-        except Exception:  # its place is what a failing test needs
+            spec = decode_train_spec(Path(order["spec"]).read_bytes())
+            return fine_tune(spec, writer, lambda: False)
+        except Exception as error:  # its place is what a failing test needs
             traceback.print_exc()
-            return 1
+            return writer.emit_failure(error)
 
 
 def main() -> None:
@@ -148,7 +183,7 @@ def main() -> None:
         order = json.loads(line)
         pid = os.fork()
         if not pid:
-            os._exit(attempt(Path(order["spec"]), Path(order["events"]), order["point"]))
+            os._exit(attempt(order))
         _, status = os.waitpid(pid, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 

@@ -1,5 +1,6 @@
 """Read the raw scores of an evaluation, judge them, and send the verdict to `job`."""
 
+import asyncio
 import logging
 from typing import Final
 
@@ -28,7 +29,8 @@ def verdict(runtime: Runtime) -> Effect[VerdictDue]:
         scores = decode_scores(data)
         production = await _production(runtime, due, tenant)
         policy = await _policy(runtime, due, tenant)
-        summary = summarise(scores, due.drop_max_ppm, production, policy)
+        # the bootstrap of many rows takes seconds, in which the service has to answer
+        summary = await asyncio.to_thread(summarise, scores, due.drop_max_ppm, production, policy)
         return _record(due, tenant, RecordVerdict(job_id=due.job_id, summary=summary))
 
     def exhausted(due: VerdictDue, tenant: str, failure: str) -> Send:

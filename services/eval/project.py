@@ -11,7 +11,7 @@ import msgspec
 from schemas.envelope import Header
 from schemas.gate import GatePolicySet
 from schemas.job import JobEnded, VerdictDue, VerdictRecorded
-from schemas.model import Stage, StageMoved, VersionDeleted, VersionPublished
+from schemas.model import Stage, StageMoved, VersionDeleted, VersionPublished, VersionRestored
 from tunery.runtime.verbs import Change, Delete, Done, Todo, Upsert
 
 VERDICT: Final = "verdict"
@@ -45,9 +45,10 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
             return (due, Upsert(EVALUATIONS, key, scores))
         case VerdictRecorded() | JobEnded():
             return (Done(VERDICT, event.job_id),)
-        case VersionPublished():
+        case VersionPublished() | VersionRestored():
             terms = event.terms
-            known = {"series": terms.series, "job_id": terms.lineage.job_id, "stage": FIRST_STAGE}
+            stage = event.stage if isinstance(event, VersionRestored) else FIRST_STAGE
+            known = {"series": terms.series, "job_id": terms.lineage.job_id, "stage": stage}
             return (Upsert(VERSIONS, _version(header, terms.model_id), known),)
         case StageMoved():
             moved = Upsert(VERSIONS, _version(header, event.model_id), {"stage": event.stage})

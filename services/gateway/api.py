@@ -21,6 +21,7 @@ from services.gateway.billing import usage_routes as usage
 from services.gateway.chat import completion_routes as completions
 from services.gateway.chat import response_routes as responses
 from services.gateway.chat import routes as chat
+from services.gateway.deployments import routes as deployments
 from services.gateway.files import base_folder_routes as base_folders
 from services.gateway.files import dataset_routes as datasets
 from services.gateway.files import routes as files
@@ -92,6 +93,7 @@ def routes() -> FastAPI:
         base_files,
         gate,
         releases,
+        deployments,
         models,
         chat,
         completions,

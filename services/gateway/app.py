@@ -8,6 +8,7 @@ from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL
 from services.gateway.accounts.prices import ViewedPrices
 from services.gateway.api import create_app
 from services.gateway.chat.engine_socket import SocketEngine
+from services.gateway.deployments.traffic import TrafficCounts
 from services.gateway.files.previews import PreviewProcesses
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.feeds import Feeds
@@ -53,6 +54,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         HttpServer(app, settings.host, settings.port),
         command_results,
         deps.feeds,
+        deps.traffic,
         Projector(runtime, VIEWS_PROJECTION),
         TelemetryReader(runtime),
         EffectHost(runtime, (results(deps.views, deps.blobs, deps.seal),)),
@@ -64,10 +66,11 @@ def deps_of(
 ) -> JobDeps:
     """The dependencies of the routes over the adapters of `runtime`."""
     views = views_of(runtime.store)
+    commands = CommandSender(runtime.sender, command_results)
     return JobDeps(
         settings=settings,
         views=views,
-        commands=CommandSender(runtime.sender, command_results),
+        commands=commands,
         feeds=Feeds(runtime.store, views, runtime.clock),
         queues=Queues(views, runtime.clock),
         past_jobs=PastJobs(views, runtime.clock),
@@ -79,6 +82,7 @@ def deps_of(
         rates=rates_of(runtime.settings.valkey_url),
         scores=ScoreEndpoint(settings),
         engine=SocketEngine(runtime.settings.data_dir / "run" / SOCKET),
+        traffic=TrafficCounts(commands, runtime.clock),
         log=runtime.log,
         clock=runtime.clock,
         health=runtime.health,

@@ -1,13 +1,15 @@
-"""Ports of the gateway: read models, rates, price books, folders of base models, the engine."""
+"""Ports of the gateway: read models, rates, prices, folders of base models, engine, traffic."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from schemas.billing import PriceBook
+from schemas.deployments import ArmTraffic, Deployment
 from schemas.model import Base
 from services.gateway.views.table import R, Table
 from services.gateway.web.token_bucket import Allowance
+from tunery.runtime.hosts.abstract import Host
 from tunery.work.engine import Question, Reply
 
 
@@ -96,6 +98,18 @@ class Prices(Protocol):
 class BaseFolders(Protocol):
     async def read(self, base_id: str, path: str, licence: str) -> Base:
         """Describe a base model's folder, hashing its files. Raises ApiError 400."""
+
+
+class Traffic(Host, Protocol):
+    """Counts what the versions of deployments answer."""
+
+    def note(
+        self, tenant: str, deployment: Deployment, answered: ArmTraffic, bucket: int | None
+    ) -> None:
+        """Count an answer, and the caller's bucket where the caller has seen it."""
+
+    def ask_aside(self, tenant: str, ask: Callable[[], Awaitable[None]]) -> bool:
+        """Ask a question whose answer nobody waits for; False: too many are being asked."""
 
 
 class Engine(Protocol):

@@ -8,6 +8,8 @@ from services.gateway.accounts import tables as accounts
 from services.gateway.accounts.projection import project_account
 from services.gateway.billing import tables as billing
 from services.gateway.billing.projection import project_bills, project_storage
+from services.gateway.deployments import tables as deployments
+from services.gateway.deployments.projection import project_deployment
 from services.gateway.files import tables as files
 from services.gateway.files.projection import project_dataset
 from services.gateway.jobs import sweep_tables as sweeps
@@ -19,7 +21,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 41  # 41: rewards; 40: policies of the gate; 39: changes of models
+VERSION: Final = 43  # 43: deployments; 42: deleted models; 41: rewards; 40: policies of the gate
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -44,6 +46,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
         billing.ANSWER_USES,
     ),
     *(models.PERMISSIONS, models.MODELS, models.BASES, models.POLICIES),
+    deployments.DEPLOYMENTS,
     *(models.MODEL_CHANGES, models.APPROVAL_RULES),
 )
 DDL: Final = "\n".join(table.ddl() for table in TABLES)
@@ -67,7 +70,11 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
         case "pool":
             return project_pool(header, event)
         case "model":
-            return (*project_model(header, event), *project_storage(header, event))
+            return (
+                *project_model(header, event),
+                *project_deployment(header, event),
+                *project_storage(header, event),
+            )
         case other:
             raise ValueError(f"no projection of the stream {other!r}")
 

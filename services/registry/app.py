@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from schemas.topics import MODEL
 from services.registry.domain.decide import decide
 from services.registry.domain.evolve import evolve
+from services.registry.domain.lifetime import earliest_erasure
 from services.registry.domain.state import INITIAL, Registry
 from services.registry.effect import erase, publish
 from services.registry.project import project
@@ -18,15 +19,22 @@ from tunery.runtime.hosts.projector import Projection, Projector
 from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import SettingsError
-from tunery.runtime.verbs import Aggregate
+from tunery.runtime.verbs import Aggregate, Deadline
+
+
+def _deadline(state: Registry) -> Deadline | None:
+    due = earliest_erasure(state)
+    return None if due is None else Deadline(*due)
+
 
 MODELS = Aggregate(
     stream=MODEL,
-    fold_version=7,  # 7: policies and quarantine by people; 6: approvals, drifted base models
+    fold_version=9,  # 9: deployments; 8: deleted versions; 7: policies, quarantine by people
     initial=INITIAL,
     state_type=Registry,
     decide=decide,
     evolve=evolve,
+    deadline=_deadline,
 )
 TODOS = Projection(name="registry", version=1, streams=(MODEL,), project=project)
 

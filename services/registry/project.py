@@ -3,7 +3,13 @@
 from typing import Any, Final
 
 from schemas.envelope import Header, Message
-from schemas.model import VersionDeleted, VersionFailed, VersionPublished, VersionSubmitted
+from schemas.lifetime import VersionErased
+from schemas.model import (
+    VersionDeleted,
+    VersionFailed,
+    VersionPublished,
+    VersionSubmitted,
+)
 from tunery.runtime.verbs import Change, Done, Todo
 
 PUBLISH: Final = "publish"
@@ -28,7 +34,7 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
             return (Done(PUBLISH, todo_id(header.key, event.terms.lineage.job_id)), *kept)
         case VersionFailed():
             return (Done(PUBLISH, todo_id(header.key, event.job_id)),)
-        case VersionDeleted():
+        case VersionDeleted(erase_at=None) | VersionErased():
             return tuple(
                 Todo(ERASE, file.blob, header.key, header.tenant, EraseModelFile(blob=file.blob))
                 for file in event.files

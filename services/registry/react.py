@@ -2,7 +2,7 @@
 
 A job is sent the base it waits for, or the result of its registration. The dataset is asked to keep
 the files that a version's lineage names when the version is submitted: that is before the job can
-end and release them.
+end and release them. It keeps them until the version is erased, for it may be restored.
 """
 
 from typing import Final
@@ -10,6 +10,7 @@ from typing import Final
 from schemas.dataset import KeepDataset, ReleaseDataset
 from schemas.envelope import Header, Message
 from schemas.job import RecordBase, RecordRegistered
+from schemas.lifetime import VersionErased
 from schemas.model import (
     BasePinned,
     BaseRefused,
@@ -51,7 +52,9 @@ def _commands(event: Event) -> tuple[tuple[str, Message], ...]:
             )
             # in this order: a reaction is known by its number among those of one event
             return ((_JOB, failed), (_DATASET, ReleaseDataset(job_id=event.job_id)))
-        case VersionDeleted(job_id=str(job_id)):
+        case VersionDeleted(job_id=str(job_id), erase_at=None):
             return ((_DATASET, ReleaseDataset(job_id=job_id)),)
+        case VersionErased():
+            return ((_DATASET, ReleaseDataset(job_id=event.job_id)),)
         case _:
             return ()

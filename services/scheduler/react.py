@@ -12,6 +12,7 @@ from schemas.ids import EVENT, derived_id
 from schemas.job import (
     AttemptStarted,
     JobEnded,
+    JobSubmitted,
     PinsWanted,
     PlacementUnwanted,
     PlacementWanted,
@@ -27,7 +28,11 @@ from schemas.job import (
     WorkDescribed,
 )
 from schemas.job import Event as JobEvent
-from schemas.model import PinBase, RegisterVersion
+from schemas.lifetime import KeepVersion, ReleaseVersion
+from schemas.model import (
+    PinBase,
+    RegisterVersion,
+)
 from schemas.pool import (
     CheckpointAccepted,
     ClosePlacement,
@@ -42,7 +47,8 @@ from schemas.pool import (
     UsageSliced,
 )
 from schemas.pool import Event as PoolEvent
-from schemas.submission import UsageSource
+from schemas.submission import JobSpec, UsageSource
+from schemas.training import AdapterStart
 from tunery.plan.price import billed_lease
 from tunery.runtime.verbs import Send
 
@@ -50,6 +56,9 @@ from tunery.runtime.verbs import Send
 def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
     """Commands to `dataset`, `model`, `pool` and `account` that follow from an event of `job`."""
     match event:
+        case JobSubmitted(spec=JobSpec(start=AdapterStart(model_id=model_id))):
+            keep = KeepVersion(job_id=event.job_id, model_id=model_id)
+            return (Send("model", header.key, header.tenant, keep),)
         case PinsWanted():
             return _pins(header, event)
         case WorkDescribed():
@@ -136,14 +145,17 @@ def _pins(header: Header, event: PinsWanted) -> tuple[Send, ...]:
 
 def _after_job(header: Header, event: JobEnded) -> tuple[Send, ...]:
     """Announce the end, release the dataset; the pool refunds and forgets the job."""
-    sends = (
+    sends: tuple[Send, ...] = (
         _announce(header, event.job_id, event.outcome, "ended"),
         Send("dataset", header.key, header.tenant, UnpinDataset(job_id=event.job_id)),
     )
-    if event.pool is None:
+    if event.pool is not None:
+        forget = ForgetWork(job_id=event.job_id, refund=event.refund)
+        sends = (*sends, _to_pool(event.pool, header.tenant, forget))
+    if event.start_id is None:
         return sends
-    forget = ForgetWork(job_id=event.job_id, refund=event.refund)
-    return (*sends, _to_pool(event.pool, header.tenant, forget))
+    release = ReleaseVersion(job_id=event.job_id)
+    return (*sends, Send("model", header.key, header.tenant, release))
 
 
 def _announce(header: Header, job_id: str, what: str, fact: str) -> Send:

@@ -48,12 +48,24 @@ OF_REFERENCE = (
     "after the reference stage",
 )
 OF_ANSWERS = "in the answers to prompts"
+OF_ROLLOUTS = (
+    "in the likelihoods of answers",
+    "while answers are written",
+    "between two grades",
+    "while likeliest answers are graded",
+)
 FIRST_POINTS = tuple(
     point
     for point in POINTS
-    if point not in ("while a checkpoint is loaded", *OF_REFERENCE, OF_ANSWERS)
+    if point not in ("while a checkpoint is loaded", *OF_REFERENCE, OF_ANSWERS, *OF_ROLLOUTS)
 )
-PAIRS, LABELS = (1, 2, 1, 2), (3, 4, 3, 4)  # roles of the documents of a row
+# roles of the documents of a row
+ROLES = {"kto": (3, 4, 3, 4), "reinforcement": (5, 5)}
+PAIRS = (1, 2, 1, 2)
+GRADER = (
+    b'{"type": "text_similarity", "evaluation_metric": "fuzzy_match", '
+    b'"input": "{{sample.output_text}}", "reference": "{{item.word}}"}'
+)
 # What differs from `HYPER`, for each method and what changes the state of one.
 METHODS: dict[str, dict[str, Any]] = {
     "dpo": {"method": "dpo", "beta": 0.1},
@@ -67,6 +79,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "full dpo": {"adaptation": "full", "learning_rate": 1e-3, "method": "dpo", "beta": 0.1},
     "qlora": {"adaptation": "qlora"},
     "answers meanwhile": {"sample_every_steps": 2},
+    "reinforcement": {
+        "method": "reinforcement",
+        "beta": 0.04,
+        "num_generations": 3,
+        "max_completion_length": 4,
+    },
 }
 
 
@@ -77,9 +95,9 @@ class Forks:
         self.server, self.spec = server, spec
 
     def attempt(
-        self, out: Path, resume: list[dict[str, Any]], point: str | None
+        self, out: Path, resume: list[dict[str, Any]], point: str | None, **limits: int
     ) -> tuple[int, list[dict[str, Any]]]:
-        """Exit status and events."""
+        """Exit status and events. `limits`: on memory, see tests/crashes.py."""
         candidates = tuple(
             ResumeCandidate(dir=event["dir"], manifest_sha256=event["manifest_sha256"])
             for event in resume
@@ -87,7 +105,8 @@ class Forks:
         out.mkdir(exist_ok=True)
         spec = msgspec.structs.replace(self.spec, out_dir=str(out / "ck"), resume=candidates)
         (out / "spec.json").write_bytes(encode_spec(spec))
-        order = {"spec": str(out / "spec.json"), "events": str(out / "events"), "point": point}
+        paths = {"spec": str(out / "spec.json"), "events": str(out / "events")}
+        order = {**paths, "point": point, **limits}
         assert self.server.stdin is not None
         assert self.server.stdout is not None
         self.server.stdin.write(f"{json.dumps(order)}\n")
@@ -165,6 +184,8 @@ def own_points(hyper: Hyper) -> tuple[str, ...]:
     """Those that only some methods come to."""
     if hyper.sample_every_steps:
         return (OF_ANSWERS,)
+    if hyper.method == "reinforcement":
+        return OF_ROLLOUTS
     return OF_REFERENCE if hyper.method in ("dpo", "kto") else ()
 
 
@@ -172,9 +193,10 @@ def of_method(forks: Forks, method: str, folder: Path) -> Forks:
     hyper = msgspec.structs.replace(HYPER, **METHODS[method])
     spec = msgspec.structs.replace(forks.spec, hyper=hyper, prompts=("Is the lamp on?", "Why?"))
     if hyper.method != "supervised":
-        roles = LABELS if hyper.method == "kto" else PAIRS
+        roles = ROLES.get(hyper.method, PAIRS)
         spec = msgspec.structs.replace(
             spec,
+            grader=GRADER.decode() if hyper.method == "reinforcement" else None,
             train_shards=(str(shard(folder / "train.safetensors", ROWS, roles)),),
             valid_shards=(str(shard(folder / "valid.safetensors", 2, roles)),),
         )

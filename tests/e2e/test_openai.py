@@ -103,7 +103,7 @@ async def test_a_file_of_long_texts_trains_a_model_and_cannot_be_deleted_before_
     model = (await home.api.ended(job_id))["fine_tuned_model"]
     kept = await home.api.patiently("DELETE", f"/files/{file_id}")
     assert (kept.status_code, model in kept.text) == (409, True)
-    assert (await home.api.patiently("DELETE", f"/models/{model}")).status_code == 200
+    assert (await home.api.patiently("DELETE", f"/models/{model}?erase=true")).status_code == 200
     async with asyncio.timeout(DELIVERED_S_MAX):  # the deletion reaches the dataset journal later
         while kept.status_code == 409:
             await asyncio.sleep(0.1)

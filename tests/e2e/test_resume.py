@@ -33,6 +33,7 @@ ROWS, EPOCHS, ROWS_PER_STEP = 40, 2, 2
 STEPS = ROWS // ROWS_PER_STEP * EPOCHS
 CHECKPOINT_EVERY = 3
 KILLS = 3
+PROMPT, ITEM = 5, b'{"word": "eeeeeeee"}'
 RUN_S_MAX = 300  # a shared machine may be slow; alone it takes about 10 s
 
 Event = dict[str, Any]
@@ -79,7 +80,8 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def shard(path: Path, rows: int, roles: tuple[int, ...] = ()) -> Path:
     """Packed rows of three documents each, of 20 to 36 tokens, their second halves labelled.
 
-    roles: of the documents of a row, which is as many, where they are answers to compare
+    roles: of the documents of a row, which is as many, where they are answers to compare, or
+      prompts: then each has an item for its grader
     """
     per_row = len(roles) or 3
     lengths = [20 + (7 * number) % 17 for number in range(per_row * rows)]
@@ -95,6 +97,11 @@ def shard(path: Path, rows: int, roles: tuple[int, ...] = ()) -> Path:
     }
     if roles:
         tensors["seq_roles"] = torch.tensor(roles * rows, dtype=torch.uint8)
+    if PROMPT in roles:
+        ends = [at == length - 1 for length in lengths for at in range(length)]
+        tensors["loss_mask"] = torch.tensor(ends, dtype=torch.uint8)
+        tensors["item_lengths"] = torch.full((len(lengths),), len(ITEM), dtype=torch.int32)
+        tensors["item_bytes"] = torch.tensor(list(ITEM * len(lengths)), dtype=torch.uint8)
     save_file(tensors, path)
     return path
 

@@ -15,11 +15,14 @@ from services.gateway.jobs.recipes import GROUP_FIELDS, OF_REQUESTS, Recipe
 from services.gateway.jobs.requested import (
     DROP_MAX,
     LENGTH_POLICIES,
+    MEASURED_ROWS_MAX,
+    MEASURED_ROWS_MIN,
     PROMPT_CHARACTERS_MAX,
     PROMPTS_MAX,
     SLOTS_USED,
     VALIDATION_FRACTION_MAX,
 )
+from tunery.measures.declaration import MEASURES_MAX, NAMES
 from tunery.plan.knobs import KNOBS, LAYER, LAYERS_MAX, Knob
 from tunery.work.spec import ALL_LINEAR
 
@@ -36,6 +39,17 @@ OTHERS: Final[dict[str, Any]] = {
         "items": {"type": "string", "minLength": 1, "maxLength": PROMPT_CHARACTERS_MAX},
         "minItems": 1,
         "maxItems": PROMPTS_MAX,
+    },
+    "measures": {
+        "type": "array",
+        "items": {"anyOf": [{"enum": list(NAMES)}, {"type": "object", "required": ["type"]}]},
+        "minItems": 1,
+        "maxItems": MEASURES_MAX,
+    },
+    "measured_rows": {
+        "type": "integer",
+        "minimum": MEASURED_ROWS_MIN,
+        "maximum": MEASURED_ROWS_MAX,
     },
     "mixture": {
         "description": "further files, with how often an epoch sees each of their rows",

@@ -1,8 +1,9 @@
 """What a tenant keeps in storage, and what a month of it costs, where a book has a price of it.
 
 A tenant keeps its files until they are deleted or expire, and its published models until they are
-deleted. Parts of uploads, prepared caches and checkpoints of a training under way are the
-platform's own and cost nothing. The price is that of a gigabyte (10⁹ bytes) that is kept all month.
+erased, 30 days after they are deleted unless at once. Parts of uploads, prepared caches and
+checkpoints of a training under way are the platform's own and cost nothing. The price is that of a
+gigabyte (10⁹ bytes) that is kept all month.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,11 @@ from msgspec import Struct
 
 from schemas.billing import PriceBook, StorageCharge
 from schemas.dataset import FileDeleted, FileRegistered
-from schemas.model import VersionDeleted, VersionPublished
+from schemas.lifetime import VersionErased
+from schemas.model import (
+    VersionDeleted,
+    VersionPublished,
+)
 from schemas.units import HOUR_MS, Ms, divide_half_even
 from tunery.billing.currency import in_units
 from tunery.billing.periods import Period
@@ -56,7 +61,7 @@ def storage_fact(event: Any) -> StorageFact | None:
             return StorageFact(event.terms.model_id, sum(file.bytes for file in event.files))
         case FileDeleted():
             return StorageFact(event.file_id, None)
-        case VersionDeleted():
+        case VersionDeleted(erase_at=None) | VersionErased():
             return StorageFact(event.model_id, None)
         case _:
             return None

@@ -35,10 +35,22 @@ def gate_lines(gate: Any) -> list[tuple[str, Any]]:
     """What a verdict rests on, as lines of a list."""
     return [
         ("own data", gate.get("own_data")),
+        *(
+            (f"own {result['measure']}", measure_line(result))
+            for result in gate.get("measures", ())
+        ),
         ("rule", gate.get("rule")),
         ("can show", gate.get("power")),
         ("advice", gate.get("advice")),
     ]
+
+
+def measure_line(result: Any) -> str:
+    """What both sides scored by a measure of the tenant's, and what that shows."""
+    means = f"{result['base']:.3f} → {result['adapter']:.3f} on {result['rows']} rows"
+    bounds = f"difference {result['low']:+.3f} to {result['high']:+.3f}"
+    mark = "" if result["decides"] else " (told)"
+    return f"{result['verdict']}: {means}, {bounds}{mark}"
 
 
 def earlier_job(earlier: Any) -> str | None:

@@ -18,6 +18,7 @@ from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
     from tunery.client import Api
+    from tunery.client.shapes import ModelObject
 
 STAGES = ("staging", "production")
 EPILOG = """\
@@ -35,27 +36,30 @@ Examples:
   tunery model verify ./adapter
   tunery model verify ./adapter --key tunery-public.pem
   tunery model rollback ft:smollm2-135m-instruct:local:demo:1a2b3c4d production
+  tunery model delete ft:smollm2-135m-instruct:local:demo:1a2b3c4d
+  tunery model restore ft:smollm2-135m-instruct:local:demo:1a2b3c4d
 """
 
 
 @click.group("model", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
-    """List, approve, promote, roll back, download, export and verify fine-tuned models."""
+    """List, approve, promote, roll back, delete, download, export and verify models."""
 
 
 @command.command("list")
+@click.option("--deleted", is_flag=True, help="Those that were deleted and can be restored.")
 @_options.data_dir
 @_options.as_json
-def list_models(folders: DataDir, as_json: bool) -> None:
+def list_models(deleted: bool, folders: DataDir, as_json: bool) -> None:
     """List your fine-tuned versions, newest first."""
     with _api.connect(folders) as api:
         _api.show(
-            api.models("fine-tuned"),
+            api.models("fine-tuned", deleted=str(deleted).lower()),
             as_json,
             ("model", "stage", "gate", "base", "job", "created"),
             lambda model: (
                 model["id"],
-                "quarantined" if model["quarantined"] else model["stage"],
+                _stage(model),
                 model["verdict"],
                 model["parent"],
                 model["job_id"],
@@ -115,6 +119,31 @@ def rollback(model_id: str, stage: str, folders: DataDir, as_json: bool) -> None
     """Take MODEL_ID out of a stage; the previous version returns to it."""
     with _api.connect(folders) as api:
         model = api.roll_back(model_id, stage)
+    _api.show_one(model, as_json, [("model", model["id"]), ("stage", model["stage"])])
+
+
+@command.command("delete")
+@click.argument("model_id")
+@click.option("--erase", is_flag=True, help="Erase its files at once; it cannot be restored.")
+@_options.data_dir
+@_options.as_json
+def delete(model_id: str, erase: bool, folders: DataDir, as_json: bool) -> None:
+    """Delete a version. It can be restored for 30 days, then its files are erased."""
+    with _api.connect(folders) as api:
+        api.write("DELETE", "models", model_id, erase=str(erase).lower())
+    deleted = {"id": model_id, "deleted": True, "erased": erase}
+    how = "erased" if erase else f"deleted; within 30 days: tunery model restore {model_id}"
+    _api.show_one(deleted, as_json, [("model", model_id), ("result", how)])
+
+
+@command.command("restore")
+@click.argument("model_id")
+@_options.data_dir
+@_options.as_json
+def restore(model_id: str, folders: DataDir, as_json: bool) -> None:
+    """Restore a deleted version, as it was."""
+    with _api.connect(folders) as api:
+        model = api.post("models", model_id, "restore")
     _api.show_one(model, as_json, [("model", model["id"]), ("stage", model["stage"])])
 
 
@@ -306,6 +335,13 @@ def verify(
     )
     if any(row["difference"] for row in rows):
         raise SystemExit(1)
+
+
+def _stage(model: "ModelObject") -> str:
+    """The stage of a version, or why it has none."""
+    if (until := model.get("restorable_until")) is not None:
+        return f"deleted, erased {_api.moment(until)}"
+    return "quarantined" if model["quarantined"] else model["stage"]
 
 
 def _name_base(api: "Api", base_id: str, folder: Path, named: str | None, with_base: bool) -> None:

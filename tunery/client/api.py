@@ -92,8 +92,8 @@ class Api:
     def get(self, *parts: str) -> dict[str, Any]:  # for paths without a method of their own
         return self._call("GET", path_of(parts))
 
-    def write(self, method: str, *parts: str, body: Any = None) -> dict[str, Any]:
-        return self._once(method, path_of(parts), json=body)
+    def write(self, method: str, *parts: str, body: Any = None, **query: str) -> dict[str, Any]:
+        return self._once(method, path_of(parts), json=body, params=query)
 
     def post(self, *parts: str, **body: Any) -> dict[str, Any]:
         """The answer to a body, at a path that has no method of its own; `parts`: its segments."""
@@ -272,9 +272,10 @@ class Api:
 
     # --- models
 
-    def models(self, kind: str | None = None) -> list[ModelObject]:
-        params = {} if kind is None else {"type": kind}
-        return cast("list[ModelObject]", (self._call("GET", "/models", params=params))["data"])
+    def models(self, kind: str | None = None, **params: str) -> list[ModelObject]:
+        params |= {} if kind is None else {"type": kind}
+        listed = self._call("GET", "/models", params=params)
+        return cast("list[ModelObject]", listed["data"])
 
     def model(self, model_id: str) -> dict[str, Any]:
         return self._call("GET", f"/models/{part(model_id)}")

@@ -92,8 +92,10 @@ class AsyncApi:
     async def get(self, *parts: str) -> dict[str, Any]:  # for paths without a method of their own
         return await self._call("GET", path_of(parts))
 
-    async def write(self, method: str, *parts: str, body: Any = None) -> dict[str, Any]:
-        return await self._once(method, path_of(parts), json=body)
+    async def write(
+        self, method: str, *parts: str, body: Any = None, **query: str
+    ) -> dict[str, Any]:
+        return await self._once(method, path_of(parts), json=body, params=query)
 
     async def post(self, *parts: str, **body: Any) -> dict[str, Any]:
         """The answer to a body, at a path that has no method of its own; `parts`: its segments."""
@@ -274,11 +276,10 @@ class AsyncApi:
 
     # --- models
 
-    async def models(self, kind: str | None = None) -> list[ModelObject]:
-        params = {} if kind is None else {"type": kind}
-        return cast(
-            "list[ModelObject]", (await self._call("GET", "/models", params=params))["data"]
-        )
+    async def models(self, kind: str | None = None, **params: str) -> list[ModelObject]:
+        params |= {} if kind is None else {"type": kind}
+        listed = await self._call("GET", "/models", params=params)
+        return cast("list[ModelObject]", listed["data"])
 
     async def model(self, model_id: str) -> dict[str, Any]:
         return await self._call("GET", f"/models/{part(model_id)}")

@@ -60,6 +60,7 @@ class ModelObject(TypedDict, total=False):
     job_id: str
     verdict: str
     quarantined: bool
+    restorable_until: int | None
 
 
 class BaseObject(TypedDict):

@@ -20,6 +20,7 @@ from transformers import AutoTokenizer
 from tunery.ml import choices, device, generation
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import prove_packing
+from tunery.ml.measured import measured_rows
 from tunery.ml.methods import objective_of
 from tunery.ml.model import load_base, set_adapter_type
 from tunery.ml.objectives import mean_scores
@@ -82,6 +83,7 @@ def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -
     try:
         item_scores = _items(pair, tokenizer, items, progress)
         holdout, losses = _holdout(pair, tokenizer, spec, progress)
+        measures, rows = measured_rows(spec, tokenizer, pair.side, progress.callback)
         scores = Scores(
             base_sha256=spec.base_sha256,
             adapter_sha256=file_sha256(Path(spec.adapter_dir) / weights_file(spec.adaptation)),
@@ -90,6 +92,8 @@ def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -
             holdout=holdout,
             answers=_answers(pair, tokenizer, prompts, spec.answer_tokens_max, progress),
             not_finite=_not_finite(item_scores, losses),
+            measures=measures,
+            rows=rows,
         )
     except StopRequested:
         events.emit(Preempted())

@@ -26,6 +26,7 @@ from tunery.plan.time import (
     eval_ms,
     graded_tokens,
     hold_of,
+    measured_tokens,
     rollout_tokens,
     sampling_ms,
     train_ms,
@@ -70,6 +71,7 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
         train += slots * sampling_ms(base, slots, device) * (steps // hyper.sample_every_steps)
     own = spec.prompts is not None
     graded = graded_tokens(hyper) if hyper.method == "reinforcement" else 0
+    graded += measured_tokens(spec.measured_rows)
     evaluate = slots * eval_ms(base, slots, device, own_prompts=own, graded=graded)
     pace = spec.pace or AS_EXPECTED
     floor_ms = HOLD_MS_MIN if spec.pace else FIRST_HOLD_MS_MIN

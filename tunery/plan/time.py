@@ -9,6 +9,7 @@ from typing import Final
 from schemas.model import Base
 from schemas.training import Device, HyperParameters
 from schemas.units import PPM, GpuMs, Ms, Tokens, divide_up
+from tunery.work.spec import MEASURED_TOKENS_MAX
 
 # LoRA trains at 4 FLOPs per parameter and token: forward 2, backward 2 (frozen weights need no
 # weight gradients). For one slot (two cores) 313 packed tokens a second were measured on
@@ -106,7 +107,8 @@ def eval_ms(
 ) -> Ms:
     """Expected time of one evaluation.
 
-    own_prompts: it answers prompts of the tenant. graded: `graded_tokens` of either side.
+    own_prompts: it answers prompts of the tenant. graded: `graded_tokens` and `measured_tokens` of
+    either side.
     """
     own = OWN_PROMPTS_FLOPS_PER_PARAMETER if own_prompts else 0
     own += 2 * FLOPS_PER_PARAMETER * graded
@@ -134,6 +136,11 @@ def rollout_tokens(hyper: HyperParameters, prompts: int, passed: Tokens) -> Toke
 def graded_tokens(hyper: HyperParameters) -> int:
     """Tokens that an evaluation of a model's answers to prompts is as long as."""
     return GRADED_ROWS_MAX * GRADED_PROMPTS_MAX * hyper.max_completion_length * WRITING_FACTOR
+
+
+def measured_tokens(rows: int) -> int:
+    """Tokens that an evaluation of so many measured rows is as long as, on each side."""
+    return rows * MEASURED_TOKENS_MAX * WRITING_FACTOR
 
 
 def hold_of(gpu_ms: GpuMs, slots: int, pace_ppm: int = PPM, floor_ms: Ms = HOLD_MS_MIN) -> GpuMs:

@@ -53,11 +53,35 @@ class PromptAnswers(Struct, frozen=True, kw_only=True):
     adapter: str
 
 
+class MeasuredRow(Struct, frozen=True, kw_only=True):
+    """A validation row that both sides answered, greedily, and what their answers are worth.
+
+    row: its number in the file
+    group: equal for rows with the same prompt
+    reference: the answer of the row
+    base_cut, adapter_cut: the answer was as long as one may be
+    base_scores, adapter_scores: by each measure, in the order of `Scores.measures`
+    """
+
+    row: int
+    group: str
+    prompt: str
+    reference: str
+    base: str
+    adapter: str
+    base_cut: bool
+    adapter_cut: bool
+    base_scores: tuple[float, ...]
+    adapter_scores: tuple[float, ...]
+
+
 class Scores(Struct, frozen=True, kw_only=True):
     """All scores of one evaluation.
 
     precision: torch's name of the weights' type
     not_finite: sides ("base", "adapter") of which a score was NaN or infinite
+    measures: kinds of the measures that the tenant chose, as in `tunery.measures`
+    rows: validation rows by these measures
     """
 
     base_sha256: str
@@ -67,3 +91,5 @@ class Scores(Struct, frozen=True, kw_only=True):
     holdout: HoldoutScores
     answers: tuple[PromptAnswers, ...]
     not_finite: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()
+    rows: tuple[MeasuredRow, ...] = ()

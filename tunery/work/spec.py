@@ -15,6 +15,7 @@ Precision: TypeAlias = Literal["auto", "bf16", "fp32"]
 Scheduler: TypeAlias = Literal["linear", "cosine", "constant", "wsd"]
 
 ALL_LINEAR: Final = "all-linear"  # layers that are adapted
+MEASURED_TOKENS_MAX: Final = 128  # of an answer to a row that is measured
 CHECKPOINTS_KEPT_MIN: Final = 2  # one may turn out to be damaged
 
 
@@ -199,6 +200,9 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     generated_max: rows of `valid_rows` that are answered
     new_tokens_max: tokens of the answer to a validation row
     answer_tokens_max: tokens of the answer to a prompt
+    measures: `eval.measures` of the job as JSON; null: the tenant chose none
+    measured_rows: rows of `valid_rows` that are answered for them
+    measured_tokens_max: tokens of the answer to one of them
     adaptation: as in the training's `Hyper`: both sides are scored on the base as it was trained on
     """
 
@@ -227,3 +231,6 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     undesirable: float = 1.0
     max_completion_length: int = 0
     grader: str | None = None
+    measures: str | None = None
+    measured_rows: int = 0
+    measured_tokens_max: int = MEASURED_TOKENS_MAX

@@ -1,1 +1,3 @@
-"""`verdict`: a pure function of the scores of base and adapter; `pairs`: that of a reward model."""
+"""Pure functions of scores. `verdict`: of base and adapter; `measured`: of the tenant's rows;
+`pairs`: of a reward model.
+"""

@@ -34,7 +34,7 @@ def judge_pairs(items: Sequence[ItemScore], alpha_ppm: int) -> tuple[Verdict, Re
         verdict, code = "pass", "pairs_told_apart"
     elif worse_ppm < alpha_ppm:
         verdict, code = "block", "pairs_reversed"
-    figures = {"items": n, "right_ppm": PPM * right // n, "base_ppm": PPM * base // n}
+    figures = {"items": n, "right_ppm": PPM * right // n, "base_right_ppm": PPM * base // n}
     return verdict, judging(code, **figures, p_ppm=min(better_ppm, worse_ppm)), better_ppm
 
 

@@ -11,9 +11,10 @@ from typing import Final
 
 from schemas.envelope import Reason
 from schemas.gate import GatePolicy
-from schemas.model import GateComparison, ScoreSummary, Verdict
+from schemas.model import GateComparison, MeasureResult, ScoreSummary, Verdict
 from schemas.reasons import VerdictCode, judging
 from schemas.units import PPM
+from services.eval.domain.measured import measure_results, measured_reason
 from services.eval.domain.pairs import are_pairs, judge_pairs
 from tunery.gate.decision import ComparisonResult, Decision, Pairs, Rule, decide, overall
 from tunery.work.scores import ItemScore, Scores
@@ -59,6 +60,7 @@ def summarise(
     of_pairs = are_pairs(items)
     comparisons = () if of_pairs else compare(items, allowed, production, policy.alpha_ppm)
     p_ppm = comparisons[0].p_ppm if comparisons else PPM
+    measures = () if of_pairs else measure_results(scores, policy)
     if scores.not_finite:
         verdict, reasons = _block_not_finite(scores.not_finite)
     elif of_pairs:
@@ -66,7 +68,10 @@ def summarise(
         verdict, reasons = _judge_gain(scores, policy, verdict, (reason,))
     else:
         verdict, reasons = judge(comparisons, policy)
-        verdict, reasons = _judge_gain(scores, policy, verdict, reasons)
+        if measures:  # the tenant's own say more than the loss
+            verdict, reasons = _judge_measured(measures[0], policy, verdict, reasons)
+        else:
+            verdict, reasons = _judge_gain(scores, policy, verdict, reasons)
     if verdict == "pass" and (code := _unlearned(scores)) is not None:
         reasons += (judging(code),)
     return ScoreSummary(
@@ -82,6 +87,7 @@ def summarise(
         adapter_exact_match_ppm=_share_ppm(holdout.adapter_exact, holdout.generated),
         comparisons=comparisons,
         policy=policy,
+        measures=measures,
     )
 
 
@@ -130,6 +136,16 @@ def _judge_gain(
         return verdict, reasons
     below = judging("gain_below", gain_ppm=gain_ppm, gain_min_ppm=policy.gain_min_ppm)
     return ("block" if "holdout" in policy.blocking else verdict), (*reasons, below)
+
+
+def _judge_measured(
+    result: MeasureResult, policy: GatePolicy, verdict: Verdict, reasons: tuple[Reason, ...]
+) -> tuple[Verdict, tuple[Reason, ...]]:
+    """The same with what the measure that decides has shown."""
+    reasons = (*reasons, measured_reason(result))
+    if "holdout" not in policy.blocking:
+        return verdict, reasons
+    return overall((verdict, result.verdict)), reasons
 
 
 def _reason(comparison: GateComparison) -> Reason:

@@ -5,6 +5,7 @@
 * `bodies`, `completion_bodies`, `responses`: requests and answers
 * `asking`: asks the model that a request names
 * `models`: the model that a request names, as an engine loads it
+* `observed`: counts what comes of a question, and asks a shadow
 * `answering`: several answers to one question, and errors for refusals
 * `frames`: an answer as server-sent events
 * `engine_socket`: asks the engine of this machine

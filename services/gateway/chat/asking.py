@@ -18,6 +18,7 @@ async def ask(
     deps: Deps,
     caller: Principal,
     name: str,
+    user: str | None,
     question_of: Callable[[EngineModel], Question],
     *,
     prefix: str,
@@ -25,9 +26,12 @@ async def ask(
 ) -> tuple[AnswerIdentity, Parts]:
     """Ask the model of that name for `count` answers; `prefix` is that of their id.
 
+    user: whom the caller asks for.
+
     Raises ApiError where the model, or the question to it, is refused.
     """
-    name, model = await find_model(deps, caller, name)
+    served = await find_model(deps, caller, name, user)
+    name, model = served.name, served.model
     question = replace(question_of(model), asker=asker(caller, model, name))
     identity = AnswerIdentity(
         id=deps.fresh(prefix),
@@ -35,7 +39,7 @@ async def ask(
         model=name,
         system_fingerprint=f"fp_{model.base_sha256[:FINGERPRINT_DIGITS]}",
     )
-    return identity, answer(deps.engine, questions(question, count))
+    return identity, answer(served.engine, questions(question, count))
 
 
 def asker(caller: Principal, model: EngineModel, name: str) -> Asker:

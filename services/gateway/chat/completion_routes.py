@@ -74,6 +74,7 @@ async def create_completion(
         deps,
         caller,
         body.model,
+        body.user,
         lambda model: Question(model, (), how, prompt=body.prompt),
         prefix="cmpl-",
         count=count,

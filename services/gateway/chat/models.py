@@ -1,24 +1,46 @@
-"""The model that a request names, as an engine loads it."""
+"""The model that a request names, as an engine loads it, and the engine that is asked."""
+
+from dataclasses import dataclass
+from typing import Final
 
 from schemas import errors
-from schemas.model import Base
-from schemas.training import are_whole
+from schemas.deployments import BUCKETS, Deployment
 from services.gateway.accounts.tables import TENANTS
-from services.gateway.models.names import MODEL_PREFIX
+from services.gateway.chat.observed import ObservedEngine, Shadow
+from services.gateway.deployments.buckets import bucket_of, is_second
+from services.gateway.deployments.serving import (
+    check_key,
+    deployment_of,
+    engine_model,
+    loadable,
+    unknown,
+)
+from services.gateway.models.names import MODEL_PREFIX, named_stage
 from services.gateway.models.routes import find_base, version_named
-from services.gateway.models.tables import BASES
+from services.gateway.models.tables import ModelRow
+from services.gateway.ports import Engine
 from services.gateway.web.deps import Deps, Principal
-from services.gateway.web.errors import UNSUPPORTED, ApiError
-from tunery.plan.methods import REWARD
+from services.gateway.web.errors import ApiError
 from tunery.work.engine import EngineModel
 
-QUARANTINED = "model_quarantined"
+DRAWN_BYTES: Final = 8
 
 
-async def find_model(deps: Deps, caller: Principal, name: str) -> tuple[str, EngineModel]:
+@dataclass(frozen=True)
+class ServedModel:
+    """What answers: its name in answers, which is that of a version where a stage was asked."""
+
+    name: str
+    model: EngineModel
+    engine: Engine
+
+
+async def find_model(
+    deps: Deps, caller: Principal, name: str, user: str | None = None
+) -> ServedModel:
     """A base model by its id or alias, or a version of the caller's by its name or its stage.
 
-    Its name in answers comes first: that of the version, where a stage was asked.
+    user: whom the caller asks for; a stage's second version answers a share of them.
 
     Raises ApiError: 404 for any other name, 400 for a whole or a reward model, 403 for a version in
     quarantine, a base model that the key may not use, or a tenant that is suspended.
@@ -31,55 +53,56 @@ async def find_model(deps: Deps, caller: Principal, name: str) -> tuple[str, Eng
         base = await find_base(deps, name)
         if base is None:
             raise unknown(name)
-        _check_key(caller, base.base_id)
-        return name, _engine_model(base)
+        check_key(caller, base.base_id)
+        return ServedModel(name, engine_model(base), deps.engine)
     version = await version_named(deps, caller.tenant, name)
     if version is None:
         raise unknown(name)
-    if version.quarantined:
-        message = (
-            f"The model '{name}' is in quarantine: its evaluation says that it answers worse than "
-            "its base model. `gate` of its job says why."
-        )
-        raise ApiError(403, QUARANTINED, message, "model")
-    if are_whole(version.files):
-        message = (
-            f"The model '{name}' has weights of its own, and chats load adapters alone. Download "
-            "it with `tunery model download`, and serve the folder with vLLM or llama.cpp."
-        )
-        raise ApiError(400, UNSUPPORTED, message, "model")
-    lineage = version.lineage
-    if lineage.method == REWARD:
-        message = (
-            f"The model '{name}' is a reward model: it says what an answer is worth, and writes "
-            "none. Download it with `tunery model download`; the page on training loads it."
-        )
-        raise ApiError(400, UNSUPPORTED, message, "model")
-    _check_key(caller, lineage.base_id)
-    row = await deps.views.first(BASES, {"id": lineage.base_id})
-    if row is None:
-        raise unknown(lineage.base_id)
-    model = _engine_model(row.base)
-    return version.id, EngineModel(
-        base_id=model.base_id,
-        base_path=model.base_path,
-        base_sha256=lineage.base_sha256,
-        context_length=model.context_length,
-        adapter=version.files,
+    stage = named_stage(name)
+    if stage is not None:
+        deployment = (await deployment_of(deps, version, stage)).deployment
+        if deployment.second is not None or deployment.shadow is not None:
+            return await _deployed(deps, caller, version, deployment, user)
+    return ServedModel(version.id, await loadable(deps, caller, version, name), deps.engine)
+
+
+async def _deployed(
+    deps: Deps, caller: Principal, first: ModelRow, deployment: Deployment, user: str | None
+) -> ServedModel:
+    """The version of the deployment that answers this caller, and its shadow."""
+    subject = f"user:{user}" if user else f"key:{caller.key_id}"
+    bucket = bucket_of(deps.seal.hmac(caller.tenant, f"{deployment.salt}:{subject}"))
+    version, second = first, deployment.second
+    if second is not None and is_second(deployment, bucket):
+        version = await _version(deps, caller, second.model_id)
+    observed = ObservedEngine(
+        deps.engine,
+        deps.traffic,
+        deps.clock,
+        caller.tenant,
+        deployment,
+        "first" if version is first else "second",
+        bucket,
+        await _shadow(deps, caller, deployment),
     )
+    return ServedModel(version.id, await loadable(deps, caller, version, version.id), observed)
 
 
-def _engine_model(base: Base) -> EngineModel:
-    return EngineModel(base.base_id, base.path, base.sha256, base.context_length)
+async def _shadow(deps: Deps, caller: Principal, deployment: Deployment) -> Shadow | None:
+    """The version to ask as well, for the deployment's share of questions."""
+    shadow = deployment.shadow
+    drawn = int.from_bytes(deps.draw(DRAWN_BYTES)) % BUCKETS
+    if shadow is None or drawn >= shadow.buckets:
+        return None
+    try:
+        version = await _version(deps, caller, shadow.model_id)
+        return Shadow(version.id, await loadable(deps, caller, version, version.id))
+    except ApiError:
+        return None  # whoever asks must not notice
 
 
-def _check_key(caller: Principal, base_id: str) -> None:
-    if caller.models is not None and base_id not in caller.models:
-        message = f"This key may not use {base_id}. Use another key, or create one with it."
-        raise ApiError(403, errors.FORBIDDEN, message, "model")
-
-
-def unknown(name: str) -> ApiError:
-    """The error for a model that does not exist or belongs to another tenant."""
-    message = f"The model `{name}` does not exist or you do not have access to it."
-    return ApiError(404, errors.UNKNOWN_BASE, message, "model")
+async def _version(deps: Deps, caller: Principal, name: str) -> ModelRow:
+    row = await version_named(deps, caller.tenant, name)
+    if row is None:
+        raise unknown(name)
+    return row

@@ -35,6 +35,7 @@ async def create_response(
         deps,
         caller,
         body.model,
+        body.user,
         lambda model: Question(model, body.messages(), body.sampling(), body.text),
         prefix="resp_",
     )

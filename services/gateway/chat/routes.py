@@ -32,6 +32,7 @@ async def create_chat_completion(
         deps,
         caller,
         body.model,
+        body.user,
         lambda model: Question(model, messages(body), chat_sampling(body), body.response_format),
         prefix="chatcmpl-",
         count=count,

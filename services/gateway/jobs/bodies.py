@@ -120,7 +120,8 @@ class JobRequest(Body):
         default=None,
         description="validation_fraction: the share of rows kept for the gate; drop_max: how much "
         "accuracy the gate lets a model lose on its general items, as a share; prompts: up to 8 "
-        "texts that the base model and the new model answer, in place of the bundled six",
+        "texts that the base model and the new model answer, in place of the bundled six; "
+        "measures: what answers to measured_rows of the rows kept for the gate are measured by",
     )
     budget: BudgetBody | None = None
     placement: PlacementBody | None = None

@@ -22,6 +22,7 @@ def configuration_of(
     *,
     is_seed_drawn: bool,
     grader: Mapping[str, Any] | None = None,
+    measures: Sequence[Any] = (),
 ) -> Sha256:
     """The hash of a job's configuration, without its id, its place and its price.
 
@@ -29,6 +30,7 @@ def configuration_of(
     contents: hashes of the bytes of its files.
     is_seed_drawn: nobody asked for its seed, so another one is as good.
     grader: what says the worth of its answers; None: its method grades none.
+    measures: of answers to its validation rows; none: they are not measured.
     """
     hyper = replace(spec.hyper, seed=SEED_DRAWN) if is_seed_drawn else spec.hyper
     parts = {
@@ -48,6 +50,8 @@ def configuration_of(
         parts["mixture"] = [(file.sha256, file.weight_ppm) for file in spec.mixture]
     if grader is not None:
         parts["grader"] = grader
+    if measures:
+        parts["measures"] = [list(measures), spec.measured_rows]
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 

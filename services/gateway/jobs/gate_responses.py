@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from schemas.model import GateComparison, ScoreSummary, Verdict
+from schemas.model import GateComparison, MeasureResult, ScoreSummary, Verdict
 from schemas.units import PPM
 from services.gateway.web.responses import Response
 from services.gateway.web.wording import advice_words, own_data_words, verdict_words
@@ -43,6 +43,28 @@ class ComparisonResponse(Response):
     items_for_two_points: int
 
 
+class MeasureResponse(Response):
+    """Mean scores of both sides on the tenant's own rows, by one measure of `eval.measures`.
+
+    verdict: pass: the wanted gain is shown; block: it is ruled out
+    decides: the first measure does; the others are told
+    gain: relative to the base model's score; null: that is 0
+    low, high: bounds of the difference, each at the policy's alpha
+    gain_wanted: 0 where the base model leaves no room for it
+    """
+
+    measure: str
+    verdict: Verdict
+    decides: bool
+    rows: int
+    base: float
+    adapter: float
+    gain: float | None
+    low: float
+    high: float
+    gain_wanted: float
+
+
 class GateResponse(Response):
     """`own_data`: what got better on the tenant's own validation rows; null: there were none.
 
@@ -61,6 +83,7 @@ class GateResponse(Response):
     adapter: ScoresResponse
     p_value: float
     comparisons: list[ComparisonResponse]
+    measures: list[MeasureResponse]
 
 
 def gate_response(summary: ScoreSummary) -> GateResponse:
@@ -86,6 +109,9 @@ def gate_response(summary: ScoreSummary) -> GateResponse:
         ),
         p_value=summary.p_value_ppm / PPM,
         comparisons=[_comparison(comparison) for comparison in summary.comparisons],
+        measures=[
+            _measure(result, decides=not number) for number, result in enumerate(summary.measures)
+        ],
     )
 
 
@@ -138,6 +164,22 @@ def _comparison(comparison: GateComparison) -> ComparisonResponse:
         drop_allowed=comparison.drop_max_ppm / PPM,
         drop_shown=comparison.smallest_ppm / PPM,
         items_for_two_points=_items_for_two_points(comparison),
+    )
+
+
+def _measure(result: MeasureResult, *, decides: bool) -> MeasureResponse:
+    base, adapter = result.base_ppm / PPM, result.adapter_ppm / PPM
+    return MeasureResponse(
+        measure=result.kind,
+        verdict=result.verdict,
+        decides=decides,
+        rows=result.rows,
+        base=base,
+        adapter=adapter,
+        gain=round((adapter - base) / abs(base), 4) if base else None,
+        low=result.low_ppm / PPM,
+        high=result.high_ppm / PPM,
+        gain_wanted=result.gain_min_ppm / PPM,
     )
 
 

@@ -1,4 +1,4 @@
-"""Plain routes for clients not written for OpenAI: `/v1/jobs`, `/v1/fine-tuning/jobs`, `deploy`."""
+"""Plain routes for clients not written for OpenAI: `/v1/jobs`, `/v1/fine-tuning/jobs`."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -18,10 +18,8 @@ from services.gateway.jobs.streams import streams
 from services.gateway.jobs.submission_routes import Submission, WithSubmission
 from services.gateway.jobs.tables import JOBS, JobRow
 from services.gateway.models import routes as models
-from services.gateway.models.bodies import DeployRequest, PromoteRequest
-from services.gateway.models.responses import FineTunedModelResponse
 from services.gateway.web.deps import Caller
-from services.gateway.web.errors import UNSUPPORTED, ApiError, invalid
+from services.gateway.web.errors import ApiError
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Page, listing
 from services.gateway.web.routing import new_router
@@ -96,18 +94,6 @@ for root in ROOTS:
         response_model=None,
         responses=streams(Page[LogLineResponse]),
     )(plain_job_logs)
-
-
-@router.post("/v1/models/{model_id:path}/deploy")
-async def deploy_model(
-    model_id: str, body: DeployRequest, deps: WithJobDeps, caller: Caller
-) -> FineTunedModelResponse:
-    """Move a version to a stage, as `promote` does; inference servers can follow the stage."""
-    if body.serving_pool is not None:
-        text = "there are no serving pools here; leave it out, and fetch the stage's adapter"
-        raise invalid(text, "serving_pool", UNSUPPORTED)
-    promote = PromoteRequest(stage=body.stage, expected=body.expected)
-    return await models.promote_model(model_id, promote, deps, caller)
 
 
 router.post("/adapters/{model_id:path}/promote", name="promote_adapter")(models.promote_model)

@@ -63,6 +63,11 @@ async def plan_job(body: JobRequest, deps: WithJobDeps, submission: WithSubmissi
         configuration=spec.configuration,
         duplicate_of=None if earlier is None else duplicate_response(earlier),
         recipe=recipe_of(
-            spec, body.suffix, body.metadata, list(settings.prompts) or None, settings.grader
+            spec,
+            body.suffix,
+            body.metadata,
+            list(settings.prompts) or None,
+            settings.grader,
+            list(settings.measures) or None,
         ),
     )

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from services.gateway.jobs.deps import WithJobDeps
 from services.gateway.jobs.recipes import recipe_of
-from services.gateway.jobs.responses import grader_of, metadata_of, prompts_of
+from services.gateway.jobs.responses import grader_of, measures_of, metadata_of, prompts_of
 from services.gateway.jobs.routes import find
 from services.gateway.web.deps import Caller
 from services.gateway.web.responses import Response
@@ -27,5 +27,6 @@ async def job_recipe(job_id: str, deps: WithJobDeps, caller: Caller) -> RecipeRe
     row = await find(deps, caller, job_id)
     suffix, prompts = deps.unseal(row.suffix), prompts_of(deps.unseal(row.spec.prompts))
     grader = grader_of(deps.unseal(row.spec.grader))
-    recipe = recipe_of(row.spec, suffix, metadata_of(row, deps.unseal), prompts, grader)
+    measures = measures_of(deps.unseal(row.spec.measures))
+    recipe = recipe_of(row.spec, suffix, metadata_of(row, deps.unseal), prompts, grader, measures)
     return RecipeResponse(job_id=row.id, recipe=recipe)

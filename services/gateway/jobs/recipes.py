@@ -132,6 +132,7 @@ def recipe_of(
     metadata: Mapping[str, str] | None,
     prompts: Sequence[str] | None = None,
     grader: Mapping[str, Any] | None = None,
+    measures: Sequence[Any] | None = None,
 ) -> Any:
     """The recipe of a job: submitted again, with the same files, it is resolved to the same."""
     evaluation = {
@@ -140,6 +141,8 @@ def recipe_of(
         else spec.validation_fraction_ppm / PPM,
         "drop_max": None if spec.drop_max_ppm is None else spec.drop_max_ppm / PPM,
         "prompts": prompts,
+        "measures": measures,
+        "measured_rows": spec.measured_rows or None,
     }
     training = hyperparameters.request_of(spec.hyper)
     method = training.pop("method", None)

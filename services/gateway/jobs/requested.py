@@ -10,6 +10,7 @@ from schemas.units import PPM
 from services.gateway.jobs.bodies import METHODS, JobRequest
 from services.gateway.jobs.mixtures import RequestedFile, requested_mixture
 from tunery.graders.grader import GraderRefused, ScoreModel, parse, parts_of
+from tunery.measures.declaration import parse_measures
 from tunery.plan.hyperparameters import SUPERVISED
 from tunery.plan.knobs import ADAPTER_KNOBS
 from tunery.plan.methods import REWARD, ROWS_OF_METHOD
@@ -20,12 +21,17 @@ VALIDATION_FRACTION_PPM: Final = 100_000
 VALIDATION_FRACTION_MAX: Final = 0.5
 DROP_MAX: Final = 0.5
 PROMPTS: Final = "eval.prompts"
+MEASURES: Final = "eval.measures"
+MEASURED_ROWS: Final = "eval.measured_rows"
+MEASURED_ROWS_MIN: Final = 20  # fewer decide nothing
+MEASURED_ROWS_USUAL: Final = 64
+MEASURED_ROWS_MAX: Final = 256
 PROMPTS_MAX: Final = 8
 PROMPT_CHARACTERS_MAX: Final = 1_000
 # settings of a group that are not passed to the trainer
 OWN: Final[Mapping[str, tuple[str, ...]]] = {
     "training": ("slots", "length_policy", "validation_fraction", "mixture"),
-    "eval": ("validation_fraction", "drop_max", "prompts"),
+    "eval": ("validation_fraction", "drop_max", "prompts", "measures", "measured_rows"),
 }
 # groups that accept only these names; the others accept every hyper-parameter
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {"lora": tuple(ADAPTER_KNOBS), "eval": OWN["eval"]}
@@ -52,8 +58,9 @@ class RequestedSettings:
 
     hyper: hyper-parameters by name, numbers or "auto". paths: name → the field that it came from.
     drop_max_ppm: None for the gate's default. prompts: what base and adapter answer; none for the
-    bundled ones. grader: what says the worth of answers; None: the method grades none. mixture:
-    further files it trains on.
+    bundled ones. grader: what says the worth of answers; None: the method grades none. measures: of
+    answers to rows that validate, none: nothing is measured; measured_rows: how many are answered.
+    mixture: further files it trains on.
     """
 
     hyper: Mapping[str, Any]
@@ -64,6 +71,8 @@ class RequestedSettings:
     drop_max_ppm: int | None
     prompts: tuple[str, ...]
     grader: Mapping[str, Any] | None = None
+    measures: tuple[Any, ...] = ()
+    measured_rows: int = 0
     mixture: tuple[RequestedFile, ...] = ()
 
     @property
@@ -119,6 +128,8 @@ def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Req
         drop_max_ppm=_share_ppm(values, own.get("drop_max"), "eval.drop_max", DROP_MAX),
         prompts=_prompts(values, own.get("prompts")),
         grader=_grader(values, request),
+        measures=_measures(values, request, own.get("measures")),
+        measured_rows=_measured_rows(values, own),
         mixture=_mixture(values, own.get("mixture")),
     )
     _refuse_of_reward(values)
@@ -130,13 +141,15 @@ def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Req
 
 
 def _refuse_evaluations(values: _Values) -> None:
-    for name in ON_VALIDATION:
-        if values.hyper.get(name) not in (None, "auto", 0):
-            text = (
-                "needs rows to validate on: name a validation_file, or set "
-                "training.validation_fraction above 0"
-            )
-            values.refuse(values.paths[name], text)
+    asked = [name for name in ON_VALIDATION if values.hyper.get(name) not in (None, "auto", 0)]
+    if values.own.get("measures") is not None:
+        asked.append("measures")
+    for name in asked:
+        text = (
+            "needs rows to validate on: name a validation_file, or set "
+            "training.validation_fraction above 0"
+        )
+        values.refuse(values.paths[name], text)
 
 
 def _refuse_of_reward(values: _Values) -> None:
@@ -149,6 +162,7 @@ def _refuse_of_reward(values: _Values) -> None:
     for name, value in (
         (SAMPLES, values.hyper.get(SAMPLES)),
         ("prompts", values.own.get("prompts")),
+        ("measures", values.own.get("measures")),
     ):
         if value not in (None, "auto", 0):
             text = "a reward model writes no answers: leave it out, or train with another method"
@@ -210,6 +224,37 @@ def _grader(values: _Values, request: JobRequest) -> Mapping[str, Any] | None:
     if any(isinstance(part, ScoreModel) for part in parts):
         values.refuse(GRADER, NOT_IN_TRAININGS)
     return details.grader
+
+
+def _measures(values: _Values, request: JobRequest, value: Any) -> tuple[Any, ...]:
+    """What answers to validation rows are measured by, once it was checked."""
+    if value is None:
+        return ()
+    if request.method is not None and request.method.type == REINFORCEMENT:
+        text = f"compare with the answers of rows, which {REINFORCEMENT} has not; it has its grader"
+        values.refuse(MEASURES, text)
+    try:
+        parse_measures(value, MEASURES)
+    except GraderRefused as error:
+        values.refuse(error.param, error.problem)
+        return ()
+    return tuple(value)
+
+
+def _measured_rows(values: _Values, own: Mapping[str, Any]) -> int:
+    rows = own.get("measured_rows")
+    if own.get("measures") is None:
+        if rows is not None:
+            values.refuse(MEASURED_ROWS, f"needs measures: name some in {MEASURES}")
+        return 0
+    if rows is None:
+        return MEASURED_ROWS_USUAL
+    is_whole = isinstance(rows, int) and not isinstance(rows, bool)
+    if is_whole and MEASURED_ROWS_MIN <= rows <= MEASURED_ROWS_MAX:
+        return int(rows)
+    text = f"must be a whole number from {MEASURED_ROWS_MIN} to {MEASURED_ROWS_MAX}"
+    values.refuse(MEASURED_ROWS, f"{text}; it is {repr_short(rows)}")
+    return 0
 
 
 def _collect(values: _Values, group: str, name: str, value: Any) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.billing import PriceBook
 from schemas.dataset import BaseTokens, RowKind
+from schemas.envelope import Sha256
 from schemas.model import Base
 from schemas.sealed import Sealed
 from schemas.submission import Budget, JobSpec, MixtureFile
@@ -67,7 +68,7 @@ class Facts:
 
     allowed_models: the base models that the caller's key may train, None: all. held_out: the
     validation file. nodes: all that the pool knows. book: of the tenant's price version. job_id,
-    seed: drawn for this job. suffix, metadata, prompts, grader: sealed for the tenant.
+    seed: drawn for this job. suffix, metadata, prompts, grader, measures: sealed for the tenant.
     suffix_hmac: equal for equal suffixes of a tenant. start: where `model` names an own version or
     checkpoint. mixture: the files that its mixture names, by these names.
     """
@@ -88,6 +89,7 @@ class Facts:
     prompts: Sealed | None = None
     start: KnownStart | None = None
     grader: Sealed | None = None
+    measures: Sealed | None = None
     mixture: Mapping[str, FileRow | None] = field(default_factory=dict)
 
     def of_job(self, job_id: str) -> "Facts":
@@ -164,17 +166,31 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
         ignored=_ignored(request),
         prompts=facts.prompts if settings.prompts else None,
         grader=facts.grader if settings.grader else None,
+        measures=facts.measures if settings.measures else None,
+        measured_rows=settings.measured_rows,
         start=None if facts.start is None else facts.start.start,
         same_rows=held_out is not None
         and held_out.sha256 in {file.sha256 for file in (training, *mixture) if file is not None},
         mixture=mixture,
     )
-    contents = [file.sha256 for file in (training, held_out) if file is not None]
-    configuration = configuration_of(
-        spec, contents, is_seed_drawn=request.seed is None, grader=settings.grader
-    )
+    configuration = _configuration(spec, (training, held_out), request, settings)
     hyper = _fitted(hyper, base, all_tokens, choice)
     return Resolved(replace(spec, hyper=hyper, configuration=configuration), tokens)
+
+
+def _configuration(
+    spec: JobSpec,
+    files: Iterable[FileRow | None],
+    request: JobRequest,
+    settings: RequestedSettings,
+) -> Sha256:
+    return configuration_of(
+        spec,
+        [file.sha256 for file in files if file is not None],
+        is_seed_drawn=request.seed is None,
+        grader=settings.grader,
+        measures=settings.measures,
+    )
 
 
 def canonical(request: Body) -> bytes:

@@ -176,11 +176,15 @@ class CostSummaryResponse(Response):
 
 
 class EvalSettingsResponse(Response):
-    """`prompts`: what base model and new model answer, null: the bundled ones."""
+    """`prompts`: what base model and new model answer, null: the bundled ones. `measures`: what
+    their answers to `measured_rows` of the validation rows are measured by, null: nothing.
+    """
 
     validation_fraction: float
     drop_max: float | None
     prompts: list[str] | None
+    measures: list[Any] | None = None
+    measured_rows: int | None = None
 
 
 class MixtureFileResponse(Response):
@@ -346,6 +350,8 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
             validation_fraction=spec.validation_fraction_ppm / PPM,
             drop_max=None if spec.drop_max_ppm is None else spec.drop_max_ppm / PPM,
             prompts=prompts_of(unseal(spec.prompts)),
+            measures=measures_of(unseal(spec.measures)),
+            measured_rows=spec.measured_rows or None,
         ),
         placement=_placement(spec),
         gate=None if row.gate is None else gate_response(row.gate),
@@ -472,6 +478,13 @@ def grader_of(text: str | None) -> dict[str, Any] | None:
     if text is None or text == REDACTED:
         return None
     return msgspec.json.decode(text, type=dict[str, Any])
+
+
+def measures_of(text: str | None) -> list[Any] | None:
+    """The measures of a job; None if it has none, or its tenant was erased."""
+    if text is None or text == REDACTED:
+        return None
+    return msgspec.json.decode(text, type=list[Any])
 
 
 def _error(row: JobRow, unseal: Unseal) -> JobErrorResponse | None:

@@ -192,6 +192,7 @@ class Submissions:
             start=start,
             prompts=self._seal(caller, _text_of(body.eval and body.eval.get("prompts"))),
             grader=self._seal(caller, _text_of(body.method and body.method.grader())),
+            measures=self._seal(caller, _text_of(body.eval and body.eval.get("measures"))),
             mixture=mixture,
         )
 
@@ -259,7 +260,7 @@ async def find_start(deps: Deps, tenant: str, name: str) -> KnownStart | None:
     """The tenant's version or checkpoint of this name; None: it has none."""
     if not name.startswith((MODEL_PREFIX, CHECKPOINT)):
         return None
-    version = await deps.views.first(MODELS, {"tenant": tenant, "id": name})
+    version = await deps.views.first(MODELS, {"tenant": tenant, "id": name, "deleted": False})
     if version is not None:
         job_id, files, quarantined = version.lineage.job_id, version.files, version.quarantined
     else:

@@ -33,6 +33,7 @@ STAGES: Final[Mapping[str, str]] = {
     for kind, words in (
         ("items", "general questions to the"),
         ("holdout", "validation rows of the"),
+        ("measured", "own rows to the"),
         ("answers", "answers of the"),
     )
     for side, whom in (("base", "base model"), ("adapter", "adapter"))

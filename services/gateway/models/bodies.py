@@ -26,16 +26,6 @@ BaseName = Annotated[
 Aliases = Annotated[list[BaseName], Field(max_length=ALIASES_MAX)]
 
 
-class DeployRequest(Body):
-    """`serving_pool` must be missing or null: there is no choice of where a model is served."""
-
-    stage: Stage
-    serving_pool: Id | None = None
-    expected: Id | None = Field(
-        default=None, description="the version that holds the stage now; null: none does"
-    )
-
-
 class GatePolicyRequest(Body):
     """What the gate allows for results of `base_model`; null: of all without a policy of their own.
 

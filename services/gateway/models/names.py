@@ -28,6 +28,11 @@ def named_stage(name: str) -> HeldStage | None:
     return next((stage for stage in HELD_STAGES if stage == end), None)
 
 
+def stage_name(model: str, stage: HeldStage) -> str:
+    """The name under which a version answers while it holds a stage."""
+    return f"{model.rpartition(':')[0]}:{stage}"
+
+
 def is_of_line(name: str, model: str) -> bool:
     """Whether two names differ in nothing but their last part."""
     return name.rpartition(":")[0] == model.rpartition(":")[0]

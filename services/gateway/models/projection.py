@@ -2,8 +2,10 @@
 
 from typing import Final, assert_never
 
+from schemas.deployments import Deployed, TrafficCounted
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.gate import GatePolicySet, QuarantineDecision, QuarantineSet
+from schemas.lifetime import VersionErased, VersionKept, VersionReleased
 from schemas.model import (
     ApprovalRuleSet,
     BaseAdded,
@@ -20,6 +22,7 @@ from schemas.model import (
     VersionDeleted,
     VersionFailed,
     VersionPublished,
+    VersionRestored,
     VersionSubmitted,
 )
 from services.gateway.models.tables import (
@@ -72,15 +75,21 @@ def project_model(header: Header, event: Event) -> tuple[Change, ...]:
             return (APPROVAL_RULES.insert(rule),)
         case StageMoved():
             return _moved(header, event)
-        case VersionDeleted():
+        case VersionDeleted(erase_at=None) | VersionErased():
             return (MODELS.delete({"tenant": header.key, "id": event.model_id}),)
+        case VersionDeleted() | VersionRestored():
+            return _deleted(header, event)
         case CheckpointShared():
             return (_shared(header, event),)
         case CheckpointUnshared():
             return (PERMISSIONS.delete({"tenant": header.key, "id": event.share.permission_id}),)
         case (
-            VersionSubmitted()
+            Deployed()
+            | TrafficCounted()
+            | VersionSubmitted()
             | VersionFailed()
+            | VersionKept()
+            | VersionReleased()
             | BasePinned()
             | BaseRefused()
             | Rejected()
@@ -104,8 +113,20 @@ def _published(header: Header, event: VersionPublished) -> Change:
             stage="dev",
             stage_at=header.at,
             quarantined=event.quarantined,
+            deleted=False,
         )
     )
+
+
+def _deleted(header: Header, event: VersionDeleted | VersionRestored) -> tuple[Change, ...]:
+    """The row stays, with all that it says, while the version can be restored."""
+    if isinstance(event, VersionRestored):
+        key = {"tenant": header.key, "id": event.terms.model_id}
+        restored = _change(header, event.terms.model_id, "restored", event.stage)
+        return (MODELS.update(key, deleted=False, erase_at=None), restored)
+    key = {"tenant": header.key, "id": event.model_id}
+    deleted = _change(header, event.model_id, "deleted", "dev")
+    return (MODELS.update(key, deleted=True, erase_at=event.erase_at), deleted)
 
 
 def _quarantined(header: Header, decision: QuarantineDecision) -> Change:

@@ -75,6 +75,7 @@ class FineTunedModelResponse(ModelResponse):
     series: the versions of one base model and suffix.
     lineage: every input by content hash.
     quarantine: the last decision of a person beside the gate; null: none, or in a list.
+    restorable_until: of a deleted version, when its files are erased; null: it is not deleted.
     """
 
     type: Literal["fine-tuned"] = "fine-tuned"
@@ -88,6 +89,7 @@ class FineTunedModelResponse(ModelResponse):
     verdict: Verdict
     lineage: dict[str, Any]
     quarantine: QuarantineResponse | None = None
+    restorable_until: int | None = None
 
 
 class DownloadFileResponse(Response):
@@ -190,6 +192,7 @@ def model_response(row: ModelRow, unseal: Unseal | None = None) -> FineTunedMode
         verdict=row.lineage.verdict,
         lineage=msgspec.to_builtins(row.lineage),
         quarantine=None if unseal is None else _quarantine(row, unseal),
+        restorable_until=None if row.erase_at is None else seconds(row.erase_at),
     )
 
 

@@ -8,6 +8,7 @@ from fastapi import Query
 from msgspec.structs import replace
 
 from schemas import errors
+from schemas.lifetime import RestoreVersion
 from schemas.model import (
     GLOBAL,
     AddBase,
@@ -53,15 +54,22 @@ router = new_router("models")
 
 @router.get("/v1/models")
 async def list_models(
-    deps: WithDeps, caller: Caller, kind: Kind = None, base_model: str | None = None
+    deps: WithDeps,
+    caller: Caller,
+    kind: Kind = None,
+    base_model: str | None = None,
+    deleted: bool = False,
 ) -> Page[AnyModelResponse]:
-    """List base models, then fine-tuned versions, newest first. It has no pages, as in OpenAI's."""
+    """List base models, then fine-tuned versions, newest first. It has no pages, as in OpenAI's.
+
+    `deleted=true`: the versions that can be restored, alone.
+    """
     bases: list[BaseModelResponse] = []
     versions: list[FineTunedModelResponse] = []
-    if kind != "fine-tuned":
+    if kind != "fine-tuned" and not deleted:
         bases = [base_response(row) for row in await _bases(deps)]
     if kind != "base":
-        where = {"tenant": caller.tenant}
+        where = {"tenant": caller.tenant, "deleted": deleted}
         rows = await deps.views.page(MODELS, where, limit=MODELS_MAX)
         versions = [model_response(row) for row in rows]
     if base_model is not None:
@@ -88,7 +96,7 @@ async def promote_model(
     """Move a version to a stage, if `expected` is the version that holds the stage now."""
     row = await find_version(deps, caller, model_id)
     if body.stage in ("staging", "production"):
-        await _look_at_base(deps, caller, row.lineage.base_id)
+        await look_at_base(deps, caller, row.lineage.base_id)
     await deps.commands.decide(
         MODEL,
         caller.tenant,
@@ -110,7 +118,7 @@ async def roll_back_model(
         RollBack(series=row.series, stage=body.stage, expected=model_id),
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
-    where = {"tenant": caller.tenant, "series": row.series, "stage": body.stage}
+    where = {"tenant": caller.tenant, "series": row.series, "stage": body.stage, "deleted": False}
     holder = await deps.views.first(MODELS, where)
     return model_response(holder if holder is not None else row)
 
@@ -123,14 +131,35 @@ async def retrieve_model(model_id: str, deps: WithDeps, caller: Caller) -> AnyMo
     return model_response(await find_version(deps, caller, model_id), deps.unseal)
 
 
+@router.post("/v1/models/{model_id:path}/restore")
+async def restore_model(model_id: str, deps: WithDeps, caller: Caller) -> FineTunedModelResponse:
+    """Restore a version that was deleted less than 30 days ago, as it was."""
+    key = {"tenant": caller.tenant, "id": model_id}
+    if await deps.views.first(MODELS, key) is None:
+        raise unknown_base(model_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    restore = RestoreVersion(model_id=model_id)
+    await deps.commands.decide(MODEL, caller.tenant, restore, actor=actor)
+    return model_response(await find_version(deps, caller, model_id), deps.unseal)
+
+
 @router.delete("/v1/models/{model_id:path}")
-async def delete_model(model_id: str, deps: WithDeps, caller: Caller) -> Deleted:
-    """Delete a fine-tuned version. Base models cannot be deleted."""
+async def delete_model(
+    model_id: str, deps: WithDeps, caller: Caller, erase: bool = False
+) -> Deleted:
+    """Delete a fine-tuned version. Base models cannot be deleted.
+
+    It can be restored for 30 days. `erase=true` erases its files at once, also those of a version
+    that was deleted before.
+    """
     if await deps.views.first(BASES, {"id": model_id}) is not None:
         raise invalid("Base models cannot be deleted; only your fine-tuned versions can.", "id")
-    await find_version(deps, caller, model_id)
+    key = {"tenant": caller.tenant, "id": model_id}
+    if not erase or await deps.views.first(MODELS, key) is None:
+        await find_version(deps, caller, model_id)
     actor = deps.seal.seal(caller.tenant, caller.key_id)
-    await deps.commands.decide(MODEL, caller.tenant, DeleteVersion(model_id=model_id), actor=actor)
+    delete = DeleteVersion(model_id=model_id, erase=erase)
+    await deps.commands.decide(MODEL, caller.tenant, delete, actor=actor)
     return Deleted(id=model_id, object="model")
 
 
@@ -193,7 +222,7 @@ async def decide_for_base(
     return base_response(row)
 
 
-async def _look_at_base(deps: Deps, caller: Principal, base_id: str) -> None:
+async def look_at_base(deps: Deps, caller: Principal, base_id: str) -> None:
     """Record whether the files of a base model are those that were added, if they are here."""
     row = await deps.views.first(BASES, {"id": base_id})
     if row is None:
@@ -255,8 +284,8 @@ async def version_named(deps: Deps, tenant: str, name: str) -> ModelRow | None:
     """The tenant's version of this name, or that in `ft:base:tenant:suffix:production`."""
     stage = named_stage(name)
     if stage is None:
-        return await deps.views.first(MODELS, {"tenant": tenant, "id": name})
-    where = {"tenant": tenant, "stage": stage}
+        return await deps.views.first(MODELS, {"tenant": tenant, "id": name, "deleted": False})
+    where = {"tenant": tenant, "stage": stage, "deleted": False}
     rows = await deps.views.page(MODELS, where, limit=MODELS_MAX)
     return next((row for row in rows if is_of_line(name, row.id)), None)
 

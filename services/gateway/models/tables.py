@@ -9,7 +9,9 @@ from schemas.training import BlobFile
 from schemas.units import Ms
 from services.gateway.views.table import Table, TableIndex, TableRow
 
-ModelChange: TypeAlias = Literal["published", "promotion", "rollback", "replaced", "approval"]
+ModelChange: TypeAlias = Literal[
+    "published", "promotion", "rollback", "replaced", "approval", "deleted", "restored"
+]
 
 
 class BaseRow(TableRow):
@@ -26,6 +28,7 @@ class ModelRow(TableRow):
     series: versions of one tenant, base model and suffix; a stage has one holder in it.
     quarantined: the gate blocked it, or a person, so it cannot be promoted. quarantine_cause,
     quarantine_by, quarantine_at: what the last person said who put it there or took it out.
+    deleted: it exists for nobody, until it is restored; erase_at: or its files are erased then.
     """
 
     tenant: str
@@ -37,9 +40,11 @@ class ModelRow(TableRow):
     stage: Stage
     stage_at: Ms
     quarantined: bool
+    deleted: bool
     quarantine_cause: Sealed | None = None
     quarantine_by: Sealed | None = None
     quarantine_at: Ms | None = None
+    erase_at: Ms | None = None
 
 
 class PolicyRow(TableRow):

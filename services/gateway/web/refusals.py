@@ -160,7 +160,8 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     ),
     "file_used_by_models": (
         "File {file_id} is in the lineage of {models}{others}. Delete the models first: "
-        "DELETE /v1/models/{model}"
+        "DELETE /v1/models/{model}?erase=true. Without erase=true a model can be restored for 30 "
+        "days, and keeps its files."
     ),
     "files_at_most": "A tenant has at most {limit} files. Delete some first.",
     "datasets_at_most": (
@@ -286,9 +287,25 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "Model {model_id!r} holds {stage}. Promote another version, or move this one to archived, "
         "first."
     ),
+    "model_deployed": (
+        "Model {model_id!r} answers a share of {stage}. Deploy the version that holds {stage} "
+        "without it first."
+    ),
+    "deployment_same": "The versions of a deployment must be different ones.",
+    "deployment_share": "The share of {model_id!r} must be from 1 to {limit} in 10,000.",
     "model_referenced": (
         "{descendant} was trained from {model_id!r}, and its lineage leads to it. Delete "
         "{descendant} first."
+    ),
+    "model_kept": ("{jobs} begins with {model_id!r}. Cancel the job, or wait until it has ended."),
+    "model_start_deleted": (
+        "{model_id!r} was trained from {start!r}, which is deleted too. Restore that one first: "
+        "POST /v1/models/{{id}}/restore."
+    ),
+    "models_at_most": "A tenant has at most {limit} versions. Delete some first.",
+    "deleted_at_most": (
+        "{limit} deleted versions can be restored already. Erase some of them, or this one at "
+        "once: DELETE /v1/models/{{id}}?erase=true."
     ),
     "base_drifted": (
         "Model {model_id!r} is stale: the files of its base model {base_id!r} are not those that "

@@ -33,6 +33,7 @@ RESOURCES: Final = {
     "models": "models",
     "bases": "models",
     "gate": "models",
+    "deployments": "models",
     "chat": "chat",
     "completions": "chat",
     "responses": "chat",

@@ -132,6 +132,10 @@ FAILURES: Final[Mapping[FailureCode, str]] = {
         "Submit it again."
     ),
     "base_changed": "The base model changed between submission and start. Submit the job again.",
+    "start_deleted": (
+        "Model {model_id!r}, which the training begins with, was deleted. Restore it (POST "
+        "/v1/models/{{id}}/restore) and submit the job again, or begin with another one."
+    ),
     "version_exists": (
         "The adapter could not be published: model {model_id!r} exists already, from job {job_id}."
     ),
@@ -212,21 +216,43 @@ VERDICTS: Final[Mapping[VerdictCode, str]] = {
     "gain_below": (
         "loss on the validation rows fell by {gain_ppm} %, and {gain_min_ppm} % are wanted"
     ),
+    "measure_gained": (
+        "{measure} on {rows} of your rows: {base_ppm} → {adapter_ppm}, so that a gain of "
+        "{gain_min_ppm} % is shown"
+    ),
+    "measure_below": (
+        "{measure} on {rows} of your rows: {base_ppm} → {adapter_ppm}, so that a gain of "
+        "{gain_min_ppm} % is ruled out"
+    ),
+    "measure_undecided": (
+        "{measure} on {rows} of your rows: {base_ppm} → {adapter_ppm}, which neither shows nor "
+        "rules out what is wanted"
+    ),
+    "measure_kept": (
+        "{measure} on {rows} of your rows: {base_ppm} → {adapter_ppm}; the base model leaves no "
+        "room for a gain, and a loss above 0.02 is ruled out"
+    ),
+    "measure_lost": (
+        "{measure} on {rows} of your rows: {base_ppm} → {adapter_ppm}; a loss above 0.02 is shown"
+    ),
+    "measure_rows_few": (
+        "{measure} is not judged: {rows} of your rows were answered, and {limit} are needed"
+    ),
     "validation_loss_same": "loss on the validation rows is the base model's",
     "validation_loss_rose": "loss on the validation rows is higher than the base model's",
     "scores_not_finite": "scores are infinite or not a number: {sides}",
     "pairs_told_apart": (
         "{right_ppm} % of {items} pairs held back are ranked rightly by their rewards, more than "
-        "by chance (p = {p_ppm}); by the base model's likelihoods {base_ppm} % are"
+        "by chance (p = {p_ppm}); by the base model's likelihoods {base_right_ppm} % are"
     ),
     "pairs_reversed": (
         "{right_ppm} % of {items} pairs held back are ranked rightly by their rewards, fewer than "
-        "by chance (p = {p_ppm}); by the base model's likelihoods {base_ppm} % are"
+        "by chance (p = {p_ppm}); by the base model's likelihoods {base_right_ppm} % are"
     ),
     "pairs_undecided": (
         "{right_ppm} % of {items} pairs held back are ranked rightly by their rewards: so few "
         "pairs do not tell that from chance (p = {p_ppm}); by the base model's likelihoods "
-        "{base_ppm} % are"
+        "{base_right_ppm} % are"
     ),
 }
 # verdicts from before the bound was written with them
@@ -302,8 +328,10 @@ FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "gain_ppm": lambda ppm: f"{100 * ppm / PPM:.1f}",
     "gain_min_ppm": lambda ppm: f"{100 * ppm / PPM:g}",
     "right_ppm": lambda ppm: f"{100 * ppm / PPM:.0f}",
-    "base_ppm": lambda ppm: f"{100 * ppm / PPM:.0f}",
+    "base_right_ppm": lambda ppm: f"{100 * ppm / PPM:.0f}",
     "p_ppm": lambda ppm: f"{ppm / PPM:.4f}",
+    "base_ppm": lambda ppm: f"{ppm / PPM:.2f}",
+    "adapter_ppm": lambda ppm: f"{ppm / PPM:.2f}",
 }
 
 

@@ -2,8 +2,11 @@
 
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from schemas import errors
-from schemas.envelope import Context, Reason, Rejected
+from schemas.deployments import CountTraffic, Deploy
+from schemas.envelope import Context, Reason, Rejected, Tick
 from schemas.gate import (
     GatePolicySet,
     QuarantineDecision,
@@ -11,6 +14,7 @@ from schemas.gate import (
     SetGatePolicy,
     SetQuarantine,
 )
+from schemas.lifetime import KeepVersion, ReleaseVersion, RestoreVersion
 from schemas.model import (
     GLOBAL,
     AddBase,
@@ -34,12 +38,17 @@ from schemas.model import (
     Stage,
     StageMoved,
     UnshareCheckpoint,
-    VersionDeleted,
     VersionFailed,
     VersionPublished,
     VersionSubmitted,
 )
 from schemas.reasons import Failure, failing, refusing
+from services.registry.domain.deployments import (
+    count_traffic,
+    decide_deployment,
+    refuse_deployed,
+)
+from services.registry.domain.lifetime import decide_lifetime
 from services.registry.domain.state import (
     EXCLUSIVE,
     POLICIES_MAX,
@@ -47,7 +56,6 @@ from services.registry.domain.state import (
     VERSIONS_MAX,
     Registry,
     TenantModels,
-    descendant_of,
     former_of,
     holder_of,
 )
@@ -71,10 +79,14 @@ def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]
             return _record_publication(models, command)
         case Promote():
             return _promote(state, models, command)
+        case Deploy():
+            return _deploy(state, models, command)
+        case CountTraffic():
+            return count_traffic(models, command)
         case RollBack():
             return _roll_back(state, models, command)
-        case DeleteVersion():
-            return _delete(models, command)
+        case DeleteVersion() | RestoreVersion() | KeepVersion() | ReleaseVersion() | Tick():
+            return decide_lifetime(models, command, ctx)
         case SetApprovalRule() | ApproveVersion() | RecordBaseBytes():
             return decide_trust(state, models, command, ctx)
         case ShareCheckpoint():
@@ -125,7 +137,8 @@ def _pin_base(state: Registry, command: PinBase) -> BasePinned | BaseRefused:
 
 def _register(models: TenantModels, command: RegisterVersion) -> tuple[Event, ...]:
     model_id, job_id = command.terms.model_id, command.terms.lineage.job_id
-    known = models.versions.get(model_id)
+    deleted = models.deleted.get(model_id)
+    known = models.versions.get(model_id) if deleted is None else deleted.version
     if known is not None:
         if known.terms.lineage.job_id == job_id:
             return ()
@@ -167,6 +180,8 @@ def _promote(state: Registry, models: TenantModels, command: Promote) -> tuple[E
     if version.quarantined and command.stage != "archived":
         blocked = refusing("model_quarantined", model_id=command.model_id)
         return _reject(errors.ILLEGAL_STATE, blocked, "model")
+    if command.stage == "archived" and (refused := refuse_deployed(models, command.model_id)):
+        return refused
     if refused := refuse_stage(state, models, version, command.stage):
         return refused
     exclusive = command.stage in EXCLUSIVE
@@ -184,6 +199,21 @@ def _promote(state: Registry, models: TenantModels, command: Promote) -> tuple[E
             by="promotion",
         ),
     )
+
+
+def _deploy(state: Registry, models: TenantModels, command: Deploy) -> tuple[Event, ...]:
+    wanted = command.deployment
+    version = models.versions.get(wanted.model_id)
+    if version is None:
+        return _unknown(wanted.model_id)
+    wanted = replace(wanted, series=version.terms.series)
+    moved: tuple[Event, ...] = ()
+    if holder_of(models, wanted.series, wanted.stage).model_id != wanted.model_id:
+        promote = Promote(model_id=wanted.model_id, stage=wanted.stage, expected=command.expected)
+        moved = _promote(state, models, promote)
+        if isinstance(moved[0], Rejected):
+            return moved
+    return decide_deployment(state, models, replace(command, deployment=wanted), moved)
 
 
 def _set_policy(models: TenantModels, command: SetGatePolicy) -> tuple[Event, ...]:
@@ -210,6 +240,8 @@ def _set_quarantine(models: TenantModels, decision: QuarantineDecision) -> tuple
     if decision.quarantined and version.stage in EXCLUSIVE:
         holds = refusing("model_in_stage", model_id=model_id, stage=version.stage)
         return _reject(errors.ILLEGAL_STATE, holds, "model")
+    if decision.quarantined and (refused := refuse_deployed(models, model_id)):
+        return refused
     return (QuarantineSet(decision=decision),)
 
 
@@ -235,22 +267,6 @@ def _roll_back(state: Registry, models: TenantModels, command: RollBack) -> tupl
             by="rollback",
         ),
     )
-
-
-def _delete(models: TenantModels, command: DeleteVersion) -> tuple[Event, ...]:
-    version = models.versions.get(command.model_id)
-    if version is None:
-        return _unknown(command.model_id)
-    if not version.published:
-        return _publishing(command.model_id)
-    if version.stage in EXCLUSIVE:
-        holds = refusing("model_in_stage", model_id=command.model_id, stage=version.stage)
-        return _reject(errors.ILLEGAL_STATE, holds, "model")
-    if descendant := descendant_of(models, command.model_id):
-        used = refusing("model_referenced", model_id=command.model_id, descendant=descendant)
-        return _reject(errors.ILLEGAL_STATE, used, "model")
-    job_id = version.terms.lineage.job_id
-    return (VersionDeleted(model_id=command.model_id, files=version.files, job_id=job_id),)
 
 
 def _conflict(stage: Stage, current: str | None, expected: str | None) -> tuple[Rejected, ...]:

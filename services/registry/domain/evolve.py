@@ -5,8 +5,10 @@ from typing import TypeAlias, assert_never
 from immutables import Map
 from msgspec.structs import replace
 
+from schemas.deployments import Deployed, TrafficCounted
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.gate import GatePolicySet, QuarantineDecision, QuarantineSet
+from schemas.lifetime import VersionErased, VersionKept, VersionReleased
 from schemas.model import (
     ApprovalRuleSet,
     BaseAdded,
@@ -22,12 +24,15 @@ from schemas.model import (
     VersionDeleted,
     VersionFailed,
     VersionPublished,
+    VersionRestored,
     VersionSubmitted,
 )
+from services.registry.domain.deployments import end_deployments, evolve_deployment
 from services.registry.domain.state import (
     EXCLUSIVE,
     FORMER_MAX,
     CheckpointPermission,
+    DeletedVersion,
     ModelVersion,
     Registry,
     StageHolder,
@@ -58,12 +63,15 @@ def evolve(state: Registry, event: Event, ctx: Context) -> Registry:
 
 
 PermissionEvent: TypeAlias = CheckpointShared | CheckpointUnshared
+LifetimeEvent: TypeAlias = (
+    VersionDeleted | VersionErased | VersionRestored | VersionKept | VersionReleased
+)
 VersionEvent: TypeAlias = (
     VersionSubmitted
     | VersionPublished
     | VersionFailed
     | StageMoved
-    | VersionDeleted
+    | LifetimeEvent
     | QuarantineSet
     | VersionApproved
 )
@@ -75,8 +83,16 @@ def _without(state: Registry, base_id: str) -> Map[str, str]:
 
 
 def _evolve_tenant(
-    models: TenantModels, event: PermissionEvent | VersionEvent | ApprovalRuleSet | GatePolicySet
+    models: TenantModels,
+    event: PermissionEvent
+    | VersionEvent
+    | ApprovalRuleSet
+    | GatePolicySet
+    | Deployed
+    | TrafficCounted,
 ) -> TenantModels:
+    if isinstance(event, Deployed | TrafficCounted):
+        return evolve_deployment(models, event)
     if isinstance(event, ApprovalRuleSet):
         return replace(models, rules=models.rules.set(event.rule.stage, event.rule))
     if isinstance(event, GatePolicySet):
@@ -96,6 +112,8 @@ def _evolve_version(models: TenantModels, event: VersionEvent) -> TenantModels:
         return _set_version(models, event.terms.model_id, published)
     if isinstance(event, QuarantineSet):
         return _evolve_quarantine(models, event.decision)
+    if isinstance(event, LifetimeEvent):
+        return _evolve_lifetime(models, event)
     known = models.versions.get(event.model_id)
     match event:
         case VersionFailed():
@@ -105,10 +123,6 @@ def _evolve_version(models: TenantModels, event: VersionEvent) -> TenantModels:
             return replace(models, versions=models.versions.delete(event.model_id))
         case StageMoved():
             return models if known is None else _move_stage(models, known, event)
-        case VersionDeleted():
-            if known is None:
-                return models
-            return replace(models, versions=models.versions.delete(event.model_id))
         case VersionApproved():
             if known is None:
                 return models
@@ -116,6 +130,42 @@ def _evolve_version(models: TenantModels, event: VersionEvent) -> TenantModels:
             return _set_version(models, event.model_id, replace(known, approvals=approvals))
         case _:
             assert_never(event)
+
+
+def _evolve_lifetime(models: TenantModels, event: LifetimeEvent) -> TenantModels:
+    match event:
+        case VersionDeleted():
+            return _delete(models, event)
+        case VersionErased():
+            if event.model_id not in models.deleted:
+                return models
+            return replace(models, deleted=models.deleted.delete(event.model_id))
+        case VersionRestored():
+            model_id = event.terms.model_id
+            deleted = models.deleted.get(model_id)
+            if deleted is None:
+                return models
+            restored = _set_version(models, model_id, deleted.version)
+            return replace(restored, deleted=models.deleted.delete(model_id))
+        case VersionKept():
+            return replace(models, kept=models.kept.set(event.job_id, event.model_id))
+        case VersionReleased():
+            if event.job_id not in models.kept:
+                return models
+            return replace(models, kept=models.kept.delete(event.job_id))
+        case _:
+            assert_never(event)
+
+
+def _delete(models: TenantModels, event: VersionDeleted) -> TenantModels:
+    known = models.versions.get(event.model_id)
+    if known is None:
+        return models
+    models = replace(models, versions=models.versions.delete(event.model_id))
+    if event.erase_at is None:
+        return models
+    deleted = DeletedVersion(version=known, erase_at=event.erase_at)
+    return replace(models, deleted=models.deleted.set(event.model_id, deleted))
 
 
 def _evolve_permission(models: TenantModels, event: PermissionEvent) -> TenantModels:
@@ -154,6 +204,7 @@ def _set_version(models: TenantModels, model_id: str, version: ModelVersion) -> 
 
 def _move_stage(models: TenantModels, version: ModelVersion, event: StageMoved) -> TenantModels:
     """The version leaves the stage it held; the former holder of the new stage goes back to dev."""
+    models = replace(models, deployments=end_deployments(models, event))
     if version.stage in EXCLUSIVE:
         key = holder_key(version.terms.series, version.stage)
         left = holder_of(models, version.terms.series, version.stage)

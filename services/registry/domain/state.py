@@ -5,9 +5,11 @@ from typing import Final
 from immutables import Map
 from msgspec import Struct
 
+from schemas.deployments import ArmTraffic, Deployment
 from schemas.gate import GatePolicy
 from schemas.model import Approval, ApprovalRule, Base, HeldStage, Share, Stage, VersionTerms
 from schemas.training import BlobFile
+from schemas.units import Ms
 
 EXCLUSIVE: Final[tuple[HeldStage, ...]] = ("staging", "production")  # one holder per series
 FORMER_MAX: Final = 16  # how far back a stage can be rolled, step by step
@@ -16,6 +18,7 @@ POLICIES_MAX: Final = 100  # of the gate, of one tenant
 APPROVERS_MAX: Final = 100  # keys of a rule
 APPROVALS_MAX: Final = 200  # of a version
 VERSIONS_MAX: Final = 10_000  # versions of one tenant that are not deleted
+DELETED_MAX: Final = 10_000  # versions of one tenant that can be restored
 
 
 class ModelVersion(Struct, frozen=True, kw_only=True):
@@ -36,6 +39,13 @@ class ModelVersion(Struct, frozen=True, kw_only=True):
     approvals: tuple[Approval, ...] = ()
 
 
+class DeletedVersion(Struct, frozen=True, kw_only=True):
+    """A version that can be restored until `erase_at`."""
+
+    version: ModelVersion
+    erase_at: Ms
+
+
 class StageHolder(Struct, frozen=True, kw_only=True):
     """Which version holds a stage of a series. `former`: earlier holders, oldest first."""
 
@@ -50,6 +60,18 @@ class CheckpointPermission(Struct, frozen=True, kw_only=True):
     share: Share
 
 
+class ActiveDeployment(Struct, frozen=True, kw_only=True):
+    """A deployment, and what came of it.
+
+    traffic: counts of each version; empty: nothing was counted yet
+    seen: the buckets of callers that were answered, one bit each; empty: none
+    """
+
+    deployment: Deployment
+    traffic: tuple[ArmTraffic, ...] = ()
+    seen: bytes = b""
+
+
 class TenantModels(Struct, frozen=True, kw_only=True):
     """Models of one tenant.
 
@@ -58,6 +80,9 @@ class TenantModels(Struct, frozen=True, kw_only=True):
     shared: permissions that this tenant gave, by their ids
     policies: of the gate, by base model
     rules: what promotions need, by stage
+    deployments: by `holder_key`
+    deleted: versions that can be restored, by model id
+    kept: versions that open jobs begin with, by the id of the job
     """
 
     versions: Map[str, ModelVersion] = Map()
@@ -65,6 +90,9 @@ class TenantModels(Struct, frozen=True, kw_only=True):
     shared: Map[str, CheckpointPermission] = Map()
     policies: Map[str, GatePolicy] = Map()
     rules: Map[str, ApprovalRule] = Map()
+    deployments: Map[str, ActiveDeployment] = Map()
+    deleted: Map[str, DeletedVersion] = Map()
+    kept: Map[str, str] = Map()
 
 
 class Registry(Struct, frozen=True, kw_only=True):

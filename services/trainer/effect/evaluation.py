@@ -66,7 +66,9 @@ class Evaluation(Program):
             desirable=work.desirable_ppm / PPM,
             undesirable=work.undesirable_ppm / PPM,
             max_completion_length=work.max_completion_length,
-            grader=self.open_grader(work.grader),
+            grader=self.open_json(work.grader),
+            measures=self.open_json(work.measures),
+            measured_rows=work.measured_rows,
         )
         own = self.open_prompts(work.prompts)
         if not own:

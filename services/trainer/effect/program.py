@@ -90,8 +90,8 @@ class Program(ABC):
         text = REDACTED if sealed is None else self.tools.runtime.seal.open(sealed)
         return () if text == REDACTED else msgspec.json.decode(text, type=tuple[str, ...])
 
-    def open_grader(self, sealed: Sealed | None) -> str | None:
-        """The job's grader; None where it has none, or its tenant's key is gone."""
+    def open_json(self, sealed: Sealed | None) -> str | None:
+        """The job's grader or measures; None where it has none, or its tenant's key is gone."""
         text = REDACTED if sealed is None else self.tools.runtime.seal.open(sealed)
         return None if text == REDACTED else text
 

@@ -96,7 +96,7 @@ class Training(Program):
             proof_dir=str(folder.parent.parent / PROOFS),
             start=await self._starting_adapter(folder / "start"),
             prompts=self.open_prompts(work.prompts),
-            grader=self.open_grader(work.grader),
+            grader=self.open_json(work.grader),
         )
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:

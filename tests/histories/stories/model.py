@@ -2,8 +2,10 @@
 
 from msgspec.structs import replace
 
+from schemas.deployments import Arm, ArmTraffic, CountTraffic, Deploy, Deployment
 from schemas.envelope import Source
 from schemas.gate import EVERY_BASE, GatePolicy, QuarantineDecision, SetGatePolicy, SetQuarantine
+from schemas.lifetime import KeepVersion, ReleaseVersion, RestoreVersion
 from schemas.model import (
     GLOBAL,
     AddBase,
@@ -106,6 +108,54 @@ def approvals_and_a_base_model_that_changes(story: Recorder) -> None:
     for sha256 in ("d" * 64, BASE.sha256):
         story.when(RecordBaseBytes(base_id="smol", sha256=sha256), key=GLOBAL)
         story.when(promote)  # stale at first
+
+
+def versions_that_share_a_stage(story: Recorder) -> None:
+    for number in (1, 2, 3):
+        story.when(register(number))
+        story.when(published(number))
+    shared = Deployment(
+        series="smol/acme",
+        stage="production",
+        model_id="ft:smol:1",
+        second=Arm(model_id="ft:smol:2", buckets=1_000),
+        shadow=Arm(model_id="ft:smol:3", buckets=10_000),
+        salt="5a17",
+    )
+    story.when(Deploy(deployment=shared))
+    story.when(
+        CountTraffic(
+            series="smol/acme",
+            stage="production",
+            salt="5a17",
+            phase=1,
+            arms=(
+                ArmTraffic(model_id="ft:smol:1", role="first", answers=2, prompt_tokens=40),
+                ArmTraffic(model_id="ft:smol:2", role="second", failures=1),
+            ),
+            buckets=(17, 4_711, 9_999),
+        )
+    )
+    story.when(DeleteVersion(model_id="ft:smol:2"))  # it has a share
+    story.when(Deploy(deployment=replace(shared, second=Arm(model_id="ft:smol:2", buckets=2_000))))
+    promoted = replace(shared, model_id="ft:smol:2", second=None, shadow=None)
+    story.when(Deploy(deployment=promoted, expected="ft:smol:1"))
+    story.when(RollBack(series="smol/acme", stage="production", expected="ft:smol:2"))
+
+
+def deletions_and_a_return(story: Recorder) -> None:
+    for number in (1, 2):
+        story.when(register(number))
+        story.when(published(number))
+    story.when(KeepVersion(job_id="ftjob-8", model_id="ft:smol:1"))
+    story.when(DeleteVersion(model_id="ft:smol:1"))  # needed by a job
+    story.when(ReleaseVersion(job_id="ftjob-8"))
+    story.when(DeleteVersion(model_id="ft:smol:1"))
+    story.when(KeepVersion(job_id="ftjob-9", model_id="ft:smol:1"))  # too late
+    story.when(RestoreVersion(model_id="ft:smol:1"))
+    story.when(DeleteVersion(model_id="ft:smol:1"))
+    story.when(DeleteVersion(model_id="ft:smol:2", erase=True))
+    story.when(DeleteVersion(model_id="ft:smol:1", erase=True))
 
 
 def checkpoints_that_others_may_fetch(story: Recorder) -> None:

@@ -261,7 +261,7 @@ def _dataset(job: OpenJob, command: RecordDataset) -> tuple[Event, ...]:
 
 
 def _base(job: OpenJob, command: RecordBase) -> tuple[Event, ...]:
-    if job.hold is None or job.base_bound:
+    if job.base_bound or (job.hold is None and command.base is not None):
         return ()
     if command.base is None:
         missing = failing("base_missing", base_id=job.spec.base.base_id)

@@ -270,6 +270,7 @@ def end_job(
         created_at=job.created_at,
         pool=None if job.work_id is None else job.spec.pool,
         refund=refund,
+        start_id=None if job.spec.start is None else job.spec.start.model_id,
     )
 
 
@@ -315,6 +316,8 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         undesirable_ppm=job.hyper.undesirable_ppm,
         max_completion_length=job.hyper.max_completion_length,
         grader=job.spec.grader,
+        measures=job.spec.measures,
+        measured_rows=job.spec.measured_rows,
     )
 
 

@@ -265,7 +265,7 @@ async def test_a_training_file_can_be_deleted_only_after_its_model(
     refused = await client.until("dataset", Rejected)
     assert (refused.code, refused.reason.code) == (errors.FILE_IN_USE, "file_used_by_models")
     assert refused.reason.params["model"] == version.terms.model_id
-    await client.send("model", DeleteVersion(model_id=version.terms.model_id))
+    await client.send("model", DeleteVersion(model_id=version.terms.model_id, erase=True))
     await client.until("dataset", DatasetReleased)
     await client.send("dataset", DeleteFile(file_id="file-1"))
     assert (await client.until("dataset", FileDeleted)).file_id == "file-1"

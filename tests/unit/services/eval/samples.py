@@ -1,7 +1,7 @@
 """Scores of made-up evaluations."""
 
 from schemas.model import Lineage, VersionTerms
-from tunery.work.scores import HoldoutScores, ItemScore, Scores
+from tunery.work.scores import HoldoutScores, ItemScore, MeasuredRow, Scores
 
 TERMS = VersionTerms(
     model_id="ft:1",
@@ -44,6 +44,22 @@ def holdout(base: float | None = 2.0, adapter: float | None = 1.0) -> HoldoutSco
         generated=8,
         base_exact=0,
         adapter_exact=2,
+    )
+
+
+def measured(number: int, base: float, adapter: float) -> MeasuredRow:
+    """A row of the tenant's own with these scores by one measure."""
+    return MeasuredRow(
+        row=number,
+        group=str(number),
+        prompt=f"Which lamp is number {number}?",
+        reference="the first",
+        base="the last",
+        adapter="the first",
+        base_cut=False,
+        adapter_cut=False,
+        base_scores=(base,),
+        adapter_scores=(adapter,),
     )
 
 

@@ -1,6 +1,11 @@
 """To-do rows of versions."""
 
-from schemas.model import VersionDeleted, VersionFailed, VersionPublished
+from schemas.lifetime import VersionErased
+from schemas.model import (
+    VersionDeleted,
+    VersionFailed,
+    VersionPublished,
+)
 from schemas.reasons import Failure, failing
 from services.registry.project import ERASE, PUBLISH, EraseModelFile, project
 from tests.unit.services.registry.samples import MODEL, adapter, header, submitted
@@ -26,5 +31,9 @@ async def test_rows_follow_the_version() -> None:
     failed = VersionFailed(model_id=MODEL, job_id="ftjob-2", failure=EMPTY)
     assert Done(PUBLISH, todo.id) not in project(header(), failed)
     (erasing,) = project(header(), VersionDeleted(model_id=MODEL, files=(file,)))
+    kept = VersionDeleted(model_id=MODEL, files=(file,), erase_at=1)
+    assert project(header(), kept) == (), "it may be restored"
+    erased = VersionErased(model_id=MODEL, files=(file,), job_id="ftjob-1")
+    assert project(header(), erased) == (erasing,)
     assert isinstance(erasing, Todo)
     assert erasing.body == EraseModelFile(blob=file.blob)

@@ -2,7 +2,13 @@
 
 from schemas.dataset import KeepDataset, ReleaseDataset
 from schemas.job import RecordBase, RecordRegistered
-from schemas.model import BaseRefused, VersionDeleted, VersionFailed, VersionPublished
+from schemas.lifetime import VersionErased
+from schemas.model import (
+    BaseRefused,
+    VersionDeleted,
+    VersionFailed,
+    VersionPublished,
+)
 from schemas.reasons import Failure, failing
 from services.registry.react import react_model
 from tests.unit.services.registry.samples import MODEL, adapter, header, submitted
@@ -35,6 +41,10 @@ async def test_files_of_a_lineage_are_kept_before_its_job_can_end() -> None:
     (deleted,) = react_model(header(), VersionDeleted(model_id=MODEL, job_id=job_id))
     assert deleted.body == ReleaseDataset(job_id=job_id)
     assert react_model(header(), VersionDeleted(model_id=MODEL)) == ()
+    kept = VersionDeleted(model_id=MODEL, job_id=job_id, erase_at=1)
+    assert react_model(header(), kept) == (), "it may be restored"
+    erased = VersionErased(model_id=MODEL, files=(), job_id=job_id)
+    assert react_model(header(), erased) == (deleted,)
 
 
 def test_a_refused_base_reaches_its_job() -> None:

@@ -9,7 +9,15 @@ from schemas import errors
 from schemas.account import RICH_EVENT_TYPES, USAGE_RECORDED, Announce
 from schemas.admission import TENANT_BUDGET, BudgetTerms, SetBudget
 from schemas.envelope import Header, Reason, Rejected, Tick
-from schemas.job import JobEnded, PauseJob, PlacementUnwanted, RecordRegistered, RecordVerdict
+from schemas.job import (
+    CancelJob,
+    JobEnded,
+    PauseJob,
+    PlacementUnwanted,
+    RecordRegistered,
+    RecordVerdict,
+)
+from schemas.lifetime import KeepVersion, ReleaseVersion
 from schemas.pool import (
     ClosePlacement,
     EndAuthor,
@@ -23,13 +31,13 @@ from schemas.pool import (
     UsageSliced,
 )
 from schemas.reasons import Failure, ending, failing
-from schemas.training import FailureCause
+from schemas.training import AdapterStart, FailureCause
 from schemas.units import HOUR_MS
 from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.deadlines import earliest
 from services.scheduler.domain.pool.faults import BACK_OFF_MS
 from services.scheduler.react import react_job, react_pool
-from simulator.control_plane.samples import MINUTE, PASSED, POOL, T0
+from simulator.control_plane.samples import MINUTE, PASSED, POOL, T0, limits, submit
 from tests.unit.services.scheduler.fold import open_gpu_ms
 from tests.unit.services.scheduler.joined import JOB_ID, Joined
 from tests.unit.services.scheduler.lives import LIVES, TENANT, new_tenant
@@ -354,3 +362,17 @@ def test_money_a1_a_corrected_attempt_of_the_platform_is_given_back_beside_it() 
     story.exit("failed", 50 * MINUTE, "platform")
     assert story.billed == {FIRST_HOUR - 2: 20 * MINUTE}
     assert {cause for cause, *_ in story.credits} == {"correction", "platform"}
+
+
+def test_a_job_keeps_the_version_that_it_begins_with_until_it_has_ended() -> None:
+    start = AdapterStart(model_id="ft:first", sha256="a" * 64, files=())
+    decider = new_tenant().accept(limits())
+    said = [
+        send.body
+        for command in (submit("ftjob-1", start=start), CancelJob(job_id="ftjob-1"))
+        for event in decider.when(command)
+        for send in react_job(HEADER, event)
+        if send.stream == "model"
+    ]
+    assert said[0] == KeepVersion(job_id="ftjob-1", model_id="ft:first")
+    assert said[-1] == ReleaseVersion(job_id="ftjob-1")

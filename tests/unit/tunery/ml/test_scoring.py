@@ -142,6 +142,27 @@ def test_without_validation_rows_the_holdout_is_empty(spec: ScoreSpec) -> None:
     assert (holdout.rows, holdout.base_loss, holdout.generated) == (0, None, 0)
 
 
+def test_own_rows_are_answered_by_both_and_measured(spec: ScoreSpec) -> None:
+    assert spec.valid_rows is not None
+    lines = [
+        {"row": n, "prompt": f"lamp {n}", "prompt_ids": [5, 6, n % 4], "reference": "three"}
+        for n in range(30)
+    ]
+    Path(spec.valid_rows).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    asked = '["chrf", {"type": "regex", "pattern": "."}]'
+    replaced = msgspec.structs.replace(spec, measures=asked, measured_rows=20)
+    _, events = go(replaced)
+    scores = decode_scores(Path(spec.out).read_bytes())
+    assert scores.measures == ("chrf", "regex")
+    assert (len(scores.rows), len({row.row for row in scores.rows})) == (20, 20)
+    assert len({row.group for row in scores.rows}) == 4, "rows with the same prompt belong together"
+    assert any(row.base != row.adapter for row in scores.rows)
+    assert all(row.base_scores[1] == float(bool(row.base)) for row in scores.rows)
+    assert {"measured_base", "measured_adapter"} <= {event.get("stage") for event in events}
+    go(spec)
+    assert decode_scores(Path(spec.out).read_bytes()).rows == ()
+
+
 def test_training_m9_an_adapter_that_gives_no_numbers_is_scored_as_such(
     spec: ScoreSpec, adapter: Path, tmp_path: Path
 ) -> None:

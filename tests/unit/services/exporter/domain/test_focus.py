@@ -76,7 +76,7 @@ def test_hardware_has_columns_and_a_sku_of_its_own() -> None:
 
 def test_money_sums_of_exported_charges_are_the_jobs_cost_and_time() -> None:
     random = Random(5)
-    for _ in range(50):
+    for _ in range(10):
         events: list[UsageSliced | UsageCredited] = []
         for hour in range(200):
             gpu_ms = random.randrange(1, HOUR_MS)

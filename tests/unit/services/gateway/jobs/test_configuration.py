@@ -59,6 +59,7 @@ def test_what_does_not_change_the_result_does_not_change_the_hash(changes: dict[
 def test_what_changes_the_result_changes_the_hash(changes: dict[str, Any]) -> None:
     assert configuration_of(replace(JOB, **changes), ["a"], is_seed_drawn=True) != KNOWN
     assert configuration_of(JOB, ["b"], is_seed_drawn=True) != KNOWN
+    assert configuration_of(JOB, ["a"], is_seed_drawn=True, measures=["chrf"]) != KNOWN
     asked = configuration_of(JOB, ["a"], is_seed_drawn=False)
     other = replace(JOB, hyper=replace(JOB.hyper, seed=99))
     assert asked not in (KNOWN, configuration_of(other, ["a"], is_seed_drawn=False))

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from schemas.model import GateComparison
+from schemas.model import GateComparison, MeasureResult
 from services.gateway.jobs.gate_responses import gate_response, power_words, rule_words
 from tests.unit.services.gateway.jobs.job_events import SUMMARY
 
@@ -46,6 +46,28 @@ def test_a_verdict_says_its_rule_and_what_so_few_items_cannot_show() -> None:
     assert [result.against for result in gate.comparisons] == ["base model", "ft:smol:acme::1"]
     assert (gate.comparisons[0].drop_shown, gate.comparisons[0].drop_ruled_out) == (0.048, 0.038)
     assert gate.comparisons[0].items_for_two_points == 1_417
+
+
+def test_measures_are_told_with_their_gain_and_what_decides() -> None:
+    first = MeasureResult(
+        kind="token_f1",
+        verdict="pass",
+        rows=40,
+        base_ppm=250_000,
+        adapter_ppm=500_000,
+        low_ppm=200_000,
+        high_ppm=300_000,
+        gain_min_ppm=50_000,
+    )
+    second = replace(first, kind="regex", base_ppm=0, verdict="inconclusive")
+    shown = gate_response(replace(SUMMARY, measures=(first, second))).measures
+    assert [(result.measure, result.decides) for result in shown] == [
+        ("token_f1", True),
+        ("regex", False),
+    ]
+    assert (shown[0].gain, shown[1].gain) == (1.0, None), "relative to 0 there is none"
+    assert (shown[0].low, shown[0].high, shown[0].gain_wanted) == (0.2, 0.3, 0.05)
+    assert gate_response(SUMMARY).measures == []
 
 
 def test_one_comparison_needs_no_correction() -> None:

@@ -94,10 +94,7 @@ async def test_an_unsupported_method_is_refused_with_the_supported_ones(
     assert "supported: lora, sft, qlora" in wrong["message"]
 
 
-async def test_deploy_promotes_the_version_and_refuses_serving_pools(api: ControlPlane) -> None:
-    client = await api.tenant()
-    for path in ("/v1/models/ft:a:b::c/deploy", "/adapters/ft:a:b::c/promote"):
-        assert (await client.post(path, json={"stage": "staging"})).status_code == 404
-    pooled = {"stage": "staging", "serving_pool": "p"}
-    wrong = await refusal(client, "/v1/models/ft:a:b::c/deploy", pooled)
-    assert wrong["param"] == "serving_pool"
+async def test_promotion_has_a_plain_route(api: ControlPlane) -> None:
+    path = "/adapters/ft:a:b::c/promote"
+    answer = await (await api.tenant()).post(path, json={"stage": "staging"})
+    assert answer.status_code == 404

@@ -8,6 +8,7 @@ import pytest
 
 from schemas.reasons import Failure, rejecting
 from schemas.telemetry import Step
+from services.gateway.jobs.tables import JOBS
 from tests.unit.services.gateway.control_plane import ControlPlane
 
 
@@ -423,6 +424,27 @@ async def test_first_hour_23_a_job_has_prompts_of_its_own(api: ControlPlane) -> 
     assert more.json()["eval_gpu_ms"] >= plain["eval_gpu_ms"]
 
 
+async def test_a_job_has_measures_of_its_own_which_stay_sealed(api: ControlPlane) -> None:
+    client, file_id = await ready(api)
+    measures = ["token_f1", {"type": "regex", "pattern": "^lantern"}]
+    asked = {"measures": measures, "measured_rows": 40}
+    job = (await submit(client, file_id, eval=asked)).json()
+    assert (job["eval"]["measures"], job["eval"]["measured_rows"]) == (measures, 40)
+    row = await api.deps.views.first(JOBS, {"id": job["id"]})
+    assert row is not None
+    assert row.spec.measures is not None
+    assert b"lantern" not in bytes(row.spec.measures.ciphertext)
+    recipe = (await client.get(f"/v1/fine_tuning/jobs/{job['id']}/recipe")).json()["recipe"]
+    assert recipe["eval"] | asked == recipe["eval"]
+    other = (await submit(client, file_id)).json()
+    assert (other["duplicate_of"], other["eval"]["measures"]) == (None, None)
+    body = {"model": "tiny-llama", "training_file": file_id}
+    path = "/v1/fine_tuning/jobs/estimate"
+    plain = (await client.post(path, json=body)).json()
+    more = (await client.post(path, json={**body, "eval": asked})).json()
+    assert more["eval_gpu_ms"] > plain["eval_gpu_ms"]
+
+
 async def test_first_hour_jobs_are_listed_by_status_and_suffix(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     first = (await submit(client, file_id, suffix="demo")).json()["id"]
@@ -463,6 +485,18 @@ TWISTS: list[tuple[dict[str, Any], str, str]] = [
     ({"seed": 2**31}, "seed", "must be"),
     ({"eval": {"drop_max": "10 %"}}, "eval.drop_max", "must be a number"),
     ({"eval": {"prompts": ["Who?", 7]}}, "eval.prompts.1", "must be a text"),
+    ({"eval": {"measures": ["bleurt"]}}, "eval.measures.0", "must be one of exact_match"),
+    ({"eval": {"measured_rows": 30}}, "eval.measured_rows", "needs measures"),
+    (
+        {"eval": {"measures": ["chrf"], "measured_rows": 9}},
+        "eval.measured_rows",
+        "must be a whole number from 20 to 256",
+    ),
+    (
+        {"eval": {"measures": ["chrf"], "validation_fraction": 0}},
+        "eval.measures",
+        "needs rows to validate on",
+    ),
     ({"integrations": {"type": "wandb"}}, "integrations", "must be a list"),
     ({"method": {"type": "Supervised"}}, "method.type", "supervised"),
     ({"placement": {"domain_wait_minutes": 0}}, "placement.domain_wait_minutes", "must be"),

@@ -128,8 +128,32 @@ async def test_deleting_a_version(api: ControlPlane) -> None:
     answer = await client.delete(f"/v1/models/{model_id}")
     assert answer.json() == {"id": model_id, "object": "model", "deleted": True}
     assert (await client.get(f"/v1/models/{model_id}")).status_code == 404
+    assert [item["id"] for item in (await client.get("/v1/models")).json()["data"]].count(
+        model_id
+    ) == 0
+    (listed,) = (await client.get("/v1/models", params={"deleted": True})).json()["data"]
+    assert (listed["id"], listed["restorable_until"] > listed["created"]) == (model_id, True)
     base = await client.delete("/v1/models/tiny-llama")
     assert base.status_code == 400
+
+
+async def test_a_deleted_version_is_restored_and_erased(api: ControlPlane) -> None:
+    client, other = await api.tenant(), await api.tenant()
+    model_id = await version(api, client, "back", verdict="block")
+    path = f"/v1/models/{model_id}"
+    before = (await client.get(path)).json()
+    await client.delete(path)
+    assert (await other.post(f"{path}/restore")).status_code == 404
+    assert (await client.post(f"{path}/restore")).json() == before
+    history = (await client.get(f"{path}/history")).json()["data"]
+    assert [entry["change"] for entry in history] == ["published", "deleted", "restored"]
+    await client.delete(path)
+    erased = await client.delete(path, params={"erase": True})
+    assert erased.json()["deleted"] is True
+    for method in ("post", "delete"):
+        gone = await client.request(method, f"{path}/restore" if method == "post" else path)
+        assert gone.status_code == 404
+    assert (await client.get("/v1/models", params={"deleted": True})).json()["data"] == []
 
 
 async def test_another_tenants_version_does_not_exist(api: ControlPlane) -> None:

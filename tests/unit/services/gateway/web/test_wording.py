@@ -132,7 +132,8 @@ def test_refusals_say_what_is_wrong_where_and_what_to_do() -> None:
     models = {"file_id": "file-1", "models": "ft:a, ft:b", "model": "ft:a"}
     assert refusal_words(refusing("file_used_by_models", **models, others=2)) == (
         "File file-1 is in the lineage of ft:a, ft:b and 2 more. Delete the models first: "
-        "DELETE /v1/models/ft:a"
+        "DELETE /v1/models/ft:a?erase=true. Without erase=true a model can be restored for 30 "
+        "days, and keeps its files."
     )
     assert "ft:a, ft:b. Delete" in refusal_words(
         refusing("file_used_by_models", **models, others=0)

@@ -51,6 +51,7 @@ from schemas.sealed import Sealed
 from schemas.training import BlobFile
 from services.registry.domain.decide import decide
 from services.registry.domain.evolve import evolve
+from services.registry.domain.lifetime import GRACE_MS
 from services.registry.domain.state import (
     EXCLUSIVE,
     INITIAL,
@@ -236,7 +237,10 @@ def test_a_version_that_holds_a_stage_is_not_deleted() -> None:
     assert refusal(decide(state, delete, context())).code == errors.ILLEGAL_STATE
     state = after(Promote(model_id="a", stage="dev", expected=None), state=state)
     state, events = step(state, delete)
-    assert events == (VersionDeleted(model_id="a", files=(FILE,), job_id="ftjob-a"),)
+    erase_at = context().at + GRACE_MS
+    assert events == (
+        VersionDeleted(model_id="a", files=(FILE,), job_id="ftjob-a", erase_at=erase_at),
+    )
     assert refusal(decide(state, delete, context())).code == errors.NOT_FOUND
 
 

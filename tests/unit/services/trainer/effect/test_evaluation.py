@@ -70,6 +70,18 @@ async def test_training_m10_a_run_is_scored_as_it_was_trained(tmp_path: Path) ->
     assert (spec.precision, spec.threads) == ("fp32", 3)
 
 
+async def test_measures_of_the_tenant_are_opened_for_the_process(tmp_path: Path) -> None:
+    plain, servers = await evaluation(tmp_path, 1)
+    sealed = servers.runtime("gateway").seal.seal(plain.grant.tenant, '["chrf"]')
+    program, _ = await evaluation(tmp_path / "own", 1, measures=sealed, measured_rows=30)
+    program = Evaluation(program.grant, program._work, plain.tools, plain.settings)
+    spec = await plain.write_inputs(tmp_path)
+    assert (spec.measures, spec.measured_rows) == (None, 0)
+    (tmp_path / "own").mkdir()
+    measured = await program.write_inputs(tmp_path / "own")
+    assert (measured.measures, measured.measured_rows) == ('["chrf"]', 30)
+
+
 async def test_first_hour_23_prompts_of_the_tenant_are_answered(tmp_path: Path) -> None:
     """In place of the bundled ones; which are answered again once the tenant is erased."""
     bundled, servers = await evaluation(tmp_path, 0)

@@ -382,7 +382,7 @@ def test_nodes_that_are_gone_are_forgotten_in_time() -> None:
     assert earliest(decider.state) is None
 
 
-NODES, SLOTS, STARTED_AT = 300, 8, T0 - 30 * MINUTE
+NODES, SLOTS, STARTED_AT = 120, 8, T0 - 30 * MINUTE
 
 
 def full_pool(count: int = NODES) -> Pool:

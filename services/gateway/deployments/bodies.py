@@ -1,0 +1,37 @@
+"""Bodies of requests about deployments."""
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from schemas.deployments import LOCAL_POOL
+from schemas.model import HeldStage
+from services.gateway.web.bodies import Body, Id
+
+BUCKETS_PER_PERCENT: Final = 100
+Percent = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+
+
+class ShadowRequest(Body):
+    """`model` is asked `share` percent of the questions as well; its answers are only counted."""
+
+    model: Id
+    share: Percent
+
+
+class DeployRequest(Body):
+    """How a stage shall be answered: all of it, so what is left out ends."""
+
+    stage: HeldStage
+    serving_pool: Id | None = Field(
+        default=None, description=f"the engines that answer; there is one pool: {LOCAL_POOL!r}"
+    )
+    traffic: Annotated[dict[Id, Percent], Field(min_length=1, max_length=2)] | None = Field(
+        default=None,
+        description="percent of callers by version: this one and another; null: all are its own",
+    )
+    shadow: ShadowRequest | None = None
+    expected: Id | None = Field(
+        default=None,
+        description="the version that holds the stage now; null: none does, or this one",
+    )

@@ -1,0 +1,169 @@
+"""`/v1/models/{id}/deploy` and `/v1/deployments`: which versions answer in a stage."""
+
+import asyncio
+from typing import Final
+
+from schemas.deployments import LOCAL_POOL, Arm, Deploy, Deployment
+from schemas.model import HeldStage, Promote
+from schemas.topics import MODEL
+from services.gateway.deployments.bodies import BUCKETS_PER_PERCENT, DeployRequest
+from services.gateway.deployments.health import health_of
+from services.gateway.deployments.responses import (
+    DeploymentResponse,
+    HealthResponse,
+    deployment_response,
+)
+from services.gateway.deployments.serving import deployment_of, loadable, refuse_whole
+from services.gateway.models.names import HELD_STAGES, named_stage, stage_name
+from services.gateway.models.routes import (
+    MODELS_MAX,
+    find_version,
+    look_at_base,
+    version_named,
+)
+from services.gateway.models.tables import MODELS, ModelRow
+from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
+from services.gateway.web.errors import UNSUPPORTED, ApiError, invalid, not_found
+from services.gateway.web.responses import Deleted, Page, listing
+from services.gateway.web.routing import new_router
+
+PRECISION: Final = 1e-6  # of a share in percent, beyond its two decimals
+router = new_router("models")
+
+
+@router.post("/v1/models/{model_id:path}/deploy")
+async def deploy_model(
+    model_id: str, body: DeployRequest, deps: WithDeps, caller: Caller
+) -> DeploymentResponse:
+    """Let a version answer in a stage: alone, or with another one that has a share of callers.
+
+    It is promoted to the stage where it does not hold it. What the request leaves out ends, so the
+    same request without `traffic` gives all callers back to the version.
+    """
+    if body.serving_pool not in (None, LOCAL_POOL):
+        text = f"there is one serving pool, {LOCAL_POOL!r}; leave it out"
+        raise invalid(text, "serving_pool", UNSUPPORTED)
+    row = await find_version(deps, caller, model_id)
+    second, shadow = await _second(deps, caller, row, body), await _shadow(deps, caller, body)
+    deployment = Deployment(
+        series=row.series,
+        stage=body.stage,
+        model_id=row.id,
+        second=second,
+        shadow=shadow,
+        salt=deps.fresh(""),
+    )
+    await deps.commands.decide(
+        MODEL,
+        caller.tenant,
+        Deploy(deployment=deployment, expected=body.expected),
+        actor=deps.seal.seal(caller.tenant, caller.key_id),
+    )
+    holder = await find_version(deps, caller, row.id)
+    return deployment_response(
+        holder, body.stage, await deployment_of(deps, holder, body.stage), {}
+    )
+
+
+@router.get("/v1/deployments")
+async def list_deployments(deps: WithDeps, caller: Caller) -> Page[DeploymentResponse]:
+    """List all stages that a version holds, by the name under which it answers."""
+    where = {"tenant": caller.tenant, "stage": HELD_STAGES}
+    holders = await deps.views.page(MODELS, where, limit=MODELS_MAX)
+    shown = [
+        deployment_response(holder, stage, await deployment_of(deps, holder, stage), {})
+        for holder in holders
+        if (stage := _held(holder)) is not None
+    ]
+    shown.sort(key=lambda deployment: deployment.id)
+    return listing(Page[DeploymentResponse], shown, False)
+
+
+@router.get("/v1/deployments/{name:path}")
+async def retrieve_deployment(name: str, deps: WithDeps, caller: Caller) -> DeploymentResponse:
+    """A deployment by its name, such as `ft:base:tenant:suffix:production`, with what the engine
+    says about each version: it is asked for one token, which is not counted.
+    """
+    holder, stage = await _find(deps, caller, name)
+    row = await deployment_of(deps, holder, stage)
+    deployed = row.deployment
+    others = [arm.model_id for arm in (deployed.second, deployed.shadow) if arm is not None]
+    names = (deployed.model_id, *others)
+    states = await asyncio.gather(*(_health(deps, caller, version) for version in names))
+    return deployment_response(holder, stage, row, dict(zip(names, states, strict=True)))
+
+
+@router.delete("/v1/deployments/{name:path}")
+async def end_deployment(name: str, deps: WithDeps, caller: Caller) -> Deleted:
+    """End a deployment: no version holds its stage, and nothing answers under its name."""
+    holder, stage = await _find(deps, caller, name)
+    await deps.commands.decide(
+        MODEL,
+        caller.tenant,
+        Promote(model_id=holder.id, stage="dev", expected=None),
+        actor=deps.seal.seal(caller.tenant, caller.key_id),
+    )
+    return Deleted(id=stage_name(holder.id, stage), object="deployment")
+
+
+async def _second(deps: Deps, caller: Principal, row: ModelRow, body: DeployRequest) -> Arm | None:
+    """The other version in `traffic` with its share. Raises ApiError 400, 404."""
+    refuse_whole(row, row.id)
+    await look_at_base(deps, caller, row.lineage.base_id)
+    if body.traffic is None:
+        return None
+    shares = {
+        (await find_version(deps, caller, name)).id: _buckets(share, f"traffic.{name}")
+        for name, share in body.traffic.items()
+    }
+    total = sum(body.traffic.values())
+    if abs(total - 100) > PRECISION:
+        raise invalid(f"the shares must add up to 100 percent; these are {total:g}", "traffic")
+    if row.id not in shares:
+        raise invalid(f"must have a share of {row.id}, which is deployed", "traffic")
+    others = [name for name in shares if name != row.id]
+    if not others:
+        return None
+    return await _arm(deps, caller, others[0], shares[others[0]])
+
+
+async def _shadow(deps: Deps, caller: Principal, body: DeployRequest) -> Arm | None:
+    if body.shadow is None:
+        return None
+    return await _arm(deps, caller, body.shadow.model, _buckets(body.shadow.share, "shadow.share"))
+
+
+async def _arm(deps: Deps, caller: Principal, name: str, buckets: int) -> Arm:
+    row = await find_version(deps, caller, name)
+    refuse_whole(row, name)
+    await look_at_base(deps, caller, row.lineage.base_id)
+    return Arm(model_id=row.id, buckets=buckets)
+
+
+def _buckets(percent: float, param: str) -> int:
+    buckets = round(percent * BUCKETS_PER_PERCENT)
+    if abs(buckets - percent * BUCKETS_PER_PERCENT) > PRECISION or buckets < 1:
+        raise invalid("a share is a number of percent with at most two decimals", param)
+    return buckets
+
+
+async def _find(deps: Deps, caller: Principal, name: str) -> tuple[ModelRow, HeldStage]:
+    """The version that holds the stage of a name. Raises ApiError 404."""
+    holder = await version_named(deps, caller.tenant, name)
+    stage = None if holder is None else _held(holder)
+    if holder is None or stage is None or named_stage(name) != stage:
+        raise not_found("deployment", name, "name")
+    return holder, stage
+
+
+def _held(holder: ModelRow) -> HeldStage | None:
+    return next((stage for stage in HELD_STAGES if stage == holder.stage), None)
+
+
+async def _health(deps: Deps, caller: Principal, name: str) -> HealthResponse:
+    try:
+        version = await find_version(deps, caller, name)
+        model = await loadable(deps, caller, version, name)
+    except ApiError as error:
+        return HealthResponse(state="failed", message=error.message)
+    return await health_of(deps.engine, model)

@@ -1,0 +1,88 @@
+"""A version as an engine loads it, and the deployment of the stage that it holds."""
+
+from typing import Final
+
+from schemas import errors
+from schemas.deployments import Deployment
+from schemas.model import Base, HeldStage
+from schemas.training import are_whole
+from services.gateway.deployments.tables import DEPLOYMENTS, DeploymentRow, deployment_key
+from services.gateway.models.tables import BASES, ModelRow
+from services.gateway.web.deps import Deps, Principal
+from services.gateway.web.errors import UNSUPPORTED, ApiError
+from tunery.plan.methods import REWARD
+from tunery.work.engine import EngineModel
+
+QUARANTINED: Final = "model_quarantined"
+
+
+async def deployment_of(deps: Deps, holder: ModelRow, stage: HeldStage) -> DeploymentRow:
+    """How the stage is answered that a version holds: by it alone, unless more was deployed."""
+    key = deployment_key(holder.series, stage)
+    row = await deps.views.first(DEPLOYMENTS, {"tenant": holder.tenant, "id": key})
+    if row is not None and row.deployment.model_id == holder.id:
+        return row
+    alone = Deployment(series=holder.series, stage=stage, model_id=holder.id)
+    return DeploymentRow(tenant=holder.tenant, id=key, since=holder.stage_at, deployment=alone)
+
+
+async def loadable(deps: Deps, caller: Principal, version: ModelRow, name: str) -> EngineModel:
+    """The version that was asked for as `name`. Raises ApiError 403 for one in quarantine.
+
+    Raises ApiError 400 for a whole model, 403 for a base model that the key may not use, 404 for
+    one that is gone.
+    """
+    if version.quarantined:
+        message = (
+            f"The model '{name}' is in quarantine: its evaluation says that it answers worse than "
+            "its base model. `gate` of its job says why."
+        )
+        raise ApiError(403, QUARANTINED, message, "model")
+    refuse_whole(version, name)
+    lineage = version.lineage
+    check_key(caller, lineage.base_id)
+    row = await deps.views.first(BASES, {"id": lineage.base_id})
+    if row is None:
+        raise unknown(lineage.base_id)
+    model = engine_model(row.base)
+    return EngineModel(
+        base_id=model.base_id,
+        base_path=model.base_path,
+        base_sha256=lineage.base_sha256,
+        context_length=model.context_length,
+        adapter=version.files,
+    )
+
+
+def refuse_whole(version: ModelRow, name: str) -> None:
+    """Raise ApiError 400 for a version that is no adapter, or one that writes no answers."""
+    if version.lineage.method == REWARD:
+        message = (
+            f"The model '{name}' is a reward model: it says what an answer is worth, and writes "
+            "none. Download it with `tunery model download`; the page on training loads it."
+        )
+        raise ApiError(400, UNSUPPORTED, message, "model")
+    if are_whole(version.files):
+        message = (
+            f"The model '{name}' has weights of its own, and chats load adapters alone. Download "
+            "it with `tunery model download`, and serve the folder with vLLM or llama.cpp."
+        )
+        raise ApiError(400, UNSUPPORTED, message, "model")
+
+
+def engine_model(base: Base) -> EngineModel:
+    """A base model as an engine loads it."""
+    return EngineModel(base.base_id, base.path, base.sha256, base.context_length)
+
+
+def check_key(caller: Principal, base_id: str) -> None:
+    """Raise ApiError 403 for a base model that the key may not use."""
+    if caller.models is not None and base_id not in caller.models:
+        message = f"This key may not use {base_id}. Use another key, or create one with it."
+        raise ApiError(403, errors.FORBIDDEN, message, "model")
+
+
+def unknown(name: str) -> ApiError:
+    """The error for a model that does not exist or belongs to another tenant."""
+    message = f"The model `{name}` does not exist or you do not have access to it."
+    return ApiError(404, errors.UNKNOWN_BASE, message, "model")

@@ -1,0 +1,131 @@
+"""`tunery deploy`: which versions answer in a stage."""
+
+from typing import Any
+
+import click
+
+from tunery.cli import _api, _options
+from tunery.local.paths import DataDir
+
+STAGES = ("staging", "production")
+EPILOG = """\
+\b
+Examples:
+  tunery deploy start ft:smol:acme:demo:1a2b3c4d
+  tunery deploy start ft:smol:acme:demo:1a2b3c4d --with ft:smol:acme:demo:5e6f7a8b --share 10
+  tunery deploy start ft:smol:acme:demo:1a2b3c4d --shadow ft:smol:acme:demo:5e6f7a8b
+  tunery deploy list
+  tunery deploy show ft:smol:acme:demo:production
+  tunery deploy end ft:smol:acme:demo:production
+"""
+
+
+@click.group("deploy", cls=_options.ExampleGroup, epilog=EPILOG)
+def command() -> None:
+    """Let versions answer under one name: one alone, two that share callers, one unseen."""
+
+
+@command.command("start")
+@click.argument("model")
+@click.option("--stage", type=click.Choice(STAGES), default="production", help="[production]")
+@click.option("--with", "second", help="Another version, for a share of the callers.")
+@click.option("--share", type=_options.Number(0.01, 99.99), help="Of --with, in percent. [10]")
+@click.option("--shadow", help="A version that is asked too; its answers are only counted.")
+@click.option("--shadow-share", type=_options.Number(0.01, 100), help="In percent. [100]")
+@click.option("--expected", help="The version that must hold the stage now. [the one that does]")
+@_options.data_dir
+@_options.as_json
+def start(
+    model: str,
+    stage: str,
+    second: str | None,
+    share: float | None,
+    shadow: str | None,
+    shadow_share: float | None,
+    expected: str | None,
+    folders: DataDir,
+    as_json: bool,
+) -> None:
+    """Let MODEL answer in a stage. What is not given ends: the last command is what holds."""
+    if (share is not None and second is None) or (shadow_share is not None and shadow is None):
+        raise click.UsageError("--share needs --with, and --shadow-share needs --shadow.")
+    body: dict[str, Any] = {"stage": stage}
+    if second is not None:
+        of_second = 10.0 if share is None else share
+        body["traffic"] = {model: round(100 - of_second, 2), second: of_second}
+    if shadow is not None:
+        body["shadow"] = {"model": shadow, "share": 100.0 if shadow_share is None else shadow_share}
+    with _api.connect(folders) as api:
+        if expected is None:
+            series = api.model(model).get("series")
+            held = [
+                deployment["model"]
+                for deployment in api.get("deployments")["data"]
+                if (deployment["series"], deployment["stage"]) == (series, stage)
+            ]
+            expected = held[0] if held else None
+        deployment = api.post("models", model, "deploy", **body, expected=expected)
+    _api.show_one(deployment, as_json, _fields(deployment))
+
+
+@command.command("list")
+@_options.data_dir
+@_options.as_json
+def list_deployments(folders: DataDir, as_json: bool) -> None:
+    """List the stages that versions hold, and the names under which they answer."""
+    with _api.connect(folders) as api:
+        _api.show(
+            api.get("deployments")["data"],
+            as_json,
+            ("name", "versions", "since"),
+            lambda item: (
+                item["id"],
+                ", ".join(_version(arm) for arm in item["versions"]),
+                _api.moment(item["since"]),
+            ),
+        )
+
+
+@command.command("show")
+@click.argument("name")
+@_options.data_dir
+@_options.as_json
+def show(name: str, folders: DataDir, as_json: bool) -> None:
+    """Show what answers under NAME, what it has answered, and whether it is ready."""
+    with _api.connect(folders) as api:
+        deployment = api.get("deployments", name)
+    _api.show_one(deployment, as_json, _fields(deployment))
+
+
+@command.command("end")
+@click.argument("name")
+@_options.data_dir
+@_options.as_json
+def end(name: str, folders: DataDir, as_json: bool) -> None:
+    """Let nothing answer under NAME any more: no version holds its stage."""
+    with _api.connect(folders) as api:
+        api.write("DELETE", "deployments", name)
+    _api.show_removed(name, "deleted", as_json)
+
+
+def _version(arm: dict[str, Any]) -> str:
+    of = "of questions, unseen" if arm["role"] == "shadow" else "of callers"
+    return f"{arm['model']} ({arm['share']:g} % {of})"
+
+
+def _fields(deployment: dict[str, Any]) -> list[tuple[str, Any]]:
+    fields = [("name", deployment["id"]), ("since", _api.moment(deployment["since"]))]
+    for arm in deployment["versions"]:
+        counts = f"{arm['answers']} answers, {arm['failures']} failures"
+        if arm["answer_ms"] is not None:
+            counts += f", {arm['answer_ms']} ms each"
+        health = arm["health"]
+        state = "" if health is None else f"{health['state']}: {health['message'] or 'answers'}; "
+        fields.append((arm["role"], f"{_version(arm)}; {state}{counts}"))
+    ratio = deployment["sample_ratio"]
+    if ratio is not None:
+        fields.append(("callers", f"{ratio['callers']}, of the second {ratio['second']}"))
+        if ratio["mismatch"]:
+            text = f"answers of a version are missing (p = {ratio['p_value']:.2g}): do not compare"
+            fields.append(("sample ratio", text))
+    return fields
