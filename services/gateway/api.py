@@ -28,6 +28,7 @@ from services.gateway.files import routes as files
 from services.gateway.files import upload_routes as uploads
 from services.gateway.jobs import checkpoint_routes as checkpoints
 from services.gateway.jobs import event_routes as events
+from services.gateway.jobs import gate_report_routes as gate_reports
 from services.gateway.jobs import grader_routes as graders
 from services.gateway.jobs import node_routes as nodes
 from services.gateway.jobs import plain_routes as plain
@@ -83,6 +84,7 @@ def routes() -> FastAPI:
         sweeps,
         preview,
         graders,
+        gate_reports,
         recipes,
         jobs,
         events,

@@ -20,7 +20,7 @@ async def ready_stack() -> AsyncIterator[RunningStack]:
         yield home
 
 
-def chats() -> bytes:
+def chats(count: int = 40) -> bytes:
     lines = (
         {
             "messages": [
@@ -28,7 +28,7 @@ def chats() -> bytes:
                 {"role": "assistant", "content": f"It is {2 * n}, captain."},
             ]
         }
-        for n in range(40)
+        for n in range(count)
     )
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
@@ -52,11 +52,28 @@ async def test_training_full_becomes_a_gated_model_that_another_goes_on_from(
     )
     assert refused.status_code == httpx.codes.BAD_REQUEST
     assert refused.json()["error"]["param"] == "lora.rank"
-    job_id = await home.submit(training_file=file_id, training=training, lora={})
+    held_out = await home.api.upload(chats(30), "held-out.jsonl")
+    starts = {"type": "regex", "pattern": "^It is "}
+    job_id = await home.submit(
+        training_file=file_id,
+        validation_file=held_out,
+        training=training,
+        lora={},
+        eval={"measures": ["chrf", starts], "measured_rows": 24},
+    )
     job = await home.api.ended(job_id)
     assert job["status"] == "succeeded", job["error"]
     base, whole = job["gate"]["base"]["loss"], job["gate"]["adapter"]["loss"]
     assert whole < base
+    chrf, pattern = job["gate"]["measures"]
+    assert (chrf["measure"], chrf["decides"], chrf["rows"]) == ("chrf", True, 24)
+    assert chrf["adapter"] > chrf["base"], "it has learnt the words of the answers"
+    assert chrf["low"] <= chrf["adapter"] - chrf["base"] <= chrf["high"]
+    assert (pattern["measure"], pattern["decides"]) == ("regex", False)
+    assert any(reason.startswith("chrf on 24 of your rows") for reason in job["gate"]["reasons"])
+    report = await home.api.call("GET", f"/models/{job['fine_tuned_model']}/gate/report")
+    assert report.headers["content-type"].startswith("text/html")
+    assert "captain." in report.text, "it quotes the rows"
     answers = await home.api.get(f"/fine_tuning/jobs/{job['id']}/answers")
     assert len(answers["data"]) > 1
     model_id = job["fine_tuned_model"]

@@ -1,11 +1,14 @@
 """`tunery gate`: what the gate allows, and what people decide beside it."""
 
 import getpass
+from pathlib import Path
 from typing import Any
 
 import click
 
 from tunery.cli import _api, _options
+from tunery.cli._job_view import gate_lines
+from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 
 STAGES = ("capability", "production", "holdout")
@@ -13,6 +16,8 @@ EPILOG = """\
 \b
 Examples:
   tunery gate list
+  tunery gate show ft:smol:acme:demo:1a2b3c4d
+  tunery gate report ft:smol:acme:demo:1a2b3c4d --output report.html
   tunery gate set --drop-max 0.02
   tunery gate set smollm2-135m-instruct --blocks capability --blocks holdout --gain-min 0.1
   tunery gate reset smollm2-135m-instruct
@@ -40,6 +45,43 @@ def list_policies(folders: DataDir, as_json: bool) -> None:
             ("base model", "blocks", "alpha", "drop allowed", "gain wanted"),
             lambda policy: tuple(value for _, value in _fields(policy)),
         )
+
+
+@command.command("show")
+@click.argument("model_id")
+@_options.data_dir
+@_options.as_json
+def show_verdict(model_id: str, folders: DataDir, as_json: bool) -> None:
+    """Show what the gate found about a version."""
+    with _api.connect(folders) as api:
+        job = api.job(api.model(model_id)["job_id"])
+    gate = job["gate"]
+    if gate is None:
+        raise LocalError(f"The gate has not judged {model_id}.", "see `tunery job show JOB`")
+    verdict = ("gate", f"{gate['verdict']}: {'; '.join(gate['reasons'])}")
+    _api.show_one(gate, as_json, [("model", model_id), verdict, *gate_lines(gate)])
+
+
+@command.command("report")
+@click.argument("model_id")
+@click.option(
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File of the page.",
+)
+@_options.data_dir
+@_options.as_json
+def write_report(model_id: str, output: Path, folders: DataDir, as_json: bool) -> None:
+    """Write what the gate found as a page: statistics, plots, each item that differs."""
+    try:
+        with _api.connect(folders) as api:
+            api.save_gate_report(model_id, output)
+    except OSError as error:
+        what = f"{output} is not written: {error.strerror}"
+        raise LocalError(what, "name another file") from None
+    written = {"id": model_id, "file": str(output)}
+    _api.show_one(written, as_json, [("model", model_id), ("report", str(output))])
 
 
 @command.command("set")

@@ -163,9 +163,8 @@ class Api:
                 self._once("POST", f"{url}/cancel")
             raise
         body = {"part_ids": part_ids}
-        done = self._call(
-            "POST", f"{url}/complete", patient=True, json=body, timeout=COMPLETE_S_MAX
-        )
+        end = f"{url}/complete"
+        done = self._call("POST", end, patient=True, json=body, timeout=COMPLETE_S_MAX)
         return cast("FileObject", done["file"])
 
     def files(self, dataset: str | None = None) -> Iterator[FileObject]:
@@ -214,7 +213,8 @@ class Api:
 
     def change(self, job_id: str, change: str) -> JobObject:
         """Cancel, pause or resume a job; `change` names which. It can be repeated safely."""
-        return cast("JobObject", self._call("POST", f"/fine_tuning/jobs/{part(job_id)}/{change}"))
+        path = f"/fine_tuning/jobs/{part(job_id)}/{change}"
+        return cast("JobObject", self._call("POST", path))
 
     def events(self, job_id: str, limit: int | None = None) -> Iterator[EventObject]:
         """Events of a job, newest first."""
@@ -279,6 +279,10 @@ class Api:
 
     def model(self, model_id: str) -> dict[str, Any]:
         return self._call("GET", f"/models/{part(model_id)}")
+
+    def save_gate_report(self, model_id: str, path: Path) -> None:
+        """Write what the gate found about a version to `path`, as a page that loads nothing."""
+        self._save(f"/models/{part(model_id)}/gate/report", path)
 
     def promote(self, model_id: str, stage: str, expected: str | None) -> dict[str, Any]:
         body = {"stage": stage, "expected": expected}
@@ -410,7 +414,8 @@ class Api:
         return self._call("PUT", f"/tenants/{part(tenant)}/billing", json=body)
 
     def create_key(self, tenant: str, body: Mapping[str, Any]) -> KeyObject:
-        return cast("KeyObject", self._once("POST", f"/tenants/{part(tenant)}/keys", json=body))
+        path = f"/tenants/{part(tenant)}/keys"
+        return cast("KeyObject", self._once("POST", path, json=body))
 
     def keys(self, tenant: str | None = None) -> Iterator[KeyObject]:
         """Keys of a tenant; None: of the caller's own. The next two methods are alike."""
@@ -422,9 +427,8 @@ class Api:
     def rotate_key(self, key_id: str, overlap_seconds: int, tenant: str | None = None) -> KeyObject:
         """Give a key a new secret; the key_id "current" is the key of this client."""
         path = f"{keys_path(tenant)}/{part(key_id)}/rotate"
-        return cast(
-            "KeyObject", self._once("POST", path, json={"overlap_seconds": overlap_seconds})
-        )
+        body = {"overlap_seconds": overlap_seconds}
+        return cast("KeyObject", self._once("POST", path, json=body))
 
     def budgets(self) -> Iterator[BudgetObject]:
         return self._all("/budgets")

@@ -165,9 +165,8 @@ class AsyncApi:
                 await self._once("POST", f"{url}/cancel")
             raise
         body = {"part_ids": part_ids}
-        done = await self._call(
-            "POST", f"{url}/complete", patient=True, json=body, timeout=COMPLETE_S_MAX
-        )
+        end = f"{url}/complete"
+        done = await self._call("POST", end, patient=True, json=body, timeout=COMPLETE_S_MAX)
         return cast("FileObject", done["file"])
 
     def files(self, dataset: str | None = None) -> AsyncIterator[FileObject]:
@@ -216,9 +215,8 @@ class AsyncApi:
 
     async def change(self, job_id: str, change: str) -> JobObject:
         """Cancel, pause or resume a job; `change` names which. It can be repeated safely."""
-        return cast(
-            "JobObject", await self._call("POST", f"/fine_tuning/jobs/{part(job_id)}/{change}")
-        )
+        path = f"/fine_tuning/jobs/{part(job_id)}/{change}"
+        return cast("JobObject", await self._call("POST", path))
 
     def events(self, job_id: str, limit: int | None = None) -> AsyncIterator[EventObject]:
         """Events of a job, newest first."""
@@ -283,6 +281,10 @@ class AsyncApi:
 
     async def model(self, model_id: str) -> dict[str, Any]:
         return await self._call("GET", f"/models/{part(model_id)}")
+
+    async def save_gate_report(self, model_id: str, path: Path) -> None:
+        """Write what the gate found about a version to `path`, as a page that loads nothing."""
+        await self._save(f"/models/{part(model_id)}/gate/report", path)
 
     async def promote(self, model_id: str, stage: str, expected: str | None) -> dict[str, Any]:
         body = {"stage": stage, "expected": expected}
@@ -414,9 +416,8 @@ class AsyncApi:
         return await self._call("PUT", f"/tenants/{part(tenant)}/billing", json=body)
 
     async def create_key(self, tenant: str, body: Mapping[str, Any]) -> KeyObject:
-        return cast(
-            "KeyObject", await self._once("POST", f"/tenants/{part(tenant)}/keys", json=body)
-        )
+        path = f"/tenants/{part(tenant)}/keys"
+        return cast("KeyObject", await self._once("POST", path, json=body))
 
     def keys(self, tenant: str | None = None) -> AsyncIterator[KeyObject]:
         """Keys of a tenant; None: of the caller's own. The next two methods are alike."""
@@ -430,9 +431,8 @@ class AsyncApi:
     ) -> KeyObject:
         """Give a key a new secret; the key_id "current" is the key of this client."""
         path = f"{keys_path(tenant)}/{part(key_id)}/rotate"
-        return cast(
-            "KeyObject", await self._once("POST", path, json={"overlap_seconds": overlap_seconds})
-        )
+        body = {"overlap_seconds": overlap_seconds}
+        return cast("KeyObject", await self._once("POST", path, json=body))
 
     def budgets(self) -> AsyncIterator[BudgetObject]:
         return self._all("/budgets")

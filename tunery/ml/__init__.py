@@ -17,7 +17,8 @@
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),
   `reward_scoring` (of reward models), `generation` (greedy answers), `measured` (rows of the
   tenant, by its measures)
-* both: `base` (base models), `adapters` (canonical form), `merging` (adapter and base as one),
+* answers: `answers` (a process that the engine asks)
+* all: `base` (base models), `adapters` (canonical form), `merging` (adapter and base as one),
   `trained` (adapters and whole models), `device` (hardware and determinism), `proofs` (what need
   not be shown again), `durable` (directories that exist whole or not at all)
 

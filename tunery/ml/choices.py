@@ -18,7 +18,7 @@ from msgspec import Struct
 from torch import Tensor
 
 from tunery.work.exits import WorkError
-from tunery.work.scores import NO_CHOICE
+from tunery.work.scores import NO_CHOICE, ItemScore, QuestionText
 
 ROW_TOKENS = 512
 ITEM_TOKENS_MAX = 2_048
@@ -63,6 +63,23 @@ def read_items(path: Path) -> tuple[ChoiceItem, ...]:
             raise _bad(path, number, f"answer_index {item.answer_index} names no choice")
         items.append(item)
     return tuple(items)
+
+
+def questions_that_differ(
+    items: Sequence[ChoiceItem], scores: Sequence[ItemScore]
+) -> tuple[QuestionText, ...]:
+    """The texts of the items that exactly one side answered right: the gate's report shows them."""
+    differing = {score.id for score in scores if score.base != score.adapter}
+    return tuple(
+        QuestionText(
+            id=item.id,
+            question=item.question,
+            choices=item.choices,
+            answer_index=item.answer_index,
+        )
+        for item in items
+        if item.id in differing
+    )
 
 
 def tokenise(item: ChoiceItem, tokenizer: Any) -> TokenTree:

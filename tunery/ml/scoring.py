@@ -94,6 +94,7 @@ def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -
             not_finite=_not_finite(item_scores, losses),
             measures=measures,
             rows=rows,
+            questions=choices.questions_that_differ(items, item_scores),
         )
     except StopRequested:
         events.emit(Preempted())

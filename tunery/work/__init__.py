@@ -10,5 +10,6 @@ JSON object a line; `tunery.ml` is the other side. Both use the records of this 
 * `software`: what a training is computed with: versions and hashes
 * `warm`: which piece of work a process that waits becomes
 * `engine`: questions to an engine, and what it says
+* `answers`: answers in tokens, as the engine orders them from a process
 * `codec`: specs and events to bytes and back
 """

@@ -75,6 +75,15 @@ class MeasuredRow(Struct, frozen=True, kw_only=True):
     adapter_scores: tuple[float, ...]
 
 
+class QuestionText(Struct, frozen=True, kw_only=True):
+    """The text of an item that exactly one side answered right; `answer_index` is the right one."""
+
+    id: str
+    question: str
+    choices: tuple[str, ...]
+    answer_index: int
+
+
 class Scores(Struct, frozen=True, kw_only=True):
     """All scores of one evaluation.
 
@@ -82,6 +91,7 @@ class Scores(Struct, frozen=True, kw_only=True):
     not_finite: sides ("base", "adapter") of which a score was NaN or infinite
     measures: kinds of the measures that the tenant chose, as in `tunery.measures`
     rows: validation rows by these measures
+    questions: of the items that exactly one side answered right
     """
 
     base_sha256: str
@@ -93,3 +103,4 @@ class Scores(Struct, frozen=True, kw_only=True):
     not_finite: tuple[str, ...] = ()
     measures: tuple[str, ...] = ()
     rows: tuple[MeasuredRow, ...] = ()
+    questions: tuple[QuestionText, ...] = ()

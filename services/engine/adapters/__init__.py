@@ -1,6 +1,7 @@
-"""llama.cpp as an engine, and the files of models in its format.
+"""Engines behind one port, and the files of models in the forms that they read.
 
-* `llama`: models in memory, and answers
+* `llama`: llama.cpp as a module; `weights`: verified files, converted to its format
+* `peft`: PEFT in a process beside; `answer_text`: text of its tokens
+* `plain_weights`: verified files as PEFT reads them
 * `prompts`: questions as token ids
-* `weights`: verified and converted files, cached by hash
 """

@@ -14,12 +14,11 @@ from typing import Any, Final
 
 import xllamacpp
 
-from services.engine.adapters.prompts import Prompts
+from services.engine.adapters.prompts import Prompts, too_long
 from services.engine.ports import Refusal, Say, WeightFiles
 from tunery.work.engine import (
     FAILED,
     MALFORMED,
-    TOO_LONG,
     UNSUPPORTED,
     AnswerEnded,
     Question,
@@ -136,12 +135,7 @@ class LlamaModel:
 
     def _refusal(self, error: Mapping[str, Any]) -> QuestionRefused:
         if error.get("type") == "exceed_context_size_error":
-            message = (
-                f"This model's maximum context length is {self._context_tokens} tokens. However, "
-                f"your messages resulted in {error['n_prompt_tokens']} tokens. Please reduce the "
-                "length of the messages."
-            )
-            return QuestionRefused(TOO_LONG, message)
+            return too_long(self._context_tokens, error["n_prompt_tokens"])
         if error.get("code") == 400:
             return QuestionRefused(MALFORMED, str(error["message"]))
         return QuestionRefused(FAILED, "The engine could not answer. Its log says why.")

@@ -9,7 +9,7 @@ from pathlib import Path
 from services.engine.ports import Refusal
 from tunery.data.tokens.chat_template import TemplateError
 from tunery.data.tokens.tokenizer import BaseUnusable, Tokenizer
-from tunery.work.engine import MALFORMED, UNSUPPORTED, Question
+from tunery.work.engine import MALFORMED, TOO_LONG, UNSUPPORTED, Question, QuestionRefused
 
 
 class Prompts:
@@ -31,3 +31,16 @@ class Prompts:
         except TemplateError as error:
             message = f"The chat template refuses these messages: {error}."
             raise Refusal(MALFORMED, message) from error
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of tokens, without special ones."""
+        return self._tokenizer.decode(ids, special=False)
+
+
+def too_long(context_tokens: int, asked_tokens: int) -> QuestionRefused:
+    """The refusal of a question that does not fit, in the words of OpenAI's API."""
+    message = (
+        f"This model's maximum context length is {context_tokens} tokens. However, your messages "
+        f"resulted in {asked_tokens} tokens. Please reduce the length of the messages."
+    )
+    return QuestionRefused(TOO_LONG, message)

@@ -77,12 +77,7 @@ class ConvertedWeights:
     async def _convert_adapter(
         self, files: Sequence[BlobFile], base: Path, converted: Path
     ) -> None:
-        if {file.name for file in files} != {*ADAPTER_FILES}:  # the weights of a whole model
-            raise Refusal(
-                UNSUPPORTED,
-                "Only LoRA adapters can be asked here. Download this model with `tunery model "
-                "download` and serve it elsewhere.",
-            )
+        check_is_adapter(files)
         with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=self._folder) as name:
             source = Path(name) / "adapter"
             source.mkdir()
@@ -146,17 +141,32 @@ def link_base(source: Path, folder: Path) -> Path:
     return folder
 
 
-def with_plain_scale(config: Mapping[str, Any]) -> dict[str, Any]:
-    """PEFT's configuration with the scale as llama.cpp computes it: alpha by rank.
+def check_is_adapter(files: Sequence[BlobFile]) -> None:
+    """Raises Refusal for the weights of a whole model."""
+    if {file.name for file in files} != {*ADAPTER_FILES}:
+        raise Refusal(
+            UNSUPPORTED,
+            "Only LoRA adapters can be asked here. Download this model with `tunery model "
+            "download` and serve it elsewhere.",
+        )
 
-    Raises Refusal for what llama.cpp does not compute as PEFT does.
-    """
-    if option := next((name for name in REFUSED if config.get(name)), None):
+
+def check_options(config: Mapping[str, Any], refused: Sequence[str]) -> None:
+    """Raises Refusal for an adapter that has one of these options of PEFT."""
+    if option := next((name for name in refused if config.get(name)), None):
         raise Refusal(
             UNSUPPORTED,
             f"The engine cannot serve adapters with {option}. Download this model with `tunery "
             "model download` and serve it elsewhere.",
         )
+
+
+def with_plain_scale(config: Mapping[str, Any]) -> dict[str, Any]:
+    """PEFT's configuration with the scale as llama.cpp computes it: alpha by rank.
+
+    Raises Refusal for what llama.cpp does not compute as PEFT does.
+    """
+    check_options(config, REFUSED)
     if not config.get("use_rslora"):
         return dict(config)
     if config.get("rank_pattern"):

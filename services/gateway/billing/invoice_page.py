@@ -10,11 +10,6 @@ from schemas.units import MICRO
 from services.gateway.billing.invoice_responses import InvoiceLineResponse, InvoiceResponse
 
 HOUR_MS: Final = Decimal(3_600_000)
-#: no scripts, no requests: a page that a tenant's text could not turn into anything else
-SECURITY: Final = {
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
-    "x-content-type-options": "nosniff",
-}
 STYLE: Final = """\
 body{font:14px/1.4 sans-serif;margin:2cm auto;max-width:18cm}
 table{border-collapse:collapse;width:100%}

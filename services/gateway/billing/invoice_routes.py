@@ -8,7 +8,7 @@ from fastapi import Query
 from starlette.responses import HTMLResponse, Response
 
 from services.gateway.accounts.deps import NamedTenant
-from services.gateway.billing.invoice_page import SECURITY, invoice_page
+from services.gateway.billing.invoice_page import invoice_page
 from services.gateway.billing.invoice_reads import (
     begun_months,
     find_invoice,
@@ -27,6 +27,7 @@ from services.gateway.billing.page_pdf import NotPrintable, pdf_of_page
 from services.gateway.billing.usage import groups_of
 from services.gateway.web.deps import WithDeps
 from services.gateway.web.errors import ApiError, not_found
+from services.gateway.web.html import SECURITY
 from services.gateway.web.pages import After
 from services.gateway.web.responses import Page, listing
 from services.gateway.web.routing import new_router

@@ -9,7 +9,7 @@
 * `wording`, `refusals`: sentences for codes
 * `scopes`: what a key may do
 * `token_bucket`, `rate_limits`: requests a minute, as arithmetic and in Valkey
-* `pages`: lists by cursor
+* `pages`: lists by cursor; `html`: headers of pages for people
 * `streams`: server-sent events
 * `commands`, `command_results`: send a command, wait for its decision
 * `storage`, `timeouts`: time limits

@@ -3,9 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
-from services.engine.app import build
+from services.engine.adapters.llama import LlamaEngine
+from services.engine.adapters.peft import PeftEngine
+from services.engine.app import build, driver_of
 from services.engine.counting import AnswerCounts
 from services.engine.host import EngineHost
+from services.engine.settings import EngineSettings
+from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.memory_servers import memory_servers
 
 
@@ -15,3 +19,10 @@ async def test_one_host_answers_and_one_counts(tmp_path: Path) -> None:
     answering, counting = await build(replace(runtime, settings=settings))
     assert isinstance(answering, EngineHost)
     assert isinstance(counting, AnswerCounts)
+
+
+def test_the_settings_choose_what_answers(tmp_path: Path) -> None:
+    _, usual = driver_of(EngineSettings(), MemoryBlobs(), tmp_path)
+    _, reference = driver_of(EngineSettings(driver="peft"), MemoryBlobs(), tmp_path)
+    assert isinstance(usual, LlamaEngine)
+    assert isinstance(reference, PeftEngine)

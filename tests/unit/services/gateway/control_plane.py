@@ -26,6 +26,7 @@ from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.feeds import Feeds
 from services.gateway.jobs.results import results
 from services.gateway.jobs.telemetry import TelemetryReader
+from services.gateway.ports import Engine
 from services.gateway.settings import GatewaySettings
 from services.gateway.web.command_results import CommandResults
 from services.gateway.web.commands import CommandSender
@@ -139,7 +140,8 @@ class ControlPlane:
 
 
 @asynccontextmanager
-async def control_plane() -> AsyncIterator[ControlPlane]:
+async def control_plane(engine: Engine | None = None) -> AsyncIterator[ControlPlane]:
+    """A control plane with this engine, or a scripted one."""
     shared = await memory_servers()
     runtime = shared.runtime("gateway")
     command_results = CommandResults(runtime.store)
@@ -152,7 +154,7 @@ async def control_plane() -> AsyncIterator[ControlPlane]:
         commands=CommandSender(runtime.sender, command_results, wait_ms_max=WAIT_MS_MAX),
         feeds=Feeds(runtime.store, deps.views, runtime.clock, late_ms=LATE_MS),
         draw=os.urandom,
-        engine=ScriptedEngine(),
+        engine=engine or ScriptedEngine(),
     )
     hosts = _hosts(shared, runtime, command_results, deps)
     tasks = [asyncio.create_task(host.run(), name=host.name) for host in hosts]

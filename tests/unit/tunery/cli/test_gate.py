@@ -1,8 +1,10 @@
 """`tunery gate`: what each command asks the API for."""
 
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import pytest
 
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, page
@@ -67,6 +69,56 @@ def test_what_is_asked_of_the_api(
     assert api.asked[-1] == request_line
     if body is not None:
         assert api.bodies[-1] == body
+
+
+GATE = {
+    "verdict": "block",
+    "reasons": ["answers are worse"],
+    "own_data": "loss 3.67 → 0.08",
+    "rule": None,
+    "power": None,
+    "advice": None,
+    "measures": [
+        {
+            "measure": "token_f1",
+            "verdict": "pass",
+            "decides": False,
+            "rows": 40,
+            "base": 0.25,
+            "adapter": 0.5,
+            "low": 0.2,
+            "high": 0.3,
+        }
+    ],
+}
+
+
+def test_a_verdict_is_shown_with_the_measures_of_the_tenant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers: dict[str, Any] = {
+        f"GET /models/{MODEL}": {"id": MODEL, "job_id": "ftjob-1"},
+        "GET /fine_tuning/jobs/ftjob-1": {"id": "ftjob-1", "gate": GATE},
+    }
+    api = ScriptedApi(monkeypatch, answers)
+    shown = api.run("gate", "show", MODEL).output
+    assert "block: answers are worse" in shown
+    assert "0.250 → 0.500 on 40 rows, difference +0.200 to +0.300 (told)" in shown
+    answers["GET /fine_tuning/jobs/ftjob-1"]["gate"] = None
+    unjudged = ScriptedApi(monkeypatch, answers).run("gate", "show", MODEL)
+    assert (unjudged.exit_code, "has not judged" in unjudged.output) == (1, True)
+
+
+def test_a_report_is_written_to_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page, file = b"<!doctype html><p>block</p>", tmp_path / "report.html"
+    answers = {f"GET /models/{MODEL}/gate/report": httpx.Response(200, content=page)}
+    done = ScriptedApi(monkeypatch, answers).run("gate", "report", MODEL, "--output", str(file))
+    assert (done.exit_code, file.read_bytes()) == (0, page)
+    nowhere = str(tmp_path / "none" / "report.html")
+    refused = ScriptedApi(monkeypatch, answers).run("gate", "report", MODEL, "--output", nowhere)
+    assert (refused.exit_code, "name another file" in refused.output) == (1, True)
+    gone = ScriptedApi(monkeypatch, {}).run("gate", "report", MODEL, "--output", str(file))
+    assert gone.exit_code == 1
 
 
 def test_an_override_says_who_decided_and_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,6 +111,9 @@ def test_results_are_paired_and_read_by_the_verdict(spec: ScoreSpec) -> None:
         assert item["adapter"] == (item["adapter_choice"] == 0)
     assert raw["holdout"]["base_perplexity"] == pytest.approx(math.exp(raw["holdout"]["base_loss"]))
     assert scores.answers[0].prompt == "Who are you?"
+    differing = [item.id for item in scores.items if item.base != item.adapter]
+    assert [question.id for question in scores.questions] == differing
+    assert all(question.choices[1] == "a lamp" for question in scores.questions)
     assert scores.answers[0].base != scores.answers[0].adapter
 
 

@@ -1,0 +1,79 @@
+"""The text of an answer as its tokens come, and where it stops."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+PART_OF_CHARACTER: Final = "\N{REPLACEMENT CHARACTER}"
+CHARACTER_TOKENS_MAX: Final = 8  # tokens that one character can take
+
+
+@dataclass(frozen=True)
+class TokenText:
+    """A token with the end of its text in the answer. logprob: as OpenAI's API tells it."""
+
+    end: int
+    logprob: dict[str, Any] | None
+
+
+class AnswerText:
+    """Turns tokens into text, and keeps back what may be the beginning of a stop text."""
+
+    def __init__(self, decode: Callable[[Sequence[int]], str], stop: Sequence[str]) -> None:
+        """decode: gives the text of token ids."""
+        self._decode, self._stop = decode, tuple(stop)
+        self._ids: list[int] = []
+        self._text = ""
+        self._sent = 0  # characters
+        self._tokens: list[TokenText] = []  # that were not told yet
+        self.stopped = False
+
+    def add(self, token: int, logprob: dict[str, Any] | None = None) -> None:
+        """The answer goes on with a token. After `stopped` nothing counts any more."""
+        self._ids.append(token)
+        text = self._decode(self._ids)
+        if not text.endswith(PART_OF_CHARACTER) or self._is_broken():
+            self._text = text
+        self._tokens.append(TokenText(len(text), logprob))
+        begins = [at for stop in self._stop if (at := self._text.find(stop)) >= 0]
+        if begins:
+            self._text, self.stopped = self._text[: min(begins)], True
+
+    def take(self, *, complete: bool = False) -> tuple[str, tuple[dict[str, Any], ...]]:
+        """What can be told now and was not told before: text, and log-probabilities of its tokens.
+
+        complete: no token comes any more
+        """
+        if complete and not self.stopped:
+            self._text = self._decode(self._ids)
+        until = len(self._text) if complete or self.stopped else len(self._text) - self._kept_back()
+        text, self._sent = self._text[self._sent : until], until
+        ready = [token for token in self._tokens if token.end <= until]
+        self._tokens = self._tokens[len(ready) :]
+        return text, tuple(token.logprob for token in ready if token.logprob is not None)
+
+    def _is_broken(self) -> bool:
+        """Whether the last tokens are no character at all, however many more come."""
+        recent = self._decode(self._ids[-CHARACTER_TOKENS_MAX:])
+        return recent == PART_OF_CHARACTER * len(recent) and len(recent) >= CHARACTER_TOKENS_MAX
+
+    def _kept_back(self) -> int:
+        """How many characters at the end may be the beginning of a stop text."""
+        longest = max(map(len, self._stop), default=1) - 1
+        for size in range(min(longest, len(self._text) - self._sent), 0, -1):
+            if any(stop.startswith(self._text[-size:]) for stop in self._stop):
+                return size
+        return 0
+
+
+def logprob_of(text: str, logprob: float) -> dict[str, Any]:
+    """The log-probability of a token in the form of OpenAI's API."""
+    return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+
+
+def token_logprob(text: str, logprob: float, likely: Sequence[tuple[str, float]]) -> dict[str, Any]:
+    """The same of a token of an answer, with those that might have been."""
+    return {
+        **logprob_of(text, logprob),
+        "top_logprobs": [logprob_of(*alternative) for alternative in likely],
+    }

@@ -1,0 +1,95 @@
+"""The files of a model as PEFT reads them: verified, and nothing but safetensors.
+
+Each adapter has a folder of its own, named by the hash of its files and of its base model. A folder
+is there whole or not at all, and never changes.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from services.engine.adapters.weights import (
+    CONFIG,
+    UNFINISHED,
+    check_base,
+    check_is_adapter,
+    check_options,
+    digest_of,
+    link_base,
+    read_files,
+)
+from services.engine.ports import WeightFiles
+from tunery.runtime.blobs.abstract import Blobs
+from tunery.work.engine import EngineModel
+
+#: options with which PEFT would change the base model while it loads an adapter
+CHANGES_BASE: Final = ("layer_replication", "loftq_config", "corda_config")
+ADAPTER: Final = ".adapter"  # how names of folders end
+BASE: Final = ".base"
+
+
+class PlainWeights:
+    """Implements `Weights`.
+
+    folder: of the folders, `kept_max` of which are kept
+    refused: options of PEFT that the engine cannot serve
+    """
+
+    def __init__(
+        self, blobs: Blobs, folder: Path, kept_max: int, refused: Sequence[str] = ()
+    ) -> None:
+        self._blobs, self._folder, self._kept_max = blobs, folder, kept_max
+        self._refused = (*CHANGES_BASE, *refused)
+        self._fetching = asyncio.Lock()
+        for unfinished in folder.glob(f"{UNFINISHED}*"):  # of a process that was killed
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+    async def fetch(self, model: EngineModel) -> WeightFiles:
+        """Raises Refusal; BlobError; OSError."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        source = Path(model.base_path)
+        await asyncio.to_thread(check_base, source, model)
+        async with self._fetching:
+            base = await asyncio.to_thread(self._linked, source, model.base_sha256)
+            adapter = await self._adapter(model) if model.adapter else None
+            used = {base, adapter} - {None}
+            await asyncio.to_thread(self._keep_newest, used)
+        return WeightFiles(source, base, adapter, model.context_length)
+
+    def _linked(self, source: Path, sha256: str) -> Path:
+        """A folder with links to the base model's files alone; they are what was verified."""
+        linked = self._folder / f"{sha256}{BASE}"
+        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=self._folder) as name:
+            fresh = link_base(source, Path(name) / "base")
+            if linked.exists():  # the base model may have moved
+                linked.rename(Path(name) / "before")
+            fresh.rename(linked)
+        return linked
+
+    async def _adapter(self, model: EngineModel) -> Path:
+        kept = self._folder / f"{digest_of(model)}{ADAPTER}"
+        if kept.exists():
+            os.utime(kept)
+            return kept
+        files = read_files(model)
+        check_is_adapter(files)
+        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=self._folder) as name:
+            fresh = Path(name) / "adapter"
+            fresh.mkdir()
+            for file in files:
+                await self._blobs.get_file(file.blob, fresh / file.name, sha256=file.sha256)
+            check_options(json.loads((fresh / CONFIG).read_bytes()), self._refused)
+            fresh.rename(kept)
+        return kept
+
+    def _keep_newest(self, used: set[Path | None]) -> None:
+        """Delete the folders that were not used for the longest time."""
+        others = {*self._folder.glob(f"*{ADAPTER}")} - used
+        oldest = sorted(others, key=lambda path: path.stat().st_mtime_ns)
+        for path in oldest[: max(0, len(others) + 1 - self._kept_max)]:
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,9 @@
+"""What pages for people have in common. They are read with a browser, and hold text of tenants."""
+
+from typing import Final
+
+#: no scripts, no requests: a page that a tenant's text could not turn into anything else
+SECURITY: Final = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "x-content-type-options": "nosniff",
+}

@@ -1,0 +1,106 @@
+"""What the engine orders from a process that computes answers with tensors, and what it says.
+
+JSON lines: orders over standard input, replies over standard output. The process writes tokens; the
+engine makes text of them. Each order has a number, which its replies repeat.
+"""
+
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from tunery.work.engine import Sampling
+
+
+class LoadModel(Struct, frozen=True, tag="load"):
+    """Load a model; a base model is loaded once for all its adapters.
+
+    model: a name for later orders
+    base: folder of the base model
+    adapter: folder of the adapter; None: the base model itself
+    """
+
+    number: int
+    model: str
+    base: str
+    adapter: str | None
+
+
+class WriteAnswer(Struct, frozen=True, tag="write"):
+    """Write tokens after a prompt, at most `tokens_max`. `sampling.stop` is the engine's work."""
+
+    number: int
+    model: str
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    tokens_max: int
+
+
+class AbandonAnswer(Struct, frozen=True, tag="abandon"):
+    """Write no more of the answer with this number."""
+
+    number: int
+
+
+class DropModel(Struct, frozen=True, tag="drop"):
+    """Free the memory of a model."""
+
+    number: int
+    model: str
+
+
+class ModelReady(Struct, frozen=True, tag="ready"):
+    number: int
+
+
+class ModelUnloadable(Struct, frozen=True, tag="unloadable"):
+    """A model cannot be loaded. why: for the log of the engine"""
+
+    number: int
+    why: str
+
+
+class TokenWritten(Struct, frozen=True, tag="token"):
+    """One more token of an answer.
+
+    logprob: its own; None where nobody asked
+    likely: tokens that might have been with theirs, the likeliest first
+    """
+
+    number: int
+    token: int
+    logprob: float | None = None
+    likely: tuple[tuple[int, float], ...] = ()
+
+
+class TokensEnded(Struct, frozen=True, tag="ended"):
+    """The answer is complete.
+
+    finish_reason: "stop" or "length"
+    tokens: how many it took, with the one that ended it
+    """
+
+    number: int
+    finish_reason: str
+    tokens: int
+
+
+ProcessOrder: TypeAlias = LoadModel | WriteAnswer | AbandonAnswer | DropModel
+ProcessReply: TypeAlias = ModelReady | ModelUnloadable | TokenWritten | TokensEnded
+_ORDERS: Final[msgspec.json.Decoder[ProcessOrder]] = msgspec.json.Decoder(ProcessOrder)
+_REPLIES: Final[msgspec.json.Decoder[ProcessReply]] = msgspec.json.Decoder(ProcessReply)
+
+
+def encode_record(record: ProcessOrder | ProcessReply) -> bytes:
+    """A record as one line."""
+    return msgspec.json.encode(record) + b"\n"
+
+
+def decode_process_order(line: bytes) -> ProcessOrder:
+    """Raises msgspec.MsgspecError for anything else."""
+    return _ORDERS.decode(line)
+
+
+def decode_process_reply(line: bytes) -> ProcessReply:
+    """Raises msgspec.MsgspecError for anything else."""
+    return _REPLIES.decode(line)
