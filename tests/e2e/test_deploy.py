@@ -48,7 +48,7 @@ async def command(home: RunningStack, *words: str) -> Any:
 
 
 async def test_two_versions_share_a_name_and_a_rollback_is_one_event(home: RunningStack) -> None:
-    first, second = await trained(home, 1), await trained(home, 2)
+    first, second = await asyncio.gather(trained(home, 1), trained(home, 2))
     shared = ("deploy", "start", first, "--with", second, "--share", "50")
     name = (await command(home, *shared))["id"]
     async with openai.AsyncOpenAI(
