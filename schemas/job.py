@@ -14,7 +14,7 @@ from schemas.pool import AttemptEnd, CreditCause, EndRequest, Placement, Role
 from schemas.reasons import Failure
 from schemas.submission import Estimate, JobSpec, KeyCap, UsageSource
 from schemas.sweep import SweepCommand, SweepEvent
-from schemas.training import AttemptStart, BlobFile, Checkpoint, WorkDescription
+from schemas.training import AttemptStart, BlobFile, Checkpoint, TrainingFacts, WorkDescription
 from schemas.units import GpuMs, MicroGpuMs, Ms, Tokens
 
 Wanted: TypeAlias = Literal["run", "paused", "cancelled"]
@@ -481,11 +481,10 @@ class AttemptEnded(Message):
 class VerdictDue(Message):
     """The gate is to judge the job's result.
 
-    job_id: the job.
-    scores: file with the raw scores of base and adapter.
+    job_id: the job. scores: file with the raw scores of base and adapter.
     drop_max_ppm: loss of accuracy that the tenant allows, in millionths, None: the gate's own.
-    series: whose version in production it is compared with too, None: the writer did not say.
-    base_id: whose policy of the gate it is judged by, None: the writer did not say.
+    series, base_id: whose version in production it is compared with too, whose policy judges it.
+    training: what was trained how. None of these: the writer did not say.
     """
 
     job_id: str
@@ -493,6 +492,7 @@ class VerdictDue(Message):
     drop_max_ppm: int | None = None
     series: str | None = None
     base_id: str | None = None
+    training: TrainingFacts | None = None
 
 
 class VerdictRecorded(Message):

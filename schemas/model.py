@@ -223,6 +223,7 @@ class ScoreSummary(Part):
       say.
     policy: what it was judged by, None: the writer did not say.
     measures: of the tenant's own rows; the first decides.
+    suggestions: what to change where it does not pass.
     """
 
     verdict: Verdict
@@ -238,6 +239,7 @@ class ScoreSummary(Part):
     comparisons: tuple[GateComparison, ...] = ()
     policy: GatePolicy | None = None
     measures: tuple[MeasureResult, ...] = ()
+    suggestions: tuple[Reason, ...] = ()
 
 
 # --- commands

@@ -294,6 +294,19 @@ VerdictCode: TypeAlias = Literal[
 ]
 
 
+# What the gate suggests to change when a result does not pass.
+SuggestionCode: TypeAlias = Literal[
+    "learning_rate_lower",  # learning_rate_ppb, to_ppb
+    "learning_rate_higher",  # the same
+    "epochs_fewer",  # epochs, train_loss_ppm, valid_loss_ppm
+    "epochs_more",  # epochs, steps
+    "rows_more",  # rows: that were trained on
+    "duplicates_remove",  # share_ppm: of rows with the prompt of another one, rows: looked at
+    "answers_shorten",  # share_ppm: of answers that were cut, rows: looked at
+    "classes_balance",  # share_ppm: of the largest class, classes, rows: looked at
+]
+
+
 class Failure(Part):
     """Why something failed.
 
@@ -341,6 +354,11 @@ def rejecting(code: FileCode, **params: str | int) -> Reason:
 
 def failing(code: FailureCode, **params: str | int) -> Reason:
     """Why something that was begun has failed."""
+    return Reason(code=code, params=params)
+
+
+def suggesting(code: SuggestionCode, **params: str | int) -> Reason:
+    """What to change when a result does not pass."""
     return Reason(code=code, params=params)
 
 

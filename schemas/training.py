@@ -358,6 +358,22 @@ class TrainResult(Part, tag="trained"):
     final_loss_ppm: int | None
 
 
+class TrainingFacts(Part):
+    """What the gate's suggestions rest on.
+
+    learning_rate_ppb: at its highest, in billionths.
+    epochs, steps: of the whole training.
+    rows: that train, before packing.
+    final_loss_ppm: loss of the last step in millionths, None: it was not finite.
+    """
+
+    learning_rate_ppb: int
+    epochs: int
+    steps: int
+    rows: int
+    final_loss_ppm: int | None
+
+
 class EvalResult(Part, tag="scored"):
     """What a finished evaluation leaves. The service `eval` draws the verdict from it.
 

@@ -30,7 +30,9 @@ def verdict(runtime: Runtime) -> Effect[VerdictDue]:
         production = await _production(runtime, due, tenant)
         policy = await _policy(runtime, due, tenant)
         # the bootstrap of many rows takes seconds, in which the service has to answer
-        summary = await asyncio.to_thread(summarise, scores, due.drop_max_ppm, production, policy)
+        summary = await asyncio.to_thread(
+            summarise, scores, due.drop_max_ppm, production, policy, due.training
+        )
         return _record(due, tenant, RecordVerdict(job_id=due.job_id, summary=summary))
 
     def exhausted(due: VerdictDue, tenant: str, failure: str) -> Send:

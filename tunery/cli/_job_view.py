@@ -42,6 +42,7 @@ def gate_lines(gate: Any) -> list[tuple[str, Any]]:
         ("rule", gate.get("rule")),
         ("can show", gate.get("power")),
         ("advice", gate.get("advice")),
+        *(("suggestion", text) for text in gate.get("suggestions", ())),
     ]
 
 

@@ -13,9 +13,11 @@ from schemas.envelope import Reason
 from schemas.gate import GatePolicy
 from schemas.model import GateComparison, MeasureResult, ScoreSummary, Verdict
 from schemas.reasons import VerdictCode, judging
+from schemas.training import TrainingFacts
 from schemas.units import PPM
 from services.eval.domain.measured import measure_results, measured_reason
 from services.eval.domain.pairs import are_pairs, judge_pairs
+from services.eval.domain.suggestions import suggest
 from tunery.gate.decision import ComparisonResult, Decision, Pairs, Rule, decide, overall
 from tunery.work.scores import ItemScore, Scores
 
@@ -48,10 +50,12 @@ def summarise(
     drop_max_ppm: int | None = None,
     production: Production | None = None,
     policy: GatePolicy = POLICY,
+    training: TrainingFacts | None = None,
 ) -> ScoreSummary:
     """Verdict and figures of one evaluation.
 
-    drop_max_ppm: of the job; None: that of the policy, or else DROP_MAX_PPM.
+    drop_max_ppm: of the job; None: that of the policy, or else DROP_MAX_PPM. training: None: its
+    writer did not say.
     """
     items, holdout = scores.items, scores.holdout
     allowed = next(
@@ -88,6 +92,7 @@ def summarise(
         comparisons=comparisons,
         policy=policy,
         measures=measures,
+        suggestions=suggest(scores, reasons, measures, training),
     )
 
 

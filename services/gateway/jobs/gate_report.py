@@ -59,6 +59,8 @@ def _verdict(gate: GateResponse) -> Iterator[str]:
     yield "<ul>"
     yield from (f"<li>{escape(reason)}</li>" for reason in gate.reasons)
     yield "</ul>"
+    for suggestion in gate.suggestions:
+        yield f"<p><strong>Suggestion:</strong> {escape(suggestion)}.</p>"
     for name, text in (
         ("Own data", gate.own_data),
         ("Rule", gate.rule),

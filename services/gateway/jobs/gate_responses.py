@@ -5,7 +5,12 @@ from collections.abc import Sequence
 from schemas.model import GateComparison, MeasureResult, ScoreSummary, Verdict
 from schemas.units import PPM
 from services.gateway.web.responses import Response
-from services.gateway.web.wording import advice_words, own_data_words, verdict_words
+from services.gateway.web.wording import (
+    advice_words,
+    own_data_words,
+    suggestion_words,
+    verdict_words,
+)
 from tunery.gate.paired import POWER, discordant_share, items_needed
 
 TWO_POINTS = 0.02
@@ -66,7 +71,8 @@ class MeasureResponse(Response):
 
 
 class GateResponse(Response):
-    """`own_data`: what got better on the tenant's own validation rows; null: there were none.
+    """`suggestions`: what to change, where it does not pass, by facts of the training and its rows.
+    `own_data`: what got better on the tenant's own validation rows; null: there were none.
 
     rule: when the gate blocks and passes. power: which drop the items could not have shown. Both
     are null, and there are no comparisons, for verdicts from before they were kept.
@@ -84,6 +90,7 @@ class GateResponse(Response):
     p_value: float
     comparisons: list[ComparisonResponse]
     measures: list[MeasureResponse]
+    suggestions: list[str]
 
 
 def gate_response(summary: ScoreSummary) -> GateResponse:
@@ -109,6 +116,7 @@ def gate_response(summary: ScoreSummary) -> GateResponse:
         ),
         p_value=summary.p_value_ppm / PPM,
         comparisons=[_comparison(comparison) for comparison in summary.comparisons],
+        suggestions=[suggestion_words(reason) for reason in summary.suggestions],
         measures=[
             _measure(result, decides=not number) for number, result in enumerate(summary.measures)
         ],

@@ -15,10 +15,11 @@ from schemas.reasons import (
     FailureCode,
     FileCode,
     SkipCode,
+    SuggestionCode,
     VerdictCode,
     WaitCode,
 )
-from schemas.units import HOUR_MS, PPM, divide_up
+from schemas.units import HOUR_MS, PPB, PPM, divide_up
 from services.gateway.web.refusals import REFUSALS
 from tunery.data.findings.codes import CATALOGUE
 from tunery.plan.hyperparameters import ParameterCode
@@ -255,6 +256,32 @@ VERDICTS: Final[Mapping[VerdictCode, str]] = {
         "{base_right_ppm} % are"
     ),
 }
+SUGGESTIONS: Final[Mapping[SuggestionCode, str]] = {
+    "learning_rate_lower": (
+        "Lower the learning rate, which was {learning_rate_ppb}: try {to_ppb}, or mix general rows "
+        "into the training file"
+    ),
+    "learning_rate_higher": (
+        "Raise the learning rate, which was {learning_rate_ppb}: try {to_ppb}; the validation loss "
+        "is the base model's"
+    ),
+    "epochs_fewer": (
+        "Train fewer than {epochs} epochs: the last loss in training was {train_loss_ppm}, and "
+        "{valid_loss_ppm} on rows that it had not seen"
+    ),
+    "epochs_more": "Train more than {epochs} epochs: there were only {steps} steps",
+    "rows_more": "Add rows: only {rows} were trained on",
+    "duplicates_remove": (
+        "Remove duplicates: {share_ppm} % of {rows} validation rows have the prompt of another one"
+    ),
+    "answers_shorten": (
+        "Shorten the answers of the rows, or let each one end: {share_ppm} % of {rows} answers "
+        "were cut at their greatest length"
+    ),
+    "classes_balance": (
+        "Balance the classes: of {classes} in {rows} validation rows the largest has {share_ppm} %"
+    ),
+}
 # verdicts from before the bound was written with them
 UNBOUNDED: Final[Mapping[VerdictCode, str]] = {
     "drop_excluded": "{change_ppm} points on {items} general questions: no drop is shown",
@@ -330,6 +357,11 @@ FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "right_ppm": lambda ppm: f"{100 * ppm / PPM:.0f}",
     "base_right_ppm": lambda ppm: f"{100 * ppm / PPM:.0f}",
     "p_ppm": lambda ppm: f"{ppm / PPM:.4f}",
+    "learning_rate_ppb": lambda ppb: f"{ppb / PPB:g}",
+    "to_ppb": lambda ppb: f"{ppb / PPB:g}",
+    "train_loss_ppm": lambda ppm: f"{ppm / PPM:.2f}",
+    "valid_loss_ppm": lambda ppm: f"{ppm / PPM:.2f}",
+    "share_ppm": lambda ppm: f"{100 * ppm / PPM:.0f}",
     "base_ppm": lambda ppm: f"{ppm / PPM:.2f}",
     "adapter_ppm": lambda ppm: f"{ppm / PPM:.2f}",
 }
@@ -378,6 +410,11 @@ def verdict_words(reason: Reason) -> str:
     """What a verdict rests on, as a clause."""
     bounded = "bound_ppm" in reason.params or reason.code not in UNBOUNDED
     return _fill(VERDICTS if bounded else UNBOUNDED, reason)
+
+
+def suggestion_words(reason: Reason) -> str:
+    """What to change when a result does not pass, as a clause."""
+    return _fill(SUGGESTIONS, reason)
 
 
 def own_data_words(summary: ScoreSummary) -> str | None:

@@ -31,6 +31,7 @@ from schemas.training import (
     BlobFile,
     EvalResult,
     EvalWork,
+    TrainingFacts,
     TrainResult,
     TrainWork,
     Work,
@@ -198,12 +199,26 @@ def _after_success(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
                 drop_max_ppm=job.spec.drop_max_ppm,
                 series=job.spec.series,
                 base_id=job.spec.base.base_id,
+                training=_facts(job),
             )
             return (due, *_judging(job))
         case TrainResult() | None:
             return pause_at(job, "eval") if job.wanted == "paused" else place_attempt(job, "eval")
         case _:
             assert_never(attempt.end.result)
+
+
+def _facts(job: OpenJob) -> TrainingFacts | None:
+    """What the gate's suggestions rest on."""
+    if job.result is None or job.prepared is None:
+        return None
+    return TrainingFacts(
+        learning_rate_ppb=job.hyper.learning_rate_ppb,
+        epochs=job.hyper.n_epochs,
+        steps=job.result.steps,
+        rows=job.prepared.train_rows,
+        final_loss_ppm=job.result.final_loss_ppm,
+    )
 
 
 def _judging(job: OpenJob) -> tuple[Event, ...]:

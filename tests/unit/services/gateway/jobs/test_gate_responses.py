@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from schemas.model import GateComparison, MeasureResult
+from schemas.reasons import suggesting
 from services.gateway.jobs.gate_responses import gate_response, power_words, rule_words
 from tests.unit.services.gateway.jobs.job_events import SUMMARY
 
@@ -68,6 +69,14 @@ def test_measures_are_told_with_their_gain_and_what_decides() -> None:
     assert (shown[0].gain, shown[1].gain) == (1.0, None), "relative to 0 there is none"
     assert (shown[0].low, shown[0].high, shown[0].gain_wanted) == (0.2, 0.3, 0.05)
     assert gate_response(SUMMARY).measures == []
+
+
+def test_suggestions_are_told_with_their_figures() -> None:
+    lower = suggesting("learning_rate_lower", learning_rate_ppb=200_000, to_ppb=100_000)
+    cut = suggesting("answers_shorten", share_ppm=250_000, rows=40)
+    shown = gate_response(replace(SUMMARY, suggestions=(lower, cut))).suggestions
+    assert shown[0].startswith("Lower the learning rate, which was 0.0002: try 0.0001")
+    assert "25 % of 40 answers were cut" in shown[1]
 
 
 def test_one_comparison_needs_no_correction() -> None:
