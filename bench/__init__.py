@@ -10,6 +10,7 @@ scheduler, full_pool: what the planner decides on public traces, and how fast in
 journals: how much one job adds to the journals
 rebuild: all state rebuilt from the log
 trainer: training beside plain TRL
+scoring: the gate's scorer beside lm-evaluation-harness
 serve: answers of the engine beside plain generate of transformers
 adaptation: QLoRA and other settings of a training beside LoRA
 data: the data pipeline, stage by stage

@@ -94,6 +94,18 @@ BENCHES: Final = (
         ),
     ),
     Bench(
+        "scoring",
+        "The gate's scorer beside lm-evaluation-harness, or beside its loop",
+        "python -m bench.scoring --json",
+        (
+            Figure("items", "questions, each after five examples, both sides"),
+            Figure("beside_the_harness", "the harness itself (1), or its loop (0)"),
+            Figure("times_faster", "how many times faster", "{:.1f}"),
+            Figure("largest_difference", "largest difference of a likelihood", "{:.6f}"),
+            Figure("answers_changed", "answers that changed"),
+        ),
+    ),
+    Bench(
         "core",
         "The event core",
         "python -m bench.core --json",

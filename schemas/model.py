@@ -18,7 +18,7 @@ from schemas.lifetime import (
     VersionReleased,
 )
 from schemas.reasons import Failure
-from schemas.training import BlobFile
+from schemas.training import BlobFile, MethodName
 from schemas.units import Ms
 
 GLOBAL = "*"
@@ -92,6 +92,7 @@ class Lineage(Part):
       None: it began with the base model.
     unusable: its scores were not finite, so that its quarantine is for good.
     mixture: the further files it was trained on; they are part of `dataset_version`, too.
+    method: what was learnt; a reward model writes no answers.
     """
 
     job_id: str
@@ -109,6 +110,7 @@ class Lineage(Part):
     start_sha256: Sha256 | None = None
     unusable: bool = False
     mixture: tuple[LineageFile, ...] = ()
+    method: MethodName = "supervised"
 
 
 class Share(Part):

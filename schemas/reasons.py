@@ -288,6 +288,9 @@ VerdictCode: TypeAlias = Literal[
     "validation_loss_same",
     "validation_loss_rose",  # above the base model's
     "scores_not_finite",  # sides: "base", "adapter" or both
+    "pairs_told_apart",  # items, right_ppm, base_right_ppm: by likelihoods, p_ppm
+    "pairs_reversed",  # the same
+    "pairs_undecided",  # the same
 ]
 
 

@@ -15,6 +15,7 @@ from services.gateway.jobs.feeds import Feeds
 from services.gateway.jobs.past_jobs import PastJobs
 from services.gateway.jobs.queue_reading import Queues
 from services.gateway.jobs.results import results
+from services.gateway.jobs.score_endpoint import ScoreEndpoint
 from services.gateway.jobs.telemetry import TelemetryReader
 from services.gateway.models.base_folders import LocalBaseFolders
 from services.gateway.projection import DDL, TABLES, VERSION, notify, project
@@ -79,6 +80,7 @@ def deps_of(
         prices=ViewedPrices(views),
         bases=LocalBaseFolders(),
         rates=rates_of(runtime.settings.valkey_url),
+        scores=ScoreEndpoint(settings),
         engine=SocketEngine(runtime.settings.data_dir / "run" / SOCKET),
         traffic=TrafficCounts(commands, runtime.clock),
         log=runtime.log,

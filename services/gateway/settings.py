@@ -26,7 +26,9 @@ class GatewaySettings(BaseSettings):
     of one API key that has no limit of its own. `rows_max`: of one file, by plan. `pdf_font`: a
     TrueType font for letters that invoices as PDF could not show. `result_files`: how their content
     is sent to requests that do not say it; OpenAI sends base64. `bases_dir`: where base
-    models are kept that were uploaded; None: in the data directory.
+    models are kept that were uploaded; None: in the data directory. `score_url`: an endpoint of
+    OpenAI's form, up to `/v1`, whose models give scores for graders; None: there is none.
+    `score_key`: sent to it. `score_models`: those that tenants may name; none: all.
     """
 
     model_config = SettingsConfigDict(env_prefix="TUNERY_GATEWAY_", extra="ignore")
@@ -46,4 +48,7 @@ class GatewaySettings(BaseSettings):
     pdf_font: FilePath | None = None
     result_files: Encoding = "plain"
     bases_dir: Path | None = None
+    score_url: str | None = Field(default=None, pattern="^https?://")
+    score_key: str | None = Field(default=None, repr=False)
+    score_models: tuple[str, ...] = ()
     rows_max: dict[Lane, Annotated[int, Field(ge=1)]] = ROWS_MAX

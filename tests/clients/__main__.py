@@ -9,23 +9,25 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.clients.programs import HERE, LEFT_OUT, LLAMA_CPP, NoClient, command_of
+from tests.clients.programs import HERE, LEFT_OUT, LLAMA_CPP, LM_EVAL, NoClient, command_of
 
 TRAINS = "test_first_hour_s02_a_client_trains_a_model_unchanged[{}]"
 RUNS = "test_first_hour_13_the_page_on_adapters_runs_and_llama_cpp_gives_the_same_answer"
+SCORES = "test_the_scorer_gives_the_likelihoods_of_lm_evaluation_harness"
+OTHERS = {LLAMA_CPP: RUNS, LM_EVAL: SCORES}
 
 
 def main() -> int:
     """Run the tests of the programs that can be had here."""
     tests = []
-    for program in (*LEFT_OUT, LLAMA_CPP):
+    for program in (*LEFT_OUT, LLAMA_CPP, LM_EVAL):
         try:
             with tempfile.TemporaryDirectory() as folder:
                 command_of(program, Path(folder))
         except NoClient as error:
             print(f"clients: {program} is skipped: {error}", flush=True)
             continue
-        tests.append(RUNS if program == LLAMA_CPP else TRAINS.format(program))
+        tests.append(OTHERS.get(program, TRAINS.format(program)))
         if left_out := LEFT_OUT.get(program):
             print(f"clients: {program} runs without {left_out}", flush=True)
     if not tests:

@@ -11,8 +11,9 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
+from bench import scoring
 from tests.bases import tiny_base
-from tests.clients.programs import LEFT_OUT, LLAMA_CPP, command_of
+from tests.clients.programs import HERE, LEFT_OUT, LLAMA_CPP, LM_EVAL, command_of
 from tests.e2e.stories import RunningStack, rows, running_stack, tunery
 
 pytestmark = pytest.mark.timeout(600)
@@ -93,3 +94,20 @@ async def test_first_hour_13_the_page_on_adapters_runs_and_llama_cpp_gives_the_s
     answers = await run_script(home, LLAMA_CPP, tmp_path, PAGE)
     assert answers["transformers"].strip() != ""
     assert answers["llama_cpp"] == answers["transformers"]
+
+
+# peft 0.21 asks transformers 5 by a name that is going away
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+async def test_the_scorer_gives_the_likelihoods_of_lm_evaluation_harness(tmp_path: Path) -> None:
+    """Each side, five examples before every question; the harness reads each answer by itself."""
+    base = tiny_base().dir
+    scoring.write_adapter(base, tmp_path / "adapter")
+    scoring.write_requests(24, tmp_path / "requests.json")
+    (tmp_path / "base.json").write_text(json.dumps(str(base)))
+    ours = await asyncio.to_thread(scoring.run_ours, tmp_path, 1)
+    command = await asyncio.to_thread(command_of, LM_EVAL, HERE)
+    theirs = await asyncio.to_thread(scoring.run, *command, str(tmp_path), "1")
+    figures = scoring.compare(ours, theirs)
+    assert figures["answers_changed"] == 0
+    assert figures["largest_difference"] <= 5e-5
+    assert ours["base"] != ours["adapter"]

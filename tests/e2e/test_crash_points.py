@@ -74,6 +74,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "orpo": {"method": "orpo", "beta": 0.1},
     "cpo": {"method": "cpo", "beta": 0.1},
     "kto": {"method": "kto", "beta": 0.1},
+    "reward": {"method": "reward"},
     "full": {"adaptation": "full", "learning_rate": 1e-3},
     "full dpo": {"adaptation": "full", "learning_rate": 1e-3, "method": "dpo", "beta": 0.1},
     "qlora": {"adaptation": "qlora"},

@@ -7,6 +7,7 @@ from typing import Final
 import httpx
 import pytest
 import pytest_asyncio
+from safetensors.numpy import load
 
 from tests.e2e.stories import RunningStack, running_stack
 
@@ -104,6 +105,46 @@ async def test_method_each_of_preferences_ends_in_a_gated_model(
     sampled = [line for line in lines["data"] if "the model answers" in line["message"]]
     assert len(sampled) == len(steps) // 2
     assert all("to 'What is 3 plus 3?'" in line["message"] for line in sampled)
+
+
+async def test_method_reward_pairs_become_a_gated_reward_model(home: RunningStack) -> None:
+    file_id = await home.api.upload(pairs(), "rewards.jsonl")
+    asked = {"type": "reward", "reward": {"hyperparameters": {"n_epochs": 3, "batch_size": 1}}}
+    training = {"max_length": 128, "learning_rate": 3e-3, "validation_fraction": 0.25}
+    body = {"model": home.base, "training_file": file_id, "method": asked, "training": training}
+    refused = await home.api.call(
+        "POST", "/fine_tuning/jobs", json={**body, "eval": {"prompts": ["Why?"]}}
+    )
+    assert refused.status_code == httpx.codes.BAD_REQUEST
+    assert "writes no answers" in refused.json()["error"]["message"]
+    job = await home.api.ended(
+        await home.submit(training_file=file_id, method=asked, training=training)
+    )
+    gate = job["gate"]
+    assert (gate["verdict"], gate["items"]) == ("pass", 10)
+    assert gate["adapter"]["accuracy"] == 1
+    assert "pairs held back are ranked rightly by their rewards" in gate["reasons"][0]
+    assert gate["adapter"]["loss"] < gate["base"]["loss"] == pytest.approx(0.6931, abs=1e-4)
+    listed = await home.api.get(f"/fine_tuning/jobs/{job['id']}/metrics", limit=100)
+    steps = sorted(listed["data"], key=lambda step: int(step["step"]))
+    assert steps[-1]["train_reward_margin"] > steps[0]["train_reward_margin"]
+    assert job["trained_tokens"] == steps[-1]["tokens"]
+    assert (await home.bill(job["id"]))["net_gpu_ms"] > 0
+    chat = await home.api.call(
+        "POST",
+        "/chat/completions",
+        json={
+            "model": job["fine_tuned_model"],
+            "messages": [{"role": "user", "content": "Hello"}],
+        },
+    )
+    assert chat.status_code == httpx.codes.BAD_REQUEST
+    assert "is a reward model" in chat.json()["error"]["message"]
+    stored = await home.api.get(f"/models/{job['fine_tuned_model']}/adapter")
+    (weights,) = (file for file in stored["files"] if file["name"].endswith(".safetensors"))
+    async with httpx.AsyncClient() as client:
+        content = (await client.get(weights["url"])).content
+    assert "base_model.model.score.weight" in load(content)
 
 
 async def test_method_reinforcement_from_graded_answers_to_a_gated_model(

@@ -1,7 +1,11 @@
 """`tunery base`: base models that jobs may start from."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +57,7 @@ def command() -> None:
 @click.option("--source", help="Its name at a hub, where the public can load it from.")
 @click.option("--revision", help="Its commit there.")
 @click.option("--share/--no-share", "shared", default=None, help="Tenants may download it. [no]")
+@click.option("--unchecked", is_flag=True, help="Add it without trying it first.")
 @_options.data_dir
 @_options.as_json
 def add(
@@ -61,6 +66,7 @@ def add(
     licence: str | None,
     into: Path | None,
     uploading: bool,
+    unchecked: bool,
     folders: DataDir,
     as_json: bool,
     **more: Any,
@@ -73,6 +79,9 @@ def add(
 
     The files are hashed. Services and nodes must be able to read the folder. With --upload it is
     sent to the service first, which keeps it in its folder of base models.
+
+    It is loaded here and tried first: chat template, end token, likelihoods that are numbers, some
+    easy questions. What fails is refused by name; --unchecked leaves that out.
     """
     folder, name = Path(path).expanduser().resolve(), Path(path).expanduser().resolve().name
     if path.startswith(S3):
@@ -93,11 +102,31 @@ def add(
         more |= {"source": model.name, "revision": model.commit}
         licence = licence or model.licence
     base_id = base_id or name.lower()
+    if not unchecked:
+        _try(folder)
     with _api.connect(folders) as api:
         if uploading:
             folder = _upload(api, folder, base_id, quiet=as_json)
         base = api.add_base(base_id, folder, licence or "unknown", **_set_options(more))
     _api.show_one(base, as_json, _pairs(base))
+
+
+def _try(folder: Path) -> None:
+    """Try a base model in a process of its own. Raises ClickException where it is of no use."""
+    if find_spec("torch") is None:
+        click.echo("not tried: torch is not installed here", err=True)
+        return
+    words = ("-m", "tunery.ml.base_check", str(folder))
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        why = done.stderr.strip().splitlines() or ["its process was killed: too little memory?"]
+        raise click.ClickException(f"{folder} was not tried: {why[-1]}; --unchecked adds it")
+    tried = json.loads(done.stdout.splitlines()[-1])
+    for note in tried["notes"]:
+        click.echo(f"note: {note}", err=True)
+    if problems := tried["problems"]:
+        said = "\n".join(f"[{at['name']}] {at['text']}. {at['fix']}" for at in problems)
+        raise click.ClickException(f"{said}\n--unchecked adds it all the same")
 
 
 def _upload(api: "Api", folder: Path, base_id: str, *, quiet: bool) -> Path:

@@ -108,7 +108,7 @@ REQUEST_OPTIONS: Final = (
     ),
     click.option(
         "--method",
-        help="dpo, simpo, orpo, cpo of pairs; kto of labels; reinforcement of prompts. "
+        help="dpo, simpo, orpo, cpo, reward of pairs; kto of labels; reinforcement of prompts. "
         "[supervised]",
     ),
     click.option(

@@ -1,8 +1,5 @@
 """`tunery model`: fine-tuned versions, their stages, their files."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tunery.cli import _api, _options
+from tunery.cli import _api, _model_exports, _options
 from tunery.cli._adapter_folder import base_folder, name_base
 from tunery.cli._job_view import gate_lines
 from tunery.local.errors import LocalError
@@ -33,6 +30,8 @@ Examples:
   tunery model approvals production --required 2
   tunery model history ft:smollm2-135m-instruct:local:demo:1a2b3c4d
   tunery model export ./adapter ./merged --dtype bfloat16
+  tunery model export ./adapter ./model.gguf --format gguf
+  tunery model export ./adapter ./artifact --format oci
   tunery model verify ./adapter
   tunery model verify ./adapter --key tunery-public.pem
   tunery model rollback ft:smollm2-135m-instruct:local:demo:1a2b3c4d production
@@ -259,11 +258,19 @@ def download(
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
 @click.argument("target", type=click.Path(path_type=Path))
 @click.option(
+    "--format",
+    "kind",
+    type=click.Choice(_model_exports.FORMATS),
+    default="transformers",
+    show_default=True,
+    help="One model, a file of llama.cpp (of that, the adapter or its base), or an OCI artifact.",
+)
+@click.option(
     "--dtype",
     type=click.Choice(["float32", "float16", "bfloat16"]),
     default="float32",
     show_default=True,
-    help="How the weights are stored; they are added in 32 bits.",
+    help="How merged weights are stored; they are added in 32 bits.",
 )
 @click.option(
     "--base",
@@ -271,18 +278,29 @@ def download(
     help="The folder of its base model. [as adapter_config.json names it]",
 )
 @_options.as_json
-def export(folder: Path, target: Path, dtype: str, base: Path | None, as_json: bool) -> None:
-    """Write a downloaded adapter and its base model as one model into TARGET.
+def export(
+    folder: Path, target: Path, kind: str, dtype: str, base: Path | None, as_json: bool
+) -> None:
+    """Write a downloaded adapter in another format to TARGET, which must not exist.
 
-    What was written is read again, and its answers are compared with those of base and adapter.
+    As `transformers` it is one model with its base; what was written is read again, and its answers
+    are compared with those of base and adapter. `gguf` is one file of that for llama.cpp,
+    `gguf-adapter` and `gguf-base` are the adapter and its base model alone. `oci` is a folder in
+    the image layout of OCI, with the files as they are.
     """
+    if kind == "oci":
+        digest = _model_exports.write_oci(folder, target)
+        written: dict[str, Any] = {"folder": str(target), "digest": digest}
+        _api.show_one(written, as_json, [("folder", str(target)), ("digest", digest)])
+        return
     named = base or base_folder(folder)
-    words = ("-m", "tunery.ml.merging", str(folder), str(named), str(target), dtype)
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        why = done.stderr.strip().splitlines() or ["the process that merges it was killed"]
-        raise LocalError(why[-1], f"nothing was written to {target}")
-    written = {"folder": str(target), **json.loads(done.stdout.splitlines()[-1])}
+    if kind != "transformers":
+        _model_exports.write_gguf(folder, named, target, kind, dtype)
+        written = {"file": str(target), "bytes": target.stat().st_size}
+        fields = [("file", str(target)), ("size", _api.size(written["bytes"]))]
+        _api.show_one(written, as_json, fields)
+        return
+    written = _model_exports.merge(folder, named, target, dtype)
     apart = f"{written['difference']:.1e} of the largest logit"
     fields = [("folder", str(target)), ("stored as", dtype), ("apart by", apart)]
     _api.show_one(written, as_json, fields)

@@ -4,6 +4,7 @@
     templates    `{{item.…}}` and `{{sample.…}}` in texts of graders
     similarity   how alike two texts are: fuzzy match, BLEU, GLEU, ROUGE
     formula      `calculate_output` of a multi grader: arithmetic and nothing else
+    model_scores what a model that scores is asked, and what its answer is worth
     grading      `grade`: the reward of one sample
 
 Time and memory of a grade are bounded: texts, formulas, paths and nesting have limits here.

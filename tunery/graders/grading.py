@@ -26,13 +26,22 @@ VARIABLE_ERROR: Final = "invalid_variable_error"
 FORMULA_ERROR: Final = "formula_parse_error"
 CUT: Final = "truncated_observation_error"
 ENDPOINT_ERROR: Final = "model_grader_server_error"
+PARSE_ERROR: Final = "model_grader_parse_error"
+REFUSAL_ERROR: Final = "model_grader_refusal_error"
 
 # Asks a model for a score of messages. Raises `ScoreUnavailable`.
 Ask: TypeAlias = Callable[[ScoreModel, tuple[ScoreMessage, ...]], float]
 
 
 class ScoreUnavailable(Exception):
-    """A model that scores gave no score. `args[0]`: why."""
+    """A model that scores gave no score.
+
+    name: OpenAI's, of the error
+    """
+
+    def __init__(self, problem: str, name: str = ENDPOINT_ERROR) -> None:
+        super().__init__(problem)
+        self.name = name
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,7 @@ def grade(grader: Grader, item: Any, output_text: str, ask: Ask | None = None) -
         except VariableUnknown as error:
             errors[VARIABLE_ERROR] = f"the row has no {error.args[0]}"
         except ScoreUnavailable as error:
-            errors[ENDPOINT_ERROR] = str(error)
+            errors[error.name] = str(error)
     if scores.keys() != named.keys():
         return Grade(0.0, scores, errors)
     try:

@@ -9,12 +9,15 @@
   `suspects` (rows with the highest losses), `evaluations` (which was the best), `samples` (answers
   meanwhile)
 * what is learnt: `objectives` (of a batch), `methods` (each one's objective), `loss` (of labels and
-  answers), `preferences` (of pairs), `judgements` (of answers with labels), `reinforcement`
-  (of graded answers, which `rollouts` writes), `reference` (likelihoods before the training)
+  answers), `preferences` (of pairs), `rewards` (of reward models), `judgements` (of answers with
+  labels), `reinforcement` (of graded answers, which `rollouts` writes), `reference` (likelihoods
+  before the training)
 * checkpoints: `saving` (of one attempt), `state` (what one holds), `checkpoints` (written whole,
   verified), `cadence` (when), `free_memory` (whether a copy fits)
 * scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),
-  `generation` (greedy answers), `measured` (rows of the tenant, by its measures)
+  `reward_scoring` (of reward models), `sides` (both read at once), `generation` (greedy answers),
+  `base_scores` (kept on the node), `measured` (rows of the tenant, by its measures), `base_check`
+  (before a base model is added)
 * answers: `answers` (a process that the engine asks)
 * all: `base` (base models), `adapters` (canonical form), `merging` (adapter and base as one),
   `trained` (adapters and whole models), `device` (hardware and determinism), `proofs` (what need

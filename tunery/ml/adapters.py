@@ -24,6 +24,7 @@ from torch import Tensor
 
 from schemas.training import ADAPTER_FILES
 from tunery.ml.durable import new_directory
+from tunery.ml.rewards import HEAD
 from tunery.runtime.blobs.files import file_sha256
 from tunery.work.exits import WorkError
 
@@ -152,6 +153,8 @@ def adapter_config(model: Any) -> dict[str, Any]:
     """The PEFT configuration of a model's adapter, as plain JSON values."""
     config = model.peft_config["default"].to_dict()
     plain: dict[str, Any] = json.loads(json.dumps(config, default=_plain))
+    if HEAD in (plain["modules_to_save"] or ()):  # so libraries load it on a model with such a head
+        plain["task_type"] = "SEQ_CLS"
     return plain
 
 

@@ -2,12 +2,13 @@
 
 A row holds whole items. A token attends to its item's question, and to what comes before it in its
 own choice; positions restart accordingly. So one forward pass scores what would be
-items × choices passes, with the same numbers.
+items × choices passes, with the same numbers. What the questions of a group begin with, as examples
+do, is read once for the group. Both sides are read in one pass where they share their weights.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, pairwise, takewhile
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
+from tunery.ml.sides import Beginning, Sides
 from tunery.work.exits import WorkError
 from tunery.work.scores import NO_CHOICE, ItemScore, QuestionText
 
 ROW_TOKENS = 512
 ITEM_TOKENS_MAX = 2_048
 CHOICES_MAX = 16
+SHARED_MIN = 32  # tokens; fewer are read with each item
 QUESTION = "Question: {question}\nAnswer:"
 
 
@@ -82,24 +85,17 @@ def questions_that_differ(
     )
 
 
-def tokenise(item: ChoiceItem, tokenizer: Any) -> TokenTree:
+def tokenise(item: ChoiceItem, tokenizer: Any, examples: str = "") -> TokenTree:
     """Tokenise as lm-evaluation-harness does: a choice is what it adds to the question's ids.
+
+    examples: text before the question
 
     Without special tokens: a base whose tokenizer begins texts with one gets none.
 
     Raises WorkError("platform") for an item of more than `ITEM_TOKENS_MAX` tokens.
     """
-    context = QUESTION.format(question=item.question)
-    question = tokenizer(context, add_special_tokens=False).input_ids
-    whole = [
-        tokenizer(f"{context} {choice}", add_special_tokens=False).input_ids
-        for choice in item.choices
-    ]
-    tree = TokenTree(
-        tuple(question),
-        tuple(tuple(ids[len(question) :]) for ids in whole),
-        tuple(len(choice.encode()) for choice in item.choices),
-    )
+    context = examples + QUESTION.format(question=item.question)
+    tree = tree_of(tokenizer, context, item.choices, add_special_tokens=False)
     if tree.tokens > ITEM_TOKENS_MAX or not all(tree.choices):
         raise WorkError(
             "platform",
@@ -109,64 +105,120 @@ def tokenise(item: ChoiceItem, tokenizer: Any) -> TokenTree:
     return tree
 
 
+def tree_of(tokenizer: Any, context: str, choices: Sequence[str], **options: bool) -> TokenTree:
+    """The tokens of a question and its choices, each after a space. options: of the tokenizer."""
+    question = tokenizer(context, **options).input_ids
+    whole = [tokenizer(f"{context} {choice}", **options).input_ids for choice in choices]
+    return TokenTree(
+        tuple(question),
+        tuple(tuple(ids[len(question) :]) for ids in whole),
+        tuple(len(choice.encode()) for choice in choices),
+    )
+
+
 def pick(
-    model: Any, trees: Sequence[TokenTree], *, between: Callable[[int], None] = lambda done: None
-) -> list[int]:
-    """For each item the choice with the greatest log-likelihood per byte.
+    sides: Sides, trees: Sequence[TokenTree], *, between: Callable[[int], None] = lambda done: None
+) -> list[list[int]]:
+    """For each side and item the choice with the greatest log-likelihood per byte.
 
     An item whose likelihoods are not all finite has `NO_CHOICE`: a comparison with NaN picks any.
     `between` is a callback: after each row it gets the number of items that are done.
     """
-    picked = [0] * len(trees)
-    done = 0
-    for group in _rows(trees):
-        scores = _score(model, [trees[index] for index in group])
-        for index, values in zip(group, scores, strict=True):
-            per_byte = [v / b for v, b in zip(values, trees[index].choice_bytes, strict=True)]
-            usable = all(map(isfinite, per_byte))
-            picked[index] = per_byte.index(max(per_byte)) if usable else NO_CHOICE
-        done += len(group)
-        between(done)
+    return picked_of(likelihoods(sides, trees, between=between), trees)
+
+
+def picked_of(
+    scores: Sequence[Sequence[Sequence[float]]], trees: Sequence[TokenTree]
+) -> list[list[int]]:
+    """The same for likelihoods of each side, item and choice."""
+    picked = []
+    for of_side in scores:
+        per_byte = [
+            [value / size for value, size in zip(values, tree.choice_bytes, strict=True)]
+            for values, tree in zip(of_side, trees, strict=True)
+        ]
+        picked.append(
+            [
+                values.index(max(values)) if all(map(isfinite, values)) else NO_CHOICE
+                for values in per_byte
+            ]
+        )
     return picked
 
 
-def _rows(trees: Sequence[TokenTree]) -> Iterator[list[int]]:
-    """Items in their order, as many to a row as fit."""
+def likelihoods(
+    sides: Sides,
+    trees: Sequence[TokenTree],
+    groups: Sequence[Sequence[int]] | None = None,
+    *,
+    between: Callable[[int], None] = lambda done: None,
+) -> list[list[list[float]]]:
+    """Log-likelihoods in nats: for each side, item and choice.
+
+    groups: numbers of the items whose questions begin alike; None: no question does
+    between: gets the number of items that are done, after each row
+    """
+    scores: list[list[list[float]]] = [[[] for _ in trees] for _ in range(sides.count)]
+    done = 0
+    for group in [range(len(trees))] if groups is None else groups:
+        shared = _shared([trees[index].question for index in group]) if groups else 0
+        beginning = None
+        if shared >= SHARED_MIN and len(group) > 1:
+            beginning = sides.read(trees[group[0]].question[:shared])
+        skipped = 0 if beginning is None else shared
+        for row in _rows(trees, group, skipped):
+            of_row = _score(sides, [trees[index] for index in row], beginning)
+            for side, values in enumerate(of_row):
+                for index, value in zip(row, values, strict=True):
+                    scores[side][index] = value
+            done += len(row)
+            between(done)
+    return scores
+
+
+def _shared(questions: Sequence[Sequence[int]]) -> int:
+    """How many tokens all of them begin with; the last of each, which predicts, is not shared."""
+    alike = takewhile(lambda column: len(set(column)) == 1, zip(*questions, strict=False))
+    return min(sum(1 for _ in alike), min(map(len, questions)) - 1)
+
+
+def _rows(
+    trees: Sequence[TokenTree], group: Sequence[int], skipped: int = 0
+) -> Iterator[list[int]]:
+    """Items in their order, as many to a row as fit; `skipped` tokens of each are read already."""
     row: list[int] = []
     tokens = 0
-    for index, tree in enumerate(trees):
-        if row and tokens + tree.tokens > ROW_TOKENS:
+    for index in group:
+        own = trees[index].tokens - skipped
+        if row and tokens + own > ROW_TOKENS:
             yield row
             row, tokens = [], 0
         row.append(index)
-        tokens += tree.tokens
+        tokens += own
     if row:
         yield row
 
 
-def _score(model: Any, trees: Sequence[TokenTree]) -> list[list[float]]:
-    """Log-likelihood of every choice of every item, in nats."""
-    row = _lay_out(trees)
-    device = next(model.parameters()).device
+def _score(
+    sides: Sides, trees: Sequence[TokenTree], beginning: Beginning | None = None
+) -> list[list[list[float]]]:
+    """Log-likelihood of every choice of every item for each side, in nats."""
+    row = _lay_out(trees, 0 if beginning is None else beginning.tokens)
     columns, column_of = torch.unique(row.before, return_inverse=True)
-    with torch.no_grad():
-        logits = model(
-            input_ids=row.ids.unsqueeze(0).to(device),
-            position_ids=row.positions.unsqueeze(0).to(device),
-            attention_mask=row.mask.to(device),
-            logits_to_keep=columns.to(device),
-            use_cache=False,
-        ).logits[0]
-    logs = torch.log_softmax(logits.float(), dim=-1).cpu()
-    values: list[float] = logs[column_of, row.targets].double().tolist()
-    cuts = pairwise(accumulate(row.lengths, initial=0))
-    sums = iter([sum(values[start:end]) for start, end in cuts])
-    return [[next(sums) for _ in tree.choices] for tree in trees]
+    logits = sides.logits(row.ids, row.positions, row.mask, columns, beginning)
+    result = []
+    for of_side in logits:
+        logs = torch.log_softmax(of_side.float(), dim=-1).cpu()
+        values: list[float] = logs[column_of, row.targets].double().tolist()
+        cuts = pairwise(accumulate(row.lengths, initial=0))
+        sums = iter([sum(values[start:end]) for start, end in cuts])
+        result.append([[next(sums) for _ in tree.choices] for tree in trees])
+    return result
 
 
 @dataclass(frozen=True)
 class ChoiceRow:
-    """Tensors of one row: ids and positions int64 [tokens], mask bool [1, 1, tokens, tokens].
+    """One row: ids and positions int64 [tokens], mask bool [1, 1, tokens, read + tokens].
 
     `targets` are the choices' tokens, `before` the column that predicts each, `lengths` the number
     of tokens of each choice.
@@ -180,16 +232,17 @@ class ChoiceRow:
     lengths: tuple[int, ...]
 
 
-def _lay_out(trees: Sequence[TokenTree]) -> ChoiceRow:
+def _lay_out(trees: Sequence[TokenTree], read: int = 0) -> ChoiceRow:
+    """One row of items; their first `read` tokens, which all share, are not in it."""
     ids: list[int] = []
     positions: list[int] = []
     item_of: list[int] = []
     branch_of: list[int] = []  # 0: the question, which every choice sees
     before: list[int] = []
     for number, tree in enumerate(trees):
-        end = len(ids) + len(tree.question) - 1
-        for branch, tokens in enumerate((tree.question, *tree.choices)):
-            first = len(tree.question) if branch else 0
+        end = len(ids) + len(tree.question) - read - 1
+        for branch, tokens in enumerate((tree.question[read:], *tree.choices)):
+            first = len(tree.question) if branch else read
             if branch:
                 before += [end, *range(len(ids), len(ids) + len(tokens) - 1)]
             ids += tokens
@@ -199,7 +252,7 @@ def _lay_out(trees: Sequence[TokenTree]) -> ChoiceRow:
     item, branch_ = torch.tensor(item_of), torch.tensor(branch_of)
     same_item = item[:, None] == item[None, :]
     visible = (branch_[None, :] == 0) | (branch_[:, None] == branch_[None, :])
-    mask = (same_item & visible).tril()
+    mask = torch.nn.functional.pad((same_item & visible).tril(), (read, 0), value=True)
     flat = [choice for tree in trees for choice in tree.choices]
     return ChoiceRow(
         ids=torch.tensor(ids),

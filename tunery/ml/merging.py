@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from tunery.ml.rewards import HEAD
 from tunery.runtime.blobs.base_files import CONFIG, INDEX, NAMES
 from tunery.work.exits import WorkError
 
@@ -34,11 +35,16 @@ def merge(adapter: Path, base: Path, target: Path, dtype: str) -> float:
 
     Raises WorkError when the adapter does not load or the differences are too large.
     """
-    from peft import PeftModel  # seconds to import
+    from peft import PeftConfig, PeftModel  # seconds to import
     from transformers import AutoModelForCausalLM
 
     if target.exists():
         raise WorkError("user", f"{target} exists", "Name a folder that does not.")
+    if HEAD in (PeftConfig.from_pretrained(adapter).modules_to_save or ()):
+        message = f"{adapter} is a reward model: merged into its base it would lose its head"
+        raise WorkError(
+            "user", message, "Load the adapter with PEFT, as docs/how-to/train.md says."
+        )
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).eval()
     probe = torch.arange(PROBE_TOKENS).unsqueeze(0) * 37 % model.config.vocab_size
     part = target.with_name(f"{target.name}.part")

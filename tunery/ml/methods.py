@@ -7,6 +7,7 @@ from tunery.ml.objectives import Objective, Supervised
 from tunery.ml.packed import PackedRows
 from tunery.ml.preferences import Likelihoods, Preferences
 from tunery.ml.reinforcement import Reinforcement
+from tunery.ml.rewards import Rewards
 from tunery.ml.rollouts import rollouts_of
 from tunery.plan.methods import ROWS_OF_METHOD
 from tunery.work.exits import WorkError
@@ -42,6 +43,8 @@ def objective_of(
             return Preferences(asked.beta, asked.loss_type, packing, asked.label_smoothing)
         case "kto":
             return Judgements(asked.beta, packing, asked.desirable, asked.undesirable)
+        case "reward":
+            return Rewards(packing)
         case "reinforcement":
             rollouts = rollouts_of(grader, tokenizer, asked.max_completion_length)
             if isinstance(asked, ScoreSpec):  # of each prompt the likeliest answer alone

@@ -14,7 +14,9 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, set_seed
 
+from tunery.ml.rewards import HEAD, add_head
 from tunery.ml.state import load_adapter
+from tunery.plan.methods import REWARD
 from tunery.work.exits import WorkError
 from tunery.work.spec import ALL_LINEAR, Hyper, Precision, StartingAdapter, TrainSpec
 
@@ -63,6 +65,8 @@ def load_model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torc
     base = load_base(spec.base_dir, dtype, torch_device, four_bits=four_bits)
     _check_named_layers(base, hyper)
     set_seed(hyper.seed)  # the adapter's first weights are random
+    if hyper.method == REWARD:
+        add_head(base)
     try:
         # Adapters in the base's type: mixed types cost a conversion in every layer.
         model = get_peft_model(base, _lora(hyper), autocast_adapter_dtype=False)
@@ -120,11 +124,16 @@ def _lora(hyper: Hyper) -> LoraConfig:
         target_modules=targets if isinstance(targets, str) else list(targets),
         use_rslora=hyper.rslora,
         use_dora=hyper.dora,
-        modules_to_save=list(hyper.modules_to_save) or None,
+        modules_to_save=_whole_layers(hyper) or None,
         rank_pattern=dict(hyper.rank_pattern),
         alpha_pattern=dict(hyper.alpha_pattern),
         task_type="CAUSAL_LM",
     )
+
+
+def _whole_layers(hyper: Hyper) -> list[str]:
+    """Names of the layers that are trained as a whole."""
+    return sorted({*hyper.modules_to_save, *((HEAD,) if hyper.method == REWARD else ())})
 
 
 def _check_named_layers(base: Any, hyper: Hyper) -> None:

@@ -2,17 +2,20 @@
 
 In two phases. Between two steps the state is copied; that is all the training waits for. A thread
 writes, hashes, syncs, renames, reads back and reports the copy while the training goes on. There is
-one copy at a time: the next one waits until the last is on disk. Where memory does not suffice for
-a copy, and always where every weight is trained, the training waits for all of it.
+one copy at a time, all in the same memory: the next one waits until the last is on disk. Where
+memory does not suffice for a copy, and always where every weight is trained, the training waits for
+all of it.
 """
 
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from torch import Tensor
 from transformers import TrainerState
 
 from schemas.units import Ms
@@ -21,6 +24,7 @@ from tunery.ml.checkpoints import canonical_json
 from tunery.ml.divergence import LossWindow
 from tunery.ml.evaluations import Evaluations
 from tunery.ml.free_memory import free_bytes
+from tunery.ml.trained import is_whole, trained_tensors
 from tunery.ml.training_run import TrainingRun
 from tunery.work.events import Checkpointed
 from tunery.work.exits import WorkError
@@ -55,6 +59,8 @@ class Saver:
         self._thread = ThreadPoolExecutor(1, "checkpoints")
         self._pending: Future[None] | None = None
         self._loaded: Path | None = None
+        self._copied: Mapping[tuple[object, ...], Tensor] = {}
+        self._adapter: Mapping[str, Tensor] = {}
 
     def __enter__(self) -> None:
         """Nothing is to be done before the first checkpoint."""
@@ -74,6 +80,7 @@ class Saver:
         run, began_s = self.run, time.monotonic()
         self._wait()  # two copies would need their memory twice
         can_copy = self._can_copy()
+        copies = state.Copies(in_place=not can_copy, kept=self._copied)
         elapsed_ms, monotonic_s = run.events.elapsed_ms(), time.monotonic()
         snapshot = state.take(
             model=model,
@@ -83,8 +90,10 @@ class Saver:
             progress=self._progress(position.global_step),
             best=run.best,
             texts={TRAINER_STATE: _position(position)},
-            in_place=not can_copy,
+            copies=copies,
+            trained=self.trained(model),
         )
+        self._copied = copies.by_memory
         stall_s = time.monotonic() - began_s if can_copy else None
         copied = CopiedState(position.global_step, snapshot, elapsed_ms, monotonic_s, stall_s)
         self._pending = self._thread.submit(self._write, copied)
@@ -92,6 +101,15 @@ class Saver:
             self._wait()
         run.saved_at_s = time.monotonic()
         run.save_s = run.saved_at_s - began_s
+
+    def trained(self, model: Any) -> Mapping[str, Tensor]:
+        """The trained tensors. Those of an adapter, which stay where they are, are found once: it
+        takes as long as to copy them.
+        """
+        if is_whole(model):
+            return trained_tensors(model)
+        self._adapter = self._adapter or trained_tensors(model)
+        return self._adapter
 
     def _wait(self) -> None:
         """Wait for what is being written. Raises as `check` does."""
@@ -108,6 +126,7 @@ class Saver:
         if self.run.hyper.adaptation == "full":
             return False
         needed = sum(tensor.nbytes for tensor in self.adamw.tensors().values())
+        needed -= sum(tensor.nbytes for tensor in self._copied.values())
         return needed <= COPY_SHARE * free_bytes()
 
     def check(self) -> None:

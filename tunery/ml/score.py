@@ -17,6 +17,7 @@ from tunery.ml.events import EventWriter
 from tunery.ml.inputs import read_score_spec
 from tunery.ml.process import main
 from tunery.ml.stop import StopRequest
+from tunery.plan.methods import REWARD
 from tunery.work.exits import ExitCode
 from tunery.work.spec import ScoreSpec
 
@@ -25,7 +26,12 @@ ITEMS: Final = Path(__file__).with_name("items")
 
 def score_file(path: Path, events: EventWriter, stop: StopRequest) -> ExitCode:
     """Score by a spec file. Raises WorkError when the inputs cannot be scored."""
-    spec = with_bundled_items(read_score_spec(path))
+    spec = read_score_spec(path)
+    if spec.method == REWARD:
+        from tunery.ml.reward_scoring import score_pairs  # as below
+
+        return score_pairs(spec, events, stop)
+    spec = with_bundled_items(spec)
     from tunery.ml.scoring import score  # torch and peft take seconds; a bad spec fails before
 
     return score(spec, events, stop)

@@ -4,9 +4,7 @@ The adapter is switched on and off, never merged: merging and unmerging changes 
 Where every weight was trained, what is called the adapter is a model of its own beside the base.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from math import exp, isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +16,7 @@ from peft import PeftModel
 from transformers import AutoTokenizer
 
 from tunery.ml import choices, device, generation
+from tunery.ml.base_scores import BaseScoreCache
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import prove_packing
 from tunery.ml.measured import measured_rows
@@ -27,6 +26,7 @@ from tunery.ml.objectives import mean_scores
 from tunery.ml.order import sample_rows
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.reference import row_logps
+from tunery.ml.sides import SIDES, Pair
 from tunery.ml.trained import weights_file
 from tunery.runtime.blobs.base_files import default_cache, matches
 from tunery.runtime.blobs.files import file_sha256
@@ -37,7 +37,6 @@ from tunery.work.scores import NO_CHOICE, HoldoutScores, ItemScore, PromptAnswer
 from tunery.work.spec import ScoreSpec
 
 PERPLEXITY_LOSS_MAX: Final = 700.0  # exp() of more is infinite
-SIDES: Final = ("base", "adapter")
 
 
 class ValidRow(Struct, frozen=True, kw_only=True):
@@ -78,19 +77,21 @@ def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -
     pair, tokenizer = _load(spec)
     progress = StageProgress(events, must_stop)
     items = choices.read_items(Path(spec.items)) if spec.items else ()
+    precision = str(next(pair.trained.parameters()).dtype).removeprefix("torch.")
+    kept = BaseScoreCache(spec, precision, pair.device)
     prompts = spec.prompts or ()
     events.emit(ScoringStarted(items=len(items), prompts=len(prompts)))
     try:
-        item_scores = _items(pair, tokenizer, items, progress)
+        item_scores = _items(pair, tokenizer, spec, items, kept, progress)
         holdout, losses = _holdout(pair, tokenizer, spec, progress)
         measures, rows = measured_rows(spec, tokenizer, pair.side, progress.callback)
         scores = Scores(
             base_sha256=spec.base_sha256,
             adapter_sha256=file_sha256(Path(spec.adapter_dir) / weights_file(spec.adaptation)),
-            precision=str(next(pair.trained.parameters()).dtype).removeprefix("torch."),
+            precision=precision,
             items=item_scores,
             holdout=holdout,
-            answers=_answers(pair, tokenizer, prompts, spec.answer_tokens_max, progress),
+            answers=_answers(pair, tokenizer, spec, kept, progress),
             not_finite=_not_finite(item_scores, losses),
             measures=measures,
             rows=rows,
@@ -107,34 +108,6 @@ def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -
     size = out.stat().st_size
     events.emit(ScoringFinished(results=str(out), sha256=file_sha256(out), bytes=size))
     return ExitCode.FINISHED
-
-
-@dataclass(frozen=True)
-class Pair:
-    """What is compared.
-
-    trained: the base with its adapter, or a whole model
-    base: None: `trained` without its adapter
-    """
-
-    trained: Any
-    base: Any = None
-
-    @contextmanager
-    def side(self, name: str) -> Iterator[Any]:
-        """The model that is called `base` or `adapter`."""
-        if name == "adapter":
-            yield self.trained
-        elif self.base is not None:
-            yield self.base
-        else:
-            with self.trained.disable_adapter():
-                yield self.trained
-
-    @property
-    def device(self) -> torch.device:
-        device: torch.device = next(self.trained.parameters()).device
-        return device
 
 
 def _load(spec: ScoreSpec) -> tuple[Pair, Any]:
@@ -161,14 +134,25 @@ def _load(spec: ScoreSpec) -> tuple[Pair, Any]:
 
 
 def _items(
-    pair: Pair, tokenizer: Any, items: Sequence[choices.ChoiceItem], progress: StageProgress
+    pair: Pair,
+    tokenizer: Any,
+    spec: ScoreSpec,
+    items: Sequence[choices.ChoiceItem],
+    kept: BaseScoreCache,
+    progress: StageProgress,
 ) -> tuple[ItemScore, ...]:
+    task = Path(spec.items).read_bytes() if spec.items else b""
+    known = kept.load_choices(task)
     trees = [choices.tokenise(item, tokenizer) for item in items]
-    picked = {}
-    for name in SIDES:
-        with pair.side(name) as switched:
-            between = progress.callback(f"items_{name}", len(items))
-            picked[name] = choices.pick(switched, trees, between=between)
+    picked: dict[str, Sequence[int]] = {} if known is None else {"base": known}
+    for names in pair.passes if known is None else (("adapter",),):
+        stage = f"items_{names[0]}" if len(names) == 1 else "items"
+        with pair.sides(names) as sides:
+            between = progress.callback(stage, len(items))
+            of_sides = choices.pick(sides, trees, between=between)
+        picked |= dict(zip(names, of_sides, strict=True))
+    if known is None:
+        kept.save_choices(task, picked["base"])
     return tuple(
         ItemScore(
             id=item.id,
@@ -276,23 +260,25 @@ def _perplexity(loss: float | None) -> float | None:
 
 
 def _answers(
-    pair: Pair,
-    tokenizer: Any,
-    prompts: Sequence[str],
-    new_tokens_max: int,
-    progress: StageProgress,
+    pair: Pair, tokenizer: Any, spec: ScoreSpec, kept: BaseScoreCache, progress: StageProgress
 ) -> tuple[PromptAnswers, ...]:
+    prompts, tokens_max = spec.prompts or (), spec.answer_tokens_max
+    known = None if spec.own_prompts else kept.load_answers(prompts, tokens_max)
     rendered = [generation.render(tokenizer, prompt) for prompt in prompts]
-    texts = {}
+    texts: dict[str, Sequence[str]] = {} if known is None else {"base": known}
     for name in SIDES:
+        if name in texts:
+            continue
         with pair.side(name) as switched:
             texts[name] = generation.answers(
                 switched,
                 tokenizer,
                 rendered,
-                new_tokens_max=new_tokens_max,
+                new_tokens_max=tokens_max,
                 between=progress.callback(f"answers_{name}", len(rendered)),
             )
+    if known is None and not spec.own_prompts:
+        kept.save_answers(prompts, tokens_max, texts["base"])
     return tuple(
         PromptAnswers(prompt=prompt, base=base, adapter=adapter)
         for prompt, base, adapter in zip(prompts, texts["base"], texts["adapter"], strict=True)

@@ -17,7 +17,7 @@ from torch.nn import Parameter
 
 from tunery.ml.adapters import WEIGHTS, adapter_tensors
 from tunery.ml.checkpoints import canonical_json
-from tunery.ml.trained import configuration, files_of, is_whole, trained_tensors
+from tunery.ml.trained import configuration, files_of, is_whole
 from tunery.runtime.blobs.base_files import WEIGHTS as WHOLE_WEIGHTS
 
 OPTIMIZER = "optimizer.safetensors"
@@ -208,19 +208,20 @@ def take(
     progress: dict[str, Any],
     best: Mapping[str, Tensor],
     texts: Mapping[str, str],
-    in_place: bool = False,
+    copies: "Copies",
+    trained: Mapping[str, Tensor],
 ) -> Snapshot:
     """Copy what is trained, optimizer, schedule, random generators and `progress`.
 
     best: adapter with the lowest validation loss, which nothing changes; empty: there is none
     texts: files beside these, by name
-    in_place: what is in the memory of the processor is not copied: nothing may train meanwhile
+    copies: makes them, for this time alone
+    trained: `trained_tensors` of the model
     """
-    copies = Copies(in_place=in_place)
     rng, rng_rest = take_rng()
     weights, config = files_of(model)
     tensors = {
-        weights: copies.of(trained_tensors(model)),
+        weights: copies.of(trained),
         OPTIMIZER: copies.of(optimizer.tensors()),
         RNG: rng,
     }
@@ -239,12 +240,17 @@ def take(
 class Copies:
     """Copies of tensors in the memory of the processor; of those that share memory, one.
 
-    in_place: tensors that are there already stay what they are
+    in_place: tensors that are there already stay what they are: nothing may train meanwhile
+    kept: `by_memory` of the copies before, which nobody needs any more: pages that the process has
+      already are written in half of the time
     """
 
-    def __init__(self, *, in_place: bool = False) -> None:
+    def __init__(
+        self, *, in_place: bool = False, kept: Mapping[tuple[object, ...], Tensor] | None = None
+    ) -> None:
         self._in_place = in_place
-        self._copies: dict[tuple[object, ...], Tensor] = {}
+        self._kept = kept or {}
+        self.by_memory: dict[tuple[object, ...], Tensor] = {}
 
     def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Contiguous copies, by sorted name."""
@@ -254,10 +260,12 @@ class Copies:
         if self._in_place and tensor.device.type == "cpu":
             return tensor.contiguous()
         memory = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        if memory not in self._copies:
-            empty = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
-            self._copies[memory] = empty.copy_(tensor)
-        return self._copies[memory]
+        if memory not in self.by_memory:
+            target = self._kept.get(memory)
+            if target is None:
+                target = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+            self.by_memory[memory] = target.copy_(tensor)
+        return self.by_memory[memory]
 
 
 def load_progress(directory: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from schemas.submission import Budget, Estimate, JobSpec, Pace
 from schemas.training import LeaseHardware
 from schemas.units import PPM, GpuMs, Micro
 from tunery.plan.memory import memory_bytes
-from tunery.plan.methods import NEED_REFERENCE
+from tunery.plan.methods import NEED_REFERENCE, REWARD
 from tunery.plan.packing import mixed, packed, steps_of_epoch
 from tunery.plan.price import dearest_micro, hourly_micro, price_micro
 from tunery.plan.time import (
@@ -61,6 +61,8 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     if hyper.method == "kto":  # and one of mismatched answers, then and in each epoch
         passed += (passed + tokens.tokens) // 2
     labelled = passed * tokens.trainable_tokens // max(1, tokens.tokens)
+    if hyper.method == REWARD:
+        labelled = 0
     if hyper.method == "reinforcement":  # a prompt has one label
         passed = rollout_tokens(hyper, labelled, passed)
         labelled *= hyper.num_generations * hyper.max_completion_length

@@ -41,9 +41,10 @@ NO_THREADS: Final = ("threads", 0)  # of jobs from before it was kept: as their 
 SUPERVISED: Final[MethodName] = "supervised"
 # 1e-5 is usual for DPO with LoRA on 8B models (TRL's 1e-6 for all weights × 10), where the rule for
 # supervised training gives 2.9e-4; smaller ones, where it gives more, bear more.
-# ORPO learns the preferred answer as well; its paper takes some times the rates of DPO's.
+# ORPO learns the preferred answer as well; its paper takes some times the rates of DPO's. TRL's
+# documents train reward models with LoRA at 1e-4; a new head bears more than the layers do.
 LR_OF_PREFERENCES: Final = 20
-LR_BELOW: Final[Mapping[str, int]] = {"orpo": 5}
+LR_BELOW: Final[Mapping[str, int]] = {"orpo": 5, "reward": 2}
 BETA_PPM: Final = 100_000
 BETA_OF_METHOD_PPM: Final[Mapping[str, int]] = {"simpo": 2_000_000, "reinforcement": 40_000}
 NEEDS_SMOOTHING: Final[LossType] = "exo_pair"

@@ -142,7 +142,8 @@ KNOBS: Final[Mapping[str, Knob]] = {
         0.1,
         None,
         "by family and width (Tinker cookbook), ×1.5 under 100 steps; a twentieth "
-        "for preferences, a fifth for `orpo`; for `full` a tenth, for any number of steps",
+        "for preferences, a fifth for `orpo`, half for `reward`; for `full` a tenth, for any "
+        "number of steps",
     ),
     "learning_rate_multiplier": _number(
         "learning_rate_ppb",

@@ -12,6 +12,7 @@ from schemas.dataset import BaseTokens
 from schemas.model import Base
 from schemas.training import Device, HyperParameters
 from schemas.units import divide_up
+from tunery.plan.methods import REWARD
 from tunery.plan.micro_batches import rows_at_once, with_rows_at_once
 
 # LoRA on all linear layers has about 1.6 × parameters / hidden size parameters per rank
@@ -122,7 +123,8 @@ def _row_bytes(base: Base, tokens: int, precision: str, hyper: HyperParameters) 
     if hyper.dropout_ppm:
         token += (DROPOUT_INPUTS * hidden + inner) * 2 * width
     mask = width * tokens * tokens  # between documents; attention itself keeps nothing of a pair
-    logits = tokens * (base.vocabulary or VOCABULARY) * LOGIT_BYTES
+    # a reward is one number of an answer, and needs no logits
+    logits = 0 if hyper.method == REWARD else tokens * (base.vocabulary or VOCABULARY) * LOGIT_BYTES
     layer = (tokens * token + mask) * KEPT_TENTHS[precision] // 10
     if hyper.recompute:  # of the others, their inputs
         return min(layers, LAYERS_AT_WORK) * layer + layers * tokens * hidden * width + logits

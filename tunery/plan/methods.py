@@ -14,8 +14,10 @@ ROWS_OF_METHOD: Final[Mapping[MethodName, RowKind]] = {
     "orpo": "pairs",
     "cpo": "pairs",
     "kto": "labels",
+    "reward": "pairs",
     "reinforcement": "prompts",
 }
+REWARD: Final[MethodName] = "reward"  # what it trains gives a number, and writes nothing
 # Those that compare with the model as it was before training.
 NEED_REFERENCE: Final[frozenset[MethodName]] = frozenset(("dpo", "kto"))
 # Losses of `dpo` that take some of the pairs to be the wrong way round.

@@ -5,6 +5,7 @@ from typing import Final
 from msgspec import Struct
 
 NO_CHOICE: Final = -1
+PAIRS: Final = "pairs"  # category of the items of a reward model: pairs that validate
 
 
 class ItemScore(Struct, frozen=True, kw_only=True):

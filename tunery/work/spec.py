@@ -204,6 +204,8 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     measured_rows: rows of `valid_rows` that are answered for them
     measured_tokens_max: tokens of the answer to one of them
     adaptation: as in the training's `Hyper`: both sides are scored on the base as it was trained on
+    base_scores_dir: keeps what base models chose and answered on this machine; null: they are asked
+    own_prompts: whether a tenant wrote the prompts: the base model's answers are then not kept
     """
 
     base_dir: str
@@ -231,6 +233,8 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     undesirable: float = 1.0
     max_completion_length: int = 0
     grader: str | None = None
+    base_scores_dir: str | None = None
+    own_prompts: bool = False
     measures: str | None = None
     measured_rows: int = 0
     measured_tokens_max: int = MEASURED_TOKENS_MAX

@@ -1,3 +1,3 @@
 """Pure functions of scores. `verdict`: of base and adapter; `measured`: of the tenant's rows;
-`suggestions`: what to change when it does not pass.
+`pairs`: of a reward model; `suggestions`: what to change when it does not pass.
 """

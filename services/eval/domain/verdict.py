@@ -16,6 +16,7 @@ from schemas.reasons import VerdictCode, judging
 from schemas.training import TrainingFacts
 from schemas.units import PPM
 from services.eval.domain.measured import measure_results, measured_reason
+from services.eval.domain.pairs import are_pairs, judge_pairs
 from services.eval.domain.suggestions import suggest
 from tunery.gate.decision import ComparisonResult, Decision, Pairs, Rule, decide, overall
 from tunery.work.scores import ItemScore, Scores
@@ -60,10 +61,15 @@ def summarise(
     allowed = next(
         drop for drop in (drop_max_ppm, policy.drop_max_ppm, DROP_MAX_PPM) if drop is not None
     )
-    comparisons = compare(items, allowed, production, policy.alpha_ppm)
-    measures = measure_results(scores, policy)
+    of_pairs = are_pairs(items)
+    comparisons = () if of_pairs else compare(items, allowed, production, policy.alpha_ppm)
+    p_ppm = comparisons[0].p_ppm if comparisons else PPM
+    measures = () if of_pairs else measure_results(scores, policy)
     if scores.not_finite:
         verdict, reasons = _block_not_finite(scores.not_finite)
+    elif of_pairs:
+        verdict, reason, p_ppm = judge_pairs(items, policy.alpha_ppm)
+        verdict, reasons = _judge_gain(scores, policy, verdict, (reason,))
     else:
         verdict, reasons = judge(comparisons, policy)
         if measures:  # the tenant's own say more than the loss
@@ -78,7 +84,7 @@ def summarise(
         items=len(items),
         base_correct=sum(item.base for item in items),
         adapter_correct=sum(item.adapter for item in items),
-        p_value_ppm=comparisons[0].p_ppm,
+        p_value_ppm=p_ppm,
         base_loss_ppm=_ppm(holdout.base_loss),
         adapter_loss_ppm=_ppm(holdout.adapter_loss),
         base_exact_match_ppm=_share_ppm(holdout.base_exact, holdout.generated),

@@ -42,8 +42,8 @@ async def find_model(
 
     user: whom the caller asks for; a stage's second version answers a share of them.
 
-    Raises ApiError: 404 for any other name, 400 for a whole model, 403 for a version in quarantine,
-    a base model that the key may not use, or a tenant that is suspended.
+    Raises ApiError: 404 for any other name, 400 for a whole or a reward model, 403 for a version in
+    quarantine, a base model that the key may not use, or a tenant that is suspended.
     """
     tenant = await deps.views.first(TENANTS, {"id": caller.tenant})
     if tenant is not None and tenant.suspended_at is not None:

@@ -10,6 +10,7 @@ from services.gateway.deployments.tables import DEPLOYMENTS, DeploymentRow, depl
 from services.gateway.models.tables import BASES, ModelRow
 from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.errors import UNSUPPORTED, ApiError
+from tunery.plan.methods import REWARD
 from tunery.work.engine import EngineModel
 
 QUARANTINED: Final = "model_quarantined"
@@ -54,7 +55,13 @@ async def loadable(deps: Deps, caller: Principal, version: ModelRow, name: str) 
 
 
 def refuse_whole(version: ModelRow, name: str) -> None:
-    """Raise ApiError 400 for a version that is no adapter."""
+    """Raise ApiError 400 for a version that is no adapter, or one that writes no answers."""
+    if version.lineage.method == REWARD:
+        message = (
+            f"The model '{name}' is a reward model: it says what an answer is worth, and writes "
+            "none. Download it with `tunery model download`; the page on training loads it."
+        )
+        raise ApiError(400, UNSUPPORTED, message, "model")
     if are_whole(version.files):
         message = (
             f"The model '{name}' has weights of its own, and chats load adapters alone. Download "

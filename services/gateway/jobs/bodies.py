@@ -46,6 +46,7 @@ class Method(Body):
     simpo: MethodDetails | None = None
     orpo: MethodDetails | None = None
     cpo: MethodDetails | None = None
+    reward: MethodDetails | None = None
     kto: MethodDetails | None = None
     reinforcement: ReinforcementDetails | None = None
 

@@ -9,17 +9,19 @@ from services.gateway.files.deps import FileDeps
 from services.gateway.jobs.feeds import Feeds
 from services.gateway.jobs.past_jobs import PastJobs
 from services.gateway.jobs.queue_reading import Queues
+from services.gateway.jobs.score_endpoint import ScoreEndpoint
 
 
 @dataclass(frozen=True)
 class JobDeps(FileDeps):
     """feeds: streams of job events. queues: why jobs wait, and until when. past_jobs: how long they
-    took.
+    took. scores: models that grade samples.
     """
 
     feeds: Feeds
     queues: Queues
     past_jobs: PastJobs
+    scores: ScoreEndpoint
 
 
 async def _job_deps(request: Request) -> JobDeps:

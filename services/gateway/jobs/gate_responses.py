@@ -101,7 +101,7 @@ def gate_response(summary: ScoreSummary) -> GateResponse:
         reasons=[verdict_words(reason) for reason in summary.reasons],
         own_data=own_data_words(summary),
         advice=advice_words(summary),
-        rule=rule_words(summary.comparisons),
+        rule=rule_words(summary.comparisons) or _pairs_rule(summary),
         power=power_words(summary.comparisons),
         items=items,
         base=ScoresResponse(
@@ -133,6 +133,18 @@ def rule_words(comparisons: Sequence[GateComparison]) -> str | None:
         f"block: a drop above {_points(allowed)} points that chance does not explain (exact "
         f"one-sided McNemar test{holm}, p < {alpha:g}); pass: such a drop is ruled out at "
         f"{100 - 100 * alpha:g} %; else inconclusive"
+    )
+
+
+def _pairs_rule(summary: ScoreSummary) -> str | None:
+    """The rule for a reward model, which is compared with chance; None: it is none."""
+    policy = summary.policy
+    if policy is None or not any(reason.code.startswith("pairs_") for reason in summary.reasons):
+        return None
+    alpha = policy.alpha_ppm / PPM
+    return (
+        "block: pairs held back are ranked worse than by chance (exact binomial test, "
+        f"p < {alpha:g}); pass: better than by chance; else inconclusive"
     )
 
 

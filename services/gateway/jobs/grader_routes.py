@@ -4,14 +4,22 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from services.gateway.jobs.requested import NO_ENDPOINT
+from services.gateway.jobs.deps import WithJobDeps
+from services.gateway.jobs.score_endpoint import ScoreEndpoint
 from services.gateway.web.bodies import Body
-from services.gateway.web.deps import Caller, WithDeps
+from services.gateway.web.deps import Caller
 from services.gateway.web.errors import UNSUPPORTED, ApiError, invalid
 from services.gateway.web.responses import Response
 from services.gateway.web.routing import new_router
-from tunery.graders.grader import Grader, GraderRefused, ScoreModel, parse, parts_of
-from tunery.graders.grading import CUT, ENDPOINT_ERROR, FORMULA_ERROR, VARIABLE_ERROR, grade
+from tunery.graders.grader import Grader, GraderRefused, parse
+from tunery.graders.grading import (
+    CUT,
+    ENDPOINT_ERROR,
+    FORMULA_ERROR,
+    PARSE_ERROR,
+    REFUSAL_ERROR,
+    VARIABLE_ERROR,
+)
 
 SAMPLE_CHARACTERS_MAX: Final = 65_536
 PARAM: Final = "grader"
@@ -77,18 +85,20 @@ class GraderRunResponse(Response):
 
 
 @router.post("/v1/fine_tuning/alpha/graders/validate")
-async def validate_grader(body: GraderValidateRequest) -> GraderValidateResponse:
+async def validate_grader(body: GraderValidateRequest, deps: WithJobDeps) -> GraderValidateResponse:
     """Check a grader without running it."""
-    parsed_grader(body.grader)
+    parsed_grader(body.grader, deps.scores)
     return GraderValidateResponse(grader=body.grader)
 
 
 @router.post("/v1/fine_tuning/alpha/graders/run")
-async def run_grader(body: GraderRunRequest, deps: WithDeps, _caller: Caller) -> GraderRunResponse:
+async def run_grader(
+    body: GraderRunRequest, deps: WithJobDeps, _caller: Caller
+) -> GraderRunResponse:
     """Grade one sample. What is wrong with the sample is told beside a reward of 0."""
-    grader = parsed_grader(body.grader)
+    grader = parsed_grader(body.grader, deps.scores)
     began = deps.clock.monotonic_ms()
-    result = grade(grader, body.item, body.model_sample)
+    result = await deps.scores.grade(grader, body.item, body.model_sample)
     return GraderRunResponse(
         reward=result.reward,
         sub_rewards=dict(result.scores),
@@ -100,6 +110,8 @@ async def run_grader(body: GraderRunRequest, deps: WithDeps, _caller: Caller) ->
                 formula_parse_error=FORMULA_ERROR in result.errors,
                 invalid_variable_error=VARIABLE_ERROR in result.errors,
                 truncated_observation_error=CUT in result.errors,
+                model_grader_parse_error=PARSE_ERROR in result.errors,
+                model_grader_refusal_error=REFUSAL_ERROR in result.errors,
                 model_grader_server_error=ENDPOINT_ERROR in result.errors,
                 model_grader_server_error_details=result.errors.get(ENDPOINT_ERROR),
             ),
@@ -110,12 +122,12 @@ async def run_grader(body: GraderRunRequest, deps: WithDeps, _caller: Caller) ->
     )
 
 
-def parsed_grader(declaration: dict[str, Any], param: str = PARAM) -> Grader:
+def parsed_grader(declaration: dict[str, Any], scores: ScoreEndpoint) -> Grader:
     """A grader of a request. Raises ApiError for one that is refused."""
     try:
-        grader = parse(declaration, param)
+        grader = parse(declaration, PARAM)
     except GraderRefused as error:
         raise invalid(error.problem, error.param) from error
-    if any(isinstance(part, ScoreModel) for part in parts_of(grader)):
-        raise ApiError(400, UNSUPPORTED, NO_ENDPOINT, param)
+    if (problem := scores.problem(grader)) is not None:
+        raise ApiError(400, UNSUPPORTED, problem, PARAM)
     return grader

@@ -13,7 +13,7 @@ from tunery.graders.grader import GraderRefused, ScoreModel, parse, parts_of
 from tunery.measures.declaration import parse_measures
 from tunery.plan.hyperparameters import SUPERVISED
 from tunery.plan.knobs import ADAPTER_KNOBS
-from tunery.plan.methods import ROWS_OF_METHOD
+from tunery.plan.methods import REWARD, ROWS_OF_METHOD
 
 LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = get_args(LengthPolicy)
 SLOTS_USED: Final = 1  # more would be billed, and train no faster
@@ -39,9 +39,9 @@ LENGTH_POLICY: Final = "training.length_policy"
 SAMPLES: Final = "sample_every_steps"
 REINFORCEMENT: Final = "reinforcement"
 GRADER: Final = f"method.{REINFORCEMENT}.grader"
-NO_ENDPOINT: Final = (
-    "score_model asks a model, and no endpoint for such models is configured here; use "
-    "text_similarity or string_check"
+NOT_IN_TRAININGS: Final = (
+    "score_model asks a model, which a training cannot do yet: POST "
+    "/v1/fine_tuning/alpha/graders/run tries one; train with text_similarity or string_check"
 )
 EVAL_INTERVAL: Final = "eval_interval"  # OpenAI's name
 NOT_BUILT: Final[Mapping[str, str]] = {
@@ -132,6 +132,7 @@ def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Req
         measured_rows=_measured_rows(values, own),
         mixture=_mixture(values, own.get("mixture")),
     )
+    _refuse_of_reward(values)
     if request.validation_file is None and not settings.validation_fraction_ppm:
         _refuse_evaluations(values)
     if not settings.prompts and values.hyper.get(SAMPLES) not in (None, "auto", 0):
@@ -149,6 +150,23 @@ def _refuse_evaluations(values: _Values) -> None:
             "training.validation_fraction above 0"
         )
         values.refuse(values.paths[name], text)
+
+
+def _refuse_of_reward(values: _Values) -> None:
+    """What does not go together with a reward model, which writes no answers."""
+    if values.hyper.get("method") != REWARD:
+        return
+    if values.hyper.get("adaptation") == "full":
+        text = "a reward model is an adapter with a head for rewards; use lora or qlora"
+        values.refuse(values.paths["adaptation"], text)
+    for name, value in (
+        (SAMPLES, values.hyper.get(SAMPLES)),
+        ("prompts", values.own.get("prompts")),
+        ("measures", values.own.get("measures")),
+    ):
+        if value not in (None, "auto", 0):
+            text = "a reward model writes no answers: leave it out, or train with another method"
+            values.refuse(values.paths[name], text)
 
 
 def _groups(request: JobRequest) -> list[tuple[str, Mapping[str, Any]]]:
@@ -204,7 +222,7 @@ def _grader(values: _Values, request: JobRequest) -> Mapping[str, Any] | None:
         values.refuse(error.param, error.problem)
         return None
     if any(isinstance(part, ScoreModel) for part in parts):
-        values.refuse(GRADER, NO_ENDPOINT)
+        values.refuse(GRADER, NOT_IN_TRAININGS)
     return details.grader
 
 

@@ -38,6 +38,7 @@ from services.gateway.web.wording import (
 )
 from tunery.plan.hyperparameters import SUPERVISED, request_of, resolve
 from tunery.plan.knobs import KNOBS
+from tunery.plan.methods import REWARD
 from tunery.plan.price import job_cost
 from tunery.work.spec import Hyper
 
@@ -139,6 +140,7 @@ class MethodResponse(Response):
     simpo: PreferenceResponse | None = None
     orpo: PreferenceResponse | None = None
     cpo: PreferenceResponse | None = None
+    reward: SupervisedResponse | None = None
     kto: PreferenceResponse | None = None
     reinforcement: ReinforcementResponse | None = None
 
@@ -401,6 +403,8 @@ def _method(
         return MethodResponse(supervised=SupervisedResponse(hyperparameters=shown))
     asked = request_of(hyper)
     own = {name: asked[name] for name, knob in KNOBS.items() if hyper.method in knob.methods}
+    if hyper.method == REWARD:
+        return MethodResponse(type=hyper.method, reward=SupervisedResponse(hyperparameters=shown))
     of_pairs = PreferenceHyperparametersResponse(**shown.model_dump(), **own)
     if hyper.method == "reinforcement":
         graded = ReinforcementResponse(hyperparameters=of_pairs, grader=grader)

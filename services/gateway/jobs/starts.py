@@ -17,6 +17,7 @@ from schemas.training import (
 )
 from services.gateway.jobs.requested import RequestedSettings, RequestProblem
 from tunery.plan import hyperparameters
+from tunery.plan.methods import REWARD
 
 # What an adapter is made of: fields of `HyperParameters` and their names in requests alike.
 KEPT: Final = (
@@ -53,6 +54,13 @@ def start_problems(known: KnownStart, settings: RequestedSettings) -> list[Reque
         text = (
             f"the gate blocked {name!r}, so nothing is trained on from it; begin with "
             f"{known.base.base_id!r}, or with one of its job's checkpoints"
+        )
+        return [RequestProblem("model", text)]
+    if (known.hyper.method == REWARD) != (settings.method == REWARD):
+        has, needs = ("a", "no") if known.hyper.method == REWARD else ("no", "a")
+        text = (
+            f"{name!r} has {has} head for rewards, and the method {settings.method} needs {needs} "
+            f"such head; begin with {known.base.base_id!r}"
         )
         return [RequestProblem("model", text)]
     asked_for = settings.hyper.get("adaptation") or "auto"

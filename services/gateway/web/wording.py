@@ -242,6 +242,19 @@ VERDICTS: Final[Mapping[VerdictCode, str]] = {
     "validation_loss_same": "loss on the validation rows is the base model's",
     "validation_loss_rose": "loss on the validation rows is higher than the base model's",
     "scores_not_finite": "scores are infinite or not a number: {sides}",
+    "pairs_told_apart": (
+        "{right_ppm} % of {items} pairs held back are ranked rightly by their rewards, more than "
+        "by chance (p = {p_ppm}); by the base model's likelihoods {base_right_ppm} % are"
+    ),
+    "pairs_reversed": (
+        "{right_ppm} % of {items} pairs held back are ranked rightly by their rewards, fewer than "
+        "by chance (p = {p_ppm}); by the base model's likelihoods {base_right_ppm} % are"
+    ),
+    "pairs_undecided": (
+        "{right_ppm} % of {items} pairs held back are ranked rightly by their rewards: so few "
+        "pairs do not tell that from chance (p = {p_ppm}); by the base model's likelihoods "
+        "{base_right_ppm} % are"
+    ),
 }
 SUGGESTIONS: Final[Mapping[SuggestionCode, str]] = {
     "learning_rate_lower": (
@@ -284,6 +297,10 @@ ADVICE: Final[Mapping[Verdict, str]] = {
     "inconclusive": (
         "Add capability items, or compare the two on your own tasks before promoting it."
     ),
+}
+PAIRS_ADVICE: Final[Mapping[str, str]] = {
+    "pairs_reversed": "Look for pairs that are the wrong way round, or lower the learning rate.",
+    "pairs_undecided": "Keep more pairs for validation, or train longer.",
 }
 NOT_FINITE: Final = (
     "The adapter's weights have grown beyond what can be computed with. Lower the learning rate or "
@@ -337,6 +354,8 @@ FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "bound_ppm": lambda ppm: f"{100 * max(0, ppm) / PPM:.1f}",
     "gain_ppm": lambda ppm: f"{100 * ppm / PPM:.1f}",
     "gain_min_ppm": lambda ppm: f"{100 * ppm / PPM:g}",
+    "right_ppm": lambda ppm: f"{100 * ppm / PPM:.0f}",
+    "base_right_ppm": lambda ppm: f"{100 * ppm / PPM:.0f}",
     "p_ppm": lambda ppm: f"{ppm / PPM:.4f}",
     "learning_rate_ppb": lambda ppb: f"{ppb / PPB:g}",
     "to_ppb": lambda ppb: f"{ppb / PPB:g}",
@@ -415,6 +434,8 @@ def advice_words(summary: ScoreSummary) -> str | None:
     codes = {reason.code for reason in summary.reasons}
     if "scores_not_finite" in codes:
         return NOT_FINITE
+    if of_pairs := next((PAIRS_ADVICE[code] for code in PAIRS_ADVICE if code in codes), None):
+        return of_pairs
     own = {"validation_loss_rose": OVERFITTED, "validation_loss_same": UNTRAINED}
     return ADVICE.get(summary.verdict, next((own[code] for code in own if code in codes), None))
 

@@ -22,6 +22,7 @@ from tunery.work.events import (
 from tunery.work.spec import ScoreSpec
 
 OWN_ANSWER_TOKENS_MAX: Final = 128
+BASE_SCORES: Final = "base-scores"  # kept beside the attempts' folders
 
 
 class Evaluation(Program):
@@ -66,6 +67,7 @@ class Evaluation(Program):
             desirable=work.desirable_ppm / PPM,
             undesirable=work.undesirable_ppm / PPM,
             max_completion_length=work.max_completion_length,
+            base_scores_dir=str(folder.parent.parent / BASE_SCORES),
             grader=self.open_json(work.grader),
             measures=self.open_json(work.measures),
             measured_rows=work.measured_rows,
@@ -73,7 +75,7 @@ class Evaluation(Program):
         own = self.open_prompts(work.prompts)
         if not own:
             return spec
-        return replace(spec, prompts=own, answer_tokens_max=OWN_ANSWER_TOKENS_MAX)
+        return replace(spec, prompts=own, answer_tokens_max=OWN_ANSWER_TOKENS_MAX, own_prompts=True)
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
         """Pass progress on as telemetry, keep the result."""

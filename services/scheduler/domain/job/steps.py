@@ -359,4 +359,5 @@ def _lineage(
             LineageFile(file_id=file.file_id, weight_ppm=file.weight_ppm, sha256=file.sha256)
             for file in job.spec.mixture
         ),
+        method=job.hyper.method,
     )

@@ -30,7 +30,7 @@ async def test_first_hour_a_base_is_added_out_of_object_storage(
     await asyncio.to_thread(put, servers.s3_bucket, origin)
     url = f"s3://{servers.s3_bucket}/models/Smol-1B"
     api = ScriptedApi(monkeypatch, {"POST /bases": BASE})
-    done = await asyncio.to_thread(api.run, "base", "add", url, "--licence", "MIT")
+    done = await asyncio.to_thread(api.run, "base", "add", "--unchecked", url, "--licence", "MIT")
     assert done.exit_code == 0, done.output
     folder = tmp_path / "cache" / "bases" / f"{servers.s3_bucket}--Smol-1B"
     assert api.bodies == [{"id": "smol-1b", "path": str(folder), "licence": "MIT"}]

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.bases import tiny_base
 from tests.hub_server import COMMIT, HubServer, serving
 from tests.unit.services.gateway.models.test_base_folders import a_base
 from tests.unit.tunery.cli.scripted_api import ScriptedApi, refusal
@@ -39,7 +40,7 @@ def test_a_base_has_the_name_of_its_folder(
     folder = tmp_path / "SmolLM2-360M-Instruct"
     folder.mkdir()
     api = ScriptedApi(monkeypatch, {"POST /bases": BASE})
-    done = api.run("base", "add", str(folder), *words)
+    done = api.run("base", "add", "--unchecked", str(folder), *words)
     assert done.exit_code == 0, done.output
     assert api.bodies == [{"id": named, "path": str(folder), "licence": licence}]
 
@@ -53,7 +54,7 @@ def test_the_services_get_the_path_of_the_folder_itself(
     link.symlink_to(folder)
     monkeypatch.chdir(tmp_path)
     api = ScriptedApi(monkeypatch, {"POST /bases": BASE})
-    assert api.run("base", "add", "link").exit_code == 0
+    assert api.run("base", "add", "--unchecked", "link").exit_code == 0
     assert api.bodies[0]["path"] == str(folder)
     assert api.bodies[0]["id"] == "real"
 
@@ -65,7 +66,7 @@ def test_a_folder_that_is_not_there_is_not_asked_for(
     file.touch()
     api = ScriptedApi(monkeypatch, {})
     for path in (file, tmp_path / "none"):
-        assert api.run("base", "add", str(path)).exit_code == 2
+        assert api.run("base", "add", "--unchecked", str(path)).exit_code == 2
     assert api.asked == []
 
 
@@ -73,7 +74,9 @@ def test_a_folder_without_a_model_is_refused_by_the_api(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = refusal(400, "invalid_base", "config.json is missing.")
-    done = ScriptedApi(monkeypatch, {"POST /bases": refused}).run("base", "add", str(tmp_path))
+    done = ScriptedApi(monkeypatch, {"POST /bases": refused}).run(
+        "base", "add", "--unchecked", str(tmp_path)
+    )
     assert (done.exit_code, "[invalid_base]" in done.output) == (1, True)
 
 
@@ -108,7 +111,7 @@ def test_first_hour_s12_what_is_not_given_stays_as_it_is(
 ) -> None:
     api = ScriptedApi(monkeypatch, {"POST /bases": BASE})
     words = ("--alias", "a", "--alias", "b", "--no-share")
-    assert api.run("base", "add", str(tmp_path), "--id", "x", *words).exit_code == 0
+    assert api.run("base", "add", "--unchecked", str(tmp_path), "--id", "x", *words).exit_code == 0
     body = {"id": "x", "path": str(tmp_path), "licence": "unknown", "aliases": ["a", "b"]}
     assert api.bodies == [{**body, "shared": False}]
 
@@ -120,10 +123,19 @@ def test_first_hour_s03_a_base_is_added_by_its_name_at_a_hub(
     monkeypatch.setenv("TUNERY_CACHE_DIR", str(tmp_path / "cache"))
     with serving(HubServer({"org/Smol-1B": a_base(tmp_path / "origin")})) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        done = api.run("base", "add", "org/Smol-1B@v1", "--alias", "gpt-4o-mini")
+        done = api.run("base", "add", "--unchecked", "org/Smol-1B@v1", "--alias", "gpt-4o-mini")
         assert done.exit_code == 0, done.output
-        unknown = api.run("base", "add", "org/none")
-        other = api.run("base", "add", "org/Smol-1B", "--into", str(tmp_path / "own"), "--id", "x")
+        unknown = api.run("base", "add", "--unchecked", "org/none")
+        other = api.run(
+            "base",
+            "add",
+            "--unchecked",
+            "org/Smol-1B",
+            "--into",
+            str(tmp_path / "own"),
+            "--id",
+            "x",
+        )
     (body, second) = api.bodies
     folder = tmp_path / "cache" / "bases" / f"org--Smol-1B-{COMMIT[:12]}"
     assert body == {
@@ -157,7 +169,7 @@ def test_first_hour_s03_a_base_is_sent_to_the_service(
             **{f"DELETE /files/file-{name}": {} for name in names},
         },
     )
-    done = api.run("base", "add", str(origin), "--upload")
+    done = api.run("base", "add", "--unchecked", str(origin), "--upload")
     assert done.exit_code == 0, done.output
     posts = [request for request in api.requests if request.method == "POST"]
     bodies = [json.loads(post.content) for post in posts if b"form-data" not in post.content]
@@ -198,3 +210,24 @@ def test_a_check_says_whether_a_base_model_has_changed(
     done = api.run("base", "check", "smol")
     assert done.exit_code == status, done.output
     assert ("stale" in done.output) is (status == 1)
+
+
+@pytest.mark.train
+def test_a_base_that_cannot_be_loaded_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = ScriptedApi(monkeypatch, {"POST /bases": BASE})
+    done = api.run("base", "add", str(a_base(tmp_path / "smol")))
+    assert (done.exit_code, api.asked) == (1, [])
+    assert "[does_not_load]" in done.output
+    assert "--unchecked" in done.output
+
+
+@pytest.mark.train
+def test_a_base_is_tried_and_told_that_it_guesses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = ScriptedApi(monkeypatch, {"POST /bases": BASE})
+    done = api.run("base", "add", str(tiny_base().dir), "--id", "x")
+    assert (done.exit_code, len(api.bodies)) == (0, 1), done.output
+    assert "as chance does" in done.output

@@ -128,6 +128,13 @@ def pairs_spec(spec: TrainSpec, make_shard: Callable[..., Path]) -> TrainSpec:
 
 
 @pytest.fixture
+def reward_spec(pairs_spec: TrainSpec) -> TrainSpec:
+    """The same pairs for a reward model."""
+    hyper = msgspec.structs.replace(pairs_spec.hyper, method="reward", beta=0.0)
+    return msgspec.structs.replace(pairs_spec, hyper=hyper)
+
+
+@pytest.fixture
 def labels_spec(spec: TrainSpec, make_shard: Callable[..., Path]) -> TrainSpec:
     """Rows of four answers each, with the labels true and false in turn."""
     preferring = _preferring(spec, make_shard, "labels")

@@ -7,7 +7,8 @@ import pytest
 import torch
 from tokenizers.processors import TemplateProcessing
 
-from tunery.ml.choices import ChoiceItem, TokenTree, _score, pick, read_items, tokenise
+from tunery.ml.choices import ChoiceItem, TokenTree, likelihoods, pick, read_items, tokenise
+from tunery.ml.sides import Sides
 from tunery.work.exits import WorkError
 
 pytestmark = pytest.mark.train
@@ -49,7 +50,7 @@ def alone(model: Any, tree: TokenTree) -> list[float]:
 def test_shared_rows_give_the_numbers_of_single_passes(loaded: tuple[Any, Any]) -> None:
     model, tokenizer = loaded
     trees = [tokenise(item(number, 2 + number % 3), tokenizer) for number in range(5)]
-    together = _score(model, trees)
+    (together,) = likelihoods(Sides(model), trees)
     for tree, scores in zip(trees, together, strict=True):
         assert scores == pytest.approx(alone(model, tree), abs=1e-4)
 
@@ -58,7 +59,7 @@ def test_the_likeliest_choice_per_byte_is_picked(loaded: tuple[Any, Any]) -> Non
     model, tokenizer = loaded
     trees = [tokenise(item(number), tokenizer) for number in range(40)]
     reports: list[int] = []
-    picked = pick(model, trees, between=reports.append)
+    (picked,) = pick(Sides(model), trees, between=reports.append)
     assert len(reports) > 1
     assert reports[-1] == 40
     for tree, choice in zip(trees[:6], picked, strict=False):
@@ -102,3 +103,28 @@ def test_a_bad_item_is_named(tmp_path: Path, changes: dict[str, Any], what: str)
     with pytest.raises(WorkError) as caught:
         read_items(path)
     assert what in caught.value.message
+
+
+EXAMPLES = "".join(f"Question: What is {n} and {n}?\nAnswer: {2 * n}\n\n" for n in range(8))
+
+
+def test_what_questions_share_is_read_once_and_gives_the_same_numbers(
+    loaded: tuple[Any, Any],
+) -> None:
+    model, tokenizer = loaded
+    trees = [tokenise(item(number), tokenizer, EXAMPLES) for number in range(20)]
+    sides = Counted(model)
+    (together,) = likelihoods(sides, trees, [range(20)])
+    for tree, scores in zip(trees, together, strict=True):
+        assert scores == pytest.approx(alone(model, tree), abs=5e-5)
+    assert sides.tokens < sum(tree.tokens for tree in trees) / 3
+
+
+class Counted(Sides):
+    """Counts the tokens that the model reads."""
+
+    tokens = 0
+
+    def _run(self, **inputs: Any) -> Any:
+        type(self).tokens += inputs["input_ids"].numel()
+        return super()._run(**inputs)

@@ -122,10 +122,30 @@ def test_the_same_inputs_give_the_same_file(spec: ScoreSpec) -> None:
     assert len(digests) == 1
 
 
+def test_a_base_that_was_scored_here_is_not_asked_again(spec: ScoreSpec, tmp_path: Path) -> None:
+    plain = go(spec)[1][-1]["sha256"]
+    kept = msgspec.structs.replace(spec, base_scores_dir=str(tmp_path / "kept"))
+    first, again = go(kept)[1], go(kept)[1]
+    assert {first[-1]["sha256"], again[-1]["sha256"]} == {plain}
+    stages = [{event["stage"] for event in events if "stage" in event} for events in (first, again)]
+    assert stages[0] - stages[1] == {"items", "answers_base"}
+    assert stages[1] - stages[0] == {"items_adapter"}
+
+
+def test_answers_of_the_base_to_a_tenants_prompts_are_not_kept(
+    spec: ScoreSpec, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    go(msgspec.structs.replace(spec, base_scores_dir=str(kept), own_prompts=True))
+    (choices,) = kept.iterdir()
+    assert json.loads(choices.read_bytes())["scores"]["answers"] == []
+
+
 def test_the_base_side_is_the_base(spec: ScoreSpec, tiny: tuple[Path, str]) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from tunery.ml import choices, generation
+    from tunery.ml.sides import Sides
 
     go(spec)
     raw = json.loads(Path(spec.out).read_text())
@@ -133,7 +153,7 @@ def test_the_base_side_is_the_base(spec: ScoreSpec, tiny: tuple[Path, str]) -> N
     tokenizer = AutoTokenizer.from_pretrained(tiny[0])
     assert spec.items is not None
     trees = [choices.tokenise(item, tokenizer) for item in choices.read_items(Path(spec.items))]
-    assert choices.pick(model, trees) == [item["base_choice"] for item in raw["items"]]
+    assert choices.pick(Sides(model), trees)[0] == [item["base_choice"] for item in raw["items"]]
     prompts = [generation.render(tokenizer, prompt) for prompt in spec.prompts or ()]
     alone = generation.answers(model, tokenizer, prompts, new_tokens_max=4)
     assert alone == [answer["base"] for answer in raw["answers"]]

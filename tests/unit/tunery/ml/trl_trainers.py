@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from tunery.ml.adapters import adapter_tensors
 from tunery.ml.model import load_model
 from tunery.ml.order import row_order
 from tunery.ml.packed import PackedRows
@@ -23,7 +24,7 @@ def trl_trainer(
     from datasets import Dataset
     from transformers import AutoTokenizer
 
-    of_spec = {"dpo": _dpo, "kto": _kto}.get(spec.hyper.method, _experimental)
+    of_spec = {"dpo": _dpo, "kto": _kto, "reward": _reward}.get(spec.hyper.method, _experimental)
     trainer, config, own = of_spec(spec)
     order = [i for epoch in range(spec.hyper.n_epochs) for i in row_order(42, epoch, len(rows))]
     read = answers_of if spec.hyper.method == "kto" else pairs_of
@@ -37,7 +38,7 @@ def trl_trainer(
         max_steps=steps,
         learning_rate=hyper.learning_rate,
         lr_scheduler_type="constant",
-        beta=hyper.beta,
+        **({} if hyper.method == "reward" else {"beta": hyper.beta}),
         max_length=None,
         bf16=False,
         gradient_checkpointing=False,
@@ -49,7 +50,7 @@ def trl_trainer(
         disable_tqdm=True,
         **own,
     )
-    model = load_model(spec, spec.hyper, "fp32", CPU)
+    model = _classifier(spec) if hyper.method == "reward" else load_model(spec, hyper, "fp32", CPU)
     tokenizer = AutoTokenizer.from_pretrained(spec.base_dir)
     if of_spec is not _experimental:
         rows_of_trl = Dataset.from_list(examples)
@@ -76,6 +77,50 @@ def _dpo(spec: TrainSpec) -> tuple[Any, Any, dict[str, Any]]:
 
     own = {"loss_type": spec.hyper.loss_type, "label_smoothing": spec.hyper.label_smoothing}
     return Tokenised, DPOConfig, own
+
+
+def _reward(spec: TrainSpec) -> tuple[Any, Any, dict[str, Any]]:
+    from trl import RewardConfig, RewardTrainer
+
+    class Tokenised(RewardTrainer):  # type: ignore[misc]  # trl is untyped
+        """Takes token ids, and keeps to their order."""
+
+        def _prepare_dataset(self, dataset: Any, *args: Any) -> Any:
+            return dataset.map(
+                lambda row: {
+                    f"{side}_ids": row["prompt_ids"] + row[f"{side}_ids"]
+                    for side in ("chosen", "rejected")
+                }
+            )
+
+        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+            return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    return Tokenised, RewardConfig, {}
+
+
+def _classifier(spec: TrainSpec) -> Any:
+    """A model of transformers with the adapter and the head that our training begins with."""
+    from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
+    from transformers import AutoModelForSequenceClassification
+
+    hyper = spec.hyper
+    base = AutoModelForSequenceClassification.from_pretrained(
+        spec.base_dir, num_labels=1, dtype=torch.float32
+    )
+    config = LoraConfig(
+        r=hyper.rank,
+        lora_alpha=hyper.alpha,
+        lora_dropout=hyper.dropout,
+        target_modules="all-linear",
+        modules_to_save=["score"],
+        task_type="SEQ_CLS",
+    )
+    model = get_peft_model(base, config)
+    ours = adapter_tensors(load_model(spec, hyper, "fp32", CPU))
+    loaded = set_peft_model_state_dict(model, ours)
+    assert not loaded.unexpected_keys
+    return model
 
 
 def _kto(spec: TrainSpec) -> tuple[Any, Any, dict[str, Any]]:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from tests.unit.tunery.plan.samples import SMOL, tokens
 from tunery.plan.hyperparameters import resolve
-from tunery.plan.memory import SHARD_BYTES, fitted, memory_bytes
+from tunery.plan.memory import LOGIT_BYTES, SHARD_BYTES, VOCABULARY, fitted, memory_bytes
 from tunery.plan.micro_batches import rows_at_once
 
 
@@ -79,3 +79,12 @@ def test_memory_grows_with_rank_length_and_parameters() -> None:
     assert memory_bytes(SMOL, replace(hyper, rank=2 * hyper.rank), "cuda") > least
     assert memory_bytes(SMOL, replace(hyper, max_length=2 * hyper.max_length), "cuda") > least
     assert memory_bytes(replace(SMOL, parameters=2 * SMOL.parameters), hyper, "cuda") > least
+
+
+def test_method_reward_needs_no_logits() -> None:
+    hyper, _ = resolve({"method": "dpo", "max_length": 512}, SMOL, tokens(20_480), 1)
+    logits = 512 * VOCABULARY * LOGIT_BYTES * hyper.batch_size
+    of_answers, of_rewards = (
+        memory_bytes(SMOL, replace(hyper, method=method), "cpu") for method in ("dpo", "reward")
+    )
+    assert of_answers - of_rewards == logits

@@ -102,3 +102,14 @@ async def test_a_stage_answers_with_the_version_that_holds_it(
     asker = engine.asked[-1].asker
     assert asker is not None
     assert asker.model == second
+
+
+async def test_a_reward_model_is_refused_because_it_writes_nothing(
+    api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    owner = await api.tenant()
+    model_id = await version(api, owner, "rewards", method="reward")
+    answer = await owner.post(URL, json={"model": model_id, "messages": HI})
+    assert answer.status_code == 400
+    assert "says what an answer is worth, and writes none" in answer.json()["error"]["message"]
+    assert engine.asked == []

@@ -91,3 +91,20 @@ def test_a_problem_names_its_field_and_leaves_the_default(
 def test_all_problems_are_found_at_once() -> None:
     _, problems = parsed(training={"slots": 0, "length_policy": "x"}, eval={"drop_max": "2 %"})
     assert len(problems) == 3
+
+
+def test_what_a_reward_model_cannot_do_is_refused() -> None:
+    _, problems = parsed(
+        method={"type": "reward"},
+        lora={"rank": 8},
+        training={"adaptation": "full", "sample_every_steps": 5},
+        eval={"prompts": ["Why?"]},
+    )
+    assert [problem.partition(":")[0] for problem in problems] == [
+        "training.adaptation",
+        "training.sample_every_steps",
+        "eval.prompts",
+    ]
+    assert "is an adapter with a head" in problems[0]
+    assert "writes no answers" in problems[1]
+    assert parsed(method={"type": "reward"})[1] == []

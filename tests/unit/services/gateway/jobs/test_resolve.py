@@ -272,10 +272,13 @@ def test_a_budget_becomes_integers() -> None:
 
 
 def test_unsupported_methods_are_refused_with_the_supported_ones() -> None:
-    refusal = refusal_of(request(method={"type": "reward"}))
+    refusal = refusal_of(request(method={"type": "ppo"}))
     assert (refusal.status, refusal.param) == (400, "method.type")
     assert refusal.code == "unsupported"
-    assert "supported: supervised, dpo, simpo, orpo, cpo, kto, reinforcement" in refusal.message
+    assert (
+        "supported: supervised, dpo, simpo, orpo, cpo, kto, reward, reinforcement"
+        in refusal.message
+    )
 
 
 def graded(grader: Any = CHECK, training: Any = None, **details: Any) -> JobRequest:
@@ -307,7 +310,7 @@ def test_method_reinforcement_has_a_grader_and_openais_settings() -> None:
             "must be one of eq, ne, like, ilike",
         ),
         (graded({"type": "python"}), "method.reinforcement.grader.type", "is never run"),
-        (graded(SCORE), "method.reinforcement.grader", "no endpoint for such models"),
+        (graded(SCORE), "method.reinforcement.grader", "which a training cannot do yet"),
         (
             graded(response_format={"type": "json_schema"}),
             "method.reinforcement.response_format",
@@ -484,7 +487,7 @@ def test_method_rows_that_it_does_not_learn_from_are_refused_with_the_one_that_d
     pairs = refusal_of(request(), training=pairs_file())
     assert (pairs.param, pairs.code) == ("training_file", "invalid_value")
     assert (
-        'Set method.type to "dpo" or "simpo" or "orpo" or "cpo" or "kto", or upload another file.'
+        'Set method.type to "dpo" or "simpo" or "orpo" or "cpo" or "kto" or "reward", or upload'
         in pairs.message
     )
     chats = refusal_of(request(method=dpo()))

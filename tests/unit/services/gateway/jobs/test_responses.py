@@ -8,6 +8,7 @@ from schemas.envelope import Reason
 from schemas.job import JobEnded, PhaseSet, WaitNoted
 from schemas.reasons import Failure, failing, waiting
 from schemas.sealed import Sealed
+from services.gateway.jobs.bodies import METHODS
 from services.gateway.jobs.progress import PERCENT_MAX
 from services.gateway.jobs.queue_view import Outlook
 from services.gateway.jobs.responses import (
@@ -183,3 +184,14 @@ def test_an_incomplete_history_gives_no_job() -> None:
     late = JobChangeRow(tenant="acme", job_id=JOB, id="1", at=1, field="phase", value="running")
     assert row_at([late], "acme", JOB) is None
     assert row_at([], "acme", JOB) is None
+
+
+def test_the_method_of_a_job_is_shown_with_its_own_settings() -> None:
+    for method in METHODS:
+        row = job_row()
+        hyper = replace(row.spec.hyper, method=method)
+        shown = job_response(replace(row, spec=replace(row.spec, hyper=hyper)), unseal).method
+        details = shown.model_dump(exclude_none=True)
+        assert details.keys() == {"type", method}
+        own = details[method]["hyperparameters"]
+        assert ("beta" in own) == (method not in ("supervised", "reward"))

@@ -116,7 +116,7 @@ async def test_invalid_bodies_answer_400_with_param(api: ControlPlane) -> None:
             "metadata.k",
         ),
         (
-            {"model": "tiny-llama", "training_file": file_id, "method": {"type": "reward"}},
+            {"model": "tiny-llama", "training_file": file_id, "method": {"type": "ppo"}},
             "method.type",
         ),
     ]

@@ -131,3 +131,18 @@ async def test_nothing_begins_with_a_version_that_the_gate_blocked(api: ControlP
     assert refused.status_code == 400
     error = refused.json()["error"]
     assert (error["param"], "the gate blocked" in error["message"]) == ("model", True)
+
+
+def test_a_reward_model_and_others_do_not_begin_with_each_other() -> None:
+    rewards = replace(KNOWN.hyper, method="reward")
+    of_reward = KnownStart(START, BASE, rewards)
+    asked = JobRequest.model_validate(
+        {"model": NAME, "training_file": "file-1", "method": {"type": "reward"}}
+    )
+    settings, _ = requested_settings(asked)
+    assert start_problems(of_reward, settings) == []
+    for known, other in ((KNOWN, asked), (of_reward, request())):
+        settings, _ = requested_settings(other)
+        (problem,) = start_problems(known, settings)
+        assert problem.param == "model"
+        assert "head for rewards" in problem.message

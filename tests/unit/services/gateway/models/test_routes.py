@@ -6,7 +6,7 @@ import httpx
 
 from schemas.model import Base, Lineage, RecordPublished, RegisterVersion, Verdict, VersionTerms
 from schemas.topics import MODEL
-from schemas.training import BlobFile
+from schemas.training import BlobFile, MethodName
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 from tests.unit.services.gateway.models.test_base_folders import a_base
 
@@ -21,6 +21,7 @@ async def version(
     job_id: str | None = None,
     files: tuple[BlobFile, ...] = (FILE,),
     base: Base = BASE,
+    method: MethodName = "supervised",
 ) -> str:
     """A published version, as the registry makes it."""
     tenant = client.headers["x-tenant"]
@@ -35,6 +36,7 @@ async def version(
         steps=10,
         verdict=verdict,
         scores_sha256="ab" * 32,
+        method=method,
     )
     register = RegisterVersion(
         adapter=files,

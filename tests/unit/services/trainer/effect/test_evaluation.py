@@ -56,6 +56,7 @@ async def test_validation_rows_are_fetched_where_there_are_any(tmp_path: Path, r
     spec = decode_score_spec((tmp_path / "spec.json").read_bytes())
     assert (Path(spec.adapter_dir) / ADAPTER.name).read_bytes() == CONTENT
     assert (spec.threads, spec.items, spec.prompts) == (2, None, None)
+    assert spec.base_scores_dir == str(tmp_path.parent.parent / "base-scores")
     assert len(spec.valid_shards) == rows
     assert (spec.valid_rows is not None) == bool(rows)
     for path in spec.valid_shards:

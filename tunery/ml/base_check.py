@@ -1,0 +1,148 @@
+"""Try a base model before it is added: `python -m tunery.ml.base_check FOLDER` prints JSON.
+
+It loads without code of its own, its template shows a message, it has an end, and it answers some
+of the bundled questions with likelihoods that are numbers. Whether it answers more than chance is
+told: a model of random weights may be wanted, for tests.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from math import comb, isfinite
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import torch
+from msgspec import Struct
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from tunery.ml import choices
+from tunery.ml.score import ITEMS
+from tunery.ml.sides import Sides
+
+EVERY: Final = 6  # of the bundled items, one of so many is asked
+MESSAGE: Final = "Which words are these?"
+ANSWER: Final = "These words."
+LEVEL: Final = 0.05  # more than chance: so seldom by chance
+
+
+class Problem(Struct, frozen=True):
+    """Why a base model cannot be added. name: for scripts. fix: what to do."""
+
+    name: str
+    text: str
+    fix: str
+
+
+class BaseCheck(Struct, frozen=True):
+    """What was found.
+
+    problems: why it cannot be added; empty: it can
+    notes: what to know
+    items, right: questions that were asked, and how many it answered right
+    chance: share that is right by chance
+    """
+
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+    items: int = 0
+    right: int = 0
+    chance: float = 0.0
+
+
+def check(folder: Path) -> BaseCheck:
+    """Try the base model in a folder."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            folder, config=config, dtype="auto", trust_remote_code=False
+        ).eval()
+    except (
+        Exception
+    ) as error:  # libraries raise what they like for files that are not as they think
+        fix = "Download the folder again, or convert it with `save_pretrained`."
+        return BaseCheck((Problem("does_not_load", f"{folder}: {error}"[:500], fix),))
+    problems = (*_of_tokenizer(tokenizer, model), *_of_template(tokenizer))
+    if problems:
+        return BaseCheck(problems)
+    return _of_answers(model, tokenizer, _endless(tokenizer, model))
+
+
+def _of_tokenizer(tokenizer: Any, model: Any) -> Iterator[Problem]:
+    rows = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > rows:
+        text = f"the tokenizer knows {len(tokenizer):,} tokens, and the model {rows:,}"
+        yield Problem("tokenizer_too_large", text, "Take the tokenizer of this model.")
+    if not _ends(tokenizer, model):
+        text = "neither the tokenizer nor generation_config.json names a token that ends an answer"
+        yield Problem("end_token_missing", text, "Set eos_token in tokenizer_config.json.")
+
+
+def _of_template(tokenizer: Any) -> Iterator[Problem]:
+    if tokenizer.chat_template is None:
+        fix = "Add chat_template.jinja to the folder, as the model's instructed version has it."
+        yield Problem("template_missing", "there is no chat template", fix)
+        return
+    try:
+        shown = tokenizer.apply_chat_template(
+            [{"role": "user", "content": MESSAGE}], add_generation_prompt=True, tokenize=False
+        )
+    except Exception as error:  # templates are programs
+        fix = "Correct chat_template.jinja."
+        yield Problem("template_fails", f"the chat template fails: {error}"[:500], fix)
+        return
+    if MESSAGE not in shown:
+        text = "the chat template does not show the message of a user"
+        yield Problem("template_hides_messages", text, "Correct chat_template.jinja.")
+
+
+def _ends(tokenizer: Any, model: Any) -> set[int]:
+    """The tokens that end an answer."""
+    named = getattr(model.generation_config, "eos_token_id", None)
+    several = named if isinstance(named, list) else [named]
+    return {end for end in (*several, tokenizer.eos_token_id) if end is not None}
+
+
+def _endless(tokenizer: Any, model: Any) -> tuple[str, ...]:
+    """A note where the template does not end an answer with a token that ends answers."""
+    turns = [{"role": "user", "content": MESSAGE}, {"role": "assistant", "content": ANSWER}]
+    shown = tokenizer.apply_chat_template(turns, tokenize=False)
+    after = tokenizer(shown.rpartition(ANSWER)[2], add_special_tokens=False).input_ids
+    if _ends(tokenizer, model) & set(after):
+        return ()
+    return ("the chat template ends answers with no end token: trained models may not stop",)
+
+
+def _of_answers(model: Any, tokenizer: Any, notes: tuple[str, ...]) -> BaseCheck:
+    items = choices.read_items(ITEMS / "capability.jsonl")[::EVERY]
+    trees = [choices.tokenise(item, tokenizer) for item in items]
+    (scores,) = choices.likelihoods(Sides(model), trees)
+    if not all(isfinite(value) for values in scores for value in values):
+        text = "likelihoods of answers are infinite or not a number"
+        fix = "Its files are damaged, or its precision is too small: take other weights."
+        return BaseCheck((Problem("not_finite", text, fix),), notes, len(items))
+    (picked,) = choices.picked_of([scores], trees)
+    right = sum(choice == item.answer_index for choice, item in zip(picked, items, strict=True))
+    chance = sum(1 / len(item.choices) for item in items) / len(items)
+    if at_least(right, len(items), chance) >= LEVEL:
+        outcome = f"it answered {right} of {len(items)} easy questions, as chance does"
+        notes += (f"{outcome}: the gate cannot show that it lost anything",)
+    return BaseCheck((), notes, len(items), right, chance)
+
+
+def at_least(right: int, items: int, chance: float) -> float:
+    """How often chance alone gives so many right answers, or more."""
+    return sum(
+        comb(items, k) * chance**k * (1 - chance) ** (items - k) for k in range(right, items + 1)
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print what was found in a folder."""
+    torch.set_grad_enabled(False)
+    print(msgspec.json.encode(check(Path(arguments[0]))).decode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

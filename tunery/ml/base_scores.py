@@ -1,0 +1,118 @@
+"""What a base model chose and answered, kept on the node so that later evaluations need not ask it.
+
+    <folder>/<hash of what it follows from>.json
+
+It follows from the base model's files, its precision, the questions, the libraries and the machine;
+never from a tenant's data: prompts that a tenant wrote are asked each time. A file names what it
+follows from and has a hash of its content; one that does not match is ignored and made anew.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+import torch
+import transformers
+from msgspec import Struct
+
+from tunery.ml.checkpoints import canonical_json
+from tunery.ml.durable import PARTIAL_PREFIX
+from tunery.work.spec import ScoreSpec
+
+METHOD: Final = 1  # rises when the scorer may choose differently
+KEPT_MAX: Final = 64  # files; the oldest are deleted
+
+
+class BaseScores(Struct, frozen=True):
+    """choices: number of the choice of each item. answers: texts for the prompts."""
+
+    choices: tuple[int, ...] = ()
+    answers: tuple[str, ...] = ()
+
+
+class KeptScores(Struct, frozen=True, forbid_unknown_fields=True):
+    """A file. facts: what the scores follow from. sha256: of the scores."""
+
+    facts: Mapping[str, str]
+    scores: BaseScores
+    sha256: str
+
+
+class BaseScoreCache:
+    """The scores of one base model in one precision."""
+
+    def __init__(self, spec: ScoreSpec, precision: str, device: torch.device) -> None:
+        self._folder = None if spec.base_scores_dir is None else Path(spec.base_scores_dir)
+        self._facts = {
+            "base": spec.base_sha256,
+            "precision": precision,
+            "four_bits": str(spec.adaptation == "qlora"),
+            "device": device.type,
+            "instructions": torch.backends.cpu.get_cpu_capability(),
+            "torch": str(torch.__version__),
+            "transformers": transformers.__version__,
+            "method": str(METHOD),
+        }
+
+    def load_choices(self, task: bytes) -> tuple[int, ...] | None:
+        """The choices for a file of items; None: they are not known."""
+        kept = self._load({"task": _sha256(task)})
+        return None if kept is None else kept.choices
+
+    def save_choices(self, task: bytes, choices: Sequence[int]) -> None:
+        """Keep them. A folder that cannot be written is no error: they are made anew."""
+        self._save({"task": _sha256(task)}, BaseScores(choices=tuple(choices)))
+
+    def load_answers(self, prompts: Sequence[str], tokens_max: int) -> tuple[str, ...] | None:
+        """The answers to prompts; None: they are not known."""
+        kept = self._load(_asked(prompts, tokens_max))
+        return None if kept is None else kept.answers
+
+    def save_answers(self, prompts: Sequence[str], tokens_max: int, answers: Sequence[str]) -> None:
+        """Keep them, as `save_choices` does."""
+        self._save(_asked(prompts, tokens_max), BaseScores(answers=tuple(answers)))
+
+    def _path(self, facts: Mapping[str, str]) -> Path | None:
+        return (
+            None
+            if self._folder is None
+            else self._folder / f"{_sha256(canonical_json(facts).encode())}.json"
+        )
+
+    def _load(self, of: Mapping[str, str]) -> BaseScores | None:
+        facts = {**self._facts, **of}
+        path = self._path(facts)
+        if path is None:
+            return None
+        with suppress(OSError, msgspec.MsgspecError):
+            kept = msgspec.json.decode(path.read_bytes(), type=KeptScores)
+            if kept.facts == facts and kept.sha256 == _sha256(msgspec.json.encode(kept.scores)):
+                return kept.scores
+        return None
+
+    def _save(self, of: Mapping[str, str], scores: BaseScores) -> None:
+        facts = {**self._facts, **of}
+        path = self._path(facts)
+        if path is None:
+            return
+        kept = KeptScores(facts, scores, _sha256(msgspec.json.encode(scores)))
+        partial = path.with_name(f"{PARTIAL_PREFIX}{uuid4().hex}")
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_bytes(msgspec.json.encode(kept))
+            partial.replace(path)
+            files = sorted(path.parent.glob("*.json"), key=lambda file: file.stat().st_mtime)
+            for oldest in files[:-KEPT_MAX]:
+                oldest.unlink(missing_ok=True)
+
+
+def _asked(prompts: Sequence[str], tokens_max: int) -> dict[str, str]:
+    return {"prompts": _sha256(msgspec.json.encode(list(prompts))), "tokens_max": str(tokens_max)}
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
