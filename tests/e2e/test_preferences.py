@@ -81,7 +81,10 @@ def labelled() -> bytes:
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 
-@pytest.mark.parametrize("method", ["simpo", "orpo", "cpo", "kto"])
+@pytest.mark.parametrize(
+    "method",
+    ["simpo", "kto", *(pytest.param(name, marks=pytest.mark.soak) for name in ("orpo", "cpo"))],
+)
 async def test_method_each_of_preferences_ends_in_a_gated_model(
     home: RunningStack, method: str
 ) -> None:
