@@ -39,6 +39,7 @@ CALLS: Final = [
     and not isinstance(command, click.Group)
 ]
 CHOSEN: Final[dict[tuple[str, ...], list[str]]] = {  # options without which there is nothing to do
+    ("base", "add"): ["--unchecked"],
     ("budget", "set"): ["--amount", "1"],
     ("job", "compare"): ["job_1", "job_2"],
     **{

@@ -138,8 +138,9 @@ async def test_files_of_a_model_cannot_be_deleted_before_it(api: ControlPlane) -
     refused = await deletion(client, "lineage")
     error = refused.json()["error"]
     assert (refused.status_code, error["code"]) == (409, "file_in_use")
-    assert error["message"].endswith(f"DELETE /v1/models/{model_id}")
-    assert (await client.delete(f"/v1/models/{model_id}")).status_code == 200
+    assert f"DELETE /v1/models/{model_id}?erase=true. " in error["message"]
+    erased = await client.delete(f"/v1/models/{model_id}", params={"erase": True})
+    assert erased.status_code == 200
     assert (await deletion(client, "deleted")).json()["id"] == file["id"]
 
 

@@ -120,7 +120,12 @@ async def test_a_job_begins_with_a_version_of_the_same_tenant_alone(api: Control
     assert refused.status_code == unknown.status_code == 404
     same = refused.json()["error"]["message"].replace(model_id, "ft:tiny-llama:x::none")
     assert same == unknown.json()["error"]["message"]
-    await client.delete(f"/v1/models/{model_id}")
+
+
+async def test_nothing_begins_with_a_version_that_is_deleted(api: ControlPlane) -> None:
+    client, file_id, job = await first_job(api)
+    model_id = await version(api, client, "first", job_id=job["id"])
+    assert (await client.delete(f"/v1/models/{model_id}")).status_code == 200
     assert (await submit(client, file_id, model=model_id)).status_code == 404
 
 
