@@ -302,7 +302,7 @@ async def test_bad_requests_get_a_helpful_error(home: RunningStack) -> None:
         400, "invalid_value", "lora.rank", lora={"rank": 0}, training={"learning_rate": 7}
     )
     assert "2 problems" in both
-    await assert_submission_refused(400, "unsupported", "method.type", method={"type": "reward"})
+    await assert_submission_refused(400, "unsupported", "method.type", method={"type": "ppo"})
     await assert_submission_refused(
         400, "invalid_value", "method.reinforcement.grader", method={"type": "reinforcement"}
     )

@@ -11,7 +11,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from torch import Tensor
 from tunery.ml.rewards import HEAD
 from tunery.runtime.blobs.base_files import CONFIG, INDEX, NAMES
 from tunery.work.exits import WorkError
+
+if TYPE_CHECKING:
+    from peft import PeftConfig
 
 PROBE_TOKENS: Final = 32
 #: how far logits may be apart after they are stored so, as a share of the largest one; for 32 bits
@@ -40,16 +43,12 @@ def merge(adapter: Path, base: Path, target: Path, dtype: str) -> float:
 
     if target.exists():
         raise WorkError("user", f"{target} exists", "Name a folder that does not.")
-    if HEAD in (PeftConfig.from_pretrained(adapter).modules_to_save or ()):
-        message = f"{adapter} is a reward model: merged into its base it would lose its head"
-        raise WorkError(
-            "user", message, "Load the adapter with PEFT, as docs/how-to/train.md says."
-        )
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).eval()
-    probe = torch.arange(PROBE_TOKENS).unsqueeze(0) * 37 % model.config.vocab_size
     part = target.with_name(f"{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
+        _refuse_head(PeftConfig.from_pretrained(adapter), adapter)
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).eval()
+        probe = torch.arange(PROBE_TOKENS).unsqueeze(0) * 37 % model.config.vocab_size
         adapted: Any = PeftModel.from_pretrained(model, adapter).eval()
         expected = _logits(adapted, probe)
         merged = adapted.merge_and_unload(safe_merge=True)
@@ -69,6 +68,14 @@ def merge(adapter: Path, base: Path, target: Path, dtype: str) -> float:
     _complete(part, adapter, base)
     part.replace(target)
     return difference
+
+
+def _refuse_head(config: "PeftConfig", adapter: Path) -> None:
+    if HEAD in (config.modules_to_save or ()):
+        message = f"{adapter} is a reward model: merged into its base it would lose its head"
+        raise WorkError(
+            "user", message, "Load the adapter with PEFT, as docs/how-to/train.md says."
+        )
 
 
 def model_card(lineage: dict[str, Any]) -> str:

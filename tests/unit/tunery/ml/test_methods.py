@@ -24,6 +24,7 @@ def test_method_rows_of_another_one_are_refused(
 
 
 def test_method_that_is_not_built_is_named(spec: TrainSpec) -> None:
-    hyper = msgspec.structs.replace(spec.hyper, method="reward")
-    with pytest.raises(WorkError, match="method 'reward' is not built"):
+    unknown: Any = "ppo"
+    hyper = msgspec.structs.replace(spec.hyper, method=unknown)
+    with pytest.raises(WorkError, match="method 'ppo' is not built"):
         go(msgspec.structs.replace(spec, hyper=hyper))
