@@ -16,7 +16,7 @@ from services.engine.host import EngineHost
 from services.engine.loaded_models import LoadedModels
 from services.engine.meter import AnswerMeter
 from services.engine.ports import ModelLoader, Weights
-from services.engine.reconciling import Reconciliation
+from services.engine.reconciling import EngineReconciliation
 from services.engine.settings import EngineSettings
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.hosts.abstract import Host
@@ -46,7 +46,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         AnswerCounts(meter, runtime.sender, runtime.clock),
     )
     if isinstance(engine, ServedEngine):
-        return (*hosts, Reconciliation(engine, runtime.clock))
+        return (*hosts, EngineReconciliation(engine, runtime.clock))
     return hosts
 
 

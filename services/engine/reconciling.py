@@ -11,7 +11,7 @@ from tunery.runtime.watchdog import beat
 EVERY_MS: Final[Ms] = 10_000
 
 
-class Reconciliation:
+class EngineReconciliation:
     """Implements `Host`."""
 
     name = "reconciliation"

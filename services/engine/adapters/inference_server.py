@@ -76,7 +76,7 @@ class ChunkLogprobs(Struct):
     top_logprobs: list[dict[str, float] | None] | None = None
 
 
-class ChunkChoice(Struct):
+class StreamedChoice(Struct):
     token_ids: list[int] | None = None
     logprobs: ChunkLogprobs | None = None
     finish_reason: str | None = None
@@ -99,7 +99,7 @@ class ChunkError(Struct):
 class Chunk(Struct):
     """A part of a streamed completion."""
 
-    choices: list[ChunkChoice] = field(default_factory=list)
+    choices: list[StreamedChoice] = field(default_factory=list)
     usage: ChunkUsage | None = None
     error: ChunkError | None = None
 

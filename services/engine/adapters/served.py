@@ -60,7 +60,7 @@ NO_TOKENS: Final = "server tells no token ids; use vLLM 0.32, SGLang 0.5.23 or n
 
 
 @dataclass(frozen=True)
-class Placement:
+class ModelServer:
     """A server that has a model in memory, and what it has. adapter: None: the base model."""
 
     server: VllmServer
@@ -85,7 +85,7 @@ class ServedEngine:
         self._wanted = Counter[WeightFiles]()
         self._away: set[str] = set()
 
-    def load(self, files: WeightFiles) -> "ServedModel":
+    def load(self, files: WeightFiles) -> "RemoteModel":
         """Raises Refusal where no server has the base model, or an adapter cannot be loaded."""
         prompts = Prompts(files.folder)
         if files.adapter is not None:
@@ -93,13 +93,13 @@ class ServedEngine:
         with self._lock:
             self._wanted[files] += 1
         try:
-            self.place(files)
+            self.find_server(files)
         except BaseException:
             self.drop(files)
             raise
-        return ServedModel(self, files, prompts)
+        return RemoteModel(self, files, prompts)
 
-    def place(self, files: WeightFiles) -> Placement:
+    def find_server(self, files: WeightFiles) -> ModelServer:
         """A server that has the model in memory, with an adapter that it lacked loaded.
 
         Raises Refusal.
@@ -113,7 +113,7 @@ class ServedEngine:
             elif self._folders.holds(models.folder, files.base.stem):
                 if name is not None and name not in models.adapters:
                     self._add(server, name, files)
-                return Placement(server, models, name)
+                return ModelServer(server, models, name)
             elif self._folders.here(models.folder) == files.folder:
                 raise Refusal(STALE_BASE, CHANGED)
         if away:
@@ -137,7 +137,7 @@ class ServedEngine:
             if files.adapter is not None and files.adapter.exists():
                 os.utime(files.adapter)  # the cache of files keeps those that were used last
             try:
-                self.place(files)
+                self.find_server(files)
             except Refusal as refusal:
                 log_event(LOG, logging.WARNING, "model.not_placed", why=refusal.message)
         self._unload_unwanted()
@@ -223,7 +223,7 @@ def check_weights(adapter: Path) -> None:
         raise Refusal(UNSUPPORTED, message)
 
 
-class ServedModel:
+class RemoteModel:
     """Implements `LoadedModel`."""
 
     def __init__(self, engine: ServedEngine, files: WeightFiles, prompts: Prompts) -> None:
@@ -233,14 +233,14 @@ class ServedModel:
         """Say the answer in parts; see `LoadedModel`."""
         try:
             prompt = tuple(self._prompts.encode(question))
-            placement = self._engine.place(self._files)
-            context_tokens = self._engine.context_of(self._files, placement.models)
+            chosen = self._engine.find_server(self._files)
+            context_tokens = self._engine.context_of(self._files, chosen.models)
             tokens_left = context_tokens - len(prompt)
             if tokens_left <= 0:
                 say(too_long(context_tokens, len(prompt)))
                 return
-            body = self._body(question, placement, prompt, tokens_left)
-            with placement.server.completion(body) as chunks:
+            body = self._body(question, chosen, prompt, tokens_left)
+            with chosen.server.completion(body) as chunks:
                 self._tell(question, len(prompt), chunks, say)
         except Refusal as refused:
             say(QuestionRefused(refused.code, refused.message))
@@ -255,12 +255,12 @@ class ServedModel:
         self._engine.drop(self._files)
 
     def _body(
-        self, question: Question, placement: Placement, prompt: Sequence[int], tokens_left: int
+        self, question: Question, chosen: ModelServer, prompt: Sequence[int], tokens_left: int
     ) -> dict[str, Any]:
         sampling = question.sampling
         tenant = secrets.token_hex(16) if question.asker is None else question.asker.tenant
         body = {
-            **placement.server.model_fields(placement.models, placement.adapter),
+            **chosen.server.model_fields(chosen.models, chosen.adapter),
             **sampling_fields(sampling),
             "prompt": prompt,
             "max_tokens": min(tokens_left, sampling.tokens_max or tokens_left),

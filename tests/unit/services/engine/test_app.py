@@ -10,7 +10,7 @@ from services.engine.adapters.peft import PeftEngine
 from services.engine.app import build, driver_of
 from services.engine.counting import AnswerCounts
 from services.engine.host import EngineHost
-from services.engine.reconciling import Reconciliation
+from services.engine.reconciling import EngineReconciliation
 from services.engine.settings import EngineSettings
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.memory_servers import memory_servers
@@ -39,4 +39,4 @@ async def test_servers_are_compared_with_what_is_wanted(
     for driver in ("vllm", "sglang"):
         monkeypatch.setenv("TUNERY_ENGINE_DRIVER", driver)
         hosts = await build(replace(runtime, settings=settings))
-        assert isinstance(hosts[-1], Reconciliation)
+        assert isinstance(hosts[-1], EngineReconciliation)

@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 from schemas.units import Ms
-from services.engine.reconciling import EVERY_MS, Reconciliation
+from services.engine.reconciling import EVERY_MS, EngineReconciliation
 from tests.unit.services.engine.memory_engine import MemoryEngine
 from tunery.runtime.clock import SystemClock
 
@@ -34,7 +34,7 @@ class ThirdSleepEnds(SystemClock):
 
 async def test_a_round_every_few_seconds_beside_the_loop() -> None:
     engine, clock = CountedRounds(), ThirdSleepEnds()
-    host = Reconciliation(engine, clock)
+    host = EngineReconciliation(engine, clock)
     running = asyncio.create_task(host.run())
     await host.ready()
     await asyncio.wait((running,))

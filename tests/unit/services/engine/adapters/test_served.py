@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from services.engine.adapters.inference_server import SglangServer, VllmServer
-from services.engine.adapters.served import ServedEngine, ServedModel, check_weights, name_of
+from services.engine.adapters.served import RemoteModel, ServedEngine, check_weights, name_of
 from services.engine.adapters.server_folders import ServerFolders
 from services.engine.ports import Refusal, WeightFiles
 from tests.inference_server import Events, InferenceServer, serving
@@ -41,9 +41,9 @@ GREEDY = Sampling(temperature=0, tokens_max=8)
 def letters(adapter: Path | None, body: dict[str, Any]) -> Events:
     """`abc`, or `ABC` with an adapter, and the end."""
     first = 35 if adapter is not None else 67  # of the small tokenizer's alphabet
-    for place in range(3):
-        likely = ((first + place, -0.25), (first, -2.0)) if "logprobs" in body else ()
-        yield TokenWritten(0, first + place, -0.25, likely)
+    for index in range(3):
+        likely = ((first + index, -0.25), (first, -2.0)) if "logprobs" in body else ()
+        yield TokenWritten(0, first + index, -0.25, likely)
     yield TokensEnded(0, "stop", 4)
 
 
@@ -84,7 +84,7 @@ def served(folder: Path, kind: Any = "vllm", **options: Any) -> Iterator[Serving
 
 
 def said(
-    model: ServedModel, sampling: Sampling = GREEDY, parts_max: int = 99, **fields: Any
+    model: RemoteModel, sampling: Sampling = GREEDY, parts_max: int = 99, **fields: Any
 ) -> tuple[str, list[Reply]]:
     replies: list[Reply] = []
 
