@@ -72,7 +72,7 @@ integration: export HYPOTHESIS_PROFILE = repeatable
 integration: setup
 	$(BIN)/python -m simulator --seeds 200 --first 1001
 	$(PYTEST) $(SHARED) -m "(hypothesis or long) and not train" $(QUICK)
-	$(PYTEST) $(BESIDE) tests/unit -m train
+	$(PYTEST) $(BESIDE) tests/unit tests/repo -m train
 	$(PYTEST) $(BESIDE) $(WITHIN) -m "not soak" --ignore=$(OUTAGES) --ignore=$(FOCUS) $(SLOW)
 	$(PYTEST) -m "not soak" $(OUTAGES)
 	@$(MAKE) focus
@@ -93,10 +93,10 @@ unit:
 	@$(MAKE) -k -j3 --output-sync=target services others gateway
 
 services:
-	@$(QUICK_TESTS) tests/simulation tests/contract tests/unit/simulator tests/unit/services $(addprefix --ignore=,$(WITH_HTTP))
+	@$(QUICK_TESTS) tests/simulation tests/histories tests/contract tests/unit/simulator tests/unit/services $(addprefix --ignore=,$(WITH_HTTP))
 
 gateway:
-	@$(QUICK_TESTS) tests/repo tests/histories $(WITH_HTTP)
+	@$(QUICK_TESTS) tests/repo $(WITH_HTTP)
 
 others:
 	@$(QUICK_TESTS) tests/unit $(addprefix --ignore=,tests/unit/services tests/unit/simulator $(WITH_HTTP))
