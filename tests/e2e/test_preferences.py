@@ -12,7 +12,6 @@ from safetensors.numpy import load
 from tests.e2e.stories import RunningStack, running_stack
 from tests.score_models import KEY, Judge, judging, likes
 from tests.unit.tunery.ml.test_model_scores import JUDGE
-from tunery.local.paths import DataDir
 from tunery.local.stack import ServiceSpec
 
 pytestmark = pytest.mark.timeout(300)
@@ -241,5 +240,5 @@ async def test_method_reinforcement_a_score_model_grades_to_a_gated_adapter(
     assert any(step["train_reward_mean"] > 0.1 for step in listed["data"]), "not only for words"
     assert {body["model"] for body in judge.asked} == {"judge-1"}
     assert judge.keys == {f"Bearer {KEY}"}
-    logs = DataDir(home.stack.settings.data_dir).logs
+    logs = home.stack.settings.folders.logs
     assert not any(KEY in log.read_text("utf-8", "replace") for log in logs.glob("*.log"))

@@ -211,8 +211,8 @@ class Submissions:
 
     async def nodes(self) -> Sequence[NodeKind]:
         """Kinds of the pool's nodes: of a large pool there are many nodes and few kinds."""
-        names = ("state", "device", "accelerator", "memory_bytes", "spot", "taints", "domain")
-        by = (*names, "scores")
+        of_machine = ("state", "device", "accelerator", "memory_bytes", "spot")
+        by = (*of_machine, "taints", "domain", "scores")
         kinds = await self._deps.views.sums(
             NODES, {"pool": POOL}, BY_SLOTS, by=by, of=("slots",), limit=KINDS_MAX
         )
