@@ -1,7 +1,7 @@
 # Tunery. `make help` lists the targets; each sets up what it needs first.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients pythons focus check lint types contracts unit gateway services others fmt integration sim soak bench figures lock clean
+.PHONY: help setup demo test test-clients test-vllm pythons focus check lint types contracts unit gateway services others fmt integration sim soak bench figures lock clean
 MAKEFLAGS += --no-print-directory
 # Our modules are compiled once, not again in each of the hundreds of processes of a test run.
 unexport PYTHONDONTWRITEBYTECODE
@@ -57,6 +57,9 @@ test: check integration ## all that must pass: check, then tests with torch and 
 test-clients: setup ## DSPy, LlamaIndex, litellm, instructor, W&B, openai-node, unchanged, each in an environment of its own
 	@$(BIN)/python -m tests.clients $(ARGS)
 
+test-vllm: setup ## the suite of engines over a real vLLM on the CPU, in an environment of its own (6 GB)
+	@$(BIN)/python -m tests.vllm $(ARGS)
+
 pythons: setup ## quick tests and outages on the oldest and the newest Python found
 	@$(BIN)/python -m tests.pythons
 
@@ -69,7 +72,7 @@ integration: export HYPOTHESIS_PROFILE = repeatable
 integration: setup
 	$(BIN)/python -m simulator --seeds 200 --first 1001
 	$(PYTEST) $(SHARED) -m "(hypothesis or long) and not train" $(QUICK)
-	$(PYTEST) $(BESIDE) tests/unit -m train
+	$(PYTEST) $(BESIDE) tests/unit tests/repo -m train
 	$(PYTEST) $(BESIDE) $(WITHIN) -m "not soak" --ignore=$(OUTAGES) --ignore=$(FOCUS) $(SLOW)
 	$(PYTEST) -m "not soak" $(OUTAGES)
 	@$(MAKE) focus
@@ -90,10 +93,10 @@ unit:
 	@$(MAKE) -k -j3 --output-sync=target services others gateway
 
 services:
-	@$(QUICK_TESTS) tests/simulation tests/contract tests/unit/simulator tests/unit/services $(addprefix --ignore=,$(WITH_HTTP))
+	@$(QUICK_TESTS) tests/simulation tests/histories tests/contract tests/unit/simulator tests/unit/services $(addprefix --ignore=,$(WITH_HTTP))
 
 gateway:
-	@$(QUICK_TESTS) tests/repo tests/histories $(WITH_HTTP)
+	@$(QUICK_TESTS) tests/repo $(WITH_HTTP)
 
 others:
 	@$(QUICK_TESTS) tests/unit $(addprefix --ignore=,tests/unit/services tests/unit/simulator $(WITH_HTTP))

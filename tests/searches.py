@@ -36,11 +36,12 @@ def first_quick(cases: Sequence[CaseT]) -> Sequence[Any]:
     return [cases[0], *(pytest.param(case, marks=pytest.mark.long) for case in cases[1:])]
 
 
-EVENT_CORE_SEEDS: Final = Search(quick=12, full=300)
+EVENT_CORE_SEEDS: Final = Search(quick=8, full=300)
 CONTROL_PLANE_SEEDS: Final = Search(quick=6, full=100)  # so many, for the rarest fault to occur
-YEARS: Final = Search(quick=20, full=400)  # of bills, and of their exports
+YEARS: Final = Search(quick=10, full=400)  # of bills, and of their exports
 WALK_ATTEMPTS: Final = Search(quick=3, full=4)  # of one job: 1,800 and 13,000 states
-UNIT_WORLDS: Final = Search(quick=6, full=80)  # of the scheduler, without hosts
+UNIT_WORLDS: Final = Search(quick=4, full=80)  # of the scheduler, without hosts
 CARRIED_POOLS: Final = Search(quick=1, full=6)  # worlds in which each plan is made twice
 PLANNER_WALKS: Final = Search(quick=6, full=40)  # of a planner through a random cluster
-EXAMPLES: Final = Search(quick=10, full=100)  # of each property
+STRAY_SEEDS: Final = Search(quick=2, full=8)  # of cancelled tasks of an agent: seconds of waiting
+EXAMPLES: Final = Search(quick=6, full=100)  # of each property

@@ -23,6 +23,9 @@ PYTHON: Final = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK: Final = re.compile(r"\]\(([^)#:]+)\)")
 FOLDERS: Final = "docs|examples|bench|schemas|services|simulator|tests|tunery"
 PATH: Final = re.compile(rf"`((?:{FOLDERS})/[\w./-]+)`")
+TRAINING_PACKAGES: Final = re.compile(
+    r"^(?:from|import) (?:torch|transformers|peft|trl)\b", re.MULTILINE
+)
 MODULE: Final = re.compile(rf"python -m ((?:{FOLDERS})[\w.]*)")
 
 
@@ -75,7 +78,15 @@ def python_blocks() -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("page", "block"), python_blocks())
+def with_mark(page: str, block: str) -> Any:
+    """Imports of a training's packages take ten seconds, so `make test` tries them."""
+    marks = [pytest.mark.train] if TRAINING_PACKAGES.search(block) else []
+    return pytest.param(page, block, marks=marks)
+
+
+@pytest.mark.parametrize(
+    ("page", "block"), [with_mark(page, block) for page, block in python_blocks()]
+)
 def test_python_in_documents_compiles_and_imports_what_is_there(page: str, block: str) -> None:
     tree = ast.parse(block, page)
     imports: list[ast.stmt] = [

@@ -80,6 +80,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return broken_contracts(tree)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("contract", PLANTED)
 def test_a_planted_import_breaks_its_contract(broken: dict[str, str], contract: str) -> None:
     name, line = PLANTED[contract]

@@ -87,6 +87,7 @@ def test_rows_with_the_same_prompt_are_drawn_together() -> None:
     assert together.low_ppm < alone.low_ppm
 
 
+@pytest.mark.long
 def test_a_gain_that_is_not_there_is_shown_in_at_most_alpha_of_the_cases() -> None:
     """Adapters whose true gain is just what is wanted: "pass" errs."""
     drawn = random.Random(11)

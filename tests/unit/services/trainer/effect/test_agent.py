@@ -19,6 +19,7 @@ from schemas.topics import HEARTBEATS, PARTITIONS, POOL
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.effect import agent as agents
 from services.trainer.ports import NoticesUnavailable
+from tests.searches import STRAY_SEEDS
 from tests.unit.services.trainer.effect.machines import POOL_NAME, WAIT_S_MAX, Script, node
 from tests.unit.tunery.runtime.strays import tasks_called
 from tests.unit.tunery.work.samples import STARTED
@@ -184,7 +185,7 @@ AGENT_TASKS = ("agent ", "lease ", "work of lease ", "report of lease ")
 STRAYS = 6
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", STRAY_SEEDS.beginnings(1))
 async def test_lease_ends_and_heartbeats_go_on_after_stray_cancellations(
     tmp_path: Path, seed: int
 ) -> None:
