@@ -30,6 +30,7 @@ from tunery.work.spec import ResumeCandidate, TrainSpec
 pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]
 
 ROWS, EACH_TIME = 6, 3
+NONE = Path("none")
 # one of each kind; the others take minutes
 QUICK = (
     "between two micro-batches",
@@ -97,10 +98,12 @@ METHODS[SCORED] = METHODS["reinforcement"]
 class Forks:
     """Attempts at one run, each in a process of its own that is forked from one.
 
-    socket: of an agent that asks a model for scores
+    socket: of an agent that asks a model for scores; nobody listens at `NONE`
     """
 
-    def __init__(self, server: "subprocess.Popen[str]", spec: TrainSpec, socket: Path) -> None:
+    def __init__(
+        self, server: "subprocess.Popen[str]", spec: TrainSpec, socket: Path = NONE
+    ) -> None:
         self.server, self.spec, self.socket = server, spec, socket
 
     def attempt(
