@@ -119,22 +119,12 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
     """
     tenant = _known_tenant(facts)
     _check_allowed(request, facts)
-    settings, problems = checked_settings(request, facts.base)
-    if facts.score_problem is not None:
-        problems.append(RequestProblem(GRADER, facts.score_problem))
-    if facts.start is not None and not problems:
-        problems = start_problems(facts.start, settings)
+    settings, problems = _all_checked(request, facts)
     base, files, mixture = _inputs(request, facts, settings, problems, has_file=has_file)
     training, held_out = files.get("training_file"), files.get("validation_file")
     tokens = None if training is None else _tokens(training, base, "training_file")
     all_tokens = None if tokens is None else mixed(tokens, mixture)
-    choice = choose_nodes(
-        request.placement or PlacementBody(),
-        facts.nodes,
-        asks_models=settings.grader is not None and asks_models(parse(settings.grader)),
-    )
-    if choice.problem is not None:
-        raise _refusal([choice.problem])
+    choice = _choice_of_nodes(request, facts, settings)
     book = _installed_book(facts, tenant)
     fraction_ppm = 0 if held_out is not None else settings.validation_fraction_ppm
     seed = facts.seed if request.seed is None else request.seed
@@ -243,6 +233,30 @@ def checked_settings(
         for problem in hyperparameters.problems(settings.hyper, base)
     ]
     return settings, problems
+
+
+def _all_checked(
+    request: JobRequest, facts: Facts
+) -> tuple[RequestedSettings, list[RequestProblem]]:
+    """As `checked_settings`, with what else is known of the request."""
+    settings, problems = checked_settings(request, facts.base)
+    if facts.score_problem is not None:
+        problems.append(RequestProblem(GRADER, facts.score_problem))
+    if facts.start is not None and not problems:
+        problems = start_problems(facts.start, settings)
+    return settings, problems
+
+
+def _choice_of_nodes(request: JobRequest, facts: Facts, settings: RequestedSettings) -> NodeChoice:
+    """The nodes that the job may have. Raises ApiError where the pool's do not fit."""
+    choice = choose_nodes(
+        request.placement or PlacementBody(),
+        facts.nodes,
+        asks_models=settings.grader is not None and asks_models(parse(settings.grader)),
+    )
+    if choice.problem is not None:
+        raise _refusal([choice.problem])
+    return choice
 
 
 def _inputs(

@@ -51,8 +51,8 @@ async def reply(judge: Judge, folder: Path, *questions: ScoreQuestion) -> ScoreR
 
 async def test_a_process_fills_in_messages_and_the_grader_says_the_rest(tmp_path: Path) -> None:
     with judging(likes("e")) as judge:
-        given = await reply(judge, tmp_path, ScoreQuestion(1, ("xe",)), ScoreQuestion(0, ("e",)))
-    assert given == ScoresGiven((0.5, 1.0))
+        answered = await reply(judge, tmp_path, ScoreQuestion(1, ("xe",)), ScoreQuestion(0, ("e",)))
+    assert answered == ScoresGiven((0.5, 1.0))
     assert {body["model"]: body["messages"][-1] for body in judge.asked} == {
         "judge-2": {"role": "user", "content": "xe"},
         "judge-1": {"role": "user", "content": "e"},
