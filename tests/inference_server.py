@@ -126,6 +126,8 @@ class InferenceServer:
             return 404, _error(f"The model `{body['model']}` does not exist.", 404)
         if len(body["prompt"]) + body["max_tokens"] > (self.context_length or 1 << 20):
             return 400, _error("The prompt is too long.", 400)
+        if "name" not in (body.get("response_format") or {}).get("json_schema", {"name": None}):
+            return 400, _error("response_format.json_schema.name: Field required", 400)
         folder = None if name is None else Path(self.adapters[name])
         return 200, self._stream(self.writer(folder, body), body)
 

@@ -10,7 +10,7 @@ import os
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -270,7 +270,7 @@ class RemoteModel:
             "cache_salt": self._engine.salt_of(tenant),
         }
         if question.response_format is not None:
-            body["response_format"] = question.response_format
+            body["response_format"] = format_field(question.response_format)
         return body
 
     def _tell(
@@ -336,6 +336,13 @@ def sampling_fields(sampling: Sampling) -> dict[str, Any]:
     if sampling.top_logprobs is not None:
         fields |= {"logprobs": sampling.top_logprobs, "return_tokens_as_token_ids": True}
     return fields
+
+
+def format_field(response_format: Mapping[str, Any]) -> dict[str, Any]:
+    """The same form of answers with a name of its schema, without which servers refuse it."""
+    if response_format["type"] != "json_schema":
+        return dict(response_format)
+    return {**response_format, "json_schema": {"name": "answer", **response_format["json_schema"]}}
 
 
 def refusal_of(refused: ServerRefused) -> QuestionRefused:

@@ -10,8 +10,20 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from services.engine.adapters.inference_server import SglangServer, VllmServer
-from services.engine.adapters.served import RemoteModel, ServedEngine, check_weights, name_of
+from services.engine.adapters.inference_server import (
+    ServerAway,
+    ServerRefused,
+    SglangServer,
+    VllmServer,
+)
+from services.engine.adapters.served import (
+    RemoteModel,
+    ServedEngine,
+    check_weights,
+    name_of,
+    refusal_of,
+    why_of,
+)
 from services.engine.adapters.server_folders import ServerFolders
 from services.engine.ports import Refusal, WeightFiles
 from tests.inference_server import Events, InferenceServer, serving
@@ -19,7 +31,9 @@ from tests.unit.services.ingest.base import make_base
 from tunery.runtime.blobs.base_files import hash_base
 from tunery.work.answers import TokensEnded, TokenWritten
 from tunery.work.engine import (
+    BUSY,
     FAILED,
+    MALFORMED,
     STALE_BASE,
     TOO_LONG,
     UNSUPPORTED,
@@ -120,6 +134,18 @@ def test_probabilities_are_told_as_openai_does(tmp_path: Path, kind: str) -> Non
             assert [token["token"] for token in tokens] == ["a", "b", "c"]
             assert {len(token["top_logprobs"]) for token in tokens[1:]} == {count}
         assert [top["token"] for top in tokens[1]["top_logprobs"]] == ["b", "a"]
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_forms_of_answers_are_the_work_of_the_server(tmp_path: Path, kind: str) -> None:
+    with served(tmp_path, kind) as at:
+        model = at.engine.load(at.base)
+        schema = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
+        for response_format in ({"type": "json_object"}, schema):
+            assert said(model, response_format=response_format)[0] == "abc"
+            sent = at.server.asked("/v1/completions")[-1]["response_format"]
+            assert sent["type"] == response_format["type"]
+        assert sent["json_schema"]["schema"] == {"type": "object"}
 
 
 def test_an_answer_stops_here_and_at_the_server(tmp_path: Path) -> None:
@@ -229,3 +255,18 @@ def test_tenants_share_no_cache_of_prompts(tmp_path: Path) -> None:
         first, again, other = (body["cache_salt"] for body in at.server.asked("/v1/completions"))
         assert first == again != other
         assert first != "a"
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(400, MALFORMED), (422, MALFORMED), (429, BUSY), (503, BUSY), (404, FAILED), (500, FAILED)],
+)
+def test_a_refusal_of_a_server_has_a_code(status: int, code: str) -> None:
+    assert refusal_of(ServerRefused(status, "no such schema")).code == code
+
+
+def test_what_went_wrong_is_logged_without_the_question(caplog: pytest.LogCaptureFixture) -> None:
+    refusal_of(ServerRefused(500, "who are you?"))
+    assert "who are you?" not in str([record.__dict__ for record in caplog.records])
+    assert "TUNERY_ENGINE_SERVER_KEY" in why_of(ServerRefused(401, "Unauthorized"))
+    assert why_of(ServerAway("refused")) == "refused"
