@@ -46,7 +46,7 @@ def objective_of(
         case "kto":
             return Judgements(asked.beta, packing, asked.desirable, asked.undesirable)
         case "reward":
-            return Rewards(packing)
+            return Rewards(packing, 0.0 if isinstance(asked, ScoreSpec) else asked.center_rewards)
         case "reinforcement":
             rollouts = rollouts_of(grader, tokenizer, asked.max_completion_length, scores)
             if isinstance(asked, ScoreSpec):  # of each prompt the likeliest answer alone

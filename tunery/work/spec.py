@@ -73,6 +73,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     desirable, undesirable: weights of answers with the label true and false
     sample_every_steps: prompts are answered every so many steps; 0: they are not
     num_generations, max_completion_length, temperature: of answers that are graded
+    center_rewards: how strongly the rewards of a pair are held to a sum of 0
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
     because the estimate and the hold rest on the numbers.
@@ -118,6 +119,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     num_generations: int = 0
     max_completion_length: int = 0
     temperature: float = 1.0
+    center_rewards: float = 0.0
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":

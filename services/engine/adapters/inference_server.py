@@ -126,7 +126,8 @@ class VllmServer:
             base_url=url,
             headers={} if key is None else {"authorization": f"Bearer {key}"},
             timeout=httpx.Timeout(SILENT_S_MAX, connect=CONNECT_S_MAX),
-            limits=httpx.Limits(max_connections=None),
+            # a connection that is kept would be broken when a server has started again
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
             trust_env=False,
         )
 

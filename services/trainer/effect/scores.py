@@ -73,6 +73,8 @@ class ScoreRelay:
                 await writer.drain()
         except (OSError, ValueError, msgspec.MsgspecError) as error:  # the process sees its end
             log_event(LOG, logging.WARNING, "scores.broken_off", error)
+        except asyncio.CancelledError:  # by `close`; what asyncio calls next would raise it again
+            log_event(LOG, logging.DEBUG, "scores.closed")
         finally:
             self._tasks.discard(task)
             writer.close()

@@ -458,6 +458,8 @@ def test_method_without_a_reference_has_its_own_weights_and_rates() -> None:
         100_000,
     )
     assert (orpo.beta_ppm, orpo.gamma_ppm, cpo.beta_ppm) == (100_000, 0, 100_000)
+    reward = hyper_of("reward", center_rewards_coefficient=0.01)
+    assert (reward.center_rewards_ppm, hyper_of("reward").center_rewards_ppm) == (10_000, 0)
     kto = hyper_of("kto", undesirable_weight=1.5)
     assert (kto.beta_ppm, kto.desirable_ppm, kto.undesirable_ppm) == (100_000, 1_000_000, 1_500_000)
     assert orpo.learning_rate_ppb == pytest.approx(4 * cpo.learning_rate_ppb, rel=1e-5)

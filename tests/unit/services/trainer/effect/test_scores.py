@@ -81,7 +81,9 @@ async def test_questions_that_take_too_long_together_fail(
     assert (failed.cause, "needs more than 0 s" in failed.message) == ("platform", True)
 
 
-async def test_nothing_is_asked_for_a_process_that_has_ended(tmp_path: Path) -> None:
+async def test_nothing_is_asked_for_a_process_that_has_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     loop, was_asked = asyncio.get_running_loop(), asyncio.Event()
 
     def busy(_: str) -> Reply:
@@ -99,6 +101,7 @@ async def test_nothing_is_asked_for_a_process_that_has_ended(tmp_path: Path) -> 
         assert await reader.read() == b""
         writer.close()
         assert len(judge.asked) - asked <= 1, "the one that was on its way"
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_a_node_without_an_endpoint_is_no_place_for_a_grader_that_asks_models(
