@@ -2,6 +2,8 @@
 
 import json
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -109,18 +111,23 @@ async def share(context: DemoContext) -> None:
     context.check("sample_ratio_as_shared", whole, text)
 
 
-def client(context: DemoContext) -> "AsyncOpenAI":
-    """OpenAI's own client. Raises LocalError when its package is not installed."""
+@asynccontextmanager
+async def client(context: DemoContext) -> AsyncIterator["AsyncOpenAI"]:
+    """OpenAI's own client. Raises LocalError when it is not installed, or gets no answer."""
     try:
-        from openai import AsyncOpenAI
+        from openai import AsyncOpenAI, OpenAIError
     except ImportError as error:
         text = "the demo asks with the `openai` package, which is not installed"
         raise LocalError(text, "install it: `pip install openai`, or `make setup`") from error
-    return AsyncOpenAI(
-        base_url=f"{context.stack.api_url}/v1",
-        api_key=context.stack.admin_key,
-        timeout=LOADED_S_MAX,
-    )
+    url = f"{context.stack.api_url}/v1"
+    async with AsyncOpenAI(
+        base_url=url, api_key=context.stack.admin_key, timeout=LOADED_S_MAX
+    ) as openai:
+        try:
+            yield openai
+        except OpenAIError as error:
+            text = f"the openai package got no answer from {url}: {error}"
+            raise LocalError(text, "see logs/engine.log in the data directory") from error
 
 
 async def ask(openai: "AsyncOpenAI", model: str, prompt: str) -> tuple[str, int]:

@@ -6,6 +6,7 @@
 import json
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.unit.tunery.cli.demo.test_context import context
 from tunery.cli.demo.context import DemoContext
 from tunery.cli.demo.polling import DeadlineExceeded
 from tunery.cli.demo.steps import serving
+from tunery.local.errors import LocalError
 from tunery.local.paths import BASE_MODEL_ID
 
 FIRST, SECOND = "ft:smol:1", "ft:smol:2"
@@ -154,3 +156,16 @@ def sharing(monkeypatch: pytest.MonkeyPatch, api: Files) -> DemoContext:
     monkeypatch.setattr(serving, "upload_and_validate", uploaded)
     monkeypatch.setattr(serving, "tunery", deployed)
     return demo_with(monkeypatch, api)
+
+
+@pytest.mark.long  # imports openai
+async def test_an_engine_that_does_not_answer_ends_the_demo_in_words() -> None:
+    from openai import OpenAIError
+
+    demo = context()
+    demo.stack = SimpleNamespace(  # type: ignore[assignment]  # it only needs its address
+        api_url="http://127.0.0.1:9", admin_key="key"
+    )
+    with pytest.raises(LocalError, match="v1: it is away"):
+        async with serving.client(demo):
+            raise OpenAIError("it is away")
