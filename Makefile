@@ -1,7 +1,7 @@
 # Tunery. `make help` lists the targets; each sets up what it needs first.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients pythons focus check lint types contracts unit gateway services others fmt integration sim soak bench figures lock clean
+.PHONY: help setup demo test test-clients test-vllm pythons focus check lint types contracts unit gateway services others fmt integration sim soak bench figures lock clean
 MAKEFLAGS += --no-print-directory
 # Our modules are compiled once, not again in each of the hundreds of processes of a test run.
 unexport PYTHONDONTWRITEBYTECODE
@@ -56,6 +56,9 @@ test: check integration ## all that must pass: check, then tests with torch and 
 
 test-clients: setup ## DSPy, LlamaIndex, litellm, instructor, W&B, openai-node, unchanged, each in an environment of its own
 	@$(BIN)/python -m tests.clients $(ARGS)
+
+test-vllm: setup ## the suite of engines over a real vLLM on the CPU, in an environment of its own (6 GB)
+	@$(BIN)/python -m tests.vllm $(ARGS)
 
 pythons: setup ## quick tests and outages on the oldest and the newest Python found
 	@$(BIN)/python -m tests.pythons

@@ -23,6 +23,7 @@ class NodeDescription(Part):
     reserved: its time is paid for, whether it is used or not.
     taints: only placements that tolerate all of them get it.
     domain: nodes of one domain are connected faster than others; empty: not told.
+    scores: its agent asks an endpoint of the operator for the scores of graders.
     """
 
     node_id: str
@@ -35,6 +36,7 @@ class NodeDescription(Part):
     reserved: bool = False
     taints: tuple[str, ...] = ()
     domain: str = ""
+    scores: bool = False
 
 
 class Seat(Part):

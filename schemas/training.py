@@ -199,6 +199,7 @@ class HyperParameters(Part, omit_defaults=True):
     num_generations: answers to each prompt that are graded; 0: the method writes none.
     max_completion_length: tokens of such an answer.
     temperature_ppm: how different they are, in millionths.
+    center_rewards_ppm: how strongly the rewards of a pair are held to a sum of 0, in millionths.
     """
 
     n_epochs: int
@@ -248,6 +249,7 @@ class HyperParameters(Part, omit_defaults=True):
     num_generations: int = 0
     max_completion_length: int = 0
     temperature_ppm: int = 1_000_000
+    center_rewards_ppm: int = 0
 
 
 class AdapterStart(Part):

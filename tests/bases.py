@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from tunery.local.paths import cache_dir
 from tunery.ml import base
+from tunery.runtime.blobs.base_files import hash_base
 
 BUILD_S_MAX: Final = 240
 
@@ -31,6 +32,23 @@ def tiny_base() -> Base:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one process makes it, those beside it wait
         completed = subprocess.run(command, capture_output=True, check=True, timeout=BUILD_S_MAX)
     return Base(folder, json.loads(completed.stdout)["sha256"])
+
+
+def wide_heads(folder: Path) -> Base:
+    """The tiny base model with heads of 32, the fewest that vLLM computes on a CPU."""
+    import torch
+    import transformers
+
+    tiny = tiny_base().dir
+    config = transformers.AutoConfig.from_pretrained(
+        tiny, num_attention_heads=2, num_key_value_heads=1, head_dim=32
+    )
+    torch.manual_seed(7)
+    transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(
+        folder
+    )
+    transformers.AutoTokenizer.from_pretrained(tiny).save_pretrained(folder)
+    return Base(folder, hash_base(folder))
 
 
 # one random model of each family: its configuration class, its model class, what they need beside

@@ -91,6 +91,8 @@ POINTS: Final[dict[str, Point]] = {
     "while answers are written": Point(f"{ML}.rollouts:SeededNoise.__call__", 30),
     "between two grades": Point(f"{ML}.rollouts:grade", 15),
     "while likeliest answers are graded": Point(f"{ML}.rollouts:Rollouts.rewards", 2),
+    "while models are asked for scores": Point(f"{ML}.model_scores:_ask", 3),
+    "once models gave scores": Point(f"{ML}.model_scores:_ask", 3, after=True),
     "before the end is said": Point(EMIT, when=said("Finished")),
     "while a checkpoint is loaded": Point(f"{ML}.state:load_optimizer"),
 }

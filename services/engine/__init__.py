@@ -4,5 +4,6 @@
 * `host`: takes questions over a local socket
 * `meter`, `counting`: tokens of answers, on disk first and then on the log
 * `loaded_models`, `fair_places`: which models are in memory, and whose turn it is
-* `adapters`: llama.cpp, and the files that it reads
+* `reconciling`: what servers have in memory, against what is wanted
+* `adapters`: llama.cpp, PEFT, vLLM and SGLang, and the files that they read
 """

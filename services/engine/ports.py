@@ -58,3 +58,10 @@ class LoadedModel(Protocol):
 class ModelLoader(Protocol):
     def load(self, files: WeightFiles) -> LoadedModel:
         """Load a model; blocks. Raises Refusal."""
+
+
+class ReconciledLoader(ModelLoader, Protocol):
+    """A loader whose models are in the memory of other processes, which may lose them."""
+
+    def reconcile(self) -> None:
+        """Load again what is missing there, and free what nobody wants any more; blocks."""

@@ -21,7 +21,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 43  # 43: deployments; 42: deleted models; 41: rewards; 40: policies of the gate
+VERSION: Final = 44  # 44: nodes that ask for scores; 43: deployments; 42: deleted models
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from schemas.training import EvalWork, TrainWork
 from services.trainer.adapters.hardware import probe
@@ -19,9 +20,14 @@ from services.trainer.effect.reports import Reports
 from services.trainer.effect.training import Training
 from services.trainer.ports import ProcessLauncher
 from services.trainer.settings import TrainerSettings
+from tunery.runtime.chat_endpoint import ChatEndpoint
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import SettingsError, load
+
+SCORE_TRIES_MAX: Final = 5  # with pauses of 15 s in all
+SCORE_PAUSE_S: Final = 1.0  # before the second try
+SCORES_AT_ONCE_MAX: Final = 8  # questions of one agent
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
@@ -30,10 +36,10 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     folder = settings.work_dir or runtime.settings.data_dir / "nodes" / settings.id
     hardware, notices = probe(), notices_of(settings.notices, settings.notices_url)
     launcher = _launcher(settings, folder, has_devices=hardware.device == "cuda")
-    reports = Reports(runtime, settings.pool)
+    reports, scores = Reports(runtime, settings.pool), _score_endpoint(settings)
 
     def attempt(grant: Grant, incarnation: str) -> LeaseAttempt:
-        tools = Tools(runtime, launcher, reports, incarnation, count_memory_kills)
+        tools = Tools(runtime, launcher, reports, incarnation, count_memory_kills, scores)
         lease_folder = folder / "leases" / str(grant.token.lease)
         return LeaseAttempt(grant, tools, program(grant, tools), lease_folder)
 
@@ -56,3 +62,17 @@ def _launcher(settings: TrainerSettings, folder: Path, *, has_devices: bool) -> 
         return groups
     first = environment_on((0,) if has_devices else ())
     return WarmProcesses(groups, folder / "warm", settings.slots, first)
+
+
+def _score_endpoint(settings: TrainerSettings) -> ChatEndpoint | None:
+    """What gives scores for graders; None: the operator names nothing."""
+    if settings.score_url is None:
+        return None
+    return ChatEndpoint(
+        settings.score_url,
+        settings.score_key,
+        timeout_s=settings.score_timeout_s,
+        tries_max=SCORE_TRIES_MAX,
+        pause_s=SCORE_PAUSE_S,
+        at_once_max=SCORES_AT_ONCE_MAX,
+    )

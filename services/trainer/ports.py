@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from schemas.training import Device
 from schemas.units import Ms
@@ -63,6 +63,13 @@ class ProcessLauncher(Protocol):
 
         Raises TimeoutError when one does not die.
         """
+
+
+class ChatCompletions(Protocol):
+    """An endpoint of OpenAI's form that the operator names: it gives scores for graders."""
+
+    async def complete(self, body: Mapping[str, Any]) -> Any:
+        """The answer to a chat, as JSON. Raises EndpointError of `tunery.runtime.chat_endpoint`."""
 
 
 class NoticesUnavailable(Exception):

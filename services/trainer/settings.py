@@ -9,6 +9,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.node import LABEL
+from tunery.work.questions import CALLS_MAX
 
 LABEL_OR_NONE: Final = rf"^({LABEL})?$"
 LABELS: Final = rf"^({LABEL}(,{LABEL}){{0,7}})?$"
@@ -37,3 +38,8 @@ class TrainerSettings(BaseSettings):
     notices: Literal["aws", "gcp"] | None = None
     notices_url: str = ""  # of another server than the cloud's own
     notices_poll_ms: int = Field(default=2_000, ge=10, le=30_000)
+    # An endpoint of OpenAI's form, up to /v1, which gives scores for graders; None: there is none.
+    score_url: str | None = Field(default=None, pattern="^https?://")
+    score_key: str | None = Field(default=None, repr=False)  # sent to it
+    score_calls_max: int = Field(default=CALLS_MAX, ge=1)  # different questions of one job
+    score_timeout_s: float = Field(default=60, gt=0, le=120)  # of one try

@@ -25,6 +25,7 @@ from services.engine.loaded_models import LoadedModels
 from services.engine.meter import AnswerMeter
 from services.engine.settings import EngineSettings
 from services.gateway.chat.engine_socket import SocketEngine
+from tests.bases import Base as TestBase
 from tests.bases import tiny_base
 from tests.unit.services.engine.adapters import tiny_models
 from tests.unit.services.engine.adapters.tiny_models import ASKED, TOKENS
@@ -115,8 +116,7 @@ async def _upload_broken(plane: ControlPlane, files: tuple[BlobFile, ...]) -> tu
     )
 
 
-async def _add_tiny(plane: ControlPlane) -> Base:
-    tiny = tiny_base()
+async def _add_tiny(plane: ControlPlane, tiny: TestBase) -> Base:
     base = replace(BASE, base_id=TINY, sha256=tiny.sha256, path=str(tiny.dir), context_length=512)
     for partition in range(PARTITIONS):
         await plane.send(MODEL, GLOBAL, AddBase(base=base), partition=partition)
@@ -127,11 +127,14 @@ async def _add_tiny(plane: ControlPlane) -> Base:
 
 
 @contextlib.asynccontextmanager
-async def asked_engine(settings: EngineSettings, folder: Path) -> AsyncIterator[AskedEngine]:
-    """A gateway with an engine of these settings."""
-    of_base, of_tuned = await asyncio.to_thread(tiny_models.answers)
+async def asked_engine(
+    settings: EngineSettings, folder: Path, tiny: TestBase | None = None
+) -> AsyncIterator[AskedEngine]:
+    """A gateway with an engine of these settings. tiny: another base model than the usual one."""
+    tiny = tiny or tiny_base()
+    of_base, of_tuned = await asyncio.to_thread(tiny_models.answers, TOKENS, tiny.dir)
     async with control_plane(SocketEngine(folder / "engine.sock")) as plane:
-        base, blobs = await _add_tiny(plane), plane.world.blobs
+        base, blobs = await _add_tiny(plane, tiny), plane.world.blobs
         owner, other = await plane.tenant(), await plane.tenant()
         files = await tiny_models.uploaded(blobs)
         tuned = await version(plane, owner, "tuned", files=files, base=base)

@@ -21,13 +21,16 @@ import pytest
 from tests.bases import tiny_base
 from tests.crashes import POINTS, UNRECORDED
 from tests.e2e.test_resume import shard
+from tests.score_models import judging, likes, relayed
+from tests.unit.tunery.ml.test_model_scores import JUDGE
 from tests.unit.tunery.ml.trainings import HYPER
 from tunery.work.codec import encode_spec
-from tunery.work.spec import Hyper, ResumeCandidate, TrainSpec
+from tunery.work.spec import ResumeCandidate, TrainSpec
 
 pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]
 
 ROWS, EACH_TIME = 6, 3
+NONE = Path("none")
 # one of each kind; the others take minutes
 QUICK = (
     "between two micro-batches",
@@ -54,10 +57,12 @@ OF_ROLLOUTS = (
     "between two grades",
     "while likeliest answers are graded",
 )
+OF_SCORES = ("while models are asked for scores", "once models gave scores")
 FIRST_POINTS = tuple(
     point
     for point in POINTS
-    if point not in ("while a checkpoint is loaded", *OF_REFERENCE, OF_ANSWERS, *OF_ROLLOUTS)
+    if point
+    not in ("while a checkpoint is loaded", *OF_REFERENCE, OF_ANSWERS, *OF_ROLLOUTS, *OF_SCORES)
 )
 # roles of the documents of a row
 ROLES = {"kto": (3, 4, 3, 4), "reinforcement": (5, 5)}
@@ -86,13 +91,20 @@ METHODS: dict[str, dict[str, Any]] = {
         "max_completion_length": 4,
     },
 }
+SCORED = "reinforcement, a model scores"
+METHODS[SCORED] = METHODS["reinforcement"]
 
 
 class Forks:
-    """Attempts at one run, each in a process of its own that is forked from one."""
+    """Attempts at one run, each in a process of its own that is forked from one.
 
-    def __init__(self, server: "subprocess.Popen[str]", spec: TrainSpec) -> None:
-        self.server, self.spec = server, spec
+    socket: of an agent that asks a model for scores; nobody listens at `NONE`
+    """
+
+    def __init__(
+        self, server: "subprocess.Popen[str]", spec: TrainSpec, socket: Path = NONE
+    ) -> None:
+        self.server, self.spec, self.socket = server, spec, socket
 
     def attempt(
         self, out: Path, resume: list[dict[str, Any]], point: str | None, **limits: int
@@ -134,10 +146,14 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
         keep_checkpoints=EACH_TIME,
     )
     command = [sys.executable, "-m", "tests.crashes"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
-        yield Forks(server, spec)
+    with (
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as server,
+        judging(likes("e")) as judge,
+        relayed(judge.endpoint(), JUDGE, folder) as socket,
+    ):
+        yield Forks(server, spec, socket)
 
 
 @pytest.fixture(scope="module")
@@ -180,8 +196,11 @@ def test_resume_after_a_kill_gives_the_same_bytes(
     assert adapter(tmp_path) == undisturbed
 
 
-def own_points(hyper: Hyper) -> tuple[str, ...]:
+def own_points(spec: TrainSpec) -> tuple[str, ...]:
     """Those that only some methods come to."""
+    hyper = spec.hyper
+    if spec.score_socket is not None:
+        return (*OF_ROLLOUTS, *OF_SCORES)
     if hyper.sample_every_steps:
         return (OF_ANSWERS,)
     if hyper.method == "reinforcement":
@@ -200,7 +219,10 @@ def of_method(forks: Forks, method: str, folder: Path) -> Forks:
             train_shards=(str(shard(folder / "train.safetensors", ROWS, roles)),),
             valid_shards=(str(shard(folder / "valid.safetensors", 2, roles)),),
         )
-    return Forks(forks.server, spec)
+    if method == SCORED:
+        grader = json.dumps(JUDGE)
+        spec = msgspec.structs.replace(spec, grader=grader, score_socket=str(forks.socket))
+    return Forks(forks.server, spec, forks.socket)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -208,7 +230,7 @@ def test_resume_of_each_method_after_kills_in_a_row_gives_the_same_bytes(
     forks: Forks, tmp_path: Path, method: str
 ) -> None:
     of = of_method(forks, method, tmp_path)
-    own = own_points(of.spec.hyper)
+    own = own_points(of.spec)
     stage = tuple(point for point in own if point in OF_REFERENCE)
     later = tuple(point for point in own if point not in OF_REFERENCE)
     kill_and_finish(of, tmp_path / "undisturbed", ())
@@ -230,7 +252,7 @@ def test_resume_of_each_method_after_a_kill_at_any_point_gives_the_same_bytes(
 ) -> None:
     """Of whole models checkpoints are written while the training waits."""
     of = of_method(forks, method, tmp_path)
-    for point in (None, *FIRST_POINTS, *own_points(of.spec.hyper)):
+    for point in (None, *FIRST_POINTS, *own_points(of.spec)):
         out = tmp_path / (point or "undisturbed")
         kill_and_finish(of, out, () if point is None else (point,))
         assert adapter(out) == adapter(tmp_path / "undisturbed"), point

@@ -8,7 +8,7 @@ import pytest
 
 from tunery.cli.demo.claims import CLAIMS
 
-DEMO_S_MAX = 1_800  # five minutes alone; its training runs at the lowest priority
+DEMO_S_MAX = 1_800  # ten minutes alone; its training runs at the lowest priority
 
 
 @pytest.mark.timeout(DEMO_S_MAX + 60)

@@ -1,7 +1,7 @@
 """A file of preferences becomes a gated model through the real stack."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 import httpx
@@ -10,15 +10,30 @@ import pytest_asyncio
 from safetensors.numpy import load
 
 from tests.e2e.stories import RunningStack, running_stack
+from tests.score_models import KEY, Judge, judging, likes
+from tests.unit.tunery.ml.test_model_scores import JUDGE
+from tunery.local.stack import ServiceSpec
 
 pytestmark = pytest.mark.timeout(300)
 
 PAIRS: Final = 40
 
 
+@pytest.fixture(scope="module", name="judge")
+def judge_of_answers() -> Iterator[Judge]:
+    with judging(likes("e")) as judge:
+        yield judge
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session", name="home")
-async def ready_stack() -> AsyncIterator[RunningStack]:
-    async with running_stack() as home:
+async def ready_stack(judge: Judge) -> AsyncIterator[RunningStack]:
+    own = {"TUNERY_NODE_SCORE_URL": judge.url, "TUNERY_NODE_SCORE_KEY": KEY}
+    agent = ServiceSpec("agent-a", module="services.trainer", env={"TUNERY_NODE_ID": "a", **own})
+    offered = {
+        "TUNERY_GATEWAY_SCORE_URL": judge.url,
+        "TUNERY_GATEWAY_SCORE_MODELS": '["judge-1"]',
+    }
+    async with running_stack((agent,), gateway=offered) as home:
         yield home
 
 
@@ -182,3 +197,48 @@ async def test_method_reinforcement_from_graded_answers_to_a_gated_model(
     assert all(step["train_reward_std"] >= 0 for step in steps)
     recipe = (await home.api.get(f"/fine_tuning/jobs/{job['id']}/recipe"))["recipe"]
     assert recipe["method"]["reinforcement"]["grader"] == grader
+
+
+async def test_method_reinforcement_a_score_model_grades_to_a_gated_adapter(
+    home: RunningStack, judge: Judge
+) -> None:
+    lines = (
+        {"messages": [{"role": "user", "content": f"Lamp {n}?"}], "word": f"w{n}"}
+        for n in range(16)
+    )
+    rows = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    file_id = await home.api.upload(rows, "scored.jsonl")
+    check = {
+        "type": "string_check",
+        "name": "said",
+        "operation": "ne",
+        "input": "{{sample.output_text}}",
+        "reference": "",
+    }
+    grader = {
+        "type": "multi",
+        "name": "both",
+        "graders": {"judge": JUDGE, "said": check},
+        "calculate_output": "0.9 * judge + 0.1 * said",
+    }
+    own = {"n_epochs": 2, "num_generations": 4, "max_completion_length": 3, "temperature": 0.25}
+    asked = {"type": "reinforcement", "reinforcement": {"grader": grader, "hyperparameters": own}}
+    unknown = {**grader, "graders": {"judge": {**JUDGE, "model": "judge-9"}, "said": check}}
+    wrong = {"type": "reinforcement", "reinforcement": {"grader": unknown}}
+    body = {"model": home.base, "training_file": file_id, "method": wrong}
+    refused = await home.api.call("POST", "/fine_tuning/jobs", json=body)
+    assert refused.status_code == httpx.codes.BAD_REQUEST
+    assert refused.json()["error"]["param"] == "method.reinforcement.grader"
+    assert "'judge-9' gives no scores here" in refused.json()["error"]["message"]
+    assert judge.asked == []
+    training = {"max_length": 128, "learning_rate": 0.02, "batch_size": 2}
+    submitted = await home.submit(training_file=file_id, method=asked, training=training)
+    job = await home.api.ended(submitted)
+    assert job["gate"]["verdict"] in ("pass", "inconclusive", "block")
+    assert all(0 < job["gate"][side]["loss"] <= 1 for side in ("base", "adapter"))
+    listed = await home.api.get(f"/fine_tuning/jobs/{job['id']}/metrics", limit=100)
+    assert any(step["train_reward_mean"] > 0.1 for step in listed["data"]), "not only for words"
+    assert {body["model"] for body in judge.asked} == {"judge-1"}
+    assert judge.keys == {f"Bearer {KEY}"}
+    logs = home.stack.settings.folders.logs
+    assert not any(KEY in log.read_text("utf-8", "replace") for log in logs.glob("*.log"))

@@ -117,6 +117,11 @@ def parts_of(grader: Grader) -> tuple[Single, ...]:
     return tuple(grader.graders.values()) if isinstance(grader, Multi) else (grader,)
 
 
+def asks_models(grader: Grader) -> bool:
+    """Whether a model gives one of its scores."""
+    return any(isinstance(part, ScoreModel) for part in parts_of(grader))
+
+
 def parse(declaration: Any, param: str = "") -> Grader:
     """Read OpenAI's declaration of a grader. Raises `GraderRefused` with the first problem."""
     fields = _object(declaration, param)

@@ -31,6 +31,8 @@ REFUSAL_ERROR: Final = "model_grader_refusal_error"
 
 # Asks a model for a score of messages. Raises `ScoreUnavailable`.
 Ask: TypeAlias = Callable[[ScoreModel, tuple[ScoreMessage, ...]], float]
+# A model that scores, and its messages with their variables replaced.
+Question: TypeAlias = tuple[ScoreModel, tuple[ScoreMessage, ...]]
 
 
 class ScoreUnavailable(Exception):
@@ -85,6 +87,18 @@ def grade(grader: Grader, item: Any, output_text: str, ask: Ask | None = None) -
     except FormulaError as error:
         return Grade(0.0, scores, {**errors, FORMULA_ERROR: str(error)})
     return Grade(reward, scores, errors)
+
+
+def questions_of(grader: Grader, item: Any, output_text: str) -> list[Question]:
+    """What a grader asks models of a sample."""
+    questions: list[Question] = []
+
+    def note(part: ScoreModel, messages: tuple[ScoreMessage, ...]) -> float:
+        questions.append((part, messages))
+        return 0.0
+
+    grade(grader, item, output_text, note)
+    return questions
 
 
 def _score(

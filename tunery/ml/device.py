@@ -16,8 +16,9 @@ BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "numpy", "safetensors")
 QUANTISING = "bitsandbytes"
 ISA_LIMITS = ("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")  # how libraries are held back
-# Rises with what a training computes: 2, gradients are added and clipped in fp32.
-ARITHMETIC_VERSION = 2
+# Rises with what a training computes: 2, gradients are added and clipped in fp32; 3, documents of a
+# packed row attend each by itself.
+ARITHMETIC_VERSION = 3
 
 
 def pick_device(accelerators: int | None = None) -> torch.device:

@@ -16,6 +16,7 @@ from tunery.ml.durable import digest_file
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import prove_packing
 from tunery.ml.model import DTYPE_NAMES, load_model
+from tunery.ml.model_scores import model_scores_of
 from tunery.ml.order import ORDER_VERSION, StepPlan, plan_steps
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.proofs import Proofs
@@ -68,6 +69,7 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
         ),
         events=events,
         must_stop=must_stop,
+        scores=model_scores_of(spec),
     )
     model = load_model(spec, hyper, fingerprint["precision"], torch_device)
     proofs = Proofs(run)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from tunery.ml.attention import document_bounds
 from tunery.ml.packed import IGNORED, PackedRow, PackedRows, documents
 from tunery.work.exits import WorkError
 
@@ -67,6 +68,7 @@ def label_loss(model: Any, batch: Batch, *, temperature: float = 1.0) -> LabelLo
         position_ids=batch["position_ids"],
         logits_to_keep=columns,
         use_cache=False,  # with a cache, restarting positions are ignored: documents would mix
+        **document_bounds(model, batch["position_ids"]),
     ).logits
     kept = wanted[:, columns]
     # Indexing by a mask copies: with one row every column is wanted as it is.

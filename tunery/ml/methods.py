@@ -3,6 +3,7 @@
 from typing import Any
 
 from tunery.ml.judgements import Judgements
+from tunery.ml.model_scores import ModelScores
 from tunery.ml.objectives import Objective, Supervised
 from tunery.ml.packed import PackedRows
 from tunery.ml.preferences import Likelihoods, Preferences
@@ -21,10 +22,11 @@ def objective_of(
     packing: bool,
     grader: str | None = None,
     tokenizer: Any = None,
+    scores: ModelScores | None = None,
 ) -> Objective:
     """What a method learns of packed rows.
 
-    grader, tokenizer: of a method whose answers are graded
+    grader, tokenizer, scores: of a method whose answers are graded
 
     Raises `WorkError` for a method that is not built, and for rows that it does not learn from.
     """
@@ -44,9 +46,9 @@ def objective_of(
         case "kto":
             return Judgements(asked.beta, packing, asked.desirable, asked.undesirable)
         case "reward":
-            return Rewards(packing)
+            return Rewards(packing, 0.0 if isinstance(asked, ScoreSpec) else asked.center_rewards)
         case "reinforcement":
-            rollouts = rollouts_of(grader, tokenizer, asked.max_completion_length)
+            rollouts = rollouts_of(grader, tokenizer, asked.max_completion_length, scores)
             if isinstance(asked, ScoreSpec):  # of each prompt the likeliest answer alone
                 return Reinforcement(rollouts, 1, 1.0, asked.beta, 0)
             drawn = (asked.num_generations, asked.temperature, asked.beta, asked.seed)

@@ -14,6 +14,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, set_seed
 
+from tunery.ml.attention import use_document_attention
 from tunery.ml.rewards import HEAD, add_head
 from tunery.ml.state import load_adapter
 from tunery.plan.methods import REWARD
@@ -63,6 +64,7 @@ def load_model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torc
         return _load_whole(spec, dtype, torch_device)
     four_bits = hyper.adaptation == "qlora"
     base = load_base(spec.base_dir, dtype, torch_device, four_bits=four_bits)
+    use_document_attention(base, torch_device)
     _check_named_layers(base, hyper)
     set_seed(hyper.seed)  # the adapter's first weights are random
     if hyper.method == REWARD:
@@ -95,6 +97,7 @@ def _load_whole(spec: TrainSpec, dtype: torch.dtype, torch_device: torch.device)
     if fixed:
         message = f"weights of {spec.base_id} are quantised and cannot be trained, as {fixed[0]}"
         raise WorkError("user", message, 'Set training.adaptation to "lora" or "qlora".')
+    use_document_attention(model, torch_device)
     return model
 
 

@@ -31,7 +31,7 @@ NOT_FACTS: Final = frozenset(
         *("n_epochs", "max_steps", "accumulation", "max_length", "seed", "alpha", "alpha_pattern"),
         *("learning_rate", "warmup", "weight_decay", "scheduler", "grad_norm_max", "lora_plus"),
         *("eval_every_steps", "sample_every_steps", "best_checkpoint", "early_stopping_patience"),
-        *("beta", "label_smoothing", "gamma", "desirable", "undesirable"),
+        *("beta", "label_smoothing", "gamma", "desirable", "undesirable", "center_rewards"),
     }
 )
 

@@ -23,9 +23,11 @@ class Rewards:
     """The worth of answers.
 
     packing: the documents of a row are computed together
+    center: how strongly the rewards of a pair are held to a sum of 0
     """
 
     packing: bool
+    center: float = 0.0
     is_librarys: ClassVar[bool] = False
     needs_reference: ClassVar[bool] = False
 
@@ -43,7 +45,10 @@ class Rewards:
             "reward_chosen": chosen.detach(),
             "reward_rejected": rejected.detach(),
         }
-        return Scored(-logsigmoid(chosen - rejected), figures)
+        losses = -logsigmoid(chosen - rejected)
+        if self.center:
+            losses = losses + self.center * (chosen + rejected) ** 2
+        return Scored(losses, figures)
 
 
 def add_head(model: Any) -> None:

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from tunery.graders.grader import Grader, parse
+from tunery.graders.grader import Grader, asks_models, parse
 from tunery.graders.grading import grade
 from tunery.ml.generation import answers
+from tunery.ml.model_scores import ModelScores
 from tunery.ml.packed import ITEM_BYTES, ITEM_LENGTHS, PROMPT
 from tunery.work.exits import WorkError
 
@@ -62,22 +63,21 @@ class Rollouts:
     tokenizer: of the base model
     grader: what says their worth
     tokens_max: of one answer
+    scores: of models that the grader asks; None: it asks none
     """
 
     tokenizer: Any
     grader: Grader
     tokens_max: int
+    scores: ModelScores | None = None
 
     def group(
         self, model: Any, prompt: Prompt, seeds: Sequence[int], temperature: float
     ) -> AnswerGroup:
         """An answer for each seed, graded."""
         completions = self._write(model, prompt, seeds, temperature)
-        rewards = [
-            self._reward(prompt, self.tokenizer.decode(ids, skip_special_tokens=True))
-            for ids in completions
-        ]
-        return AnswerGroup(prompt, completions, torch.tensor(rewards, dtype=torch.float32))
+        texts = [self.tokenizer.decode(ids, skip_special_tokens=True) for ids in completions]
+        return AnswerGroup(prompt, completions, self._grade([prompt] * len(texts), texts))
 
     def rewards(self, model: Any, prompts: Sequence[Prompt]) -> Tensor:
         """What the likeliest answers to some prompts are worth, float32 [prompts]."""
@@ -87,11 +87,18 @@ class Rollouts:
             [prompt.ids.tolist() for prompt in prompts],
             new_tokens_max=self.tokens_max,
         )
-        graded = (self._reward(*each) for each in zip(prompts, texts, strict=True))
-        return torch.tensor(list(graded), dtype=torch.float32)
+        return self._grade(prompts, texts)
 
-    def _reward(self, prompt: Prompt, text: str) -> float:
-        return grade(self.grader, msgspec.json.decode(prompt.item), text).reward
+    def _grade(self, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
+        """What an answer to each prompt is worth, float32 [prompts]; models are asked at once."""
+        items = [msgspec.json.decode(prompt.item) for prompt in prompts]
+        samples = list(zip(items, texts, strict=True))
+        ask = None
+        if self.scores is not None:
+            self.scores.learn(self.grader, samples)
+            ask = self.scores.look_up
+        rewards = [grade(self.grader, item, text, ask).reward for item, text in samples]
+        return torch.tensor(rewards, dtype=torch.float32)
 
     def _write(
         self, model: Any, prompt: Prompt, seeds: Sequence[int], temperature: float
@@ -120,12 +127,18 @@ class Rollouts:
         return tuple(_until(line, stops) for line in output[:, ids.shape[1] :].tolist())
 
 
-def rollouts_of(declaration: str | None, tokenizer: Any, tokens_max: int) -> Rollouts:
-    """Raises WorkError where a job that needs a grader has none."""
+def rollouts_of(
+    declaration: str | None, tokenizer: Any, tokens_max: int, scores: ModelScores | None = None
+) -> Rollouts:
+    """Raises WorkError where a job that needs a grader has none, or nobody asks its models."""
     if declaration is None:
         fix = "Submit the job again with a grader."
         raise WorkError("user", "the grader of this job was deleted with its tenant's key", fix)
-    return Rollouts(tokenizer, parse(msgspec.json.decode(declaration)), tokens_max)
+    grader = parse(msgspec.json.decode(declaration))
+    if asks_models(grader) and scores is None:
+        fix = "Start this process through the agent of a node with TUNERY_NODE_SCORE_URL."
+        raise WorkError("bad_node", "the grader asks a model, and nobody asks it here", fix)
+    return Rollouts(tokenizer, grader, tokens_max, scores if asks_models(grader) else None)
 
 
 def prompts_of(batch: dict[str, Tensor]) -> list[Prompt]:

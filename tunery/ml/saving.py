@@ -82,6 +82,7 @@ class Saver:
         can_copy = self._can_copy()
         copies = state.Copies(in_place=not can_copy, kept=self._copied)
         elapsed_ms, monotonic_s = run.events.elapsed_ms(), time.monotonic()
+        scores = {} if run.scores is None else run.scores.files()
         snapshot = state.take(
             model=model,
             base_id=run.spec.base_id,
@@ -89,7 +90,7 @@ class Saver:
             scheduler=scheduler,
             progress=self._progress(position.global_step),
             best=run.best,
-            texts={TRAINER_STATE: _position(position)},
+            texts={TRAINER_STATE: _position(position), **scores},
             copies=copies,
             trained=self.trained(model),
         )
@@ -149,6 +150,8 @@ class Saver:
         self.run.loss = progress["loss"]
         self.run.evaluations = Evaluations(*progress.get("evaluations", ()))
         self.run.best = state.load_best(directory)
+        if self.run.scores is not None:
+            self.run.scores.load(directory)
 
     def _write(self, copied: CopiedState) -> None:
         """In the thread: write and verify a checkpoint, delete the oldest, emit the event."""

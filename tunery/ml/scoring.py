@@ -22,6 +22,7 @@ from tunery.ml.loss import prove_packing
 from tunery.ml.measured import measured_rows
 from tunery.ml.methods import objective_of
 from tunery.ml.model import load_base, set_adapter_type
+from tunery.ml.model_scores import model_scores_of
 from tunery.ml.objectives import mean_scores
 from tunery.ml.order import sample_rows
 from tunery.ml.packed import PackedRows, read_rows
@@ -189,7 +190,12 @@ def _holdout(
     packing = rows is not None and _can_pack(pair, rows, torch_device)
     if rows is not None:
         objective = objective_of(
-            spec, rows, packing=packing, grader=spec.grader, tokenizer=tokenizer
+            spec,
+            rows,
+            packing=packing,
+            grader=spec.grader,
+            tokenizer=tokenizer,
+            scores=model_scores_of(spec),
         )
         if objective.needs_reference:
             rows = _with_base_as_reference(pair, rows, torch_device, packing)

@@ -78,6 +78,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             packing=run.hyper.packing,
             grader=run.spec.grader,
             tokenizer=tokenizer,
+            scores=run.scores,
         )
         if self.objective.needs_reference:  # for the trial step, until they are computed
             run.rows = run.rows.with_reference(torch.zeros(run.rows.n_references))
@@ -112,6 +113,8 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             self.model.train()
             self.compute_loss(self.model, batch).backward()
             self.adamw.rehearse()
+        if self.run.scores is not None:
+            self.run.scores.forget()
         self._metrics["train"].clear()
 
     def train_to_end(self, checkpoint: str | None) -> int:

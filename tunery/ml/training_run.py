@@ -10,6 +10,7 @@ from tunery.ml.checkpoints import Written
 from tunery.ml.divergence import LossWindow
 from tunery.ml.evaluations import Evaluations
 from tunery.ml.events import EventWriter
+from tunery.ml.model_scores import ModelScores
 from tunery.ml.order import StepPlan, rows_of_step
 from tunery.ml.packed import PackedRows
 from tunery.work.spec import Hyper, TrainSpec
@@ -25,6 +26,7 @@ class TrainingRun:
     saved_at_s, saved: when (monotonic clock) and what the last checkpoint was
     save_s: what it took, while the training stood still; 0: there is none yet
     evaluations, best: what they showed, and the weights with the lowest loss if those are wanted
+    scores: what models say of answers; None: they are not asked
     step_began_s, step_s: when the step in progress began, and what the last one took
     """
 
@@ -44,6 +46,7 @@ class TrainingRun:
     save_s: float = 0.0
     evaluations: Evaluations = field(default_factory=Evaluations)
     best: dict[str, Tensor] = field(default_factory=dict)
+    scores: ModelScores | None = None
     step_began_s: float = 0.0
     step_s: float = 0.0
 

@@ -286,6 +286,16 @@ KNOBS: Final[Mapping[str, Knob]] = {
         _number("temperature_ppm", 0.1, 2, 1, "of `reinforcement`: how different they are; TRL's"),
         methods=("reinforcement",),
     ),
+    "center_rewards_coefficient": replace(
+        _number(
+            "center_rewards_ppm",
+            0,
+            10,
+            0,
+            "of `reward`: holds the rewards of a pair to a sum of 0; 0.01 is usual (TRL's name)",
+        ),
+        methods=("reward",),
+    ),
 }
 
 

@@ -6,6 +6,7 @@ JSON object a line; `tunery.ml` is the other side. Both use the records of this 
 * `spec`: what a training or scoring process is given
 * `events`: what it says while it runs
 * `exits`: how it ends: exit codes, and failures with a cause and advice
+* `questions`: what it asks of models that score, and what it is told
 * `scores`: the results file of a scoring process
 * `software`: what a training is computed with: versions and hashes
 * `warm`: which piece of work a process that waits becomes

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from schemas.training import Adaptation, HyperParameters, LossType, MethodName, added_fields
 from schemas.units import PPB, PPM, Ms
+from tunery.work.questions import CALLS_MAX
 
 Precision: TypeAlias = Literal["auto", "bf16", "fp32"]
 Scheduler: TypeAlias = Literal["linear", "cosine", "constant", "wsd"]
@@ -72,6 +73,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     desirable, undesirable: weights of answers with the label true and false
     sample_every_steps: prompts are answered every so many steps; 0: they are not
     num_generations, max_completion_length, temperature: of answers that are graded
+    center_rewards: how strongly the rewards of a pair are held to a sum of 0
 
     None may be "auto": `tunery.plan.hyperparameters.resolve` settled that before there was a job,
     because the estimate and the hold rest on the numbers.
@@ -117,6 +119,7 @@ class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     num_generations: int = 0
     max_completion_length: int = 0
     temperature: float = 1.0
+    center_rewards: float = 0.0
 
     @classmethod
     def from_log(cls, hyper: HyperParameters) -> "Hyper":
@@ -158,6 +161,8 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     start: null for an adapter that has learnt nothing
     prompts: messages of a user that are answered during the training
     grader: what says the worth of answers, as JSON; null: the method grades none
+    score_socket: where the agent asks models that score; null: the grader names none
+    score_calls_max: different questions that the job may ask them
     """
 
     base_dir: str
@@ -181,6 +186,8 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     start: StartingAdapter | None = None
     prompts: tuple[str, ...] = ()
     proof_dir: str | None = None
+    score_socket: str | None = None
+    score_calls_max: int = CALLS_MAX
 
 
 class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -196,7 +203,7 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     accelerators: as in `TrainSpec`
     method, beta, loss_type, label_smoothing, gamma, desirable, undesirable, max_completion_length:
       as in `Hyper`
-    grader: as in `TrainSpec`
+    grader, score_socket, score_calls_max: as in `TrainSpec`
     generated_max: rows of `valid_rows` that are answered
     new_tokens_max: tokens of the answer to a validation row
     answer_tokens_max: tokens of the answer to a prompt
@@ -238,3 +245,5 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     measures: str | None = None
     measured_rows: int = 0
     measured_tokens_max: int = MEASURED_TOKENS_MAX
+    score_socket: str | None = None
+    score_calls_max: int = CALLS_MAX

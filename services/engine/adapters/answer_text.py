@@ -4,6 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from services.engine.ports import Say
+from tunery.work.engine import AnswerEnded, Spent, TextAdded
+
 PART_OF_CHARACTER: Final = "\N{REPLACEMENT CHARACTER}"
 CHARACTER_TOKENS_MAX: Final = 8  # tokens that one character can take
 
@@ -64,6 +67,35 @@ class AnswerText:
             if any(stop.startswith(self._text[-size:]) for stop in self._stop):
                 return size
         return 0
+
+
+class AnswerStream:
+    """Says an answer in parts as its tokens come. written: tokens so far."""
+
+    def __init__(self, text: AnswerText, prompt_tokens: int, say: Say) -> None:
+        self._text, self._prompt_tokens, self._say = text, prompt_tokens, say
+        self.written = 0
+
+    def add(self, token: int, logprob: dict[str, Any] | None = None) -> bool:
+        """The answer goes on with a token; returns whether more of it is wanted."""
+        self.written += 1
+        self._text.add(token, logprob)
+        if not self._say_text(complete=self._text.stopped):
+            return False
+        if self._text.stopped:
+            self._say(AnswerEnded("stop", self._prompt_tokens, self.written))
+        return not self._text.stopped
+
+    def end(self, finish_reason: str, tokens: int, cached_tokens: int = 0) -> None:
+        """No token comes any more. tokens: written, with the one that ends the answer."""
+        self.written = tokens
+        if self._say_text(complete=True):
+            self._say(AnswerEnded(finish_reason, self._prompt_tokens, tokens, cached_tokens))
+
+    def _say_text(self, *, complete: bool) -> bool:
+        text, logprobs = self._text.take(complete=complete)
+        spent = Spent(self._prompt_tokens, 0, self.written)
+        return not (text or logprobs) or self._say(TextAdded(text, logprobs, spent))
 
 
 def logprob_of(text: str, logprob: float) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
-from services.engine.adapters.answer_text import AnswerText, token_logprob
+from services.engine.adapters.answer_text import AnswerStream, AnswerText, token_logprob
 from services.engine.adapters.prompts import Prompts, too_long
 from services.engine.adapters.weights import PASSED_ON
 from services.engine.ports import Refusal, Say, WeightFiles
@@ -37,11 +37,8 @@ from tunery.work.answers import (
 from tunery.work.engine import (
     MALFORMED,
     UNSUPPORTED,
-    AnswerEnded,
     Question,
     QuestionRefused,
-    Spent,
-    TextAdded,
 )
 
 LOG: Final = logging.getLogger("tunery.engine")
@@ -234,25 +231,16 @@ class ProcessModel:
         say: Say,
     ) -> bool:
         """Whether the process has written to the end. Raises ProcessEnded."""
-        text = AnswerText(self._prompts.decode, question.sampling.stop)
-        written = 0
+        stream = AnswerStream(
+            AnswerText(self._prompts.decode, question.sampling.stop), prompt_tokens, say
+        )
         while True:
             match replies.get():
                 case TokenWritten() as token:
-                    written += 1
-                    text.add(token.token, self._logprob(token))
-                    part, logprobs = text.take(complete=text.stopped)
-                    spent = Spent(prompt_tokens, 0, written)
-                    if (part or logprobs) and not say(TextAdded(part, logprobs, spent)):
-                        return False
-                    if text.stopped:
-                        say(AnswerEnded("stop", prompt_tokens, written))
+                    if not stream.add(token.token, self._logprob(token)):
                         return False
                 case TokensEnded() as ended:
-                    part, logprobs = text.take(complete=True)
-                    spent = Spent(prompt_tokens, 0, ended.tokens)
-                    if not (part or logprobs) or say(TextAdded(part, logprobs, spent)):
-                        say(AnswerEnded(ended.finish_reason, prompt_tokens, ended.tokens))
+                    stream.end(ended.finish_reason, ended.tokens)
                     return True
                 case _:
                     raise ProcessEnded

@@ -9,9 +9,9 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from services.engine.adapters.weights import (
     CONFIG,
@@ -38,20 +38,26 @@ class PlainWeights:
 
     folder: of the folders, `kept_max` of which are kept
     refused: options of PEFT that the engine cannot serve
+    rewrite: says the same configuration in words that the engine knows
     """
 
     def __init__(
-        self, blobs: Blobs, folder: Path, kept_max: int, refused: Sequence[str] = ()
+        self,
+        blobs: Blobs,
+        folder: Path,
+        kept_max: int,
+        refused: Sequence[str] = (),
+        rewrite: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self._blobs, self._folder, self._kept_max = blobs, folder, kept_max
-        self._refused = (*CHANGES_BASE, *refused)
+        self._refused, self._rewrite = (*CHANGES_BASE, *refused), rewrite
         self._fetching = asyncio.Lock()
         for unfinished in folder.glob(f"{UNFINISHED}*"):  # of a process that was killed
             shutil.rmtree(unfinished, ignore_errors=True)
 
     async def fetch(self, model: EngineModel) -> WeightFiles:
         """Raises Refusal; BlobError; OSError."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         source = Path(model.base_path)
         await asyncio.to_thread(check_base, source, model)
         async with self._fetching:
@@ -83,7 +89,10 @@ class PlainWeights:
             fresh.mkdir()
             for file in files:
                 await self._blobs.get_file(file.blob, fresh / file.name, sha256=file.sha256)
-            check_options(json.loads((fresh / CONFIG).read_bytes()), self._refused)
+            config = json.loads((fresh / CONFIG).read_bytes())
+            check_options(config, self._refused)
+            if self._rewrite is not None:
+                (fresh / CONFIG).write_text(json.dumps(self._rewrite(config)), encoding="utf-8")
             fresh.rename(kept)
         return kept
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from schemas.training import Device
 from services.gateway.jobs.bodies import PlacementBody
-from services.gateway.jobs.requested import RequestProblem
+from services.gateway.jobs.requested import GRADER, RequestProblem
 
 NAMES_SAID_MAX: Final = 16
 
@@ -20,6 +20,7 @@ class NodeKind:
     taints: only jobs that tolerate all of them get such a node
     domain: the network in which they reach each other fast; empty: unknown
     nodes: how many there are
+    scores: their agents ask the operator's endpoint for the scores of graders
     """
 
     is_alive: bool
@@ -31,6 +32,7 @@ class NodeKind:
     taints: tuple[str, ...] = ()
     domain: str = ""
     nodes: int = 1
+    scores: bool = False
 
     @property
     def slot_bytes(self) -> int:
@@ -60,11 +62,15 @@ class NodeChoice:
         return [node for node in self.nodes if node.device == self.device]
 
 
-def choose_nodes(asked: PlacementBody, nodes: Sequence[NodeKind]) -> NodeChoice:
+def choose_nodes(
+    asked: PlacementBody, nodes: Sequence[NodeKind], *, asks_models: bool = False
+) -> NodeChoice:
     """Filter nodes by each requirement of a request, and name the first that none meets.
 
     A request that waits for its domain for a limited time may later get nodes of other domains. A
     domain that no node has is refused even then.
+
+    asks_models: its grader asks models, which every node that it may get has to do
     """
     if asked.domain is None and asked.domain_wait_minutes is not None:
         text = "says how long the job waits for a domain; name it with placement.domain"
@@ -97,7 +103,15 @@ def choose_nodes(asked: PlacementBody, nodes: Sequence[NodeKind]) -> NodeChoice:
         text = "all such nodes of the pool are kept for jobs that tolerate their taints: "
         problem = RequestProblem("placement.tolerations", f"{text}name all of {' or '.join(kept)}")
         return NodeChoice((), problem)
-    return NodeChoice(tolerated)
+    choice = NodeChoice(tolerated)
+    silent = [node for node in choice.of_device if node.is_alive and not node.scores]
+    if asks_models and silent:
+        text = (
+            "score_model asks a model, and some nodes that the job may get have no endpoint to ask "
+            "(TUNERY_NODE_SCORE_URL): name others in placement, or tell the operator"
+        )
+        return NodeChoice((), RequestProblem(GRADER, text))
+    return choice
 
 
 def _names(names: Iterable[str]) -> str:

@@ -85,6 +85,7 @@ def _node(header: Header, event: NodeRegistered) -> Change:
         reserved=event.node.reserved,
         taints=event.node.taints,
         domain=event.node.domain,
+        scores=event.node.scores,
         state="alive",
         joining=event.joining,
         leaving=False,

@@ -9,7 +9,7 @@ from schemas.dataset import LengthPolicy, RowKind
 from schemas.units import PPM
 from services.gateway.jobs.bodies import METHODS, JobRequest
 from services.gateway.jobs.mixtures import RequestedFile, requested_mixture
-from tunery.graders.grader import GraderRefused, ScoreModel, parse, parts_of
+from tunery.graders.grader import GraderRefused, parse
 from tunery.measures.declaration import parse_measures
 from tunery.plan.hyperparameters import SUPERVISED
 from tunery.plan.knobs import ADAPTER_KNOBS
@@ -39,10 +39,6 @@ LENGTH_POLICY: Final = "training.length_policy"
 SAMPLES: Final = "sample_every_steps"
 REINFORCEMENT: Final = "reinforcement"
 GRADER: Final = f"method.{REINFORCEMENT}.grader"
-NOT_IN_TRAININGS: Final = (
-    "score_model asks a model, which a training cannot do yet: POST "
-    "/v1/fine_tuning/alpha/graders/run tries one; train with text_similarity or string_check"
-)
 EVAL_INTERVAL: Final = "eval_interval"  # OpenAI's name
 NOT_BUILT: Final[Mapping[str, str]] = {
     "compute_multiplier": "set num_generations, the number of answers to each prompt",
@@ -217,12 +213,10 @@ def _grader(values: _Values, request: JobRequest) -> Mapping[str, Any] | None:
         text = "the method reinforcement compares with the model without adapter; use lora or qlora"
         values.refuse(values.paths["adaptation"], text)
     try:
-        parts = parts_of(parse(details.grader, GRADER))
+        parse(details.grader, GRADER)
     except GraderRefused as error:
         values.refuse(error.param, error.problem)
         return None
-    if any(isinstance(part, ScoreModel) for part in parts):
-        values.refuse(GRADER, NOT_IN_TRAININGS)
     return details.grader
 
 

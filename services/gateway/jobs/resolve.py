@@ -26,6 +26,7 @@ from services.gateway.jobs.configuration import configuration_of
 from services.gateway.jobs.mixtures import mixture_file
 from services.gateway.jobs.node_choice import NodeChoice, NodeKind, choose_nodes
 from services.gateway.jobs.requested import (
+    GRADER,
     LENGTH_POLICY,
     RequestedSettings,
     RequestProblem,
@@ -42,6 +43,7 @@ from services.gateway.models.names import model_id, unknown_model
 from services.gateway.web.bodies import Body
 from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invalid, refused
 from services.gateway.web.wording import file_words, parameter_words
+from tunery.graders.grader import asks_models, parse
 from tunery.plan import hyperparameters
 from tunery.plan.memory import fitted, memory_bytes
 from tunery.plan.methods import ROW_WORDS, can_learn, methods_of_rows, rows_of_dialect
@@ -70,7 +72,8 @@ class Facts:
     validation file. nodes: all that the pool knows. book: of the tenant's price version. job_id,
     seed: drawn for this job. suffix, metadata, prompts, grader, measures: sealed for the tenant.
     suffix_hmac: equal for equal suffixes of a tenant. start: where `model` names an own version or
-    checkpoint. mixture: the files that its mixture names, by these names.
+    checkpoint. mixture: the files that its mixture names, by these names. score_problem: why models
+    of its grader are not asked here; None: they are, or there are none.
     """
 
     tenant_id: str
@@ -91,6 +94,7 @@ class Facts:
     grader: Sealed | None = None
     measures: Sealed | None = None
     mixture: Mapping[str, FileRow | None] = field(default_factory=dict)
+    score_problem: str | None = None
 
     def of_job(self, job_id: str) -> "Facts":
         """The same facts for another job."""
@@ -115,16 +119,12 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
     """
     tenant = _known_tenant(facts)
     _check_allowed(request, facts)
-    settings, problems = checked_settings(request, facts.base)
-    if facts.start is not None and not problems:
-        problems = start_problems(facts.start, settings)
+    settings, problems = _all_checked(request, facts)
     base, files, mixture = _inputs(request, facts, settings, problems, has_file=has_file)
     training, held_out = files.get("training_file"), files.get("validation_file")
     tokens = None if training is None else _tokens(training, base, "training_file")
     all_tokens = None if tokens is None else mixed(tokens, mixture)
-    choice = choose_nodes(request.placement or PlacementBody(), facts.nodes)
-    if choice.problem is not None:
-        raise _refusal([choice.problem])
+    choice = _choice_of_nodes(request, facts, settings)
     book = _installed_book(facts, tenant)
     fraction_ppm = 0 if held_out is not None else settings.validation_fraction_ppm
     seed = facts.seed if request.seed is None else request.seed
@@ -233,6 +233,30 @@ def checked_settings(
         for problem in hyperparameters.problems(settings.hyper, base)
     ]
     return settings, problems
+
+
+def _all_checked(
+    request: JobRequest, facts: Facts
+) -> tuple[RequestedSettings, list[RequestProblem]]:
+    """As `checked_settings`, with what else is known of the request."""
+    settings, problems = checked_settings(request, facts.base)
+    if facts.score_problem is not None:
+        problems.append(RequestProblem(GRADER, facts.score_problem))
+    if facts.start is not None and not problems:
+        problems = start_problems(facts.start, settings)
+    return settings, problems
+
+
+def _choice_of_nodes(request: JobRequest, facts: Facts, settings: RequestedSettings) -> NodeChoice:
+    """The nodes that the job may have. Raises ApiError where the pool's do not fit."""
+    choice = choose_nodes(
+        request.placement or PlacementBody(),
+        facts.nodes,
+        asks_models=settings.grader is not None and asks_models(parse(settings.grader)),
+    )
+    if choice.problem is not None:
+        raise _refusal([choice.problem])
+    return choice
 
 
 def _inputs(

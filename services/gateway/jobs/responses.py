@@ -117,8 +117,18 @@ class PreferenceHyperparametersResponse(HyperparametersResponse):
     temperature: float | None = None
 
 
+class RewardHyperparametersResponse(HyperparametersResponse):
+    """`center_rewards_coefficient`: how strongly the rewards of a pair are held to a sum of 0."""
+
+    center_rewards_coefficient: float
+
+
 class SupervisedResponse(Response):
     hyperparameters: HyperparametersResponse
+
+
+class RewardResponse(Response):
+    hyperparameters: RewardHyperparametersResponse
 
 
 class PreferenceResponse(Response):
@@ -140,7 +150,7 @@ class MethodResponse(Response):
     simpo: PreferenceResponse | None = None
     orpo: PreferenceResponse | None = None
     cpo: PreferenceResponse | None = None
-    reward: SupervisedResponse | None = None
+    reward: RewardResponse | None = None
     kto: PreferenceResponse | None = None
     reinforcement: ReinforcementResponse | None = None
 
@@ -404,7 +414,8 @@ def _method(
     asked = request_of(hyper)
     own = {name: asked[name] for name, knob in KNOBS.items() if hyper.method in knob.methods}
     if hyper.method == REWARD:
-        return MethodResponse(type=hyper.method, reward=SupervisedResponse(hyperparameters=shown))
+        of_reward = RewardHyperparametersResponse(**shown.model_dump(), **own)
+        return MethodResponse(type=REWARD, reward=RewardResponse(hyperparameters=of_reward))
     of_pairs = PreferenceHyperparametersResponse(**shown.model_dump(), **own)
     if hyper.method == "reinforcement":
         graded = ReinforcementResponse(hyperparameters=of_pairs, grader=grader)

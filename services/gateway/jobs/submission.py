@@ -194,6 +194,9 @@ class Submissions:
             grader=self._seal(caller, _text_of(body.method and body.method.grader())),
             measures=self._seal(caller, _text_of(body.eval and body.eval.get("measures"))),
             mixture=mixture,
+            score_problem=deps.scores.problem_of(
+                None if body.method is None else body.method.grader()
+            ),
         )
 
     async def _file(self, caller: Principal, reference: str | None) -> FileRow | None:
@@ -208,9 +211,10 @@ class Submissions:
 
     async def nodes(self) -> Sequence[NodeKind]:
         """Kinds of the pool's nodes: of a large pool there are many nodes and few kinds."""
-        names = ("state", "device", "accelerator", "memory_bytes", "spot", "taints", "domain")
+        of_machine = ("state", "device", "accelerator", "memory_bytes", "spot")
+        by = (*of_machine, "taints", "domain", "scores")
         kinds = await self._deps.views.sums(
-            NODES, {"pool": POOL}, BY_SLOTS, by=names, of=("slots",), limit=KINDS_MAX
+            NODES, {"pool": POOL}, BY_SLOTS, by=by, of=("slots",), limit=KINDS_MAX
         )
         return [
             NodeKind(
@@ -222,6 +226,7 @@ class Submissions:
                 spot=kind["spot"],
                 taints=tuple(kind["taints"]),
                 domain=kind["domain"],
+                scores=kind["scores"],
                 nodes=kind["slots"] // max(1, kind["bucket"]),
             )
             for kind in kinds

@@ -127,7 +127,7 @@ class NodeRow(TableRow):
     gets no new leases. accelerator: model of its devices; empty: not known. spot, reserved, taints:
     as in its description. seen_at: its last proof of life on the log.
     domain: of its fabric; empty: not told. interrupted_at: when its machine was last taken away, or
-    it was lost.
+    it was lost. scores: as in its description.
     """
 
     pool: str
@@ -140,6 +140,7 @@ class NodeRow(TableRow):
     taints: tuple[str, ...]
     state: str
     domain: str = ""
+    scores: bool = False
     interrupted_at: Ms | None = None
     joining: bool | None = None
     leaving: bool | None = None

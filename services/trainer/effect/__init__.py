@@ -4,5 +4,6 @@
 * `attempt`: one lease from its grant to the report that its slots are free; `environment`: what its
   process gets to know
 * `program`: the outline of what runs under a lease; `training` and `evaluation` fill it in
+* `scores`: asks models for the scores of a process that grades answers
 * `storage`: blobs of an attempt; `reports`: commands to the pool, telemetry, heartbeats
 """

@@ -232,6 +232,7 @@ class NodeAgent:
             reserved=self._settings.reserved,
             taints=tuple(filter(None, self._settings.taints.split(","))),
             domain=self._settings.domain,
+            scores=self._settings.score_url is not None,
         )
         await self._reports.fact(RegisterNode(node=node, joins=True))
 

@@ -133,6 +133,8 @@ class LeaseAttempt:
             log_event(LOG, logging.ERROR, "lease.failed", error)
             cause: FailureCause = "bad_node" if is_machine_fault(error) else "platform"
             return ProcessEnd("failed", cause, str(error) or type(error).__name__)
+        finally:
+            await self._program.close()
 
     async def _run(self) -> ProcessEnd:
         if self._stopping():  # granted to a node that is leaving

@@ -48,6 +48,7 @@ class Evaluation(Program):
         adapter.mkdir()
         for file in work.adapter:
             await self.fetch(file.blob, adapter / file.name, file.sha256)
+        grader = self.open_json(work.grader)
         spec = ScoreSpec(
             base_dir=work.base_path,
             base_sha256=work.base_sha256,
@@ -68,7 +69,9 @@ class Evaluation(Program):
             undesirable=work.undesirable_ppm / PPM,
             max_completion_length=work.max_completion_length,
             base_scores_dir=str(folder.parent.parent / BASE_SCORES),
-            grader=self.open_json(work.grader),
+            grader=grader,
+            score_socket=await self.open_scores(folder, grader),
+            score_calls_max=self.settings.score_calls_max,
             measures=self.open_json(work.measures),
             measured_rows=work.measured_rows,
         )

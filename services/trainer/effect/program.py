@@ -16,12 +16,15 @@ from schemas.telemetry import LogLine, Progress, Step
 from schemas.training import AttemptStart, BlobFile, Result
 from services.trainer.domain.state import Grant
 from services.trainer.effect.reports import Reports
+from services.trainer.effect.scores import ScoreRelay
 from services.trainer.effect.storage import fetch, upload
-from services.trainer.ports import MemoryKills, ProcessLauncher
+from services.trainer.ports import ChatCompletions, MemoryKills, ProcessLauncher
 from services.trainer.settings import TrainerSettings
+from tunery.graders.grader import asks_models, parse
 from tunery.runtime.ports import Runtime
 from tunery.work.codec import encode_spec
 from tunery.work.events import AnyWorkEvent, FileDigest
+from tunery.work.exits import WorkError
 from tunery.work.spec import ScoreSpec, TrainSpec
 
 
@@ -31,6 +34,7 @@ class Tools:
 
     incarnation: the agent's, part of each report
     memory_kills: the kernel's count of processes killed for lack of memory
+    scores: gives scores for graders; None: this node asks nobody
     """
 
     runtime: Runtime
@@ -38,6 +42,7 @@ class Tools:
     reports: Reports
     incarnation: str
     memory_kills: MemoryKills
+    scores: ChatCompletions | None = None
 
 
 class Program(ABC):
@@ -47,6 +52,7 @@ class Program(ABC):
 
     def __init__(self, grant: Grant, tools: Tools, settings: TrainerSettings) -> None:
         self.grant, self.tools, self.settings = grant, tools, settings
+        self._relay: ScoreRelay | None = None
 
     async def prepare(self, folder: Path) -> tuple[str, ...]:
         """Fetch the inputs and write the spec; the arguments after the interpreter.
@@ -94,6 +100,25 @@ class Program(ABC):
         """The job's grader or measures; None where it has none, or its tenant's key is gone."""
         text = REDACTED if sealed is None else self.tools.runtime.seal.open(sealed)
         return None if text == REDACTED else text
+
+    async def open_scores(self, folder: Path, grader: str | None) -> str | None:
+        """Ask models for the process as its grader says; the socket, None: it names no model.
+
+        Raises WorkError where this node has no endpoint to ask, and OSError.
+        """
+        parsed = None if grader is None else parse(msgspec.json.decode(grader))
+        if parsed is None or not asks_models(parsed):
+            return None
+        if self.tools.scores is None:
+            message = "the grader asks a model, and this node has no endpoint for scores"
+            raise WorkError("bad_node", message, "Tell the operator: set TUNERY_NODE_SCORE_URL.")
+        self._relay = ScoreRelay(self.tools.scores, parsed)
+        return str(await self._relay.open(folder))
+
+    async def close(self) -> None:
+        """Ask nothing more for the process, which has ended."""
+        if self._relay is not None:
+            await self._relay.close()
 
     async def report(self, record: Step | LogLine | Progress) -> None:
         """Offer telemetry of this lease; it may get lost."""

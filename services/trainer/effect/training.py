@@ -75,6 +75,7 @@ class Training(Program):
         if prepared.validation_rows:
             await self.fetch(prepared.validation_blob, valid, prepared.validation_sha256)
         candidate = await self._newest_checkpoint(folder)
+        grader = self.open_json(work.grader)
         return TrainSpec(
             base_dir=work.base_path,
             base_id=work.base_id,
@@ -96,7 +97,9 @@ class Training(Program):
             proof_dir=str(folder.parent.parent / PROOFS),
             start=await self._starting_adapter(folder / "start"),
             prompts=self.open_prompts(work.prompts),
-            grader=self.open_json(work.grader),
+            grader=grader,
+            score_socket=await self.open_scores(folder, grader),
+            score_calls_max=self.settings.score_calls_max,
         )
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:

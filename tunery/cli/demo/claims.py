@@ -20,10 +20,15 @@ CLAIMS: Final = (
     "promoted_to_staging",
     "downloaded_adapter_loads_in_peft",
     "answers_changed_visibly",
+    "model_answered_through_openai_sdk",
+    "signature_verified",
+    "flipped_bit_named",
     "webhook_received_and_verified",
     "bill_within_hold",
     "lost_work_credited",
     "invoice_equals_ledger",
+    "callers_kept_their_version",
+    "sample_ratio_as_shared",
     "replay_equal_to_the_unit",
 )
 

@@ -19,7 +19,7 @@ from tunery.cli.demo.display import Display
 
 PAGE: Final = "demo.md"
 WIDTH: Final = 110
-PICTURED: Final = (6, 7, 8, 12, 13)  # steps: training and the kill, the resume, gate, bill, replay
+PICTURED: Final = (6, 7, 8, 13, 15)  # steps: training and the kill, the resume, gate, bill, replay
 THEMES: Final[dict[str, TerminalTheme]] = {"light": DEFAULT_TERMINAL_THEME, "dark": DIMMED_MONOKAI}
 #: rich names fonts on a public server; a picture of ours loads nothing
 FONT_FACE: Final = re.compile(r"@font-face \{.*?\}\n", re.DOTALL)

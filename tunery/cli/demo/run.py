@@ -14,7 +14,7 @@ from tunery.cli.demo.context import DemoContext
 from tunery.cli.demo.display import Display
 from tunery.cli.demo.polling import DeadlineExceeded
 from tunery.cli.demo.receiver import receiving
-from tunery.cli.demo.steps import results, submission, training
+from tunery.cli.demo.steps import results, serving, submission, training
 from tunery.client import ApiRefusal, AsyncApi, Unreachable
 from tunery.local.errors import LocalError
 from tunery.local.initial_setup import run_setup_steps
@@ -30,9 +30,11 @@ STEPS: Final = (
     training.resume,
     results.gate,
     results.registry,
-    results.answers,
+    serving.answers,
+    serving.verify,
     results.webhook,
     results.bill,
+    serving.share,
     results.replay,
 )
 NEXT: Final = """

@@ -1,5 +1,6 @@
 """Training on graded answers: equal to TRL's GRPOTrainer, rewarded, resumed to the byte."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,17 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from tests.score_models import judging, likes, relayed
+from tests.unit.tunery.ml.test_model_scores import JUDGE
 from tests.unit.tunery.ml.trainings import figures, go, of, resumed
 from tests.unit.tunery.ml.trl_trainers import STEPS_COMPARED, grpo_trainer
 from tunery.ml.methods import objective_of
 from tunery.ml.model import load_model
+from tunery.ml.model_scores import FILE
 from tunery.ml.packed import read_rows
 from tunery.ml.reinforcement import advantages, answers_batch
 from tunery.ml.rollouts import AnswerGroup, Prompt, Rollouts
+from tunery.work.exits import WorkError
 from tunery.work.spec import TrainSpec
 
 pytestmark = [
@@ -86,6 +91,30 @@ def test_method_reinforcement_the_reward_rises_and_a_resume_ends_in_the_same_byt
     _, events = go(resumed(spec, checkpoint, out="again"))
     assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
     assert figures(of(events, "step")) == figures(steps[checkpoint["step"] :])
+
+
+def test_method_reinforcement_a_model_scores_and_a_resume_ends_in_the_same_bytes(
+    prompts_spec: TrainSpec, tmp_path: Path
+) -> None:
+    grader = {**JUDGE, "input": [{"role": "user", "content": "{{sample.output_text}}"}]}
+    with judging(likes("e")) as judge, relayed(judge.endpoint(), grader, tmp_path) as path:
+        spec = msgspec.structs.replace(
+            prompts_spec, grader=msgspec.json.encode(grader).decode(), score_socket=str(path)
+        )
+        _, whole = go(spec)
+        checkpoint = of(whole, "checkpoint")[1]
+        kept = json.loads((Path(checkpoint["dir"]) / FILE).read_bytes())
+        _, events = go(resumed(spec, checkpoint, out="again"))
+    steps = of(whole, "step")
+    assert any(step["reward"] > 0 for step in steps)
+    assert kept
+    assert len(kept) < len(judge.asked)
+    assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
+    assert figures(of(events, "step")) == figures(steps[checkpoint["step"] :])
+    last, again = (of(every, "checkpoint")[-1]["manifest_sha256"] for every in (whole, events))
+    assert last == again, "what models said is part of it"
+    with pytest.raises(WorkError, match="nobody asks it here"):
+        go(msgspec.structs.replace(resumed(spec, out="alone"), score_socket=None))
 
 
 def test_method_reinforcement_another_division_of_a_step_has_the_same_losses(

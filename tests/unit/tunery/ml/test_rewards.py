@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import torch
 
+from schemas.training import Adaptation
 from tests.unit.tunery.ml.trainings import figures, go, of, resumed, stop_after
 from tests.unit.tunery.ml.trl_trainers import CPU, STEPS_COMPARED, trl_trainer
 from tunery.ml.merging import merge
@@ -15,7 +16,7 @@ from tunery.ml.packed import read_rows
 from tunery.ml.rewards import Rewards, answer_rewards
 from tunery.ml.state import load_adapter
 from tunery.work.exits import ExitCode, WorkError
-from tunery.work.spec import TrainSpec
+from tunery.work.spec import Precision, TrainSpec
 
 pytestmark = [
     pytest.mark.train,
@@ -24,11 +25,16 @@ pytestmark = [
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("center", [0.0, 0.5])
 def test_method_reward_the_first_losses_are_those_of_trl(
-    reward_spec: TrainSpec, tmp_path: Path
+    reward_spec: TrainSpec, tmp_path: Path, center: float
 ) -> None:
     hyper = msgspec.structs.replace(
-        reward_spec.hyper, n_epochs=10, scheduler="constant", max_steps=STEPS_COMPARED
+        reward_spec.hyper,
+        n_epochs=10,
+        scheduler="constant",
+        max_steps=STEPS_COMPARED,
+        center_rewards=center,
     )
     spec = msgspec.structs.replace(reward_spec, hyper=hyper, valid_shards=())
     rows = read_rows(spec.train_shards, vocabulary=49_152)
@@ -56,11 +62,18 @@ def ruled(rows: int, first: int) -> list[list[list[int]]]:
     ]
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("precision", "adaptation"), [("fp32", "lora"), ("bf16", "lora"), ("bf16", "qlora")]
+)
 def test_method_reward_pairs_are_told_apart_and_a_resume_ends_in_the_same_bytes(
-    reward_spec: TrainSpec, make_shard: Callable[..., Path], precision: str
+    reward_spec: TrainSpec,
+    make_shard: Callable[..., Path],
+    precision: Precision,
+    adaptation: Adaptation,
 ) -> None:
-    hyper = msgspec.structs.replace(reward_spec.hyper, n_epochs=4, learning_rate=3e-3)
+    hyper = msgspec.structs.replace(
+        reward_spec.hyper, n_epochs=4, learning_rate=3e-3, adaptation=adaptation
+    )
     spec = msgspec.structs.replace(
         reward_spec,
         hyper=hyper,

@@ -96,7 +96,7 @@ def _reward(spec: TrainSpec) -> tuple[Any, Any, dict[str, Any]]:
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
             return torch.utils.data.SequentialSampler(self.train_dataset)
 
-    return Tokenised, RewardConfig, {}
+    return Tokenised, RewardConfig, {"center_rewards_coefficient": spec.hyper.center_rewards}
 
 
 def _classifier(spec: TrainSpec) -> Any:

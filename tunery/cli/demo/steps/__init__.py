@@ -1,1 +1,1 @@
-"""The steps of the demo: `submission`, `training` and `results`."""
+"""The steps of the demo: `submission`, `training`, `results` and `serving`."""

@@ -1,16 +1,16 @@
-"""After the training: gate, registry, answers, webhook, bill, replay."""
+"""After the training: gate, registry, webhook, bill, replay."""
 
 import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
+from tunery.cli.demo.commands import run, tunery
 from tunery.cli.demo.context import DemoContext
 from tunery.cli.demo.polling import POLL_S, DeadlineExceeded
 from tunery.client import ApiRefusal
@@ -19,9 +19,6 @@ from tunery.local.settings import TENANT
 
 ITEMS_MIN: Final = 200
 WEBHOOK_S_MAX: Final = 30
-COMMAND_S_MAX: Final = 180
-ANSWERS_SHOWN: Final = 4
-TEXT_SHOWN: Final = 150
 BILLING_TERMS: Final = {"taxes": [{"name": "VAT", "rate_ppm": 190_000}], "due_days": 14}
 
 
@@ -74,17 +71,6 @@ async def registry(context: DemoContext) -> None:
         await _download_and_load(context, Path(folder))
 
 
-async def answers(context: DemoContext) -> None:
-    """Show what the base model and the adapter answer to the same prompts."""
-    context.display.step("The same prompts, before and after")
-    pairs = (await context.api.answers(context.job_id))["data"]
-    for pair in pairs[:ANSWERS_SHOWN]:
-        context.display.answers(pair["prompt"], _short(pair["base"]), _short(pair["adapter"]))
-    changed = sum(pair["base"] != pair["adapter"] for pair in pairs)
-    text = f"{changed} of {len(pairs)} answers changed"
-    context.check("answers_changed_visibly", changed >= 1, text)
-
-
 async def webhook(context: DemoContext) -> None:
     """Verify the webhook that the receiver got. Raises DeadlineExceeded when none arrives."""
     context.display.step("Webhook")
@@ -108,7 +94,7 @@ async def bill(context: DemoContext) -> None:
     context.display.step("The bill")
     period = datetime.now(UTC).strftime("%Y-%m")
     await context.api.set_billing_terms(TENANT, BILLING_TERMS)
-    text = await _tunery(context, "invoice", "show", TENANT, "--period", period, "--json")
+    text = await tunery(context, "invoice", "show", TENANT, "--period", period, "--json")
     invoice = json.loads(text)
     context.display.table(
         ("what", "GPU-ms", f"{invoice['currency']}"),
@@ -155,7 +141,7 @@ def _line_words(line: dict[str, Any]) -> str:
 async def replay(context: DemoContext) -> None:
     """Rebuild all state from offset 0 of the log and compare it with the live state."""
     context.display.step("Everything rebuilt from offset 0 of the log")
-    comparison = json.loads(await _tunery(context, "replay", "--verify", "--json", codes=(0, 1)))
+    comparison = json.loads(await tunery(context, "replay", "--verify", "--json", codes=(0, 1)))
     for part in comparison["parts"]:
         if part["difference"] is not None:
             context.display.line(f"{part['name']}: {part['difference']}")
@@ -176,7 +162,7 @@ async def _download_and_load(context: DemoContext, folder: Path) -> None:
     except ApiRefusal as refusal:
         context.display.line(refusal.message)
         whole = False
-    status, output = await _run(
+    status, output = await run(
         (sys.executable, "-m", "tunery.ml.adapters", "verify", str(folder), str(base_model_dir()))
     )
     names = ", ".join(file["name"] for file in listed["files"])
@@ -186,33 +172,5 @@ async def _download_and_load(context: DemoContext, folder: Path) -> None:
     context.check("downloaded_adapter_loads_in_peft", whole and status == 0, text)
 
 
-async def _tunery(context: DemoContext, *words: str, codes: Sequence[int] = (0,)) -> str:
-    """Run a command of ours as a user would; returns what it printed.
-
-    Raises DeadlineExceeded when it ends with another exit code than `codes`.
-    """
-    folder = str(context.stack.folders.root)
-    status, output = await _run(
-        (sys.executable, "-m", "tunery.cli.main", *words, "--data-dir", folder)
-    )
-    if status not in codes:
-        raise DeadlineExceeded(f"`tunery {' '.join(words)}` ended with {status}: {output[-800:]}")
-    return output
-
-
-async def _run(argv: Sequence[str]) -> tuple[int, str]:
-    process = await asyncio.create_subprocess_exec(
-        *argv, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    out, errors = await asyncio.wait_for(process.communicate(), COMMAND_S_MAX)
-    status = process.returncode or 0
-    return status, (out if status == 0 or out.strip() else errors).decode("utf-8", "replace")
-
-
 def _percent(side: dict[str, Any]) -> str:
     return f"{100 * side['accuracy']:.1f} %"
-
-
-def _short(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= TEXT_SHOWN else f"{flat[:TEXT_SHOWN]}…"

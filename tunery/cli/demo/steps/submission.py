@@ -32,7 +32,7 @@ async def bad_file(context: DemoContext) -> None:
     context.display.step("A file with planted errors")
     path = EXAMPLES / "broken.jsonl"
     planted = json.loads((EXAMPLES / "broken.expected.json").read_text("utf-8"))
-    report = await _upload_and_validate(context, path)
+    report = await upload_and_validate(context, path)
     errors = report["report"]["errors"]
     context.display.table(
         ("row", "code", "what to do"),
@@ -51,7 +51,7 @@ async def bad_file(context: DemoContext) -> None:
 async def good_file(context: DemoContext) -> None:
     """Upload the training file and show what the report counts."""
     context.display.step(f"A good file: {context.training_file.name}")
-    report = await _upload_and_validate(context, context.training_file)
+    report = await upload_and_validate(context, context.training_file)
     context.file_id = report["id"]
     tokens = {count["base_id"]: count["tokens"] for count in report["tokens"]}
     text = (
@@ -105,7 +105,8 @@ def request(context: DemoContext) -> dict[str, Any]:
     }
 
 
-async def _upload_and_validate(context: DemoContext, path: Any) -> Any:
+async def upload_and_validate(context: DemoContext, path: Any) -> Any:
+    """The report about a file that was uploaded."""
     uploaded = await context.api.upload(path)
     return await poll_until(
         lambda: context.api.validation(uploaded["id"]),

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from services.engine.adapters.answer_text import AnswerText, logprob_of, token_logprob
+from services.engine.adapters.answer_text import (
+    AnswerStream,
+    AnswerText,
+    logprob_of,
+    token_logprob,
+)
+from tunery.work.engine import AnswerEnded, Reply, Spent, TextAdded
 
 PIECES = [b"Hel", b"lo", b" w\xc3", b"\xb6rld", b" END", b" more"]
 
@@ -64,3 +70,31 @@ def test_a_probability_has_the_form_of_openai() -> None:
     assert logprob_of("ö", -1.5) == {"token": "ö", "logprob": -1.5, "bytes": [195, 182]}
     logprob = token_logprob("a", -1.0, [("a", -1.0), ("b", -2.0)])
     assert [likely["token"] for likely in logprob["top_logprobs"]] == ["a", "b"]
+
+
+def stream_of(parts_max: int, *stop: str) -> tuple[AnswerStream, list[Reply]]:
+    replies: list[Reply] = []
+
+    def say(reply: Reply) -> bool:
+        replies.append(reply)
+        return len(replies) < parts_max
+
+    return AnswerStream(AnswerText(decode, stop), 7, say), replies
+
+
+def test_an_answer_is_said_until_it_stops() -> None:
+    stream, replies = stream_of(9, " END")
+    assert [stream.add(number) for number in range(5)] == [True] * 4 + [False]
+    texts = [("Hel", 1), ("lo", 2), (" wörld", 4)]
+    said = [TextAdded(text, spent=Spent(7, 0, written)) for text, written in texts]
+    assert replies == [*said, AnswerEnded("stop", 7, 5)]
+
+
+def test_an_answer_ends_with_its_tokens_or_its_client() -> None:
+    stream, replies = stream_of(9)
+    stream.add(0)
+    stream.end("length", 1, cached_tokens=2)
+    assert replies[-1] == AnswerEnded("length", 7, 1, 2)
+    stream, replies = stream_of(1)
+    assert not stream.add(0)
+    assert len(replies) == 1

@@ -9,6 +9,7 @@ import pytest
 
 from schemas.training import ADAPTER_FILES, BlobFile
 from services.engine.adapters.plain_weights import PlainWeights
+from services.engine.adapters.weights import with_plain_scale
 from services.engine.ports import Refusal
 from tests.unit.services.engine.adapters.test_weights import base_folder, model
 from tunery.runtime.blobs.abstract import BlobCorrupt
@@ -78,3 +79,15 @@ async def test_the_adapters_that_were_used_last_are_kept(tmp_path: Path) -> None
         fetched = await weights.fetch(model(base, await uploaded(blobs, name)))
         folders.append(fetched.adapter)
     assert [folder for folder in folders if folder is not None and folder.exists()] == folders[1:]
+
+
+async def test_a_configuration_is_said_in_the_words_of_the_engine(tmp_path: Path) -> None:
+    blobs, base = MemoryBlobs(), base_folder(tmp_path / "base")
+    weights = PlainWeights(blobs, tmp_path / "data" / "engine", 4, rewrite=with_plain_scale)
+    files = await uploaded(blobs, use_rslora=True, lora_alpha=8)
+    fetched = await weights.fetch(model(base, files))
+    assert fetched.adapter is not None
+    config = json.loads((fetched.adapter / "adapter_config.json").read_bytes())
+    assert (config["use_rslora"], config["lora_alpha"]) == (False, 16)
+    with pytest.raises(Refusal):
+        await weights.fetch(model(base, await uploaded(blobs, "b", use_dora=True)))

@@ -27,14 +27,18 @@ def folder() -> Path:
     return created
 
 
-def answers(tokens: int = TOKENS) -> tuple[str, str]:
-    """What transformers answers with the base model, and with the adapter, which is written."""
+def answers(tokens: int = TOKENS, base_folder: Path | None = None) -> tuple[str, str]:
+    """What transformers answers with the base model, and with the adapter, which is written.
+
+    base_folder: None: of the tiny base model
+    """
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    base = AutoModelForCausalLM.from_pretrained(tiny_base().dir, dtype=torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(tiny_base().dir)
+    base_folder = base_folder or tiny_base().dir
+    base = AutoModelForCausalLM.from_pretrained(base_folder, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(base_folder)
     torch.manual_seed(1)
     options = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", use_rslora=True)
     model: Any = get_peft_model(base, options)

@@ -87,3 +87,19 @@ def test_the_device_is_that_of_live_nodes_that_the_job_may_have() -> None:
     assert device(CPU, tainted, tolerations=["research"]) == "cuda"
     both = choose_nodes(PlacementBody(), (CPU, A100))
     assert list(both.of_device) == [A100]
+
+
+def test_models_that_score_are_asked_by_every_node_that_the_job_may_get() -> None:
+    def problem_of(*nodes: NodeKind, **asked: Any) -> RequestProblem | None:
+        return choose_nodes(PlacementBody(**asked), nodes, asks_models=True).problem
+
+    asks, silent = replace(A100, scores=True), H200
+    assert problem_of() is None
+    assert problem_of(asks) is None
+    refused = problem_of(asks, silent)
+    assert refused is not None
+    assert refused.param == "method.reinforcement.grader"
+    assert problem_of(asks, silent, accelerator="a100") is None
+    assert problem_of(asks, replace(silent, is_alive=False)) is None
+    assert problem_of(asks, CPU) is None, "it gets nodes of the better device alone"
+    assert choose_nodes(PlacementBody(), (silent,)).problem is None

@@ -1,5 +1,6 @@
 """From a request and the facts about it to a job, without HTTP, clock or database."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -310,7 +311,6 @@ def test_method_reinforcement_has_a_grader_and_openais_settings() -> None:
             "must be one of eq, ne, like, ilike",
         ),
         (graded({"type": "python"}), "method.reinforcement.grader.type", "is never run"),
-        (graded(SCORE), "method.reinforcement.grader", "which a training cannot do yet"),
         (
             graded(response_format={"type": "json_schema"}),
             "method.reinforcement.response_format",
@@ -458,6 +458,8 @@ def test_method_without_a_reference_has_its_own_weights_and_rates() -> None:
         100_000,
     )
     assert (orpo.beta_ppm, orpo.gamma_ppm, cpo.beta_ppm) == (100_000, 0, 100_000)
+    reward = hyper_of("reward", center_rewards_coefficient=0.01)
+    assert (reward.center_rewards_ppm, hyper_of("reward").center_rewards_ppm) == (10_000, 0)
     kto = hyper_of("kto", undesirable_weight=1.5)
     assert (kto.beta_ppm, kto.desirable_ppm, kto.undesirable_ppm) == (100_000, 1_000_000, 1_500_000)
     assert orpo.learning_rate_ppb == pytest.approx(4 * cpo.learning_rate_ppb, rel=1e-5)
@@ -493,3 +495,17 @@ def test_method_rows_that_it_does_not_learn_from_are_refused_with_the_one_that_d
     chats = refusal_of(request(method=dpo()))
     assert chats.param == "training_file"
     assert 'Set method.type to "supervised", or upload another file.' in chats.message
+
+
+def test_method_reinforcement_a_model_that_scores_is_asked_where_the_operator_lets_it() -> None:
+    asks = dataclasses.replace(of_memory(10**6, 1), scores=True)
+    job = spec_of(graded(SCORE), training=PROMPTS, grader=SEALED, nodes=[asks])
+    assert job.grader == SEALED
+    refused = refusal_of(graded(SCORE), training=PROMPTS, nodes=[asks, of_memory(10**6, 1)])
+    assert refused.param == "method.reinforcement.grader"
+    assert "have no endpoint to ask (TUNERY_NODE_SCORE_URL)" in refused.message
+    other = spec_of(graded(), training=PROMPTS, nodes=[of_memory(10**6, 1)])
+    assert other.hyper.method == "reinforcement", "it asks no model"
+    why = "'judge-1' gives no scores here"
+    unknown = refusal_of(graded(SCORE), training=PROMPTS, nodes=[asks], score_problem=why)
+    assert (unknown.param, why in unknown.message) == ("method.reinforcement.grader", True)

@@ -133,7 +133,8 @@ async def test_a_grader_with_a_model_is_tried_over_http(
     client = await api.tenant()
     body = {"grader": SCORE, "model_sample": "Paris", "item": {}}
     async with serving(GOOD) as (_, endpoint):
-        monkeypatch.setattr(api.deps.scores, "_url", endpoint._url)
+        for name in ("_is_there", "_endpoint"):
+            monkeypatch.setattr(api.deps.scores, name, getattr(endpoint, name))
         checked = await client.post(f"{ROOT}/validate", json={"grader": SCORE})
         answer = await client.post(f"{ROOT}/run", json=body)
     assert checked.status_code == 200

@@ -27,7 +27,7 @@ def test_page_holds_the_whole_transcript(tmp_path: Path) -> None:
         "✓ claim of step 9",
         "twelve",
         "step  20/82",
-        "All 21 claims held",
+        "All 26 claims held",
     ):
         assert expected in text
     assert recording.machine() in text

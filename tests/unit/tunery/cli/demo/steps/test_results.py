@@ -54,13 +54,12 @@ INVOICE: dict[str, Any] = {
 
 
 class Registry:
-    """An API that has one version of a model, answers to prompts, and the cost of a job."""
+    """An API that has one version of a model, and the cost of a job."""
 
     def __init__(self, **changes: Any) -> None:
         self.lineage: dict[str, Any] = LINEAGE | changes.get("lineage", {})
         self.stage = changes.get("stage", "staging")
         self.refuses = changes.get("refuses", False)
-        self.pairs = changes.get("pairs", [])
         self.net_gpu_ms = changes.get("net_gpu_ms", 90)
         self.promoted: list[tuple[str, str, str | None]] = []
         self.terms: list[tuple[str, Any]] = []
@@ -80,9 +79,6 @@ class Registry:
             raise ApiRefusal(409, "hash_mismatch", "other bytes than were named", None)
         path.write_bytes(b"adapter")
 
-    async def answers(self, _job_id: str) -> dict[str, Any]:
-        return {"data": self.pairs}
-
     async def set_billing_terms(self, tenant: str, terms: Any) -> None:
         self.terms.append((tenant, terms))
 
@@ -98,7 +94,7 @@ def program_ends_with(monkeypatch: pytest.MonkeyPatch, status: int, output: str 
     async def run(_argv: Any) -> tuple[int, str]:
         return status, output
 
-    monkeypatch.setattr(results, "_run", run)
+    monkeypatch.setattr(results, "run", run)
 
 
 @pytest.mark.parametrize(
@@ -143,14 +139,6 @@ async def test_a_version_has_its_lineage_its_stage_and_files_that_load(
     }
     assert {claim for claim in claims if not held(demo, claim)} == broken
     assert api.promoted == [("ft:smol", "staging", None)]
-
-
-@pytest.mark.parametrize(("adapter", "holds"), [("Ahoy!", True), ("Hello.", False)])
-async def test_an_adapter_changes_at_least_one_answer(adapter: str, holds: bool) -> None:
-    pairs = [{"prompt": "Hi", "base": "Hello.", "adapter": adapter}]
-    demo = context(Registry(pairs=pairs))
-    await results.answers(demo)
-    assert held(demo, "answers_changed_visibly") is holds
 
 
 @pytest.mark.parametrize(
@@ -207,7 +195,7 @@ async def test_a_bill_is_below_its_hold_credits_lost_work_and_adds_up(
     async def shown(*_: Any, **__: Any) -> str:
         return json.dumps(INVOICE | invoice)
 
-    monkeypatch.setattr(results, "_tunery", shown)
+    monkeypatch.setattr(results, "tunery", shown)
     api = Registry(net_gpu_ms=net)
     demo = context(api)
     demo.estimate = {"hold_gpu_ms": hold}
@@ -226,7 +214,7 @@ async def test_a_replay_is_equal_or_its_differences_are_shown(
     async def compared(*_: Any, **__: Any) -> str:
         return json.dumps({"records": 12, "equal": equal, "parts": parts})
 
-    monkeypatch.setattr(results, "_tunery", compared)
+    monkeypatch.setattr(results, "tunery", compared)
     demo = context()
     await results.replay(demo)
     assert held(demo, "replay_equal_to_the_unit") is equal

@@ -1,0 +1,48 @@
+"""Attention of packed rows: each document by itself is what the mask says, in fewer products."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bases import write_family
+
+pytestmark = pytest.mark.train
+LENGTHS = ((5, 1, 9, 3), (12, 6))
+
+
+def packed(lengths: tuple[tuple[int, ...], ...]) -> dict[str, Any]:
+    import torch
+
+    positions = [torch.cat([torch.arange(length) for length in row]) for row in lengths]
+    ids = torch.arange(sum(map(len, positions))).view(len(lengths), -1) % 90 + 5
+    return {"input_ids": ids, "position_ids": torch.stack(positions), "use_cache": False}
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "mistral"])
+def test_documents_alone_have_the_logits_and_gradients_of_the_mask(
+    family: str, tmp_path: Path
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from tunery.ml.attention import FAMILIES, NAME, document_bounds, use_document_attention
+
+    assert family in FAMILIES
+    folder = write_family(family, tmp_path / family)
+    batch = packed(LENGTHS)
+    results = []
+    for alone in (False, True):
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        assert document_bounds(model, batch["position_ids"]) == {}
+        if alone:
+            use_document_attention(model, torch.device("cpu"))
+            assert model.config._attn_implementation == NAME
+        bounds = document_bounds(model, batch["position_ids"])
+        assert bool(bounds) == alone
+        logits = model(**batch, **bounds).logits
+        logits.square().mean().backward()
+        gradient = model.get_input_embeddings().weight.grad
+        results.append((logits.detach(), gradient))
+    torch.testing.assert_close(results[1][0], results[0][0], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(results[1][1], results[0][1], atol=1e-6, rtol=1e-3)

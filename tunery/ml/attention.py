@@ -1,0 +1,88 @@
+"""Attention of packed rows on a processor: each document by itself, without a mask.
+
+Documents of a row do not see each other. With a mask that says so, every pair of tokens of the row
+is computed, and most of them are thrown away: with documents of 100 tokens in rows of 512, nine of
+ten. Here each document has its own causal attention. Where it is not told where documents begin, it
+is transformers' own with the mask.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+NAME: Final = "tunery_documents"  # in the configuration of a loaded model
+KEYWORD: Final = "document_bounds"  # of a model's call: what `document_bounds` returns
+# Families whose layers hand keywords on to their attention, each shown by a test.
+FAMILIES: Final = frozenset({"llama", "qwen2", "qwen3", "mistral"})
+
+Bounds: TypeAlias = Sequence[Sequence[int]]
+
+
+def use_document_attention(model: Any, device: torch.device) -> None:
+    """Have a model take it, where its family is known to and it computes on a processor."""
+    config = model.config
+    if device.type != "cpu" or config.model_type not in FAMILIES:
+        return
+    if config._attn_implementation != "sdpa":
+        return
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    model.set_attn_implementation(NAME)
+
+
+def document_bounds(model: Any, position_ids: Tensor) -> dict[str, Bounds]:
+    """The keyword of a call on packed rows; none for a model without this attention.
+
+    position_ids: int64 [rows, tokens], 0 where a document begins
+    """
+    if model.config._attn_implementation != NAME:
+        return {}
+    width = position_ids.shape[1]
+    starts = [(row == 0).nonzero().squeeze(1).tolist() for row in position_ids]
+    return {KEYWORD: [[*row, width] for row in starts]}
+
+
+def attend(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """Attention as transformers asks for it: heads [rows, heads, tokens, width] to their output
+    [rows, tokens, heads, width].
+    """
+    bounds: Bounds | None = options.pop(KEYWORD, None)
+    window = options.get("sliding_window")
+    if bounds is None or (window is not None and window < query.shape[2]):
+        masked: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
+        )
+        return masked
+    rows = []
+    for row, cuts in enumerate(bounds):
+        documents = [
+            scaled_dot_product_attention(
+                query[row, None, :, start:end],
+                key[row, None, :, start:end],
+                value[row, None, :, start:end],
+                dropout_p=dropout,
+                is_causal=True,
+                scale=scaling,
+                enable_gqa=True,
+            )
+            for start, end in pairwise(cuts)
+        ]
+        rows.append(torch.cat(documents, dim=2))
+    return torch.cat(rows).transpose(1, 2).contiguous(), None

@@ -1,0 +1,68 @@
+"""What a process that grades answers asks of models that score, and what it is told.
+
+The process has no network: its agent listens at the socket that the spec names, and asks the
+endpoint of the operator. One question line, one answer line, in turn.
+"""
+
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from schemas.training import FailureCause
+
+QUESTIONS_MAX: Final = 16  # of one line
+LINE_BYTES_MAX: Final = 1 << 24
+REPLY_S_MAX: Final = 360.0  # an agent that says nothing for longer is gone
+CALLS_MAX: Final = 20_000  # of one job, where the operator says nothing
+
+
+class ScoreQuestion(Struct, frozen=True):
+    """A question to one model.
+
+    part: which of the job's grader, counted as `parts_of` does
+    texts: of its messages, with their variables replaced
+    """
+
+    part: int
+    texts: tuple[str, ...]
+
+
+class AskScores(Struct, frozen=True):
+    """Questions that wait for their answers together."""
+
+    questions: tuple[ScoreQuestion, ...]
+
+
+class ScoresGiven(Struct, frozen=True, tag="given"):
+    """An answer to each question: a number, or OpenAI's name of why the model gave none."""
+
+    answers: tuple[float | str, ...]
+
+
+class ScoresFailed(Struct, frozen=True, tag="failed"):
+    """The endpoint cannot be asked now: see `tunery.work.exits.WorkError`."""
+
+    cause: FailureCause
+    message: str
+    advice: str
+
+
+ScoreReply: TypeAlias = ScoresGiven | ScoresFailed
+_QUESTIONS: Final = msgspec.json.Decoder(AskScores)
+_REPLIES: Final[msgspec.json.Decoder[ScoreReply]] = msgspec.json.Decoder(ScoreReply)
+
+
+def encode_line(record: AskScores | ScoreReply) -> bytes:
+    """A record as one line."""
+    return msgspec.json.encode(record) + b"\n"
+
+
+def decode_questions(line: bytes) -> AskScores:
+    """Raises msgspec.MsgspecError for anything else."""
+    return _QUESTIONS.decode(line)
+
+
+def decode_score_reply(line: bytes) -> ScoreReply:
+    """Raises msgspec.MsgspecError for anything else."""
+    return _REPLIES.decode(line)
