@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Final
@@ -40,4 +41,7 @@ async def test_first_hour_s14_own_data_becomes_a_model_that_answers(tmp_path: Pa
     printed = out.decode()
     assert "The job has successfully completed" in printed
     assert "loss on your rows:" in printed
+    assert f"\n{TINY} | " in printed
+    twice = re.search(r"\nft:\S+ \| (.*)\n\1\n", printed, re.DOTALL)
+    assert twice, f"the streamed answer is not the one in one piece: {printed}"
     assert (tmp_path / "helpdesk" / "base" / "config.json").is_file()
