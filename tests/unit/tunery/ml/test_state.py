@@ -114,12 +114,14 @@ def test_copies_are_made_in_the_memory_of_those_before() -> None:
 def test_the_first_copies_are_made_in_memory_that_was_there(dtype: torch.dtype) -> None:
     """The first checkpoint stood still three times as long as the next one."""
     optimizer = AdapterAdamW(weights(dtype), rate=1e-2, weight_decay=0.1)
-    room = state.room_for_copies(optimizer)
-    there = {tensor.data_ptr() for tensor in room}
+    prepared = state.room_for_copies(optimizer)
+    addresses = {tensor.data_ptr() for tensor in prepared}
     steps(optimizer, 1)
-    copies = state.Copies(kept=room)
+    copies = state.Copies(kept=prepared)
     held = copies.of(optimizer.live) | copies.of(optimizer.tensors())
-    assert {copy.data_ptr() for name, copy in held.items() if not name.endswith(".step")} == there
+    assert {
+        copy.data_ptr() for name, copy in held.items() if not name.endswith(".step")
+    } == addresses
 
 
 def draw() -> list[float]:
