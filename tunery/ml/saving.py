@@ -112,7 +112,7 @@ class Saver:
             return
         moments_and_masters = 3 * sum(master.nbytes for master in self.adamw.masters.values())
         if moments_and_masters <= COPY_SHARE * free_bytes():
-            self._copied = state.room_for_copies(self.adamw)
+            self._copied = state.memory_for_copies(self.adamw)
 
     def trained(self, model: Any) -> Mapping[str, Tensor]:
         """The trained tensors. Those of an adapter, which stay where they are, are found once: it

@@ -275,7 +275,7 @@ class Copies:
         return self._by_memory[memory]
 
 
-def room_for_copies(optimizer: AdapterAdamW) -> list[Tensor]:
+def memory_for_copies(optimizer: AdapterAdamW) -> list[Tensor]:
     """Memory to copy a state into, written once: the process has its pages from then on."""
     tensors: list[Tensor] = []
     for name, master in optimizer.masters.items():

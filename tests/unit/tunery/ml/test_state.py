@@ -114,7 +114,7 @@ def test_copies_are_made_in_the_memory_of_those_before() -> None:
 def test_the_first_copies_are_made_in_memory_that_was_there(dtype: torch.dtype) -> None:
     """The first checkpoint stood still three times as long as the next one."""
     optimizer = AdapterAdamW(weights(dtype), rate=1e-2, weight_decay=0.1)
-    prepared = state.room_for_copies(optimizer)
+    prepared = state.memory_for_copies(optimizer)
     addresses = {tensor.data_ptr() for tensor in prepared}
     steps(optimizer, 1)
     copies = state.Copies(kept=prepared)
