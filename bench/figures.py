@@ -106,6 +106,30 @@ BENCHES: Final = (
         ),
     ),
     Bench(
+        "serve",
+        "Answers of four adapters of the bundled base, beside `generate` of transformers and PEFT",
+        "python -m bench.serve --json",
+        (
+            Figure("one_tokens_s", "one stream, tokens a second"),
+            Figure("one_first_ms", "one stream, time to the first token", "{:,.0f} ms"),
+            Figure("eight_tokens_s", "eight streams, tokens a second"),
+            Figure("eight_first_ms", "eight streams, median time to the first token", "{:,.0f} ms"),
+            Figure("ratio_one", "one stream, as a multiple of `generate`'s speed", "{:.2f}"),
+            Figure(
+                "ratio_eight_in_turn",
+                "eight streams, as a multiple of `generate` one after the other",
+                "{:.2f}",
+            ),
+            Figure(
+                "ratio_eight_batched",
+                "eight streams, as a multiple of `generate` in one batch",
+                "{:.2f}",
+            ),
+            Figure("equal_texts", "texts equal to those of `generate`"),
+            Figure("texts", "texts"),
+        ),
+    ),
+    Bench(
         "core",
         "The event core",
         "python -m bench.core --json",

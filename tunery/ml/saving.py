@@ -59,7 +59,7 @@ class Saver:
         self._thread = ThreadPoolExecutor(1, "checkpoints")
         self._pending: Future[None] | None = None
         self._loaded: Path | None = None
-        self._copied: Mapping[tuple[object, ...], Tensor] = {}
+        self._copied: list[Tensor] = []
         self._adapter: Mapping[str, Tensor] = {}
 
     def __enter__(self) -> None:
@@ -94,7 +94,7 @@ class Saver:
             copies=copies,
             trained=self.trained(model),
         )
-        self._copied = copies.by_memory
+        self._copied = copies.all()
         stall_s = time.monotonic() - began_s if can_copy else None
         copied = CopiedState(position.global_step, snapshot, elapsed_ms, monotonic_s, stall_s)
         self._pending = self._thread.submit(self._write, copied)
@@ -102,6 +102,17 @@ class Saver:
             self._wait()
         run.saved_at_s = time.monotonic()
         run.save_s = run.saved_at_s - began_s
+
+    def prepare(self, model: Any) -> None:
+        """Do before the training what every checkpoint needs: find what is trained, and have the
+        memory for a copy. New pages take as long as copying.
+        """
+        self.trained(model)
+        if self.run.hyper.adaptation == "full":
+            return
+        moments_and_masters = 3 * sum(master.nbytes for master in self.adamw.masters.values())
+        if moments_and_masters <= COPY_SHARE * free_bytes():
+            self._copied = state.memory_for_copies(self.adamw)
 
     def trained(self, model: Any) -> Mapping[str, Tensor]:
         """The trained tensors. Those of an adapter, which stay where they are, are found once: it
@@ -127,7 +138,7 @@ class Saver:
         if self.run.hyper.adaptation == "full":
             return False
         needed = sum(tensor.nbytes for tensor in self.adamw.tensors().values())
-        needed -= sum(tensor.nbytes for tensor in self._copied.values())
+        needed -= sum(tensor.nbytes for tensor in self._copied)
         return needed <= COPY_SHARE * free_bytes()
 
     def check(self) -> None:

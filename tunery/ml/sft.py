@@ -129,7 +129,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             self._load_from_checkpoint(checkpoint)
             if self.run.has_stopped_early:  # its attempt ended before the adapter was written
                 return begins_at
-        self.saver.trained(self.model)  # so that the first checkpoint need not look for them
+        self.saver.prepare(self.model)
         with self.saver:
             self.train(resume_from_checkpoint=checkpoint)
         return int(self.state.global_step)

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -241,31 +241,50 @@ class Copies:
     """Copies of tensors in the memory of the processor; of those that share memory, one.
 
     in_place: tensors that are there already stay what they are: nothing may train meanwhile
-    kept: `by_memory` of the copies before, which nobody needs any more: pages that the process has
-      already are written in half of the time
+    kept: tensors that nobody needs any more, to copy into: pages that the process has already are
+      written in half of the time
     """
 
-    def __init__(
-        self, *, in_place: bool = False, kept: Mapping[tuple[object, ...], Tensor] | None = None
-    ) -> None:
+    def __init__(self, *, in_place: bool = False, kept: Iterable[Tensor] = ()) -> None:
         self._in_place = in_place
-        self._kept = kept or {}
-        self.by_memory: dict[tuple[object, ...], Tensor] = {}
+        self._kept: dict[tuple[object, ...], list[Tensor]] = {}
+        for tensor in kept:
+            self._kept.setdefault((tensor.dtype, tensor.shape), []).append(tensor)
+        self._by_memory: dict[tuple[object, ...], Tensor] = {}
 
     def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Contiguous copies, by sorted name."""
         return {name: self._copy(tensors[name].detach()) for name in sorted(tensors)}
 
+    def all(self) -> list[Tensor]:
+        """Every copy that was made, in order."""
+        return list(self._by_memory.values())
+
     def _copy(self, tensor: Tensor) -> Tensor:
         if self._in_place and tensor.device.type == "cpu":
             return tensor.contiguous()
         memory = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        if memory not in self.by_memory:
-            target = self._kept.get(memory)
-            if target is None:
-                target = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
-            self.by_memory[memory] = target.copy_(tensor)
-        return self.by_memory[memory]
+        if memory not in self._by_memory:
+            fitting = self._kept.get((tensor.dtype, tensor.shape))
+            target = (
+                fitting.pop(0)
+                if fitting
+                else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+            )
+            self._by_memory[memory] = target.copy_(tensor)
+        return self._by_memory[memory]
+
+
+def memory_for_copies(optimizer: AdapterAdamW) -> list[Tensor]:
+    """Memory to copy a state into, written once: the process has its pages from then on."""
+    tensors: list[Tensor] = []
+    for name, master in optimizer.masters.items():
+        tensors += [master] * 3  # itself and two moments
+        if optimizer.live[name] is not master:
+            tensors.append(optimizer.live[name])
+    return [
+        torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu").fill_(0) for tensor in tensors
+    ]
 
 
 def load_progress(directory: Path) -> dict[str, Any]:
