@@ -26,7 +26,7 @@ from simulator.control_plane.tenants import (
 from simulator.engine.broker import EPOCH_MS, Broker
 from simulator.engine.cluster import Action, Cluster
 from simulator.engine.faults import FaultTally
-from simulator.engine.virtual_loop import run_virtual
+from simulator.engine.virtual_loop import RUN_S_MAX, run_virtual
 
 SLOTS_MAX: Final = 3
 NEW_MONTH_MS: Final = 1_701_388_800_000  # 2023-12-01T00:00Z, a fortnight after the epoch of runs
@@ -235,4 +235,4 @@ def play(
             broker.tally.add("rate billed")
         return run
 
-    return run_virtual(main())
+    return run_virtual(main(), max(RUN_S_MAX, 2 * size.faulty_s))

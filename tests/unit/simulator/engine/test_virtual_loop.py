@@ -125,3 +125,5 @@ def test_a_program_that_never_ends_is_an_error() -> None:
 
     with pytest.raises(TimeLimitExceeded, match="7200 s"):
         run_virtual(forever())
+    with pytest.raises(TimeLimitExceeded, match="9000 s"):
+        run_virtual(forever(), 9_000)
