@@ -15,6 +15,7 @@ dataset     stream `dataset`: files, uploads, validation, prepared caches
 job         stream `job`: quota, budget holds, jobs, attempts
 admission   of `job`: suspension and monthly budgets
 sweep       of `job`: sweeps, their jobs and rungs
+serving     of `job`: serving pools, and the terms of their replicas
 submission  nouns of `job`: what is asked for at a submission, and what it is estimated to need
 pool        stream `pool`: leases, the waiting queue, usage
 node        of `pool`: how nodes join, leave, are seen, and are cordoned

@@ -12,6 +12,7 @@ from schemas.envelope import Message, Reason, Rejected, Repeated
 from schemas.model import Base, ScoreSummary, VersionTerms
 from schemas.pool import AttemptEnd, CreditCause, EndRequest, Placement, Role
 from schemas.reasons import Failure
+from schemas.serving import ServingCommand, ServingEvent
 from schemas.submission import Estimate, JobSpec, KeyCap, UsageSource
 from schemas.sweep import SweepCommand, SweepEvent
 from schemas.training import AttemptStart, BlobFile, Checkpoint, TrainingFacts, WorkDescription
@@ -259,8 +260,7 @@ class JobSubmitted(Message):
 
     job_id: the job.
     spec: what it asks for.
-    lane: its service class, for good.
-    price_version: its price book, for good.
+    lane, price_version: its service class and its price book, for good.
     cap: of the API key that asked.
     key_id: the API key that asked, None: the writer did not say.
     """
@@ -292,9 +292,8 @@ class FileNoted(Message):
     """A file's validation is known here; jobs for it may be submitted before or after.
 
     file_id: the file.
-    accepted: whether it can be trained on.
+    accepted: whether it can be trained on. code: why it cannot.
     tokens: counts under each base model.
-    code: why it cannot.
     """
 
     file_id: str
@@ -530,8 +529,7 @@ class JobEnded(Message):
     failure: why it failed, where it failed.
     trained_tokens, billable_gpu_ms: over all attempts.
     lost_gpu_ms: what of that is credited; released_gpu_ms: what of the hold was not used.
-    created_at: when it was submitted.
-    pool: where it ran, None: it never got that far.
+    created_at: when it was submitted. pool: where it ran, None: it never got that far.
     refund: why all that it is charged is given back, None: it is not; then all is `lost_gpu_ms`.
     start_id: the version or checkpoint that its training began with, None: the base model.
     """
@@ -554,6 +552,7 @@ Command: TypeAlias = (
     SetLimits
     | AdmissionCommand
     | SweepCommand
+    | ServingCommand
     | SubmitJob
     | CancelJob
     | PauseJob
@@ -575,6 +574,7 @@ Event: TypeAlias = (
     LimitsSet
     | AdmissionEvent
     | SweepEvent
+    | ServingEvent
     | JobSubmitted
     | HoldTaken
     | FileNoted

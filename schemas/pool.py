@@ -33,7 +33,7 @@ from schemas.training import (
 )
 from schemas.units import GpuMs, Ms, Tokens
 
-Role: TypeAlias = Literal["train", "eval"]
+Role: TypeAlias = Literal["train", "eval", "serve"]
 ROLES: Final[tuple[str, ...]] = get_args(Role)
 CloseMode: TypeAlias = Literal["drain", "kill"]
 # Who ended an attempt. `training`: its own process; `budget`: its cap; `scheduler`: the pool, for

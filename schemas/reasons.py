@@ -185,6 +185,11 @@ RefusalCode: TypeAlias = Literal[
     "sweep_empty",  # it has no runs, or other numbers of them than rungs
     "sweeps_at_most",  # limit
     "sweep_budget_gpu_hours",  # hold_gpu_ms, used_gpu_ms, held_gpu_ms, limit_gpu_ms
+    "serving_pool_missing",  # serving_pool_id
+    "serving_pool_fixed",  # serving_pool_id: its replicas would be others
+    "serving_pools_at_most",  # limit
+    "replicas_out_of_range",  # limit: from 0 up to it
+    "term_out_of_range",  # least_ms, most_ms
     "sweep_budget_amount",  # price_max_micro, currency, used_micro, held_micro, limit_micro
     # pools; refused are agents, and reactions of jobs
     "work_hash",  # work_id, job_id: described under the hash of another work

@@ -327,7 +327,20 @@ class EvalWork(Part, tag="eval"):
     measured_rows: int = 0
 
 
-Work: TypeAlias = TrainWork | EvalWork
+class ServeWork(Part, tag="serve"):
+    """What a replica of a serving pool answers with.
+
+    serving_pool_id: the serving pool that it answers for.
+    base_id, base_sha256, base_path: as in `TrainWork`.
+    """
+
+    serving_pool_id: str
+    base_id: str
+    base_sha256: Sha256
+    base_path: str
+
+
+Work: TypeAlias = TrainWork | EvalWork | ServeWork
 
 
 class WorkDescription(Part):
@@ -436,7 +449,7 @@ HYPER_ADDED: Final = added_fields(
     HyperParameters,
     first=("precision", "checkpoint_every_steps", "checkpoint_every_ms", "keep_checkpoints"),
 )
-WORK_ADDED: Final = {form: added_fields(form) for form in (TrainWork, EvalWork)}
+WORK_ADDED: Final = {form: added_fields(form) for form in (TrainWork, EvalWork, ServeWork)}
 
 
 def work_id_of(work: Work) -> Sha256:

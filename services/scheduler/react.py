@@ -47,6 +47,7 @@ from schemas.pool import (
     UsageSliced,
 )
 from schemas.pool import Event as PoolEvent
+from schemas.serving import ServingTermBegun, ServingTermEnded, ServingTermUnwanted
 from schemas.submission import JobSpec, UsageSource
 from schemas.training import AdapterStart
 from tunery.plan.price import billed_lease
@@ -83,8 +84,31 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
             return (_announce_alert(header, event),)
         case JobEnded():
             return _after_job(header, event)
+        case ServingTermBegun() | ServingTermUnwanted() | ServingTermEnded():
+            return _of_term(header, event)
         case _:
             return ()
+
+
+def _of_term(
+    header: Header, event: ServingTermBegun | ServingTermUnwanted | ServingTermEnded
+) -> tuple[Send, ...]:
+    """What `pool` is asked for a term: its slots, its end, and then to forget it."""
+    match event:
+        case ServingTermBegun():
+            describe = DescribeWork(tenant=header.tenant, description=event.description)
+            request = RequestPlacement(placement=event.placement)
+            return (
+                _to_pool(event.pool, header.tenant, describe),
+                _to_pool(event.pool, header.tenant, request),
+            )
+        case ServingTermUnwanted():
+            close = ClosePlacement(job_id=event.term_id, request=event.request)
+            return (_to_pool(event.pool, header.tenant, close),)
+        case ServingTermEnded():
+            return (_to_pool(event.pool, header.tenant, ForgetWork(job_id=event.term_id)),)
+        case _:
+            assert_never(event)
 
 
 def react_pool(_: Header, event: PoolEvent) -> tuple[Send, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from schemas.training import EvalWork, TrainWork
+from schemas.training import EvalWork, ServeWork, TrainWork
 from services.trainer.adapters.hardware import probe
 from services.trainer.adapters.memory_kills import count_memory_kills
 from services.trainer.adapters.notices import notices_of
@@ -17,6 +17,7 @@ from services.trainer.effect.environment import environment_on
 from services.trainer.effect.evaluation import Evaluation
 from services.trainer.effect.program import Program, Tools
 from services.trainer.effect.reports import Reports
+from services.trainer.effect.serving import UnknownRole
 from services.trainer.effect.training import Training
 from services.trainer.ports import ProcessLauncher
 from services.trainer.settings import TrainerSettings
@@ -49,6 +50,8 @@ async def build(runtime: Runtime) -> Sequence[Host]:
                 return Training(grant, grant.work, tools, settings)
             case EvalWork():
                 return Evaluation(grant, grant.work, tools, settings)
+            case ServeWork():
+                return UnknownRole(grant, tools, settings)
 
     if hardware.device == "cuda" and settings.slots > hardware.devices:
         said = f"TUNERY_NODE_SLOTS is {settings.slots}, and the driver knows {hardware.devices}"

@@ -91,4 +91,18 @@ class SecondBooks:
             if ended.released_gpu_ms != hold - before:
                 released = ended.released_gpu_ms
                 violations.append(f"hold: {job_id} used {before} and releases {released}")
+        return [*violations, *self._violations_of_terms()]
+
+    def _violations_of_terms(self) -> list[str]:
+        """Terms of replicas whose end says another bill than their leases and lines."""
+        violations = []
+        for term_id, ended in self.quota.terms_ended.items():
+            truth = self.meter.totals[term_id]
+            said = (ended.end.billable_gpu_ms, ended.end.lost_gpu_ms)
+            net, hold = truth[0] - truth[1], self.quota.held[term_id]
+            if said != truth or net != self.net[term_id] or ended.released_gpu_ms != hold - net:
+                violations.append(
+                    f"term: {term_id} ends with {said} and releases {ended.released_gpu_ms} of "
+                    f"{hold}; its leases cost {truth}, its lines sum to {self.net[term_id]}"
+                )
         return violations

@@ -122,6 +122,10 @@ class ControlPlaneSim:
             for _ in range(count):
                 act = partial(what, rng.choice(self.tenants))
                 acts.append((rng.uniform(3, until_s), act))
+        chance = self.context.chance("serving")
+        for _ in range(plan.serving):
+            serve = partial(SimTenant.serve, chance.choice(self.tenants))
+            acts.append((chance.uniform(0, faulty_s / 2), serve))
         if plan.new_month and plan.month_outage:
             acts.append(self._outage_across_the_month())
         return acts
@@ -199,7 +203,7 @@ class ControlPlaneSim:
             for stream in (ACCOUNT, JOB, POOL)
         }
         busy = (
-            *(tenant.jobs for tenant in self.tenants),
+            *(tenant.jobs or tenant.terms or tenant.is_served for tenant in self.tenants),
             *(machine.running for machine in self.machines),
             self.answering_services.answering,
         )

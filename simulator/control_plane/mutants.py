@@ -16,6 +16,7 @@ from schemas.pool import (
     LeaseMember,
     LeaseStarted,
     ReportExit,
+    Role,
     UsageCredited,
 )
 from schemas.reasons import EndCode, ending
@@ -223,7 +224,9 @@ def _job_pays(_code: str) -> None:
     """A job that the platform failed costs what its attempts did."""
 
 
-def _attempt_pays(_outcome: AttemptOutcome, _by: EndAuthor, _cause: FailureCause | None) -> Refund:
+def _attempt_pays(
+    _outcome: AttemptOutcome, _by: EndAuthor, _cause: FailureCause | None, _role: Role
+) -> Refund:
     """Lost work is billed whoever lost it."""
     return ATTEMPTS["user"]
 

@@ -33,6 +33,7 @@ from tunery.runtime.journal.reader import START, JournalReader
 HEARTBEAT_MS: Final[Ms] = 7_500
 LEAVE_MS_MAX: Final[Ms] = 20_000
 NOTICES_MS: Final[tuple[Ms, ...]] = (30_000, 120_000)  # of Google, and of AWS
+SERVED_MS: Final = 7_000  # between two looks at what its process does
 READ_MS: Final[Ms] = 30_000  # of a slow disk, for something that its agent can see
 STILL_MS_MAX: Final[Ms] = 600_000  # the limit, a step's share of the cap, and all that goes wrong
 CAUSES: Final[tuple[FailureCause, ...]] = (
@@ -350,6 +351,8 @@ class AttemptTask:
         if self.context.plan.stuck and self.context.happens(self.context.plan.stuck):
             await self._stand_still()
             return "preempted", None
+        if attempt.grant.role == "serve":
+            return await self._serve(fails=fails_at < STEPS, listens=listens)
         while attempt.step < min(STEPS, max(fails_at, attempt.step)):
             await self._until(self.agent.port.monotonic_ms() + step_ms * STEPS_PER_CHECKPOINT)
             if self._target == "kill":
@@ -366,6 +369,18 @@ class AttemptTask:
         if fails_at < STEPS:
             return "failed", self.rng.choice(CAUSES)
         return "succeeded", None
+
+    async def _serve(
+        self, *, fails: bool, listens: bool
+    ) -> tuple[AttemptOutcome, FailureCause | None]:
+        """Answer until told to end. Nothing of it is in a checkpoint."""
+        while not (self._target == "kill" or (self._target == "drain" and listens)):
+            await self._until(self.agent.port.monotonic_ms() + SERVED_MS)
+            if self.machine.is_broken:
+                return "failed", "bad_node"
+            if fails and self._target == "run":
+                return "failed", "platform"
+        return "preempted", None
 
     async def _stand_still(self) -> None:
         """Make no progress until killed; notices are ignored, too."""

@@ -38,6 +38,7 @@ CONSEQUENCES: Final = (
         "rate billed",
         "submission crossed a plan change",
     ),
+    *("serving pool set", "serving term renewed", "serving pool removed"),
     *("tenant suspended", "tenant resumed", "submission of a suspended tenant"),
 )
 
@@ -67,7 +68,7 @@ class ControlPlanePlan(Struct, frozen=True):
     `new_prices`: moves of a plan to another price book, perhaps of another currency;
     `suspensions`: of tenants, each followed by a resumption; `unnoticed`: per cent of attempts
     whose agent notices the end of their process late; `slow_disks`: of attempts that read for long
-    before they start.
+    before they start. `serving`: changes of serving pools, the first of which creates one.
     """
 
     seed: int
@@ -87,6 +88,7 @@ class ControlPlanePlan(Struct, frozen=True):
     suspensions: int = 0
     unnoticed: int = 0
     slow_disks: int = 0
+    serving: int = 0
 
 
 def draw(seed: int, size: Size) -> ControlPlanePlan:
@@ -118,4 +120,5 @@ def draw(seed: int, size: Size) -> ControlPlanePlan:
         unnoticed=terms.choice((0, 0, 0, 30)),
         month_outage=Random(f"{seed}/months").random() < 0.5,
         slow_disks=Random(f"{seed}/disks").choice((0, 0, 0, 0, 30)),
+        serving=Random(f"{seed}/serving").choice((0, 0, 0, 0, 0, 2, 4)),
     )

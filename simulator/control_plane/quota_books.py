@@ -34,6 +34,13 @@ from schemas.job import (
     UsageCounted,
     WantedSet,
 )
+from schemas.serving import (
+    ServingPoolRemoved,
+    ServingPoolSet,
+    ServingPoolTerms,
+    ServingTermBegun,
+    ServingTermEnded,
+)
 from schemas.submission import JobSpec, KeyCap, UsageSource
 from schemas.training import LeaseHardware
 from schemas.units import HOUR_MS, GpuMs, Micro, Ms
@@ -87,6 +94,8 @@ class TenantBook:
     alerts: set[BudgetAlert] = field(default_factory=set)
     files: dict[str, tuple[BaseTokens, ...]] = field(default_factory=dict)
     used: Counter[str] = field(default_factory=Counter)  # by month
+    serving: dict[str, ServingPoolTerms] = field(default_factory=dict)  # wanted serving pools
+    terms_open: set[str] = field(default_factory=set)  # of replicas
 
     @property
     def limits(self) -> Limits | None:
@@ -137,11 +146,13 @@ class Quota:
     ended: dict[str, JobEnded] = field(default_factory=dict)
     held: dict[str, GpuMs] = field(default_factory=dict)
     counted: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    terms_ended: dict[str, ServingTermEnded] = field(default_factory=dict)
 
     @property
     def open_jobs(self) -> set[str]:
-        """Submitted, and not ended."""
-        return {job_id for book in self.tenants.values() for job_id in book.specs}
+        """Submitted, and not ended; terms of replicas as well."""
+        books = self.tenants.values()
+        return {name for book in books for name in (*book.specs, *book.terms_open)}
 
     def enter(self, tenant: str, command: Any, events: tuple[Any, ...], at: Ms) -> None:
         """One decision of `job`."""
@@ -181,7 +192,55 @@ class Quota:
                 case Rejected():
                     self._refuse(book, command, event, at)
                 case _:
-                    pass
+                    self._serve(book, event, at)
+
+    def _serve(self, book: TenantBook, event: Any, at: Ms) -> None:
+        """What is about serving pools: a term has a hold as a job has, and gives back its rest."""
+        match event:
+            case ServingPoolSet():
+                price, plan = event.terms.price, book.terms
+                asked = {(price.version, price.lane), (price.version, event.lane)}
+                if plan is None or asked != {(plan.price_version, plan.lane)}:
+                    self._say("price", f"a serving pool is priced at {asked}, the plan is {plan}")
+                book.serving[event.terms.serving_pool_id] = event.terms
+            case ServingPoolRemoved():
+                del book.serving[event.serving_pool_id]
+            case ServingTermBegun():
+                self._begin_term(book, event, at)
+            case ServingTermEnded():
+                left = book.holds.pop(event.term_id)
+                book.promised.pop(event.term_id)
+                book.caps.pop(event.term_id, None)
+                book.terms_open.remove(event.term_id)
+                self.terms_ended[event.term_id] = event
+                if event.released_gpu_ms != max(0, left):
+                    self._say("hold", f"{event} releases another rest than {left}")
+            case _:
+                pass
+
+    def _begin_term(self, book: TenantBook, event: ServingTermBegun, at: Ms) -> None:
+        term_id, terms = event.placement.job_id, book.serving[event.serving_pool_id]
+        price, replica = event.price, terms.replica
+        if term_id in self.held:
+            self._say("hold", f"{term_id} begins twice")
+        if event.hold_gpu_ms != replica.slots * replica.term_ms or price != terms.price:
+            self._say("hold", f"{event} is not of {terms}")
+        self._admitted(book, term_id)
+        book.terms_open.add(term_id)
+        book.holds[term_id] = self.held[term_id] = event.hold_gpu_ms
+        book.charges[term_id] = Charged(
+            key_id=event.key_id,
+            price_version=price.version,
+            lane=event.placement.lane,
+            currency=price.currency,
+            gpu_hour_micro=price.gpu_hour_micro,
+            rates=price.rates,
+            token_micro_per_million=price.token_micro_per_million,
+        )
+        book.promised[term_id] = event.price_max_micro
+        if terms.cap is not None:
+            book.caps[term_id] = terms.cap
+        self._check_limits(book, term_id, price.currency, at)
 
     def _say(self, invariant: str, text: str) -> None:
         self.violations.append(f"{invariant}: {text}")
@@ -234,17 +293,21 @@ class Quota:
         self._admitted(book, event.job_id)
         book.holds[event.job_id] = self.held[event.job_id] = hold
         self.tokens[event.job_id] = event.estimate.tokens
-        if book.limits is None or book.window(at) > book.limits.hard_gpu_ms:
-            self._say("limit", f"{event.job_id} makes it {book.window(at)} of {book.limits}")
         book.promised[event.job_id] = event.estimate.price_max_micro
+        self._check_limits(book, event.job_id, currency, at)
+
+    def _check_limits(self, book: TenantBook, job_id: str, currency: str, at: Ms) -> None:
+        """A hold that was taken leaves the month, the budget and the key's cap within bounds."""
+        if book.limits is None or book.window(at) > book.limits.hard_gpu_ms:
+            self._say("limit", f"{job_id} makes it {book.window(at)} of {book.limits}")
         most = None if book.budget is None else book.budget.max_amount_micro
         if book.budget is not None and most is not None and currency != book.budget.currency:
-            self._say("limit", f"{event.job_id} is in {currency}, the budget is {book.budget}")
+            self._say("limit", f"{job_id} is in {currency}, the budget is {book.budget}")
         if most is not None and sum(book.budget_use(at)) > most:
-            self._say("limit", f"{event.job_id} makes it {book.budget_use(at)} of {book.budget}")
-        cap = book.caps.get(event.job_id)
+            self._say("limit", f"{job_id} makes it {book.budget_use(at)} of {book.budget}")
+        cap = book.caps.get(job_id)
         if cap is not None and (spent := book.spending(cap, currency, at)) > cap.spend_cap_micro:
-            self._say("limit", f"{event.job_id} makes it {spent} of {cap}")
+            self._say("limit", f"{job_id} makes it {spent} of {cap}")
 
     def _check_budget(
         self, book: TenantBook, event: BudgetCounted | BudgetThresholdReached, at: Ms

@@ -44,11 +44,21 @@ from schemas.job import (
 from schemas.model import GLOBAL, PinBase, RegisterVersion
 from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
-from schemas.submission import KeyCap
+from schemas.serving import (
+    RemoveServingPool,
+    ReplicaTerms,
+    ServingPoolRemoved,
+    ServingPoolSet,
+    ServingPoolTerms,
+    ServingTermBegun,
+    ServingTermEnded,
+    SetServingPool,
+)
+from schemas.submission import KeyCap, Price
 from schemas.topics import ACCOUNT, DATASET, MODEL, PARTITIONS, Stream
 from schemas.units import HOUR_MS
 from simulator.control_plane.bills import LATER_BOOKS, import_of, own_books
-from simulator.control_plane.samples import BASE, PASSED, PREPARED, submit, tokens
+from simulator.control_plane.samples import BASE, PASSED, POOL, PREPARED, SLOT_BYTES, submit, tokens
 from simulator.control_plane.sim_context import READ_WAIT_MS, SimContext, insist
 from tunery.billing.periods import period_of
 from tunery.plan.estimate import AS_EXPECTED
@@ -65,6 +75,8 @@ EVENT_TYPES: Final = tuple(
 )
 TOKENS_PER_SLOT: Final = 26_000  # so that ten minutes of each are held for a training
 RECORDS_MAX: Final = 1_000
+REPLICAS: Final = ((1, 60_000), (1, 240_000), (2, 90_000))  # slots, time of a term
+REPLICAS_MAX: Final = 3
 ENDPOINT: Final = "we_tenant"
 
 
@@ -79,6 +91,8 @@ class SimTenant:
         self._budget = self._draw_budget()
         self._plans = {0: self._draw_plan()}  # as the gateway knows them, by their beginning
         self.jobs: dict[str, Wanted] = {}  # those that have not ended
+        self.terms: set[str] = set()  # of replicas; those that have not ended
+        self.is_served = False  # it has a serving pool
         self._asked = 0
         context.readers.append(self._read)
 
@@ -93,6 +107,14 @@ class SimTenant:
                     self.jobs[event.job_id] = event.wanted
                 case JobEnded():
                     self.jobs.pop(event.job_id, None)
+                case ServingPoolSet() | ServingPoolRemoved():
+                    self.is_served = isinstance(event, ServingPoolSet)
+                case ServingTermBegun():
+                    if int(event.placement.job_id.rpartition("-")[2]) > REPLICAS_MAX:
+                        self.context.broker.tally.add("serving term renewed")
+                    self.terms.add(event.placement.job_id)
+                case ServingTermEnded():
+                    self.terms.discard(event.term_id)
                 case _:
                     pass
 
@@ -183,8 +205,7 @@ class SimTenant:
         slots = self.rng.randint(1, 2)
         count = None if late else drawn + slots * TOKENS_PER_SLOT
         body = submit(job_id, count, slots=slots, training_file=f"file-{number}")
-        books = {**own_books(), **{book.version: book for book in LATER_BOOKS}}
-        price = lane_price(books[self._plan.price_version], self._plan.lane)
+        price = _price(self._plan)
         refusal = await self.ask(
             "job",
             replace(body, spec=replace(body.spec, price=price, pace=AS_EXPECTED), cap=self._cap),
@@ -210,12 +231,42 @@ class SimTenant:
             kind = self.rng.choice((PauseJob, PauseJob, PauseJob, ResumeJob, ResumeJob, CancelJob))
             await self.ask("job", kind(job_id=job_id))
 
+    async def serve(self) -> None:
+        """Ask for a serving pool, for another number of its replicas, or remove it."""
+        rng, tally = self.context.chance(f"{self.name}/{self._asked}"), self.context.broker.tally
+        name, plan = f"sp_{self.name}", self._plan
+        if self.is_served and rng.random() < 0.2:
+            await self.ask("job", RemoveServingPool(serving_pool_id=name))
+            tally.add("serving pool removed")
+            return
+        slots, term_ms = self.context.chance(f"{name}/replica").choice(REPLICAS)
+        terms = ServingPoolTerms(
+            serving_pool_id=name,
+            replicas=rng.randint(0, REPLICAS_MAX),
+            replica=ReplicaTerms(
+                base=BASE, pool=POOL, slots=slots, memory_bytes=SLOT_BYTES // 4, term_ms=term_ms
+            ),
+            price=_price(plan),
+            key_id=None if self._cap is None else self._cap.key_id,
+            cap=self._cap,
+        )
+        if await self.ask("job", SetServingPool(terms=terms)) is None:
+            tally.add("serving pool set")
+
     async def settle(self) -> None:
-        """Resume what is paused, or cancel it."""
+        """Resume what is paused, or cancel it; have no replicas any more."""
+        if self.is_served:
+            await self.ask("job", RemoveServingPool(serving_pool_id=f"sp_{self.name}"))
         for job_id in sorted(job_id for job_id, wanted in self.jobs.items() if wanted == "paused"):
             refusal = await self.ask("job", ResumeJob(job_id=job_id))
             if refusal is not None and job_id in self.jobs:
                 await self.ask("job", CancelJob(job_id=job_id))
+
+
+def _price(plan: PlanTerms) -> Price:
+    """What the gateway prices a request of this plan at."""
+    books = {**own_books(), **{book.version: book for book in LATER_BOOKS}}
+    return lane_price(books[plan.price_version], plan.lane)
 
 
 class AnsweringServices:

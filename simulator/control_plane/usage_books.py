@@ -385,7 +385,9 @@ class Meter:
             or (end.outcome == "failed" and end.cause in PLATFORM)
         )
         owed = Counter(lease.skipped)
-        if end.outcome == "failed" and end.cause == "oom":
+        if event.role == "serve":  # what was answered is not lost
+            owed = Counter()
+        elif end.outcome == "failed" and end.cause == "oom":
             owed += lost_by_hour(truth, 0)
         elif platforms:
             owed += lost_by_hour(truth, grant.slots * lease.captured_ms)

@@ -45,6 +45,7 @@ _ALL: Final = (
     Story(JOBS, job.plans_and_suspension),
     Story(JOBS, job.budgets_of_a_month),
     Story(JOBS, job.a_sweep_in_two_rungs),
+    Story(JOBS, job.a_serving_pool_that_is_renewed),
     Story(MODELS, model.versions_and_stages),
     Story(MODELS, model.checkpoints_that_others_may_fetch),
     Story(MODELS, model.policies_and_quarantine),

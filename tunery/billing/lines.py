@@ -23,7 +23,11 @@ from tunery.plan.price import hourly_micro, job_cost, lane_price, line_micro, to
 
 Kind: TypeAlias = Literal["usage", "credit"]
 Meter: TypeAlias = Literal["time", "tokens"]
-WORK_OF_ROLE: Final[Mapping[Role, str]] = {"train": "training", "eval": "evaluation"}
+WORK_OF_ROLE: Final[Mapping[Role, str]] = {
+    "train": "training",
+    "eval": "evaluation",
+    "serve": "serving",
+}
 WHERE_BOOKS_ARE: Final = "import it with `tunery prices import <version>.json`"
 TRAINED_TOKENS: Final = "trained tokens"
 CREDIT_OF_CAUSE: Final[Mapping[str, str]] = {

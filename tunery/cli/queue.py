@@ -73,7 +73,7 @@ def _show_calibration(queue: Any) -> None:
         False,
         ("work", "ended", "within p50", "within p90"),
         lambda each: (
-            {"train": "training", "eval": "evaluation"}[each["role"]],
+            {"train": "training", "eval": "evaluation", "serve": "serving"}[each["role"]],
             each["attempts"],
             f"{each['within_p50_pct']:g} %",
             f"{each['within_p90_pct']:g} %",

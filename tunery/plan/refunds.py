@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from schemas import errors
-from schemas.pool import CreditCause, EndAuthor
+from schemas.pool import CreditCause, EndAuthor, Role
 from schemas.training import AttemptOutcome, FailureCause
 
 #: how an attempt ended: what became of it, the cause of its failure, or by its tenant's wish
@@ -49,6 +49,7 @@ ATTEMPTS: Final[Mapping[AttemptClass | FailureCause, Refund]] = {
     "succeeded": Refund("nothing", None, "it did what it was asked to"),
     "not_started": Refund("nothing", None, "it never ran, so nothing is billed"),
 }
+SERVED: Final = Refund("nothing", None, "a replica answered until it ended")
 JOBS: Final[Mapping[str, Refund]] = {
     errors.PLATFORM: Refund(
         "job",
@@ -113,9 +114,14 @@ def applied_rules(causes: Iterable[str]) -> tuple[RefundRule, ...]:
 
 
 def attempt_refund(
-    outcome: AttemptOutcome, ended_by: EndAuthor, cause: FailureCause | None
+    outcome: AttemptOutcome, ended_by: EndAuthor, cause: FailureCause | None, role: Role = "train"
 ) -> Refund:
-    """What is given back for the end of an attempt. A failure without a cause is the platform's."""
+    """What is given back for the end of an attempt. A failure without a cause is the platform's.
+
+    What a replica has answered is not lost with it, so nothing is given back for its end.
+    """
+    if role == "serve":
+        return SERVED
     if outcome == "failed":
         return ATTEMPTS[cause or "platform"]
     return ATTEMPTS["tenant" if outcome == "preempted" and ended_by == "tenant" else outcome]

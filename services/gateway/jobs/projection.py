@@ -39,6 +39,15 @@ from schemas.job import (
     WantedSet,
     WorkDescribed,
 )
+from schemas.serving import (
+    ServingPoolRemoved,
+    ServingPoolSet,
+    ServingPoolStalled,
+    ServingTermBegun,
+    ServingTermDraining,
+    ServingTermEnded,
+    ServingTermUnwanted,
+)
 from schemas.sweep import (
     SweepCancelled,
     SweepEnded,
@@ -150,6 +159,13 @@ def _project(header: Header, event: Event) -> tuple[Change, ...]:
             | WorkDescribed()
             | PlacementUnwanted()
             | UsageCounted()
+            | ServingPoolSet()
+            | ServingPoolRemoved()
+            | ServingPoolStalled()
+            | ServingTermBegun()
+            | ServingTermDraining()
+            | ServingTermUnwanted()
+            | ServingTermEnded()
             | Rejected()
             | Repeated()
         ):

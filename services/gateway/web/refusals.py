@@ -241,6 +241,14 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "sweep_exists": "Sweep {sweep_id!r} exists already.",
     "sweep_empty": "A sweep needs one job at least, and the same number of rungs for each.",
     "sweeps_at_most": "A tenant has at most {limit} sweeps at once. Cancel one, or wait.",
+    "serving_pool_missing": "No serving pool {serving_pool_id!r}.",
+    "serving_pool_fixed": (
+        "The replicas of serving pool {serving_pool_id!r} cannot become others. Create another "
+        "serving pool, and remove this one."
+    ),
+    "serving_pools_at_most": "A tenant has at most {limit} serving pools. Remove one.",
+    "replicas_out_of_range": "A serving pool has 0 to {limit} replicas.",
+    "term_out_of_range": "A term of a replica takes {least_ms} to {most_ms} milliseconds.",
     "sweep_budget_gpu_hours": (
         "The job may need {hold_gpu_ms} GPU-hours. The budget of its sweep allows {limit_gpu_ms}: "
         "{used_gpu_ms} are used, {held_gpu_ms} are held by its open jobs. Raise the budget, or "

@@ -3,7 +3,8 @@
 * `agent`: makes the machine agree with the pool's journal
 * `attempt`: one lease from its grant to the report that its slots are free; `environment`: what its
   process gets to know
-* `program`: the outline of what runs under a lease; `training` and `evaluation` fill it in
+* `program`: the outline of what runs under a lease; `training` and `evaluation` fill it in;
+  `serving`: says that this agent starts no replicas
 * `scores`: asks models for the scores of a process that grades answers
 * `storage`: blobs of an attempt; `reports`: commands to the pool, telemetry, heartbeats
 """

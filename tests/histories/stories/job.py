@@ -35,6 +35,12 @@ from schemas.job import (
 from schemas.model import ScoreSummary
 from schemas.pool import AttemptEnd, EndAuthor, Role
 from schemas.reasons import Failure, ending, failing, judging, rejecting, skipping, waiting
+from schemas.serving import (
+    RemoveServingPool,
+    ReplicaTerms,
+    ServingPoolTerms,
+    SetServingPool,
+)
 from schemas.submission import Budget, JobSpec, Price
 from schemas.sweep import CancelSweep, SubmitSweep, SweepRun, SweepTerms
 from schemas.training import (
@@ -257,6 +263,43 @@ def a_sweep_in_two_rungs(story: Recorder) -> None:
     story.when(SubmitSweep(terms=other))
     story.when(CancelSweep(sweep_id="sweep-2"))
     story.when(CancelSweep(sweep_id="sweep-2"))  # it has ended
+
+
+def a_serving_pool_that_is_renewed(story: Recorder) -> None:
+    """Two replicas: one reaches its cap, one is lost; the month ends them, and it is removed."""
+    limits(story)
+    replica = ReplicaTerms(
+        base=BASE, pool="default", slots=1, memory_bytes=2_000_000_000, term_ms=10 * MINUTE_MS
+    )
+    price = submit(story, 1).spec.price
+    terms = ServingPoolTerms(
+        serving_pool_id="sp_1", replicas=2, replica=replica, price=price, key_id="key_1"
+    )
+    story.when(SetServingPool(terms=terms))
+    story.when(RecordDraining(job_id="sp_1-1", attempt=1))
+    story.when(served("sp_1-1", "failed", "budget"))
+    story.when(served("sp_1-2", "lost"))
+    story.when(SetServingPool(terms=replace(terms, replicas=1)))
+    story.when(served("sp_1-4", "preempted"))
+    story.when(SetSuspension(suspended=True))
+    story.when(served("sp_1-3", "failed", "platform"))
+    story.when(SetSuspension(suspended=False))
+    story.when(RemoveServingPool(serving_pool_id="sp_1"))
+
+
+def served(
+    term_id: str, outcome: AttemptOutcome, cause: FailureCause | None = None
+) -> RecordClosed:
+    end = AttemptEnd(
+        outcome=outcome,
+        ended_by=AUTHORS[outcome],
+        reason=ending("exited"),
+        cause=cause,
+        node_ids=("n1",),
+        used_gpu_ms=MINUTE_MS,
+        billable_gpu_ms=MINUTE_MS,
+    )
+    return RecordClosed(job_id=term_id, attempt=1, role="serve", end=end)
 
 
 def a_job_that_succeeds(story: Recorder) -> None:

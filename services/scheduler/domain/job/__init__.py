@@ -5,6 +5,8 @@ decide      what a client may do, and where a fact leads
 submitting  what has to be true for a submission
 sweeps      the next job, the next rung and the end of a sweep, and its budget
 sweep_state the fold of sweeps
+serving     serving pools: the next term of a replica, and why there is none
+serving_state the fold of serving pools
 admission   the hold of a submission against what the month has left
 phases      what a client's change means in each state of a job
 attempts    facts about the open attempt, as events of the job

@@ -54,9 +54,9 @@ def take_hold(
         return refusal
     if (why := over_budget(spec.budget, needs)) is not None:
         return Rejected(code=errors.BUDGET_TOO_SMALL, reason=why, param="budget")
-    if job.cap is not None and (refusal := _over_cap(tenant, job.cap, needs, at)) is not None:
+    if job.cap is not None and (refusal := over_cap(tenant, job.cap, needs, at)) is not None:
         return refusal
-    if (refusal := over_month(tenant, job, needs, at)) is not None:
+    if (refusal := over_month(tenant, job.key_id, needs, at)) is not None:
         return refusal
     hold = HoldTaken(
         job_id=job.job_id,
@@ -68,7 +68,8 @@ def take_hold(
     return (hold, _pins(job), PhaseSet(job_id=job.job_id, phase="validating", reason=reason))
 
 
-def _over_cap(tenant: TenantJobs, cap: KeyCap, needs: Estimate, at: Ms) -> Rejected | None:
+def over_cap(tenant: TenantJobs, cap: KeyCap, needs: Estimate, at: Ms) -> Rejected | None:
+    """Why the cap of an API key does not allow a hold now; None: it does."""
     if cap.currency not in ("", needs.currency):
         other = refusing("key_cap_currency", currency=needs.currency, limit_currency=cap.currency)
         return Rejected(code=errors.SPEND_CAP, reason=other)

@@ -24,17 +24,20 @@ from schemas.job import (
     UsageCounted,
 )
 from schemas.reasons import refusing
+from schemas.serving import ServingTermBegun, ServingTermEnded
 from schemas.submission import Estimate
 from schemas.units import Ms, hour_of, month_of
 from services.scheduler.domain.job.ended import ended_job
 from services.scheduler.domain.job.evolve import evolve_tenant
 from services.scheduler.domain.job.quota import month_standing
-from services.scheduler.domain.job.state import OpenJob, TenantJobs
+from services.scheduler.domain.job.state import TenantJobs
 from tunery.plan import limits
 
 BUDGETS_MAX: Final = 1_000
 THRESHOLDS: Final = (50, 80, 100)  # percent of a budget
-Counting: TypeAlias = HoldTaken | UsageCounted | JobEnded | BudgetSet  # what moves totals
+Counting: TypeAlias = (  # what moves totals
+    HoldTaken | UsageCounted | JobEnded | BudgetSet | ServingTermBegun | ServingTermEnded
+)
 
 
 def change_budget(tenant: TenantJobs, command: SetBudget | RemoveBudget) -> tuple[Event, ...]:
@@ -54,9 +57,9 @@ def change_budget(tenant: TenantJobs, command: SetBudget | RemoveBudget) -> tupl
     return () if tenant.budgets.get(terms.budget_id) == terms else (BudgetSet(terms=terms),)
 
 
-def over_month(tenant: TenantJobs, job: OpenJob, needs: Estimate, at: Ms) -> Rejected | None:
-    """Why the budgets of the job's tenant and API key do not allow its hold; None: they do."""
-    for budget_id in (TENANT_BUDGET, job.key_id):
+def over_month(tenant: TenantJobs, key_id: str | None, needs: Estimate, at: Ms) -> Rejected | None:
+    """Why the budgets of the tenant and of an API key do not allow a hold; None: they do."""
+    for budget_id in (TENANT_BUDGET, key_id):
         terms = None if budget_id is None else tenant.budgets.get(budget_id)
         if terms is None:
             continue
@@ -83,7 +86,7 @@ def follow_budgets(
     for event in events:
         after = evolve_tenant(after, event, ctx)
     month, follow_ups = month_of(hour_of(ctx.at)), list[Event]()
-    for budget_id in sorted(_affected(after, events)):
+    for budget_id in sorted(_affected(tenant, after, events)):
         terms = after.budgets.get(budget_id)
         if terms is None:
             continue
@@ -95,19 +98,26 @@ def follow_budgets(
     return tuple(follow_ups)
 
 
-def _affected(after: TenantJobs, events: tuple[Event, ...]) -> set[str]:
+def _affected(before: TenantJobs, after: TenantJobs, events: tuple[Event, ...]) -> set[str]:
     """Ids of the budgets that these events may change: of all jobs, and of the jobs' API keys."""
     budget_ids: set[str | None] = set()
     for event in events:
         if isinstance(event, BudgetSet):
             budget_ids.add(event.terms.budget_id)
+        elif isinstance(event, ServingTermBegun):
+            budget_ids |= {TENANT_BUDGET, event.key_id}
+        elif isinstance(event, ServingTermEnded):
+            term = before.serving_terms.get(event.term_id)
+            budget_ids |= {TENANT_BUDGET, None if term is None else term.key_id}
         elif isinstance(event, Counting):
+            term = after.serving_terms.get(event.job_id)
             job, ended = after.jobs.get(event.job_id), ended_job(after, event.job_id)
             charge = None if ended is None else ended.charge
             budget_ids |= {
                 TENANT_BUDGET,
                 None if job is None else job.key_id,
                 None if charge is None else charge.key_id,
+                None if term is None else term.key_id,
             }
     return {budget_id for budget_id in budget_ids if budget_id is not None}
 

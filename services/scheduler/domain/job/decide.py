@@ -46,6 +46,7 @@ from schemas.job import (
     WantedSet,
 )
 from schemas.reasons import Failure, failing, refusing
+from schemas.serving import RemoveServingPool, SetServingPool
 from schemas.sweep import CancelSweep, SubmitSweep, SweepCancelled
 from schemas.units import Ms
 from services.scheduler.domain.job import attempts, steps
@@ -55,6 +56,12 @@ from services.scheduler.domain.job.ended import ended_job
 from services.scheduler.domain.job.evolve import evolve_job, evolve_tenant
 from services.scheduler.domain.job.phases import WANTS, Change, answer
 from services.scheduler.domain.job.quota import running, terms_at
+from services.scheduler.domain.job.serving import (
+    decide_term_fact,
+    follow_serving,
+    remove_serving_pool,
+    set_serving_pool,
+)
 from services.scheduler.domain.job.state import OpenJob, TenantJobs, Tenants
 from services.scheduler.domain.job.submitting import submit_job
 from services.scheduler.domain.job.sweeps import follow_sweeps, submit_sweep
@@ -75,6 +82,8 @@ def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
     events = _decide(tenant, command, ctx)
     if tenant.sweeps or isinstance(command, SubmitSweep):
         events = (*events, *follow_sweeps(tenant, events, ctx))
+    if tenant.serving_pools or isinstance(command, SetServingPool):
+        events = (*events, *follow_serving(tenant, events, ctx))
     if tenant.budgets or isinstance(command, SetBudget):
         return (*events, *follow_budgets(tenant, events, ctx))
     return events
@@ -91,7 +100,10 @@ def _is_attempt_fact(fact: JobFact) -> TypeIs[AttemptFact]:
 def _decide(tenant: TenantJobs, command: Command, ctx: Context) -> tuple[Event, ...]:
     if _is_job_fact(command):
         job = tenant.jobs.get(command.job_id)
-        return () if job is None else _decide_job_fact(job, command)
+        if job is not None:
+            return _decide_job_fact(job, command)
+        term = tenant.serving_terms.get(command.job_id)
+        return () if term is None else decide_term_fact(term, command)
     match command:
         case RecordUsage():
             return _usage(command)
@@ -101,6 +113,10 @@ def _decide(tenant: TenantJobs, command: Command, ctx: Context) -> tuple[Event, 
             return submit_sweep(tenant, command, ctx)
         case CancelSweep():
             return _cancel_sweep(tenant, command, ctx)
+        case SetServingPool():
+            return set_serving_pool(tenant, command, ctx)
+        case RemoveServingPool():
+            return remove_serving_pool(tenant, command)
         case CancelJob():
             return _change(tenant, command, "cancel", ctx)
         case PauseJob():

@@ -44,6 +44,16 @@ from schemas.job import (
     WorkDescribed,
 )
 from schemas.pool import AttemptEnd
+from schemas.serving import (
+    ServingEvent,
+    ServingPoolRemoved,
+    ServingPoolSet,
+    ServingPoolStalled,
+    ServingTermBegun,
+    ServingTermDraining,
+    ServingTermEnded,
+    ServingTermUnwanted,
+)
 from schemas.submission import UsageSource
 from schemas.sweep import (
     SweepCancelled,
@@ -57,6 +67,7 @@ from schemas.training import EvalResult, TrainResult, TrainWork
 from schemas.units import Ms
 from services.scheduler.domain.job.ended import correct_charge, ended_job, remember_end
 from services.scheduler.domain.job.quota import charged_micro, terms_at, with_use
+from services.scheduler.domain.job.serving_state import evolve_serving
 from services.scheduler.domain.job.state import (
     FILES_REMEMBERED_MAX,
     Charge,
@@ -64,6 +75,7 @@ from services.scheduler.domain.job.state import (
     FileVerdict,
     OpenJob,
     OpenPlacement,
+    OpenTerm,
     Retries,
     TenantJobs,
     Tenants,
@@ -79,6 +91,7 @@ TenantEvent: TypeAlias = (
     | SuspensionSet
     | BudgetEvent
     | SweepEvent
+    | ServingEvent
     | FileNoted
     | JobSubmitted
     | UsageCounted
@@ -187,6 +200,16 @@ def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> Tena
             | SweepEnded()
         ):
             return evolve_sweep(tenant, event)
+        case (
+            ServingPoolSet()
+            | ServingPoolRemoved()
+            | ServingPoolStalled()
+            | ServingTermBegun()
+            | ServingTermDraining()
+            | ServingTermUnwanted()
+            | ServingTermEnded()
+        ):
+            return evolve_serving(tenant, event)
         case _:
             assert_never(event)
 
@@ -237,10 +260,21 @@ def _charge(job: OpenJob) -> Charge:
     )
 
 
+def _charge_of(tenant: TenantJobs, job_id: str) -> Charge | None:
+    """Of a job, open or ended, or of a replica's term that is open."""
+    job, term = tenant.jobs.get(job_id), tenant.serving_terms.get(job_id)
+    if job is not None:
+        return _charge(job)
+    if term is not None:
+        return Charge(key_id=term.key_id, price=term.price, time=term.counted_micro_gpu_ms)
+    ended = ended_job(tenant, job_id)
+    return None if ended is None else ended.charge
+
+
 def _count_usage(tenant: TenantJobs, event: UsageCounted) -> TenantJobs:
     """The window moves from the hold's rest to the month's use; its sum stays."""
     job, ended = tenant.jobs.get(event.job_id), ended_job(tenant, event.job_id)
-    charge = _charge(job) if job is not None else None if ended is None else ended.charge
+    term, charge = tenant.serving_terms.get(event.job_id), _charge_of(tenant, event.job_id)
     if charge is None:
         return replace(tenant, use=with_use(tenant, None, event.hour_utc, event.gpu_ms, 0))
     source = event.source or UNKNOWN_SOURCE
@@ -250,6 +284,8 @@ def _count_usage(tenant: TenantJobs, event: UsageCounted) -> TenantJobs:
         tenant = correct_charge(tenant, event.job_id, replace(ended, charge=total))
     micro = charged_micro(total) - charged_micro(charge)
     use = with_use(tenant, total, event.hour_utc, event.gpu_ms, micro)
+    if term is not None:
+        tenant = _count_term(tenant, term, event, total)
     if job is None:
         return replace(tenant, use=use)
     counted = replace(
@@ -259,6 +295,17 @@ def _count_usage(tenant: TenantJobs, event: UsageCounted) -> TenantJobs:
         counted_tokens=total.tokens,
     )
     return replace(tenant, jobs=tenant.jobs.set(event.job_id, counted), use=use)
+
+
+def _count_term(
+    tenant: TenantJobs, term: OpenTerm, event: UsageCounted, total: Charge
+) -> TenantJobs:
+    counted = replace(
+        term,
+        counted_gpu_ms=term.counted_gpu_ms + event.gpu_ms,
+        counted_micro_gpu_ms=total.time,
+    )
+    return replace(tenant, serving_terms=tenant.serving_terms.set(term.term_id, counted))
 
 
 def evolve_job(job: OpenJob, event: JobEvent) -> OpenJob:

@@ -9,7 +9,7 @@ from schemas.admission import (
 )
 from schemas.pool import Role
 from schemas.units import GpuMs, Micro, Ms, hour_of, month_of
-from services.scheduler.domain.job.state import Charge, MonthUse, OpenJob, TenantJobs
+from services.scheduler.domain.job.state import Charge, MonthUse, OpenJob, OpenTerm, TenantJobs
 from tunery.plan.estimate import eval_hold
 from tunery.plan.price import job_cost
 
@@ -46,6 +46,16 @@ def rest_micro(job: OpenJob) -> Micro:
     return max(0, job.hold.price_max_micro - counted)
 
 
+def term_rest_gpu_ms(term: OpenTerm) -> GpuMs:
+    """The unused rest of the hold of a replica's term."""
+    return max(0, term.hold_gpu_ms - term.counted_gpu_ms)
+
+
+def term_rest_micro(term: OpenTerm) -> Micro:
+    """What the unused rest of the hold of a replica's term may cost."""
+    return max(0, term.price_max_micro - job_cost(max(0, term.counted_micro_gpu_ms), 0, term.price))
+
+
 def charged_micro(charge: Charge) -> Micro:
     """What a job is charged so far, rounded as on invoices: never above its hold's price."""
     return job_cost(max(0, charge.time), charge.tokens, charge.price)
@@ -65,11 +75,15 @@ def month_standing(tenant: TenantJobs, scope: str, currency: str, at: Ms) -> Bud
     """
     use = tenant.use.get(window_of(scope, hour_of(at)), MonthUse())
     jobs = [job for job in tenant.jobs.values() if scope in (TENANT_BUDGET, job.key_id)]
+    terms = [
+        each for each in tenant.serving_terms.values() if scope in (TENANT_BUDGET, each.key_id)
+    ]
     return BudgetUse(
         used_gpu_ms=use.gpu_ms,
-        held_gpu_ms=sum(rest_gpu_ms(job) for job in jobs),
+        held_gpu_ms=sum(map(rest_gpu_ms, jobs)) + sum(map(term_rest_gpu_ms, terms)),
         used_micro=use.amounts.get(currency, 0),
-        held_micro=sum(rest_micro(job) for job in jobs if job.spec.price.currency == currency),
+        held_micro=sum(rest_micro(job) for job in jobs if job.spec.price.currency == currency)
+        + sum(term_rest_micro(term) for term in terms if term.price.currency == currency),
     )
 
 

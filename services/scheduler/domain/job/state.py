@@ -22,6 +22,7 @@ from schemas.job import (
     Wanted,
 )
 from schemas.pool import CloseMode, Role
+from schemas.serving import ServingPoolTerms
 from schemas.submission import Estimate, JobSpec, KeyCap, Price
 from schemas.sweep import SweepTerms
 from schemas.training import BlobFile, Checkpoint, HyperParameters, TrainResult
@@ -217,6 +218,48 @@ class OpenSweep(Struct, frozen=True, kw_only=True):
     is_cancelled: bool = False
 
 
+class ServingPool(Struct, frozen=True, kw_only=True):
+    """A serving pool that is wanted.
+
+    terms, lane: as they were set last.
+    failures: terms in a row that have failed.
+    excluded_nodes: nodes that failed under its terms, the newest last.
+    stalled_by: code of what keeps the next term from beginning, None: nothing does.
+    """
+
+    terms: ServingPoolTerms
+    lane: Lane
+    failures: int = 0
+    excluded_nodes: tuple[str, ...] = ()
+    stalled_by: str | None = None
+
+
+class OpenTerm(Struct, frozen=True, kw_only=True):
+    """A term of a replica that has not ended.
+
+    term_id: the term, which `pool` knows as a job.
+    serving_pool_id: whose term it is.
+    pool: where it was placed.
+    price, hold_gpu_ms, price_max_micro, key_id: as in its `ServingTermBegun`.
+    counted_gpu_ms: use minus credits, as counted in the quota so far.
+    counted_micro_gpu_ms: the same at its prices, not rounded.
+    is_ending: it was told to end, so another one takes its place.
+    asked: its serving pool told it so.
+    """
+
+    term_id: str
+    serving_pool_id: str
+    pool: str
+    price: Price
+    hold_gpu_ms: GpuMs
+    price_max_micro: Micro
+    key_id: str | None = None
+    counted_gpu_ms: GpuMs = 0
+    counted_micro_gpu_ms: MicroGpuMs = 0
+    is_ending: bool = False
+    asked: bool = False
+
+
 class TenantJobs(Struct, frozen=True, kw_only=True):
     """One tenant.
 
@@ -231,6 +274,9 @@ class TenantJobs(Struct, frozen=True, kw_only=True):
     alerts: the last alert of each budget.
     files: latest validations, newest first.
     sweeps: open sweeps by id.
+    serving_pools: wanted serving pools by id.
+    serving_terms: open terms by id; those of removed serving pools, too.
+    terms_begun: counts the terms of all serving pools: no id is used twice.
     """
 
     terms: PlanTerms | None = None
@@ -245,6 +291,9 @@ class TenantJobs(Struct, frozen=True, kw_only=True):
     alerts: Map[str, BudgetAlert] = Map()
     files: tuple[FileVerdict, ...] = ()
     sweeps: Map[str, OpenSweep] = Map()
+    serving_pools: Map[str, ServingPool] = Map()
+    serving_terms: Map[str, OpenTerm] = Map()
+    terms_begun: int = 0
 
     @property
     def used_gpu_ms(self) -> dict[str, GpuMs]:

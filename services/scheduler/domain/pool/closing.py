@@ -308,7 +308,7 @@ def _credit_end(
     corrections = credit(lease.ref, charged, sliced - billable, "correction")
     for correction in corrections:
         charged = take_back(charged, correction)
-    refund = attempt_refund(end.outcome, end.ended_by, end.cause)
+    refund = attempt_refund(end.outcome, end.ended_by, end.cause, lease.ref.role)
     if refund.cause is None:
         return corrections
     kept_ms, tokens = lease.captured_ms, 0  # no tokens are billed before a checkpoint has them

@@ -20,6 +20,7 @@ from schemas.job import (
 from schemas.lifetime import KeepVersion, ReleaseVersion
 from schemas.pool import (
     ClosePlacement,
+    ConfirmFreed,
     EndAuthor,
     EndRequest,
     ForgetWork,
@@ -31,13 +32,15 @@ from schemas.pool import (
     UsageSliced,
 )
 from schemas.reasons import Failure, ending, failing
+from schemas.serving import RemoveServingPool, ReplicaTerms, ServingPoolTerms, SetServingPool
+from schemas.submission import Price
 from schemas.training import AdapterStart, FailureCause
 from schemas.units import HOUR_MS
 from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.deadlines import earliest
 from services.scheduler.domain.pool.faults import BACK_OFF_MS
 from services.scheduler.react import react_job, react_pool
-from simulator.control_plane.samples import MINUTE, PASSED, POOL, T0, limits, submit
+from simulator.control_plane.samples import BASE, MINUTE, PASSED, POOL, T0, limits, node, submit
 from tests.unit.services.scheduler.fold import open_gpu_ms
 from tests.unit.services.scheduler.joined import JOB_ID, Joined
 from tests.unit.services.scheduler.lives import LIVES, TENANT, new_tenant
@@ -376,3 +379,65 @@ def test_a_job_keeps_the_version_that_it_begins_with_until_it_has_ended() -> Non
     ]
     assert said[0] == KeepVersion(job_id="ftjob-1", model_id="ft:first")
     assert said[-1] == ReleaseVersion(job_id="ftjob-1")
+
+
+def served(at: int, replicas: int = 1) -> Joined:
+    """A serving pool with terms of an hour on the one slot, and no job."""
+    story = Joined(at)
+    story.to_job(CancelJob(job_id=JOB_ID))
+    story.to_pool(ConfirmFreed(token=Token(pool=POOL, lease=1), node_id="a", incarnation="a-1"))
+    replica = ReplicaTerms(
+        base=BASE, pool=POOL, slots=1, memory_bytes=1_000_000_000, term_ms=HOUR_MS
+    )
+    price = Price(version="2026-11", currency="EUR", gpu_hour_micro=2_000_000, lane="standard")
+    terms = ServingPoolTerms(
+        serving_pool_id="sp_1", replicas=replicas, replica=replica, price=price
+    )
+    story.to_job(SetServingPool(terms=terms))
+    story.start()
+    return story
+
+
+def waiting_terms(story: Joined) -> list[str]:
+    return sorted(story.pool.state[POOL].waiting)
+
+
+def test_a_replica_is_billed_by_terms_that_follow_each_other() -> None:
+    story = served(DECEMBER)
+    story.wait(58 * MINUTE)
+    story.beat(58 * MINUTE)  # two minutes before its cap it drains, and the next term asks
+    assert waiting_terms(story) == ["sp_1-2"]
+    story.wait(MINUTE)
+    story.exit("preempted", 59 * MINUTE)
+    assert (waiting_terms(story), story.lease.ref.job_id) == ([], "sp_1-2")
+    story.start()
+    story.wait(21 * MINUTE)
+    story.beat(21 * MINUTE)
+    story.to_job(RemoveServingPool(serving_pool_id="sp_1"))
+    story.exit("preempted", 21 * MINUTE)
+    assert story.billed == {FIRST_HOUR: 60 * MINUTE, FIRST_HOUR + 1: 20 * MINUTE}
+    assert {row["role"] for row in story.rows.values()} == {"serve"}
+    assert story.quota == {"2026-12": 80 * MINUTE}
+    assert not story.job.state[TENANT].serving_terms
+    assert not story.pool.state[POOL].works
+    assert story.job.refolded() == story.job.state
+
+
+def test_a_replica_whose_node_dies_is_replaced_and_what_it_answered_is_billed() -> None:
+    story = served(DECEMBER)
+    story.wait(20 * MINUTE)
+    story.beat(20 * MINUTE)
+    story.wait(10 * MINUTE)
+    story.to_pool(node("a", "a-2", 1))
+    assert story.credits == []
+    assert story.billed == {FIRST_HOUR: 20 * MINUTE}
+    assert story.lease.ref.job_id == "sp_1-2"
+    assert [member.incarnation for member in story.lease.members] == ["a-2"]
+
+
+def test_more_replicas_than_slots_wait_and_a_removed_pool_leaves_the_queue() -> None:
+    story = served(DECEMBER, replicas=3)
+    assert waiting_terms(story) == ["sp_1-2", "sp_1-3"]
+    story.to_job(RemoveServingPool(serving_pool_id="sp_1"))
+    assert waiting_terms(story) == []
+    assert sorted(story.job.state[TENANT].serving_terms) == ["sp_1-1"]

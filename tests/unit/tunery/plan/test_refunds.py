@@ -68,6 +68,11 @@ def test_known_ends(
     assert attempt_refund(outcome, ended_by, cause).cause == credited
 
 
+def test_what_a_replica_has_answered_is_not_given_back() -> None:
+    for outcome in ("lost", "preempted", "failed"):
+        assert attempt_refund(outcome, "platform", None, "serve").scope == "nothing"
+
+
 def test_money_a2_no_request_overrides_the_estimate_of_memory() -> None:
     """So an attempt that ran out of memory is the platform's error, whatever was asked for."""
     requests: tuple[type[Body], ...] = (JobRequest, SimpleJobRequest, FineTuningRequest)

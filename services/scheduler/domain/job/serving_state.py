@@ -1,0 +1,101 @@
+"""Serving pools and their terms in the state of a tenant: what events change."""
+
+from typing import Final, assert_never
+
+from msgspec.structs import replace
+
+from schemas.serving import (
+    ServingEvent,
+    ServingPoolRemoved,
+    ServingPoolSet,
+    ServingPoolStalled,
+    ServingTermBegun,
+    ServingTermDraining,
+    ServingTermEnded,
+    ServingTermUnwanted,
+)
+from services.scheduler.domain.job.state import OpenTerm, ServingPool, TenantJobs
+from services.scheduler.domain.pool.faults import is_node_fault
+
+EXCLUDED_MAX: Final = 16  # nodes that a serving pool keeps away from, the newest
+
+
+def evolve_serving(tenant: TenantJobs, event: ServingEvent) -> TenantJobs:
+    """One tenant after an event of its serving pools."""
+    match event:
+        case ServingPoolSet():
+            return _set(tenant, event)
+        case ServingPoolRemoved(serving_pool_id=name):
+            if name not in tenant.serving_pools:
+                return tenant
+            return replace(tenant, serving_pools=tenant.serving_pools.delete(name))
+        case ServingPoolStalled():
+            return _with_pool(tenant, event.serving_pool_id, stalled_by=event.code)
+        case ServingTermBegun():
+            return _begin(tenant, event)
+        case ServingTermDraining():
+            return _with_term(tenant, event.term_id, is_ending=True)
+        case ServingTermUnwanted():
+            return _with_term(tenant, event.term_id, is_ending=True, asked=True)
+        case ServingTermEnded():
+            return _end(tenant, event)
+        case _:
+            assert_never(event)
+
+
+def _set(tenant: TenantJobs, event: ServingPoolSet) -> TenantJobs:
+    pool = ServingPool(terms=event.terms, lane=event.lane)
+    pools = tenant.serving_pools.set(event.terms.serving_pool_id, pool)
+    return replace(tenant, serving_pools=pools)
+
+
+def _begin(tenant: TenantJobs, event: ServingTermBegun) -> TenantJobs:
+    term = OpenTerm(
+        term_id=event.placement.job_id,
+        serving_pool_id=event.serving_pool_id,
+        pool=event.pool,
+        price=event.price,
+        hold_gpu_ms=event.hold_gpu_ms,
+        price_max_micro=event.price_max_micro,
+        key_id=event.key_id,
+    )
+    tenant = replace(
+        tenant,
+        serving_terms=tenant.serving_terms.set(term.term_id, term),
+        terms_begun=tenant.terms_begun + 1,
+    )
+    return _with_pool(tenant, event.serving_pool_id, stalled_by=None)
+
+
+def _end(tenant: TenantJobs, event: ServingTermEnded) -> TenantJobs:
+    """Failures in a row are counted; a term that was served until its cap begins a new count."""
+    end = event.end
+    if event.term_id in tenant.serving_terms:
+        terms = tenant.serving_terms.delete(event.term_id)
+        tenant = replace(tenant, serving_terms=terms)
+    pool = tenant.serving_pools.get(event.serving_pool_id)
+    if pool is None or end.outcome != "failed":
+        return tenant
+    if end.cause == "budget":
+        return _with_pool(tenant, event.serving_pool_id, failures=0)
+    excluded = pool.excluded_nodes
+    if is_node_fault(end.outcome, end.cause, has_checkpoint=False):
+        known = (name for name in end.node_ids if name not in excluded)
+        excluded = (*excluded, *known)[-EXCLUDED_MAX:]
+    return _with_pool(
+        tenant, event.serving_pool_id, failures=pool.failures + 1, excluded_nodes=excluded
+    )
+
+
+def _with_pool(tenant: TenantJobs, name: str, **changes: object) -> TenantJobs:
+    pool = tenant.serving_pools.get(name)
+    if pool is None:
+        return tenant
+    return replace(tenant, serving_pools=tenant.serving_pools.set(name, replace(pool, **changes)))
+
+
+def _with_term(tenant: TenantJobs, name: str, **changes: object) -> TenantJobs:
+    term = tenant.serving_terms.get(name)
+    if term is None:
+        return tenant
+    return replace(tenant, serving_terms=tenant.serving_terms.set(name, replace(term, **changes)))

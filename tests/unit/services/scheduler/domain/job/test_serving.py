@@ -1,0 +1,258 @@
+"""Serving pools: terms in place of replicas, renewed, replaced, held and settled."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from schemas import errors
+from schemas.account import Lane
+from schemas.admission import TENANT_BUDGET, BudgetCounted, BudgetTerms, SetBudget, SetSuspension
+from schemas.envelope import Rejected
+from schemas.job import RecordClosed, RecordDraining, RecordStarted, RecordUsage
+from schemas.pool import AttemptEnd, EndAuthor
+from schemas.reasons import ending
+from schemas.serving import (
+    RemoveServingPool,
+    ReplicaTerms,
+    ServingPoolRemoved,
+    ServingPoolSet,
+    ServingPoolStalled,
+    ServingPoolTerms,
+    ServingTermBegun,
+    ServingTermDraining,
+    ServingTermEnded,
+    ServingTermUnwanted,
+    SetServingPool,
+)
+from schemas.submission import KeyCap, Price, UsageSource
+from schemas.training import AttemptOutcome, AttemptStart, FailureCause, ServeWork
+from schemas.units import HOUR_MS, hour_of
+from services.scheduler.domain.job.quota import month_standing
+from services.scheduler.domain.job.serving import FAILURES_MAX, SERVING_POOLS_MAX
+from simulator.control_plane.samples import BASE, MINUTE, POOL, T0, limits
+from tests.unit.services.scheduler.fold import Decider, names, of
+from tests.unit.services.scheduler.lives import TENANT, new_tenant
+
+TERM_MS = HOUR_MS
+PRICE = Price(version="2026-11", currency="EUR", gpu_hour_micro=2_000_000, lane="standard")
+REPLICA = ReplicaTerms(base=BASE, pool=POOL, slots=2, memory_bytes=1_000_000_000, term_ms=TERM_MS)
+
+
+def wanted(replicas: int = 2, name: str = "sp_1", **changes: Any) -> SetServingPool:
+    terms = ServingPoolTerms(
+        serving_pool_id=name, replicas=replicas, replica=REPLICA, price=PRICE, key_id="key_1"
+    )
+    return SetServingPool(terms=replace(terms, **changes))
+
+
+def closed(
+    term_id: str,
+    outcome: AttemptOutcome = "preempted",
+    cause: FailureCause | None = None,
+    ended_by: EndAuthor = "scheduler",
+    billable: int = 0,
+) -> RecordClosed:
+    end = AttemptEnd(
+        outcome=outcome,
+        ended_by=ended_by,
+        reason=ending("exited"),
+        cause=cause,
+        node_ids=("a",),
+        used_gpu_ms=billable,
+        billable_gpu_ms=billable,
+    )
+    return RecordClosed(job_id=term_id, attempt=1, role="serve", end=end)
+
+
+def used(term_id: str, gpu_ms: int) -> RecordUsage:
+    source = UsageSource(role="serve")
+    return RecordUsage(
+        job_id=term_id, attempt=1, hour_utc=hour_of(T0), gpu_ms=gpu_ms, source=source
+    )
+
+
+def begun(events: tuple[Any, ...]) -> list[str]:
+    return [event.placement.job_id for event in events if isinstance(event, ServingTermBegun)]
+
+
+def unwanted(events: tuple[Any, ...]) -> list[str]:
+    return [event.term_id for event in events if isinstance(event, ServingTermUnwanted)]
+
+
+def refusal(events: tuple[Any, ...]) -> tuple[str, str]:
+    rejected = of(events, Rejected)
+    return rejected.code, rejected.reason.code
+
+
+def held(decider: Decider) -> int:
+    return month_standing(decider.state[TENANT], TENANT_BUDGET, "EUR", T0).held_gpu_ms
+
+
+def test_every_replica_is_a_term_with_a_hold_and_a_placement() -> None:
+    decider = new_tenant().accept(limits())
+    events = decider.when(wanted(2))
+    assert names(events) == ["ServingPoolSet", "ServingTermBegun", "ServingTermBegun"]
+    assert begun(events) == ["sp_1-1", "sp_1-2"]
+    term = events[1]
+    assert (term.hold_gpu_ms, term.price_max_micro) == (2 * TERM_MS, 4_000_000)
+    placement = term.placement
+    assert (placement.role, placement.lane, placement.slots) == ("serve", "standard", 2)
+    assert (placement.max_gpu_ms, placement.attempt) == (2 * TERM_MS, 1)
+    work = term.description.work
+    assert isinstance(work, ServeWork)
+    assert (work.serving_pool_id, work.base_sha256) == ("sp_1", BASE.sha256)
+    assert term.description.work_id == placement.work_id
+    assert held(decider) == 4 * TERM_MS
+    assert decider.refolded() == decider.state
+
+
+def test_the_next_term_begins_when_one_drains_and_the_old_hold_goes_back() -> None:
+    decider = new_tenant().accept(limits(), wanted(1))
+    start = AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=0)
+    assert decider.when(RecordStarted(job_id="sp_1-1", attempt=1, start=start)) == ()
+    decider.accept(used("sp_1-1", TERM_MS))
+    assert held(decider) == TERM_MS
+    draining = RecordDraining(job_id="sp_1-1", attempt=1)
+    events = decider.when(draining)
+    assert names(events) == ["ServingTermDraining", "ServingTermBegun"]
+    assert begun(events) == ["sp_1-2"]
+    assert decider.when(draining) == ()
+    decider.accept(used("sp_1-1", TERM_MS - MINUTE))
+    events = decider.when(closed("sp_1-1", "failed", "budget", "budget", 2 * TERM_MS - MINUTE))
+    assert names(events) == ["ServingTermEnded"]
+    assert of(events, ServingTermEnded).released_gpu_ms == MINUTE
+    assert held(decider) == 2 * TERM_MS
+    use = month_standing(decider.state[TENANT], "key_1", "EUR", T0)
+    assert use.used_gpu_ms == 2 * TERM_MS - MINUTE
+    assert use.used_micro == 4_000_000 - 33_333
+    assert decider.when(closed("sp_1-1")) == ()
+
+
+def test_a_lost_replica_is_replaced() -> None:
+    decider = new_tenant().accept(limits(), wanted(2))
+    events = decider.when(closed("sp_1-2", "lost", ended_by="node"))
+    assert names(events) == ["ServingTermEnded", "ServingTermBegun"]
+    assert begun(events) == ["sp_1-3"]
+
+
+def test_scaling_down_ends_the_newest_and_never_asks_twice() -> None:
+    decider = new_tenant().accept(limits(), wanted(3))
+    events = decider.when(wanted(1))
+    assert unwanted(events) == ["sp_1-3", "sp_1-2"]
+    request = events[1].request
+    assert (request.mode, request.ended_by) == ("drain", "tenant")
+    assert unwanted(decider.when(wanted(1))) == []
+    assert begun(decider.when(wanted(2))) == ["sp_1-4"]  # what drains does not come back
+    assert begun(decider.when(closed("sp_1-3", ended_by="tenant"))) == []
+
+
+def test_removing_drains_what_is_left_and_its_name_may_be_used_again() -> None:
+    decider = new_tenant().accept(limits(), wanted(2))
+    events = decider.when(RemoveServingPool(serving_pool_id="sp_1"))
+    assert names(events) == ["ServingPoolRemoved", "ServingTermUnwanted", "ServingTermUnwanted"]
+    assert of(events, ServingPoolRemoved).serving_pool_id == "sp_1"
+    assert names(decider.when(closed("sp_1-1", ended_by="tenant"))) == ["ServingTermEnded"]
+    assert held(decider) == 2 * TERM_MS
+    gone = decider.when(RemoveServingPool(serving_pool_id="sp_1"))
+    assert refusal(gone) == (errors.NOT_FOUND, "serving_pool_missing")
+    assert begun(decider.when(wanted(1))) == ["sp_1-3"]
+
+
+def test_failures_in_a_row_stall_it_until_it_is_set_again() -> None:
+    decider = new_tenant().accept(limits(), wanted(1))
+    for number in range(1, FAILURES_MAX):
+        events = decider.when(closed(f"sp_1-{number}", "failed", "bad_node", "node"))
+        assert of(events, ServingTermBegun).placement.excluded_nodes == ("a",)
+    events = decider.when(closed(f"sp_1-{FAILURES_MAX}", "failed", "platform", "platform"))
+    assert names(events) == ["ServingTermEnded", "ServingPoolStalled"]
+    assert of(events, ServingPoolStalled).code == errors.ATTEMPTS_EXHAUSTED
+    assert begun(decider.when(wanted(1))) == [f"sp_1-{FAILURES_MAX + 1}"]
+
+
+def test_a_term_that_was_served_to_its_cap_begins_a_new_count_of_failures() -> None:
+    decider = new_tenant().accept(limits(), wanted(1))
+    for number in range(1, 3 * FAILURES_MAX):
+        cause: FailureCause = "budget" if number % FAILURES_MAX == 0 else "platform"
+        events = decider.when(closed(f"sp_1-{number}", "failed", cause))
+        assert begun(events) == [f"sp_1-{number + 1}"]
+
+
+def test_what_the_month_does_not_allow_is_refused_and_later_stalls() -> None:
+    decider = new_tenant().accept(limits(hard=3 * TERM_MS))
+    assert refusal(decider.when(wanted(2))) == (errors.HARD_LIMIT, "hard_limit")
+    assert not decider.state[TENANT].serving_pools
+    decider.accept(wanted(1), used("sp_1-1", 2 * TERM_MS))
+    events = decider.when(RecordDraining(job_id="sp_1-1", attempt=1))
+    assert names(events) == ["ServingTermDraining", "ServingPoolStalled"]
+    assert names(decider.when(closed("sp_1-1", "failed", "budget"))) == ["ServingTermEnded"]
+    events = decider.when(limits(hard=10 * TERM_MS))
+    assert names(events) == ["LimitsSet", "ServingTermBegun"]
+
+
+def test_a_suspended_tenant_gets_no_further_terms() -> None:
+    decider = new_tenant().accept(limits(), wanted(1), SetSuspension(suspended=True))
+    assert refusal(decider.when(wanted(2))) == (errors.SUSPENDED, "tenant_suspended")
+    events = decider.when(closed("sp_1-1", "lost"))
+    assert names(events) == ["ServingTermEnded", "ServingPoolStalled"]
+    events = decider.when(SetSuspension(suspended=False))
+    assert names(events) == ["SuspensionSet", "ServingTermBegun"]
+
+
+def test_a_budget_and_the_cap_of_a_key_bind_terms() -> None:
+    budget = BudgetTerms(budget_id="key_1", currency="EUR", max_gpu_ms=3 * TERM_MS)
+    decider = new_tenant().accept(limits(), SetBudget(terms=budget))
+    assert refusal(decider.when(wanted(2)))[0] == errors.BUDGET_EXCEEDED
+    events = decider.when(wanted(1))
+    assert of(events, BudgetCounted).use.held_gpu_ms == 2 * TERM_MS
+    ended = decider.when(RemoveServingPool(serving_pool_id="sp_1"))
+    ended = decider.when(closed("sp_1-1", ended_by="tenant"))
+    assert of(ended, BudgetCounted).use.held_gpu_ms == 0
+    cap = KeyCap(key_id="key_1", spend_cap_micro=3_000_000, currency="EUR")
+    assert refusal(decider.when(wanted(1, cap=cap)))[0] == errors.SPEND_CAP
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"replicas": 65}, "replicas_out_of_range"),
+        ({"replicas": -1}, "replicas_out_of_range"),
+        ({"replica": replace(REPLICA, slots=0)}, "slots_below_one"),
+        ({"replica": replace(REPLICA, term_ms=59_999)}, "term_out_of_range"),
+        ({"replica": replace(REPLICA, term_ms=25 * HOUR_MS)}, "term_out_of_range"),
+        ({"price": replace(PRICE, version="2025-01")}, "prices_changed"),
+        ({"price": replace(PRICE, lane="free")}, "plan_changed"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes: dict[str, Any], reason: str) -> None:
+    decider = new_tenant().accept(limits())
+    assert refusal(decider.when(wanted(**changes)))[1] == reason
+    assert not decider.state.get(TENANT).serving_pools
+
+
+def test_replicas_of_a_pool_stay_what_they_are_and_pools_are_limited() -> None:
+    decider = new_tenant().accept(limits(), wanted(0))
+    other = wanted(1, replica=replace(REPLICA, slots=1))
+    assert refusal(decider.when(other)) == (errors.ILLEGAL_STATE, "serving_pool_fixed")
+    for number in range(2, SERVING_POOLS_MAX + 1):
+        decider.accept(wanted(0, f"sp_{number}"))
+    assert refusal(decider.when(wanted(0, "sp_more")))[1] == "serving_pools_at_most"
+
+
+def test_terms_keep_their_lane_and_price_until_the_pool_is_set_again() -> None:
+    premium: Lane = "premium"
+    decider = new_tenant().accept(limits(), wanted(1), limits(lane=premium))
+    events = decider.when(RecordDraining(job_id="sp_1-1", attempt=1))
+    assert of(events, ServingTermBegun).placement.lane == "standard"
+    dearer = replace(PRICE, lane=premium, gpu_hour_micro=5_000_000)
+    assert of(decider.when(wanted(1, price=dearer)), ServingPoolSet).lane == premium
+    events = decider.when(RecordDraining(job_id="sp_1-2", attempt=1))
+    term = of(events, ServingTermBegun)
+    assert (term.placement.lane, term.price.gpu_hour_micro) == (premium, 5_000_000)
+    assert of(events, ServingTermDraining).term_id == "sp_1-2"
+
+
+def test_facts_of_terms_that_are_not_open_change_nothing() -> None:
+    decider = new_tenant().accept(limits())
+    assert decider.when(closed("sp_1-1")) == ()
+    assert names(decider.when(used("sp_1-1", MINUTE))) == ["UsageCounted"]
