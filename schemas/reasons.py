@@ -188,7 +188,7 @@ RefusalCode: TypeAlias = Literal[
     "serving_pool_missing",  # serving_pool_id
     "serving_pool_fixed",  # serving_pool_id: its replicas would be others
     "serving_pools_at_most",  # limit
-    "replicas_out_of_range",  # limit: from 0 up to it
+    "replicas_out_of_range",  # limit: of all serving pools of the tenant
     "term_out_of_range",  # least_ms, most_ms
     "sweep_budget_amount",  # price_max_micro, currency, used_micro, held_micro, limit_micro
     # pools; refused are agents, and reactions of jobs

@@ -247,7 +247,7 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "serving pool, and remove this one."
     ),
     "serving_pools_at_most": "A tenant has at most {limit} serving pools. Remove one.",
-    "replicas_out_of_range": "A serving pool has 0 to {limit} replicas.",
+    "replicas_out_of_range": "All serving pools of a tenant have at most {limit} replicas.",
     "term_out_of_range": "A term of a replica takes {least_ms} to {most_ms} milliseconds.",
     "sweep_budget_gpu_hours": (
         "The job may need {hold_gpu_ms} GPU-hours. The budget of its sweep allows {limit_gpu_ms}: "

@@ -38,7 +38,9 @@ from tunery.plan.price import dearest_micro, price_micro
 from tunery.plan.time import start_ms_max
 
 SERVING_POOLS_MAX: Final = 16  # of a tenant
-REPLICAS_MAX: Final = 64  # of a serving pool
+# Of a tenant, over all its serving pools: one command may begin a term of each, and a term may name
+# a hundred rates, which is 15 kB.
+REPLICAS_MAX: Final = 32
 # The notice before a cap goes out two minutes before it, or at half of a shorter term.
 TERM_MS_MIN: Final[Ms] = 60_000
 TERM_MS_MAX: Final[Ms] = DAY_MS  # its slices and credits fit into one record
@@ -240,7 +242,9 @@ def _malformed(tenant: TenantJobs, terms: ServingPoolTerms) -> Rejected | None:
     if known is not None and known.terms.replica != replica:
         fixed = refusing("serving_pool_fixed", serving_pool_id=name)
         return Rejected(code=errors.ILLEGAL_STATE, reason=fixed)
-    if not 0 <= terms.replicas <= REPLICAS_MAX:
+    pools = (pool.terms for pool in tenant.serving_pools.values())
+    elsewhere = sum(pool.replicas for pool in pools if pool.serving_pool_id != name)
+    if terms.replicas < 0 or elsewhere + terms.replicas > REPLICAS_MAX:
         wrong = refusing("replicas_out_of_range", limit=REPLICAS_MAX)
         return Rejected(code=errors.MALFORMED, reason=wrong, param="replicas")
     if replica.slots < 1:

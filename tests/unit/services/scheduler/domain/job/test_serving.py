@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from schemas import errors
 from schemas.account import Lane
 from schemas.admission import TENANT_BUDGET, BudgetCounted, BudgetTerms, SetBudget, SetSuspension
+from schemas.billing import Rate
 from schemas.envelope import Rejected
 from schemas.job import RecordClosed, RecordDraining, RecordStarted, RecordUsage
 from schemas.pool import AttemptEnd, EndAuthor
@@ -26,10 +28,11 @@ from schemas.serving import (
     SetServingPool,
 )
 from schemas.submission import KeyCap, Price, UsageSource
+from schemas.topics import MESSAGE_BYTES_MAX
 from schemas.training import AttemptOutcome, AttemptStart, FailureCause, ServeWork
 from schemas.units import HOUR_MS, hour_of
 from services.scheduler.domain.job.quota import month_standing
-from services.scheduler.domain.job.serving import FAILURES_MAX, SERVING_POOLS_MAX
+from services.scheduler.domain.job.serving import FAILURES_MAX, REPLICAS_MAX, SERVING_POOLS_MAX
 from simulator.control_plane.samples import BASE, MINUTE, POOL, T0, limits
 from tests.unit.services.scheduler.fold import Decider, names, of
 from tests.unit.services.scheduler.lives import TENANT, new_tenant
@@ -215,7 +218,7 @@ def test_a_budget_and_the_cap_of_a_key_bind_terms() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"replicas": 65}, "replicas_out_of_range"),
+        ({"replicas": REPLICAS_MAX + 1}, "replicas_out_of_range"),
         ({"replicas": -1}, "replicas_out_of_range"),
         ({"replica": replace(REPLICA, slots=0)}, "slots_below_one"),
         ({"replica": replace(REPLICA, term_ms=59_999)}, "term_out_of_range"),
@@ -256,3 +259,23 @@ def test_facts_of_terms_that_are_not_open_change_nothing() -> None:
     decider = new_tenant().accept(limits())
     assert decider.when(closed("sp_1-1")) == ()
     assert names(decider.when(used("sp_1-1", MINUTE))) == ["UsageCounted"]
+
+
+def test_all_replicas_of_a_tenant_fit_into_one_decision() -> None:
+    """Limits come as a command of the saga: what follows from it must never exceed a record."""
+    rates = tuple(
+        Rate(lane="standard", gpu_hour_micro=2_000_000, device=f"accelerator-{number:020}")
+        for number in range(100)
+    )
+    price = replace(PRICE, rates=rates)
+    half = REPLICAS_MAX // 2
+    decider = new_tenant().accept(limits())
+    decider.accept(wanted(half, "sp_1", price=price), wanted(half, "sp_2", price=price))
+    assert refusal(decider.when(wanted(1, "sp_3")))[1] == "replicas_out_of_range"
+    decider.accept(SetSuspension(suspended=True))
+    for number in range(1, REPLICAS_MAX + 1):
+        pool = "sp_1" if number <= half else "sp_2"
+        decider.accept(closed(f"{pool}-{number}", "lost"))
+    events = decider.when(SetSuspension(suspended=False))
+    assert len(begun(events)) == REPLICAS_MAX
+    assert len(msgspec.json.encode(events)) < MESSAGE_BYTES_MAX
