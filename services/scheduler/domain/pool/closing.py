@@ -248,8 +248,13 @@ def credit(
 
 
 def settle(pool: Pool, job_id: str, refund: CreditCause | None) -> tuple[Event, ...]:
-    """Forgets a job that has ended, after all that it is charged is given back where it is."""
-    charged = () if refund is None else tuple(reversed(pool.charged.get(job_id, ())))
+    """Forgets a job that has ended, after all that it is charged is given back where it is.
+
+    One credit for each lease and hour, the newest first: the ledger has one row for each.
+    """
+    known = () if refund is None else pool.charged.get(job_id, ())
+    gpu_ms, tokens = sum(hour.gpu_ms for hour in known), sum(hour.tokens for hour in known)
+    charged = tuple(reversed(newest_hours(known, gpu_ms, tokens)))
     credits_given = tuple(
         UsageCredited(
             lease=hour.lease,

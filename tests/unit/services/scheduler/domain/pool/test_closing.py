@@ -1,5 +1,7 @@
 """A lease with two members: the fold and the closing of leases that today's plan does not make."""
 
+from immutables import Map
+
 from schemas.node import NodeSeen
 from schemas.pool import (
     ConfirmFreed,
@@ -15,6 +17,9 @@ from schemas.pool import (
 )
 from schemas.reasons import skipping
 from schemas.training import SkippedCheckpoint
+from services.scheduler.domain.pool import closing
+from services.scheduler.domain.pool.state import Pool
+from services.scheduler.domain.pool.usage import ChargedHour
 from simulator.control_plane.samples import MINUTE, POOL, T0, TRAINED, checkpoint, node, request
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     ALIVE,
@@ -197,3 +202,25 @@ def test_money_b3_tokens_of_an_unusable_checkpoint_are_given_back_and_billed_aga
     decider.at += 10 * MINUTE
     ended = decider.when(exited(2, outcome="succeeded", result=TRAINED, elapsed_ms=10 * MINUTE))
     assert metered(ended) == [(10 * MINUTE, TRAINED.tokens - 10_000)]
+
+
+def test_a_whole_refund_has_one_line_for_each_lease_and_hour() -> None:
+    """Found by seed 116 of the simulated control plane: tokens may be sliced apart from time, and a
+    second line of one lease and hour in a record took the place of the first in the ledger.
+    """
+    lease = gang().state[POOL].leases["1"].ref
+    hours = (
+        ChargedHour(lease=lease, hour_utc=7, gpu_ms=0, tokens=10_000),
+        ChargedHour(lease=lease, hour_utc=7, gpu_ms=MINUTE, tokens=30_000),
+        ChargedHour(lease=lease, hour_utc=8, gpu_ms=2 * MINUTE),
+    )
+    charged = Pool(charged=Map({"ftjob-1": hours}))
+    credits_given = [
+        event
+        for event in closing.settle(charged, "ftjob-1", "platform_error")
+        if isinstance(event, UsageCredited)
+    ]
+    assert [(each.hour_utc, each.lost_gpu_ms, each.lost_tokens) for each in credits_given] == [
+        (8, 2 * MINUTE, 0),
+        (7, MINUTE, 40_000),
+    ]
