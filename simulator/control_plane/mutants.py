@@ -22,9 +22,17 @@ from schemas.pool import (
 from schemas.reasons import EndCode, ending
 from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import GpuMs, Micro, MicroGpuMs, Ms, Tokens, hour_of
-from services.scheduler.domain.job import admission, budgets, decide, evolve, steps, submitting
+from services.scheduler.domain.job import (
+    admission,
+    budgets,
+    decide,
+    evolve,
+    serving,
+    steps,
+    submitting,
+)
 from services.scheduler.domain.job.quota import month_standing, terms_at
-from services.scheduler.domain.job.state import OpenJob, TenantJobs
+from services.scheduler.domain.job.state import OpenJob, OpenTerm, TenantJobs
 from services.scheduler.domain.pool import closing, deadlines, nodes, planned_pool, reports
 from services.scheduler.domain.pool import evolve as pool_evolve
 from services.scheduler.domain.pool import state as pool_state
@@ -34,7 +42,7 @@ from services.scheduler.domain.pool.usage import ChargedHour, Slice, newest_hour
 from simulator.event_core.mutants import Mutant
 from tunery.billing import lines
 from tunery.plan.price import usage_micro
-from tunery.plan.refunds import ATTEMPTS, Refund
+from tunery.plan.refunds import ATTEMPTS, Refund, attempt_refund
 from tunery.runtime.hosts.broker_time import BrokerTime
 
 _held_members = pool_state.held_members
@@ -142,6 +150,17 @@ def _cancelled_stays(tenant: TenantJobs, event: Any, ctx: Context) -> TenantJobs
 
 def _nothing_released(job: OpenJob) -> GpuMs:
     return 0
+
+
+def _nothing_left(_term: OpenTerm) -> GpuMs:
+    return 0
+
+
+def _as_of_trainings(
+    outcome: AttemptOutcome, ended_by: EndAuthor, cause: FailureCause | None, _role: Role
+) -> Refund:
+    """What a replica has answered is given back with it."""
+    return attempt_refund(outcome, ended_by, cause)
 
 
 def _all_lost(billable_gpu_ms: GpuMs, _slots: int, _captured_ms: Ms) -> GpuMs:
@@ -276,6 +295,18 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "a job that the platform failed billed", steps, "job_refund", _job_pays, "refund", seed=79
     ),
     Mutant("lost work billed", closing, "attempt_refund", _attempt_pays, "ledger", seed=4),
+    Mutant(
+        "a lost replica is given back",
+        closing,
+        "attempt_refund",
+        _as_of_trainings,
+        "ledger",
+        seed=30,
+    ),
+    Mutant("a term keeps its hold", serving, "term_rest_gpu_ms", _nothing_left, "hold", seed=16),
+    Mutant(
+        "other holds ignored by terms", serving, "month_standing", _only_used, "limit", seed=140
+    ),
     Mutant(
         "a credit in the hour of the end", closing, "newest_hours", _in_the_newest, "ledger", seed=9
     ),

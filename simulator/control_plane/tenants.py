@@ -75,7 +75,7 @@ EVENT_TYPES: Final = tuple(
 )
 TOKENS_PER_SLOT: Final = 26_000  # so that ten minutes of each are held for a training
 RECORDS_MAX: Final = 1_000
-REPLICAS: Final = ((1, 60_000), (1, 240_000), (2, 90_000))  # slots, time of a term
+REPLICAS: Final = ((1, 60_000), (1, 1_500_000), (2, 90_000))  # slots, time of a term
 REPLICAS_MAX: Final = 3
 ENDPOINT: Final = "we_tenant"
 

@@ -9,9 +9,11 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from schemas.pool import DescribeWork, RequestPlacement
-from schemas.topics import POOL
+from schemas.serving import ReplicaTerms, ServingPoolTerms, SetServingPool
+from schemas.submission import Price
+from schemas.topics import JOB, POOL
 from schemas.training import WorkDescription, work_id_of
-from simulator.control_plane.samples import node
+from simulator.control_plane.samples import BASE, node
 from tests.unit.services.gateway.control_plane import ControlPlane, control_plane
 from tests.unit.services.gateway.jobs.job_events import TRAIN, placed
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
@@ -120,3 +122,29 @@ async def test_jobs_that_wait_for_their_inputs_or_for_their_tenant_say_so(
     await client.post(f"{path}/cancel")
     shown = (await client.get(f"{path}/queue")).json()
     assert (shown["status"], shown["queue"]) == ("cancelled", None)
+
+
+async def test_replicas_of_a_serving_pool_are_in_the_queue_and_no_jobs(
+    alone: ControlPlane,
+) -> None:
+    """Operators see what holds slots; the tenant's list of jobs has trainings alone."""
+    api = alone
+    client = await api.tenant()
+    tenant = client.headers["x-tenant"]
+    plan = (await api.api.get(f"/v1/tenants/{tenant}")).json()
+    replica = ReplicaTerms(
+        base=BASE, pool="default", slots=1, memory_bytes=1, term_ms=600_000, device="cpu"
+    )
+    price = Price(version=plan["price_version"], currency="EUR", gpu_hour_micro=1)
+    terms = ServingPoolTerms(serving_pool_id="sp_1", replicas=2, replica=replica, price=price)
+    await api.runtime.sender.send(POOL, "default", "", node("a", "a-1", 1))
+    await api.runtime.sender.send(JOB, tenant, tenant, SetServingPool(terms=terms))
+    shown = await api.until(
+        api.api, "/v1/queue", lambda queue: len(queue["leases"]) == len(queue["waiting"]) == 1
+    )
+    (lease,), (waits,) = shown["leases"], shown["waiting"]
+    assert (lease["job_id"], lease["role"], lease["tenant"]) == ("sp_1-1", "serve", tenant)
+    assert (waits["job_id"], waits["code"]) == ("sp_1-2", "no_capacity")
+    assert (await client.get("/v1/fine_tuning/jobs")).json()["data"] == []
+    missing = await client.get("/v1/fine_tuning/jobs/sp_1-1")
+    assert missing.status_code == 404
