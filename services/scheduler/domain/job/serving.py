@@ -45,6 +45,7 @@ REPLICAS_MAX: Final = 32
 TERM_MS_MIN: Final[Ms] = 60_000
 TERM_MS_MAX: Final[Ms] = DAY_MS  # its slices and credits fit into one record
 FAILURES_MAX: Final = 5  # terms in a row that failed; then somebody has to look at it
+FRUITLESS_MAX: Final = 20  # terms in a row that were lost or preempted at once; as for jobs
 #: what may let a term begin, or make one needless
 STIRRING: Final = (
     *(ServingPoolSet, ServingTermDraining, ServingTermEnded),
@@ -142,10 +143,9 @@ def _next_term(
     """The next term of a serving pool, or why there is none."""
     terms, replica = pool.terms, pool.terms.replica
     name = terms.serving_pool_id
-    if pool.failures >= FAILURES_MAX:
-        reason = failing("attempts_failed", attempts=FAILURES_MAX)
+    if (exhausted := _exhausted(pool)) is not None:
         return ServingPoolStalled(
-            serving_pool_id=name, code=errors.ATTEMPTS_EXHAUSTED, reason=reason
+            serving_pool_id=name, code=errors.ATTEMPTS_EXHAUSTED, reason=exhausted
         )
     needs = needs_of(terms)
     refused = _refuse_hold(tenant, terms, needs, ctx.at)
@@ -169,6 +169,15 @@ def _next_term(
         price_max_micro=needs.price_max_micro,
         key_id=terms.key_id,
     )
+
+
+def _exhausted(pool: ServingPool) -> Reason | None:
+    """Why no further term is tried until the pool is set again; None: one is."""
+    if pool.failures >= FAILURES_MAX:
+        return failing("attempts_failed", attempts=FAILURES_MAX)
+    if pool.fruitless >= FRUITLESS_MAX:
+        return failing("attempts_lost", attempts=FRUITLESS_MAX)
+    return None
 
 
 def needs_of(terms: ServingPoolTerms) -> Estimate:

@@ -4,6 +4,7 @@ from typing import Final, assert_never
 
 from msgspec.structs import replace
 
+from schemas.pool import AttemptEnd
 from schemas.serving import (
     ServingEvent,
     ServingPoolRemoved,
@@ -14,9 +15,11 @@ from schemas.serving import (
     ServingTermEnded,
     ServingTermUnwanted,
 )
+from schemas.units import Ms
 from services.scheduler.domain.job.state import OpenTerm, ServingPool, TenantJobs
 from services.scheduler.domain.pool.faults import is_node_fault
 
+SERVED_MS_MIN: Final[Ms] = 60_000  # a term that served so long was of use
 EXCLUDED_MAX: Final = 16  # nodes that a serving pool keeps away from, the newest
 
 
@@ -68,23 +71,29 @@ def _begin(tenant: TenantJobs, event: ServingTermBegun) -> TenantJobs:
 
 
 def _end(tenant: TenantJobs, event: ServingTermEnded) -> TenantJobs:
-    """Failures in a row are counted; a term that was served until its cap begins a new count."""
-    end = event.end
     if event.term_id in tenant.serving_terms:
         terms = tenant.serving_terms.delete(event.term_id)
         tenant = replace(tenant, serving_terms=terms)
     pool = tenant.serving_pools.get(event.serving_pool_id)
-    if pool is None or end.outcome != "failed":
+    if pool is None:
         return tenant
+    counted = _count_end(pool, event.end)
+    return replace(tenant, serving_pools=tenant.serving_pools.set(event.serving_pool_id, counted))
+
+
+def _count_end(pool: ServingPool, end: AttemptEnd) -> ServingPool:
+    """A term that was served until its cap begins all counts anew."""
+    if end.outcome != "failed":
+        served = end.used_gpu_ms >= SERVED_MS_MIN * pool.terms.replica.slots
+        by_tenant = end.ended_by == "tenant"
+        return replace(pool, fruitless=0 if served else pool.fruitless + (not by_tenant))
     if end.cause == "budget":
-        return _with_pool(tenant, event.serving_pool_id, failures=0)
+        return replace(pool, failures=0, fruitless=0)
     excluded = pool.excluded_nodes
     if is_node_fault(end.outcome, end.cause, has_checkpoint=False):
         known = (name for name in end.node_ids if name not in excluded)
         excluded = (*excluded, *known)[-EXCLUDED_MAX:]
-    return _with_pool(
-        tenant, event.serving_pool_id, failures=pool.failures + 1, excluded_nodes=excluded
-    )
+    return replace(pool, failures=pool.failures + 1, excluded_nodes=excluded)
 
 
 def _with_pool(tenant: TenantJobs, name: str, **changes: object) -> TenantJobs:

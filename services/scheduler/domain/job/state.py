@@ -223,6 +223,7 @@ class ServingPool(Struct, frozen=True, kw_only=True):
 
     terms, lane: as they were set last.
     failures: terms in a row that have failed.
+    fruitless: terms in a row that were lost or preempted before they had served for a minute.
     excluded_nodes: nodes that failed under its terms, the newest last.
     stalled_by: code of what keeps the next term from beginning, None: nothing does.
     """
@@ -230,6 +231,7 @@ class ServingPool(Struct, frozen=True, kw_only=True):
     terms: ServingPoolTerms
     lane: Lane
     failures: int = 0
+    fruitless: int = 0
     excluded_nodes: tuple[str, ...] = ()
     stalled_by: str | None = None
 

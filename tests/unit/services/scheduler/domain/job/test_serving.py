@@ -32,7 +32,12 @@ from schemas.topics import MESSAGE_BYTES_MAX
 from schemas.training import AttemptOutcome, AttemptStart, FailureCause, ServeWork
 from schemas.units import HOUR_MS, hour_of
 from services.scheduler.domain.job.quota import month_standing
-from services.scheduler.domain.job.serving import FAILURES_MAX, REPLICAS_MAX, SERVING_POOLS_MAX
+from services.scheduler.domain.job.serving import (
+    FAILURES_MAX,
+    FRUITLESS_MAX,
+    REPLICAS_MAX,
+    SERVING_POOLS_MAX,
+)
 from simulator.control_plane.samples import BASE, MINUTE, POOL, T0, limits
 from tests.unit.services.scheduler.fold import Decider, names, of
 from tests.unit.services.scheduler.lives import TENANT, new_tenant
@@ -279,3 +284,18 @@ def test_all_replicas_of_a_tenant_fit_into_one_decision() -> None:
     events = decider.when(SetSuspension(suspended=False))
     assert len(begun(events)) == REPLICAS_MAX
     assert len(msgspec.json.encode(events)) < MESSAGE_BYTES_MAX
+
+
+def test_a_replica_that_leaves_at_once_each_time_is_put_aside() -> None:
+    """Lost and preempted are no failures, but nothing may begin and end for ever."""
+    decider = new_tenant().accept(limits(), wanted(1))
+    for number in range(1, FRUITLESS_MAX):
+        billable = 2 * MINUTE if number == 3 else MINUTE
+        events = decider.when(closed(f"sp_1-{number}", "preempted", billable=billable))
+        assert begun(events) == [f"sp_1-{number + 1}"]
+    for number in range(FRUITLESS_MAX, FRUITLESS_MAX + 3):
+        events = decider.when(closed(f"sp_1-{number}", "lost"))
+        assert begun(events) == [f"sp_1-{number + 1}"]
+    events = decider.when(closed(f"sp_1-{FRUITLESS_MAX + 3}", "lost"))
+    assert of(events, ServingPoolStalled).reason.code == "attempts_lost"
+    assert begun(decider.when(wanted(1))) == [f"sp_1-{FRUITLESS_MAX + 4}"]
