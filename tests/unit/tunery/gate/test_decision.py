@@ -56,6 +56,28 @@ def test_a_drop_of_four_points_is_caught_in_four_of_five_cases(share: float) -> 
     assert caught / TRIALS >= 0.80
 
 
+def draw_tasks(seed: int, drops: tuple[float, ...]) -> tuple[Decision, ...]:
+    """The decisions on several tasks at the last look; each has its own questions and true drop."""
+    draw = Random(seed)
+    tasks = [draw_pairs(draw, 0.10, drop)[-1] for drop in drops]
+    rule = Rule(drop_max=0.0) if not any(drops) else STRICT
+    return tuple(result.decision for result in decide(tasks, rule))
+
+
+def test_an_adapter_that_lost_nothing_in_four_tasks_is_blocked_in_at_most_alpha_of_the_cases() -> (
+    None
+):
+    """Four tests at the level of 5 % each would block nearly a fifth of such adapters."""
+    decided = [draw_tasks(seed, (0.0, 0.0, 0.0, 0.0)) for seed in range(TRIALS)]
+    assert sum(overall(decisions) == "block" for decisions in decided) / TRIALS <= 0.05
+
+
+@pytest.mark.parametrize("drops", [(0.04, 0, 0, 0), (0, 0, 0, 0.04), (0.04, 0.04, 0.04, 0.04)])
+def test_a_drop_of_four_points_in_one_of_four_tasks_is_caught(drops: tuple[float, ...]) -> None:
+    decided = [draw_tasks(seed, drops) for seed in range(TRIALS)]
+    assert sum(overall(decisions) == "block" for decisions in decided) / TRIALS >= 0.80
+
+
 def test_several_comparisons_need_smaller_p_values_to_block() -> None:
     pairs = Pairs(300, 16, 6)
     (alone,) = decide((pairs,), STRICT)

@@ -8,6 +8,7 @@ import torch
 from tokenizers.processors import TemplateProcessing
 
 from tunery.ml.choices import ChoiceItem, TokenTree, likelihoods, pick, read_items, tokenise
+from tunery.ml.score import ITEMS
 from tunery.ml.sides import Sides
 from tunery.work.exits import WorkError
 
@@ -63,6 +64,17 @@ def test_the_likeliest_choice_per_byte_is_picked(loaded: tuple[Any, Any]) -> Non
     assert len(reports) > 1
     assert reports[-1] == 40
     for tree, choice in zip(trees[:6], picked, strict=False):
+        per_byte = [s / b for s, b in zip(alone(model, tree), tree.choice_bytes, strict=True)]
+        assert choice == per_byte.index(max(per_byte))
+
+
+def test_the_bundled_items_get_the_answers_of_single_passes(loaded: tuple[Any, Any]) -> None:
+    """Every one of them: shared rows save time, and change no answer."""
+    model, tokenizer = loaded
+    trees = [tokenise(item, tokenizer) for item in read_items(ITEMS / "capability.jsonl")]
+    (picked,) = pick(Sides(model), trees)
+    assert len(trees) == 249
+    for tree, choice in zip(trees, picked, strict=True):
         per_byte = [s / b for s, b in zip(alone(model, tree), tree.choice_bytes, strict=True)]
         assert choice == per_byte.index(max(per_byte))
 
