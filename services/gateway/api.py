@@ -61,6 +61,7 @@ def create_app(deps: JobDeps) -> ASGIApp:
     app = routes()
     app.state.deps = deps
     app.state.submissions = Submissions(deps)
+    app.state.readiness = health.Readiness(deps)
     return Edge(app, deps, authenticate)
 
 
@@ -72,6 +73,7 @@ def routes() -> FastAPI:
         description=ABOUT,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # `Edge` takes both forms
     )
     problems.install(app, ALTERNATIVES, submit.MORE_PROBLEMS)
     # `submit` before `jobs`, whose {job_id} would match `estimate`
@@ -115,4 +117,5 @@ def routes() -> FastAPI:
         health,
     ):
         app.router.routes.extend(module.router.routes)
+    app.router.routes.extend(health.operators.routes)
     return app

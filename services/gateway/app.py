@@ -51,7 +51,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     deps = deps_of(runtime, settings, command_results)
     app = create_app(deps)
     return (
-        HttpServer(app, settings.host, settings.port),
+        HttpServer(app, settings.host, settings.port, list(map(str, settings.trusted_proxies))),
         command_results,
         deps.feeds,
         deps.traffic,

@@ -1,21 +1,43 @@
-"""`/healthz`, `/readyz`, `/metrics`: for operators and probes. They need no key."""
+"""`/healthz`, `/readyz`: for probes, without a key. `/metrics`: for operators."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from schemas.topics import JOB
 from schemas.units import Ms
 from services.gateway.accounts.tables import TENANTS
-from services.gateway.web.deps import WithDeps
+from services.gateway.web.deps import Admin, Deps, WithDeps
 from services.gateway.web.errors import RETRY_AFTER_S
 from services.gateway.web.routing import new_router
 
 CHECK_MS_MAX: Final[Ms] = 2_000
+CHECKED_MS: Final[Ms] = 1_000  # for so long what a check has found is told again
 router = new_router("operations", needs_key=False)
+operators = new_router("operations")
+
+
+class Readiness:
+    """Which servers can be reached. Anybody may ask, so they are asked once a second at most."""
+
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self._lock = asyncio.Lock()
+        self._checked_ms: Ms = -CHECKED_MS
+        self._reachable: Mapping[str, bool] = {}
+
+    async def reachable(self) -> Mapping[str, bool]:
+        """By name: `database`, `log`, `storage`."""
+        async with self._lock:
+            clock = self._deps.clock
+            if clock.monotonic_ms() - self._checked_ms >= CHECKED_MS:
+                self._reachable = await _check_all(self._deps)
+                self._checked_ms = clock.monotonic_ms()
+            return self._reachable
 
 
 @router.get("/healthz")
@@ -25,18 +47,13 @@ async def health() -> dict[str, str]:
 
 
 @router.get("/readyz")
-async def readiness(deps: WithDeps) -> JSONResponse:
+async def readiness(request: Request, deps: WithDeps) -> JSONResponse:
     """Whether requests can be served: 200, or a 503 that names the server which is away.
 
     `hosts` names the parts of this process that have ended or hung and are being restarted.
     """
-    names = ("database", "log", "storage")
-    checks = (
-        _within(deps.views.first(TENANTS, {"id": ""})),
-        _within(deps.log.bounds(JOB.commands.name, 0)),
-        _within(deps.blobs.exists("t/-/ready")),
-    )
-    reachable = dict(zip(names, await asyncio.gather(*checks), strict=True))
+    readiness: Readiness = request.app.state.readiness
+    reachable = await readiness.reachable()
     body: dict[str, Any] = {name: "ok" if ok else "away" for name, ok in reachable.items()}
     if deps.health.failing:
         body["hosts"] = dict(deps.health.failing)
@@ -45,6 +62,16 @@ async def readiness(deps: WithDeps) -> JSONResponse:
     return JSONResponse(
         {"status": "not ready", **body}, 503, headers={"retry-after": str(RETRY_AFTER_S)}
     )
+
+
+async def _check_all(deps: Deps) -> Mapping[str, bool]:
+    names = ("database", "log", "storage")
+    checks = (
+        _within(deps.views.first(TENANTS, {"id": ""})),
+        _within(deps.log.bounds(JOB.commands.name, 0)),
+        _within(deps.blobs.exists("t/-/ready")),
+    )
+    return dict(zip(names, await asyncio.gather(*checks), strict=True))
 
 
 async def _within(check: Awaitable[Any]) -> bool:
@@ -56,6 +83,7 @@ async def _within(check: Awaitable[Any]) -> bool:
     return True
 
 
-@router.get("/metrics")
-async def metrics() -> Response:
+@operators.get("/metrics")
+async def metrics(_: Admin) -> Response:
+    """Figures for Prometheus. Without a key they are on the port TUNERY_METRICS_PORT, locally."""
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

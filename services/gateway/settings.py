@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import AliasChoices, Field, FilePath
+from pydantic import AliasChoices, Field, FilePath, IPvAnyAddress
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.account import Lane
@@ -29,6 +29,8 @@ class GatewaySettings(BaseSettings):
     models are kept that were uploaded; None: in the data directory. `score_url`: an endpoint of
     OpenAI's form, up to `/v1`, whose models give scores for graders; None: there is none.
     `score_key`: sent to it. `score_models`: those that tenants may name; none: all.
+    `trusted_proxies`: addresses of proxies in front, as a JSON list; what they say of a client's
+    address is believed.
     """
 
     model_config = SettingsConfigDict(env_prefix="TUNERY_GATEWAY_", extra="ignore")
@@ -51,4 +53,5 @@ class GatewaySettings(BaseSettings):
     score_url: str | None = Field(default=None, pattern="^https?://")
     score_key: str | None = Field(default=None, repr=False)
     score_models: tuple[str, ...] = ()
+    trusted_proxies: tuple[IPvAnyAddress, ...] = ()
     rows_max: dict[Lane, Annotated[int, Field(ge=1)]] = ROWS_MAX

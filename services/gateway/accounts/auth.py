@@ -33,6 +33,22 @@ async def authenticate(deps: Deps, authorization: str | None) -> Principal:
     admin_sha256 = settings.admin_key_sha256
     if admin_sha256 is not None and hmac.compare_digest(sha256, admin_sha256):
         return Principal(settings.admin_tenant, BOOTSTRAP, EVERY_SCOPE)
+    return _principal(await _find(deps, sha256), sha256)
+
+
+async def is_valid(deps: Deps, principal: Principal) -> bool:
+    """Whether the key of a request that goes on is still valid. Raises StoreUnavailable."""
+    if principal.key_id == BOOTSTRAP:
+        return True
+    try:
+        await _find(deps, principal.sha256)
+    except ApiError:
+        return False
+    return True
+
+
+async def _find(deps: Deps, sha256: str) -> KeyRow:
+    """Raises ApiError 401."""
     row = await deps.views.first(KEYS, {"sha256": sha256})
     if row is None:
         row = await _find_by_old_secret(deps, sha256)
@@ -40,7 +56,7 @@ async def authenticate(deps: Deps, authorization: str | None) -> Principal:
         raise _refused("The API key was revoked.")
     if row.expires_at is not None and row.expires_at <= deps.clock.now_ms():
         raise _refused("The API key has expired.")
-    return _principal(row, sha256)
+    return row
 
 
 async def _find_by_old_secret(deps: Deps, sha256: str) -> KeyRow:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from python_multipart.exceptions import MultipartParseError
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from services.gateway.web.errors import FILE_TOO_LARGE, INCOMPLETE, ApiError, invalid
@@ -136,7 +136,7 @@ async def receive_form(
                     raise _too_large(bytes_max, file_field)
                 await write(piece)
             parts.pending.clear()
-    except MultipartParseError as error:
+    except FormParserError as error:
         raise invalid(f"The form cannot be read: {error}") from error
     if not parts.ended:
         raise ApiError(400, INCOMPLETE, "The upload ended before its last byte; send it again.")

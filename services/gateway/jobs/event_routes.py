@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Header, Query
 from starlette.responses import StreamingResponse
 
+from services.gateway.accounts.auth import is_valid
 from services.gateway.jobs.deps import JobDeps, WithJobDeps
 from services.gateway.jobs.event_ids import EVENT_ID
 from services.gateway.jobs.event_responses import (
@@ -109,7 +111,8 @@ async def _answer(
         raise not_found("event", asked.after, "after")
     if asked.stream:
         positions = positions_of(asked.last_event_id, asked.after, len(sources))
-        return event_stream(deps, (caller.tenant, job_id), name, sources, positions)
+        job = (caller.tenant, job_id)
+        return event_stream(deps, job, name, sources, positions, partial(is_valid, deps, caller))
     where = {"tenant": caller.tenant, "job_id": job_id}
     cursor = None if asked.after is None else Cursor(asked.after, asked.after)
     items: list[ListItem] = []

@@ -5,8 +5,8 @@ twice. `after` takes the id of an event, as in lists.
 """
 
 import logging
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 from starlette.responses import StreamingResponse
 
@@ -23,7 +23,10 @@ from tunery.runtime.telemetry.logs import log_event
 LOG: Final = logging.getLogger("tunery.gateway")
 HEARTBEAT_MS: Final[Ms] = 10_000
 RETRY_MS: Final[Ms] = 2_000  # pause of a client before it connects again
+KEY_MS: Final[Ms] = 5_000  # after this, a key is looked up again
 BETWEEN: Final = "~"  # separates the positions in a frame's id
+#: whether the key of the request may still be used
+StillValid: TypeAlias = Callable[[], Awaitable[bool]]
 
 
 def streams(model: Any) -> dict[int | str, dict[str, Any]]:
@@ -38,9 +41,10 @@ def event_stream(
     name: str,
     sources: Sequence[FeedSource],
     positions: Positions,
+    still_valid: StillValid,
 ) -> StreamingResponse:
     """The response to `stream=true`. name: event name of the frames."""
-    return stream_response(_frames(deps, job, name, sources, positions))
+    return stream_response(_frames(deps, job, name, sources, positions, still_valid))
 
 
 def positions_of(last_event_id: str | None, after: str | None, sources: int) -> Positions:
@@ -60,17 +64,26 @@ def _is_position(text: str) -> bool:
 
 
 async def _frames(
-    deps: JobDeps, job: JobKey, name: str, sources: Sequence[FeedSource], positions: Positions
+    deps: JobDeps,
+    job: JobKey,
+    name: str,
+    sources: Sequence[FeedSource],
+    positions: Positions,
+    still_valid: StillValid,
 ) -> AsyncIterator[bytes]:
-    """Goes on when the database is away for a while: only the client ends it, or the job.
+    """Goes on when the database is away: the client ends it, the job, or the end of its key.
 
     No empty line without data before it: the SDK would take that for an event with nothing in it.
     """
     yield f"retry: {RETRY_MS}\n".encode()
-    sent_ms = deps.clock.monotonic_ms()
+    sent_ms = checked_ms = deps.clock.monotonic_ms()
     while True:
         try:
             async for batch in deps.feeds.follow(job, name, sources, positions):
+                if deps.clock.monotonic_ms() - checked_ms >= KEY_MS:
+                    if not await still_valid():
+                        return  # who connects again is told why
+                    checked_ms = deps.clock.monotonic_ms()
                 if batch:
                     positions = batch[-1].positions
                     yield b"".join(_frame(name, event.positions, event.body) for event in batch)

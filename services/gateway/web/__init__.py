@@ -9,6 +9,7 @@
 * `wording`, `refusals`: sentences for codes
 * `scopes`: what a key may do
 * `token_bucket`, `rate_limits`: requests a minute, as arithmetic and in Valkey
+* `wrong_keys`: requests without a valid key; `connections`: how many may be open
 * `pages`: lists by cursor; `html`: headers of pages for people
 * `streams`: server-sent events
 * `commands`, `command_results`: send a command, wait for its decision

@@ -21,11 +21,19 @@ from services.gateway.web.metrics import REQUEST_SECONDS, REQUESTS
 from services.gateway.web.problems import error_of, error_response, fault
 from services.gateway.web.scopes import scope_of
 from services.gateway.web.token_bucket import Allowance, duration
+from services.gateway.web.wrong_keys import WrongKeys
 from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.gateway")
 BODY_BYTES_MAX: Final = 1024 * 1024
-OPEN: Final = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json"})
+OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json"})
+METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+#: of every answer that has no other of its own: nothing of it is a page that may load something
+SAFE_HEADERS: Final = {
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+}
 STREAMED: Final = re.compile("/v1/files|/v1/uploads/[^/]+/parts")  # their routes measure the body
 API_VERSION: Final = "2020-10-01"
 
@@ -39,11 +47,14 @@ class Edge:
 
     def __init__(self, app: ASGIApp, deps: Deps, authenticate: Authenticate) -> None:
         self._app, self._deps, self._authenticate = app, deps, authenticate
+        self._wrong_keys = WrongKeys()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["path"] != "/":  # no redirect, whose URL would be made of the header `Host`
+            scope = {**scope, "path": scope["path"].rstrip("/") or "/"}
         receive, send = linger(scope, receive, send)
         begun = time.perf_counter()
         request_id = self._deps.fresh("req_")
@@ -56,6 +67,8 @@ class Edge:
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"] = request_id
                 headers["openai-version"] = API_VERSION
+                for name, value in SAFE_HEADERS.items():
+                    headers.setdefault(name, value)
                 if (principal := scope.get("state", {}).get("principal")) is not None:
                     headers["openai-organization"] = principal.tenant
                 for name, value in scope.get("state", {}).get("rate", {}).items():
@@ -68,8 +81,10 @@ class Edge:
             await self._through(scope, receive, answer, request_id)
         finally:
             route = _route(scope)
-            REQUESTS.labels(scope["method"], route, str(status)).inc()
-            REQUEST_SECONDS.labels(scope["method"], route).observe(time.perf_counter() - begun)
+            # whatever a client sends as its method must not become a series of its own
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            REQUESTS.labels(method, route, str(status)).inc()
+            REQUEST_SECONDS.labels(method, route).observe(time.perf_counter() - begun)
 
     async def _through(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         started = ended = False
@@ -101,15 +116,29 @@ class Edge:
             raise invalid("The URL contains a NUL character.")
         if scope["path"] in OPEN:
             return
-        headers = Headers(scope=scope)
-        principal = await self._authenticate(self._deps, headers.get("authorization"))
-        require(principal, scope_of(scope["method"], scope["path"]))
+        principal = await self._identify(scope)
         state["principal"] = principal
         per_minute = principal.per_minute or self._deps.settings.requests_per_minute
         allowance = await self._deps.rates.take(principal.key_id, per_minute)
         state["rate"] = rate_headers(allowance)
         if not allowance.allowed:
-            raise _too_many(allowance)
+            raise _too_many("this key may send", allowance, "a key with a higher limit")
+        require(principal, scope_of(scope["method"], scope["path"]))
+
+    async def _identify(self, scope: Scope) -> Principal:
+        """Raises ApiError 401, 429; StoreUnavailable."""
+        authorization = Headers(scope=scope).get("authorization")
+        address = scope["client"][0] if scope.get("client") else ""
+        limit = self._wrong_keys.limit(address, authorization)
+        if limit is not None:
+            raise _too_many("one address may send", limit, "a key", " without a valid key")
+        try:
+            principal = await self._authenticate(self._deps, authorization)
+        except ApiError:
+            self._wrong_keys.refused(address)
+            raise
+        self._wrong_keys.accepted(authorization)
+        return principal
 
 
 def rate_headers(allowance: Allowance) -> dict[str, str]:
@@ -120,10 +149,10 @@ def rate_headers(allowance: Allowance) -> dict[str, str]:
     }
 
 
-def _too_many(allowance: Allowance) -> ApiError:
+def _too_many(who: str, allowance: Allowance, remedy: str, which: str = "") -> ApiError:
     message = (
-        f"Rate limit reached: this key may send {allowance.limit} requests a minute. Try again in "
-        f"{duration(allowance.retry_ms)}, or ask the operator for a key with a higher limit."
+        f"Rate limit reached: {who} {allowance.limit} requests{which} a minute. Try again in "
+        f"{duration(allowance.retry_ms)}, or ask the operator for {remedy}."
     )
     headers = {
         "retry-after": str(-(-allowance.retry_ms // 1_000)),

@@ -1,12 +1,13 @@
 """Turns every exception that is raised below a route into a response in OpenAI's envelope."""
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.routing import Match
 
 from schemas import errors
@@ -120,20 +121,23 @@ def fault(request_id: str) -> ApiError:
     return ApiError(500, errors.INTERNAL, message)
 
 
-async def _broken(request: Request, _: Exception) -> JSONResponse:
+async def _broken(request: Request, _: Exception) -> Response:
     """The response to an unexpected exception, which `web.edge` logs."""
     return error_response(fault(request.state.request_id))
 
 
-async def _answer(request: Request, error: Exception) -> JSONResponse:
+async def _answer(request: Request, error: Exception) -> Response:
     answer = _unrouted(request, error) or await _malformed(request, error) or error_of(error)
     if answer is None:
         raise error
     return error_response(answer)
 
 
-def error_response(error: ApiError) -> JSONResponse:
-    return JSONResponse(error.body().model_dump(), error.status, headers=error.all_headers())
+def error_response(error: ApiError) -> Response:
+    """The response. What a caller sent and cannot be written as UTF-8 is shown as `?`."""
+    text = json.dumps(error.body().model_dump(), ensure_ascii=False, separators=(",", ":"))
+    body = text.encode(errors="replace")
+    return Response(body, error.status, error.all_headers(), "application/json")
 
 
 async def _malformed(request: Request, error: Exception) -> ApiError | None:

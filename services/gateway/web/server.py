@@ -3,30 +3,37 @@
 import asyncio
 import fcntl
 import logging
+import resource
 import socket
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from schemas.units import Ms
+from services.gateway.web.connections import CONNECTIONS_MAX, OF_ADDRESS_MAX, Connections
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.gateway")
 STALLED_MS_MAX: Final[Ms] = 60_000
-CONNECTIONS_MAX: Final = 2_048
+HEAD_MS_MAX: Final[Ms] = 10_000  # for a request's head, from the connection or its first byte on
+BODY_MS: Final[Ms] = 20_000  # in which a body must bring BODY_BYTES_MIN
+BODY_BYTES_MIN: Final = 20_480
+OPEN_FILES: Final = 1_024  # of this process, beside connections
 BACKLOG_MAX: Final = 1_024
 STOP_S_MAX: Final = 3
 KEEP_ALIVE_S: Final = 30
 
 
 class _Connection(H11Protocol):  # it bounds a request's head; httptools takes one of any size
-    """A connection that is cut when its client has read nothing for STALLED_MS_MAX.
+    """A connection that is cut when its client is too slow: with a head, a body, or reading.
 
     A follower of events that keeps its connection and reads nothing would hold one of the places
     for followers until it goes. What it has not read is thrown away: a connection that is closed
@@ -34,6 +41,69 @@ class _Connection(H11Protocol):  # it bounds a request's head; httptools takes o
     """
 
     _look_again: asyncio.TimerHandle | None = None
+    _due: asyncio.TimerHandle | None = None  # when the client must have sent what is expected
+    _expected: Any = None  # `h11.IDLE` for a head, `h11.SEND_BODY` for a body
+    _body_bytes = 0
+
+    def __init__(self, connections: Connections, **options: Any) -> None:
+        super().__init__(**options)
+        self._among = connections
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        if not self._among.opened(self, self.client[0] if self.client else ""):
+            self.cut("too many connections")
+            return
+        self._expect(h11.IDLE, HEAD_MS_MAX)
+
+    def data_received(self, data: bytes) -> None:
+        self._body_bytes += len(data)
+        super().data_received(data)
+        self._look_at_request()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._look_at_request()
+
+    def cut(self, why: str) -> None:
+        log_event(LOG, logging.INFO, "connection.cut", client=self.client, why=why)
+        self.transport.abort()
+
+    def _look_at_request(self) -> None:
+        """Start or stop the timer for what the client has to send now."""
+        state = self.conn.their_state
+        if state is h11.IDLE:
+            self._among.waits(self)
+            if not self.conn.trailing_data[0]:
+                self._expect(None)  # between two requests uvicorn's own timer runs
+            elif self._expected is not h11.IDLE:
+                self._expect(h11.IDLE, HEAD_MS_MAX)
+            return
+        self._among.serves(self)
+        if state is not h11.SEND_BODY:
+            self._expect(None)
+        elif self._expected is not h11.SEND_BODY:
+            self._body_bytes = 0
+            self._expect(h11.SEND_BODY, BODY_MS)
+
+    def _expect(self, what: Any, within_ms: Ms = 0) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        self._expected = what
+        if what is not None:
+            self._due = self.loop.call_later(within_ms / 1_000, self._cut_unless_sent)
+
+    def _cut_unless_sent(self) -> None:
+        if self._expected is h11.IDLE:
+            self.cut("no request came in time")
+            return
+        asked = not (self.flow.read_paused or self.conn.they_are_waiting_for_100_continue)
+        if asked and self._body_bytes < BODY_BYTES_MIN:
+            self.cut("the body came too slowly")
+            return
+        self._body_bytes = 0
+        self._expect(h11.SEND_BODY, BODY_MS)
 
     def pause_writing(self) -> None:
         """Called when more is buffered than the client has read for."""
@@ -45,6 +115,8 @@ class _Connection(H11Protocol):  # it bounds a request's head; httptools takes o
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._among.closed(self)
+        self._expect(None)
         self._stop_looking()
         super().connection_lost(exc)
 
@@ -102,12 +174,17 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Implements `Host`. `port` 0 takes a free one; `address` tells which, once it is ready."""
+    """Implements `Host`. `port` 0 takes a free one; `address` tells which, once it is ready.
+
+    proxies: addresses whose `X-Forwarded-For` is believed, because a proxy of the operator sends
+    from there.
+    """
 
     name = "http"
 
-    def __init__(self, app: Any, host: str, port: int) -> None:
+    def __init__(self, app: Any, host: str, port: int, proxies: Sequence[str] = ()) -> None:
         self._app, self._host, self._port = app, host, port
+        self._proxies = list(proxies)
         self._serving = asyncio.Event()
         self.address = (host, port)
 
@@ -116,13 +193,16 @@ class HttpServer:
 
     async def run(self) -> None:
         """Serve until cancelled; requests under way get STOP_S_MAX to end. Raises OSError."""
+        _allow_open_files(CONNECTIONS_MAX + OPEN_FILES)
+        connections = Connections(CONNECTIONS_MAX, OF_ADDRESS_MAX, frozenset(self._proxies))
         config = uvicorn.Config(
             self._app,
-            http=_Connection,
+            http=partial(_Connection, connections),  # type: ignore[arg-type]  # a function that makes one
             log_config=None,
             access_log=False,
             lifespan="off",
-            limit_concurrency=CONNECTIONS_MAX,
+            proxy_headers=bool(self._proxies),
+            forwarded_allow_ips=self._proxies,
             backlog=BACKLOG_MAX,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=STOP_S_MAX,
@@ -143,3 +223,11 @@ class HttpServer:
                 if not task.done():
                     await asyncio.wait((task,), timeout=STOP_S_MAX + 1)
                 server.close()
+
+
+def _allow_open_files(wanted: int) -> None:
+    """Raise this process's limit of open files as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Mapping
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
 import httpx
@@ -21,8 +22,10 @@ class HttpOutbound:
     def __init__(self, *, allow_private: bool, timeout_ms: Ms) -> None:
         self._allow_private = allow_private
         self._timeout_s = timeout_ms / 1000
+        # Receivers of several tenants may share an address, for which a jar would keep cookies.
+        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
         self._client = httpx.AsyncClient(
-            follow_redirects=False, trust_env=False, timeout=self._timeout_s
+            follow_redirects=False, trust_env=False, timeout=self._timeout_s, cookies=no_cookies
         )
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> WebhookResponse:

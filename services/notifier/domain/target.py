@@ -1,6 +1,6 @@
 """Where webhooks may go: public addresses, over TLS. A tenant must not reach our own network."""
 
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -10,6 +10,12 @@ URL_CHARACTERS_MAX: Final = 2_048
 PORT_OF_SCHEME: Final = {"https": 443, "http": 80}
 # 64:ff9b::/96 (RFC 6052) puts an IPv4 address into the last 32 bits
 NAT64: Final = 0x64FF9B << 96
+#: networks that older versions of Python take for public ones (RFC 6890, RFC 3879, RFC 9637)
+NOT_GLOBAL: Final = tuple(map(ip_network, ("192.0.0.0/24", "fec0::/10", "3fff::/20")))
+#: of AWS, Azure, Google and others; forbidden even where private addresses are allowed
+METADATA: Final = frozenset(
+    map(ip_address, ("169.254.169.254", "168.63.129.16", "100.100.100.200", "fd00:ec2::254"))
+)
 
 
 class Forbidden(Exception):
@@ -48,10 +54,13 @@ def parse(url: str, *, allow_private: bool) -> Target:
 def check_address(text: str, *, allow_private: bool) -> None:
     """Raises Forbidden for an address of our own network, also inside an IPv6 address."""
     address = _inner(ip_address(text.partition("%")[0]))
+    if address in METADATA:
+        raise Forbidden(f"{text} is where a cloud tells a machine its secrets")
     reserved = address.is_reserved and not address.is_loopback  # ::1 is in a reserved block
     if address.is_multicast or address.is_unspecified or reserved:
         raise Forbidden(f"{text} is no address of a receiver")
-    if not address.is_global and not allow_private:
+    inside = not address.is_global or any(address in network for network in NOT_GLOBAL)
+    if inside and not allow_private:
         raise Forbidden(f"{text} is a private address; webhooks go to public ones only")
 
 

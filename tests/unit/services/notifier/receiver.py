@@ -21,6 +21,7 @@ class Receiver:
 
     statuses: list[int] = field(default_factory=lambda: [200])
     retry_after: str | None = None
+    cookie: str | None = None
     requests: list[Request] = field(default_factory=list)
     came: asyncio.Event = field(default_factory=asyncio.Event)
     port: int = 0
@@ -42,6 +43,7 @@ class Receiver:
                 await asyncio.sleep(30)
             extra = f"retry-after: {self.retry_after}\r\n" if self.retry_after else ""
             extra += "location: http://127.0.0.1:1/\r\n" if status == 302 else ""
+            extra += f"set-cookie: {self.cookie}\r\n" if self.cookie else ""
             reply = f"HTTP/1.1 {status} {REASONS[status]}\r\n{extra}content-length: 0\r\n\r\n"
             writer.write(reply.encode())
             await writer.drain()

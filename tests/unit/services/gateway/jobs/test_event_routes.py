@@ -1,5 +1,6 @@
 """Events, metrics and log lines of a job: as pages and as streams that end with the job."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from schemas.telemetry import LogLine, Progress
+from services.gateway.accounts.auth import authenticate, is_valid
 from services.gateway.jobs import streams
 from services.gateway.jobs.feeds import FeedEvent
 from services.gateway.web.responses import ListItem
@@ -88,13 +90,52 @@ class Fed:
             raise StoreUnavailable("away")
 
 
+async def valid() -> bool:
+    return True
+
+
+class Endless:
+    """`Feeds` of a job that never ends."""
+
+    async def follow(self, *_: Any) -> AsyncIterator[list[FeedEvent]]:
+        while True:
+            yield []
+
+
+async def test_m5_a_stream_ends_with_its_key(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It went on after the revocation, for as long as the job."""
+    monkeypatch.setattr(streams, "KEY_MS", 0)
+    tenant = await api.tenant()
+    secret = tenant.headers["authorization"].removeprefix("Bearer ")
+    caller = await authenticate(api.deps, f"Bearer {secret}")
+    deps: Any = SimpleNamespace(clock=api.deps.clock, feeds=Endless())
+    lookups = 0
+
+    async def still_valid() -> bool:
+        nonlocal lookups
+        lookups += 1
+        if lookups == 3:
+            (key,) = (await tenant.get("/v1/keys")).json()["data"]
+            assert (await tenant.delete(f"/v1/keys/{key['id']}")).status_code == 200
+        return await is_valid(api.deps, caller)
+
+    answer = streams.event_stream(deps, ("acme", "ftjob-1"), "k", (), (), still_valid)
+    async with asyncio.timeout(10):
+        chunks: list[Any] = [chunk async for chunk in answer.body_iterator]
+    assert lookups == 3
+    assert b"[DONE]" not in b"".join(chunks)  # so a client connects again, to a 401
+    assert (await tenant.get("/v1/files")).status_code == 401
+
+
 async def test_the_sdk_ignores_comment_lines_of_pauses_and_outages(
     api: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "HEARTBEAT_MS", 0)
     monkeypatch.setattr(streams, "RETRY_MS", 1)
     deps: Any = SimpleNamespace(clock=api.deps.clock, feeds=Fed())
-    answer = streams.event_stream(deps, ("acme", "ftjob-1"), "k", (), ())
+    answer = streams.event_stream(deps, ("acme", "ftjob-1"), "k", (), (), valid)
     chunks: list[Any] = [chunk async for chunk in answer.body_iterator]
     text = b"".join(chunks)
     assert text.count(b": heartbeat") == 4

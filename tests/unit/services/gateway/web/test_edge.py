@@ -1,12 +1,14 @@
 """What holds for every request: keys, error envelope, headers, size limits, unknown URLs."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 from unittest import mock
 
 import httpx
 import pytest
 
 from services.gateway.web.edge import BODY_BYTES_MAX
+from services.gateway.web.wrong_keys import PER_MINUTE
 from tests.unit.services.gateway.control_plane import ControlPlane
 
 ENVELOPE = {"message", "type", "param", "code"}
@@ -136,3 +138,72 @@ async def test_an_interrupted_response_breaks_the_connection(api: ControlPlane) 
 
     with mock.patch.object(api.runtime.blobs, "stream", broken), pytest.raises(LookupError):
         await client.get(f"/v1/files/{file['id']}/content")
+
+
+async def test_h3_strange_methods_share_one_series_of_metrics(api: ControlPlane) -> None:
+    """Each method was a label: 12,000 of them made 174 MB of metrics, for ever."""
+    for number in range(20):
+        await api.api.request(f"STRANGE{number}", "/v1/files")
+    text = (await api.api.get("/metrics")).text
+    assert 'method="other"' in text
+    assert "STRANGE" not in text
+
+
+async def test_l2_an_address_with_too_many_wrong_keys_is_answered_429(api: ControlPlane) -> None:
+    address = ("203.0.113.9", 1)
+    inner: Any = api.api._transport
+    transport = httpx.ASGITransport(app=inner.app, client=address)
+    async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+        statuses = [(await client.get("/v1/files")).status_code for _ in range(PER_MINUTE + 20)]
+        assert (statuses[0], statuses[-1]) == (401, 429)
+        limited = await client.get("/v1/files")
+        assert limited.json()["error"]["code"] == "rate_limit_exceeded"
+        assert int(limited.headers["retry-after"]) >= 1
+        assert (await client.get("/healthz")).status_code == 200
+    tenant = await api.tenant()  # of another address
+    assert (await tenant.get("/v1/files")).status_code == 200
+
+
+async def test_l2_requests_without_the_scope_count_like_others(api: ControlPlane) -> None:
+    tenant = (await api.tenant()).headers["x-tenant"]
+    body = {"name": "few", "scopes": ["files.read"], "requests_per_minute": 2}
+    created = await api.api.post(f"/v1/tenants/{tenant}/keys", json=body)
+    few = api.client(created.json()["key"])
+    statuses = [(await few.get("/v1/models")).status_code for _ in range(3)]
+    assert statuses == [403, 403, 429]
+
+
+@pytest.mark.parametrize("path", ["/v1/files/", "/v1/models//", "/healthz/"])
+async def test_l8_a_trailing_slash_is_no_redirect(api: ControlPlane, path: str) -> None:
+    """It was one to a URL made of the header `Host`, which the caller chooses."""
+    answer = await api.api.get(path, headers={"host": "elsewhere.example"})
+    assert answer.status_code == 200
+
+
+async def test_l8_every_answer_forbids_sniffing_and_loading(api: ControlPlane) -> None:
+    for path in ("/v1/files", "/v1/nothing", "/healthz"):
+        headers = (await api.api.get(path)).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["content-security-policy"].startswith("default-src 'none'")
+
+
+@pytest.mark.parametrize("path", ["/v1/fine_tuning/jobs/estimate", "/v1/jobs"])
+async def test_l1_a_lone_surrogate_in_a_name_is_a_400(api: ControlPlane, path: str) -> None:
+    """It was a 500: the answer repeated the name, which cannot be written as UTF-8."""
+    client = await api.tenant()
+    for body in (
+        b'{"model": "m", "training_file": "f", "hyperparameters": {"\\ud800": 1}}',
+        b'{"\\udfff": 1}',
+    ):
+        headers = {"content-type": "application/json"}
+        answer = await client.post(path, content=body, headers=headers)
+        assert answer.status_code == 400
+        assert set(answer.json()["error"]) == ENVELOPE
+
+
+async def test_l1_a_boundary_of_any_length_is_no_500(api: ControlPlane) -> None:
+    client = await api.tenant()
+    for length in (257, 5_000):
+        kind = "multipart/form-data; boundary=" + "b" * length
+        answer = await client.post("/v1/files", content=b"x", headers={"content-type": kind})
+        assert answer.status_code == 400

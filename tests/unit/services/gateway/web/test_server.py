@@ -1,6 +1,6 @@
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -121,3 +121,110 @@ async def stalled(server: HttpServer, path: str) -> AsyncIterator[asyncio.Stream
         yield reader
     finally:
         writer.transport.abort()
+
+
+@asynccontextmanager
+async def served(app: Any, proxies: Sequence[str] = ()) -> AsyncIterator[HttpServer]:
+    server = HttpServer(app, "127.0.0.1", 0, proxies)
+    serving = asyncio.create_task(server.run())
+    try:
+        await server.ready()
+        yield server
+    finally:
+        await stop_tasks((serving,))
+
+
+@asynccontextmanager
+async def connected(server: HttpServer, count: int = 1) -> AsyncIterator[list[Any]]:
+    """Pairs of a reader and a writer."""
+    pairs = [await asyncio.open_connection(*server.address) for _ in range(count)]
+    try:
+        yield pairs
+    finally:
+        for _, writer in pairs:
+            writer.transport.abort()
+
+
+async def until_cut(reader: asyncio.StreamReader) -> bytes:
+    """What was read before the connection ended. Raises TimeoutError."""
+    async with asyncio.timeout(10):
+        try:
+            return await reader.read()
+        except ConnectionResetError:
+            return b""
+
+
+async def test_h2_connections_that_say_nothing_lock_nobody_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """2,100 of them, of a stranger without a key, made the API answer 503 to everybody."""
+    monkeypatch.setattr(server_module, "CONNECTIONS_MAX", 20)
+    async with served(hello) as server, httpx.AsyncClient(trust_env=False) as client:
+        url = "http://{}:{}/there".format(*server.address)
+        async with connected(server, 30) as silent:
+            assert (await client.get(url)).text == "/there"
+            assert await until_cut(silent[0][0]) == b""
+            assert not silent[-1][0].at_eof()
+            assert (await client.get(url)).text == "/there"
+
+
+@pytest.mark.parametrize("first", [b"", b"GET /there HTTP/1.1\r\nhost: x\r\n"])
+async def test_h2_a_head_must_come_in_time(monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
+    """One line every 5 s was accepted for ever."""
+    monkeypatch.setattr(server_module, "HEAD_MS_MAX", 200)
+    async with served(hello) as server, connected(server) as ((reader, writer),):
+        writer.write(first)
+        assert await until_cut(reader) == b""
+
+
+async def test_h2_the_next_head_of_a_connection_must_come_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "HEAD_MS_MAX", 300)
+    async with served(hello) as server, connected(server) as ((reader, writer),):
+        for _ in range(3):  # also when there is a pause before a request
+            writer.write(b"GET /there HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert b"/there" in await reader.readuntil(b"0\r\n\r\n")
+            await asyncio.sleep(0.2)
+        writer.write(b"GET /there HTTP/1.1\r\n")
+        assert await until_cut(reader) == b""
+
+
+async def test_h2_a_body_must_come_at_some_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "BODY_MS", 200)
+    monkeypatch.setattr(server_module, "BODY_BYTES_MIN", 1_000)
+    read = 0
+
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        nonlocal read
+        while (message := await receive()).get("more_body", False):
+            read += len(message["body"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"all"})
+
+    head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9000\r\n\r\n"
+    async with served(app) as server, connected(server, 2) as ((slow, drip), (fast, pour)):
+        drip.write(head + b"x")
+        pour.write(head)
+        for _ in range(9):  # longer than one window
+            pour.write(bytes(1_000))
+            await asyncio.sleep(0.05)
+        assert (await fast.readuntil(b"all")).startswith(b"HTTP/1.1 200")
+        assert await until_cut(slow) == b""
+    assert read >= 8_000
+
+
+@pytest.mark.parametrize(
+    ("proxies", "client"), [((), "127.0.0.1"), (("127.0.0.1",), "203.0.113.9")]
+)
+async def test_l12_only_a_trusted_proxy_tells_the_address_of_a_client(
+    proxies: Sequence[str], client: str
+) -> None:
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": scope["client"][0].encode()})
+
+    async with served(app, proxies) as server, httpx.AsyncClient(trust_env=False) as caller:
+        url = "http://{}:{}/".format(*server.address)
+        answer = await caller.get(url, headers={"x-forwarded-for": "203.0.113.9"})
+        assert answer.text == client

@@ -28,6 +28,17 @@ async def test_body_headers_and_host_arrive(outbound: HttpOutbound) -> None:
         assert request.body == b"body"
 
 
+async def test_m4_a_cookie_of_one_receiver_is_not_sent_to_another_at_its_address(
+    outbound: HttpOutbound,
+) -> None:
+    async with receiving(200) as receiver:
+        receiver.cookie = "session=of-tenant-a; Path=/"
+        await outbound.post(receiver.url, {}, b"")
+        await outbound.post(receiver.url, {}, b"")
+        assert all("cookie" not in request.headers for request in receiver.requests)
+        assert len(receiver.requests) == 2
+
+
 async def test_redirects_are_not_followed(outbound: HttpOutbound) -> None:
     async with receiving(302) as receiver:
         assert (await outbound.post(receiver.url, {}, b"")).status == 302
