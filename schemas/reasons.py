@@ -156,6 +156,7 @@ RefusalCode: TypeAlias = Literal[
     "uploads_at_most",  # limit
     "part_exists",  # part_id
     "parts_at_most",  # limit
+    "parts_above_declared",  # size_bytes: with this part, declared_bytes: of the upload
     "parts_wrong",  # completion names parts that are not the upload's, or one twice
     "parts_size",  # size_bytes: of the parts, declared_bytes: of the upload
     # jobs
@@ -200,6 +201,7 @@ RefusalCode: TypeAlias = Literal[
     "slots_at_most",  # limit
     "lease_not_open",  # lease
     "lease_not_training",  # lease, attempt
+    "lease_of_other_files",  # lease, blob: the key of an object that is not the tenant's
     "member_unknown",  # lease, node_id
     # models
     "base_not_global",

@@ -401,6 +401,11 @@ class EvalResult(Part, tag="scored"):
 Result: TypeAlias = TrainResult | EvalResult
 
 
+def files_of(result: Result) -> tuple[BlobFile, ...]:
+    """The files that a lease has left."""
+    return result.adapter if isinstance(result, TrainResult) else (result.scores,)
+
+
 class EnvironmentChange(Part):
     """A fact of a node that differs from the one which wrote the checkpoint: results may, too.
 

@@ -26,7 +26,7 @@ from schemas.training import AttemptOutcome, AttemptStart, FailureCause, Skipped
 from schemas.units import Ms
 from services.trainer.domain.evolve import HARDNESS, evolve
 from services.trainer.domain.state import Grant, NodeState, TargetState
-from simulator.control_plane.samples import POOL, SCORED, TRAINED, checkpoint
+from simulator.control_plane.samples import POOL, checkpoint, result_of
 
 STEPS: Final = 40
 STEPS_PER_CHECKPOINT: Final = 10
@@ -97,7 +97,8 @@ class SimAttempt:
             return None
         captured_ms = max(0, now_ms - self.diary.began_ms)
         mark = f"{int(self.grant.job_id.rpartition('-')[2]):x}f"
-        captured = checkpoint(self.step, self.grant.attempt, captured_ms, mark=mark)
+        grant = self.grant
+        captured = checkpoint(self.step, grant.attempt, captured_ms, mark, grant.tenant)
         self.diary.captured[captured.manifest_sha256] = captured_ms
         return ReportCheckpoint(
             token=self.grant.token, incarnation=self.incarnation, checkpoint=captured
@@ -109,7 +110,7 @@ class SimAttempt:
         """The end of its process, with the time since it began."""
         self.diary.exited_ms = now_ms
         began_ms = self.diary.began_ms
-        result = TRAINED if self.grant.role == "train" else SCORED
+        result = result_of(self.grant.role, self.grant.tenant)
         return ReportExit(
             token=self.grant.token,
             incarnation=self.incarnation,

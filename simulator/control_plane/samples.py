@@ -9,13 +9,14 @@ from schemas.dataset import BaseTokens, Prepared
 from schemas.job import SetLimits, SubmitJob
 from schemas.model import Base, ScoreSummary
 from schemas.node import NodeDescription
-from schemas.pool import DescribeWork, Placement, RegisterNode, RequestPlacement
+from schemas.pool import DescribeWork, Placement, RegisterNode, RequestPlacement, Role
 from schemas.submission import JobSpec, Price
 from schemas.training import (
     BlobFile,
     Checkpoint,
     EvalResult,
     HyperParameters,
+    Result,
     TrainResult,
     TrainWork,
     WorkDescription,
@@ -72,11 +73,24 @@ WORK = TrainWork(
     prepared=PREPARED,
     hyper=HYPER,
 )
-FILE = BlobFile(name="adapter_model.safetensors", blob="t/a", sha256="4" * 64, bytes=10)
+FILE = BlobFile(name="adapter_model.safetensors", blob="t/acme/a", sha256="4" * 64, bytes=10)
 TRAINED = TrainResult(
     adapter=(FILE,), config_sha256="5" * 64, steps=40, tokens=40_000, final_loss_ppm=800_000
 )
 SCORED = EvalResult(scores=replace(FILE, name="scores.json"))
+
+
+def file_of(tenant: str) -> BlobFile:
+    return replace(FILE, blob=f"t/{tenant}/a")
+
+
+def result_of(role: Role, tenant: str) -> Result:
+    """What a lease of a tenant leaves when it succeeds."""
+    if role == "train":
+        return replace(TRAINED, adapter=(file_of(tenant),))
+    return replace(SCORED, scores=replace(file_of(tenant), name="scores.json"))
+
+
 PASSED = ScoreSummary(
     verdict="pass",
     reasons=(),
@@ -180,7 +194,10 @@ def request(job_id: str = "ftjob-1", attempt: int = 1, **changes: Any) -> Reques
     return RequestPlacement(placement=replace(whole, **changes))
 
 
-def checkpoint(step: int, attempt: int = 1, captured_ms: int = 0, mark: str = "") -> Checkpoint:
+def checkpoint(
+    step: int, attempt: int = 1, captured_ms: int = 0, mark: str = "", tenant: str = "acme"
+) -> Checkpoint:
+    """A checkpoint of one file. `mark` tells apart those of several jobs."""
     manifest = f"{mark}{attempt:x}{step:x}".rjust(64, "0")
     return Checkpoint(
         attempt=attempt,
@@ -188,6 +205,6 @@ def checkpoint(step: int, attempt: int = 1, captured_ms: int = 0, mark: str = ""
         epoch_ppm=0,
         tokens=1_000 * step,
         manifest_sha256=manifest,
-        files=(FILE,),
+        files=(file_of(tenant),),
         captured_ms=captured_ms,
     )

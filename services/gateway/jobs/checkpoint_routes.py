@@ -149,7 +149,8 @@ async def download_checkpoint(
 
 
 async def _urls(deps: Deps, row: CheckpointRow) -> Mapping[str, str]:
-    adapter = [file for file in row.files if file.name in TRAINED_FILES]
+    own = f"t/{row.tenant}/"  # pools refuse checkpoints with other files; here it would matter most
+    adapter = [f for f in row.files if f.name in TRAINED_FILES and f.blob.startswith(own)]
     return {
         file.name: await deps.blobs.presign(file.blob, ttl_ms=URL_MS, filename=file.name)
         for file in adapter

@@ -176,6 +176,10 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "part_exists": "Part {part_id} exists already.",
     "parts_at_most": "An upload has at most {limit} parts. Send larger ones (up to 64 MB).",
     "parts_wrong": "part_ids must name parts of this upload, each once.",
+    "parts_above_declared": (
+        "The parts would have {size_bytes} bytes, {declared_bytes} were declared, and each part "
+        "may be sent twice at most. Create an upload with the size of the file."
+    ),
     "parts_size": "The parts have {size_bytes} bytes, {declared_bytes} were declared.",
     # jobs
     "limits_missing": "This tenant does not exist, or has no limits yet.",
@@ -272,6 +276,7 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "Lease {lease} is not open for this agent. Stop what runs under it and free its slots."
     ),
     "lease_not_training": "Lease {lease} is not training attempt {attempt}.",
+    "lease_of_other_files": "Lease {lease} may not name object {blob}: it is not its tenant's.",
     "member_unknown": "Lease {lease} is not on node {node_id} in this incarnation.",
     # models
     "base_not_global": f"Base models are global: their key must be {GLOBAL}.",

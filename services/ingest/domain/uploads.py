@@ -24,6 +24,7 @@ from services.ingest.domain.versions import check_limits, next_version
 
 UPLOAD_MS_MAX: Final[Ms] = HOUR_MS  # OpenAI's limit from creation to completion
 UPLOADS_MAX: Final = 100  # of one tenant at a time
+TIMES_SENT_MAX: Final = 2  # a client that lost an answer sends its part again
 PARTS_MAX: Final = 2_000  # of one upload; 128 parts of 64 MB are 8 GB
 UploadCommand: TypeAlias = CreateUpload | AddPart | CompleteUpload | CancelUpload
 
@@ -84,6 +85,11 @@ def _add(upload: PendingUpload, command: AddPart) -> tuple[Event, ...]:
         return _reject(errors.ALREADY_EXISTS, exists, "part_id")
     if len(upload.parts) >= PARTS_MAX:
         return _reject(errors.ILLEGAL_STATE, refusing("parts_at_most", limit=PARTS_MAX))
+    declared = upload.terms.bytes
+    size = sum(upload.parts.values()) + command.part.bytes
+    if command.part.bytes > declared or size > TIMES_SENT_MAX * declared:
+        above = refusing("parts_above_declared", size_bytes=size, declared_bytes=declared)
+        return _reject(errors.MALFORMED, above, "data")
     return (PartAdded(upload_id=command.upload_id, part=command.part),)
 
 

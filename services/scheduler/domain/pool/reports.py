@@ -1,6 +1,6 @@
 """What agents report about their leases. A report with the token of an earlier lease is refused."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from schemas.pool import (
     ReportStarted,
 )
 from schemas.reasons import refusing
+from schemas.training import BlobFile, files_of
 from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.state import Lease, Pool, is_run_by, lease_key
 from services.scheduler.domain.pool.usage import cap_ms, clamp, skipped_gpu_ms, skipped_tokens
@@ -65,6 +66,8 @@ def decide_checkpoint(lease: Lease, command: ReportCheckpoint, ctx: Context) -> 
         return (Rejected(code=errors.ILLEGAL_STATE, reason=other),)
     if checkpoint.manifest_sha256 == lease.last_manifest:
         return ()
+    if (foreign := _refuse_files_of_others(lease, checkpoint.files)) is not None:
+        return (foreign,)
     # What ran above the cap was never billed, so no later credit may count it either.
     latest_ms = min(ctx.at - lease.started_at, cap_ms(lease.max_gpu_ms, lease.slots))
     captured_ms = clamp(checkpoint.captured_ms, lease.captured_ms, latest_ms)
@@ -74,6 +77,9 @@ def decide_checkpoint(lease: Lease, command: ReportCheckpoint, ctx: Context) -> 
 
 def decide_exit(lease: Lease, command: ReportExit, ctx: Context) -> tuple[Event, ...]:
     """End the lease: nothing more is billed. Its slots become free later, node by node."""
+    left = () if command.result is None else files_of(command.result)
+    if (foreign := _refuse_files_of_others(lease, left)) is not None:
+        return (foreign,)
     return closing.close(lease, closing.end_of_report(lease, command, ctx.at))
 
 
@@ -92,3 +98,17 @@ def decide_freed(pool: Pool, command: ConfirmFreed, ctx: Context) -> tuple[Event
     if lease.closed:
         return (freed,)
     return (*closing.close(lease, closing.end_of_unreported(lease, ctx.at)), freed)
+
+
+def _refuse_files_of_others(lease: Lease, files: Iterable[BlobFile]) -> Rejected | None:
+    """The refusal when a file is not the tenant's whose lease this is; None when all of them are.
+
+    Who fetches a checkpoint or a model is given what its record names. An agent that named files
+    of another tenant in it would hand them over.
+    """
+    prefix = f"t/{lease.ref.tenant}/"
+    for file in files:
+        if not file.blob.startswith(prefix):
+            other = refusing("lease_of_other_files", lease=lease.number, blob=file.blob)
+            return Rejected(code=errors.FORBIDDEN, reason=other)
+    return None

@@ -24,13 +24,13 @@ class CheckpointOfTenant:
     url: str
 
 
-async def checkpoint_of_tenant(api: ControlPlane) -> CheckpointOfTenant:
-    """A running job's checkpoint, as agent and pool report it."""
+async def checkpoint_of_tenant(api: ControlPlane, of: str = "") -> CheckpointOfTenant:
+    """A running job's checkpoint, as agent and pool report it. of: whose files it names."""
     owner, file_id = await ready(api)
     job_id = (await submit(owner, file_id)).json()["id"]
     tenant, path = owner.headers["x-tenant"], f"/v1/fine_tuning/jobs/{job_id}"
     files = tuple(
-        BlobFile(name=name, blob=f"t/{tenant}/checkpoints/{name}", sha256="cd" * 32, bytes=10)
+        BlobFile(name=name, blob=f"t/{of or tenant}/checkpoints/{name}", sha256="cd" * 32, bytes=10)
         for name in NAMES
     )
     for file in files:
@@ -106,6 +106,12 @@ async def test_a_checkpoint_is_known_by_its_name_as_a_model(api: ControlPlane) -
     assert fetched["id"] == checkpoint.id
     wrong = by_name.replace("step-6", "step-7")
     assert (await checkpoint.owner.get(wrong)).status_code == 404
+
+
+async def test_c1_files_of_another_tenant_are_not_handed_out(api: ControlPlane) -> None:
+    """An agent named another tenant's rows in a checkpoint, which then were downloaded."""
+    checkpoint = await checkpoint_of_tenant(api, of="another")
+    assert (await checkpoint.owner.get(f"{checkpoint.url}/download")).status_code == 404
 
 
 async def test_download_of_deleted_checkpoint_files_answers_404(api: ControlPlane) -> None:

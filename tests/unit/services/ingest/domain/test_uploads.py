@@ -15,6 +15,7 @@ from schemas.dataset import (
     FileDeleted,
     FileRegistered,
     FileTerms,
+    PartAdded,
     PinDataset,
     PinTerms,
     RegisterFile,
@@ -123,8 +124,17 @@ def test_a_part_comes_once_and_only_while_the_upload_is_pending() -> None:
 def test_uploads_and_parts_are_limited() -> None:
     state = after(*(create(f"u{number}") for number in range(UPLOADS_MAX)))
     assert refusal(step(state, create("more"))[1]) == errors.ILLEGAL_STATE
-    state = after(create(), *(part(f"p{number}", 1) for number in range(PARTS_MAX)))
+    size = PARTS_MAX + 1
+    state = after(create(size=size), *(part(f"p{number}", 1) for number in range(PARTS_MAX)))
     assert refusal(step(state, part("more", 1))[1]) == errors.ILLEGAL_STATE
+
+
+def test_m1_parts_have_what_was_declared_and_each_may_be_sent_twice() -> None:
+    """An upload of 10 bytes took 6 parts of 32 MB."""
+    state = after(create(size=10), part("a", 6), part("a-again", 6), part("b", 4))
+    assert refusal(step(state, part("c", 5))[1]) == errors.MALFORMED
+    assert isinstance(step(state, part("b-again", 4))[1][0], PartAdded)
+    assert refusal(step(after(create(size=10)), part("a", 11))[1]) == errors.MALFORMED
 
 
 def test_expired_files_are_deleted_by_a_tick() -> None:

@@ -10,7 +10,7 @@ from schemas.envelope import Message, Rejected
 from schemas.pool import CheckpointAccepted, LeaseStarted, ReportCheckpoint, Token, UsageCredited
 from schemas.reasons import skipping
 from schemas.training import SkippedCheckpoint
-from simulator.control_plane.samples import MINUTE, POOL, TRAINED, checkpoint, node, request
+from simulator.control_plane.samples import FILE, MINUTE, POOL, TRAINED, checkpoint, node, request
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     begun,
     end_of,
@@ -127,3 +127,24 @@ def test_slots_of_an_unknown_lease_are_free_already() -> None:
     assert decider.when(freed(7)) == ()
     assert decider.when(replace(freed(), token=ANOTHER_POOL)) == ()
     assert len(decider.state[POOL].leases) == 1
+
+
+def test_c1_a_checkpoint_may_only_name_files_of_its_leases_tenant() -> None:
+    """An agent named rows of tenant A in a checkpoint of C's job, and C downloaded them."""
+    decider = running()
+    decider.when(begun())
+    before = decider.state
+    for blob in ("t/globex/files/rows", "t/acmeother/a", "rows"):
+        files = (replace(FILE, blob=blob),)
+        report = replace(reported(1), checkpoint=replace(checkpoint(1), files=files))
+        assert code_of(decider.when(report)) == errors.FORBIDDEN
+    assert decider.state == before
+    assert names(decider.when(reported(1))) == ["CheckpointAccepted"]
+
+
+def test_c1_a_result_may_only_name_files_of_its_leases_tenant() -> None:
+    decider = running()
+    decider.when(begun())
+    foreign = replace(TRAINED, adapter=(replace(FILE, blob="t/globex/files/rows"),))
+    report = exited(outcome="succeeded", elapsed_ms=MINUTE, result=foreign)
+    assert code_of(decider.when(report)) == errors.FORBIDDEN
