@@ -95,7 +95,7 @@ def refusal(events: tuple[Event, ...]) -> str:
 
 
 def test_parts_become_a_file_in_the_order_that_completion_names() -> None:
-    state = after(create(keep_ms=DAY_MS), part("a", 2), part("b", 3), part("unused", 9))
+    state = after(create(keep_ms=DAY_MS), part("a", 2), part("b", 3), part("unused", 4))
     state, events = step(state, complete("b", "a"), at=7)
     registered, done = events
     assert isinstance(registered, FileRegistered)
