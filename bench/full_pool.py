@@ -9,6 +9,7 @@ from schemas.envelope import Context, Message
 from schemas.pool import (
     ConfirmFreed,
     ForgetWork,
+    LeaseRef,
     PlacementQueued,
     ReportExit,
     ReportStarted,
@@ -19,7 +20,7 @@ from schemas.training import AttemptStart
 from schemas.units import HOUR_MS
 from services.scheduler.app import POOLS
 from services.scheduler.domain.pool.state import Pools
-from simulator.control_plane.samples import POOL, T0, TRAINED, describe, node, request
+from simulator.control_plane.samples import POOL, T0, describe, node, request, result_of
 
 SLOTS: Final = 8
 GB: Final = 1_000_000_000
@@ -36,7 +37,7 @@ class FullPool:
     def __init__(self, nodes: int) -> None:
         self._state: Pools = POOLS.initial
         self._records = 0
-        self._order = deque[tuple[int, str, str]]()  # leases that hold slots: number, node, job
+        self._order = deque[tuple[int, str, LeaseRef]]()  # leases that hold slots: number, node
         self.at = T0
         for number in range(nodes):
             name = f"n{number:04d}"
@@ -69,7 +70,7 @@ class FullPool:
         for event in events:
             if type(event).__name__ == "LeaseGranted":
                 lease, (member,) = event.lease.token.lease, event.members
-                self._order.append((lease, member.node_id, event.lease.job_id))
+                self._order.append((lease, member.node_id, event.lease))
                 token = Token(pool=POOL, lease=lease)
                 self.send(ReportStarted(token=token, incarnation=member.node_id, start=STARTED))
 
@@ -91,17 +92,19 @@ class FullPool:
         """What the agent reports of the lease that was granted first: it ends, its slots are free,
         and its job is forgotten. Every other one has succeeded.
         """
-        lease, node_id, job_id = self._order.popleft()
+        lease, node_id, ref = self._order.popleft()
         token = Token(pool=POOL, lease=lease)
         end = ReportExit(
             token=token, incarnation=node_id, outcome="failed", elapsed_ms=1, cause="user"
         )
         if lease % 2:
-            end = replace(end, outcome="succeeded", cause=None, result=TRAINED)
+            end = replace(
+                end, outcome="succeeded", cause=None, result=result_of("train", ref.tenant)
+            )
         return (
             end,
             ConfirmFreed(token=token, node_id=node_id, incarnation=node_id),
-            ForgetWork(job_id=job_id),
+            ForgetWork(job_id=ref.job_id),
         )
 
     def _request(self, job_id: str, number: int, slots: int) -> RequestPlacement:

@@ -39,7 +39,7 @@ from services.scheduler.domain.pool.deadlines import earliest
 from services.scheduler.domain.pool.faults import barred_nodes
 from services.scheduler.domain.pool.planned_pool import PlannedPool
 from services.scheduler.domain.pool.state import Pool, Pools, free_devices, leases_on
-from simulator.control_plane.samples import POOL, T0, TRAINED, checkpoint, describe, request
+from simulator.control_plane.samples import POOL, T0, checkpoint, describe, request, result_of
 from tests.simulation.scheduling.asks import DOMAINS, GB, HOUR, Ask
 from tests.simulation.scheduling.pool_books import BookedLease, BookedWait, PoolBooks
 from tests.simulation.scheduling.pool_replay import planned_before, through_snapshot
@@ -285,7 +285,8 @@ class PoolWorld:
     def save(self, lease: BookedLease) -> None:
         self.count += 1
         elapsed_ms = self.at - (lease.started_at or self.at)
-        saved = checkpoint(self.count, lease.placement.attempt, elapsed_ms)
+        placement = lease.placement
+        saved = checkpoint(self.count, placement.attempt, elapsed_ms, tenant=placement.tenant)
         report = ReportCheckpoint(token=lease.token, incarnation=lease.agent, checkpoint=saved)
         self.send(report)
 
@@ -305,7 +306,8 @@ class PoolWorld:
             cause=None,
         )
         if outcome == "succeeded":
-            report = msgspec.structs.replace(report, outcome=outcome, result=TRAINED)
+            result = result_of("train", lease.placement.tenant)
+            report = msgspec.structs.replace(report, outcome=outcome, result=result)
         elif outcome == "preempted":
             report = msgspec.structs.replace(report, outcome=outcome)
         else:
