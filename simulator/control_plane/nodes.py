@@ -297,6 +297,8 @@ class AttemptTask:
         self.machine.note(f"{self.name} is cancelled by mistake")
         self.task.cancel()
         self.attempt.is_over = self._broken_off = True
+        if self._target == "kill":  # that order has come already
+            self.task = asyncio.create_task(self._sweep())
 
     async def _sweep(self) -> None:
         """Kill the process that nobody waits for, and free its slots."""
