@@ -26,6 +26,11 @@ DTYPE_NAMES: Final[Mapping[torch.dtype, Precision]] = {
     torch.float32: "fp32",
 }
 
+# On processors with AVX512-BF16, bitsandbytes lays the weights of a layer out anew at the first
+# pass without gradients, for a product that has no gradient and rounds otherwise. A training would
+# be wrong after its first evaluation, and scores would depend on the processor.
+_REORDERS: Final = "support_avx512bf16_for_cpu"
+
 
 def load_base(
     folder: str, dtype: torch.dtype, torch_device: torch.device, *, four_bits: bool
@@ -45,9 +50,13 @@ def load_base(
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=dtype,
     )
-    return AutoModelForCausalLM.from_pretrained(
+    model = AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, quantization_config=quantisation, device_map={"": torch_device}
     )
+    for layer in model.modules():
+        if hasattr(layer, _REORDERS):
+            setattr(layer, _REORDERS, False)
+    return model
 
 
 def load_model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torch.device) -> Any:

@@ -55,6 +55,23 @@ def test_training_a_mixture_that_takes_no_dropout_says_so(
     assert "lora.dropout to 0" in caught.value.advice
 
 
+def test_training_weights_in_four_bits_stay_as_they_are_without_gradients(
+    spec: TrainSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also on processors with AVX512-BF16, for which bitsandbytes lays them out anew."""
+    import torch
+    from bitsandbytes.nn import modules
+
+    from tunery.ml.model import load_base
+
+    monkeypatch.setattr(modules, "has_avx512bf16", lambda: True)
+    base = load_base(spec.base_dir, torch.float32, torch.device("cpu"), four_bits=True).eval()
+    before = {name: weight.data.clone() for name, weight in base.named_parameters()}
+    with torch.no_grad():
+        base(torch.tensor([[1, 2, 3]]))
+    assert all(torch.equal(weight, before[name]) for name, weight in base.named_parameters())
+
+
 def base_tokenizer(spec: TrainSpec) -> Any:
     from transformers import AutoTokenizer
 

@@ -87,18 +87,22 @@ def test_the_training_goes_on_while_a_checkpoint_is_written(
 
 def test_a_checkpoint_that_cannot_be_written_ends_the_training(spec: TrainSpec) -> None:
     """A file is in the place of the folder from the first checkpoint on."""
-    out, events = Path(spec.out_dir), io.BytesIO()
+    out = Path(spec.out_dir)
 
-    def block() -> bool:
-        if b'"checkpoint"' in events.getvalue() and out.is_dir():
-            shutil.rmtree(out)
-            out.write_text("in the way")
-        return False
+    class Blocking(io.BytesIO):
+        """Called by the thread that writes checkpoints, when it has written one."""
+
+        def write(self, line: Any) -> int:
+            if b'"checkpoint"' in line and out.is_dir():
+                shutil.rmtree(out)
+                out.write_text("in the way")
+            return super().write(line)
 
     from tunery.ml.fine_tuning import fine_tune
 
+    events = Blocking()
     with pytest.raises(OSError, match="exists"):
-        fine_tune(spec, EventWriter(events, time.monotonic()), block)
+        fine_tune(spec, EventWriter(events, time.monotonic()), lambda: False)
     assert b'"finished"' not in events.getvalue()
 
 
