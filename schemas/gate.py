@@ -3,9 +3,11 @@
 from typing import Literal, TypeAlias
 
 from schemas.envelope import Message, Part
+from schemas.reasons import VerdictCode
 from schemas.sealed import Sealed
 
-GateStage: TypeAlias = Literal["capability", "production", "holdout"]
+GateStage: TypeAlias = Literal["capability", "production", "holdout", "judge"]
+Verdict: TypeAlias = Literal["pass", "block", "inconclusive"]
 EVERY_BASE = "*"  # the policy for base models without one of their own
 
 
@@ -13,8 +15,8 @@ class GatePolicy(Part, omit_defaults=True):
     """What the gate allows.
 
     blocking: the comparisons that block a result: with the base model on general questions, with
-      the version in production on the same, and on the tenant's own validation rows. The others are
-      made and told as well.
+      the version in production on the same, on the tenant's own validation rows, and by a judge of
+      the answers to them. The others are made and told as well.
     alpha_ppm: how often a result that lost nothing may be blocked, in millionths.
     drop_max_ppm: loss of accuracy that is allowed, None: the gate's own. A job's own goes before.
     gain_min_ppm: relative gain that is wanted on the validation rows.
@@ -24,6 +26,41 @@ class GatePolicy(Part, omit_defaults=True):
     alpha_ppm: int = 50_000
     drop_max_ppm: int | None = None
     gain_min_ppm: int = 50_000
+
+
+class JudgeResult(Part, omit_defaults=True):
+    """What a judge said of both answers to the tenant's own rows; shares in millionths.
+
+    model: the judge, as the operator's endpoint knows it.
+    verdict: whether the result is better, worse, or neither is shown.
+    unused: why its verdicts do not count; None: they do.
+    rows: pairs, each in both orders. wins, losses: of the result, in both orders; ties: all others.
+    inconsistent: ties whose two verdicts differ. unreadable: ties with a verdict that says nothing.
+    first_ppm, second_ppm: pairs in which the same position won both times.
+    p_ppm: of the exact two-sided sign test of wins and losses.
+    low_ppm, high_ppm: bounds of the share of wins among both, each errs in alpha of the cases.
+    labelled: pairs of the operator; agreement_ppm: with their labels, agreement_low_ppm: its lower
+      Wilson bound at 95 %, labelled_position_ppm: those which their order alone decided.
+    """
+
+    model: str
+    verdict: Verdict
+    rows: int
+    wins: int
+    losses: int
+    ties: int
+    inconsistent: int
+    unreadable: int
+    first_ppm: int
+    second_ppm: int
+    p_ppm: int
+    low_ppm: int
+    high_ppm: int
+    labelled: int
+    agreement_ppm: int
+    agreement_low_ppm: int
+    labelled_position_ppm: int
+    unused: VerdictCode | None = None
 
 
 class QuarantineDecision(Part):

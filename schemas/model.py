@@ -8,7 +8,15 @@ from typing import Literal, TypeAlias
 
 from schemas.deployments import CountTraffic, Deploy, Deployed, TrafficCounted
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
-from schemas.gate import GatePolicy, GatePolicySet, QuarantineSet, SetGatePolicy, SetQuarantine
+from schemas.gate import (
+    GatePolicy,
+    GatePolicySet,
+    JudgeResult,
+    QuarantineSet,
+    SetGatePolicy,
+    SetQuarantine,
+)
+from schemas.gate import Verdict as Verdict
 from schemas.lifetime import (
     KeepVersion,
     ReleaseVersion,
@@ -24,7 +32,6 @@ from schemas.units import Ms
 GLOBAL = "*"
 Stage: TypeAlias = Literal["dev", "staging", "production", "archived"]
 HeldStage: TypeAlias = Literal["staging", "production"]  # by one version of a series
-Verdict: TypeAlias = Literal["pass", "block", "inconclusive"]
 
 
 class Base(Part, omit_defaults=True):
@@ -224,6 +231,7 @@ class ScoreSummary(Part):
     policy: what it was judged by, None: the writer did not say.
     measures: of the tenant's own rows; the first decides.
     suggestions: what to change where it does not pass.
+    judge: what a judge said; None: the job asked for none.
     """
 
     verdict: Verdict
@@ -240,6 +248,7 @@ class ScoreSummary(Part):
     policy: GatePolicy | None = None
     measures: tuple[MeasureResult, ...] = ()
     suggestions: tuple[Reason, ...] = ()
+    judge: JudgeResult | None = None
 
 
 # --- commands

@@ -292,6 +292,12 @@ VerdictCode: TypeAlias = Literal[
     "measure_kept",  # the same: as good as a base model that leaves no room for the gain
     "measure_lost",  # the same: worse than such a one
     "measure_rows_few",  # measure, rows, limit
+    "judge_better",  # rows, wins, losses, ties, p_ppm: what a judge said of both answers
+    "judge_worse",  # the same
+    "judge_undecided",  # the same
+    "judge_unqualified",  # rows: labelled ones, agreement_low_ppm, position_ppm
+    "judge_unavailable",
+    "judge_unconfigured",
     "validation_loss_same",
     "validation_loss_rose",  # above the base model's
     "scores_not_finite",  # sides: "base", "adapter" or both

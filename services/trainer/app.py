@@ -15,12 +15,14 @@ from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.attempt import LeaseAttempt
 from services.trainer.effect.environment import environment_on
 from services.trainer.effect.evaluation import Evaluation
+from services.trainer.effect.judging import PairJudge
 from services.trainer.effect.program import Program, Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.serving import UnknownRole
 from services.trainer.effect.training import Training
 from services.trainer.ports import ProcessLauncher
 from services.trainer.settings import TrainerSettings
+from tunery.graders.pair_questions import PairsRefused
 from tunery.runtime.chat_endpoint import ChatEndpoint
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.ports import Runtime
@@ -38,9 +40,10 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     hardware, notices = probe(), notices_of(settings.notices, settings.notices_url)
     launcher = _launcher(settings, folder, has_devices=hardware.device == "cuda")
     reports, scores = Reports(runtime, settings.pool), _score_endpoint(settings)
+    judge = _pair_judge(settings, scores)
 
     def attempt(grant: Grant, incarnation: str) -> LeaseAttempt:
-        tools = Tools(runtime, launcher, reports, incarnation, count_memory_kills, scores)
+        tools = Tools(runtime, launcher, reports, incarnation, count_memory_kills, scores, judge)
         lease_folder = folder / "leases" / str(grant.token.lease)
         return LeaseAttempt(grant, tools, program(grant, tools), lease_folder)
 
@@ -79,3 +82,22 @@ def _score_endpoint(settings: TrainerSettings) -> ChatEndpoint | None:
         pause_s=SCORE_PAUSE_S,
         at_once_max=SCORES_AT_ONCE_MAX,
     )
+
+
+def _pair_judge(settings: TrainerSettings, endpoint: ChatEndpoint | None) -> PairJudge | None:
+    """What compares answers; None: the operator names nothing. Raises SettingsError."""
+    model, pairs = settings.judge_model, settings.judge_pairs
+    if model is None and pairs is None:
+        return None
+    if model is None or pairs is None or endpoint is None:
+        raise SettingsError(
+            "a judge needs TUNERY_NODE_JUDGE_MODEL, TUNERY_NODE_JUDGE_PAIRS and "
+            "TUNERY_NODE_SCORE_URL: set all three, or none of the first two"
+        )
+    try:
+        return PairJudge(endpoint, model, pairs.read_bytes())
+    except OSError as error:
+        problem = f"TUNERY_NODE_JUDGE_PAIRS: {pairs} is not read: {error.strerror}"
+        raise SettingsError(problem) from None
+    except PairsRefused as error:
+        raise SettingsError(f"TUNERY_NODE_JUDGE_PAIRS: {pairs}: {error}") from None

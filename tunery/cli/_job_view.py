@@ -39,6 +39,7 @@ def gate_lines(gate: Any) -> list[tuple[str, Any]]:
             (f"own {result['measure']}", measure_line(result))
             for result in gate.get("measures", ())
         ),
+        ("judge", gate.get("judge") and judge_line(gate["judge"])),
         ("rule", gate.get("rule")),
         ("can show", gate.get("power")),
         ("advice", gate.get("advice")),
@@ -52,6 +53,17 @@ def measure_line(result: Any) -> str:
     bounds = f"difference {result['low']:+.3f} to {result['high']:+.3f}"
     mark = "" if result["decides"] else " (told)"
     return f"{result['verdict']}: {means}, {bounds}{mark}"
+
+
+def judge_line(judge: Any) -> str | None:
+    """What a judge said of both answers; None: it is not used, as the verdict's reasons say."""
+    if not judge["used"]:
+        return None
+    counts = f"{judge['wins']} wins, {judge['losses']} losses, {judge['ties']} ties"
+    rate = "" if judge["win_rate"] is None else f", win rate {judge['win_rate']:.2f}"
+    bounds = f" ({judge['low']:.2f} to {judge['high']:.2f})" if rate else ""
+    order = judge["first_position"] + judge["second_position"]
+    return f"{judge['verdict']}: {counts}{rate}{bounds}, {order:.0%} decided by the order alone"
 
 
 def earlier_job(earlier: Any) -> str | None:

@@ -11,7 +11,7 @@ from tunery.cli._job_view import gate_lines
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 
-STAGES = ("capability", "production", "holdout")
+STAGES = ("capability", "production", "holdout", "judge")
 EPILOG = """\
 \b
 Examples:

@@ -20,6 +20,7 @@ NAMES: Final[Mapping[str, str]] = {
     "json_valid": "1 where the answer is JSON and nothing else, else 0",
 }
 REGEX: Final = "regex"
+JUDGE: Final = "judge"  # no score of one answer: a model of the operator compares both
 OBJECTS: Final = (REGEX, "string_check", "text_similarity", "multi")
 
 
@@ -62,8 +63,8 @@ def matches(pattern: str, text: str) -> bool:
 
 def _measure(declaration: Any, param: str) -> Measure:
     if isinstance(declaration, str):
-        if declaration not in NAMES:
-            known = ", ".join(NAMES)
+        if declaration not in (*NAMES, JUDGE):
+            known = ", ".join((*NAMES, JUDGE))
             text = f"must be one of {known}, or an object of type {', '.join(OBJECTS)}"
             raise GraderRefused(param, text)
         return Measure(declaration)
@@ -71,7 +72,7 @@ def _measure(declaration: Any, param: str) -> Measure:
         return Measure(REGEX, _pattern(declaration, param))
     grader = parse(declaration, param)
     if any(isinstance(part, ScoreModel) for part in parts_of(grader)):
-        raise GraderRefused(param, "a model that scores is no measure; use the judge of the gate")
+        raise GraderRefused(param, 'a model that scores is no measure; name "judge"')
     return Measure(str(declaration["type"]), grader)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from tunery.measures.declaration import parse_measures
+from tunery.measures.declaration import JUDGE, parse_measures
 from tunery.measures.scoring import score_answer
 from tunery.ml import generation
 from tunery.ml.order import sample_rows
@@ -45,7 +45,8 @@ def measured_rows(
     """
     if spec.measures is None or spec.valid_rows is None:
         return (), ()
-    measures = parse_measures(msgspec.json.decode(spec.measures))
+    declared = parse_measures(msgspec.json.decode(spec.measures))
+    measures = tuple(measure for measure in declared if measure.kind != JUDGE)
     rows = _sample(Path(spec.valid_rows), spec.measured_rows)
     limit = answer_tokens(tokenizer, [row.reference for row in rows], spec.measured_tokens_max)
     answers: dict[str, list[str]] = {}

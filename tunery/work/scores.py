@@ -75,6 +75,38 @@ class MeasuredRow(Struct, frozen=True, kw_only=True):
     adapter_scores: tuple[float, ...]
 
 
+class JudgedPair(Struct, frozen=True, kw_only=True):
+    """What a judge said of two answers, a first and then b first.
+
+    number: of the row, or of the pair in the operator's file
+    choices: the position it prefers in each order: A, B or tie; empty: it said none of them
+    said: its words, cut; empty for equal answers, about which it is not asked, and labelled pairs
+    label: which is better as people say: a, b or tie; empty for rows
+    """
+
+    number: int
+    choices: tuple[str, str]
+    said: tuple[str, str] = ("", "")
+    label: str = ""
+
+
+class Judgement(Struct, frozen=True, kw_only=True):
+    """What a judge said of rows, whose answers are in `Scores.rows`: a is the base model's.
+
+    instruction: what it was told before each pair
+    labels_sha256: of the operator's file of labelled pairs
+    labelled: what it said of these
+    problem: why it was not asked about rows, as a code of the verdict; empty: it was
+    """
+
+    model: str
+    instruction: str
+    labels_sha256: str
+    labelled: tuple[JudgedPair, ...]
+    rows: tuple[JudgedPair, ...]
+    problem: str = ""
+
+
 class QuestionText(Struct, frozen=True, kw_only=True):
     """The text of an item that exactly one side answered right; `answer_index` is the right one."""
 
@@ -92,6 +124,7 @@ class Scores(Struct, frozen=True, kw_only=True):
     measures: kinds of the measures that the tenant chose, as in `tunery.measures`
     rows: validation rows by these measures
     questions: of the items that exactly one side answered right
+    judgement: of a judge, where the tenant asked for one
     """
 
     base_sha256: str
@@ -104,3 +137,4 @@ class Scores(Struct, frozen=True, kw_only=True):
     measures: tuple[str, ...] = ()
     rows: tuple[MeasuredRow, ...] = ()
     questions: tuple[QuestionText, ...] = ()
+    judgement: Judgement | None = None

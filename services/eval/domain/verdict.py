@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.envelope import Reason
-from schemas.gate import GatePolicy
+from schemas.gate import GatePolicy, JudgeResult
 from schemas.model import GateComparison, MeasureResult, ScoreSummary, Verdict
 from schemas.reasons import VerdictCode, judging
 from schemas.training import TrainingFacts
 from schemas.units import PPM
+from services.eval.domain.judged import judge_result, judged_reason
 from services.eval.domain.measured import measure_results, measured_reason
 from services.eval.domain.pairs import are_pairs, judge_pairs
 from services.eval.domain.suggestions import suggest
@@ -76,6 +77,9 @@ def summarise(
             verdict, reasons = _judge_measured(measures[0], policy, verdict, reasons)
         else:
             verdict, reasons = _judge_gain(scores, policy, verdict, reasons)
+    judge_said = None if scores.judgement is None else judge_result(scores.judgement, policy)
+    if judge_said is not None and not scores.not_finite:
+        verdict, reasons = _judge_judged(judge_said, policy, verdict, reasons)
     if verdict == "pass" and (code := _unlearned(scores)) is not None:
         reasons += (judging(code),)
     return ScoreSummary(
@@ -93,6 +97,7 @@ def summarise(
         policy=policy,
         measures=measures,
         suggestions=suggest(scores, reasons, measures, training),
+        judge=judge_said,
     )
 
 
@@ -149,6 +154,16 @@ def _judge_measured(
     """The same with what the measure that decides has shown."""
     reasons = (*reasons, measured_reason(result))
     if "holdout" not in policy.blocking:
+        return verdict, reasons
+    return overall((verdict, result.verdict)), reasons
+
+
+def _judge_judged(
+    result: JudgeResult, policy: GatePolicy, verdict: Verdict, reasons: tuple[Reason, ...]
+) -> tuple[Verdict, tuple[Reason, ...]]:
+    """The same with what a judge of the answers has said."""
+    reasons = (*reasons, judged_reason(result))
+    if "judge" not in policy.blocking:
         return verdict, reasons
     return overall((verdict, result.verdict)), reasons
 

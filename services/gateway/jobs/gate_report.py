@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Any, Final
 
+from services.gateway.jobs.gate_judge import judge_part
 from services.gateway.jobs.gate_plots import bar_plot, interval_plot, scatter_plot
 from services.gateway.jobs.gate_responses import GateResponse
 from tunery.work.scores import NO_CHOICE, ItemScore, MeasuredRow, QuestionText, Scores
@@ -38,6 +39,7 @@ def report_page(model_id: str, gate: GateResponse, scores: Scores) -> str:
             *_comparisons(gate),
             *_categories(scores.items),
             *_measures(gate, scores),
+            *judge_part(gate.judge, scores, _table),
             *_items(scores),
             *_rows(scores),
             *_answers(scores),

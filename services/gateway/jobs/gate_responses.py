@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from schemas.gate import JudgeResult
 from schemas.model import GateComparison, MeasureResult, ScoreSummary, Verdict
 from schemas.units import PPM
 from services.gateway.web.responses import Response
@@ -70,6 +71,38 @@ class MeasureResponse(Response):
     gain_wanted: float
 
 
+class JudgeResponse(Response):
+    """What a judge said of both answers to the tenant's own rows; shares as fractions.
+
+    model: the judge; null: there is none. used: whether its verdicts count
+    wins, losses: of the new model, in both orders; ties: all others, with the inconsistent ones
+    win_rate: wins among wins and losses, null: there are none; low, high: its bounds
+    first_position, second_position: pairs in which the same position won both times
+    p_value: of the exact two-sided sign test
+    labelled: pairs that qualify it; agreement_low: lower Wilson bound at 95 %
+    """
+
+    model: str | None
+    verdict: Verdict
+    used: bool
+    rows: int
+    wins: int
+    losses: int
+    ties: int
+    inconsistent: int
+    unreadable: int
+    win_rate: float | None
+    low: float
+    high: float
+    p_value: float
+    first_position: float
+    second_position: float
+    labelled: int
+    agreement: float
+    agreement_low: float
+    labelled_position: float
+
+
 class GateResponse(Response):
     """`suggestions`: what to change, where it does not pass, by facts of the training and its rows.
     `own_data`: what got better on the tenant's own validation rows; null: there were none.
@@ -90,6 +123,7 @@ class GateResponse(Response):
     p_value: float
     comparisons: list[ComparisonResponse]
     measures: list[MeasureResponse]
+    judge: JudgeResponse | None
     suggestions: list[str]
 
 
@@ -116,6 +150,7 @@ def gate_response(summary: ScoreSummary) -> GateResponse:
         ),
         p_value=summary.p_value_ppm / PPM,
         comparisons=[_comparison(comparison) for comparison in summary.comparisons],
+        judge=None if summary.judge is None else _judge(summary.judge),
         suggestions=[suggestion_words(reason) for reason in summary.suggestions],
         measures=[
             _measure(result, decides=not number) for number, result in enumerate(summary.measures)
@@ -188,6 +223,31 @@ def _measure(result: MeasureResult, *, decides: bool) -> MeasureResponse:
         low=result.low_ppm / PPM,
         high=result.high_ppm / PPM,
         gain_wanted=result.gain_min_ppm / PPM,
+    )
+
+
+def _judge(result: JudgeResult) -> JudgeResponse:
+    decided = result.wins + result.losses
+    return JudgeResponse(
+        model=result.model or None,
+        verdict=result.verdict,
+        used=result.unused is None,
+        rows=result.rows,
+        wins=result.wins,
+        losses=result.losses,
+        ties=result.ties,
+        inconsistent=result.inconsistent,
+        unreadable=result.unreadable,
+        win_rate=round(result.wins / decided, 4) if decided else None,
+        low=result.low_ppm / PPM,
+        high=result.high_ppm / PPM,
+        p_value=result.p_ppm / PPM,
+        first_position=result.first_ppm / PPM,
+        second_position=result.second_ppm / PPM,
+        labelled=result.labelled,
+        agreement=result.agreement_ppm / PPM,
+        agreement_low=result.agreement_low_ppm / PPM,
+        labelled_position=result.labelled_position_ppm / PPM,
     )
 
 

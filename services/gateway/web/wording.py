@@ -239,6 +239,25 @@ VERDICTS: Final[Mapping[VerdictCode, str]] = {
     "measure_rows_few": (
         "{measure} is not judged: {rows} of your rows were answered, and {limit} are needed"
     ),
+    "judge_better": (
+        "a judge prefers the new model's answers: {wins} wins, {losses} losses and {ties} ties on "
+        "{rows} of your rows (sign test, p = {p_ppm})"
+    ),
+    "judge_worse": (
+        "a judge prefers the base model's answers: {wins} wins, {losses} losses and {ties} ties on "
+        "{rows} of your rows (sign test, p = {p_ppm})"
+    ),
+    "judge_undecided": (
+        "a judge shows no difference: {wins} wins, {losses} losses and {ties} ties on {rows} of "
+        "your rows (sign test, p = {p_ppm})"
+    ),
+    "judge_unqualified": (
+        "the judge is not used: on {rows} labelled pairs its agreement is {agreement_low_ppm} % or "
+        "more (95 %), and 70 are needed; the order alone decides {position_ppm} %, and 20 are "
+        "allowed"
+    ),
+    "judge_unavailable": "the judge did not answer, so that it says nothing of your rows",
+    "judge_unconfigured": "there is no judge: the operator of the node names none",
     "validation_loss_same": "loss on the validation rows is the base model's",
     "validation_loss_rose": "loss on the validation rows is higher than the base model's",
     "scores_not_finite": "scores are infinite or not a number: {sides}",
@@ -361,6 +380,8 @@ FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "to_ppb": lambda ppb: f"{ppb / PPB:g}",
     "train_loss_ppm": lambda ppm: f"{ppm / PPM:.2f}",
     "valid_loss_ppm": lambda ppm: f"{ppm / PPM:.2f}",
+    "agreement_low_ppm": lambda ppm: f"{100 * ppm / PPM:.0f}",
+    "position_ppm": lambda ppm: f"{100 * ppm / PPM:.0f}",
     "share_ppm": lambda ppm: f"{100 * ppm / PPM:.0f}",
     "base_ppm": lambda ppm: f"{ppm / PPM:.2f}",
     "adapter_ppm": lambda ppm: f"{ppm / PPM:.2f}",

@@ -6,5 +6,6 @@
 * `program`: the outline of what runs under a lease; `training` and `evaluation` fill it in;
   `serving`: says that this agent starts no replicas
 * `scores`: asks models for the scores of a process that grades answers
+* `judging`: asks a judge of the operator which of two answers is better
 * `storage`: blobs of an attempt; `reports`: commands to the pool, telemetry, heartbeats
 """

@@ -1,8 +1,10 @@
 """The eval role: `python -m tunery.ml.score`, and the scores it leaves."""
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from schemas.telemetry import Progress
@@ -12,6 +14,8 @@ from services.trainer.domain.state import Grant
 from services.trainer.effect.environment import accelerators
 from services.trainer.effect.program import Program, Tools
 from services.trainer.settings import TrainerSettings
+from tunery.measures.declaration import JUDGE
+from tunery.work.codec import decode_scores, encode_scores
 from tunery.work.events import (
     AnyWorkEvent,
     FileDigest,
@@ -19,9 +23,13 @@ from tunery.work.events import (
     ScoringProgressed,
     ScoringStarted,
 )
+from tunery.work.scores import Judgement
 from tunery.work.spec import ScoreSpec
 
 OWN_ANSWER_TOKENS_MAX: Final = 128
+NO_JUDGE: Final = Judgement(
+    model="", instruction="", labels_sha256="", labelled=(), rows=(), problem="judge_unconfigured"
+)
 BASE_SCORES: Final = "base-scores"  # kept beside the attempts' folders
 
 
@@ -36,6 +44,7 @@ class Evaluation(Program):
         super().__init__(grant, tools, settings)
         self._work = work
         self._finished: ScoringFinished | None = None
+        self._asks_judge = False
 
     async def write_inputs(self, folder: Path) -> ScoreSpec:
         """Fetch adapter and validation rows. Raises as `Program.prepare` does."""
@@ -48,7 +57,8 @@ class Evaluation(Program):
         adapter.mkdir()
         for file in work.adapter:
             await self.fetch(file.blob, adapter / file.name, file.sha256)
-        grader = self.open_json(work.grader)
+        grader, measures = self.open_json(work.grader), self.open_json(work.measures)
+        self._asks_judge = measures is not None and JUDGE in msgspec.json.decode(measures)
         spec = ScoreSpec(
             base_dir=work.base_path,
             base_sha256=work.base_sha256,
@@ -72,7 +82,7 @@ class Evaluation(Program):
             grader=grader,
             score_socket=await self.open_scores(folder, grader),
             score_calls_max=self.settings.score_calls_max,
-            measures=self.open_json(work.measures),
+            measures=measures,
             measured_rows=work.measured_rows,
         )
         own = self.open_prompts(work.prompts)
@@ -103,7 +113,21 @@ class Evaluation(Program):
             raise FileNotFoundError("the scoring process ended with status 0 but wrote no scores")
         path = Path(finished.results)
         file = FileDigest(name=path.name, sha256=finished.sha256, bytes=finished.bytes)
+        if self._asks_judge:
+            file = await self._judge(path, file)
         return EvalResult(scores=await self.upload("scores", path.parent, file))
+
+    async def _judge(self, path: Path, file: FileDigest) -> FileDigest:
+        """Add to a file of scores what the judge says of its rows; the file as it is then."""
+        content = path.read_bytes()
+        if sha256(content).hexdigest() != file.sha256:
+            return file  # it is refused when it is stored
+        scores = decode_scores(content)
+        judge = self.tools.judge
+        judgement = NO_JUDGE if judge is None else await judge.compare(scores.rows)
+        content = encode_scores(replace(scores, judgement=judgement))
+        path.write_bytes(content)
+        return FileDigest(name=file.name, sha256=sha256(content).hexdigest(), bytes=len(content))
 
     def _progress(self, event: ScoringProgressed) -> Progress:
         return Progress(

@@ -15,6 +15,7 @@ from schemas.sealed import REDACTED, Sealed
 from schemas.telemetry import LogLine, Progress, Step
 from schemas.training import AttemptStart, BlobFile, Result
 from services.trainer.domain.state import Grant
+from services.trainer.effect.judging import PairJudge
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.scores import ScoreRelay
 from services.trainer.effect.storage import fetch, upload
@@ -35,6 +36,7 @@ class Tools:
     incarnation: the agent's, part of each report
     memory_kills: the kernel's count of processes killed for lack of memory
     scores: gives scores for graders; None: this node asks nobody
+    judge: compares answers; None: the operator names none
     """
 
     runtime: Runtime
@@ -43,6 +45,7 @@ class Tools:
     incarnation: str
     memory_kills: MemoryKills
     scores: ChatCompletions | None = None
+    judge: PairJudge | None = None
 
 
 class Program(ABC):
