@@ -72,17 +72,21 @@ def attend(
         return masked
     rows = []
     for row, cuts in enumerate(bounds):
+        lengths = [end - start for start, end in pairwise(cuts)]
+        # Parts of one split: the gradient of a slice is as large as the row, most of it zeros.
+        whole = (heads[row, None] for heads in (query, key, value))
+        parts = (torch.split(heads, lengths, dim=2) for heads in whole)
         documents = [
             scaled_dot_product_attention(
-                query[row, None, :, start:end],
-                key[row, None, :, start:end],
-                value[row, None, :, start:end],
+                queries,
+                keys,
+                values,
                 dropout_p=dropout,
                 is_causal=True,
                 scale=scaling,
                 enable_gqa=True,
             )
-            for start, end in pairwise(cuts)
+            for queries, keys, values in zip(*parts, strict=True)
         ]
         rows.append(torch.cat(documents, dim=2))
     return torch.cat(rows).transpose(1, 2).contiguous(), None
