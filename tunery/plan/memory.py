@@ -6,6 +6,7 @@ such shapes and compares their peak with this: `tests/integration/tunery/ml/test
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from schemas.dataset import BaseTokens
@@ -51,6 +52,19 @@ AUTO_PRECISION: Final[Mapping[Device, str]] = {"cpu": "fp32", "cuda": "bf16"}
 OVERHEAD_BYTES: Final = 1_020_000_000  # process, libraries, allocator
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """What a row of a micro-batch is from its forward pass to its backward pass.
+
+    labels: tokens that are given logits
+    pairs: of tokens that a mask is about
+    """
+
+    tokens: int
+    labels: int
+    pairs: int
+
+
 def memory_bytes(
     base: Base, hyper: HyperParameters, device: Device, tokens: BaseTokens | None = None
 ) -> int:
@@ -65,9 +79,10 @@ def memory_bytes(
     adapter = LORA_TENTHS * rank * base.parameters // (10 * hidden)
     in_file = 0 if tokens is None else tokens.tokens
     row = hyper.max_length if tokens is None else min(hyper.max_length, max(1, in_file))
+    kept = _Kept(row, row, row * row)
     if hyper.method == "reinforcement":
-        row = _rollout_row(hyper, row, tokens)
-    at_once = rows_at_once(hyper) * _row_bytes(base, row, precision, hyper)
+        kept = _rollouts(hyper, row, tokens)
+    at_once = rows_at_once(hyper) * _row_bytes(base, kept, precision, hyper)
     trained = (LORA_BYTES + width) * (adapter + _whole_layers(base, hyper))
     if hyper.adaptation == "full":
         trained = FULL_BYTES[precision] * base.parameters
@@ -78,11 +93,14 @@ def memory_bytes(
     )
 
 
-def _rollout_row(hyper: HyperParameters, row: int, tokens: BaseTokens | None) -> int:
-    """Tokens that are kept of a packed row of prompts: each prompt with all its answers."""
+def _rollouts(hyper: HyperParameters, row: int, tokens: BaseTokens | None) -> _Kept:
+    """Of a packed row of prompts: each prompt with each of its answers, in a row of its own."""
     of_file = 1 if tokens is None else max(1, tokens.tokens)
     prompts = 1 if tokens is None else divide_up(row * tokens.trainable_tokens, of_file)
-    return hyper.num_generations * (row + max(1, prompts) * hyper.max_completion_length)
+    prompts = max(1, prompts)
+    answers, longest = prompts * hyper.num_generations, hyper.max_completion_length
+    width = divide_up(row, prompts) + longest
+    return _Kept(answers * width, answers * longest, answers * width * width)
 
 
 def _base_bytes(base: Base, hyper: HyperParameters, width: int) -> int:
@@ -109,7 +127,7 @@ def _whole_layers(base: Base, hyper: HyperParameters) -> int:
     return len(hyper.modules_to_save) * (base.vocabulary or VOCABULARY) * base.hidden_size
 
 
-def _row_bytes(base: Base, tokens: int, precision: str, hyper: HyperParameters) -> int:
+def _row_bytes(base: Base, kept: _Kept, precision: str, hyper: HyperParameters) -> int:
     """What a packed row keeps from its forward pass to its backward pass."""
     width = WIDTH[precision]
     hidden = max(base.hidden_size, 1)
@@ -122,12 +140,13 @@ def _row_bytes(base: Base, tokens: int, precision: str, hyper: HyperParameters) 
         token += (DORA_HIDDEN * hidden + DORA_INNER * inner) * width
     if hyper.dropout_ppm:
         token += (DROPOUT_INPUTS * hidden + inner) * 2 * width
-    mask = width * tokens * tokens  # between documents; attention itself keeps nothing of a pair
+    mask = width * kept.pairs  # between documents; attention itself keeps nothing of a pair
     # a reward is one number of an answer, and needs no logits
-    logits = 0 if hyper.method == REWARD else tokens * (base.vocabulary or VOCABULARY) * LOGIT_BYTES
-    layer = (tokens * token + mask) * KEPT_TENTHS[precision] // 10
+    labels = 0 if hyper.method == REWARD else kept.labels
+    logits = labels * (base.vocabulary or VOCABULARY) * LOGIT_BYTES
+    layer = (kept.tokens * token + mask) * KEPT_TENTHS[precision] // 10
     if hyper.recompute:  # of the others, their inputs
-        return min(layers, LAYERS_AT_WORK) * layer + layers * tokens * hidden * width + logits
+        return min(layers, LAYERS_AT_WORK) * layer + layers * kept.tokens * hidden * width + logits
     return layers * layer + logits
 
 

@@ -1,4 +1,4 @@
-"""Finding M5: the estimate of memory beside the peak of real trainings, on thirteen shapes.
+"""Finding M5: the estimate of memory beside the peak of real trainings, on fourteen shapes.
 
 Each shape is trained for two steps by the real process, on rows that are as long as they may be
 and labelled throughout: the most that a training of this shape can need.
@@ -21,6 +21,7 @@ from schemas.training import HyperParameters
 from schemas.units import PPM
 from services.gateway.models.base_folders import describe
 from tests.bases import tiny_base
+from tunery.ml.packed import PROMPT
 from tunery.plan.memory import memory_bytes
 from tunery.work.codec import decode_event, encode_spec
 from tunery.work.events import Finished, StepCompleted
@@ -30,6 +31,11 @@ pytestmark = [pytest.mark.train, pytest.mark.timeout(300)]
 ERROR_MAX = 0.1
 TOKEN_IDS = 8_000  # of the rows; every vocabulary has so many
 HEAD = 64
+ITEM = b"{}"  # of a prompt, for its grader
+GRADER = (
+    '{"type": "string_check", "name": "a", "operation": "eq", '
+    '"input": "{{sample.output_text}}", "reference": "a"}'
+)
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,8 @@ SHAPES = (
     Shape(512, 1408, 6, 16_384, 128, 1, "fp32", adaptation="full"),
     # its pass over mismatched answers keeps nothing, and is over before that of the step begins
     Shape(256, 512, 8, 49_152, 512, 1, "fp32", method="kto"),
+    # four answers of 128 tokens to each prompt
+    Shape(256, 512, 8, 49_152, 64, 1, "fp32", method="reinforcement"),
 )
 
 
@@ -112,6 +120,8 @@ def test_training_m5_the_estimate_of_memory_is_near_the_measured_peak(
         adaptation=shape.adaptation,
         method=shape.method,
         beta_ppm=PPM // 10,
+        num_generations=4,
+        max_completion_length=128,
     )
     spec = TrainSpec(
         base_dir=base.path,
@@ -122,6 +132,7 @@ def test_training_m5_the_estimate_of_memory_is_near_the_measured_peak(
         hyper=Hyper.from_log(hyper),
         precision=precision,
         threads=1,
+        grader=GRADER if shape.method == "reinforcement" else None,
     )
     estimated, peaks = memory_bytes(base, hyper, "cpu"), [peak_bytes(spec, tmp_path)]
     if not is_near(estimated, peaks[0]):
@@ -169,7 +180,7 @@ def made_base(shape: Shape, folder: Path) -> Base:
 
 
 def made_shard(shape: Shape, path: Path) -> Path:
-    """Rows of two steps, each of two documents whose every token is a label."""
+    """Rows of two steps, each of two documents whose every token is a label, or of one prompt."""
     import torch
     from safetensors.torch import save_file
 
@@ -183,6 +194,14 @@ def made_shard(shape: Shape, path: Path) -> Path:
     }
     if shape.method == "kto":
         tensors["seq_roles"] = torch.tensor([3, 4] * rows, dtype=torch.uint8)
+    if shape.method == "reinforcement":
+        tensors |= {
+            "seq_lengths": torch.full((rows,), shape.max_length, dtype=torch.int32),
+            "row_lengths": torch.ones(rows, dtype=torch.int32),
+            "seq_roles": torch.full((rows,), PROMPT, dtype=torch.uint8),
+            "item_lengths": torch.full((rows,), len(ITEM), dtype=torch.int32),
+            "item_bytes": torch.tensor(list(ITEM * rows), dtype=torch.uint8),
+        }
     save_file(tensors, path)
     return path
 

@@ -88,3 +88,25 @@ def test_method_reward_needs_no_logits() -> None:
         memory_bytes(SMOL, replace(hyper, method=method), "cpu") for method in ("dpo", "reward")
     )
     assert of_answers - of_rewards == logits
+
+
+def test_method_reinforcement_keeps_a_mask_of_each_answer_and_logits_of_answers_alone() -> None:
+    """Not a mask between all tokens of all answers: a tiny base was said to need 85,730 GB."""
+    hyper, _ = resolve(
+        {
+            "method": "reinforcement",
+            "num_generations": 8,
+            "max_completion_length": 256,
+            "max_length": 512,
+            "batch_size": 1,
+        },
+        SMOL,
+        None,
+        1,
+    )
+    answers = memory_bytes(SMOL, hyper, "cpu")
+    rows, _ = resolve({"max_length": 768, "batch_size": 8}, SMOL, None, 1)
+    assert answers < memory_bytes(SMOL, rows, "cpu")
+    prompts = replace(tokens(4_096), trainable_tokens=64)  # of 64 tokens each
+    many = replace(hyper, batch_size=8)
+    assert memory_bytes(SMOL, many, "cpu", prompts) < 100 * memory_bytes(SMOL, hyper, "cpu")
