@@ -3,16 +3,19 @@
 `python -m tunery.local.provide` installs what is missing, and prints nothing when all is there.
 """
 
+import contextlib
+import fcntl
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from tunery.local import jars, s3
 from tunery.local.errors import LocalError
-from tunery.local.paths import base_model_dir, versitygw_binary
+from tunery.local.paths import base_model_dir, cache_dir, versitygw_binary
 
 CONVERT_S_MAX: Final = 900
 
@@ -73,12 +76,26 @@ def missing() -> list[tuple[str, str]]:
     return absent
 
 
+@contextlib.contextmanager
+def hold_cache() -> Iterator[None]:
+    """Lock the cache folder: set-ups of several clones of one user build one after another."""
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    with (cache_dir() / ".setup.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("setup: waiting for the set-up of another clone", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def main() -> None:
     try:
-        with ThreadPoolExecutor(2) as pool:  # one downloads, the other builds
-            for done in [pool.submit(provide_jars), pool.submit(provide_s3)]:
-                done.result()
-        provide_base_model()
+        with hold_cache():
+            with ThreadPoolExecutor(2) as pool:  # one downloads, the other builds
+                for done in [pool.submit(provide_jars), pool.submit(provide_s3)]:
+                    done.result()
+            provide_base_model()
     except LocalError as problem:
         sys.exit(f"setup: {problem}")
 

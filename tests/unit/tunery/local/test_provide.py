@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         file.write_bytes(b"")
     monkeypatch.setattr(provide, "base_model_dir", lambda: model)
     monkeypatch.setattr(provide, "versitygw_binary", lambda: binary)
+    monkeypatch.setattr(provide, "cache_dir", lambda: tmp_path / "cache")
     monkeypatch.setattr(jars, "install", lambda: (tmp_path, 0))
     monkeypatch.setattr(s3, "install", lambda: pytest.fail("it was there"))
     return model
@@ -84,3 +86,23 @@ def test_set_up_ends_with_the_problem_of_any_part(
     monkeypatch.setattr(jars, "install", unreachable)
     with pytest.raises(SystemExit, match="setup: no network"):
         provide.main()
+
+
+def test_set_ups_of_two_clones_build_one_after_another(
+    installed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Eight at once each compiled the S3 server, for ten minutes instead of one."""
+    builds: list[str] = []
+    assert installed.exists()
+    monkeypatch.setattr(jars, "install", lambda: (tmp_path, builds.append("jars") or 0))
+    waiting = threading.Thread(target=provide.main)
+    with provide.hold_cache():
+        waiting.start()
+        waiting.join(0.2)
+        assert (waiting.is_alive(), builds) == (True, [])
+    waiting.join()
+    assert builds == ["jars"]
+    assert capfd.readouterr().out == "setup: waiting for the set-up of another clone\n"
