@@ -96,8 +96,13 @@ def test_set_ups_of_two_clones_build_one_after_another(
 ) -> None:
     """Eight at once each compiled the S3 server, for ten minutes instead of one."""
     builds: list[str] = []
+
+    def build() -> tuple[Path, int]:
+        builds.append("jars")
+        return tmp_path, 0
+
     assert installed.exists()
-    monkeypatch.setattr(jars, "install", lambda: (tmp_path, builds.append("jars") or 0))
+    monkeypatch.setattr(jars, "install", build)
     waiting = threading.Thread(target=provide.main)
     with provide.hold_cache():
         waiting.start()
