@@ -47,6 +47,8 @@ class Base(Part, omit_defaults=True):
     hidden_size: width of its hidden states.
     layers, inner_size, vocabulary: its layers, the width inside of them, its tokens; 0: the writer
       did not say.
+    eager_heads: heads of its attention, where that keeps a number for each pair of tokens, as
+      families without SDPA do; 0: it keeps none, or the writer did not say.
     aliases: other names of it in requests, so that scripts written for another service run.
     source, revision: where the public can load it from: its name and commit at a hub; empty:
       nowhere, or the writer did not say.
@@ -64,6 +66,7 @@ class Base(Part, omit_defaults=True):
     layers: int = 0
     inner_size: int = 0
     vocabulary: int = 0
+    eager_heads: int = 0
     aliases: tuple[str, ...] = ()
     source: str = ""
     revision: str = ""

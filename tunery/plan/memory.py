@@ -36,6 +36,11 @@ NORM_BYTES: Final = 16
 DORA_HIDDEN: Final = 10
 DORA_INNER: Final = 4
 DROPOUT_INPUTS: Final = 6  # of the hidden width; the seventh has the inner width
+# Of a pair of tokens in each head, where attention is computed without SDPA: its weight in fp32,
+# and in the weights' type or what it was before it was capped. While one layer is at work, the
+# score, its mask and gradients are there, too.
+PAIR_BYTES: Final = 8
+PAIR_BYTES_AT_WORK: Final = 16
 # Of one logit: fp32 log-probabilities and two gradients of them (measured 11.8 to 12.9).
 LOGIT_BYTES: Final = 12
 # Memory of a layer's activations for each 10 bytes of them. On a CPU glibc does not give all of
@@ -140,14 +145,17 @@ def _row_bytes(base: Base, kept: _Kept, precision: str, hyper: HyperParameters) 
         token += (DORA_HIDDEN * hidden + DORA_INNER * inner) * width
     if hyper.dropout_ppm:
         token += (DROPOUT_INPUTS * hidden + inner) * 2 * width
-    mask = width * kept.pairs  # between documents; attention itself keeps nothing of a pair
+    # between documents; SDPA itself keeps nothing of a pair
+    mask = width * kept.pairs + base.eager_heads * PAIR_BYTES * kept.pairs
+    at_work = base.eager_heads * PAIR_BYTES_AT_WORK * kept.pairs
     # a reward is one number of an answer, and needs no logits
     labels = 0 if hyper.method == REWARD else kept.labels
     logits = labels * (base.vocabulary or VOCABULARY) * LOGIT_BYTES
     layer = (kept.tokens * token + mask) * KEPT_TENTHS[precision] // 10
     if hyper.recompute:  # of the others, their inputs
-        return min(layers, LAYERS_AT_WORK) * layer + layers * kept.tokens * hidden * width + logits
-    return layers * layer + logits
+        inputs = layers * kept.tokens * hidden * width
+        return min(layers, LAYERS_AT_WORK) * layer + inputs + at_work + logits
+    return layers * layer + at_work + logits
 
 
 def fitted(

@@ -13,6 +13,18 @@ from tunery.runtime.blobs.base_files import hash_base, text_config, weight_files
 HEADER_BYTES_MAX: Final = 100 * 1024 * 1024  # the safetensors format's own limit
 FILES_MAX: Final = 10_000
 HEADER_LENGTH_BYTES: Final = 8
+# `model_type` of those whose attention has no SDPA in transformers, and is computed pair by pair.
+# Models without attention are among them; they have no heads. A test compares it.
+WITHOUT_SDPA: Final = frozenset(
+    {
+        *("big_bird", "bigbird_pegasus", "bloom", "codegen", "cpmant", "deepseek_v4"),
+        *("falcon_mamba", "flint", "gemma2", "git", "got_ocr2", "gpt_neo", "gpt_neox_japanese"),
+        *("gpt_oss", "gptj", "granite_swa", "granitemoe_swa", "hy_v4", "inkling2_text", "mamba"),
+        *("mamba2", "megatron-bert", "mimo_v2_flash", "mpt", "mvp", "openai-gpt", "prophetnet"),
+        *("reformer", "rembert", "roformer", "rwkv", "trocr", "vaultgemma", "xglm", "xlm"),
+        *("xlnet", "xlstm"),
+    }
+)
 
 
 class LocalBaseFolders:
@@ -45,6 +57,7 @@ def describe(base_id: str, folder: Path, licence: str) -> Base:
             layers=_number_or_zero(config, "num_hidden_layers"),
             inner_size=_number_or_zero(config, "intermediate_size"),
             vocabulary=_number_or_zero(config, "vocab_size"),
+            eager_heads=_eager_heads(config),
         )
     except FileNotFoundError as error:
         raise invalid(f"{error.filename} does not exist; name a model folder", "path") from error
@@ -82,6 +95,12 @@ def _number_or_zero(config: dict[str, Any], key: str) -> int:
     """0 where the configuration does not say it: the estimate of memory then goes by the size."""
     value = config.get(key)
     return value if isinstance(value, int) and value > 0 else 0
+
+
+def _eager_heads(config: dict[str, Any]) -> int:
+    if config.get("model_type") not in WITHOUT_SDPA:
+        return 0
+    return _number_or_zero(config, "num_attention_heads")
 
 
 def _family(config: dict[str, Any]) -> str:

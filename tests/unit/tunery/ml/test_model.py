@@ -11,6 +11,7 @@ import pytest
 from tests.bases import FAMILIES, write_family
 from tests.unit.tunery.ml.trainings import HYPER, go, of, random_base, resumed, tiny_mixture
 from tunery.data.preparing import prepare
+from tunery.ml.adapters import verify_loads
 from tunery.ml.packed import read_rows
 from tunery.runtime.blobs.base_files import hash_base
 from tunery.work.exits import ExitCode, WorkError
@@ -263,3 +264,71 @@ def test_training_continued_on_plain_text_has_the_losses_of_trl(
     _, events = go(msgspec.structs.replace(spec, checkpoint_every_steps=100))
     losses = [event["loss"] for event in of(events, "step")]
     assert losses == pytest.approx(trl_losses(spec, tmp_path / "trl", data), abs=1e-4)
+
+
+def changed_base(spec: TrainSpec, folder: Path, tokens: tuple[str, ...] = (), **saved: Any) -> Any:
+    """The spec on a copy of its base; `tokens`: added to it, `saved`: how it is saved."""
+    from transformers import AutoModelForCausalLM
+
+    tokenizer = base_tokenizer(spec)
+    model = AutoModelForCausalLM.from_pretrained(spec.base_dir)
+    if tokens:
+        tokenizer.add_tokens(list(tokens))
+        model.resize_token_embeddings(len(tokenizer))
+    model.save_pretrained(folder, **saved)
+    tokenizer.save_pretrained(folder)
+    base = {"base_dir": str(folder), "base_sha256": hash_base(folder)}
+    return msgspec.structs.replace(spec, **base, out_dir=str(folder.with_name("changed")))
+
+
+def test_bad_input_training_a_base_in_many_files_gives_the_same_bytes(
+    spec: TrainSpec, tmp_path: Path
+) -> None:
+    sharded = changed_base(spec, tmp_path / "base", max_shard_size="100kB")
+    shards = sorted((tmp_path / "base").glob("model-*-of-*.safetensors"))
+    assert len(shards) > 1
+    assert (tmp_path / "base" / "model.safetensors.index.json").exists()
+    _, whole = go(spec)
+    _, events = go(sharded)
+    assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
+    shards[-1].unlink()
+    with pytest.raises(WorkError, match=shards[-1].name) as caught:
+        go(sharded)
+    assert caught.value.cause == "bad_node"
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")
+def test_bad_input_training_tokens_that_were_added_are_learnt_with_their_tables(
+    spec: TrainSpec, tmp_path: Path, make_shard: Callable[..., Path]
+) -> None:
+    """The base ties its tables; an adapter alone cannot learn a row of them."""
+    added = len(base_tokenizer(spec))
+    shard = str(make_shard([[[5, 6, 7, added, added + 1, added]] for _ in range(6)], "added"))
+    rows = msgspec.structs.replace(spec, train_shards=(shard,), valid_shards=())
+    with pytest.raises(WorkError, match="token ids outside 0 to") as caught:
+        go(rows)
+    assert caught.value.cause == "bad_data"
+    wider = changed_base(rows, tmp_path / "base", tokens=("<lamp>", "<door>"))
+    hyper = msgspec.structs.replace(HYPER, modules_to_save=("embed_tokens", "lm_head"), dropout=0.0)
+    wider = msgspec.structs.replace(wider, hyper=hyper)
+    _, whole = go(wider)
+    losses = [event["loss"] for event in of(whole, "step")]
+    assert losses[-1] < losses[0] - 1
+    _, rest = go(resumed(wider, of(whole, "checkpoint")[2], out="rest"))
+    assert rest[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
+    proof = verify_loads(Path(whole[-1]["adapter_dir"]), Path(wider.base_dir))
+    assert proof.base_unchanged
+    assert proof.adapter_effect_max > 0.1
+
+
+def test_bad_input_training_one_row_is_a_step_each_epoch(
+    spec: TrainSpec, make_shard: Callable[..., Path]
+) -> None:
+    """It is alone in its packed row, so that nothing is proved about packing."""
+    shard = str(make_shard([[[5, 6, 7, 8, 9, 10]]], "one"))
+    one = msgspec.structs.replace(spec, train_shards=(shard,), valid_shards=())
+    code, events = go(one)
+    assert (code, len(of(events, "step"))) == (ExitCode.FINISHED, HYPER.n_epochs)
+    assert events[0]["packing_difference_nats"] is None
+    _, rest = go(resumed(one, of(events, "checkpoint")[0], out="rest"))
+    assert rest[-1]["adapter_sha256"] == events[-1]["adapter_sha256"]

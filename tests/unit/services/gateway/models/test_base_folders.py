@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from services.gateway.models.base_folders import describe
+from services.gateway.models.base_folders import WITHOUT_SDPA, describe
 from services.gateway.web.errors import ApiError
 from tunery.runtime.blobs.base_files import hash_base
 
@@ -77,3 +77,22 @@ def test_training_m13_other_files_of_a_download_do_not_count(tmp_path: Path) -> 
     (folder / "original" / "consolidated.safetensors").write_bytes(b"no header")
     (folder / "README.md").write_text("read me")
     assert describe("b", folder, "mit") == before
+
+
+def test_training_m5_heads_count_where_attention_keeps_each_pair_of_tokens(tmp_path: Path) -> None:
+    for family, heads in (("gemma2", 4), ("qwen2", 0)):
+        folder = a_base(tmp_path / family, model_type=family, num_attention_heads=4)
+        assert describe("b", folder, "mit").eager_heads == heads
+    folder = a_base(tmp_path / "without", model_type="mamba")
+    assert describe("b", folder, "mit").eager_heads == 0
+
+
+@pytest.mark.train
+def test_training_m5_families_without_sdpa_are_those_of_transformers() -> None:
+    import transformers
+    from transformers.models.auto import modeling_auto
+
+    names = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    assert {
+        family for family, name in names.items() if not getattr(transformers, name)._supports_sdpa
+    } == WITHOUT_SDPA
