@@ -1,15 +1,17 @@
 """Addresses of a stack, the environment of its services, and servers that the user replaces."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from tunery.local import postgres, secrets
+from tunery.local import kafka, postgres, secrets
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 from tunery.local.ports import HOST, PREFERRED
 from tunery.local.ports import read as read_ports
 from tunery.local.secrets import Secrets
+from tunery.runtime.bus.grants import OPERATOR
+from tunery.runtime.kafka_login import KafkaLogin
 
 BUCKET: Final = "tunery"
 TENANT: Final = "local"
@@ -20,6 +22,8 @@ REPLACED_BY: Final = {
     "s3": "TUNERY_S3_ENDPOINT",
     "valkey": "TUNERY_VALKEY_URL",
 }
+#: how the user's own Kafka is asked; the embedded one has an account for each process
+KAFKA_LOGIN: Final = tuple(f"TUNERY_{name.upper()}" for name in KafkaLogin.model_fields)
 S3_NEEDS: Final = ("TUNERY_S3_ACCESS_KEY", "TUNERY_S3_SECRET_KEY", "TUNERY_S3_BUCKET")
 #: hubs, trackers and telemetry of libraries are switched off in every child process
 OFFLINE: Final = {
@@ -47,16 +51,23 @@ class Settings:
     admin_key: str
     admin_key_sha256: str
     folders: DataDir
+    keys: Secrets = field(repr=False)
+    own_kafka: bool = False
     log_level: str = "INFO"
 
     @property
     def api_url(self) -> str:
         return f"http://{HOST}:{self.gateway_port}"
 
-    def environment(self) -> dict[str, str]:
-        """Variables that a service process gets in addition to our environment."""
+    def environment(self, principal: str = OPERATOR) -> dict[str, str]:
+        """Variables that a process gets in addition to our environment.
+
+        principal: as which it authenticates to the embedded Kafka; it gets no other's password.
+        """
+        login = {} if self.own_kafka else kafka.login_settings(principal, self.keys)
         return {
             **OFFLINE,
+            **{f"TUNERY_{name.upper()}": value for name, value in login.items()},
             "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads cost four times the time here
             "PYTHONUNBUFFERED": "1",
             "TUNERY_ADMIN_KEY_SHA256": self.admin_key_sha256,
@@ -95,6 +106,11 @@ def replaced(environ: Mapping[str, str]) -> set[str]:
             f"TUNERY_S3_ENDPOINT is set, but {', '.join(absent)} is not",
             "set them too, or unset TUNERY_S3_ENDPOINT to use the embedded S3",
         )
+    if "kafka" not in servers and (unused := [name for name in KAFKA_LOGIN if environ.get(name)]):
+        raise LocalError(
+            f"{', '.join(unused)} is set, but TUNERY_KAFKA_BOOTSTRAP is not",
+            "set it too, or unset the others to use the embedded Kafka",
+        )
     return servers
 
 
@@ -118,6 +134,8 @@ def build(
         valkey_url=environ.get("TUNERY_VALKEY_URL")
         or f"redis://:{secrets.valkey_password}@{HOST}:{ports['valkey']}/0",
         gateway_port=ports["gateway"],
+        keys=secrets,
+        own_kafka=bool(environ.get("TUNERY_KAFKA_BOOTSTRAP")),
         admin_key=secrets.admin_key,
         admin_key_sha256=secrets.admin_key_sha256,
         folders=folders,

@@ -16,6 +16,7 @@ from schemas.envelope import Envelope, Source
 from schemas.ids import reaction_id
 from schemas.topics import STREAMS, Stream
 from schemas.units import Ms
+from tunery.runtime.bus.grants import reactor_group
 from tunery.runtime.backoff import every, retry
 from tunery.runtime.bus.abstract import (
     AppendUnknown,
@@ -59,7 +60,7 @@ class Reactor:
             runtime,
             host=self.name,
             stream=stream.name,
-            group=f"tunery.{runtime.name}.reacts.{stream.name}",
+            group=reactor_group(runtime.name, stream.name),
             topic=stream.journal.name,
             limits=self._limits,
             prepare=self._prepare,
@@ -160,7 +161,7 @@ class Reactor:
 
 def positions_of(service: str, stream: Stream) -> str:
     """The name under which a service saves its position in a stream."""
-    return f"tunery.{service}.reacts.{stream.name}.positions"
+    return f"{reactor_group(service, stream.name)}.positions"
 
 
 def reactions(react: React, accepted: Accepted) -> Iterator[Send]:
