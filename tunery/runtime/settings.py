@@ -7,7 +7,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings
 
 from schemas.units import Ms
-from tunery.runtime.kafka_login import PREFIX, KafkaLogin
+from tunery.runtime.kafka_login import KafkaLogin
 
 T = TypeVar("T", bound=BaseSettings)
 

@@ -16,7 +16,6 @@ from schemas.envelope import Envelope, Source
 from schemas.ids import reaction_id
 from schemas.topics import STREAMS, Stream
 from schemas.units import Ms
-from tunery.runtime.bus.grants import reactor_group
 from tunery.runtime.backoff import every, retry
 from tunery.runtime.bus.abstract import (
     AppendUnknown,
@@ -25,6 +24,7 @@ from tunery.runtime.bus.abstract import (
     TooLarge,
     Unavailable,
 )
+from tunery.runtime.bus.grants import reactor_group
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.membership import AssignedPartitions, PartitionWork
 from tunery.runtime.journal.acceptance import Poison
