@@ -43,11 +43,11 @@ class Stream:
     name: str
     key: str
     owner: str
-    senders: tuple[str, ...]
     readers: tuple[str, ...]
     command: Any
     event: Any
     upcasts: tuple[tuple[type[Any], Callable[[Any], Any]], ...] = ()
+    senders: tuple[str, ...] = ()
 
     @cached_property
     def commands(self) -> Topic:
@@ -71,46 +71,46 @@ ACCOUNT: Final = Stream(
     "account",
     "tenant",
     "billing",
-    ("billing", "engine", "exporter", "gateway", "notifier", "scheduler"),
     ("billing", "gateway", "notifier", "exporter"),
     account.Command,
     account.Event,
+    senders=("billing", "engine", "exporter", "gateway", "notifier", "scheduler"),
 )
 DATASET: Final = Stream(
     "dataset",
     "tenant",
     "ingest",
-    ("gateway", "ingest", "registry", "scheduler"),
     ("ingest", "billing", "gateway"),
     dataset.Command,
     dataset.Event,
+    senders=("gateway", "ingest", "registry", "scheduler"),
 )
 JOB: Final = Stream(
     "job",
     "tenant",
     "scheduler",
-    ("billing", "eval", "gateway", "ingest", "registry", "scheduler"),
     ("scheduler", "gateway", "eval"),
     job.Command,
     job.Event,
+    senders=("billing", "eval", "gateway", "ingest", "registry", "scheduler"),
 )
 POOL: Final = Stream(
     "pool",
     "pool",
     "scheduler",
-    ("gateway", "scheduler", "trainer"),
     ("scheduler", "trainer", "billing", "gateway", "exporter"),
     pool.Command,
     pool.Event,
+    senders=("gateway", "scheduler", "trainer"),
 )
 MODEL: Final = Stream(
     "model",
     "tenant",
     "registry",
-    ("gateway", "registry", "scheduler"),
     ("registry", "billing", "gateway", "ingest", "eval"),
     model.Command,
     model.Event,
+    senders=("gateway", "registry", "scheduler"),
 )
 STREAMS: Final = {stream.name: stream for stream in (ACCOUNT, DATASET, JOB, POOL, MODEL)}
 OWNERS: Final = tuple(sorted({stream.owner for stream in STREAMS.values()}))

@@ -22,8 +22,8 @@ from tunery.runtime.journal.acceptance import INITIAL, Acceptance, judge
 from tunery.runtime.journal.codec import encode
 from tunery.runtime.journal.ports import HostLimits
 
-OURS: Final = Topic("tunery.bench.appends", "tenant", FOREVER, "bench", ("bench",))
-BARE: Final = Topic("tunery.bench.bare", "tenant", FOREVER, "bench", ("bench",))
+OURS: Final = Topic("tunery.bench.appends", "tenant", FOREVER, ("bench",), ("bench",))
+BARE: Final = Topic("tunery.bench.bare", "tenant", FOREVER, ("bench",), ("bench",))
 BARE_SETTINGS: Final[dict[str, Any]] = {
     "acks": "all",
     "enable_idempotence": True,

@@ -32,7 +32,7 @@ class SeatsPraised(Message):
 
 NewerEvent: TypeAlias = SeatsEvent | SeatsPraised
 SEATS_NEWER: Final = Stream(
-    SEATS.name, SEATS.key, SEATS.owner, SEATS.senders, SEATS.readers, SeatsCommand, NewerEvent
+    SEATS.name, SEATS.key, SEATS.owner, SEATS.readers, SeatsCommand, NewerEvent
 )
 
 

@@ -37,9 +37,7 @@ class SeatsCounted(Message):
 TallyEvent: TypeAlias = SeatsCounted | Rejected | Repeated
 Totals: TypeAlias = Map[str, int]
 
-TALLY: Final = Stream(
-    "tally", "tenant", "box_office", ("box_office",), ("box_office",), CountSeats, TallyEvent
-)
+TALLY: Final = Stream("tally", "tenant", "box_office", ("box_office",), CountSeats, TallyEvent)
 STREAMS: Final = {stream.name: stream for stream in (SEATS, TALLY)}
 
 

@@ -76,7 +76,7 @@ def test_an_old_version_without_upcast_is_named() -> None:
 
     class HeldV3(Message): ...
 
-    stream = Stream("held", "tenant", "toy", (), (), Message, Held | HeldV2 | HeldV3)
+    stream = Stream("held", "tenant", "toy", (), Message, Held | HeldV2 | HeldV3)
     assert schemas.without_upcast(stream) == ["Held.v1", "Held.v2"]
     lifted = replace(stream, upcasts=((Held, lambda _: HeldV2()),))
     assert schemas.without_upcast(lifted) == ["Held.v2"]

@@ -15,7 +15,8 @@ from tests.soak.soak_streams import BOARD
 from tunery.local import Stack
 from tunery.runtime.connections import open_runtime
 from tunery.runtime.hosts.projector import Projector
-from tunery.runtime.settings import PREFIX, RuntimeSettings
+from tunery.runtime.kafka_login import PREFIX
+from tunery.runtime.settings import RuntimeSettings
 
 STREAMS: Final = ("requests", "tally")
 TABLES: Final = ("needs", "ends", "totals", "todos")

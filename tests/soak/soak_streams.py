@@ -66,10 +66,8 @@ RequestCommand: TypeAlias = Ask | Answer | Tick
 RequestEvent: TypeAlias = Asked | Answered | Expired | Rejected | Repeated
 TallyEvent: TypeAlias = Counted | Rejected | Repeated
 
-REQUESTS: Final = Stream(
-    "requests", "tenant", "soak", ("soak",), ("soak",), RequestCommand, RequestEvent
-)
-TALLY: Final = Stream("tally", "tenant", "soak", ("soak",), ("soak",), Count, TallyEvent)
+REQUESTS: Final = Stream("requests", "tenant", "soak", ("soak",), RequestCommand, RequestEvent)
+TALLY: Final = Stream("tally", "tenant", "soak", ("soak",), Count, TallyEvent)
 STREAMS: Final = {stream.name: stream for stream in (REQUESTS, TALLY)}
 
 

@@ -199,7 +199,7 @@ def login(principal: str, keys: Secrets) -> dict[str, Any]:
     return KafkaLogin(**login_settings(principal, keys)).client_options()
 
 
-def login_settings(principal: str, keys: Secrets) -> dict[str, str]:
+def login_settings(principal: str, keys: Secrets) -> dict[str, Any]:
     """Settings (`KafkaLogin`) by which a principal authenticates to this broker."""
     return {
         "kafka_security_protocol": "SASL_PLAINTEXT",

@@ -55,7 +55,7 @@ class Account:
     password: str | None = field(default=None, repr=False)
 
 
-class _AlterScramResponse(Response):
+class _AlterScramResponse(Response):  # type: ignore[misc]  # aiokafka has no types
     API_KEY = 51
     API_VERSION = 0
     SCHEMA = Schema(
@@ -73,7 +73,7 @@ class _AlterScramResponse(Response):
     )
 
 
-class _AlterScramRequest(RequestStruct):
+class _AlterScramRequest(RequestStruct):  # type: ignore[misc]  # aiokafka has no types
     """AlterUserScramCredentials, which aiokafka 0.14 does not know."""
 
     API_KEY = 51
@@ -132,7 +132,7 @@ async def provide_accounts(
 
 async def _set_passwords(connection: Any, accounts: Mapping[str, Account]) -> None:
     """Raises KafkaError."""
-    upsertions = []
+    upsertions: list[tuple[object, ...]] = []
     for principal, account in accounts.items():
         if account.password is not None:
             salt = secrets.token_bytes(SALT_BYTES)

@@ -40,7 +40,7 @@ class KeptV3(Message):
 
 
 Sums = Map[str, int]
-OLD = Stream("kept", "tenant", "toy", ("toy",), ("toy",), Put, Kept | Rejected | Repeated)
+OLD = Stream("kept", "tenant", "toy", ("toy",), Put, Kept | Rejected | Repeated)
 NEW = replace(
     OLD,
     event=Kept | KeptV2 | KeptV3 | Rejected | Repeated,
