@@ -125,11 +125,12 @@ def properties(folder: Path, port: int, controller_port: int, password: str) -> 
     )
 
 
-def child(folder: Path, port: int, controller_port: int, keys: Secrets) -> Child:
+def child(folder: Path, port: int, controller_port: int, keys: Secrets, more: str = "") -> Child:
     """A broker with its data in `folder`, listening on 127.0.0.1:`port`.
 
     After each start the accounts of operators and services are made equal to the catalogue, and
     missing topics are created: also in folders of versions that asked nobody who they are.
+    more: further lines of settings; they win over those above them.
     """
     path = class_path()
     settings = folder / "server.properties"
@@ -139,7 +140,7 @@ def child(folder: Path, port: int, controller_port: int, keys: Secrets) -> Child
         settings.unlink(missing_ok=True)
         settings.touch(mode=0o600)
         written = properties(folder, port, controller_port, keys.kafka_password(BROKER))
-        settings.write_text(written, encoding="utf-8")
+        settings.write_text(written + more, encoding="utf-8")
         format_once(folder, settings, path)
 
     async def settle() -> None:
