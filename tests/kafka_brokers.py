@@ -45,14 +45,19 @@ class Broker:
 
 
 @contextlib.asynccontextmanager
-async def broker(folder: Path, more: str = "") -> AsyncIterator[Broker]:
-    """Start it with its data in `folder`. more: lines of settings; `OPEN` has no accounts."""
+async def broker(
+    folder: Path, more: str = "", own_ports: tuple[int, int] | None = None
+) -> AsyncIterator[Broker]:
+    """Start it with its data in `folder`. more: lines of settings; `OPEN` has no accounts.
+
+    own_ports: of clients and the controller; free ones unless given.
+    """
     folders = DataDir(folder)
     folders.create()
     keys = secrets.load_or_create(folders.secrets)
     port = ports.find_free(set())
-    running = Broker(port, ports.find_free({port}), keys)
-    child = kafka.child(folder / "kafka", port, running.controller_port, keys, more)
+    running = Broker(*(own_ports or (port, ports.find_free({port}))), keys)
+    child = kafka.child(folder / "kafka", running.port, running.controller_port, keys, more)
     if more == OPEN:
         child = replace(child, settle=no_completion)
     supervisor = Supervisor(folders, ignore)
