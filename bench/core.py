@@ -24,6 +24,7 @@ from schemas.topics import PARTITIONS, TOPICS
 from services.scheduler.app import JOBS
 from tunery.local.stack import Stack, stack
 from tunery.runtime.bus.abstract import Log
+from tunery.runtime.connections import kafka_settings
 from tunery.runtime.hosts.process import spare_collector
 from tunery.runtime.journal.codec import encode
 from tunery.runtime.settings import RuntimeSettings
@@ -134,9 +135,9 @@ async def measure(sizes: Sizes) -> dict[str, float]:
 
 
 async def _all(log: Log, settings: RuntimeSettings, sizes: Sizes) -> dict[str, float]:
-    bootstrap = settings.kafka_bootstrap
+    options = kafka_settings(settings).client_options
     log_progress("appends: one after the other, then with a window in flight")
-    figures = await appends.measure(log, bootstrap, sizes.appends, sizes.in_flight)
+    figures = await appends.measure(log, options, sizes.appends, sizes.in_flight)
     log_progress("ledger: batches of slices, alternating with the bare statements")
     figures |= await ledger.measure(settings.postgres_dsn, sizes.ledger_batches)
     log_progress(f"decisions: {sizes.decisions:,} prepared commands")
@@ -144,7 +145,7 @@ async def _all(log: Log, settings: RuntimeSettings, sizes: Sizes) -> dict[str, f
     log_progress(f"journal: the lives of {sizes.jobs:,} jobs")
     records = await replays.fill(log, JOBS.stream.journal.name, _journal(sizes.jobs))
     log_progress(f"replay: the first {sizes.replayed:,} of {records:,} records, three times each")
-    figures |= await replays.measure(log, bootstrap, sizes.replayed)
+    figures |= await replays.measure(log, options, sizes.replayed)
     log_progress("owners in processes of their own: from zero, and from a snapshot")
     figures |= await owners.measure_restarts(settings, log_progress)
     return figures | _ratios(figures)
@@ -176,6 +177,7 @@ def _ratios(figures: dict[str, float]) -> dict[str, float]:
 def settings_of(running: Stack) -> RuntimeSettings:
     return RuntimeSettings(
         kafka_bootstrap=running.kafka_bootstrap,
+        **running.settings.kafka_login(),
         postgres_dsn=running.postgres_dsn,
         s3_endpoint=running.s3_endpoint,
         s3_access_key=running.s3_access_key,

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import quantiles
 from typing import Any, Final
@@ -62,7 +63,7 @@ async def _followed(
     sent_at: dict[int, float] = {}
     tasks = [asyncio.create_task(_follow(client, job["id"], sent_at)) for _ in range(followers)]
     begun = time.monotonic()
-    await _send_steps(running.kafka_bootstrap, job, steps, sent_at)
+    await _send_steps(running.kafka_as().client_options, job, steps, sent_at)
     took = time.monotonic() - begun
     (await client.post(f"/fine_tuning/jobs/{job['id']}/cancel")).raise_for_status()
     observed = await asyncio.wait_for(asyncio.gather(*tasks), FOLLOW_S_MAX)
@@ -91,10 +92,10 @@ async def _job(client: httpx.AsyncClient) -> dict[str, Any]:
 
 
 async def _send_steps(
-    bootstrap: str, job: dict[str, Any], steps: int, sent_at: dict[int, float]
+    options: Mapping[str, Any], job: dict[str, Any], steps: int, sent_at: dict[int, float]
 ) -> None:
     """The steps, as an agent would report them, at PER_SECOND."""
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+    producer = AIOKafkaProducer(**options)
     await producer.start()
     begun = time.monotonic()
     try:

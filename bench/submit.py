@@ -116,7 +116,7 @@ async def _at_once(submit: Callable[[], Awaitable[float]], count: int) -> list[f
 
 async def _bare_appends(running: Stack) -> list[float]:
     """The bare client, one acknowledged append after the other, each fsynced as ours are."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=running.kafka_bootstrap)
+    admin = AIOKafkaAdminClient(**running.kafka_as().client_options)
     await admin.start()
     try:
         same = {"flush.messages": "1", "message.timestamp.type": "LogAppendTime"}
@@ -124,7 +124,7 @@ async def _bare_appends(running: Stack) -> list[float]:
     finally:
         await admin.close()
     producer = AIOKafkaProducer(
-        bootstrap_servers=running.kafka_bootstrap, acks="all", enable_idempotence=True
+        **running.kafka_as().client_options, acks="all", enable_idempotence=True
     )
     await producer.start()
     times_ms = []

@@ -15,12 +15,15 @@ MESSAGE_BYTES_MAX: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Topic:
-    """`trimmed`: records are deleted after they are decided, never by age."""
+    """`writers`, `readers`: services that may; a secured Kafka refuses everybody else.
+
+    trimmed: records are deleted after they are decided, by their reader, and never by age.
+    """
 
     name: str
     key: str
     retention_ms: Ms
-    writer: str
+    writers: tuple[str, ...]
     readers: tuple[str, ...]
     durable: bool = True
     compacted: bool = False
@@ -31,6 +34,7 @@ class Topic:
 class Stream:
     """A topic of commands, a topic of journal, one owner per partition.
 
+    senders: services that send commands; readers: those that read the journal.
     `command` and `event` are the unions that bodies are decoded with: every version there ever was.
     upcasts: an old version's type → the pure function to the next version. Readers of an event
     get its newest version.
@@ -43,6 +47,7 @@ class Stream:
     command: Any
     event: Any
     upcasts: tuple[tuple[type[Any], Callable[[Any], Any]], ...] = ()
+    senders: tuple[str, ...] = ()
 
     @cached_property
     def commands(self) -> Topic:
@@ -50,14 +55,16 @@ class Stream:
             f"tunery.{self.name}.commands.v1",
             self.key,
             FOREVER,
-            "all services",
+            self.senders,
             (self.owner,),
             trimmed=True,
         )
 
     @cached_property
     def journal(self) -> Topic:
-        return Topic(f"tunery.{self.name}.journal.v1", self.key, FOREVER, self.owner, self.readers)
+        return Topic(
+            f"tunery.{self.name}.journal.v1", self.key, FOREVER, (self.owner,), self.readers
+        )
 
 
 ACCOUNT: Final = Stream(
@@ -67,12 +74,25 @@ ACCOUNT: Final = Stream(
     ("billing", "gateway", "notifier", "exporter"),
     account.Command,
     account.Event,
+    senders=("billing", "engine", "exporter", "gateway", "notifier", "scheduler"),
 )
 DATASET: Final = Stream(
-    "dataset", "tenant", "ingest", ("ingest", "billing", "gateway"), dataset.Command, dataset.Event
+    "dataset",
+    "tenant",
+    "ingest",
+    ("ingest", "billing", "gateway"),
+    dataset.Command,
+    dataset.Event,
+    senders=("gateway", "ingest", "registry", "scheduler"),
 )
 JOB: Final = Stream(
-    "job", "tenant", "scheduler", ("scheduler", "gateway", "eval"), job.Command, job.Event
+    "job",
+    "tenant",
+    "scheduler",
+    ("scheduler", "gateway", "eval"),
+    job.Command,
+    job.Event,
+    senders=("billing", "eval", "gateway", "ingest", "registry", "scheduler"),
 )
 POOL: Final = Stream(
     "pool",
@@ -81,6 +101,7 @@ POOL: Final = Stream(
     ("scheduler", "trainer", "billing", "gateway", "exporter"),
     pool.Command,
     pool.Event,
+    senders=("gateway", "scheduler", "trainer"),
 )
 MODEL: Final = Stream(
     "model",
@@ -89,21 +110,23 @@ MODEL: Final = Stream(
     ("registry", "billing", "gateway", "ingest", "eval"),
     model.Command,
     model.Event,
+    senders=("gateway", "registry", "scheduler"),
 )
 STREAMS: Final = {stream.name: stream for stream in (ACCOUNT, DATASET, JOB, POOL, MODEL)}
+OWNERS: Final = tuple(sorted({stream.owner for stream in STREAMS.values()}))
 
 TELEMETRY: Final = Topic(
-    "tunery.telemetry.v1", "job", 7 * DAY_MS, "trainer", ("gateway",), durable=False
+    "tunery.telemetry.v1", "job", 7 * DAY_MS, ("trainer",), ("gateway",), durable=False
 )
 HEARTBEATS: Final = Topic(
-    "tunery.heartbeats.v1", "node", HOUR_MS, "trainer", ("scheduler",), durable=False
+    "tunery.heartbeats.v1", "node", HOUR_MS, ("trainer",), ("scheduler",), durable=False
 )
 SNAPSHOTS: Final = Topic(
     "tunery.snapshots.v1",
     "stream/partition/slot",
     FOREVER,
-    "owners of streams",
-    ("owners of streams",),
+    OWNERS,
+    (*OWNERS, "trainer"),
     compacted=True,
 )
 TOPICS: Final = (
@@ -111,4 +134,7 @@ TOPICS: Final = (
     TELEMETRY,
     HEARTBEATS,
     SNAPSHOTS,
+)
+SERVICES: Final = tuple(
+    sorted({name for topic in TOPICS for name in (*topic.writers, *topic.readers)})
 )

@@ -7,7 +7,7 @@ a topic with the same settings, from a producer with the same settings, and wait
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from statistics import median
 from typing import Any, Final
 
@@ -22,8 +22,8 @@ from tunery.runtime.journal.acceptance import INITIAL, Acceptance, judge
 from tunery.runtime.journal.codec import encode
 from tunery.runtime.journal.ports import HostLimits
 
-OURS: Final = Topic("tunery.bench.appends", "tenant", FOREVER, "bench", ("bench",))
-BARE: Final = Topic("tunery.bench.bare", "tenant", FOREVER, "bench", ("bench",))
+OURS: Final = Topic("tunery.bench.appends", "tenant", FOREVER, ("bench",), ("bench",))
+BARE: Final = Topic("tunery.bench.bare", "tenant", FOREVER, ("bench",), ("bench",))
 BARE_SETTINGS: Final[dict[str, Any]] = {
     "acks": "all",
     "enable_idempotence": True,
@@ -76,13 +76,15 @@ class Chained:
             raise RuntimeError(f"acknowledged at {appended.offset}, expected {expected}")
 
 
-async def measure(log: Log, bootstrap: str, one_by_one: int, in_flight: int) -> dict[str, float]:
+async def measure(
+    log: Log, options: Mapping[str, Any], one_by_one: int, in_flight: int
+) -> dict[str, float]:
     """p50 of single appends in ms, appends/s with the window in flight; ours and bare."""
     await log.create((OURS, BARE), PARTITION + 1)
     writer = await log.writer(OURS.name, PARTITION)
     claim = Claim(owner="bench", nonce="0")
     ours = Chained(writer, await writer.append(b"", encode(claim)), claim)
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **BARE_SETTINGS)
+    producer = AIOKafkaProducer(**options, **BARE_SETTINGS)
     await producer.start()
     value = ours.entry(ours.ahead)[1]
 

@@ -88,14 +88,15 @@ async def decisions(settings: RuntimeSettings, commands: int) -> dict[str, float
         async with _running(owner):
             async with asyncio.timeout(WAIT_S):
                 await done.wait()
-        copied = await _copy(settings.kafka_bootstrap, stream.commands.name, commands)
+        options = kafka_settings(settings).client_options
+        copied = await _copy(options, stream.commands.name, commands)
     rate = (commands - 1) / (settled[-1] - settled[0])
     return {"decisions_per_s": rate, "bare_copied_per_s": copied}
 
 
-async def _copy(bootstrap: str, topic: str, records: int) -> float:
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **BARE_SETTINGS)
+async def _copy(options: Mapping[str, Any], topic: str, records: int) -> float:
+    consumer = AIOKafkaConsumer(**options, enable_auto_commit=False)
+    producer = AIOKafkaProducer(**options, **BARE_SETTINGS)
     await consumer.start()
     await producer.start()
     try:

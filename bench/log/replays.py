@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -38,10 +38,10 @@ async def fill(
     return written
 
 
-async def measure(log: Log, bootstrap: str, records: int) -> dict[str, float]:
+async def measure(log: Log, options: Mapping[str, Any], records: int) -> dict[str, float]:
     """The first `records` of the journal of `job`; the best of some rounds."""
     topic = JOBS.stream.journal.name
-    bare = [await _bare(bootstrap, topic, records) for _ in range(ROUNDS)]
+    bare = [await _bare(options, topic, records) for _ in range(ROUNDS)]
     counted = [await _count(log, records) for _ in range(ROUNDS)]
     folded = [await _fold(log, records) for _ in range(ROUNDS)]
     events_of_record = counted[0][0] / records
@@ -53,9 +53,9 @@ async def measure(log: Log, bootstrap: str, records: int) -> dict[str, float]:
     }
 
 
-async def _bare(bootstrap: str, topic: str, records: int) -> float:
+async def _bare(options: Mapping[str, Any], topic: str, records: int) -> float:
     """Records per second of the client alone."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    consumer = AIOKafkaConsumer(**options, enable_auto_commit=False)
     await consumer.start()
     try:
         topic_partition = TopicPartition(topic, PARTITION)

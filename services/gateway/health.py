@@ -14,6 +14,7 @@ from services.gateway.accounts.tables import TENANTS
 from services.gateway.web.deps import Admin, Deps, WithDeps
 from services.gateway.web.errors import RETRY_AFTER_S
 from services.gateway.web.routing import new_router
+from tunery.runtime.journal import alarm
 
 CHECK_MS_MAX: Final[Ms] = 2_000
 CHECKED_MS: Final[Ms] = 1_000  # for so long what a check has found is told again
@@ -51,14 +52,18 @@ async def readiness(request: Request, deps: WithDeps) -> JSONResponse:
     """Whether requests can be served: 200, or a 503 that names the server which is away.
 
     `hosts` names the parts of this process that have ended or hung and are being restarted.
+    `partitions` names those that need an operator: their tenants are not served, all others are,
+    so the answer is 200 with the status `degraded`, and no gateway is taken out of service.
     """
     readiness: Readiness = request.app.state.readiness
     reachable = await readiness.reachable()
     body: dict[str, Any] = {name: "ok" if ok else "away" for name, ok in reachable.items()}
     if deps.health.failing:
         body["hosts"] = dict(deps.health.failing)
+    if stopped := alarm.stopped_partitions():
+        body["partitions"] = dict(stopped)
     if all(reachable.values()) and not deps.health.failing:
-        return JSONResponse({"status": "ready", **body})
+        return JSONResponse({"status": "degraded" if stopped else "ready", **body})
     return JSONResponse(
         {"status": "not ready", **body}, 503, headers={"retry-after": str(RETRY_AFTER_S)}
     )

@@ -22,7 +22,7 @@ WAIT_MS = 10_000
 
 async def fresh_topic(log: Log) -> str:
     name = f"contract.{uuid4().hex[:12]}"
-    await log.create((Topic(name, "key", FOREVER, "tests", ("tests",)),), PARTITIONS)
+    await log.create((Topic(name, "key", FOREVER, ("tests",), ("tests",)),), PARTITIONS)
     return name
 
 
@@ -37,7 +37,7 @@ async def take(reader: Reader, count: int) -> list[Record]:
 class BusSuite:
     async def test_creating_a_topic_twice_is_fine_and_it_starts_empty(self, log: Log) -> None:
         topic = await fresh_topic(log)
-        await log.create((Topic(topic, "key", FOREVER, "tests", ("tests",)),), PARTITIONS)
+        await log.create((Topic(topic, "key", FOREVER, ("tests",), ("tests",)),), PARTITIONS)
         assert await log.bounds(topic, 7) == (0, 0)
 
     async def test_offsets_count_from_zero_without_gaps(self, log: Log) -> None:
@@ -155,7 +155,7 @@ class OperatedBusSuite(BusSuite):
     async def test_a_topic_made_anew_holds_nothing_and_counts_from_zero(
         self, log: OperatedLog
     ) -> None:
-        topic = Topic(await fresh_topic(log), "key", FOREVER, "tests", ("tests",))
+        topic = Topic(await fresh_topic(log), "key", FOREVER, ("tests",), ("tests",))
         for number in range(3):
             await log.send(topic.name, b"k", b"v", number)
         await log.recreate(topic, PARTITIONS)

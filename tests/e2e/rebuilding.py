@@ -35,7 +35,7 @@ from tunery.cli.replay import verify as verification
 from tunery.local import SERVICES, Stack, stack
 from tunery.local.paths import DataDir
 from tunery.local.stack import AGENT, ServiceSpec
-from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
+from tunery.runtime.bus.kafka import KafkaLog
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
@@ -244,7 +244,7 @@ async def _tell(story: Story, say: Callable[[str], None]) -> None:
 
 @asynccontextmanager
 async def _log(running: Stack) -> AsyncIterator[KafkaLog]:
-    log = KafkaLog(KafkaSettings(running.kafka_bootstrap))
+    log = KafkaLog(running.kafka_as())
     try:
         yield log
     finally:

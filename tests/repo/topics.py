@@ -23,8 +23,8 @@ def page() -> str:
 
 
 def _row(topic: Topic) -> str:
-    readers = ", ".join(topic.readers)
-    cells = (f"`{topic.name}`", topic.key, _kept(topic), topic.writer, readers)
+    names = (", ".join(topic.writers), ", ".join(topic.readers))
+    cells = (f"`{topic.name}`", topic.key, _kept(topic), *names)
     return f"| {' | '.join(cells)} |"
 
 

@@ -1,6 +1,6 @@
 """The soak's client process: sends commands at a steady rate, some twice, and reads the replies.
 
-It speaks Kafka and SQL by itself and writes its own JSON: nothing here is the core's.
+It speaks Kafka and SQL by itself and writes its own JSON: nothing here but the login is the core's.
 """
 
 import asyncio
@@ -12,12 +12,16 @@ import os
 import random
 import signal
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
+
+from tunery.runtime.kafka_login import KafkaLogin
+from tunery.runtime.settings import load
 
 TOPIC: Final = "tunery.requests.commands.v1"
 TENANTS: Final = tuple(f"tenant-{number}" for number in range(64))
@@ -37,9 +41,11 @@ WHERE stream = 'requests' AND written_at > now() - interval '10 s'
 class Client:
     """Sends `rate` requests a second. A request is asked again until one copy is acknowledged."""
 
-    def __init__(self, bootstrap: str, dsn: str, diary: Path, rate: float, seed: int) -> None:
+    def __init__(
+        self, options: Mapping[str, Any], dsn: str, diary: Path, rate: float, seed: int
+    ) -> None:
         self._producer: Any = AIOKafkaProducer(
-            bootstrap_servers=bootstrap,
+            **options,
             acks="all",
             enable_idempotence=True,
             request_timeout_ms=5_000,
@@ -143,7 +149,10 @@ async def main() -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     client = Client(
-        os.environ["TUNERY_KAFKA_BOOTSTRAP"],
+        {
+            "bootstrap_servers": os.environ["TUNERY_KAFKA_BOOTSTRAP"],
+            **load(KafkaLogin).client_options(),
+        },
         os.environ["TUNERY_POSTGRES_DSN"],
         Path(os.environ["SOAK_FOLDER"]) / "client.diary",
         float(os.environ["SOAK_RATE"]),

@@ -1,7 +1,7 @@
 """Collects a soak's logs, diaries and rows with plain clients; rebuilds rows from the journals."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,7 +15,8 @@ from tests.soak.soak_streams import BOARD
 from tunery.local import Stack
 from tunery.runtime.connections import open_runtime
 from tunery.runtime.hosts.projector import Projector
-from tunery.runtime.settings import PREFIX, RuntimeSettings
+from tunery.runtime.kafka_login import PREFIX
+from tunery.runtime.settings import RuntimeSettings
 
 STREAMS: Final = ("requests", "tally")
 TABLES: Final = ("needs", "ends", "totals", "todos")
@@ -40,7 +41,7 @@ def topic(stream: str) -> str:
 
 async def await_quiet(running: Stack) -> bool:
     """Wait until all needs have ended and the rows are up to date; False after a time limit."""
-    reading = AIOKafkaConsumer(bootstrap_servers=running.kafka_bootstrap)
+    reading = AIOKafkaConsumer(**running.kafka_as().client_options)
     await reading.start()
     database = await asyncpg.connect(running.postgres_dsn)
     try:
@@ -75,7 +76,7 @@ async def await_quiet(running: Stack) -> bool:
 
 async def history_of(running: Stack, owners: Sequence[Line], client: Sequence[Line]) -> History:
     return History(
-        journals=await read_journals(running.kafka_bootstrap),
+        journals=await read_journals(running.kafka_as().client_options),
         client=client,
         owners=owners,
         rows=await read_rows(running.postgres_dsn, "soak"),
@@ -83,10 +84,10 @@ async def history_of(running: Stack, owners: Sequence[Line], client: Sequence[Li
     )
 
 
-async def read_journals(bootstrap: str) -> dict[StreamPartition, list[tuple[int, bytes]]]:
-    consumer: Any = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="none"
-    )
+async def read_journals(
+    options: Mapping[str, Any],
+) -> dict[StreamPartition, list[tuple[int, bytes]]]:
+    consumer: Any = AIOKafkaConsumer(**options, enable_auto_commit=False, auto_offset_reset="none")
     await consumer.start()
     journals: dict[StreamPartition, list[tuple[int, bytes]]] = {
         partition_id: [] for partition_id in partition_ids()

@@ -17,6 +17,7 @@ from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
+from tunery.runtime.connections import kafka_settings
 
 
 class VerifiedPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,8 +46,8 @@ async def open_servers(folders: DataDir) -> AsyncIterator[tuple[KafkaLog, str]]:
 
     Raises LocalError when there are none, or they do not answer inside the block.
     """
-    bootstrap, dsn = servers(folders, os.environ)
-    log = KafkaLog(KafkaSettings(bootstrap))
+    reached, dsn = servers(folders, os.environ)
+    log = KafkaLog(reached)
     try:
         yield log, dsn
     except asyncpg.UndefinedTableError as error:
@@ -55,20 +56,19 @@ async def open_servers(folders: DataDir) -> AsyncIterator[tuple[KafkaLog, str]]:
         ) from error
     except (BusError, OSError, asyncpg.PostgresError) as error:
         raise LocalError(
-            f"Kafka at {bootstrap} or its PostgreSQL does not answer: {error}",
+            f"Kafka at {reached.bootstrap} or its PostgreSQL does not answer: {error}",
             "see `tunery status`; start the stack with `tunery up`",
         ) from error
     finally:
         await log.close()
 
 
-def servers(folders: DataDir, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Kafka's address and PostgreSQL's, as the environment or the stack says. Raises LocalError."""
-    bootstrap, dsn = environ.get("TUNERY_KAFKA_BOOTSTRAP"), environ.get("TUNERY_POSTGRES_DSN")
-    if bootstrap and dsn:
-        return bootstrap, dsn
-    stack_settings = settings.of_stack(folders, environ)
-    return stack_settings.kafka_bootstrap, stack_settings.postgres_dsn
+def servers(folders: DataDir, environ: Mapping[str, str]) -> tuple[KafkaSettings, str]:
+    """Kafka and PostgreSQL's address, as the environment or the stack says. Raises LocalError."""
+    log = kafka_settings(settings.log_settings(folders, environ))
+    if dsn := environ.get("TUNERY_POSTGRES_DSN"):
+        return log, dsn
+    return log, settings.of_stack(folders, environ).postgres_dsn
 
 
 def report(result: R, as_json: bool, show: Callable[[R], None]) -> None:

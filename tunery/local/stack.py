@@ -9,13 +9,14 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import socket
 import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tunery.local import child as children
 from tunery.local import kafka, ports, postgres, s3, secrets, settings, valkey
@@ -25,6 +26,8 @@ from tunery.local.events import Event, Notice
 from tunery.local.paths import DataDir
 from tunery.local.supervisor import Supervisor
 from tunery.provenance.keys import create_key
+from tunery.runtime.bus.grants import NODE_PREFIX, OPERATOR
+from tunery.runtime.bus.kafka import KafkaSettings
 from tunery.runtime.tasks import KeptTask
 
 SERVERS: Final = ("kafka", "postgres", "valkey", "s3")
@@ -42,6 +45,7 @@ SERVICES: Final = (
 )
 EXPORTER: Final = "exporter"  # runs where it is asked for: its files cost storage
 AGENT: Final = "trainer"
+NODE_ID: Final = "TUNERY_NODE_ID"
 AGENT_STOP_MS_MAX: Final = 60_000  # a training finishes its step and writes a checkpoint
 TRIM_LOGS_MS: Final = 30_000
 #: requests wait for these two; the other services run with lower priority
@@ -59,11 +63,25 @@ class ServiceSpec:
     argv: tuple[str, ...] = ()
     stop_ms_max: int = 15_000
 
+    @property
+    def node(self) -> str:
+        """Id of the node that this process is the agent of; empty for other processes."""
+        named = self.env.get(NODE_ID, "")
+        if named or self.name != AGENT:
+            return named
+        return os.environ.get(NODE_ID) or f"node-{socket.gethostname()}"
+
+    @property
+    def principal(self) -> str:
+        """As whom it authenticates to the embedded Kafka. A node is a principal of its own."""
+        return f"{NODE_PREFIX}{self.node}" if self.node else self.name
+
     def child(self, environment: Mapping[str, str], cwd: Path) -> Child:
         argv = self.argv or (sys.executable, "-m", self.module or f"services.{self.name}")
         if self.name not in PRIORITISED:
             argv = ("nice", "-n", str(NICE), *argv)
-        built = children.service(self.name, argv, cwd, {**environment, **self.env})
+        node = {NODE_ID: self.node} if self.node else {}
+        built = children.service(self.name, argv, cwd, {**environment, **node, **self.env})
         return Child(**{**vars(built), "stop_ms_max": self.stop_ms_max})
 
 
@@ -91,7 +109,7 @@ class Stack:
 
     @property
     def env(self) -> dict[str, str]:
-        """What services and clients of this stack need in their environment."""
+        """What clients of this stack need in their environment, as its operator."""
         return self.settings.environment()
 
     @property
@@ -135,9 +153,28 @@ class Stack:
         return self.settings.folders
 
     async def add(self, *specs: ServiceSpec) -> None:
-        """Start more processes and wait until all of them are ready."""
+        """Start more processes and wait until all of them are ready.
+
+        Each gets the password of its own principal alone; that of a node is made now.
+        """
         self.services += [spec.name for spec in specs if spec.name not in self.services]
-        await self.supervisor.start([spec.child(self.env, self.folders.root) for spec in specs])
+        principals = [spec.principal for spec in specs]
+        if not self.settings.own_kafka:
+            port = ports.read(self.folders.ports)["kafka-controller"]
+            nodes = [name for name in principals if name.startswith(NODE_PREFIX)]
+            if nodes:
+                await kafka.add_accounts(port, self.settings.keys, nodes)
+        await self.supervisor.start(
+            [
+                spec.child(self.settings.environment(principal), self.folders.root)
+                for spec, principal in zip(specs, principals, strict=True)
+            ]
+        )
+
+    def kafka_as(self, principal: str = OPERATOR, **more: Any) -> KafkaSettings:
+        """How a principal reaches the embedded Kafka. more: other settings."""
+        login = kafka.login(principal, self.settings.keys)
+        return KafkaSettings(self.kafka_bootstrap, login=login, **more)
 
     def kill(self, name: str, *, tree: bool = False, restart: bool = True) -> list[int]:
         """Send SIGKILL; with `tree` also to processes below. Without `restart` it stays dead."""
@@ -246,7 +283,7 @@ def server_children(where: settings.Settings, environ: Mapping[str, str]) -> lis
     absent = settings.replaced(environ)
     build: dict[str, Callable[[], Child]] = {
         "kafka": lambda: kafka.child(
-            folders.server("kafka"), chosen["kafka"], chosen["kafka-controller"]
+            folders.server("kafka"), chosen["kafka"], chosen["kafka-controller"], keys
         ),
         "postgres": lambda: postgres.child(
             folders.server("postgres"),

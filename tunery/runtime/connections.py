@@ -80,6 +80,7 @@ async def wait_for_server(server: str, connect: Callable[[], Awaitable[T]], cloc
 def kafka_settings(settings: LogSettings) -> KafkaSettings:
     return KafkaSettings(
         bootstrap=settings.kafka_bootstrap,
+        login=settings.client_options(),
         replication=settings.kafka_replication,
         min_insync=min(MIN_INSYNC, max(1, settings.kafka_replication - 1)),
         flush_each=settings.flush_each,

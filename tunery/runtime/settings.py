@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings
 
 from schemas.units import Ms
+from tunery.runtime.kafka_login import KafkaLogin
 
-PREFIX = "TUNERY_"
 T = TypeVar("T", bound=BaseSettings)
 
 
@@ -16,10 +16,8 @@ class SettingsError(Exception):
     """A setting is missing or wrong; the message names the variable and what to do."""
 
 
-class LogSettings(BaseSettings):
+class LogSettings(KafkaLogin):
     """Settings that are needed to use the log."""
-
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore")
 
     kafka_bootstrap: str = Field(min_length=1)
     kafka_replication: int = Field(default=1, ge=1, le=7)
@@ -65,8 +63,8 @@ class RuntimeSettings(LogSettings):
 
     def secrets(self) -> tuple[str, ...]:
         """Texts that must never reach a log."""
-        secrets = (self.postgres_dsn, self.s3_access_key, self.s3_secret_key, self.valkey_url)
-        return tuple(secret for secret in secrets if secret)
+        own = (self.postgres_dsn, self.s3_access_key, self.s3_secret_key, self.valkey_url)
+        return (*filter(None, own), *super().secrets())
 
 
 def read_files(folder: Path, suffix: str) -> dict[str, bytes]:
@@ -92,7 +90,9 @@ def explain(error: ValidationError, prefix: str) -> list[str]:
     lines = []
     for problem in error.errors(include_url=False, include_input=False):
         variable = prefix + "_".join(str(part) for part in problem["loc"]).upper()
-        if problem["type"] == "missing":
+        if not problem["loc"]:  # of settings that do not fit together; it names them itself
+            lines.append(problem["msg"].removeprefix("Value error, "))
+        elif problem["type"] == "missing":
             lines.append(f"{variable} is not set; set it, or start the service with `tunery up`")
         else:
             lines.append(f"{variable}: {problem['msg']}; correct it or unset it")

@@ -14,7 +14,7 @@ def test_every_topic_has_a_name_of_its_own_with_its_version() -> None:
 @pytest.mark.parametrize("stream", STREAMS.values(), ids=str)
 def test_commands_are_read_and_journals_written_by_the_owner_alone(stream: Stream) -> None:
     assert stream.commands.readers == (stream.owner,)
-    assert stream.journal.writer == stream.owner
+    assert stream.journal.writers == (stream.owner,)
     assert stream.owner in stream.journal.readers
     assert stream.commands.key == stream.journal.key == stream.key
 

@@ -1,7 +1,7 @@
 """Connects `tunery journal` to Kafka."""
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tunery.local import settings
@@ -10,7 +10,6 @@ from tunery.local.paths import DataDir
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.bus.kafka import KafkaLog
 from tunery.runtime.connections import kafka_settings
-from tunery.runtime.settings import LogSettings
 
 
 @asynccontextmanager
@@ -19,7 +18,7 @@ async def open_log(folders: DataDir) -> AsyncIterator[KafkaLog]:
 
     Raises LocalError when there is no stack, or its Kafka does not answer.
     """
-    log_config = log_settings(folders, os.environ)
+    log_config = settings.log_settings(folders, os.environ)
     log = KafkaLog(kafka_settings(log_config))
     try:
         yield log
@@ -30,11 +29,3 @@ async def open_log(folders: DataDir) -> AsyncIterator[KafkaLog]:
         ) from error
     finally:
         await log.close()
-
-
-def log_settings(folders: DataDir, environ: Mapping[str, str]) -> LogSettings:
-    """Settings for $TUNERY_KAFKA_BOOTSTRAP, else for the stack. Raises LocalError when no stack."""
-    bootstrap = environ.get("TUNERY_KAFKA_BOOTSTRAP")
-    return LogSettings(
-        kafka_bootstrap=bootstrap or settings.of_stack(folders, environ).kafka_bootstrap
-    )

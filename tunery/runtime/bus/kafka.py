@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -27,6 +27,7 @@ from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.bus")
 TOPIC_EXISTS: Final = 36
+FORBIDDEN: Final = 29  # for this principal
 GROUP_MEMBERS: Final = 5  # in the broker's description of a group
 RECORD_BYTES_MAX: Final = 1_048_588  # the broker's own default, with the batch's overhead
 CLOSE_MS_MAX: Final = 3_000
@@ -38,6 +39,7 @@ class KafkaSettings:
     """How to reach Kafka, and how long to wait for it.
 
     bootstrap: "host:port" of one or more brokers, separated by commas.
+    login: options of aiokafka's clients by which they authenticate (`KafkaLogin`).
     replication, min_insync: replicas of each topic, and how many must have a record.
     flush_each: fsync commands and journals record by record (one machine, one replica).
     session_timeout_ms: how long a group's member may be silent before its partitions move.
@@ -53,6 +55,12 @@ class KafkaSettings:
     send_ms_max: Ms = 1_500
     append_ms_max: Ms = 3_000
     request_ms_max: Ms = 5_000
+    login: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def client_options(self) -> dict[str, Any]:
+        """What every client of aiokafka is made with."""
+        return {"bootstrap_servers": self.bootstrap, **self.login}
 
 
 def topic_settings(topic: Topic, settings: KafkaSettings) -> dict[str, str]:
@@ -81,8 +89,9 @@ class KafkaLog:
         self._clock: Clock = clock or SystemClock()
         self.settings = settings
         self.session_timeout_ms = settings.session_timeout_ms
-        self._shared = SharedProducer(settings.bootstrap, settings.send_ms_max, self._later)
-        self._reading = SharedClient(settings.bootstrap)
+        self._options = settings.client_options
+        self._shared = SharedProducer(self._options, settings.send_ms_max, self._later)
+        self._reading = SharedClient(self._options)
         self._background: set[asyncio.Task[None]] = set()
         self._asking: AIOKafkaConsumer | None = None
         self._committing: dict[str, AIOKafkaConsumer] = {}
@@ -109,13 +118,18 @@ class KafkaLog:
                 return
             answer = await admin.create_topics(wanted)
             for name, code, *message in answer.topic_errors:
+                if code == FORBIDDEN:
+                    raise Unavailable(
+                        f"topic {name} does not exist, and this principal may not create it; "
+                        "an operator does, with `tunery kafka prepare`"
+                    )
                 if code not in (0, TOPIC_EXISTS):
                     raise Unavailable(f"topic {name} was not created: error {code} {message}")
             await until_led(admin, [topic.name for topic in wanted], self._clock)
 
     async def writer(self, topic: str, partition: int) -> KafkaWriter:
         return await KafkaWriter.open(
-            self.settings.bootstrap, topic, partition, self.settings.append_ms_max, self._later
+            self._options, topic, partition, self.settings.append_ms_max, self._later
         )
 
     async def send(
@@ -162,7 +176,7 @@ class KafkaLog:
             consumer = self._committing.get(group)
             if consumer is None:
                 consumer = AIOKafkaConsumer(
-                    bootstrap_servers=self.settings.bootstrap,
+                    **self._options,
                     group_id=group,
                     enable_auto_commit=False,
                     auto_offset_reset="none",
@@ -196,7 +210,7 @@ class KafkaLog:
     def membership(
         self, group: str, topic: str
     ) -> AbstractAsyncContextManager[AsyncIterator[frozenset[int]]]:
-        return membership(self.settings.bootstrap, group, topic, self.session_timeout_ms)
+        return membership(self._options, group, topic, self.session_timeout_ms)
 
     async def close(self) -> None:
         self._shared.close()
@@ -234,7 +248,7 @@ class KafkaLog:
     @contextlib.asynccontextmanager
     async def _admin(self) -> AsyncIterator[Any]:
         admin = AIOKafkaAdminClient(
-            bootstrap_servers=self.settings.bootstrap,
+            **self._options,
             request_timeout_ms=self.settings.request_ms_max,
         )
         try:
@@ -253,7 +267,7 @@ class KafkaLog:
                 async with self._lock:
                     if self._asking is None:
                         fresh = AIOKafkaConsumer(
-                            bootstrap_servers=self.settings.bootstrap,
+                            **self._options,
                             enable_auto_commit=False,
                             auto_offset_reset="none",
                         )

@@ -1,7 +1,7 @@
 """Consumer groups used only to assign partitions to processes; records are read elsewhere."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ HEARTBEATS_PER_SESSION: Final = 10  # a member learns at its next one that anoth
 CHECK_MS: Final = 2_000  # how often a membership looks for errors of its client
 
 
-async def _start_consumer(consumer: Any, bootstrap: str) -> Any:
+async def _start_consumer(consumer: Any, bootstrap: object) -> Any:
     """Raises Unavailable."""
     try:
         async with asyncio.timeout(CONNECT_MS_MAX / 1_000):
@@ -67,7 +67,7 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
 
 @asynccontextmanager
 async def membership(
-    bootstrap: str, group: str, topic: str, session_timeout_ms: Ms
+    options: Mapping[str, Any], group: str, topic: str, session_timeout_ms: Ms
 ) -> AsyncIterator[AsyncIterator[frozenset[int]]]:
     """See `Log.membership`. Raises Unavailable.
 
@@ -76,7 +76,7 @@ async def membership(
     """
     assignor = type("Sticky", (StickyPartitionAssignor,), {})
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
+        **options,
         group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
@@ -88,7 +88,7 @@ async def membership(
     )
     listener = _Listener(consumer, assignor)
     consumer.subscribe([topic], listener=listener)
-    await _start_consumer(consumer, bootstrap)
+    await _start_consumer(consumer, options["bootstrap_servers"])
     try:
         yield _changes(consumer, listener.changes)
     finally:

@@ -1,7 +1,7 @@
 """Appending to Kafka. A producer is thrown away after any doubt: it would retry for ever."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
@@ -18,10 +18,10 @@ HOLD_OFF_MS: Final = 200  # after a failed connection, how long sends fail at on
 Later = Callable[[Coroutine[Any, Any, None]], None]
 
 
-async def _start(bootstrap: str, wait_ms: Ms, later: Later) -> Any:
+async def _start(options: Mapping[str, Any], wait_ms: Ms, later: Later) -> Any:
     """A connected idempotent producer. Raises Unavailable."""
     producer = AIOKafkaProducer(
-        bootstrap_servers=bootstrap,
+        **options,
         acks="all",
         enable_idempotence=True,
         compression_type="zstd",
@@ -36,7 +36,7 @@ async def _start(bootstrap: str, wait_ms: Ms, later: Later) -> Any:
             await producer.start()
     except (KafkaError, OSError, TimeoutError) as error:
         later(_discard(producer))
-        raise Unavailable(f"Kafka at {bootstrap}: {error!r}") from error
+        raise Unavailable(f"Kafka at {options['bootstrap_servers']}: {error!r}") from error
     except BaseException:
         later(_discard(producer))
         raise
@@ -93,9 +93,9 @@ class KafkaWriter:
 
     @classmethod
     async def open(
-        cls, bootstrap: str, topic: str, partition: int, wait_ms: Ms, later: Later
+        cls, options: Mapping[str, Any], topic: str, partition: int, wait_ms: Ms, later: Later
     ) -> "KafkaWriter":
-        return cls(await _start(bootstrap, wait_ms, later), topic, partition, wait_ms, later)
+        return cls(await _start(options, wait_ms, later), topic, partition, wait_ms, later)
 
     async def submit(self, key: bytes, value: bytes) -> Awaitable[Appended]:
         """Queue the record; await the result for its offset. Raises Unavailable, TooLarge."""
@@ -118,8 +118,8 @@ class KafkaWriter:
 class SharedProducer:
     """One producer for all commands of a process; replaced when an outcome is unknown."""
 
-    def __init__(self, bootstrap: str, wait_ms: Ms, later: Later) -> None:
-        self._bootstrap, self._wait_ms, self._later = bootstrap, wait_ms, later
+    def __init__(self, options: Mapping[str, Any], wait_ms: Ms, later: Later) -> None:
+        self._options, self._wait_ms, self._later = options, wait_ms, later
         self._producer: Any = None
         self._lock = asyncio.Lock()
         self._closed_until = 0.0
@@ -151,9 +151,10 @@ class SharedProducer:
             if self._producer is None:
                 loop = asyncio.get_running_loop()
                 if loop.time() < self._closed_until:
-                    raise Unavailable(f"Kafka at {self._bootstrap} did not answer a moment ago")
+                    bootstrap = self._options["bootstrap_servers"]
+                    raise Unavailable(f"Kafka at {bootstrap} did not answer a moment ago")
                 try:
-                    self._producer = await _start(self._bootstrap, self._wait_ms, self._later)
+                    self._producer = await _start(self._options, self._wait_ms, self._later)
                 except Unavailable:
                     self._closed_until = loop.time() + HOLD_OFF_MS / 1_000
                     raise

@@ -19,6 +19,8 @@ from aiokafka.errors import (
     KafkaError,
     LeaderNotAvailableError,
     OffsetOutOfRangeError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
     for_code,
 )
 from aiokafka.protocol.fetch import FetchRequest
@@ -34,6 +36,7 @@ FETCH_WAIT_MS_MAX: Final = 5_000  # long polls: data ends them at once, idle one
 FETCH_BYTES_MAX: Final = 52_428_800
 PARTITION_BYTES_MAX: Final = 1_048_576  # a larger batch comes whole, alone
 READ_UNCOMMITTED: Final = 0
+REFUSALS: Final = (TopicAuthorizationFailedError, SaslAuthenticationFailed)
 NO_LEADER: Final = -1  # aiokafka's leader of a partition whose broker has gone
 CONNECT_MS_MAX: Final = 3_000
 REQUEST_MS_MAX: Final = 40_000  # of one fetch with its long poll; aiokafka's own default
@@ -44,8 +47,8 @@ Bounds = Callable[[str, int], Awaitable[tuple[int, int]]]
 class SharedClient:
     """Metadata and connections of all readers of a process."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
         self._client: Any = None
         self._lock = asyncio.Lock()
 
@@ -55,7 +58,7 @@ class SharedClient:
             async with asyncio.timeout(CONNECT_MS_MAX / 1_000), self._lock:
                 if self._client is None:
                     client = AIOKafkaClient(
-                        bootstrap_servers=self._bootstrap,
+                        **self._options,
                         retry_backoff_ms=RETRY_BACKOFF_MS,
                         request_timeout_ms=REQUEST_MS_MAX,
                     )
@@ -63,7 +66,8 @@ class SharedClient:
                     self._client = client
                 return self._client
         except (KafkaError, OSError, TimeoutError) as error:
-            raise Unavailable(f"Kafka at {self._bootstrap}: {error!r}") from error
+            bootstrap = self._options["bootstrap_servers"]
+            raise Unavailable(f"Kafka at {bootstrap}: {error!r}") from error
 
     async def close(self) -> None:
         if self._client is not None:
@@ -156,7 +160,8 @@ class KafkaReader:
         except OffsetOutOfRangeError:
             raise
         except (KafkaError, OSError, TimeoutError) as error:
-            log_event(LOG, logging.DEBUG, "kafka.fetch_retried", topic=self._topic, why=repr(error))
+            level = logging.WARNING if isinstance(error, REFUSALS) else logging.DEBUG
+            log_event(LOG, level, "kafka.fetch_retried", topic=self._topic, why=repr(error))
             self._client.force_metadata_update()
             await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
             return []

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
+from tunery.runtime.bus.grants import owner_group
 from tunery.runtime.hosts.membership import AssignedPartitions, PartitionWork
 from tunery.runtime.hosts.owner import PartitionOwner, Settled
 from tunery.runtime.ids import NewId, new_id
@@ -40,7 +41,7 @@ class AggregateHost(Generic[S]):
             runtime,
             host=self.name,
             stream=self.stream,
-            group=f"tunery.{self.stream}.owner",
+            group=owner_group(self.stream),
             topic=aggregate.stream.commands.name,
             limits=self._limits,
             prepare=self._prepare,

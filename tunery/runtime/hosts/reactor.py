@@ -24,6 +24,7 @@ from tunery.runtime.bus.abstract import (
     TooLarge,
     Unavailable,
 )
+from tunery.runtime.bus.grants import reactor_group
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.membership import AssignedPartitions, PartitionWork
 from tunery.runtime.journal.acceptance import Poison
@@ -59,7 +60,7 @@ class Reactor:
             runtime,
             host=self.name,
             stream=stream.name,
-            group=f"tunery.{runtime.name}.reacts.{stream.name}",
+            group=reactor_group(runtime.name, stream.name),
             topic=stream.journal.name,
             limits=self._limits,
             prepare=self._prepare,
@@ -160,7 +161,7 @@ class Reactor:
 
 def positions_of(service: str, stream: Stream) -> str:
     """The name under which a service saves its position in a stream."""
-    return f"tunery.{service}.reacts.{stream.name}.positions"
+    return f"{reactor_group(service, stream.name)}.positions"
 
 
 def reactions(react: React, accepted: Accepted) -> Iterator[Send]:

@@ -36,7 +36,7 @@ from tests.unit.services.exporter.journals import HOUR, JournalRecords, credited
 from tunery.local import Stack, stack
 from tunery.runtime.blobs.abstract import BlobMissing
 from tunery.runtime.blobs.s3 import S3Blobs, S3Settings, connect
-from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
+from tunery.runtime.bus.kafka import KafkaLog
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.journal.history import read_history
 from tunery.runtime.journal.reader import START, Position
@@ -203,7 +203,7 @@ async def exports_of_a_stack() -> AsyncIterator[Exports]:
     with temporary_data_dir() as folder:
         async with stack(folder, services=("billing",), environ={}) as running:
             gate = S3Gate(running.s3_endpoint)
-            log = KafkaLog(KafkaSettings(running.kafka_bootstrap))
+            log = KafkaLog(running.kafka_as())
             async with gate.open() as endpoint:
                 exports = Exports(running, gate, endpoint, log)
                 yield exports

@@ -110,6 +110,7 @@ async def client(servers: Stack, tmp_path: Path) -> AsyncIterator[Client]:
     await servers.add(*(ServiceSpec(name, env=allowed) for name in missing))
     settings = RuntimeSettings(
         kafka_bootstrap=servers.kafka_bootstrap,
+        **servers.settings.kafka_login(),
         postgres_dsn=servers.postgres_dsn,
         s3_endpoint=servers.s3_endpoint,
         s3_access_key=servers.s3_access_key,

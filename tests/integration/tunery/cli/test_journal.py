@@ -124,7 +124,7 @@ async def check_inspection(running: Stack) -> None:
 
 async def check_damage_and_repair(moved: Stack, file: str) -> None:
     """A record of an unknown kind stops the owner; after an import of the export it runs again."""
-    producer = AIOKafkaProducer(bootstrap_servers=moved.kafka_bootstrap)
+    producer = AIOKafkaProducer(**moved.kafka_as().client_options)
     await producer.start()
     topic, partition = ACCOUNT.journal.name, int(PARTITION)
     written = await producer.send_and_wait(topic, b'{"record":"decree"}', partition=partition)

@@ -15,7 +15,7 @@ from tunery.local import Stack
 
 async def test_kafka_keeps_acknowledged_records_over_a_kill(servers: Stack) -> None:
     topic = f"keep-{uuid.uuid4().hex}"
-    admin = AIOKafkaAdminClient(bootstrap_servers=servers.kafka_bootstrap)
+    admin = AIOKafkaAdminClient(**servers.kafka_as().client_options)
     await admin.start()
     reply = await admin.create_topics([NewTopic(topic, 1, 1)])
     assert reply.topic_errors[0][1] == 0
@@ -25,7 +25,7 @@ async def test_kafka_keeps_acknowledged_records_over_a_kill(servers: Stack) -> N
     await servers.await_ready("kafka")
     await append(servers, topic, b"after")
     consumer = AIOKafkaConsumer(
-        topic, bootstrap_servers=servers.kafka_bootstrap, auto_offset_reset="earliest"
+        topic, **servers.kafka_as().client_options, auto_offset_reset="earliest"
     )
     await consumer.start()
     values = [(await asyncio.wait_for(consumer.getone(), 20)).value for _ in range(2)]
@@ -34,7 +34,7 @@ async def test_kafka_keeps_acknowledged_records_over_a_kill(servers: Stack) -> N
 
 
 async def append(servers: Stack, topic: str, value: bytes) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=servers.kafka_bootstrap, acks="all")
+    producer = AIOKafkaProducer(**servers.kafka_as().client_options, acks="all")
     await producer.start()
     try:
         await asyncio.wait_for(producer.send_and_wait(topic, value), 20)

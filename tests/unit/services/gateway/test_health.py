@@ -10,6 +10,14 @@ from services.gateway import health
 from services.gateway.health import Readiness
 from tests.unit.services.gateway.control_plane import ControlPlane
 from tunery.runtime.blobs.abstract import BlobsUnavailable
+from tunery.runtime.journal import alarm
+from tunery.runtime.journal.acceptance import Unreadable
+
+
+@pytest.fixture(autouse=True)
+def nothing_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alarms belong to a process, and other tests of it have sounded some."""
+    monkeypatch.setattr(alarm, "_stopped", {})
 
 
 async def test_health_routes_need_no_key(api: ControlPlane) -> None:
@@ -54,3 +62,16 @@ async def test_readiness_names_hosts_that_do_not_run(api: ControlPlane) -> None:
     assert (answer.status_code, answer.json()["hosts"]) == (503, {"projector views": "hung"})
     api.runtime.health.mark_running("projector views")
     assert (await api.api.get("/readyz")).status_code == 200
+
+
+async def test_security_c2_readiness_names_partitions_that_stopped(api: ControlPlane) -> None:
+    """It said `ready` while each command of a tenant's was answered with 503."""
+    alarm.sound("views", "account", Unreadable("account", 7, 12, "it is no JSON"))
+    answer = await api.api.get("/readyz")
+    assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
+    assert answer.json()["partitions"] == {"views": ["account/7"]}
+    alarm.silence("views", "account", 7)
+    assert (await api.api.get("/readyz")).json()["status"] == "ready"
+    api.runtime.health.mark_failing("projector views", "hung")
+    alarm.sound("views", "account", Unreadable("account", 7, 12, "it is no JSON"))
+    assert (await api.api.get("/readyz")).status_code == 503

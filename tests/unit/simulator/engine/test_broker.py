@@ -14,7 +14,7 @@ from simulator.engine.faults import APPEND_MS_MAX, Faults, FaultTally
 from simulator.engine.virtual_loop import run_virtual
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 
-TOPIC = Topic("log", "key", HOUR_MS, "writer", ("reader",))
+TOPIC = Topic("log", "key", HOUR_MS, ("writer",), ("reader",))
 GROUP = ("readers", TOPIC.name)
 
 

@@ -15,7 +15,7 @@ from simulator.engine.faults import Faults, FaultStep, FaultTally
 from simulator.engine.virtual_loop import run_virtual
 from tunery.runtime.bus.abstract import Unavailable
 
-TOPIC = Topic("log", "key", HOUR_MS, "writer", ("reader",))
+TOPIC = Topic("log", "key", HOUR_MS, ("writer",), ("reader",))
 
 
 class Waiting:

@@ -15,7 +15,7 @@ from simulator.engine.faulty_port import FETCHED_MAX, SLOW_MS, FaultyPort
 from simulator.engine.virtual_loop import run_virtual
 from tunery.runtime.bus.abstract import AppendUnknown, Commit, TooLarge, Unavailable
 
-TOPIC = Topic("log", "key", HOUR_MS, "writer", ("reader",))
+TOPIC = Topic("log", "key", HOUR_MS, ("writer",), ("reader",))
 
 
 async def begun(**faults: Any) -> FaultyPort:

@@ -17,10 +17,10 @@ def test_a_cluster_id_is_never_taken_for_an_option(octets: bytes) -> None:
 
 
 def test_the_broker_listens_on_this_machine_alone(tmp_path: Path) -> None:
-    written = kafka.properties(tmp_path, 19092, 19093)
+    written = kafka.properties(tmp_path, 19092, 19093, "secret")
     listeners = [line for line in written.splitlines() if "listeners=" in line]
     assert listeners == [
-        "listeners=PLAINTEXT://127.0.0.1:19092,CONTROLLER://127.0.0.1:19093",
-        "advertised.listeners=PLAINTEXT://127.0.0.1:19092",
+        "listeners=CLIENTS://127.0.0.1:19092,CONTROLLER://127.0.0.1:19093",
+        "advertised.listeners=CLIENTS://127.0.0.1:19092",
     ]
     assert "auto.create.topics.enable=false" in written

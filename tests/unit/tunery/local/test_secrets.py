@@ -29,7 +29,14 @@ def test_unreadable_secrets_are_named_and_not_replaced(tmp_path: Path) -> None:
     assert file.read_text() == "{"
 
 
-NAMES = ("admin_key", "postgres_password", "s3_access_key", "s3_secret_key", "valkey_password")
+NAMES = (
+    "admin_key",
+    "postgres_password",
+    "s3_access_key",
+    "s3_secret_key",
+    "valkey_password",
+    "kafka_secret",
+)
 WHOLE = dict.fromkeys(NAMES, "k")
 
 

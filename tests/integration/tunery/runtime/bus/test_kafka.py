@@ -4,12 +4,12 @@ import pytest_asyncio
 
 from tests.contract.bus_suite import OperatedBusSuite
 from tunery.local import Stack
-from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
+from tunery.runtime.bus.kafka import KafkaLog
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def log(servers: Stack) -> AsyncIterator[KafkaLog]:
-    log = KafkaLog(KafkaSettings(servers.kafka_bootstrap, session_timeout_ms=2_000))
+    log = KafkaLog(servers.kafka_as(session_timeout_ms=2_000))
     yield log
     await log.close()
 

@@ -44,14 +44,14 @@ class JournalPorts:
 class World:
     """The streams of the first-stream tutorial, under names that no other test uses."""
 
-    bootstrap: str
+    kafka: KafkaSettings
     streams: dict[str, Stream]
     logs: list[KafkaLog]
     blobs: MemoryBlobs
 
     def connect(self) -> JournalPorts:
         """Ports with a Kafka client of their own, as another process would have."""
-        log = KafkaLog(KafkaSettings(self.bootstrap, session_timeout_ms=2_000))
+        log = KafkaLog(self.kafka)
         self.logs.append(log)
         return JournalPorts(f"toy{self.streams['seats'].name}", log, SystemClock(), self.blobs)
 
@@ -88,7 +88,7 @@ async def world(
     monkeypatch.setattr(first_stream, "HOLD_MS", 600_000)
     mark = request.node.name.removeprefix("test_")[:40]
     streams = {key: replace(stream, name=f"{key}.{mark}") for key, stream in STREAMS.items()}
-    world = World(servers.kafka_bootstrap, streams, [], MemoryBlobs())
+    world = World(servers.kafka_as(session_timeout_ms=2_000), streams, [], MemoryBlobs())
     log = world.connect().log
     topics = [topic for stream in streams.values() for topic in (stream.commands, stream.journal)]
     await log.create([*topics, SNAPSHOTS], PARTITIONS)

@@ -26,7 +26,7 @@ from tunery.local import Stack
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.abstract import Log, TooLarge
-from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
+from tunery.runtime.bus.kafka import KafkaLog
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock, SystemClock
@@ -78,12 +78,12 @@ async def await_entries(log: Log, stream: Stream, count: int) -> list[tuple[Entr
 
 async def test_malformed_records_are_rejected_and_the_partition_goes_on(servers: Stack) -> None:
     stream = replace(SEATS, name="seats.strangers")
-    log = KafkaLog(KafkaSettings(servers.kafka_bootstrap))
+    log = KafkaLog(servers.kafka_as())
     await log.create([stream.commands, stream.journal, SNAPSHOTS], PARTITIONS)
     sender = Sender(log, {stream.name: stream})
     host = AggregateHost(Ports(log), replace(SEATS_AGGREGATE, stream=stream))
     foreign_producer = AIOKafkaProducer(
-        bootstrap_servers=servers.kafka_bootstrap, max_request_size=20_000_000
+        **servers.kafka_as().client_options, max_request_size=20_000_000
     )
     await foreign_producer.start()
 

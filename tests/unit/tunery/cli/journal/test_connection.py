@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tunery.cli.journal.connection import log_settings
 from tunery.cli.main import main
 from tunery.local.paths import DataDir
+from tunery.local.settings import log_settings
 from tunery.runtime.connections import kafka_settings
 
 

@@ -7,7 +7,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.bus.kafka_reader import SharedClient, _check_batches
 
-NO_BROKER = "127.0.0.1:1"
+NO_BROKER = {"bootstrap_servers": "127.0.0.1:1"}
 
 
 def batch(*values: bytes) -> bytearray:
@@ -45,6 +45,6 @@ def test_a_batch_with_a_flipped_bit_or_without_its_end_is_refused() -> None:
 
 async def test_a_broker_that_is_not_there_is_named() -> None:
     client = SharedClient(NO_BROKER)
-    with pytest.raises(Unavailable, match=f"Kafka at {NO_BROKER}: "):
+    with pytest.raises(Unavailable, match=f"Kafka at {NO_BROKER['bootstrap_servers']}: "):
         await client.connected()
     await client.close()

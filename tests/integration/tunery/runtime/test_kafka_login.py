@@ -1,0 +1,200 @@
+"""Every way to log in to Kafka that settings offer, against a real broker with TLS."""
+
+import base64
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+from cryptography.x509.oid import NameOID
+
+from schemas.topics import ACCOUNT
+from tests.kafka_brokers import Broker, broker
+from tests.stacks import temporary_data_dir
+from tunery.local import ports
+from tunery.runtime.bus.abstract import Unavailable
+from tunery.runtime.bus.kafka import KafkaLog
+from tunery.runtime.connections import kafka_settings
+from tunery.runtime.settings import LogSettings
+
+OPERATOR: Final = {"kafka_username": "operator", "kafka_password": "chosen-by-the-operator"}
+SASL: Final = "org.apache.kafka.common.security."
+MORE: Final = """
+listeners=CLIENTS://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},\\
+  TLS://127.0.0.1:{tls},SASL://127.0.0.1:{sasl}
+advertised.listeners=CLIENTS://127.0.0.1:{port},TLS://127.0.0.1:{tls},SASL://127.0.0.1:{sasl}
+listener.security.protocol.map=CLIENTS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT,\\
+  TLS:SSL,SASL:SASL_SSL
+listener.name.tls.ssl.client.auth=required
+listener.name.sasl.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512,OAUTHBEARER
+listener.name.sasl.plain.sasl.jaas.config={module}plain.PlainLoginModule required \\
+  user_operator="chosen-by-the-operator";
+listener.name.sasl.scram-sha-512.sasl.jaas.config={module}scram.ScramLoginModule required;
+listener.name.sasl.oauthbearer.sasl.jaas.config=\\
+  {module}oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";
+ssl.keystore.type=PEM
+ssl.keystore.location={folder}/broker.pem
+ssl.truststore.type=PEM
+ssl.truststore.location={folder}/ca.pem
+super.users=User:kafka;User:operator;User:CN=operator
+"""
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@dataclass(frozen=True)
+class TlsBroker:
+    """tls, sasl: ports; folder: of certificates and keys."""
+
+    running: Broker
+    tls: int
+    sasl: int
+    folder: Path
+
+    def settings(self, port: int, **login: Any) -> LogSettings:
+        return LogSettings(
+            kafka_bootstrap=f"127.0.0.1:{port}", kafka_ca_file=self.folder / "ca.pem", **login
+        )
+
+
+class Authority:
+    """A certificate authority that writes PEM files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._key = folder, ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
+        own = self._certificate(self._name, self._key.public_key(), is_authority=True)
+        (folder / "ca.pem").write_bytes(own.public_bytes(Encoding.PEM))
+
+    def issue(self, name: str) -> tuple[Path, Path]:
+        """Files of a certificate and its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        certificate = self._certificate(subject, key.public_key(), is_authority=False)
+        paths = self._folder / f"{name}.crt", self._folder / f"{name}.key"
+        paths[0].write_bytes(certificate.public_bytes(Encoding.PEM))
+        paths[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        return paths
+
+    def _certificate(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, *, is_authority: bool
+    ) -> x509.Certificate:
+        now = datetime.now(UTC)
+        address = x509.IPAddress(IPv4Address("127.0.0.1"))
+        builder = (
+            x509.CertificateBuilder(self._name, subject, key, x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+            .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
+        )
+        return builder.sign(self._key, SHA256())
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def tls() -> AsyncIterator[TlsBroker]:
+    with temporary_data_dir() as folder:
+        authority = Authority(folder)
+        pair = authority.issue("broker")
+        (folder / "broker.pem").write_bytes(pair[1].read_bytes() + pair[0].read_bytes())
+        authority.issue("operator")
+        authority.issue("gateway")
+        port = ports.find_free(set())
+        controller = ports.find_free({port})
+        tls = ports.find_free({port, controller})
+        sasl = ports.find_free({port, controller, tls})
+        more = MORE.format(
+            port=port, controller=controller, tls=tls, sasl=sasl, module=SASL, folder=folder
+        )
+        async with broker(folder / "data", more, (port, controller)) as running:
+            yield TlsBroker(running, tls, sasl, folder)
+
+
+def token(subject: str) -> str:
+    """An unsigned token, as the broker's own validator for tests takes it."""
+    now = time.time()
+    parts = {"alg": "none"}, {"sub": subject, "iat": now, "exp": now + 3_600}
+    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in parts]
+    return b".".join((*encoded, b"")).decode()
+
+
+async def ends(settings: LogSettings) -> tuple[int, int]:
+    """Raises Unavailable."""
+    log = KafkaLog(kafka_settings(settings))
+    try:
+        return await log.bounds(ACCOUNT.journal.name, 0)
+    finally:
+        await log.close()
+
+
+async def test_passwords_over_tls(tls: TlsBroker) -> None:
+    over = {"kafka_security_protocol": "SASL_SSL"}
+    plain = {**over, "kafka_sasl_mechanism": "PLAIN", **OPERATOR}
+    assert await ends(tls.settings(tls.sasl, **plain)) == (0, 0)
+    scram: Mapping[str, Any] = {
+        **over,
+        "kafka_sasl_mechanism": "SCRAM-SHA-512",
+        "kafka_username": "gateway",
+        "kafka_password": tls.running.keys.kafka_password("gateway"),
+    }
+    assert await ends(tls.settings(tls.sasl, **scram)) == (0, 0)
+    with pytest.raises(Unavailable):
+        await ends(tls.settings(tls.sasl, **{**plain, "kafka_password": "wrong"}))
+
+
+async def test_a_token_of_oauth_is_read_from_its_file_each_time(
+    tls: TlsBroker, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    login = {
+        "kafka_security_protocol": "SASL_SSL",
+        "kafka_sasl_mechanism": "OAUTHBEARER",
+        "kafka_token_file": file,
+    }
+    settings = tls.settings(tls.sasl, **login)
+    file.write_text("expired")
+    with pytest.raises(Unavailable):
+        await ends(settings)
+    file.write_text(f"{token('operator')}\n")
+    assert await ends(settings) == (0, 0)
+
+
+async def test_a_certificate_of_the_client_names_the_principal(tls: TlsBroker) -> None:
+    def login(name: str) -> dict[str, Any]:
+        files = tls.folder / f"{name}.crt", tls.folder / f"{name}.key"
+        return {
+            "kafka_security_protocol": "SSL",
+            "kafka_certificate_file": files[0],
+            "kafka_key_file": files[1],
+        }
+
+    assert await ends(tls.settings(tls.tls, **login("operator"))) == (0, 0)
+    with pytest.raises(Unavailable):  # known to the authority, and without grants
+        await ends(tls.settings(tls.tls, **login("gateway")))
+    with pytest.raises(Unavailable):
+        await ends(tls.settings(tls.tls, kafka_security_protocol="SSL"))
+
+
+async def test_a_broker_whose_certificate_is_not_signed_by_the_authority_is_refused(
+    tls: TlsBroker, tmp_path: Path
+) -> None:
+    Authority(tmp_path)
+    login = {"kafka_security_protocol": "SASL_SSL", "kafka_sasl_mechanism": "PLAIN", **OPERATOR}
+    address = f"127.0.0.1:{tls.sasl}"
+    other = LogSettings(kafka_bootstrap=address, kafka_ca_file=tmp_path / "ca.pem", **login)
+    with pytest.raises(Unavailable):
+        await ends(other)

@@ -1,0 +1,126 @@
+"""How a process proves to Kafka who it is, and Kafka to the process: SASL and TLS.
+
+Read from the environment as `TUNERY_KAFKA_…`, and checked as a whole before anything connects.
+"""
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import Any, Final, Literal, Self, TypeAlias
+
+from aiokafka.abc import AbstractTokenProvider
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX: Final = "TUNERY_"
+Mechanism: TypeAlias = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+OAUTH: Final = "OAUTHBEARER"
+_PASSWORD: Final = ("kafka_username", "kafka_password")
+_TLS: Final = ("kafka_ca_file", "kafka_certificate_file", "kafka_key_file", "kafka_key_password")
+
+
+class KafkaLogin(BaseSettings):
+    """Credentials of this process. Without any, Kafka is asked as anybody, over plain TCP.
+
+    kafka_token_file: of an OAuth token; it is read for every connection, so it may be renewed.
+    kafka_ca_file: certificates that Kafka's may be signed by; without it those of the system.
+    kafka_certificate_file, kafka_key_file: of this process, where Kafka asks for one. PEM.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore")
+
+    kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    kafka_sasl_mechanism: Mechanism | None = None
+    kafka_username: str | None = None
+    kafka_password: str | None = Field(default=None, repr=False)
+    kafka_token_file: Path | None = None
+    kafka_ca_file: Path | None = None
+    kafka_certificate_file: Path | None = None
+    kafka_key_file: Path | None = None
+    kafka_key_password: str | None = Field(default=None, repr=False)
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if problems := [*self._sasl_problems(), *self._tls_problems()]:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _sasl_problems(self) -> list[str]:
+        protocol, mechanism = self.kafka_security_protocol, self.kafka_sasl_mechanism
+        given = ("kafka_sasl_mechanism", *_PASSWORD, "kafka_token_file")
+        if not protocol.startswith("SASL_"):
+            return [
+                f"{_variable(name)} is set, but {_variable('kafka_security_protocol')} is "
+                f"{protocol}; set that to SASL_SSL or SASL_PLAINTEXT"
+                for name in given
+                if getattr(self, name) is not None
+            ]
+        if mechanism is None:
+            return [f"{_variable('kafka_sasl_mechanism')} is not set, and {protocol} needs it"]
+        needed = ("kafka_token_file",) if mechanism == OAUTH else _PASSWORD
+        absent = [f"{_variable(name)} is not set" for name in needed if not getattr(self, name)]
+        return [f"{problem}, and {mechanism} needs it" for problem in absent]
+
+    def _tls_problems(self) -> list[str]:
+        protocol = self.kafka_security_protocol
+        if not protocol.endswith("SSL"):
+            return [
+                f"{_variable(name)} is set, but {_variable('kafka_security_protocol')} is "
+                f"{protocol}; set that to SSL or SASL_SSL"
+                for name in _TLS
+                if getattr(self, name) is not None
+            ]
+        if (self.kafka_certificate_file is None) != (self.kafka_key_file is None):
+            names = map(_variable, ("kafka_certificate_file", "kafka_key_file"))
+            return [f"{' and '.join(names)} belong together; set both or neither"]
+        try:
+            self._tls()
+        except (OSError, ValueError) as error:  # SSLError is an OSError
+            return [f"the files of TLS cannot be used: {error}"]
+        return []
+
+    def _tls(self) -> ssl.SSLContext | None:
+        """Raises OSError for files that are missing, are not PEM, or do not fit together."""
+        if not self.kafka_security_protocol.endswith("SSL"):
+            return None
+        context = ssl.create_default_context(cafile=self.kafka_ca_file)
+        if self.kafka_certificate_file is not None:
+            context.load_cert_chain(
+                self.kafka_certificate_file,
+                self.kafka_key_file,
+                password=self.kafka_key_password or "",  # nobody is asked at a terminal
+            )
+        return context
+
+    def client_options(self) -> dict[str, Any]:
+        """Options of aiokafka's clients. Raises OSError when a file can no longer be read."""
+        options: dict[str, Any] = {"security_protocol": self.kafka_security_protocol}
+        if (context := self._tls()) is not None:
+            options["ssl_context"] = context
+        if self.kafka_sasl_mechanism is not None:
+            options["sasl_mechanism"] = self.kafka_sasl_mechanism
+        if self.kafka_token_file is not None:
+            options["sasl_oauth_token_provider"] = TokenFile(self.kafka_token_file)
+        elif self.kafka_username is not None:
+            options["sasl_plain_username"] = self.kafka_username
+            options["sasl_plain_password"] = self.kafka_password
+        return options
+
+    def secrets(self) -> tuple[str, ...]:
+        """Texts that must never reach a log."""
+        return tuple(filter(None, (self.kafka_password, self.kafka_key_password)))
+
+
+class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
+    """A token of OAuth in a file, which something else renews (Kubernetes, an agent of Vault)."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def token(self) -> str:
+        """The token as it is now. Raises OSError."""
+        return (await asyncio.to_thread(self._path.read_text, encoding="ascii")).strip()
+
+
+def _variable(field: str) -> str:
+    return f"{PREFIX}{field.upper()}"
