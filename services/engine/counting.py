@@ -6,12 +6,12 @@ from typing import Final
 
 from schemas.units import Ms
 from services.engine.meter import AnswerMeter
+from tunery.runtime.answer_files import send_closed
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import beat
-from tunery.work.answer_files import send_closed
 
 LOG: Final = logging.getLogger("tunery.engine")
 EVERY_MS: Final[Ms] = 5_000

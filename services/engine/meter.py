@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from schemas.answers import AnswerUse
-from tunery.work.answer_files import (
+from tunery.runtime.answer_files import (
     METER,
     SpoolLine,
     counts_of,

@@ -50,7 +50,3 @@ class TrainerSettings(BaseSettings):
     serve_module: str = Field(default="", pattern=MODULE_OR_NONE)
     serve_host: str = "127.0.0.1"  # where its agent listens for gateways
     serve_as: str = ""  # how gateways reach that; empty: as serve_host
-
-    @property
-    def serve_address(self) -> str:
-        return self.serve_as or self.serve_host

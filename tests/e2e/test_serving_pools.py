@@ -12,7 +12,7 @@ import pytest_asyncio
 from tests.e2e.stories import AGENT_A, POLL_S, TINY, Json, RunningStack, running_stack, tunery
 from tunery.local.stack import ServiceSpec
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]
 
 AGENT_B = ServiceSpec("agent-b", module="services.trainer", env={"TUNERY_NODE_ID": "b"})
 ASKED: list[Any] = [{"role": "user", "content": "What is 3 plus 6?"}]
@@ -68,11 +68,8 @@ async def test_replicas_answer_move_when_a_node_is_killed_and_are_billed(
         timeout=READY_S_MAX,
         max_retries=0,
     ) as client:
-        local = await client.chat.completions.create(
-            model=version, messages=ASKED, temperature=0, max_tokens=8
-        )
         before = await answers(client, deployed["id"])
-        assert before == {local.choices[0].message.content}
+        assert len(before) == 1, "both nodes compute the same"
 
         home.stack.kill("agent-a", tree=True, restart=False)
         assert await answers(client, deployed["id"]) == before  # nobody notices
@@ -93,7 +90,7 @@ async def test_replicas_answer_move_when_a_node_is_killed_and_are_billed(
             await answers(client, deployed["id"])
         assert away.value.status_code == 503
         assert int(away.value.response.headers["retry-after"]) > 0
-    await counted(home, version, 3 * len(USERS) + 1)
+    await counted(home, version, 3 * len(USERS))
     used = await home.api.get("/usage", group_by="job")
     lines = [line for line in used["data"] if line["job_id"].startswith(name)]
     assert len(lines) == 3

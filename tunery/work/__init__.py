@@ -12,7 +12,6 @@ JSON object a line; `tunery.ml` is the other side. Both use the records of this 
 * `warm`: which piece of work a process that waits becomes
 * `engine`: questions to an engine, and what it says
 * `replica`: the process of a replica: what it is given and asks its agent for, where it answers
-* `answer_files`: tokens of answers that are not on the log yet
 * `answers`: answers in tokens, as the engine orders them from a process
 * `codec`: specs and events to bytes and back
 """

@@ -91,19 +91,19 @@ class CallForm:
         return ToolCall(value[self.name], text)
 
 
-def learn_form(write: Rendering, is_told: Rendering) -> CallForm | None:
+def learn_form(write: Rendering, write_prompt: Rendering) -> CallForm | None:
     """How a template writes calls; None: it knows no tools, or writes calls in no form of JSON.
 
-    write: renders a conversation. is_told: renders one up to where the model answers.
+    write: renders a conversation. write_prompt: renders one up to where the model answers.
     """
     try:
-        told = is_told([ASKED], [PROBE_TOOL])
+        prompt = write_prompt([ASKED], [PROBE_TOOL])
         text = write([ASKED, CALLED], [PROBE_TOOL])
     except TemplateError:
         return None
-    if NAME not in told:
+    if NAME not in prompt:
         return None
-    start = _common(told, text)
+    start = _common(prompt, text)
     for at in (index for index in range(start, len(text)) if text[index] == "{"):
         try:
             value, _ = _JSON.raw_decode(text, at)

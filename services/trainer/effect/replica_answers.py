@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from schemas.units import Ms
+from tunery.runtime.answer_files import close_left, send_closed, spool_files
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import beat
-from tunery.work.answer_files import close_left, send_closed, spool_files
 
 LOG: Final = logging.getLogger(__name__)
 EVERY_MS: Final[Ms] = 5_000

@@ -37,7 +37,7 @@ class Serving(Program):
         self.module = settings.serve_module
         self._work, self._answers = work, answers
         self._files = ReplicaFiles(grant.tenant, self.fetch)
-        self._relay_to = ReplicaRelay(settings.serve_host, settings.serve_address)
+        self._relay_to = ReplicaRelay(settings.serve_host, settings.serve_as or settings.serve_host)
         self._endpoint: ReplicaEndpoint | None = None
         self._counted: Path | None = None
 

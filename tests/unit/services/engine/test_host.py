@@ -14,8 +14,8 @@ from services.engine.loaded_models import LoadedModels
 from services.engine.meter import AnswerMeter
 from services.gateway.chat.engine_socket import SocketEngine
 from tests.unit.services.engine.memory_engine import BROKEN, FOREVER, MemoryEngine, question
+from tunery.runtime.answer_files import uses_of
 from tunery.runtime.local_socket import connect_to
-from tunery.work.answer_files import uses_of
 from tunery.work.engine import (
     BUSY,
     FAILED,

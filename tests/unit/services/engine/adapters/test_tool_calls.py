@@ -97,8 +97,8 @@ def test_calls_are_read_however_the_answer_is_cut(
         assert reader(TextAdded(written[at:cut]))
         at = cut
     assert reader(AnswerEnded("stop", 3, 9))
-    told = "".join(reply.text for reply in said if isinstance(reply, TextAdded))
-    assert told.rstrip() == text
+    shown = "".join(reply.text for reply in said if isinstance(reply, TextAdded))
+    assert shown.rstrip() == text
     ended = said[-1]
     assert isinstance(ended, AnswerEnded)
     assert ended.tool_calls == calls

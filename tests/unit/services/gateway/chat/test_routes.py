@@ -119,12 +119,16 @@ async def test_a_call_of_a_tool_is_told_whole_and_in_chunks(
     (choice,) = (await client.post(URL, json=body)).json()["choices"]
     assert engine.asked[0].tools == (rain,)
     assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", None)
-    (told,) = choice["message"]["tool_calls"]
-    assert told["function"] == {"name": "rain", "arguments": '{"at": "A"}'}
+    (called,) = choice["message"]["tool_calls"]
+    assert called["function"] == {"name": "rain", "arguments": '{"at": "A"}'}
     streamed = await client.post(URL, json={**body, "stream": True})
     assert '"tool_calls":[{"id":"call_' in streamed.text
     assert '"finish_reason":"tool_calls"' in streamed.text
-    again = [*HI, choice["message"], {"role": "tool", "tool_call_id": told["id"], "content": "no"}]
+    again = [
+        *HI,
+        choice["message"],
+        {"role": "tool", "tool_call_id": called["id"], "content": "no"},
+    ]
     engine.begin()
     answer = await client.post(URL, json={**body, "messages": again})
     assert answer.json()["choices"][0]["message"]["content"] == "Hello"

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from schemas.training import ServeWork
-from services.engine.adapters.relayed_files import RelayedFiles
 from services.engine.host import EngineHost
 from services.engine.loaded_models import LoadedModels
 from services.engine.meter import AnswerMeter
@@ -17,10 +16,9 @@ from services.gateway.serving_pools.replicas import connect
 from services.trainer.effect.replica_answers import ReplicaAnswers
 from services.trainer.effect.serving import Serving
 from services.trainer.settings import TrainerSettings
-from tests.unit.services.engine.memory_engine import FOREVER, MemoryEngine, question
+from tests.unit.services.engine.memory_engine import MemoryEngine, question
 from tests.unit.services.trainer.domain.test_evolve import grant
-from tests.unit.services.trainer.effect.test_evaluation import CONTENT, SHA256, evaluation
-from tunery.runtime.blobs.abstract import BlobError, blob_key
+from tests.unit.services.trainer.effect.test_evaluation import evaluation
 from tunery.runtime.memory_servers import MemoryServers
 from tunery.runtime.watchdog import wait_forever
 from tunery.work.engine import AnswerEnded, Reply
@@ -86,54 +84,6 @@ async def test_a_gateway_is_answered_over_tls_by_the_process(replica: Replica) -
     assert await replica.program.handle(ReplicaAlive()) is None
     assert replica.spec.models_dir == str(replica.folder / "node" / "engine")
     assert not list(Path(replica.spec.socket).parent.glob("*.pem")), "the key is not left on disk"
-
-
-async def test_security_who_has_no_secret_or_another_certificate_is_not_answered(
-    replica: Replica,
-) -> None:
-    endpoint = await replica.endpoint()
-    wrong = ReplicaEndpoint(endpoint.host, endpoint.port, endpoint.certificate, "0" * 64)
-    with pytest.raises(Exception, match="unavailable"):
-        await replica.said(wrong)
-    other = Serving(
-        grant(), WORK, replica.program.tools, replica.program.settings, replica.program._answers
-    )
-    folder = replica.folder / "node" / "leases" / "2"
-    folder.mkdir()
-    await other.write_inputs(folder)
-    assert other._endpoint is not None
-    swapped = ReplicaEndpoint(
-        endpoint.host, endpoint.port, other._endpoint.certificate, endpoint.secret
-    )
-    with pytest.raises(OSError, match="certificate"):
-        await replica.said(swapped)
-    await other.close()
-
-
-async def test_an_answer_stops_when_its_client_leaves(replica: Replica) -> None:
-    endpoint = await replica.endpoint()
-    reader, writer = await connect(endpoint)
-    writer.write(f"{endpoint.secret}\n".encode())
-    parts = ask_over(reader, writer, question("a", FOREVER))
-    await anext(parts)
-    await parts.aclose()
-    async with asyncio.timeout(10):
-        await replica.host.drain()
-
-
-async def test_the_process_gets_files_of_its_own_tenant_alone(replica: Replica) -> None:
-    files = RelayedFiles(Path(replica.spec.files_socket))
-    key = blob_key(replica.program.grant.tenant, "adapters/j/1", SHA256)
-    other = blob_key("beta", "adapters/j/1", SHA256)
-    for name in (key, other):
-        await replica.servers.blobs.put(name, CONTENT)
-    target = replica.folder / "file"
-    await files.get_file(key, target, sha256=SHA256)
-    assert target.read_bytes() == CONTENT
-    with pytest.raises(BlobError, match="not of this tenant"):
-        await files.get_file(other, target, sha256=SHA256)
-    with pytest.raises(BlobError, match="no blob"):
-        await files.get_file(f"{key}x", target, sha256=SHA256)
 
 
 async def test_a_node_without_a_program_for_replicas_says_so(replica: Replica) -> None:
