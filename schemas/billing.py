@@ -297,7 +297,7 @@ class Rate(Part):
 
     lane: service class of the job.
     gpu_hour_micro: one GPU-hour.
-    role: what it is used for: "train" or "eval".
+    role: what it is used for: "train", "eval" or "serve".
     device: what it runs on: "cpu", "cuda", or an accelerator as its nodes call it: "h200".
     spot: whether its nodes may be taken away at short notice.
     tiers: lower prices of what a month has above a quantity, the smallest quantity first.
