@@ -164,13 +164,43 @@ class StorageCharge(Part):
     amount_micro: Micro
 
 
+class AnswerPrices(Part):
+    """What a million tokens of answers cost.
+
+    prompt_micro_per_million: read.
+    cached_micro_per_million: read, and in memory from an earlier question.
+    completion_micro_per_million: written.
+    """
+
+    prompt_micro_per_million: Micro
+    cached_micro_per_million: Micro
+    completion_micro_per_million: Micro
+
+
+class AnswerCharge(Part):
+    """What a tenant's models answered in a month.
+
+    price_version: the tenant's price book at the month's end.
+    prices: of that book.
+    prompt_tokens: read; cached_tokens: of these, what was in memory; completion_tokens: written.
+    amount_micro: what they cost; tokens of each price are rounded once.
+    """
+
+    price_version: str
+    prices: AnswerPrices
+    prompt_tokens: Tokens
+    cached_tokens: Tokens
+    completion_tokens: Tokens
+    amount_micro: Micro
+
+
 class Bill(Part):
     """The invoice of a closed month in one currency.
 
     currency: of all amounts.
     gpu_ms: billed use less credits.
-    amount_micro: sum of lines, adjustments, storage, and what volume tiers and contract terms add,
-      exact.
+    amount_micro: sum of lines, adjustments, storage, answers, and what volume tiers and contract
+      terms add, exact.
     net_micro: the same in whole minor units of the currency; the difference is shown as rounding.
     taxes: on the net amount.
     total_micro: what is to be paid: net amount and taxes.
@@ -183,6 +213,7 @@ class Bill(Part):
     contract_micro: what of `amount_micro` contract terms add.
     volume_micro: what of `amount_micro` volume tiers take off, below zero.
     storage: what of `amount_micro` storage costs, None: nothing.
+    answers: what of it tokens of answers cost, None: nothing.
     """
 
     currency: str
@@ -200,6 +231,7 @@ class Bill(Part):
     contract_micro: Micro = 0
     volume_micro: Micro = 0
     storage: StorageCharge | None = None
+    answers: AnswerCharge | None = None
 
 
 class CreditNote(Part):
@@ -265,7 +297,7 @@ class Rate(Part):
 
     lane: service class of the job.
     gpu_hour_micro: one GPU-hour.
-    role: what it is used for: "train" or "eval".
+    role: what it is used for: "train", "eval" or "serve".
     device: what it runs on: "cpu", "cuda", or an accelerator as its nodes call it: "h200".
     spot: whether its nodes may be taken away at short notice.
     tiers: lower prices of what a month has above a quantity, the smallest quantity first.
@@ -306,6 +338,7 @@ class PriceBook(Part):
       `tunery.plan.price`.
     token_tiers: lower prices of the tokens that a lane has in a month above a quantity.
     storage_micro_per_gb_month: 10⁹ bytes of files and models that are kept all month.
+    answers: prices of tokens that models read and write, None: answers cost nothing.
     """
 
     version: str
@@ -316,3 +349,4 @@ class PriceBook(Part):
     rates: tuple[Rate, ...] = ()
     token_tiers: tuple[Tier, ...] = ()
     storage_micro_per_gb_month: Micro = 0
+    answers: AnswerPrices | None = None

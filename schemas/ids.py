@@ -6,7 +6,20 @@ from uuid import UUID, uuid5
 NAMESPACE: Final = UUID("6f1f0c6e-5a0e-4b6e-9a3c-7d6d2f0f7a11")
 
 # Prefixes are OpenAI's where OpenAI has one (research: the SDKs never check them, people do).
-FILE, UPLOAD, PART, JOB, EVENT, CHECKPOINT, PERMISSION, KEY, ENDPOINT, DELIVERY, SWEEP = (
+(
+    FILE,
+    UPLOAD,
+    PART,
+    JOB,
+    EVENT,
+    CHECKPOINT,
+    PERMISSION,
+    KEY,
+    ENDPOINT,
+    DELIVERY,
+    SWEEP,
+    SERVING_POOL,
+) = (
     "file-",
     "upload_",
     "part_",
@@ -18,6 +31,7 @@ FILE, UPLOAD, PART, JOB, EVENT, CHECKPOINT, PERMISSION, KEY, ENDPOINT, DELIVERY,
     "we_",
     "whd_",
     "sweep-",
+    "spool-",
 )
 
 

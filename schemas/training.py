@@ -428,6 +428,7 @@ class AttemptStart(Part):
     changes: what is not as it was for the loaded checkpoint.
     environment: what it is computed with: device, versions of libraries, hashes of code and
       packages, by name.
+    endpoint: where a replica answers, and what a connection to it needs; None: it is none.
     """
 
     loaded: Sha256 | None
@@ -436,6 +437,7 @@ class AttemptStart(Part):
     total_steps: int
     changes: tuple[EnvironmentChange, ...] = ()
     environment: Mapping[str, str] = {}
+    endpoint: Sealed | None = None
 
 
 def added_fields(form: type[msgspec.Struct], *, first: Collection[str] = ()) -> dict[str, object]:

@@ -11,6 +11,7 @@ from services.billing.domain.state import INITIAL, Accounts
 from services.billing.domain.statements import earliest
 from services.billing.effect import close
 from services.billing.project import (
+    ANSWERS_DDL,
     LEDGER_DDL,
     STORAGE_DDL,
     TENANTS_DDL,
@@ -65,11 +66,14 @@ STORAGE = Projection(
 )
 TENANTS = Projection(
     name="tenants",
-    version=4,  # 4: price books
+    version=5,  # 5: tokens of answers; 4: price books
     streams=(ACCOUNT,),
     project=project_tenants,
-    ddl=TENANTS_DDL,
-    tables=("tenants", "statements", "adjustments", "billing_terms", "credit_notes", "prices"),
+    ddl=TENANTS_DDL + ANSWERS_DDL,
+    tables=(
+        *("tenants", "statements", "adjustments", "billing_terms", "credit_notes", "prices"),
+        "answers",
+    ),
 )
 
 

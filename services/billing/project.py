@@ -20,9 +20,11 @@ from schemas.account import (
     PricesImported,
     TenantCreated,
 )
+from schemas.answers import AnswersCounted
 from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.training import LeaseHardware
+from schemas.units import HOUR_MS
 from tunery.billing.storage import FOREVER, storage_fact
 from tunery.plan.price import billed_lease
 from tunery.runtime.verbs import Change, Done, Todo, Upsert
@@ -101,6 +103,19 @@ CREATE TABLE IF NOT EXISTS credit_notes (
     period text NOT NULL,
     note jsonb NOT NULL,
     PRIMARY KEY (tenant, number)
+);
+"""
+ANSWERS_DDL: Final = """
+CREATE TABLE IF NOT EXISTS answers (
+    tenant text NOT NULL,
+    hour_utc integer NOT NULL,
+    journal_partition integer NOT NULL,
+    incarnation bigint NOT NULL,
+    journal_offset bigint NOT NULL,
+    prompt_tokens bigint NOT NULL CHECK (prompt_tokens >= cached_tokens),
+    cached_tokens bigint NOT NULL CHECK (cached_tokens >= 0),
+    completion_tokens bigint NOT NULL CHECK (completion_tokens >= 0),
+    PRIMARY KEY (tenant, hour_utc, journal_partition, incarnation, journal_offset)
 );
 """
 STORAGE_DDL: Final = """
@@ -185,7 +200,7 @@ def project_storage(header: Header, event: Any) -> tuple[Change, ...]:
 
 
 def project_tenants(header: Header, event: Any) -> tuple[Change, ...]:
-    """Rows of tenants, statements and adjustments, and the to-do rows of months to close."""
+    """Rows of tenants, answers, statements and adjustments; to-do rows of months to close."""
     tenant = header.key
     match event:
         case PeriodEnded():
@@ -210,6 +225,8 @@ def project_tenants(header: Header, event: Any) -> tuple[Change, ...]:
             return (Upsert("billing_terms", {"tenant": tenant}, {"terms": event.terms}),)
         case TenantCreated() | PlanSet():
             return (_tenant(header.key, event.terms),)
+        case AnswersCounted():
+            return (_answers(header, event),)
         case _:
             return ()
 
@@ -227,6 +244,25 @@ def _adjustment(header: Header, event: InvoiceAdjusted) -> Upsert:
             "currency": event.adjustment.currency,
             "amount_micro": event.adjustment.amount_micro,
             "at": header.at,
+        },
+    )
+
+
+def _answers(header: Header, event: AnswersCounted) -> Upsert:
+    """Tokens of one record; with the tenant's statements, so a month is closed after its last."""
+    return Upsert(
+        table="answers",
+        key={
+            "tenant": header.key,
+            "hour_utc": header.at // HOUR_MS,
+            "journal_partition": header.partition,
+            "incarnation": header.incarnation,
+            "journal_offset": header.offset,
+        },
+        values={
+            "prompt_tokens": sum(use.prompt_tokens for use in event.uses),
+            "cached_tokens": sum(use.cached_tokens for use in event.uses),
+            "completion_tokens": sum(use.completion_tokens for use in event.uses),
         },
     )
 

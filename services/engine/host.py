@@ -26,6 +26,7 @@ from tunery.work.engine import (
     Question,
     QuestionRefused,
     Reply,
+    TextAdded,
     decode_question,
     encode_line,
 )
@@ -51,13 +52,15 @@ class EngineHost:
         self._threads = ThreadPoolExecutor(QUESTIONS_MAX, "answer")
         self._asked = Counter[str]()  # tenant → its questions here; "" has none
         self._ready = asyncio.Event()
+        self._ended = asyncio.Event()  # an answer has, since it was cleared
+        self._server: asyncio.Server | None = None
 
     async def ready(self) -> None:
         await self._ready.wait()
 
     async def run(self) -> None:
         """Serve until cancelled. Raises OSError."""
-        server = await asyncio.start_unix_server(
+        self._server = server = await asyncio.start_unix_server(
             self._serve, sock=listen_at(self._socket), limit=LINE_BYTES_MAX
         )
         self._ready.set()
@@ -66,6 +69,14 @@ class EngineHost:
         finally:
             server.close()
             await self._models.close()
+
+    async def drain(self) -> None:
+        """Take no more questions, and wait until all answers are written."""
+        if self._server is not None:
+            self._server.close()
+        while self._asked.total():
+            self._ended.clear()
+            await self._ended.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -101,6 +112,7 @@ class EngineHost:
             writer.write(encode_line(QuestionRefused(FAILED, message)))
         finally:
             self._asked[tenant] -= 1
+            self._ended.set()
             gone.cancel()
 
     def _refusal(self, tenant: str) -> QuestionRefused | None:
@@ -131,7 +143,8 @@ class EngineHost:
         def say(reply: Reply) -> bool:
             if tally is not None and not isinstance(reply, QuestionRefused):
                 tally.note(reply.spent)  # first of all: what was told is counted, whatever comes
-            loop.call_soon_threadsafe(said.put_nowait, reply)
+            if not isinstance(reply, TextAdded) or reply.text or reply.logprobs:
+                loop.call_soon_threadsafe(said.put_nowait, reply)
             return not gone.done()
 
         answering = loop.run_in_executor(self._threads, model.answer, question, say)

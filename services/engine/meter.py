@@ -5,34 +5,26 @@ its newest line counts. A file that is closed never changes, and its number neve
 next one exists before it is deleted.
 """
 
-import contextlib
 import itertools
 import os
 import secrets
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import asdict
 
 from schemas.answers import AnswerUse
+from tunery.runtime.answer_files import (
+    METER,
+    SpoolLine,
+    counts_of,
+    number_of,
+    open_spool,
+    spool_files,
+    sync_folder,
+)
 from tunery.work.engine import Asker, Spent
-
-SUFFIX: Final = ".jsonl"
-METER: Final = "meter"  # the file with the random name of this folder's counts
-
-
-class SpoolLine(Struct, frozen=True, array_like=True):
-    """What an answer has spent in the seconds of its file. answer: its number in this process."""
-
-    answer: int
-    tenant: str
-    use: AnswerUse
 
 
 class Tally:
@@ -78,11 +70,11 @@ class AnswerMeter:
     def __init__(self, folder: Path) -> None:
         """Raises OSError."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._folder, self._lock = folder, threading.Lock()
+        self.folder, self._lock = folder, threading.Lock()
         self._tallies: set[Tally] = set()
         self._numbers = itertools.count()
-        self.name = _name_of(folder)
-        self._number = max(map(number_of, self._files()), default=0)
+        _name(folder)
+        self._number = max(map(number_of, spool_files(folder)), default=0)
         self._open_next()
 
     def begin(self, asker: Asker) -> Tally:
@@ -98,7 +90,7 @@ class AnswerMeter:
             line = SpoolLine(tally.number, tally.asker.tenant, _since(total, tally.before))
             text = msgspec.json.encode(line) + b"\n"
             if os.write(self._file, text) < len(text):
-                raise OSError(f"no room for counts of answers in {self._folder}")
+                raise OSError(f"no room for counts of answers in {self.folder}")
             tally.noted = total
 
     def forget(self, tally: Tally) -> None:
@@ -119,68 +111,24 @@ class AnswerMeter:
 
     def closed_files(self) -> list[Path]:
         """Files that do not change any more, the oldest first."""
-        return [path for path in self._files() if number_of(path) < self._number]
-
-    def _files(self) -> list[Path]:
-        return sorted(self._folder.glob(f"*{SUFFIX}"))
+        return [path for path in spool_files(self.folder) if number_of(path) < self._number]
 
     def _open_next(self) -> None:
         self._number += 1
-        path = self._folder / f"{self._number:012}{SUFFIX}"
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
-        _sync_folder(self._folder)
-
-
-def number_of(path: Path) -> int:
-    return int(path.stem)
-
-
-def uses_of(path: Path) -> dict[str, Sequence[AnswerUse]]:
-    """Tenant → what a closed file counts of each key and model, in the order of their names."""
-    newest: dict[int, SpoolLine] = {}
-    for text in path.read_bytes().splitlines():
-        with contextlib.suppress(msgspec.MsgspecError):  # cut off: the machine ended, or was full
-            line = msgspec.json.decode(text, type=SpoolLine)
-            newest[line.answer] = line
-    uses: defaultdict[tuple[str, str, str], list[AnswerUse]] = defaultdict(list)
-    for line in newest.values():
-        uses[line.tenant, line.use.key_id, line.use.model].append(line.use)
-    tenants: defaultdict[str, list[AnswerUse]] = defaultdict(list)
-    for tenant, key_id, model in sorted(uses):
-        tenants[tenant].append(_sum(uses[tenant, key_id, model]))
-    return dict(tenants)
-
-
-def _counts(use: AnswerUse) -> dict[str, int]:
-    return {name: count for name, count in asdict(use).items() if isinstance(count, int)}
+        self._file = open_spool(self.folder, self._number)
 
 
 def _since(total: AnswerUse, before: AnswerUse) -> AnswerUse:
-    earlier = _counts(before)
-    counts = {name: count - earlier[name] for name, count in _counts(total).items()}
+    earlier = counts_of(before)
+    counts = {name: count - earlier[name] for name, count in counts_of(total).items()}
     return AnswerUse(key_id=total.key_id, model=total.model, **counts)
 
 
-def _sum(uses: Sequence[AnswerUse]) -> AnswerUse:
-    counts = [_counts(use) for use in uses]
-    summed = {name: sum(count[name] for count in counts) for name in counts[0]}
-    return AnswerUse(key_id=uses[0].key_id, model=uses[0].model, **summed)
-
-
-def _name_of(folder: Path) -> str:
-    """The folder's random name, which its first process gives it."""
+def _name(folder: Path) -> None:
+    """Give the folder the random name under which its counts are sent, once."""
     path = folder / METER
     if not path.exists():
         part = folder / f"{METER}.part"
         part.write_text(secrets.token_hex(8), encoding="ascii")
         part.replace(path)
-        _sync_folder(folder)
-    return path.read_text(encoding="ascii")
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync_folder(folder)

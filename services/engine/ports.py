@@ -1,4 +1,4 @@
-"""Ports of the engine: the files of a model, and what answers with them."""
+"""Ports of the engine: files of adapters and models, and what answers with them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,6 +33,11 @@ class WeightFiles:
     base: Path
     adapter: Path | None
     context_length: int
+
+
+class AdapterFiles(Protocol):
+    async def get_file(self, key: str, path: Path, *, sha256: str | None = None) -> object:
+        """Copy a file of an adapter. Raises BlobError; OSError."""
 
 
 class Weights(Protocol):

@@ -45,6 +45,7 @@ from services.gateway.models import base_file_routes as base_files
 from services.gateway.models import gate_routes as gate
 from services.gateway.models import release_routes as releases
 from services.gateway.models import routes as models
+from services.gateway.serving_pools import routes as serving_pools
 from services.gateway.unknown_urls import ALTERNATIVES
 from services.gateway.web import problems
 from services.gateway.web.edge import Edge
@@ -98,6 +99,7 @@ def routes() -> FastAPI:
         gate,
         releases,
         deployments,
+        serving_pools,
         models,
         chat,
         completions,

@@ -18,10 +18,14 @@ from services.gateway.jobs.pool_projection import project_pool
 from services.gateway.jobs.projection import project_job, project_result_file
 from services.gateway.models import tables as models
 from services.gateway.models.projection import project_model
+from services.gateway.serving_pools import tables as serving_pools
+from services.gateway.serving_pools.projection import project_replica, project_serving
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 44  # 44: nodes that ask for scores; 43: deployments; 42: deleted models
+VERSION: Final = (
+    45  # 45: serving pools; 44: nodes that ask for scores; 43: deployments; 42: deleted models
+)
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -47,6 +51,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     ),
     *(models.PERMISSIONS, models.MODELS, models.BASES, models.POLICIES),
     deployments.DEPLOYMENTS,
+    *(serving_pools.SERVING_POOLS, serving_pools.REPLICAS),
     *(models.MODEL_CHANGES, models.APPROVAL_RULES),
 )
 DDL: Final = "\n".join(table.ddl() for table in TABLES)
@@ -66,9 +71,9 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
         case "dataset":
             return (*project_dataset(header, event), *project_storage(header, event))
         case "job":
-            return project_job(header, event)
+            return (*project_job(header, event), *project_serving(header, event))
         case "pool":
-            return project_pool(header, event)
+            return (*project_pool(header, event), *project_replica(header, event))
         case "model":
             return (
                 *project_model(header, event),

@@ -17,8 +17,9 @@ from services.trainer.effect.environment import environment_on
 from services.trainer.effect.evaluation import Evaluation
 from services.trainer.effect.judging import PairJudge
 from services.trainer.effect.program import Program, Tools
+from services.trainer.effect.replica_answers import ReplicaAnswers
 from services.trainer.effect.reports import Reports
-from services.trainer.effect.serving import UnknownRole
+from services.trainer.effect.serving import Serving
 from services.trainer.effect.training import Training
 from services.trainer.ports import ProcessLauncher
 from services.trainer.settings import TrainerSettings
@@ -34,7 +35,7 @@ SCORES_AT_ONCE_MAX: Final = 8  # questions of one agent
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
-    """The node agent. Raises SettingsError for a wrong setting."""
+    """The node agent, and what its replicas have counted. Raises SettingsError."""
     settings = load(TrainerSettings)
     folder = settings.work_dir or runtime.settings.data_dir / "nodes" / settings.id
     hardware, notices = probe(), notices_of(settings.notices, settings.notices_url)
@@ -54,12 +55,14 @@ async def build(runtime: Runtime) -> Sequence[Host]:
             case EvalWork():
                 return Evaluation(grant, grant.work, tools, settings)
             case ServeWork():
-                return UnknownRole(grant, tools, settings)
+                return Serving(grant, grant.work, tools, settings, answers)
 
     if hardware.device == "cuda" and settings.slots > hardware.devices:
         said = f"TUNERY_NODE_SLOTS is {settings.slots}, and the driver knows {hardware.devices}"
         raise SettingsError(f"{said} accelerators: each slot needs one of its own")
-    return (NodeAgent(runtime, settings, launcher, hardware, attempt, notices),)
+    agent = NodeAgent(runtime, settings, launcher, hardware, attempt, notices)
+    answers = ReplicaAnswers(folder / "answers", runtime.sender, runtime.clock, agent.ready)
+    return (agent, answers)
 
 
 def _launcher(settings: TrainerSettings, folder: Path, *, has_devices: bool) -> ProcessLauncher:

@@ -13,6 +13,7 @@ from tunery.work.questions import CALLS_MAX
 
 LABEL_OR_NONE: Final = rf"^({LABEL})?$"
 LABELS: Final = rf"^({LABEL}(,{LABEL}){{0,7}})?$"
+MODULE_OR_NONE: Final = r"^([a-z_]+(\.[a-z_]+)*)?$"
 STOP_MS_MAX: Final = 55_000  # the agent checkpoints what runs before it leaves
 
 
@@ -45,3 +46,7 @@ class TrainerSettings(BaseSettings):
     judge_model: str | None = Field(default=None, min_length=1, max_length=200)  # of score_url
     judge_pairs: Path | None = None  # labelled pairs that qualify it, a line of JSON each
     score_timeout_s: float = Field(default=60, gt=0, le=120)  # of one try
+    # What a replica of a serving pool is started with, as `python -m`; empty: none is started.
+    serve_module: str = Field(default="", pattern=MODULE_OR_NONE)
+    serve_host: str = "127.0.0.1"  # where its agent listens for gateways
+    serve_as: str = ""  # how gateways reach that; empty: as serve_host

@@ -14,6 +14,7 @@ from schemas.account import (
     InvoiceClosed,
 )
 from schemas.billing import (
+    AnswerPrices,
     BillingTerms,
     Commitment,
     Discount,
@@ -35,6 +36,7 @@ from tests.searches import YEARS
 from tests.unit.services.billing.domain.test_decide import create_tenant
 from tests.unit.services.scheduler.fold import Decider, of
 from tests.unit.tunery.billing.test_invoice import BOOKS, DOLLARS, row
+from tunery.billing.answers import AnswersOfMonth
 from tunery.billing.currency import minor_unit_micro
 from tunery.billing.invoice import (
     BilledMonth,
@@ -88,8 +90,22 @@ PRICES = {
         token_micro_per_million=1_234_567,
         token_tiers=TOKEN_TIERS,
         storage_micro_per_gb_month=20_001,
+        answers=AnswerPrices(
+            prompt_micro_per_million=333_333,
+            cached_micro_per_million=1,
+            completion_micro_per_million=1_000_001,
+        ),
     ),
-    "usd": replace(DOLLARS, token_micro_per_million=7, storage_micro_per_gb_month=29_999),
+    "usd": replace(
+        DOLLARS,
+        token_micro_per_million=7,
+        storage_micro_per_gb_month=29_999,
+        answers=AnswerPrices(
+            prompt_micro_per_million=0,
+            cached_micro_per_million=0,
+            completion_micro_per_million=77,
+        ),
+    ),
 }
 VERSIONS = ("2026-11", "2026-12", "usd")
 PARTITIONS = 2
@@ -99,7 +115,7 @@ class Year:
     """The ledger of a year as it is written, and what was closed of it."""
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
+        self.seed, self.random = seed, Random(seed)
         self.rows: dict[tuple[int, int], LedgerRow] = {}
         self.charged: dict[tuple[str, int, Role, str, bool], int] = {}
         self.trained: Counter[tuple[str, int, Role, str, bool]] = Counter()
@@ -158,6 +174,17 @@ class Year:
                 since=since,
                 until=self.random.choice((FOREVER, until, since + 1)),
             )
+        )
+
+    def answered(self, month: Period) -> AnswersOfMonth:
+        """Tokens of a month, which are all known when it is closed."""
+        draw = Random(f"{self.seed}/{month.name}/answers")
+        read = draw.choice((0, draw.randrange(10**9)))
+        return AnswersOfMonth(
+            price_version=self.books[month.name],
+            prompt_tokens=read,
+            cached_tokens=draw.randrange(read + 1),
+            completion_tokens=draw.randrange(10**8),
         )
 
     def stored(self, month: Period, now: Ms) -> StorageUse:
@@ -234,6 +261,7 @@ class Year:
             currency="EUR",
             terms=replace(self.contract(), taxes=rates),
             storage=self.stored(month, month.end_ms + CLOSE_AFTER_MS),
+            answers=self.answered(month),
             adjustments=tuple(self.adjustments.get(month.name, ())),
         )
         share = BillShare(month=month, late=late, cut=cut)
@@ -264,6 +292,7 @@ class Year:
             adjustments=tuple(self.adjustments.get(month.name, ())),
             statement=statement,
             storage=StorageUse() if statement is None else self.stored(month, FOREVER),
+            answers=AnswersOfMonth() if statement is None else self.answered(month),
         )
         usage = select_usage(self.rows.values(), share_of(month, self.closed))
         return make_invoices(billed, usage, PRICES)
@@ -299,6 +328,7 @@ def test_money_conserved_in_random_years(first: int) -> None:
             expect_terms(invoice, year)
         late_tiers += expect_volume(invoices, year)
         expect_storage(invoices, year)
+        expect_answers(invoices, year)
         expect_prepaid(year)
         lines = [line for invoice in invoices for line in invoice.lines]
         assert sum(line.gpu_ms for line in lines) == sum(row.gpu_ms for row in year.rows.values())
@@ -380,6 +410,29 @@ def expect_storage(invoices: Iterable[Invoice], year: Year) -> None:
         assert abs(amount - exact) <= 1
 
 
+def expect_answers(invoices: Iterable[Invoice], year: Year) -> None:
+    """Each closed month has its tokens at its book's prices, each kind to half a millionth."""
+    billed = {invoice.period: invoice for invoice in invoices if invoice.answers is not None}
+    for statement in year.closed:
+        month = period(statement.period)
+        use, book = year.answered(month), PRICES.get(year.books[month.name])
+        invoice = billed.get(month.name)
+        if book is None or book.answers is None or not use.prompt_tokens + use.completion_tokens:
+            assert invoice is None
+            continue
+        assert invoice is not None
+        assert invoice.answers is not None
+        prices = book.answers
+        exact = Fraction(
+            (use.prompt_tokens - use.cached_tokens) * prices.prompt_micro_per_million
+            + use.cached_tokens * prices.cached_micro_per_million
+            + use.completion_tokens * prices.completion_micro_per_million,
+            10**6,
+        )
+        assert invoice.currency == book.currency
+        assert abs(invoice.answers.amount_micro - exact) <= Fraction(3, 2)
+
+
 def falling(quantity: int, per: int, listed: int, tiers: tuple[Tier, ...]) -> int:
     """What is off a quantity, unit by unit: each part at the price of its own tier."""
     parts = [0, *(tier.above * per for tier in tiers), max(quantity, tiers[-1].above * per)]
@@ -444,7 +497,8 @@ def expect_terms(invoice: Invoice, year: Year) -> None:
 
 
 def stored_micro(invoice: Invoice) -> int:
-    return 0 if invoice.storage is None else invoice.storage.amount_micro
+    charges = (invoice.storage, invoice.answers)
+    return sum(charge.amount_micro for charge in charges if charge is not None)
 
 
 def month_of_line(line: Line | MonthLine) -> str:

@@ -6,6 +6,7 @@
 * `lines`: usage and credits as lines, with their overage; one cumulative rounding for each job
 * `volume`: what volume tiers of price books take off a month
 * `storage`: what a tenant keeps, and what a month of it costs
+* `answers`: what tokens of answers cost
 * `contract`: discounts, overage and minimum commitments of a month, as lines
 * `invoice`: totals and adjustments of a bill
 * `cells`: cells of CSV files

@@ -14,6 +14,7 @@ from schemas.node import LABEL
 from schemas.pool import ROLES
 from schemas.reasons import refusing
 from schemas.units import Micro
+from tunery.billing.answers import prices_of
 from tunery.billing.currency import is_currency
 
 PRICE_MICRO_MAX: Final[Micro] = 10**12
@@ -53,6 +54,9 @@ def refuse_book(book: PriceBook, known: Mapping[str, PriceBook]) -> BookRefusal 
         return refusal
     if not 0 <= book.storage_micro_per_gb_month <= PRICE_MICRO_MAX:
         return _out_of_range(version, "storage_micro_per_gb_month")
+    for field, micro in prices_of(book.answers):
+        if not 0 <= micro <= PRICE_MICRO_MAX:
+            return _out_of_range(version, f"answers.{field}")
     for other in known.values():
         if other.version != version and _begin_together(other, book):
             overlap = refusing("prices_overlap", version=version, other=other.version)

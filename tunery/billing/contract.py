@@ -29,12 +29,12 @@ class UseOfMonth(NamedTuple):
 
     lines: of jobs.
     volume: what volume tiers take off them.
-    storage_micro: what storage costs.
+    charged_micro: what storage and answers cost.
     """
 
     lines: Sequence[Line]
     volume: Sequence[MonthLine]
-    storage_micro: Micro
+    charged_micro: Micro
 
 
 def contract_lines(
@@ -47,7 +47,7 @@ def contract_lines(
     discounts = tuple(_discounts(terms, use.lines, use.volume))
     overage = tuple(_overage(terms.overage, use.lines, month, currency))
     months_own = sum(line.amount_micro for line in use.lines if not _is_late(line, month))
-    months_own += use.storage_micro
+    months_own += use.charged_micro
     monthly = (*use.volume, *discounts, *overage)
     months_own += sum(line.amount_micro for line in monthly if line.period == month.name)
     commitment = tuple(_commitment(terms.commitment, months_own, month, currency)) if is_own else ()

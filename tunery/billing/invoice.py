@@ -1,6 +1,6 @@
 """Invoices of a month, one for each currency: pure functions of usage, prices and terms.
 
-Lines, storage, what volume tiers and contract terms add, and adjustments are exact to the
+Lines, storage, answers, what volume tiers and contract terms add, and adjustments are exact to the
 millionth, and their sum is right to the unit by construction. What is paid is rounded once to the
 currency's minor unit, and each tax once.
 """
@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 
 from schemas.billing import (
+    AnswerCharge,
     Bill,
     BillingTerms,
     CreditNote,
@@ -25,6 +26,7 @@ from schemas.billing import (
 )
 from schemas.sealed import Sealed
 from schemas.units import MICRO, PPM, GpuMs, Micro, Ms, divide_half_even
+from tunery.billing.answers import AnswersOfMonth, answer_charge
 from tunery.billing.contract import UseOfMonth, contract_lines
 from tunery.billing.currency import minor_unit_micro, round_to_minor
 from tunery.billing.lines import BilledUsage, Line, bill_lines
@@ -48,7 +50,7 @@ class BilledMonth(Struct, frozen=True, kw_only=True):
     currency: of the tenant's prices: of the invoice on which there is nothing.
     adjustments, notes: of the month.
     ended: whether the month is over, and is being closed.
-    storage: what the tenant kept in it.
+    storage, answers: what the tenant kept in it, and what its models answered.
     statement: how it was closed, None: it is not; limit and terms are those of then.
     """
 
@@ -62,6 +64,7 @@ class BilledMonth(Struct, frozen=True, kw_only=True):
     notes: tuple[CreditNote, ...] = ()
     ended: bool = False
     storage: StorageUse = StorageUse()
+    answers: AnswersOfMonth = AnswersOfMonth()
     statement: Statement | None = None
 
 
@@ -71,10 +74,11 @@ class Invoice(Struct, frozen=True, kw_only=True):
     status: `draft`: the month runs; `open`: it is over and being closed; `closed`: it never
       changes; `corrected`: it has credit notes.
     number, issued_at, due_at: None until it is closed.
-    storage: what the tenant kept, on the invoice in the currency of its price.
+    storage, answers: what the tenant kept, and what its models answered, on the invoice in the
+      currency of their price.
     volume: what volume tiers take off the lines.
-    amount_micro: exact sum of the amounts of lines, storage, volume and contract lines, and
-      adjustments; `gpu_ms`: that of times.
+    amount_micro: exact sum of the amounts of lines, storage, answers, volume and contract lines,
+      and adjustments; `gpu_ms`: that of times.
     rounding_micro: what makes it whole minor units.
     net_micro: `amount_micro` with the rounding.
     total_micro: `net_micro` with all taxes.
@@ -94,6 +98,7 @@ class Invoice(Struct, frozen=True, kw_only=True):
     buyer: Sealed | None
     lines: tuple[Line, ...]
     storage: StorageCharge | None
+    answers: AnswerCharge | None
     volume: tuple[MonthLine, ...]
     contract: tuple[MonthLine, ...]
     adjustments: tuple[InvoiceAdjustment, ...]
@@ -127,8 +132,10 @@ def make_invoices(
     lines = bill_lines(usage, books, soft, billed.month)
     storage = storage_charge(billed.storage, billed.month, books)
     others = {line.currency for line in lines} | {entry.currency for entry in billed.adjustments}
-    if storage is not None:
-        others.add(books[storage.price_version].currency)
+    answers = answer_charge(billed.answers, books)
+    for charge in (storage, answers):
+        if charge is not None:
+            others.add(books[charge.price_version].currency)
     if closed is not None:
         others |= {bill.currency for bill in closed.bills}
     by_currency = {
@@ -142,7 +149,8 @@ def make_invoices(
 
 def is_billable(invoice: Invoice) -> bool:
     """Whether anything is on it: an invoice without lines of any kind is not issued."""
-    return bool(invoice.lines or invoice.storage or invoice.contract or invoice.adjustments)
+    charges = (invoice.storage, invoice.answers)
+    return bool(invoice.lines or any(charges) or invoice.contract or invoice.adjustments)
 
 
 def close_invoice(invoice: Invoice) -> Bill:
@@ -158,6 +166,7 @@ def close_invoice(invoice: Invoice) -> Bill:
         contract_micro=sum(line.amount_micro for line in invoice.contract),
         volume_micro=sum(line.amount_micro for line in invoice.volume),
         storage=invoice.storage,
+        answers=invoice.answers,
     )
 
 
@@ -181,11 +190,14 @@ def _invoice(
     storage = storage_charge(billed.storage, billed.month, books)
     if storage is not None and books[storage.price_version].currency != currency:
         storage = None
-    stored_micro = 0 if storage is None else storage.amount_micro
-    used = UseOfMonth(lines, volume, stored_micro)
+    answers = answer_charge(billed.answers, books)
+    if answers is not None and books[answers.price_version].currency != currency:
+        answers = None
+    charged_micro = sum(charge.amount_micro for charge in (storage, answers) if charge is not None)
+    used = UseOfMonth(lines, volume, charged_micro)
     contract = contract_lines(terms, used, billed.month, currency, is_own=is_own)
     amount = sum(line.amount_micro for line in lines) + sum(entry.amount_micro for entry in added)
-    amount += stored_micro + sum(line.amount_micro for line in (*volume, *contract))
+    amount += charged_micro + sum(line.amount_micro for line in (*volume, *contract))
     net = round_to_minor(amount, currency)
     taxes = tax_amounts(net, terms.taxes, currency)
     total = net + sum(tax.amount_micro for tax in taxes)
@@ -204,6 +216,7 @@ def _invoice(
         buyer=terms.buyer,
         lines=lines,
         storage=storage,
+        answers=answers,
         volume=volume,
         contract=contract,
         adjustments=tuple(sorted(added, key=lambda entry: entry.reference)),

@@ -4,7 +4,7 @@ up, down, status, logs, doctor, env
                                  the stack of this machine
 data, benchmarks, grader         checks of training files and of graders, without a server
 file, job, sweep, model, base    over the API: training
-gate, deploy                     over the API: what the gate allows, what answers in a stage
+gate, deploy, serving            over the API: what the gate allows, what answers in a stage
 chat                             over the API: ask models
 tenant, key, webhook             over the API: accounts
 budget, usage, invoice, prices   over the API: money

@@ -32,6 +32,7 @@ def command() -> None:
 @click.option("--share", type=_options.Number(0.01, 99.99), help="Of --with, in percent. [10]")
 @click.option("--shadow", help="A version that is asked too; its answers are only counted.")
 @click.option("--shadow-share", type=_options.Number(0.01, 100), help="In percent. [100]")
+@click.option("--serving-pool", help="Whose replicas answer. [the engine of this machine]")
 @click.option("--expected", help="The version that must hold the stage now. [the one that does]")
 @_options.data_dir
 @_options.as_json
@@ -42,6 +43,7 @@ def start(
     share: float | None,
     shadow: str | None,
     shadow_share: float | None,
+    serving_pool: str | None,
     expected: str | None,
     folders: DataDir,
     as_json: bool,
@@ -50,6 +52,8 @@ def start(
     if (share is not None and second is None) or (shadow_share is not None and shadow is None):
         raise click.UsageError("--share needs --with, and --shadow-share needs --shadow.")
     body: dict[str, Any] = {"stage": stage}
+    if serving_pool is not None:
+        body["serving_pool"] = serving_pool
     if second is not None:
         of_second = 10.0 if share is None else share
         body["traffic"] = {model: round(100 - of_second, 2), second: of_second}
@@ -115,6 +119,7 @@ def _version(arm: dict[str, Any]) -> str:
 
 def _fields(deployment: dict[str, Any]) -> list[tuple[str, Any]]:
     fields = [("name", deployment["id"]), ("since", _api.moment(deployment["since"]))]
+    fields.append(("serving pool", deployment["serving_pool"]))
     for arm in deployment["versions"]:
         counts = f"{arm['answers']} answers, {arm['failures']} failures"
         if arm["answer_ms"] is not None:

@@ -88,8 +88,20 @@ def _fields(entry: dict[str, Any]) -> list[tuple[str, object]]:
         ("GPU-hour", _lanes(book["gpu_hour_micro"])),
         *((f"  {_use(rate)}", _falling(rate)) for rate in book["rates"]),
         ("GB-month", in_units(book["storage_micro_per_gb_month"])),
+        *((name, in_units(price)) for name, price in _of_answers(book)),
         ("in force", "yes" if entry["in_force"] else "no"),
         ("new tenants", "get it" if entry["is_default"] else "get another"),
+    ]
+
+
+def _of_answers(book: dict[str, Any]) -> list[tuple[str, int]]:
+    """Prices of a million tokens of answers, where they have any."""
+    prices = book.get("answers")
+    if prices is None:
+        return []
+    return [
+        (f"million tokens {name}", prices[f"{field}_micro_per_million"])
+        for name, field in (("read", "prompt"), ("repeated", "cached"), ("written", "completion"))
     ]
 
 

@@ -84,6 +84,7 @@ class Settings:
             "TUNERY_KAFKA_BOOTSTRAP": self.kafka_bootstrap,
             "TUNERY_KEYSTORE_DIR": str(self.folders.keystore),
             "TUNERY_LOG_LEVEL": self.log_level,
+            "TUNERY_NODE_SERVE_MODULE": "services.engine.replica",
             "TUNERY_POSTGRES_DSN": self.postgres_dsn,
             "TUNERY_S3_ACCESS_KEY": self.s3_access_key,
             "TUNERY_S3_BUCKET": self.s3_bucket,

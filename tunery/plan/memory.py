@@ -57,6 +57,12 @@ AUTO_PRECISION: Final[Mapping[Device, str]] = {"cpu": "fp32", "cuda": "bf16"}
 OVERHEAD_BYTES: Final = 1_020_000_000  # process, libraries, allocator
 
 
+# A replica keeps this many models, each with the keys and values of so many tokens in 16 bits; the
+# weights, in 32 bits at most, are shared. As the engine's settings are unless they are changed.
+MODELS_KEPT: Final = 4
+TOKENS_KEPT: Final = 4 * 4_096
+
+
 @dataclass(frozen=True)
 class _Kept:
     """What a row of a micro-batch is from its forward pass to its backward pass.
@@ -68,6 +74,13 @@ class _Kept:
     tokens: int
     labels: int
     pairs: int
+
+
+def replica_bytes(base: Base) -> int:
+    """Most memory of a replica of a serving pool: the base model, contexts, process."""
+    tokens = MODELS_KEPT * min(TOKENS_KEPT, 4 * base.context_length)
+    context = 2 * WIDTH["bf16"] * base.layers * base.hidden_size * tokens
+    return WIDTH["fp32"] * base.parameters + context + OVERHEAD_BYTES
 
 
 def memory_bytes(

@@ -11,6 +11,7 @@ blobs                  object storage: S3, or memory
 store                  rows and positions: PostgreSQL, or memory
 chat_endpoint          an endpoint of OpenAI's form that an operator names
 local_socket           sockets that only their owner can open
+answer_files           tokens of answers that are not on the log yet
 seal                   sealed fields and tenants' keys
 journal                the acceptance rule, and how journals are read and folded
 hosts                  what runs as long as its process

@@ -1,4 +1,4 @@
-"""The process that trains or scores, as its caller sees it: a typed port without tensors.
+"""The process that trains, scores or answers, as its caller sees it: a typed port without tensors.
 
 The node agent writes a spec, starts the process, and reads events from its standard output, one
 JSON object a line; `tunery.ml` is the other side. Both use the records of this package.
@@ -11,6 +11,7 @@ JSON object a line; `tunery.ml` is the other side. Both use the records of this 
 * `software`: what a training is computed with: versions and hashes
 * `warm`: which piece of work a process that waits becomes
 * `engine`: questions to an engine, and what it says
+* `replica`: the process of a replica: what it is given and asks its agent for, where it answers
 * `answers`: answers in tokens, as the engine orders them from a process
 * `codec`: specs and events to bytes and back
 """

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from schemas.units import Ms
 from tunery.work.events import AnyWorkEvent
+from tunery.work.replica import ReplicaSpec
 from tunery.work.scores import Scores
 from tunery.work.spec import ScoreSpec, TrainSpec
 
@@ -31,7 +32,7 @@ def decode_event(line: bytes) -> AnyWorkEvent:
     return event
 
 
-def encode_spec(spec: TrainSpec | ScoreSpec) -> bytes:
+def encode_spec(spec: TrainSpec | ScoreSpec | ReplicaSpec) -> bytes:
     """The content of a spec file."""
     return msgspec.json.encode(spec)
 

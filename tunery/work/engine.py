@@ -77,10 +77,11 @@ class Asker(Struct, frozen=True):
 class Question(Struct, frozen=True):
     """One answer is wanted.
 
-    messages: of the conversation, each with `role` and `content`.
+    messages: of the conversation, each with `role` and `content`, and what chat templates know.
     response_format: JSON of any form, or of a schema, as in OpenAI's API; None: text.
     asker: None: nobody counts, as in measurements.
     prompt: a text to go on with as it is, instead of messages.
+    tools: functions that the answer may call, as in OpenAI's API.
     """
 
     model: EngineModel
@@ -89,6 +90,17 @@ class Question(Struct, frozen=True):
     response_format: dict[str, Any] | None = None
     asker: Asker | None = None
     prompt: str | None = None
+    tools: tuple[dict[str, Any], ...] = ()
+
+
+class ToolCall(Struct, frozen=True):
+    """A function that the model wants called.
+
+    name: of the function; arguments: as JSON, which the model wrote and nobody has checked.
+    """
+
+    name: str
+    arguments: str
 
 
 class Spent(Struct, frozen=True):
@@ -117,15 +129,17 @@ class TextAdded(Struct, frozen=True, tag="text"):
 class AnswerEnded(Struct, frozen=True, tag="ended"):
     """The answer is complete.
 
-    finish_reason: "stop", or "length": it has as many tokens as it may.
+    finish_reason: "stop", "tool_calls", or "length": it has as many tokens as it may.
     prompt_tokens, completion_tokens: tokens read and written.
     cached_tokens: of those read, what was in memory from an earlier question.
+    tool_calls: that it ends with.
     """
 
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+    tool_calls: tuple[ToolCall, ...] = ()
 
     @property
     def spent(self) -> Spent:

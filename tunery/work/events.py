@@ -2,7 +2,8 @@
 
 A process that trains says `Started`, then `StepCompleted`, `Evaluated`, `Checkpointed`,
 `LossSpiked` and `Noted`, and last `Finished`. A process that scores says `ScoringStarted`,
-`ScoringProgressed`, `ScoringFinished`. Either may end with `Preempted` or `Failed` instead.
+`ScoringProgressed`, `ScoringFinished`. A replica says `ReplicaReady`, and `ReplicaAlive` every few
+seconds. Each may end with `Preempted` or `Failed` instead.
 """
 
 from typing import TypeAlias
@@ -191,6 +192,14 @@ class ScoringFinished(WorkEvent, frozen=True, kw_only=True, tag="scoring_finishe
     bytes: int
 
 
+class ReplicaReady(WorkEvent, frozen=True, kw_only=True, tag="replica_ready"):
+    """The base model is verified, in the engine's format, and questions are answered."""
+
+
+class ReplicaAlive(WorkEvent, frozen=True, kw_only=True, tag="replica_alive"):
+    """The replica answers still."""
+
+
 class Preempted(WorkEvent, frozen=True, kw_only=True, tag="preempted"):
     """Stopped on request. `checkpoint`: the directory written last, if there is one."""
 
@@ -218,6 +227,8 @@ AnyWorkEvent: TypeAlias = (
     | ScoringStarted
     | ScoringProgressed
     | ScoringFinished
+    | ReplicaReady
+    | ReplicaAlive
     | Preempted
     | Failed
 )

@@ -18,6 +18,7 @@ from schemas.billing import (
 from schemas.topics import PARTITIONS, POOL
 from schemas.units import HOUR_MS, Ms
 from services.billing.adapters.usage import QueryConnection, read_usage
+from tunery.billing.answers import AnswersOfMonth
 from tunery.billing.invoice import BilledMonth, Invoice, close_invoice, is_billable, make_invoices
 from tunery.billing.lines import WHERE_BOOKS_ARE, LedgerRow, PriceMissing
 from tunery.billing.periods import BillShare, Cut, Period, share_of
@@ -42,6 +43,11 @@ SELECT period, ended::text, statement::text FROM statements WHERE tenant = $1 OR
 NOTES = "SELECT note::text FROM credit_notes WHERE tenant = $1 AND period = $2 ORDER BY number"
 KEPT = """
 SELECT bytes, since, until FROM storage WHERE tenant = $1 AND until > $2 AND since < $3
+"""
+ANSWERS = """
+SELECT coalesce(sum(prompt_tokens), 0)::bigint, coalesce(sum(cached_tokens), 0)::bigint,
+    coalesce(sum(completion_tokens), 0)::bigint
+FROM answers WHERE tenant = $1 AND hour_utc >= $2 AND hour_utc < $3
 """
 ADJUSTMENTS = """
 SELECT reference, reason, currency, amount_micro
@@ -78,6 +84,7 @@ async def read_invoices(
     if month.name in months and months[month.name]["ended"] is not None:
         ended = msgspec.json.decode(months[month.name]["ended"], type=PeriodEnded)
     terms = await _terms(connection, tenant)
+    price_version = plans[0]["price_version"] if ended is None else ended.price_version
     billed = BilledMonth(
         tenant=tenant,
         month=month,
@@ -88,13 +95,8 @@ async def read_invoices(
         adjustments=await _adjustments(connection, tenant, month),
         notes=await _notes(connection, tenant, month),
         ended=ended is not None,
-        storage=await _storage(
-            connection,
-            tenant,
-            month,
-            plans[0]["price_version"] if ended is None else ended.price_version,
-            now,
-        ),
+        storage=await _storage(connection, tenant, month, price_version, now),
+        answers=await _answers(connection, tenant, month, price_version),
         statement={entry.period: entry for entry in closed}.get(month.name),
     )
     usage = await read_usage(connection, tenant, share_of(month, closed), books)
@@ -136,6 +138,7 @@ class PostgresBooks:
             storage=await _storage(
                 self._connection, tenant, month, ended.price_version, month.end_ms
             ),
+            answers=await _answers(self._connection, tenant, month, ended.price_version),
         )
         usage = await read_usage(self._connection, tenant, share, books)
         invoices = make_invoices(billed, usage, books)
@@ -182,6 +185,20 @@ async def _storage(
     kept = (StoredObject(**row) for row in rows)
     byte_hours = kept_byte_hours(kept, month, now)
     return StorageUse(price_version=price_version, byte_hours=byte_hours)
+
+
+async def _answers(
+    connection: QueryConnection, tenant: str, month: Period, price_version: str
+) -> AnswersOfMonth:
+    ((read, cached, written),) = await connection.fetch(
+        ANSWERS, tenant, month.first_hour, month.end_hour
+    )
+    return AnswersOfMonth(
+        price_version=price_version,
+        prompt_tokens=read,
+        cached_tokens=cached,
+        completion_tokens=written,
+    )
 
 
 async def _terms(connection: QueryConnection, tenant: str) -> BillingTerms:

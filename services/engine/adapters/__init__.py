@@ -5,5 +5,6 @@
 * `plain_weights`: verified files as PEFT reads them
 * `served`: models at vLLM and SGLang servers; `inference_server`: their routes;
   `server_folders`: what they call folders, and which base model is in one
-* `prompts`: questions as token ids
+* `prompts`: questions as token ids; `tool_calls`: calls in what a model writes
+* `relayed_files`: files that the agent of a replica fetches
 """

@@ -6,7 +6,6 @@ file of the base model is mapped into memory, and versions of one base share its
 
 import os
 import secrets
-import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Final
 import xllamacpp
 
 from services.engine.adapters.prompts import Prompts, too_long
+from services.engine.adapters.weights import delete_unfinished
 from services.engine.ports import Refusal, Say, WeightFiles
 from tunery.work.engine import (
     FAILED,
@@ -39,7 +39,7 @@ class LlamaEngine:
     def __init__(self, *, answers_max: int, context_tokens: int, threads: int) -> None:
         self._answers_max, self._context_tokens = answers_max, context_tokens
         self._threads = threads
-        delete_left_folders(Path(tempfile.gettempdir()))
+        delete_unfinished(Path(tempfile.gettempdir()), FOLDER)
 
     def load(self, files: WeightFiles) -> "LlamaModel":
         """Raises Refusal for files that llama.cpp cannot read."""
@@ -84,6 +84,7 @@ class LlamaModel:
     def answer(self, question: Question, say: Say) -> None:
         """Say the answer in parts; see `LoadedModel`."""
         finish_reason = "stop"
+        say = self._prompts.with_calls(question, say)
 
         def take(chunk: Mapping[str, Any]) -> bool:
             """Returns whether to stop, as llama.cpp wants it."""
@@ -158,15 +159,6 @@ def _schema_of(response_format: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"type": "object"}
     schema: Mapping[str, Any] = response_format["json_schema"]["schema"]
     return schema
-
-
-def delete_left_folders(parent: Path) -> None:
-    """Delete the folders of this user's engines that were killed."""
-    for folder in parent.glob(f"{FOLDER}*-*"):
-        number = folder.name.removeprefix(FOLDER).split("-")[0]
-        own = folder.stat().st_uid == os.getuid()
-        if own and number.isdigit() and not Path("/proc", number).exists():
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _spent(chunk: Mapping[str, Any]) -> Spent:

@@ -206,6 +206,7 @@ class ProcessModel:
         if question.response_format is not None:
             say(QuestionRefused(MALFORMED, TEXT_ALONE))
             return
+        say = self._prompts.with_calls(question, say)
         try:
             prompt = tuple(self._prompts.encode(question))
             process = self._engine.process_with(self._files)

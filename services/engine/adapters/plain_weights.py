@@ -8,23 +8,22 @@ import asyncio
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from services.engine.adapters.weights import (
     CONFIG,
-    UNFINISHED,
     check_base,
     check_is_adapter,
     check_options,
+    delete_unfinished,
     digest_of,
     link_base,
     read_files,
+    unfinished_folder,
 )
-from services.engine.ports import WeightFiles
-from tunery.runtime.blobs.abstract import Blobs
+from services.engine.ports import AdapterFiles, WeightFiles
 from tunery.work.engine import EngineModel
 
 #: options with which PEFT would change the base model while it loads an adapter
@@ -43,7 +42,7 @@ class PlainWeights:
 
     def __init__(
         self,
-        blobs: Blobs,
+        blobs: AdapterFiles,
         folder: Path,
         kept_max: int,
         refused: Sequence[str] = (),
@@ -52,8 +51,7 @@ class PlainWeights:
         self._blobs, self._folder, self._kept_max = blobs, folder, kept_max
         self._refused, self._rewrite = (*CHANGES_BASE, *refused), rewrite
         self._fetching = asyncio.Lock()
-        for unfinished in folder.glob(f"{UNFINISHED}*"):  # of a process that was killed
-            shutil.rmtree(unfinished, ignore_errors=True)
+        delete_unfinished(folder)
 
     async def fetch(self, model: EngineModel) -> WeightFiles:
         """Raises Refusal; BlobError; OSError."""
@@ -70,7 +68,7 @@ class PlainWeights:
     def _linked(self, source: Path, sha256: str) -> Path:
         """A folder with links to the base model's files alone; they are what was verified."""
         linked = self._folder / f"{sha256}{BASE}"
-        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=self._folder) as name:
+        with unfinished_folder(self._folder) as name:
             fresh = link_base(source, Path(name) / "base")
             if linked.exists():  # the base model may have moved
                 linked.rename(Path(name) / "before")
@@ -84,7 +82,7 @@ class PlainWeights:
             return kept
         files = read_files(model)
         check_is_adapter(files)
-        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=self._folder) as name:
+        with unfinished_folder(self._folder) as name:
             fresh = Path(name) / "adapter"
             fresh.mkdir()
             for file in files:

@@ -231,6 +231,7 @@ class RemoteModel:
 
     def answer(self, question: Question, say: Say) -> None:
         """Say the answer in parts; see `LoadedModel`."""
+        say = self._prompts.with_calls(question, say)
         try:
             prompt = tuple(self._prompts.encode(question))
             chosen = self._engine.find_server(self._files)

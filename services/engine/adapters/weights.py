@@ -20,9 +20,8 @@ from typing import Any, Final
 
 from schemas.training import ADAPTER_FILES, BlobFile
 from schemas.units import Ms
-from services.engine.ports import Refusal, WeightFiles
+from services.engine.ports import AdapterFiles, Refusal, WeightFiles
 from tunery.provenance.statements import PROVENANCE_FILES
-from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.blobs.base_files import base_files, default_cache, matches
 from tunery.runtime.telemetry.logs import log_event
 from tunery.work.engine import FAILED, STALE_BASE, UNSUPPORTED, EngineModel
@@ -36,7 +35,7 @@ REFUSED: Final = ("use_dora", "modules_to_save", "alpha_pattern", "trainable_tok
 PASSED_ON: Final = ("PATH", "HOME", "LANG", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 CONVERSION_MS_MAX: Final[Ms] = 1_800_000
 TAIL_BYTES: Final = 2_000
-UNFINISHED: Final = "unfinished-"  # folders of conversions
+UNFINISHED: Final = "unfinished-"  # folders of conversions; then the number of the process
 
 
 class ConvertedWeights:
@@ -45,11 +44,10 @@ class ConvertedWeights:
     folder: of the converted files, `converted_max` of which are kept.
     """
 
-    def __init__(self, blobs: Blobs, folder: Path, converted_max: int) -> None:
+    def __init__(self, blobs: AdapterFiles, folder: Path, converted_max: int) -> None:
         self._blobs, self._folder, self._converted_max = blobs, folder, converted_max
         self._converting = asyncio.Lock()
-        for unfinished in folder.glob(f"{UNFINISHED}*"):  # of a process that was killed
-            shutil.rmtree(unfinished, ignore_errors=True)
+        delete_unfinished(folder)
 
     async def fetch(self, model: EngineModel) -> WeightFiles:
         """Raises Refusal; BlobError; OSError."""
@@ -68,7 +66,7 @@ class ConvertedWeights:
         return WeightFiles(folder, base, adapter, model.context_length)
 
     async def _convert_base(self, source: Path, converted: Path) -> None:
-        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=self._folder) as name:
+        with unfinished_folder(self._folder) as name:
             linked = link_base(source, Path(name) / "base")
             await run_script(
                 "convert_hf_to_gguf.py", [str(linked), "--outtype", "auto"], converted, Path(name)
@@ -78,7 +76,7 @@ class ConvertedWeights:
         self, files: Sequence[BlobFile], base: Path, converted: Path
     ) -> None:
         check_is_adapter(files)
-        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=self._folder) as name:
+        with unfinished_folder(self._folder) as name:
             source = Path(name) / "adapter"
             source.mkdir()
             for file in files:
@@ -95,6 +93,20 @@ class ConvertedWeights:
         oldest = sorted(others, key=lambda path: path.stat().st_mtime_ns)
         for path in oldest[: max(0, len(others | used - {None}) - self._converted_max)]:
             path.unlink()
+
+
+def unfinished_folder(parent: Path) -> "tempfile.TemporaryDirectory[str]":
+    """A folder for work of this process, which is deleted at its end."""
+    return tempfile.TemporaryDirectory(prefix=f"{UNFINISHED}{os.getpid()}-", dir=parent)
+
+
+def delete_unfinished(parent: Path, prefix: str = UNFINISHED) -> None:
+    """Delete the folders of this user's processes that were killed; others may be at work."""
+    for folder in parent.glob(f"{prefix}*-*"):
+        number = folder.name.removeprefix(prefix).split("-")[0]
+        own = folder.stat().st_uid == os.getuid()
+        if own and number.isdigit() and not Path("/proc", number).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_kept(path: Path | None) -> bool:

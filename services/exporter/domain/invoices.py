@@ -9,22 +9,25 @@ from decimal import Decimal
 from typing import Any, Final
 
 from schemas.account import CreditNoteIssued, InvoiceAdjusted, InvoiceClosed
-from schemas.billing import Bill, CreditNote, StorageCharge, TaxAmount
+from schemas.billing import AnswerCharge, Bill, CreditNote, StorageCharge, TaxAmount
 from schemas.envelope import Header
 from schemas.units import MICRO, Micro
 from services.exporter.domain.focus import (
     CORRECTION,
+    TOKENS,
     TWELFTH_DECIMAL,
     BillingContext,
     ExportedCharge,
     make_charge,
     time_of,
 )
+from tunery.billing.answers import answer_parts
 from tunery.billing.periods import Period, period, period_of
 from tunery.billing.storage import gb_months
 
 PPM_OF_PERCENT: Final = 10_000
 GB_MONTHS: Final = "GB-Months"
+MILLION: Final = 1_000_000
 
 
 def charges_of_account(header: Header, event: Any, provider: str) -> Iterator[ExportedCharge]:
@@ -52,6 +55,8 @@ def _charges_of_bill(
     """What is known when the month is closed. `InvoiceId` stays the invoice's id in the API."""
     if bill.storage is not None:
         yield _charge_of_storage(header, context, bill.storage)
+    if bill.answers is not None:
+        yield from _charges_of_answers(header, context, bill.answers)
     if bill.volume_micro:
         yield _charge(header, context, "Adjustment", "volume tiers", bill.volume_micro)
     if bill.contract_micro:
@@ -84,6 +89,31 @@ def _charge_of_storage(
         "SkuPriceId": f"{charge.price_version}/storage",
     }
     return _charge(header, context, "Usage", "files and models", charge.amount_micro, own)
+
+
+def _charges_of_answers(
+    header: Header, context: BillingContext, charge: AnswerCharge
+) -> Iterator[ExportedCharge]:
+    """A month of answers: tokens that were read, read from memory, and written."""
+    for part in answer_parts(charge):
+        own = {
+            "ChargeFrequency": "Usage-Based",
+            "ConsumedQuantity": Decimal(part.tokens),
+            "ConsumedUnit": TOKENS,
+            **dict.fromkeys(
+                ("ContractedUnitPrice", "ListUnitPrice"),
+                Decimal(part.micro_per_million) / MICRO / MILLION,
+            ),
+            "PricingQuantity": Decimal(part.tokens),
+            "PricingCategory": "Standard",
+            "PricingUnit": TOKENS,
+            "ResourceId": context.tenant,
+            "ResourceType": "Models",
+            "SkuId": f"answers/{part.name}",
+            "SkuMeter": "Tokens",
+            "SkuPriceId": f"{charge.price_version}/answers/{part.name}",
+        }
+        yield _charge(header, context, "Usage", f"answers: {part.name}", part.amount_micro, own)
 
 
 def _charges_of_note(

@@ -166,6 +166,14 @@ class RateBody(Body):
     tiers: Tiers = Field(default_factory=list, description="the smallest quantity first")
 
 
+class AnswerPricesBody(Body):
+    """`cached`: read, and in memory from an earlier question."""
+
+    prompt_micro_per_million: PriceMicro
+    cached_micro_per_million: PriceMicro
+    completion_micro_per_million: PriceMicro
+
+
 class PriceBookRequest(Body):
     """The file of a price book. Amounts in millionths of the currency, for an hour of one GPU.
 
@@ -187,6 +195,9 @@ class PriceBookRequest(Body):
     )
     token_tiers: Tiers = Field(
         default_factory=list, description="of a lane's trained tokens in a month"
+    )
+    answers: AnswerPricesBody | None = Field(
+        default=None, description="of a million tokens that models read and write; null: nothing"
     )
 
     def book(self) -> PriceBook:

@@ -13,6 +13,7 @@ from schemas.units import HOUR_MS
 from services.gateway.accounts.tables import TENANTS, TenantRow
 from services.gateway.billing.tables import (
     ADJUSTMENTS,
+    ANSWER_USES,
     BILLING_TERMS,
     CREDIT_NOTES,
     MONTHS,
@@ -20,10 +21,11 @@ from services.gateway.billing.tables import (
     MonthRow,
 )
 from services.gateway.jobs.tables import USAGE, UsageRow
-from services.gateway.ports import Cursor, IntRange, Where
+from services.gateway.ports import Buckets, Cursor, IntRange, Where
 from services.gateway.views.table import R, Table
 from services.gateway.web.deps import Deps
 from services.gateway.web.errors import ApiError, invalid, not_found
+from tunery.billing.answers import AnswersOfMonth
 from tunery.billing.invoice import Altered, BilledMonth, Invoice, make_invoices
 from tunery.billing.lines import WHERE_BOOKS_ARE, LedgerRow, PriceMissing, select_usage
 from tunery.billing.periods import BillShare, Period, period, period_of, share_of
@@ -132,6 +134,7 @@ async def read_invoices(
 async def _billed_month(deps: Deps, tenant: BilledTenant, month: Period) -> BilledMonth:
     plan, row = tenant.plan, tenant.months.get(month.name)
     where = {"tenant": plan.id, "period": month.name}
+    price_version = plan.price_version if row is None else row.ended.price_version
     return BilledMonth(
         tenant=plan.id,
         month=month,
@@ -141,9 +144,8 @@ async def _billed_month(deps: Deps, tenant: BilledTenant, month: Period) -> Bill
         adjustments=tuple(entry.adjustment for entry in await _all(deps, ADJUSTMENTS, where)),
         notes=tuple(row.note for row in await _all(deps, CREDIT_NOTES, where)),
         ended=row is not None,
-        storage=await _storage(
-            deps, tenant, month, plan.price_version if row is None else row.ended.price_version
-        ),
+        storage=await _storage(deps, tenant, month, price_version),
+        answers=await _answers(deps, plan.id, month, price_version),
         statement=None if row is None else row.statement,
     )
 
@@ -164,6 +166,22 @@ async def _storage(
     )
     byte_hours = kept_byte_hours(kept, month, deps.clock.now_ms())
     return StorageUse(price_version=price_version, byte_hours=byte_hours)
+
+
+async def _answers(deps: Deps, tenant: str, month: Period, price_version: str) -> AnswersOfMonth:
+    """What the tenant's models have answered in the month so far."""
+    hours = Buckets("hour_utc", month.first_hour, month.end_hour, 1)
+    counts = ("prompt_tokens", "cached_tokens", "completion_tokens")
+    sums = await deps.views.sums(
+        ANSWER_USES,
+        {"tenant": tenant},
+        hours,
+        by=(),
+        of=counts,
+        limit=month.end_hour - month.first_hour,
+    )
+    totals = {name: sum(record[name] for record in sums) for name in counts}
+    return AnswersOfMonth(price_version=price_version, **totals)
 
 
 async def _books(deps: Deps, versions: set[str]) -> Mapping[str, PriceBook]:

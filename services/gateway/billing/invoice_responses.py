@@ -7,6 +7,7 @@ from schemas.billing import CreditNote, TaxAmount
 from schemas.ids import derived_id
 from schemas.units import HOUR_MS
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
+from tunery.billing.answers import answer_parts, answer_words
 from tunery.billing.currency import percent
 from tunery.billing.invoice import Invoice, Status
 from tunery.billing.lines import Line
@@ -17,6 +18,7 @@ LineKind: TypeAlias = Literal[
     "usage",
     "credit",
     "storage",
+    "answers",
     "volume",
     "discount",
     "overage",
@@ -68,8 +70,9 @@ class InvoiceResponse(ListItem):
 
     `status`: draft (the month runs), open (it is being closed), closed (it never changes) or
     corrected (it has credit notes). `number` and dates are null until it is closed.
-    `amount_micro` is the exact sum of use, storage, what volume tiers take off, what contract terms
-    add, and adjustments; with `rounding_micro` it is `net_micro`; with the taxes, `total_micro`.
+    `amount_micro` is the exact sum of use, storage, answers, what volume tiers take off, what
+    contract terms add, and adjustments; with `rounding_micro` it is `net_micro`; with the taxes,
+    `total_micro`.
     `refund_rules` are those of its credited lines. `due_micro` is what is to be paid: the total
     less `prepaid`; a total below zero is carried forward as a prepaid credit, `carried_micro`. Both
     are known once it is closed.
@@ -104,7 +107,8 @@ class InvoiceResponse(ListItem):
 class InvoiceLineResponse(ListItem):
     """Use or a credit of one job in one hour, of GPU time or of trained tokens; what contract terms
     add to the whole month (discount, overage, commitment), what volume tiers take off it, what the
-    tenant kept in storage, an adjustment, the rounding, or a tax.
+    tenant kept in storage, tokens that its models read or wrote, an adjustment, the rounding, or a
+    tax.
 
     The amounts of all lines add up to the invoice's `total_micro`.
     """
@@ -201,6 +205,9 @@ def line_responses(invoice: Invoice) -> Iterator[InvoiceLineResponse]:
     if (kept := invoice.storage) is not None:
         words = f"{storage_words(kept)}, {invoice.period}"
         yield _other_line(invoice, "storage", kept.price_version, words, kept.amount_micro)
+    for part in () if invoice.answers is None else answer_parts(invoice.answers):
+        words = f"{answer_words(part)}, {invoice.period}"
+        yield _other_line(invoice, "answers", part.name, words, part.amount_micro)
     for added in (*invoice.volume, *invoice.contract):
         words, amount = added.description, added.amount_micro
         yield _other_line(invoice, added.kind, added.reference, words, amount)

@@ -2,10 +2,18 @@
 
 import json
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from msgspec.structs import replace
-from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictInt,
+    StringConstraints,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from services.gateway.web.bodies import Body, Id, Metadata
@@ -21,6 +29,8 @@ SEED_MAX: Final = 2**63 - 1
 LOGPROBS_MAX: Final = 20  # as OpenAI
 SCHEMA_DEPTH_MAX: Final = 64  # levels of JSON: the engine reads a schema by recursion
 SCHEMA_BYTES_MAX: Final = 32 * 1024
+TOOLS_MAX: Final = 128  # as OpenAI
+FUNCTION_NAME: Final = "^[A-Za-z0-9_-]{1,64}$"  # likewise
 
 StopText = Annotated[
     str, StringConstraints(strict=True, min_length=1, max_length=STOP_CHARACTERS_MAX)
@@ -56,6 +66,17 @@ def only(*values: Any) -> Callable[[Any], Any]:
     return check
 
 
+def small_schema(value: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Raises PydanticCustomError for a schema that is too large or too deep."""
+    if value is None:
+        return None
+    if _depth(value) > SCHEMA_DEPTH_MAX or len(json.dumps(value)) > SCHEMA_BYTES_MAX:
+        raise PydanticCustomError(
+            "schema_too_large", f"may have {SCHEMA_DEPTH_MAX} levels and {SCHEMA_BYTES_MAX} bytes"
+        )
+    return value
+
+
 def answer_format(value: Any) -> Any:
     """A form of answers, None for text. Raises PydanticCustomError."""
     match value:
@@ -64,12 +85,7 @@ def answer_format(value: Any) -> Any:
         case {"type": "json_object"}:
             return {"type": "json_object"}
         case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
-            if _depth(schema) > SCHEMA_DEPTH_MAX or len(json.dumps(schema)) > SCHEMA_BYTES_MAX:
-                raise PydanticCustomError(
-                    "schema_too_large",
-                    f"may have {SCHEMA_DEPTH_MAX} levels and {SCHEMA_BYTES_MAX} bytes",
-                )
-            return {"type": "json_schema", "json_schema": {"schema": schema}}
+            return {"type": "json_schema", "json_schema": {"schema": small_schema(schema)}}
         case _:
             raise PydanticCustomError(
                 "response_format",
@@ -101,17 +117,57 @@ Unsupported = Annotated[None, BeforeValidator(only(False, [], {}), json_schema_i
 Ignored = Annotated[str | None, Field(max_length=512)]
 
 
-class ChatMessage(Body):
-    """One message. The fields after `name` are null in answers that are sent back as they came."""
+class CalledFunctionBody(Body):
+    name: Annotated[str, StringConstraints(strict=True, pattern=FUNCTION_NAME)]
+    arguments: Text
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Content
+
+class MessageToolCallBody(Body):
+    id: Annotated[str, Field(max_length=128)]
+    type: Literal["function"] = "function"
+    function: CalledFunctionBody
+
+
+class FunctionBody(Body):
+    """A function that an answer may call. `strict`: what a model writes is not held to a schema."""
+
+    name: Annotated[str, StringConstraints(strict=True, pattern=FUNCTION_NAME)]
+    description: Text | None = None
+    parameters: Annotated[dict[str, Any] | None, AfterValidator(small_schema)] = None
+    strict: Annotated[None, BeforeValidator(only(False), json_schema_input_type=bool)] = None
+
+
+class ToolBody(Body):
+    type: Literal["function"]
+    function: FunctionBody
+
+
+class ChatMessage(Body):
+    """One message. The fields after `tool_calls` are null in answers that are sent back.
+
+    content: null only beside `tool_calls`. tool_call_id: the call that a message of the role `tool`
+    is the result of.
+    """
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None = None
     name: Ignored = None
+    tool_call_id: Ignored = None
+    tool_calls: Annotated[list[MessageToolCallBody], Field(max_length=TOOLS_MAX)] | None = None
     refusal: Unsupported = None
     annotations: Unsupported = None
     audio: Unsupported = None
     function_call: Unsupported = None
-    tool_calls: Unsupported = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.content is None and not (self.role == "assistant" and self.tool_calls):
+            raise PydanticCustomError("content", "content must be text, or parts of type text")
+        if self.tool_calls and self.role != "assistant":
+            raise PydanticCustomError("tool_calls", "only the assistant calls tools")
+        if (self.role == "tool") != (self.tool_call_id is not None):
+            raise PydanticCustomError("tool_call_id", "a message of a tool has its tool_call_id")
+        return self
 
 
 class StreamOptions(Body):
@@ -171,11 +227,13 @@ class ChatRequest(SamplingFields):
     function_call: Unsupported = None
     functions: Unsupported = None
     logit_bias: Unsupported = None
-    parallel_tool_calls: Unsupported = None
+    parallel_tool_calls: Annotated[
+        None, BeforeValidator(only(True), json_schema_input_type=bool)
+    ] = None
     prediction: Unsupported = None
     reasoning_effort: Unsupported = None
-    tool_choice: Unsupported = None
-    tools: Unsupported = None
+    tool_choice: Literal["none", "auto"] | None = None
+    tools: Annotated[list[ToolBody], Field(max_length=TOOLS_MAX)] | None = None
     verbosity: Unsupported = None
     web_search_options: Unsupported = None
 
@@ -205,10 +263,24 @@ def chat_sampling(body: ChatRequest) -> Sampling:
 
 def messages(body: ChatRequest) -> tuple[dict[str, Any], ...]:
     """The conversation as chat templates know it."""
-    return tuple(
-        {
-            "role": "system" if message.role == "developer" else message.role,
-            "content": message.content,
-        }
-        for message in body.messages
-    )
+    return tuple(_message(message) for message in body.messages)
+
+
+def _message(message: ChatMessage) -> dict[str, Any]:
+    role = "system" if message.role == "developer" else message.role
+    known: dict[str, Any] = {"role": role, "content": message.content or ""}
+    if message.tool_calls:
+        known["tool_calls"] = [call.model_dump() for call in message.tool_calls]
+    if message.role == "tool":
+        known["tool_call_id"] = message.tool_call_id
+        known |= {} if message.name is None else {"name": message.name}
+    return known
+
+
+def tools(body: ChatRequest) -> tuple[dict[str, Any], ...]:
+    """The tools that an answer may call. Raises ApiError 400 where a format is asked for, too."""
+    if not body.tools or body.tool_choice == "none":
+        return ()
+    if body.response_format is not None:
+        raise invalid("response_format: is not supported together with tools", "response_format")
+    return tuple(tool.model_dump(exclude_none=True) for tool in body.tools)

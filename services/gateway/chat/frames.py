@@ -5,7 +5,7 @@ from contextlib import aclosing
 from typing import TypeAlias
 
 from services.gateway.chat.answering import Parts
-from services.gateway.chat.responses import AnswerIdentity, Delta, chunk, usage_chunk
+from services.gateway.chat.responses import AnswerIdentity, Delta, called, chunk, usage_chunk
 from services.gateway.web.errors import ApiError
 from services.gateway.web.responses import Response
 from services.gateway.web.streams import DONE, frame
@@ -52,7 +52,9 @@ def chat_frames(
 
     def chunk_of(index: int, part: TextAdded | AnswerEnded) -> Response:
         if isinstance(part, AnswerEnded):
-            return chunk(identity, index, Delta(), part)
+            return chunk(
+                identity, index, Delta(tool_calls=called(identity, index, part) or None), part
+            )
         return chunk(identity, index, Delta(content=part.text), logprobs=part.logprobs)
 
     return frames(

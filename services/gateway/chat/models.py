@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas import errors
-from schemas.deployments import BUCKETS, Deployment
+from schemas.deployments import BUCKETS, LOCAL_POOL, Deployment
 from services.gateway.accounts.tables import TENANTS
 from services.gateway.chat.observed import ObservedEngine, Shadow
 from services.gateway.deployments.buckets import bucket_of, is_second
@@ -12,6 +12,7 @@ from services.gateway.deployments.serving import (
     check_key,
     deployment_of,
     engine_model,
+    engine_of,
     loadable,
     unknown,
 )
@@ -61,7 +62,8 @@ async def find_model(
     stage = named_stage(name)
     if stage is not None:
         deployment = (await deployment_of(deps, version, stage)).deployment
-        if deployment.second is not None or deployment.shadow is not None:
+        is_local = deployment.serving_pool == LOCAL_POOL
+        if deployment.second is not None or deployment.shadow is not None or not is_local:
             return await _deployed(deps, caller, version, deployment, user)
     return ServedModel(version.id, await loadable(deps, caller, version, name), deps.engine)
 
@@ -76,7 +78,7 @@ async def _deployed(
     if second is not None and is_second(deployment, bucket):
         version = await _version(deps, caller, second.model_id)
     observed = ObservedEngine(
-        deps.engine,
+        engine_of(deps, caller.tenant, deployment, str(bucket)),
         deps.traffic,
         deps.clock,
         caller.tenant,

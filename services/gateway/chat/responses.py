@@ -9,7 +9,7 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer
 from services.gateway.web.responses import Response
 from tunery.work.engine import AnswerEnded
 
-FinishReason: TypeAlias = Literal["stop", "length"]
+FinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
 
 
 class PromptTokensDetails(Response):
@@ -25,10 +25,37 @@ class CompletionUsage(Response):
     prompt_tokens_details: PromptTokensDetails
 
 
+class CalledFunction(Response):
+    """arguments: JSON that the model wrote; nobody has checked it."""
+
+    name: str
+    arguments: str
+
+
+class MessageToolCall(Response):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class DeltaToolCall(MessageToolCall):
+    index: int
+
+
 class AnswerMessage(Response):
+    """content: null where it has nothing but calls. tool_calls: left out where there are none."""
+
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None
     refusal: None = None
+    tool_calls: list[MessageToolCall] | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_calls(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = dump(self)
+        if fields["tool_calls"] is None:
+            del fields["tool_calls"]
+        return fields
 
 
 class LikelyToken(Response):
@@ -72,6 +99,7 @@ class Delta(Response):
 
     role: Literal["assistant"] | None = None
     content: str | None = None
+    tool_calls: list[DeltaToolCall] | None = None
 
     @model_serializer(mode="wrap")
     def _without_none(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -119,7 +147,7 @@ def completion(identity: AnswerIdentity, answers: Sequence[Answer]) -> ChatCompl
     choices = [
         ChatChoice(
             index=index,
-            message=AnswerMessage(content="".join(answer.texts)),
+            message=_message(identity, index, "".join(answer.texts), answer.ended),
             logprobs=logprobs_of(answer.logprobs),
             finish_reason=finish_reason(answer.ended),
         )
@@ -129,6 +157,27 @@ def completion(identity: AnswerIdentity, answers: Sequence[Answer]) -> ChatCompl
     return ChatCompletion(
         **vars(identity), choices=choices, usage=usage_of([answer.ended for answer in answers])
     )
+
+
+def _message(identity: AnswerIdentity, index: int, text: str, ended: AnswerEnded) -> AnswerMessage:
+    calls = called(identity, index, ended)
+    if not calls:
+        return AnswerMessage(content=text)
+    named = [MessageToolCall(id=call.id, function=call.function) for call in calls]
+    return AnswerMessage(content=text or None, tool_calls=named)
+
+
+def called(identity: AnswerIdentity, index: int, ended: AnswerEnded) -> list[DeltaToolCall]:
+    """The calls that an answer ends with. index: of the answer, by which ids of calls differ."""
+    prefix = f"call_{identity.id.rpartition('-')[2]}{index}"
+    return [
+        DeltaToolCall(
+            id=f"{prefix}{number}",
+            function=CalledFunction(name=call.name, arguments=call.arguments),
+            index=number,
+        )
+        for number, call in enumerate(ended.tool_calls)
+    ]
 
 
 def chunk(
@@ -158,7 +207,11 @@ def logprobs_of(tokens: Sequence[dict[str, Any]]) -> AnswerLogprobs | None:
 
 
 def finish_reason(ended: AnswerEnded) -> FinishReason:
-    return "length" if ended.finish_reason == "length" else "stop"
+    match ended.finish_reason:
+        case "length" | "tool_calls" as reason:
+            return reason
+        case _:
+            return "stop"
 
 
 def usage_of(ended: Sequence[AnswerEnded | None]) -> CompletionUsage:

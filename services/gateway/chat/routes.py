@@ -6,7 +6,7 @@ from starlette.responses import StreamingResponse
 
 from services.gateway.chat.answering import complete, first_of
 from services.gateway.chat.asking import ask
-from services.gateway.chat.bodies import ChatRequest, chat_sampling, messages
+from services.gateway.chat.bodies import ChatRequest, chat_sampling, messages, tools
 from services.gateway.chat.frames import chat_frames
 from services.gateway.chat.responses import ChatCompletion, completion
 from services.gateway.web.deps import Caller, WithDeps
@@ -33,7 +33,9 @@ async def create_chat_completion(
         caller,
         body.model,
         body.user,
-        lambda model: Question(model, messages(body), chat_sampling(body), body.response_format),
+        lambda model: Question(
+            model, messages(body), chat_sampling(body), body.response_format, tools=tools(body)
+        ),
         prefix="chatcmpl-",
         count=count,
     )

@@ -24,7 +24,8 @@ class DeployRequest(Body):
 
     stage: HeldStage
     serving_pool: Id | None = Field(
-        default=None, description=f"the engines that answer; there is one pool: {LOCAL_POOL!r}"
+        default=None,
+        description=f"whose replicas answer; null: {LOCAL_POOL!r}, the engine of this machine",
     )
     traffic: Annotated[dict[Id, Percent], Field(min_length=1, max_length=2)] | None = Field(
         default=None,

@@ -1,6 +1,7 @@
 """`/v1/models/{id}/deploy` and `/v1/deployments`: which versions answer in a stage."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from schemas.deployments import LOCAL_POOL, Arm, Deploy, Deployment
@@ -13,7 +14,12 @@ from services.gateway.deployments.responses import (
     HealthResponse,
     deployment_response,
 )
-from services.gateway.deployments.serving import deployment_of, loadable, refuse_whole
+from services.gateway.deployments.serving import (
+    deployment_of,
+    engine_of,
+    loadable,
+    refuse_whole,
+)
 from services.gateway.models.names import HELD_STAGES, named_stage, stage_name
 from services.gateway.models.routes import (
     MODELS_MAX,
@@ -22,8 +28,10 @@ from services.gateway.models.routes import (
     version_named,
 )
 from services.gateway.models.tables import MODELS, ModelRow
+from services.gateway.ports import Engine
+from services.gateway.serving_pools.routes import find_serving_pool
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.web.errors import UNSUPPORTED, ApiError, invalid, not_found
+from services.gateway.web.errors import ApiError, invalid, not_found
 from services.gateway.web.responses import Deleted, Page, listing
 from services.gateway.web.routing import new_router
 
@@ -40,15 +48,16 @@ async def deploy_model(
     It is promoted to the stage where it does not hold it. What the request leaves out ends, so the
     same request without `traffic` gives all callers back to the version.
     """
-    if body.serving_pool not in (None, LOCAL_POOL):
-        text = f"there is one serving pool, {LOCAL_POOL!r}; leave it out"
-        raise invalid(text, "serving_pool", UNSUPPORTED)
     row = await find_version(deps, caller, model_id)
     second, shadow = await _second(deps, caller, row, body), await _shadow(deps, caller, body)
+    serving_pool = body.serving_pool or LOCAL_POOL
+    arms = [arm.model_id for arm in (second, shadow) if arm is not None]
+    await _check_pool(deps, caller, serving_pool, (row.id, *arms))
     deployment = Deployment(
         series=row.series,
         stage=body.stage,
         model_id=row.id,
+        serving_pool=serving_pool,
         second=second,
         shadow=shadow,
         salt=deps.fresh(""),
@@ -89,7 +98,8 @@ async def retrieve_deployment(name: str, deps: WithDeps, caller: Caller) -> Depl
     deployed = row.deployment
     others = [arm.model_id for arm in (deployed.second, deployed.shadow) if arm is not None]
     names = (deployed.model_id, *others)
-    states = await asyncio.gather(*(_health(deps, caller, version) for version in names))
+    engine = engine_of(deps, caller.tenant, deployed, caller.key_id)
+    states = await asyncio.gather(*(_health(deps, caller, version, engine) for version in names))
     return deployment_response(holder, stage, row, dict(zip(names, states, strict=True)))
 
 
@@ -104,6 +114,18 @@ async def end_deployment(name: str, deps: WithDeps, caller: Caller) -> Deleted:
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
     return Deleted(id=stage_name(holder.id, stage), object="deployment")
+
+
+async def _check_pool(deps: Deps, caller: Principal, pool: str, names: Sequence[str]) -> None:
+    """Raise ApiError 404, 400 for a serving pool that does not exist, or of another base model."""
+    if pool == LOCAL_POOL:
+        return
+    known = await find_serving_pool(deps, caller, pool, "serving_pool")
+    base_id = known.terms.replica.base.base_id
+    for name in names:
+        if (await find_version(deps, caller, name)).lineage.base_id != base_id:
+            text = f"the replicas of {pool} have the base model {base_id}, and {name} another one"
+            raise invalid(text, "serving_pool")
 
 
 async def _second(deps: Deps, caller: Principal, row: ModelRow, body: DeployRequest) -> Arm | None:
@@ -160,10 +182,10 @@ def _held(holder: ModelRow) -> HeldStage | None:
     return next((stage for stage in HELD_STAGES if stage == holder.stage), None)
 
 
-async def _health(deps: Deps, caller: Principal, name: str) -> HealthResponse:
+async def _health(deps: Deps, caller: Principal, name: str, engine: Engine) -> HealthResponse:
     try:
         version = await find_version(deps, caller, name)
         model = await loadable(deps, caller, version, name)
     except ApiError as error:
         return HealthResponse(state="failed", message=error.message)
-    return await health_of(deps.engine, model)
+    return await health_of(engine, model)

@@ -3,11 +3,13 @@
 from typing import Final
 
 from schemas import errors
-from schemas.deployments import Deployment
+from schemas.deployments import LOCAL_POOL, Deployment
 from schemas.model import Base, HeldStage
 from schemas.training import are_whole
 from services.gateway.deployments.tables import DEPLOYMENTS, DeploymentRow, deployment_key
 from services.gateway.models.tables import BASES, ModelRow
+from services.gateway.ports import Engine
+from services.gateway.serving_pools.replicas import ReplicaEngine
 from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.errors import UNSUPPORTED, ApiError
 from tunery.plan.methods import REWARD
@@ -24,6 +26,13 @@ async def deployment_of(deps: Deps, holder: ModelRow, stage: HeldStage) -> Deplo
         return row
     alone = Deployment(series=holder.series, stage=stage, model_id=holder.id)
     return DeploymentRow(tenant=holder.tenant, id=key, since=holder.stage_at, deployment=alone)
+
+
+def engine_of(deps: Deps, tenant: str, deployment: Deployment, caller: str) -> Engine:
+    """What answers for a deployment. caller: whose questions go to the same replica."""
+    if deployment.serving_pool == LOCAL_POOL:
+        return deps.engine
+    return ReplicaEngine(deps.views, deps.seal, tenant, deployment.serving_pool, caller)
 
 
 async def loadable(deps: Deps, caller: Principal, version: ModelRow, name: str) -> EngineModel:

@@ -34,6 +34,7 @@ RESOURCES: Final = {
     "bases": "models",
     "gate": "models",
     "deployments": "models",
+    "serving_pools": "models",
     "chat": "chat",
     "completions": "chat",
     "responses": "chat",

@@ -3,8 +3,10 @@
 * `agent`: makes the machine agree with the pool's journal
 * `attempt`: one lease from its grant to the report that its slots are free; `environment`: what its
   process gets to know
-* `program`: the outline of what runs under a lease; `training` and `evaluation` fill it in;
-  `serving`: says that this agent starts no replicas
+* `program`: the outline of what runs under a lease; `training`, `evaluation` and `serving` fill it
+  in
+* `replica_relay`: where gateways reach a replica; `replica_files`: files of adapters for it;
+  `replica_answers`: the tokens that it counts
 * `scores`: asks models for the scores of a process that grades answers
 * `judging`: asks a judge of the operator which of two answers is better
 * `storage`: blobs of an attempt; `reports`: commands to the pool, telemetry, heartbeats

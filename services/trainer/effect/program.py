@@ -1,13 +1,12 @@
 """What runs under a lease: inputs, the process, its results. One subclass for each role.
 
-Training and evaluation have the same outline: fetch the inputs, write a spec, start a module of
-`tunery.ml` on it, follow its events, store what it leaves.
+Trainings, evaluations and replicas have the same outline: fetch the inputs, write a spec, start a
+module on it, follow its events, store what it leaves.
 """
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import msgspec
 
@@ -26,6 +25,7 @@ from tunery.runtime.ports import Runtime
 from tunery.work.codec import encode_spec
 from tunery.work.events import AnyWorkEvent, FileDigest
 from tunery.work.exits import WorkError
+from tunery.work.replica import ReplicaSpec
 from tunery.work.spec import ScoreSpec, TrainSpec
 
 
@@ -51,7 +51,7 @@ class Tools:
 class Program(ABC):
     """One role's part of a lease. `module`: what the Python interpreter is started with."""
 
-    module: ClassVar[str]
+    module: str
 
     def __init__(self, grant: Grant, tools: Tools, settings: TrainerSettings) -> None:
         self.grant, self.tools, self.settings = grant, tools, settings
@@ -67,7 +67,7 @@ class Program(ABC):
         return ("-m", self.module, str(path))
 
     @abstractmethod
-    async def write_inputs(self, folder: Path) -> TrainSpec | ScoreSpec:
+    async def write_inputs(self, folder: Path) -> TrainSpec | ScoreSpec | ReplicaSpec:
         """Fetch the inputs into a folder; the spec that names them. Raises as `prepare` does."""
 
     @abstractmethod

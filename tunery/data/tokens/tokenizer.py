@@ -202,6 +202,20 @@ class Tokenizer:
         (encoded,) = self.encode([self._chats.render_question(messages, tools)])
         return encoded.ids
 
+    def write_chat(
+        self,
+        messages: list[Object],
+        tools: list[Any] | None,
+        *,
+        add_generation_prompt: bool = False,
+    ) -> str:
+        """What the chat template writes. Raises `TemplateError`, also where there is none."""
+        if self._chats is None:
+            raise TemplateError("the base model has none")
+        return self._chats.template.render(
+            messages, tools, add_generation_prompt=add_generation_prompt
+        )
+
     def encode_text(self, text: str) -> list[int]:
         """The tokens of a text that is the whole prompt; special tokens in it are special."""
         ids: list[int] = self._tokens.encode(text).ids

@@ -25,6 +25,7 @@ from schemas.account import (
     PlanTerms,
 )
 from schemas.billing import (
+    AnswerPrices,
     BillingTerms,
     Discount,
     InvoiceAdjustment,
@@ -470,7 +471,14 @@ async def test_a_month_with_contract_terms_is_shown_as_it_was_closed(world: Worl
         await connection.execute(
             "INSERT INTO tenants VALUES ($1, 'standard', 1, 1, 1, '2026-11')", TENANT
         )
-        priced = structs.replace(read_books()["2026-11"], storage_micro_per_gb_month=20_000)
+        prices = AnswerPrices(
+            prompt_micro_per_million=200_000,
+            cached_micro_per_million=0,
+            completion_micro_per_million=600_000,
+        )
+        priced = structs.replace(
+            read_books()["2026-11"], storage_micro_per_gb_month=20_000, answers=prices
+        )
         book = msgspec.to_builtins(priced)
         await connection.execute("INSERT INTO prices VALUES ('2026-11', $1, '')", book)
         for offset, hour, job, lane in used:
@@ -485,6 +493,11 @@ async def test_a_month_with_contract_terms_is_shown_as_it_was_closed(world: Worl
             await connection.execute(
                 "INSERT INTO storage VALUES ($1, $2, $3, $4, $5)", TENANT, name, GB, since, until
             )
+        for offset, hour in enumerate((september.first_hour - 1, september.end_hour - 1)):
+            await connection.execute(
+                "INSERT INTO answers VALUES ($1, $2, 0, 0, $3, 2000000, 1000000, 500000)",
+                *(TENANT, hour, offset),
+            )
         books = PostgresBooks(world.runtime.store, connection)
         share = BillShare(month=september, late=first, cut=cut)
         statement = await books.statement(TENANT, ended, share)
@@ -495,6 +508,8 @@ async def test_a_month_with_contract_terms_is_shown_as_it_was_closed(world: Worl
     shown = await world.show_invoice(september.name)
     assert shown.storage is not None
     assert (shown.storage.byte_hours, shown.storage.amount_micro) == (720 * GB, 20_000)
+    assert shown.answers is not None
+    assert (shown.answers.prompt_tokens, shown.answers.amount_micro) == (2_000_000, 500_000)
     assert [(line.kind, line.amount_micro) for line in shown.contract] == [
         ("discount", -1_200_000),
         ("overage", 1_600_000),

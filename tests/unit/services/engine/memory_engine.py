@@ -37,7 +37,7 @@ class EchoModel:
         self.closed = False
 
     def answer(self, question: Question, say: Say) -> None:
-        words = str(question.messages[-1]["content"]).split()
+        words = str(question.prompt or question.messages[-1]["content"]).split()
         endless = itertools.repeat(FOREVER) if words == [FOREVER] else words
         for written, word in enumerate(endless, 1):
             if not say(TextAdded(word, spent=Spent(len(words), 0, written))):

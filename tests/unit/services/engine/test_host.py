@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from services.engine import host as hosts
 from services.engine.host import EngineHost
 from services.engine.loaded_models import LoadedModels
-from services.engine.meter import AnswerMeter, uses_of
+from services.engine.meter import AnswerMeter
 from services.gateway.chat.engine_socket import SocketEngine
 from tests.unit.services.engine.memory_engine import BROKEN, FOREVER, MemoryEngine, question
+from tunery.runtime.answer_files import uses_of
 from tunery.runtime.local_socket import connect_to
 from tunery.work.engine import (
     BUSY,

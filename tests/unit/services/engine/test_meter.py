@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from schemas.answers import AnswerUse
-from services.engine.meter import AnswerMeter, uses_of
+from services.engine.meter import AnswerMeter
+from tunery.runtime.answer_files import METER, uses_of
 from tunery.work.engine import Asker, Spent
 
 ASKER = Asker("acme", "key_1", "tiny")
@@ -60,10 +61,11 @@ def test_of_several_answers_to_one_question_the_question_counts_once(tmp_path: P
 def test_what_a_killed_engine_had_noted_counts(tmp_path: Path) -> None:
     killed = AnswerMeter(tmp_path)
     killed.begin(ASKER).note(spent(7, 4))
+    name = (tmp_path / METER).read_text()
     killed.close_file()
     killed.begin(ASKER).note(spent(5, 1))
     meter = AnswerMeter(tmp_path)
-    assert meter.name == killed.name
+    assert (tmp_path / METER).read_text() == name
     meter.begin(ASKER).note(spent(1, 1))
     meter.close_file()
     assert tokens(counted(meter)) == (3, 13, 0, 6)

@@ -9,6 +9,7 @@ from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.adapters.warm import WarmProcesses
 from services.trainer.app import build
 from services.trainer.effect.agent import NodeAgent
+from services.trainer.effect.replica_answers import ReplicaAnswers
 from services.trainer.ports import Hardware
 from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.settings import SettingsError
@@ -20,8 +21,9 @@ async def test_one_agent_is_built_from_the_settings(
     monkeypatch.setenv("TUNERY_NODE_ID", "a")
     monkeypatch.setenv("TUNERY_NODE_WORK_DIR", str(tmp_path))
     runtime = (await memory_servers()).runtime("trainer")
-    (agent,) = await build(runtime)
+    agent, answers = await build(runtime)
     assert isinstance(agent, NodeAgent)
+    assert isinstance(answers, ReplicaAnswers)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +35,7 @@ async def test_processes_wait_for_leases_where_that_is_asked_for(
     if asked:
         monkeypatch.setenv("TUNERY_NODE_WARM", asked)
     monkeypatch.setenv("TUNERY_NODE_WORK_DIR", str(tmp_path))
-    (agent,) = await build((await memory_servers()).runtime("trainer"))
+    agent, _ = await build((await memory_servers()).runtime("trainer"))
     assert isinstance(agent, NodeAgent)
     assert isinstance(agent._launcher, launcher)
 
@@ -53,7 +55,7 @@ async def test_bad_input_a_node_with_fewer_gpus_than_slots_does_not_start(
     monkeypatch.setenv("TUNERY_NODE_WORK_DIR", str(tmp_path))
     runtime = (await memory_servers()).runtime("trainer")
     if starts:
-        assert len(await build(runtime)) == 1
+        assert len(await build(runtime)) == 2
         return
     with pytest.raises(SettingsError, match="driver knows 2 accelerators"):
         await build(runtime)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from schemas.billing import PriceBook, Rate, Tier
+from schemas.billing import AnswerPrices, PriceBook, Rate, Tier
 from tunery.billing.books import newest_book, refuse_book
 from tunery.billing.currency import is_currency
 
@@ -49,6 +49,17 @@ def rated(**changes: Any) -> PriceBook:
             changed(storage_micro_per_gb_month=-1),
             "prices_out_of_range",
             "storage_micro_per_gb_month",
+        ),
+        (
+            changed(
+                answers=AnswerPrices(
+                    prompt_micro_per_million=1,
+                    cached_micro_per_million=-1,
+                    completion_micro_per_million=1,
+                )
+            ),
+            "prices_out_of_range",
+            "answers.cached_micro_per_million",
         ),
         (changed(token_micro_per_million=-1), "prices_out_of_range", "token_micro_per_million"),
         (changed(effective_from="2026-11-01"), "prices_overlap", "effective_from"),

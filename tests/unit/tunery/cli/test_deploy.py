@@ -28,6 +28,7 @@ DEPLOYMENT = {
     "series": "smol/demo",
     "model": MODEL,
     "since": 1,
+    "serving_pool": "local",
     "versions": [
         arm(MODEL, "first", 90.0, health={"state": "ready", "message": None}),
         arm(OTHER, "second", 10.0, health={"state": "failed", "message": "DoRA"}),
@@ -50,6 +51,7 @@ ANSWERS = {
         (["--with", OTHER], {"traffic": {MODEL: 90.0, OTHER: 10.0}}),
         (["--with", OTHER, "--share", "0.05"], {"traffic": {MODEL: 99.95, OTHER: 0.05}}),
         (["--shadow", OTHER], {"shadow": {"model": OTHER, "share": 100.0}}),
+        (["--serving-pool", "spool-1"], {"serving_pool": "spool-1"}),
         (["--shadow", OTHER, "--shadow-share", "5"], {"shadow": {"model": OTHER, "share": 5.0}}),
     ],
 )

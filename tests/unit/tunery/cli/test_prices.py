@@ -17,6 +17,11 @@ BOOK = {
     "gpu_hour_micro": {"standard": 2_600_000, "free": 0},
     "token_micro_per_million": 0,
     "storage_micro_per_gb_month": 20_000,
+    "answers": {
+        "prompt_micro_per_million": 200_000,
+        "cached_micro_per_million": 50_000,
+        "completion_micro_per_million": 600_000,
+    },
     "rates": [
         {
             "lane": "standard",
@@ -58,6 +63,7 @@ def test_money_b3_the_bytes_of_the_file_are_sent(
     done, (request,) = run(["import", str(file)], monkeypatch)
     assert (done.exit_code, request.method, request.content) == (0, "POST", file.read_bytes())
     assert "free 0.00, standard 2.60" in done.output
+    assert "million tokens written" in done.output
     assert "standard, eval, spot" in done.output
     assert "0.90, 0.80 above 1,000" in done.output
     assert "tunery tenant plan TENANT --prices 2026-12" in done.output

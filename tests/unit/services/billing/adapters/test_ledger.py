@@ -38,7 +38,13 @@ async def test_a_price_book_that_is_not_on_the_log_is_named() -> None:
 
 async def test_a_month_without_use_has_one_empty_invoice_in_the_currency_of_the_plan() -> None:
     book = BOOKS["2026-11"]
-    tables = Tables({ledger.TENANT: [PLAN], ledger.PRICES: [(msgspec.json.encode(book),)]})
+    tables = Tables(
+        {
+            ledger.TENANT: [PLAN],
+            ledger.PRICES: [(msgspec.json.encode(book),)],
+            ledger.ANSWERS: [(0, 0, 0)],
+        }
+    )
     assert await read_prices(tables) == {"2026-11": book}
     assert await read_rows(tables, "acme", NOVEMBER) == ()
     (invoice,) = await read_invoices(tables, "acme", NOVEMBER)

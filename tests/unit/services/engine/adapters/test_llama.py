@@ -12,9 +12,9 @@ from services.engine.adapters.llama import (
     SEEDS,
     LlamaEngine,
     LlamaModel,
-    delete_left_folders,
     sampling_fields,
 )
+from services.engine.adapters.weights import delete_unfinished
 from services.engine.ports import Refusal, WeightFiles
 from tests.bases import tiny_base
 from tests.unit.services.engine.adapters import tiny_models
@@ -168,5 +168,5 @@ def test_folders_of_killed_engines_are_deleted(tmp_path: Path) -> None:
     for folder in (killed, running):
         folder.mkdir()
         (folder / "llama.sock").touch()
-    delete_left_folders(tmp_path)
+    delete_unfinished(tmp_path, FOLDER)
     assert [path.name for path in tmp_path.iterdir()] == [running.name]

@@ -1,5 +1,6 @@
 """Files of models: verified before they are converted, and refused by name."""
 
+import os
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,9 @@ async def test_the_files_that_were_used_last_are_kept(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_conversion_left_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "unfinished-1" / "base").mkdir(parents=True)
+    (tmp_path / f"unfinished-{2**22 + 1}-a" / "base").mkdir(parents=True)
+    at_work = tmp_path / f"unfinished-{os.getpid()}-b"
+    at_work.mkdir()
     (tmp_path / "done.gguf").write_bytes(b"")
     ConvertedWeights(MemoryBlobs(), tmp_path, 2)
-    assert [path.name for path in tmp_path.iterdir()] == ["done.gguf"]
+    assert {path.name for path in tmp_path.iterdir()} == {"done.gguf", at_work.name}

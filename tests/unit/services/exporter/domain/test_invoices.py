@@ -2,8 +2,12 @@
 
 from decimal import Decimal
 
+from msgspec.structs import replace
+
 from schemas.account import CreditNoteIssued, InvoiceAdjusted, InvoiceClosed
 from schemas.billing import (
+    AnswerCharge,
+    AnswerPrices,
     Bill,
     CreditNote,
     InvoiceAdjustment,
@@ -116,6 +120,30 @@ def test_money_storage_is_use_of_half_a_gigabyte_month() -> None:
     priced = row["PricingQuantity"], row["ConsumedQuantity"], row["ListUnitPrice"]
     assert priced == (Decimal("0.5"), Decimal("0.5"), Decimal("0.02"))
     assert (row["PricingUnit"], row["SkuPriceId"]) == ("GB-Months", "2026-11/storage")
+
+
+def test_money_answers_are_use_of_tokens_by_their_price() -> None:
+    charge = AnswerCharge(
+        price_version="2026-11",
+        prices=AnswerPrices(
+            prompt_micro_per_million=200_000,
+            cached_micro_per_million=50_000,
+            completion_micro_per_million=600_000,
+        ),
+        prompt_tokens=3_000_000,
+        cached_tokens=0,
+        completion_tokens=500_000,
+        amount_micro=900_000,
+    )
+    statement = replace(CLOSED.statement, bills=(replace(BILL, answers=charge),))
+    closed = [*charges_of_account(header(1), replace(CLOSED, statement=statement), "P")]
+    rows = [each.columns for each in closed if each.columns.get("SkuMeter") == "Tokens"]
+    assert [(row["ChargeDescription"], row["PricingQuantity"]) for row in rows] == [
+        ("answers: tokens read", Decimal(3_000_000)),
+        ("answers: tokens written", Decimal(500_000)),
+    ]
+    for row in rows:
+        assert row["PricingQuantity"] * row["ListUnitPrice"] == row["BilledCost"]
 
 
 def test_rows_of_a_closed_month_are_of_its_invoice_and_notes_of_their_own_number() -> None:

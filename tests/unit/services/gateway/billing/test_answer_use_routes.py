@@ -89,3 +89,36 @@ async def test_what_an_engine_has_counted_is_shown_once(api: ControlPlane, tmp_p
     await api.deps.commands.decide(ACCOUNT, client.headers["x-tenant"], CountAnswers(uses=()))
     (result,) = await results(api, client)
     assert (result["input_tokens"], result["output_tokens"]) == (7, 2)
+
+
+async def test_answers_are_on_the_invoice_where_the_tenants_book_has_a_price(
+    api: ControlPlane,
+) -> None:
+    book = {
+        "version": "2026-01-answers",
+        "currency": "EUR",
+        "effective_from": "2026-01-01",
+        "gpu_hour_micro": {"premium": 3_500_000, "standard": 2_600_000, "free": 0},
+        "answers": {
+            "prompt_micro_per_million": 2_000_000,
+            "cached_micro_per_million": 1_000_000,
+            "completion_micro_per_million": 3_000_000,
+        },
+    }
+    imported = await api.api.post("/v1/prices", json=book)
+    assert imported.status_code == 201, imported.text
+    priced, plain = await api.tenant(price_version=book["version"]), await api.tenant()
+    for client in (priced, plain):
+        tenant = client.headers["x-tenant"]
+        await api.deps.commands.decide(ACCOUNT, tenant, CountAnswers(uses=(use("a", 10_000),)))
+    (draft,) = (await priced.get("/v1/invoices")).json()["data"]
+    lines = (await priced.get(f"/v1/invoices/{draft['id']}/lines")).json()["data"]
+    assert [(line["amount_micro"], line["description"].split(" at ")[0]) for line in lines[:3]] == [
+        (10_000, "answers, 5,000 tokens read"),
+        (5_000, "answers, 5,000 tokens read again from memory"),
+        (60_000, "answers, 20,000 tokens written"),
+    ]
+    assert {line["kind"] for line in lines[:3]} == {"answers"}
+    assert draft["total_micro"] == sum(line["amount_micro"] for line in lines)
+    (free,) = (await plain.get("/v1/invoices")).json()["data"]
+    assert free["total_micro"] == 0

@@ -5,11 +5,22 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from services.gateway.chat.bodies import ChatRequest, chat_sampling, messages
+from services.gateway.chat.bodies import ChatRequest, chat_sampling, messages, tools
 from services.gateway.web.errors import ApiError
 from tunery.work.engine import Sampling
 
 HI = [{"role": "user", "content": "Hi"}]
+
+
+CALL = {
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "rain", "arguments": '{"at": "A"}'},
+}
+
+
+def tool(name: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, **fields}}
 
 
 def request(**fields: Any) -> ChatRequest:
@@ -70,6 +81,22 @@ def test_parts_of_text_are_joined_and_developers_are_the_system() -> None:
     )
 
 
+def test_calls_and_their_results_are_what_chat_templates_know() -> None:
+    said = [
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "content": "dry", "tool_call_id": "call_1"},
+    ]
+    body = request(messages=[*HI, *said], tools=[tool("rain")])
+    assert messages(body)[1:] == (
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "content": "dry", "tool_call_id": "call_1"},
+    )
+    assert tools(body) == (tool("rain"),)
+    assert tools(request(tools=[tool("rain")], tool_choice="none")) == ()
+    with pytest.raises(ApiError, match="together with tools"):
+        tools(request(tools=[tool("rain")], response_format={"type": "json_object"}))
+
+
 def test_an_answer_may_be_sent_back_as_it_came() -> None:
     answer = {"role": "assistant", "content": "Ho", "refusal": None, "tool_calls": None}
     assert messages(request(messages=[*HI, answer]))[1] == {"role": "assistant", "content": "Ho"}
@@ -107,6 +134,14 @@ def test_what_asks_for_nothing_is_taken(harmless: dict[str, Any]) -> None:
         ({"logprobs": 1}, "logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"tools": [{}]}, "tools"),
+        ({"tools": [tool("f")] * 129}, "tools"),
+        ({"tools": [tool("no spaces")]}, "tools"),
+        ({"tools": [tool("f", strict=True)]}, "tools"),
+        ({"tools": [tool("f", parameters=nested(100_000))]}, "tools"),
+        ({"tools": [tool("f")], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [tool("f")], "parallel_tool_calls": False}, "parallel_tool_calls"),
+        ({"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]}, "messages"),
+        ({"messages": [{"role": "assistant", "tool_calls": []}]}, "messages"),
         ({"response_format": {"type": "yaml"}}, "response_format"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"response_format": schema({"enum": ["x" * 40_000]})}, "response_format"),

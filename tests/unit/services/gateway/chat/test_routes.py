@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
-from tunery.work.engine import TOO_LONG, QuestionRefused
+from tunery.work.engine import TOO_LONG, AnswerEnded, QuestionRefused, ToolCall
 
 URL = "/v1/chat/completions"
 HI: list[Any] = [{"role": "user", "content": "Hi"}]
@@ -89,7 +89,7 @@ async def test_a_bad_request_names_its_fields(api: ControlPlane, engine: Scripte
     assert answer.status_code == 400
     message = answer.json()["error"]["message"]
     assert "stop: must have at most 4 entries" in message
-    assert "tools: is not supported; leave it out" in message
+    assert "tools.0.type: is required" in message
     assert engine.asked == []
 
 
@@ -106,3 +106,30 @@ async def test_a_key_for_chat_may_do_nothing_else(
     created = await api.api.post(path, json={"name": "reader", "scopes": ["read"]})
     assert (await api.client(created.json()["key"]).post(URL, json=body)).status_code == 403
     assert len(engine.asked) == 1
+
+
+async def test_a_call_of_a_tool_is_told_whole_and_in_chunks(
+    api: ControlPlane, engine: ScriptedEngine
+) -> None:
+    client = await api.tenant()
+    rain = {"type": "function", "function": {"name": "rain", "parameters": {"type": "object"}}}
+    call = ToolCall("rain", '{"at": "A"}')
+    engine.begin((AnswerEnded("tool_calls", 5, 2, tool_calls=(call,)),))
+    body = {"model": BASE.base_id, "messages": HI, "tools": [rain]}
+    (choice,) = (await client.post(URL, json=body)).json()["choices"]
+    assert engine.asked[0].tools == (rain,)
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", None)
+    (called,) = choice["message"]["tool_calls"]
+    assert called["function"] == {"name": "rain", "arguments": '{"at": "A"}'}
+    streamed = await client.post(URL, json={**body, "stream": True})
+    assert '"tool_calls":[{"id":"call_' in streamed.text
+    assert '"finish_reason":"tool_calls"' in streamed.text
+    again = [
+        *HI,
+        choice["message"],
+        {"role": "tool", "tool_call_id": called["id"], "content": "no"},
+    ]
+    engine.begin()
+    answer = await client.post(URL, json={**body, "messages": again})
+    assert answer.json()["choices"][0]["message"]["content"] == "Hello"
+    assert "tool_calls" not in answer.json()["choices"][0]["message"]

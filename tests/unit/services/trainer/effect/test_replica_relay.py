@@ -1,0 +1,49 @@
+"""TLS to a replica: who has its certificate and its secret is relayed, and nobody else."""
+
+import asyncio
+
+import pytest
+
+from services.gateway.serving_pools.engine_connection import ask_over
+from services.gateway.serving_pools.replicas import connect
+from services.trainer.effect.serving import Serving
+from tests.unit.services.engine.memory_engine import FOREVER, question
+from tests.unit.services.trainer.domain.test_evolve import grant
+from tests.unit.services.trainer.effect.test_serving import WORK, Replica, replica
+from tunery.work.replica import ReplicaEndpoint
+
+__all__ = ["replica"]  # a fixture
+
+
+async def test_security_who_has_no_secret_or_another_certificate_is_not_answered(
+    replica: Replica,
+) -> None:
+    endpoint = await replica.endpoint()
+    wrong = ReplicaEndpoint(endpoint.host, endpoint.port, endpoint.certificate, "0" * 64)
+    with pytest.raises(Exception, match="unavailable"):
+        await replica.said(wrong)
+    other = Serving(
+        grant(), WORK, replica.program.tools, replica.program.settings, replica.program._answers
+    )
+    folder = replica.folder / "node" / "leases" / "2"
+    folder.mkdir()
+    await other.write_inputs(folder)
+    assert other._endpoint is not None
+    swapped = ReplicaEndpoint(
+        endpoint.host, endpoint.port, other._endpoint.certificate, endpoint.secret
+    )
+    with pytest.raises(OSError, match="certificate"):
+        await replica.said(swapped)
+    await other.close()
+
+
+async def test_an_answer_stops_when_its_client_leaves(replica: Replica) -> None:
+    endpoint = await replica.endpoint()
+    reader, writer = await connect(endpoint)
+    writer.write(f"{endpoint.secret}\n".encode())
+    parts = ask_over(reader, writer, question("a", FOREVER))
+    await anext(parts)
+    await parts.aclose()
+    async with asyncio.timeout(10):
+        await replica.host.drain()
+    assert not replica.host._asked.total()

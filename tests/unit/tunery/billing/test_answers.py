@@ -1,0 +1,84 @@
+"""Tokens of answers: what they cost by the book of the tenant, on the invoice of their month."""
+
+from msgspec.structs import replace
+
+from schemas.billing import AnswerPrices, BillingTerms, Commitment, Discount
+from tests.unit.tunery.billing.test_invoice import BOOKS, MONTH, month, row
+from tunery.billing.answers import (
+    AnswersOfMonth,
+    answer_charge,
+    answer_parts,
+    answer_words,
+    prices_of,
+)
+from tunery.billing.invoice import close_invoice, is_billable, make_invoices
+from tunery.billing.lines import select_usage
+from tunery.billing.periods import BillShare
+
+PRICES = AnswerPrices(
+    prompt_micro_per_million=200_000,
+    cached_micro_per_million=50_000,
+    completion_micro_per_million=600_000,
+)
+PRICED = {"2026-11": replace(BOOKS["2026-11"], answers=PRICES)}
+USE = AnswersOfMonth(
+    price_version="2026-11",
+    prompt_tokens=3_000_000,
+    cached_tokens=1_000_000,
+    completion_tokens=500_000,
+)
+
+
+def test_each_kind_of_token_has_its_price_and_tokens_from_memory_are_not_paid_twice() -> None:
+    charge = answer_charge(USE, PRICED)
+    assert charge is not None
+    parts = answer_parts(charge)
+    assert [(part.tokens, part.amount_micro) for part in parts] == [
+        (2_000_000, 400_000),
+        (1_000_000, 50_000),
+        (500_000, 300_000),
+    ]
+    assert charge.amount_micro == 750_000
+    assert answer_words(parts[0]) == "answers, 2,000,000 tokens read at 0.20 a million"
+
+
+def test_parts_are_rounded_to_even_and_add_up() -> None:
+    few = replace(USE, prompt_tokens=5, cached_tokens=0, completion_tokens=0)
+    half = replace(PRICED["2026-11"], answers=replace(PRICES, prompt_micro_per_million=100_000))
+    charge = answer_charge(few, {"2026-11": half})
+    assert charge is not None
+    assert (charge.amount_micro, len(answer_parts(charge))) == (0, 1), "half a millionth"
+
+
+def test_answers_without_a_price_are_not_billed() -> None:
+    assert answer_charge(USE, dict(BOOKS)) is None
+    assert answer_charge(replace(USE, price_version=""), PRICED) is None
+    assert answer_charge(AnswersOfMonth(price_version="2026-11"), PRICED) is None
+    assert [*prices_of(None)] == []
+
+
+def test_answers_are_a_part_of_the_total_and_of_the_commitment() -> None:
+    usage = select_usage([row()], BillShare(month=MONTH))
+    (bill,) = make_invoices(replace(month(), answers=USE), usage, PRICED)
+    (without,) = make_invoices(month(), usage, PRICED)
+    assert bill.amount_micro == without.amount_micro + 750_000
+    assert close_invoice(bill).answers == bill.answers
+    least = Commitment(reference="K", amount_micro=bill.amount_micro + 1, currency="EUR")
+    committed = replace(month(), answers=USE, terms=BillingTerms(commitment=least))
+    assert make_invoices(committed, usage, PRICED)[0].amount_micro == bill.amount_micro + 1
+    free = BillingTerms(discounts=(Discount(reference="K", rate_ppm=1_000_000),))
+    (free_jobs,) = make_invoices(replace(month(), answers=USE, terms=free), usage, PRICED)
+    assert free_jobs.amount_micro == 750_000
+
+
+def test_a_month_of_answers_alone_is_an_invoice_in_the_currency_of_its_book() -> None:
+    none = select_usage([], BillShare(month=MONTH))
+    (bill,) = make_invoices(replace(month(), answers=USE), none, PRICED)
+    assert is_billable(bill)
+    dollars = replace(PRICED["2026-11"], version="usd", currency="USD")
+    use, usage = replace(USE, price_version="usd"), select_usage([row()], BillShare(month=MONTH))
+    bills = make_invoices(replace(month(), answers=use), usage, {**BOOKS, "usd": dollars})
+    assert [(bill.currency, bill.answers is not None) for bill in bills] == [
+        ("EUR", False),
+        ("USD", True),
+    ]

@@ -1,0 +1,82 @@
+"""What tokens of answers cost in a month, where a book has prices of them.
+
+Tokens belong to the month in which an engine's count came to the log, so none is late. Tokens of a
+question that were in memory from an earlier one have a price of their own.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from schemas.billing import AnswerCharge, AnswerPrices, PriceBook
+from schemas.units import PPM, Micro, Tokens, divide_half_even
+from tunery.billing.currency import in_units
+
+READ: Final = "tokens read"
+REPEATED: Final = "tokens read again from memory"
+WRITTEN: Final = "tokens written"
+
+
+class AnswersOfMonth(Struct, frozen=True, kw_only=True):
+    """What models answered in a month so far.
+
+    price_version: the tenant's book; empty: not priced.
+    prompt_tokens: read; cached_tokens: of these, from memory; completion_tokens: written.
+    """
+
+    price_version: str = ""
+    prompt_tokens: Tokens = 0
+    cached_tokens: Tokens = 0
+    completion_tokens: Tokens = 0
+
+
+class AnswerPart(NamedTuple):
+    """Tokens of one price. amount_micro: what they cost, rounded once."""
+
+    name: str
+    tokens: Tokens
+    micro_per_million: Micro
+    amount_micro: Micro
+
+
+def answer_charge(use: AnswersOfMonth, books: Mapping[str, PriceBook]) -> AnswerCharge | None:
+    """What the month's answers cost; None: they have no price, or there were none."""
+    book = books.get(use.price_version)
+    if book is None or book.answers is None or not use.prompt_tokens + use.completion_tokens:
+        return None
+    charge = AnswerCharge(
+        price_version=book.version,
+        prices=book.answers,
+        prompt_tokens=use.prompt_tokens,
+        cached_tokens=use.cached_tokens,
+        completion_tokens=use.completion_tokens,
+        amount_micro=0,
+    )
+    return replace(charge, amount_micro=sum(part.amount_micro for part in answer_parts(charge)))
+
+
+def answer_parts(charge: AnswerCharge) -> tuple[AnswerPart, ...]:
+    """The charge by price; parts without tokens are left out. They add up to it."""
+    prices = charge.prices
+    parts = (
+        (READ, charge.prompt_tokens - charge.cached_tokens, prices.prompt_micro_per_million),
+        (REPEATED, charge.cached_tokens, prices.cached_micro_per_million),
+        (WRITTEN, charge.completion_tokens, prices.completion_micro_per_million),
+    )
+    return tuple(
+        AnswerPart(name, tokens, price, divide_half_even(tokens * price, PPM))
+        for name, tokens, price in parts
+        if tokens
+    )
+
+
+def answer_words(part: AnswerPart) -> str:
+    """`answers, 12,345 tokens read at 0.20 a million`."""
+    return f"answers, {part.tokens:,} {part.name} at {in_units(part.micro_per_million)} a million"
+
+
+def prices_of(prices: AnswerPrices | None) -> Iterable[tuple[str, Micro]]:
+    """Each price with the name of its field."""
+    return () if prices is None else asdict(prices).items()

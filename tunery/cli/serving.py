@@ -1,0 +1,115 @@
+"""`tunery serving`: replicas that answer for deployments, on nodes of the scheduler's pool."""
+
+from typing import Any
+
+import click
+
+from tunery.cli import _api, _options
+from tunery.local.paths import DataDir
+
+REPLICAS = click.IntRange(0, 32)
+EPILOG = """\
+\b
+Examples:
+  tunery serving create smollm2-135m --replicas 2
+  tunery deploy start ft:smol:acme:demo:1a2b3c4d --serving-pool spool-0123456789abcdef01234567
+  tunery serving list
+  tunery serving show spool-0123456789abcdef01234567
+  tunery serving scale spool-0123456789abcdef01234567 4
+  tunery serving remove spool-0123456789abcdef01234567
+"""
+
+
+@click.group("serving", cls=_options.ExampleGroup, epilog=EPILOG)
+def command() -> None:
+    """Serving pools: replicas on nodes, which the scheduler places, replaces and bills."""
+
+
+@command.command("create")
+@click.argument("model")
+@click.option("--replicas", type=REPLICAS, default=1, help="[1]")
+@click.option("--slots", type=click.IntRange(1, 64), default=1, help="Of each replica. [1]")
+@click.option(
+    "--term-minutes",
+    type=click.IntRange(2, 1_440),
+    default=60,
+    help="A replica is replaced by one with a new hold after them. [60]",
+)
+@_options.data_dir
+@_options.as_json
+def create(
+    model: str, replicas: int, slots: int, term_minutes: int, folders: DataDir, as_json: bool
+) -> None:
+    """Let replicas of the base model MODEL answer, with its versions that are deployed to them."""
+    body = {"model": model, "replicas": replicas, "slots": slots, "term_minutes": term_minutes}
+    with _api.connect(folders) as api:
+        pool = api.post("serving_pools", **body)
+    _api.show_one(pool, as_json, _fields(pool))
+
+
+@command.command("scale")
+@click.argument("serving_pool")
+@click.argument("replicas", type=REPLICAS)
+@_options.data_dir
+@_options.as_json
+def scale(serving_pool: str, replicas: int, folders: DataDir, as_json: bool) -> None:
+    """Want another number of replicas. A serving pool that is stalled is tried again."""
+    with _api.connect(folders) as api:
+        pool = api.post("serving_pools", serving_pool, replicas=replicas)
+    _api.show_one(pool, as_json, _fields(pool))
+
+
+@command.command("list")
+@_options.data_dir
+@_options.as_json
+def list_serving_pools(folders: DataDir, as_json: bool) -> None:
+    """List serving pools and how many of their replicas answer."""
+    with _api.connect(folders) as api:
+        _api.show(
+            api.get("serving_pools")["data"],
+            as_json,
+            ("serving pool", "model", "ready", "stalled"),
+            lambda pool: (
+                pool["id"],
+                pool["model"],
+                f"{pool['ready']} of {pool['replicas']}",
+                "" if pool["stalled"] is None else pool["stalled"]["message"],
+            ),
+        )
+
+
+@command.command("show")
+@click.argument("serving_pool")
+@_options.data_dir
+@_options.as_json
+def show(serving_pool: str, folders: DataDir, as_json: bool) -> None:
+    """Show what each replica is doing, and why one is missing."""
+    with _api.connect(folders) as api:
+        pool = api.get("serving_pools", serving_pool)
+    _api.show_one(pool, as_json, _fields(pool))
+
+
+@command.command("remove")
+@click.argument("serving_pool")
+@_options.data_dir
+@_options.as_json
+def remove(serving_pool: str, folders: DataDir, as_json: bool) -> None:
+    """Remove a serving pool: its replicas finish what they answer, and end."""
+    with _api.connect(folders) as api:
+        api.write("DELETE", "serving_pools", serving_pool)
+    _api.show_removed(serving_pool, "deleted", as_json)
+
+
+def _fields(pool: dict[str, Any]) -> list[tuple[str, Any]]:
+    fields = [
+        ("serving pool", pool["id"]),
+        ("model", pool["model"]),
+        ("ready", f"{pool['ready']} of {pool['replicas']}"),
+        ("each", f"{pool['slots']} slots for {pool['term_minutes']} minutes, then the next one"),
+    ]
+    for term in pool["terms"]:
+        node = "" if term["node"] is None else f" on {term['node']}"
+        fields.append((term["id"], f"{term['state']}{node} since {_api.moment(term['since'])}"))
+    if pool["stalled"] is not None:
+        fields.append(("stalled", pool["stalled"]["message"]))
+    return fields
