@@ -21,7 +21,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 44  # 44: nodes that ask for scores; 43: deployments; 42: deleted models
+VERSION: Final = 45  # 45: further runs of the gate; 44: nodes that ask for scores
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

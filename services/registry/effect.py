@@ -11,7 +11,21 @@ from schemas import errors
 from schemas.model import RecordPublished, VersionSubmitted
 from schemas.reasons import Failure, FailureCode, failing
 from schemas.training import BlobFile
-from services.registry.domain.artifact import (
+from services.registry.project import ERASE, PUBLISH, EraseModelFile
+from tunery.provenance.envelopes import signed_bundle
+from tunery.provenance.keys import SigningKey
+from tunery.provenance.materials import bill_of_materials
+from tunery.provenance.statements import (
+    LINEAGE_STATEMENT,
+    MATERIALS,
+    SIGNATURE,
+    files_statement,
+    lineage_statement,
+)
+from tunery.runtime.blobs.abstract import Blobs
+from tunery.runtime.seal.sealer import Sealer
+from tunery.runtime.verbs import Effect, Send
+from tunery.work.artifact import (
     CONFIG,
     CONFIG_BYTES_MAX,
     LINEAGE,
@@ -27,20 +41,6 @@ from services.registry.domain.artifact import (
     read_config,
     read_whole_config,
 )
-from services.registry.project import ERASE, PUBLISH, EraseModelFile
-from tunery.provenance.envelopes import signed_bundle
-from tunery.provenance.keys import SigningKey
-from tunery.provenance.materials import bill_of_materials
-from tunery.provenance.statements import (
-    LINEAGE_STATEMENT,
-    MATERIALS,
-    SIGNATURE,
-    files_statement,
-    lineage_statement,
-)
-from tunery.runtime.blobs.abstract import Blobs
-from tunery.runtime.seal.sealer import Sealer
-from tunery.runtime.verbs import Effect, Send
 
 LEASE_MS: Final = 300_000
 CONCURRENCY: Final = 2

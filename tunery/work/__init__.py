@@ -12,5 +12,7 @@ JSON object a line; `tunery.ml` is the other side. Both use the records of this 
 * `warm`: which piece of work a process that waits becomes
 * `engine`: questions to an engine, and what it says
 * `answers`: answers in tokens, as the engine orders them from a process
+* `artifact`: what a training may leave: names, settings and headers of files
+* `foreign_adapters`: what is taken of an adapter that was trained elsewhere
 * `codec`: specs and events to bytes and back
 """

@@ -13,6 +13,7 @@ from services.gateway.deployments.serving import (
     deployment_of,
     engine_model,
     loadable,
+    refuse_quarantined,
     unknown,
 )
 from services.gateway.models.names import MODEL_PREFIX, named_stage
@@ -63,6 +64,8 @@ async def find_model(
         deployment = (await deployment_of(deps, version, stage)).deployment
         if deployment.second is not None or deployment.shadow is not None:
             return await _deployed(deps, caller, version, deployment, user)
+    else:
+        refuse_quarantined(version, name)
     return ServedModel(version.id, await loadable(deps, caller, version, name), deps.engine)
 
 
