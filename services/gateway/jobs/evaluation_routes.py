@@ -24,6 +24,7 @@ from services.gateway.files.multipart import (
     multipart_body,
     receive_form,
 )
+from services.gateway.files.routes import known_file
 from services.gateway.jobs.bodies import SUFFIX_MAX, EstimateRequest, Suffix
 from services.gateway.jobs.deps import JobDeps, WithJobDeps
 from services.gateway.jobs.evaluations import (
@@ -263,6 +264,8 @@ async def _asked(
     if base is None:
         raise unknown_base(asked.model)
     check_key(caller, base.base_id)
+    if asked.validation_file is not None:
+        await known_file(deps, caller, asked.validation_file)
     try:
         settings, values = canonical_settings(asked.config.encode(), base.base_id)
         header = head.header(values)

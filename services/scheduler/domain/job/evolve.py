@@ -18,6 +18,7 @@ from schemas.admission import (
     BudgetThresholdReached,
     SuspensionSet,
 )
+from schemas.dataset import EMPTY_SHA256
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.job import (
     AttemptEnded,
@@ -222,10 +223,10 @@ def _known_result(spec: JobSpec) -> TrainResult | None:
     """What a job that trains nothing evaluates, as if a training had left it; None: it trains."""
     if spec.evaluation is None or spec.start is None:
         return None
-    (settings,) = (file for file in spec.start.files if file.name in SETTINGS)
+    hashes = (file.sha256 for file in spec.start.files if file.name in SETTINGS)
     return TrainResult(
         adapter=spec.start.files,
-        config_sha256=settings.sha256,
+        config_sha256=next(hashes, EMPTY_SHA256),
         steps=0,
         tokens=0,
         final_loss_ppm=None,
