@@ -72,7 +72,12 @@ DATASET: Final = Stream(
     "dataset", "tenant", "ingest", ("ingest", "billing", "gateway"), dataset.Command, dataset.Event
 )
 JOB: Final = Stream(
-    "job", "tenant", "scheduler", ("scheduler", "gateway", "eval"), job.Command, job.Event
+    "job",
+    "tenant",
+    "scheduler",
+    ("scheduler", "gateway", "eval", "registry"),
+    job.Command,
+    job.Event,
 )
 POOL: Final = Stream(
     "pool",

@@ -53,7 +53,7 @@ UNUSED: Final = frozenset(
 )
 #: first values after which the base model is as it was
 PLAIN_STARTS: Final = (None, True, False, "gaussian", "orthogonal")
-EMPTY: Final = (None, False, {}, [])
+EMPTY: Final[tuple[Any, ...]] = (None, False, {}, [])
 
 
 def canonical_settings(data: bytes, base_id: str) -> tuple[bytes, dict[str, Any]]:
