@@ -12,9 +12,11 @@ import pytest_asyncio
 
 from tests.bases import tiny_base
 from tests.e2e.stories import RunningStack, running_stack
+from tunery.work.foreign_adapters import layers_of
 
 pytestmark = pytest.mark.timeout(600)
-OFFER = "adapter_model.safetensors"
+WEIGHTS = "adapter_model.safetensors"
+LAYERS = ("q_proj", "v_proj", "down_proj")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", name="home")
@@ -24,25 +26,30 @@ async def ready_stack() -> AsyncIterator[RunningStack]:
 
 
 def foreign_adapter(folder: Path) -> None:
-    """An adapter as PEFT saves it, of the base model of the stack."""
+    """An adapter with PEFT's names and settings, of the base model of the stack."""
     import torch
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
+    from peft import LoraConfig
+    from safetensors.torch import save_file
 
-    torch.manual_seed(7)
-    base = AutoModelForCausalLM.from_pretrained(tiny_base().dir)
-    layers = ["q_proj", "v_proj", "down_proj"]
-    config = LoraConfig(r=4, lora_alpha=8, target_modules=layers, task_type="CAUSAL_LM")
-    model = get_peft_model(base, config)
-    for name, weight in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weight, std=1e-4)
-    model.save_pretrained(folder)
+    random, rank = torch.Generator().manual_seed(7), 4
+    weights: dict[str, torch.Tensor] = {}
+    for name, shape in layers_of(tiny_base().dir).items():
+        layer = name.removesuffix(".weight")
+        if layer.endswith(LAYERS):
+            sides = {"A": (rank, shape[1]), "B": (shape[0], rank)}
+            for side, size in sides.items():
+                values = 1e-3 * torch.randn(size, generator=random)
+                weights[f"base_model.model.{layer}.lora_{side}.weight"] = values
+    assert weights
+    settings = LoraConfig(r=rank, target_modules=[*LAYERS], task_type="CAUSAL_LM")
+    settings.base_model_name_or_path = "/somewhere/else"
+    settings.save_pretrained(folder)
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
 
 
 async def imported(home: RunningStack, folder: Path, **fields: str) -> httpx.Response:
     form = {"model": home.base, "config": (folder / "adapter_config.json").read_text(), **fields}
-    files = {"file": (OFFER, (folder / OFFER).read_bytes())}
+    files = {"file": (WEIGHTS, (folder / WEIGHTS).read_bytes())}
     return await home.api.call("POST", "/models/import", data=form, files=files)
 
 
@@ -63,10 +70,10 @@ async def test_gate_judges_an_imported_adapter_before_anybody_promotes_it_and_ag
     assert model["lineage"]["scores_sha256"]
     listed = await home.api.get(f"/models/{model_id}/adapter")
     async with httpx.AsyncClient() as storage:
-        weights = next(file for file in listed["files"] if file["name"] == OFFER)
+        weights = next(file for file in listed["files"] if file["name"] == WEIGHTS)
         content = (await storage.get(weights["url"])).content
     assert hashlib.sha256(content).hexdigest() == weights["sha256"]
-    assert content == (tmp_path / OFFER).read_bytes(), "what was imported is what is published"
+    assert content == (tmp_path / WEIGHTS).read_bytes(), "what was imported is what is published"
     assert {"model.sig", "lineage.intoto.json"} <= {file["name"] for file in listed["files"]}
 
     again = await home.api.call("POST", f"/models/{model_id}/gate")
@@ -98,7 +105,7 @@ async def test_gate_runs_again_once_the_files_of_a_base_model_have_changed(
     added = await home.api.call("POST", "/bases", json={"id": "drifting", "path": str(base)})
     assert added.is_success, added.text
     form = {"model": "drifting", "config": (tmp_path / "adapter/adapter_config.json").read_text()}
-    files = {"file": (OFFER, (tmp_path / "adapter" / OFFER).read_bytes())}
+    files = {"file": (WEIGHTS, (tmp_path / "adapter" / WEIGHTS).read_bytes())}
     reply = await home.api.call("POST", "/models/import", data=form, files=files)
     job = await home.api.ended(reply.json()["id"])
     model_id = job["fine_tuned_model"]
