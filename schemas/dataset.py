@@ -16,6 +16,7 @@ UploadOutcome: TypeAlias = Literal["completed", "cancelled", "expired"]
 # Which rows validate follows from the file alone: jobs with other seeds share what is prepared, are
 # judged on the same rows, and know their steps before they run.
 SPLIT_SEED: Final = 42
+EMPTY_SHA256: Final = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
 class PackPlan(Part, array_like=True):
@@ -221,6 +222,24 @@ class Prepared(Part):
     packed_rows: int
     tokens: Tokens
     trainable_tokens: Tokens
+
+
+def no_rows() -> Prepared:
+    """What an evaluation without rows of the tenant is given: no file is read."""
+    return Prepared(
+        version="",
+        train_blob="",
+        train_sha256=EMPTY_SHA256,
+        validation_blob="",
+        validation_sha256=EMPTY_SHA256,
+        prompts_blob="",
+        prompts_sha256=EMPTY_SHA256,
+        train_rows=0,
+        validation_rows=0,
+        packed_rows=0,
+        tokens=0,
+        trainable_tokens=0,
+    )
 
 
 def part_blob(tenant: str, upload_id: str, part_id: str) -> str:

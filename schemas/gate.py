@@ -2,7 +2,7 @@
 
 from typing import Literal, TypeAlias
 
-from schemas.envelope import Message, Part
+from schemas.envelope import Message, Part, Sha256
 from schemas.reasons import VerdictCode
 from schemas.sealed import Sealed
 
@@ -78,7 +78,35 @@ class QuarantineDecision(Part):
     by: Sealed
 
 
+class GateRun(Part):
+    """The gate judged a version again, after its publication.
+
+    model_id: the version.
+    job_id: the job that evaluated it.
+    base_sha256: the files of its base model that it was evaluated with.
+    verdict: what the gate says now.
+    scores_sha256: of the raw scores.
+    unusable: its scores were not finite.
+    """
+
+    model_id: str
+    job_id: str
+    base_sha256: Sha256
+    verdict: Verdict
+    scores_sha256: Sha256
+    unusable: bool = False
+
+
 # --- commands
+class RecordGateRun(Message):
+    """The gate has judged a version again (reaction of job).
+
+    run: what it found.
+    """
+
+    run: GateRun
+
+
 class SetGatePolicy(Message):
     """The gate shall judge new results of a base model so.
 

@@ -9,6 +9,7 @@ from schemas.account import Lane, PlanTerms
 from schemas.admission import AdmissionCommand, AdmissionEvent
 from schemas.dataset import BaseTokens, PinTerms, Prepared
 from schemas.envelope import Message, Reason, Rejected, Repeated
+from schemas.gate import GateRun
 from schemas.model import Base, ScoreSummary, VersionTerms
 from schemas.pool import AttemptEnd, CreditCause, EndRequest, Placement, Role
 from schemas.reasons import Failure
@@ -484,6 +485,7 @@ class VerdictDue(Message):
     drop_max_ppm: loss of accuracy that the tenant allows, in millionths, None: the gate's own.
     series, base_id: whose version in production it is compared with too, whose policy judges it.
     training: what was trained how. None of these: the writer did not say.
+    model_id: the version that is judged again; None: it is no version yet.
     """
 
     job_id: str
@@ -492,6 +494,7 @@ class VerdictDue(Message):
     series: str | None = None
     base_id: str | None = None
     training: TrainingFacts | None = None
+    model_id: str | None = None
 
 
 class VerdictRecorded(Message):
@@ -519,6 +522,20 @@ class RegistrationWanted(Message):
     def job_id(self) -> str:
         """The job whose result it is."""
         return self.terms.lineage.job_id
+
+
+class GateRunEnded(Message):
+    """The gate has judged a version again: `model` is to record it.
+
+    run: what it found.
+    """
+
+    run: GateRun
+
+    @property
+    def job_id(self) -> str:
+        """The job that evaluated the version."""
+        return self.run.job_id
 
 
 class JobEnded(Message):
@@ -594,6 +611,7 @@ Event: TypeAlias = (
     | VerdictDue
     | VerdictRecorded
     | RegistrationWanted
+    | GateRunEnded
     | JobEnded
     | Rejected
     | Repeated

@@ -11,8 +11,10 @@ from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, 
 from schemas.gate import (
     GatePolicy,
     GatePolicySet,
+    GateRun,
     JudgeResult,
     QuarantineSet,
+    RecordGateRun,
     SetGatePolicy,
     SetQuarantine,
 )
@@ -103,6 +105,8 @@ class Lineage(Part):
     unusable: its scores were not finite, so that its quarantine is for good.
     mixture: the further files it was trained on; they are part of `dataset_version`, too.
     method: what was learnt; a reward model writes no answers.
+    imported: it was trained elsewhere. Then `job_id` is the job that evaluated it, and what it was
+      trained on is not known: its `dataset_version` is empty, unless rows of the tenant judged it.
     """
 
     job_id: str
@@ -121,6 +125,7 @@ class Lineage(Part):
     unusable: bool = False
     mixture: tuple[LineageFile, ...] = ()
     method: MethodName = "supervised"
+    imported: bool = False
 
 
 class Share(Part):
@@ -509,6 +514,24 @@ class VersionApproved(Message):
     approval: Approval
 
 
+class VersionGated(Message):
+    """The gate has judged the version again.
+
+    run: what it found.
+    quarantined: it blocks the version, or a person keeps that in quarantine.
+    stage: the one that the version holds, and keeps.
+    """
+
+    run: GateRun
+    quarantined: bool
+    stage: Stage
+
+    @property
+    def model_id(self) -> str:
+        """The version."""
+        return self.run.model_id
+
+
 class BaseDrifted(Message):
     """The files of a base model are not those that it was added with: its versions are stale.
 
@@ -568,6 +591,7 @@ Command: TypeAlias = (
     | ShareCheckpoint
     | UnshareCheckpoint
     | SetGatePolicy
+    | RecordGateRun
     | SetQuarantine
     | Deploy
     | CountTraffic
@@ -593,6 +617,7 @@ Event: TypeAlias = (
     | CheckpointShared
     | CheckpointUnshared
     | GatePolicySet
+    | VersionGated
     | QuarantineSet
     | Deployed
     | TrafficCounted

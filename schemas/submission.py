@@ -2,7 +2,7 @@
 
 from schemas.account import Lane
 from schemas.billing import Rate
-from schemas.dataset import BaseTokens, LengthPolicy
+from schemas.dataset import BaseTokens, LengthPolicy, Prepared
 from schemas.envelope import Part, Sha256
 from schemas.model import Base
 from schemas.pool import Role
@@ -104,6 +104,17 @@ class MixtureFile(Part):
     tokens: BaseTokens
 
 
+class Evaluation(Part):
+    """A job that trains nothing: the gate judges what is in its `start`.
+
+    imported: it came from elsewhere, and becomes a version. Otherwise it is a version already.
+    prepared: rows that its training had held back; None: the job's file, or no rows.
+    """
+
+    imported: bool
+    prepared: Prepared | None = None
+
+
 class JobSpec(Part):
     """What the tenant asked for, resolved by the gateway: no "auto" left, every input named.
 
@@ -138,6 +149,7 @@ class JobSpec(Part):
     measures: a JSON array of what answers to its validation rows are measured by, None: by nothing.
     measured_rows: how many of these rows are answered for that.
     mixture: further files it trains on.
+    evaluation: it trains nothing, None: it trains.
     """
 
     base: Base
@@ -170,6 +182,7 @@ class JobSpec(Part):
     measures: Sealed | None = None
     measured_rows: int = 0
     mixture: tuple[MixtureFile, ...] = ()
+    evaluation: Evaluation | None = None
 
 
 class KeyCap(Part):

@@ -89,7 +89,7 @@ JOB: Final = Stream(
     "job",
     "tenant",
     "scheduler",
-    ("scheduler", "gateway", "eval"),
+    ("scheduler", "gateway", "eval", "registry"),
     job.Command,
     job.Event,
     senders=("billing", "eval", "gateway", "ingest", "registry", "scheduler"),

@@ -13,7 +13,7 @@ from tunery.runtime.ports import Runtime
 
 TODOS: Final = Projection(
     name="eval",
-    version=3,  # 3: policies; 2: the version in production, and its scores
+    version=4,  # 4: further runs of the gate; 3: policies; 2: production and its scores
     streams=(JOB, MODEL),
     project=project,
     ddl=DDL,

@@ -65,6 +65,8 @@ async def _production(runtime: Runtime, due: VerdictDue, tenant: str) -> Product
         return None
     held = {"tenant": tenant, "series": due.series, "stage": "production"}
     for version in await runtime.store.rows(VERSIONS, held):
+        if version["model_id"] == due.model_id:
+            return None  # it would be compared with itself
         key = {"tenant": tenant, "job_id": version["job_id"]}
         for evaluation in await runtime.store.rows(EVALUATIONS, key):
             try:

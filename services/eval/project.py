@@ -11,7 +11,14 @@ import msgspec
 from schemas.envelope import Header
 from schemas.gate import GatePolicySet
 from schemas.job import JobEnded, VerdictDue, VerdictRecorded
-from schemas.model import Stage, StageMoved, VersionDeleted, VersionPublished, VersionRestored
+from schemas.model import (
+    Stage,
+    StageMoved,
+    VersionDeleted,
+    VersionGated,
+    VersionPublished,
+    VersionRestored,
+)
 from tunery.runtime.verbs import Change, Delete, Done, Todo, Upsert
 
 VERDICT: Final = "verdict"
@@ -56,6 +63,10 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
                 return (moved,)
             former = _version(header, event.replaced)
             return moved, Upsert(VERSIONS, former, {"stage": FIRST_STAGE})
+        case VersionGated():
+            return (
+                Upsert(VERSIONS, _version(header, event.model_id), {"job_id": event.run.job_id}),
+            )
         case GatePolicySet():
             known_base = {"tenant": header.tenant, "base_id": event.base_id}
             if event.policy is None:

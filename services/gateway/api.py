@@ -27,6 +27,7 @@ from services.gateway.files import dataset_routes as datasets
 from services.gateway.files import routes as files
 from services.gateway.files import upload_routes as uploads
 from services.gateway.jobs import checkpoint_routes as checkpoints
+from services.gateway.jobs import evaluation_routes as evaluations
 from services.gateway.jobs import event_routes as events
 from services.gateway.jobs import gate_report_routes as gate_reports
 from services.gateway.jobs import grader_routes as graders
@@ -87,6 +88,7 @@ def routes() -> FastAPI:
         sweeps,
         preview,
         graders,
+        evaluations,
         gate_reports,
         recipes,
         jobs,

@@ -23,9 +23,7 @@ from services.gateway.serving_pools.projection import project_replica, project_s
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = (
-    45  # 45: serving pools; 44: nodes that ask for scores; 43: deployments; 42: deleted models
-)
+VERSION: Final = 46  # 46: further runs of the gate; 45: serving pools; 44: nodes that ask for scores
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from schemas.topics import MODEL
+from schemas.topics import JOB, MODEL
 from services.registry.domain.decide import decide
 from services.registry.domain.evolve import evolve
 from services.registry.domain.lifetime import earliest_erasure
 from services.registry.domain.state import INITIAL, Registry
-from services.registry.effect import erase, publish
-from services.registry.project import project
+from services.registry.effect import erase, erase_work, publish
+from services.registry.project import DDL, ENDED_JOBS, JOB_FILES, VERSION_JOBS, project
 from services.registry.react import react_model
 from tunery.provenance.keys import KeyUnusable, load_key
 from tunery.runtime.hosts.abstract import Host
@@ -29,14 +29,21 @@ def _deadline(state: Registry) -> Deadline | None:
 
 MODELS = Aggregate(
     stream=MODEL,
-    fold_version=9,  # 9: deployments; 8: deleted versions; 7: policies, quarantine by people
+    fold_version=10,  # 10: further runs of the gate; 9: deployments; 8: deleted versions
     initial=INITIAL,
     state_type=Registry,
     decide=decide,
     evolve=evolve,
     deadline=_deadline,
 )
-TODOS = Projection(name="registry", version=1, streams=(MODEL,), project=project)
+TODOS = Projection(
+    name="registry",
+    version=2,  # 2: files of jobs
+    streams=(JOB, MODEL),
+    project=project,
+    ddl=DDL,
+    tables=(VERSION_JOBS, JOB_FILES, ENDED_JOBS),
+)
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
@@ -51,5 +58,12 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         Digests(runtime, (owner,)),
         Reactor(runtime, MODEL, react_model),
         Projector(runtime, TODOS),
-        EffectHost(runtime, (publish(runtime.blobs, runtime.seal, key), erase(runtime.blobs))),
+        EffectHost(
+            runtime,
+            (
+                publish(runtime.blobs, runtime.seal, key),
+                erase(runtime.blobs),
+                erase_work(runtime.blobs, runtime.store),
+            ),
+        ),
     )

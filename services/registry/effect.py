@@ -11,7 +11,31 @@ from schemas import errors
 from schemas.model import RecordPublished, VersionSubmitted
 from schemas.reasons import Failure, FailureCode, failing
 from schemas.training import BlobFile
-from services.registry.domain.artifact import (
+from services.registry.project import (
+    ENDED_JOBS,
+    ERASE,
+    ERASE_WORK,
+    JOB_FILES,
+    PUBLISH,
+    VERSION_JOBS,
+    EraseModelFile,
+    EraseVersionWork,
+)
+from tunery.provenance.envelopes import signed_bundle
+from tunery.provenance.keys import SigningKey
+from tunery.provenance.materials import bill_of_materials
+from tunery.provenance.statements import (
+    LINEAGE_STATEMENT,
+    MATERIALS,
+    SIGNATURE,
+    files_statement,
+    lineage_statement,
+)
+from tunery.runtime.blobs.abstract import Blobs
+from tunery.runtime.seal.sealer import Sealer
+from tunery.runtime.store.abstract import Store
+from tunery.runtime.verbs import Effect, RetryLater, Send
+from tunery.work.artifact import (
     CONFIG,
     CONFIG_BYTES_MAX,
     LINEAGE,
@@ -27,20 +51,6 @@ from services.registry.domain.artifact import (
     read_config,
     read_whole_config,
 )
-from services.registry.project import ERASE, PUBLISH, EraseModelFile
-from tunery.provenance.envelopes import signed_bundle
-from tunery.provenance.keys import SigningKey
-from tunery.provenance.materials import bill_of_materials
-from tunery.provenance.statements import (
-    LINEAGE_STATEMENT,
-    MATERIALS,
-    SIGNATURE,
-    files_statement,
-    lineage_statement,
-)
-from tunery.runtime.blobs.abstract import Blobs
-from tunery.runtime.seal.sealer import Sealer
-from tunery.runtime.verbs import Effect, Send
 
 LEASE_MS: Final = 300_000
 CONCURRENCY: Final = 2
@@ -85,6 +95,30 @@ def erase(blobs: Blobs) -> Effect[EraseModelFile]:
         return None
 
     return Effect(kind=ERASE, body=EraseModelFile, run=run, exhausted=exhausted, tries_max=100)
+
+
+def erase_work(blobs: Blobs, store: Store) -> Effect[EraseVersionWork]:
+    """Erase what the jobs of a deleted version left, once they have ended. Checkpoints of a job
+    that made no version, and those of other versions, stay.
+    """
+
+    async def run(row: EraseVersionWork, tenant: str, _: int = 1) -> None:
+        where = {"tenant": tenant, "model_id": row.model_id}
+        jobs = [job["job_id"] for job in await store.rows(VERSION_JOBS, where)]
+        for job_id in jobs:
+            of_job = {"tenant": tenant, "job_id": job_id}
+            if not await store.rows(ENDED_JOBS, of_job):
+                raise RetryLater(f"{job_id} has not ended as far as this service knows")
+        for job_id in jobs:
+            for file in await store.rows(JOB_FILES, {"tenant": tenant, "job_id": job_id}):
+                await blobs.delete(file["blob"])
+
+    def exhausted(row: EraseVersionWork, tenant: str, failure: str) -> None:
+        return None
+
+    return Effect(
+        kind=ERASE_WORK, body=EraseVersionWork, run=run, exhausted=exhausted, tries_max=100
+    )
 
 
 def final_key(tenant: str, model_id: str, sha256: str, name: str) -> str:

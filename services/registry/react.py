@@ -17,6 +17,7 @@ from schemas.model import (
     Event,
     VersionDeleted,
     VersionFailed,
+    VersionGated,
     VersionPublished,
     VersionSubmitted,
 )
@@ -46,6 +47,9 @@ def _commands(event: Event) -> tuple[tuple[str, Message], ...]:
             terms = event.terms
             published = RecordRegistered(job_id=terms.lineage.job_id, model_id=terms.model_id)
             return ((_JOB, published),)
+        case VersionGated():
+            gated = RecordRegistered(job_id=event.run.job_id, model_id=event.model_id)
+            return ((_JOB, gated),)
         case VersionFailed():
             failed = RecordRegistered(
                 job_id=event.job_id, model_id=event.model_id, failure=event.failure

@@ -32,7 +32,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=23,  # 23: serving pools; 21: sweeps; 20: environments; 18: constraints of jobs
+    fold_version=24,  # 24: jobs that only evaluate; 23: serving pools; 21: sweeps; 20: environments
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,

@@ -8,9 +8,11 @@ from schemas.admission import (
 )
 from schemas.dataset import PinDataset, UnpinDataset
 from schemas.envelope import Header, Message
+from schemas.gate import RecordGateRun
 from schemas.ids import EVENT, derived_id
 from schemas.job import (
     AttemptStarted,
+    GateRunEnded,
     JobEnded,
     JobSubmitted,
     PinsWanted,
@@ -74,6 +76,8 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
         case RegistrationWanted():
             register = RegisterVersion(terms=event.terms, adapter=event.adapter)
             return (Send("model", header.key, header.tenant, register),)
+        case GateRunEnded():
+            return (Send("model", header.key, header.tenant, RecordGateRun(run=event.run)),)
         case AttemptStarted(role="train"):
             return (_announce(header, event.job_id, "running", f"started/{event.attempt}"),)
         case WantedSet(wanted="paused"):
@@ -161,10 +165,11 @@ def _record_of_usage(event: UsageSliced | UsageCredited) -> RecordUsage:
 def _pins(header: Header, event: PinsWanted) -> tuple[Send, ...]:
     dataset, spec = PinDataset(job_id=event.job_id, terms=event.terms), event.terms.spec
     base = PinBase(job_id=event.job_id, base_id=spec.base_id, base_sha256=spec.base_sha256)
-    return (
+    sends = (
         Send("dataset", header.key, header.tenant, dataset),
         Send("model", header.key, header.tenant, base),
     )
+    return sends if event.terms.training_file else sends[1:]
 
 
 def _after_job(header: Header, event: JobEnded) -> tuple[Send, ...]:

@@ -18,6 +18,7 @@ Examples:
   tunery gate list
   tunery gate show ft:smol:acme:demo:1a2b3c4d
   tunery gate report ft:smol:acme:demo:1a2b3c4d --output report.html
+  tunery gate run ft:smol:acme:demo:1a2b3c4d
   tunery gate set --drop-max 0.02
   tunery gate set smollm2-135m-instruct --blocks capability --blocks holdout --gain-min 0.1
   tunery gate reset smollm2-135m-instruct
@@ -30,7 +31,7 @@ name = click.option("--name", help="Who decides. [the user of this machine]")
 
 @click.group("gate", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
-    """Say what the gate allows, override its verdict, or quarantine a version."""
+    """Say what the gate allows, run it again, override its verdict, or quarantine a version."""
 
 
 @command.command("list")
@@ -54,7 +55,7 @@ def list_policies(folders: DataDir, as_json: bool) -> None:
 def show_verdict(model_id: str, folders: DataDir, as_json: bool) -> None:
     """Show what the gate found about a version."""
     with _api.connect(folders) as api:
-        job = api.job(api.model(model_id)["job_id"])
+        job = api.job(api.model(model_id)["gate_job_id"])
     gate = job["gate"]
     if gate is None:
         raise LocalError(f"The gate has not judged {model_id}.", "see `tunery job show JOB`")
@@ -82,6 +83,20 @@ def write_report(model_id: str, output: Path, folders: DataDir, as_json: bool) -
         raise LocalError(what, "name another file") from None
     written = {"id": model_id, "file": str(output)}
     _api.show_one(written, as_json, [("model", model_id), ("report", str(output))])
+
+
+@command.command("run")
+@click.argument("model_id")
+@_options.data_dir
+@_options.as_json
+def run_again(model_id: str, folders: DataDir, as_json: bool) -> None:
+    """Let the gate judge a version again, as after a change of its base model's files.
+
+    It is a job without a training: `tunery job watch JOB` follows it, and it is billed as one.
+    """
+    with _api.connect(folders) as api:
+        job = api.post("models", model_id, "gate")
+    _api.show_one(job, as_json, [("job", job["id"]), ("model", model_id)])
 
 
 @command.command("set")

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from tunery.client.shapes import ModelObject
 
 STAGES = ("staging", "production")
+WEIGHTS = "adapter_model.safetensors"
+PICKLED = "adapter_model.bin"
 EPILOG = """\
 \b
 Examples:
   tunery model list
   tunery model show ft:smollm2-135m-instruct:local:demo:1a2b3c4d
   tunery model promote ft:smollm2-135m-instruct:local:demo:1a2b3c4d staging
+  tunery model import ./their-adapter --base smollm2-135m-instruct --suffix theirs
   tunery model download ft:smollm2-135m-instruct:local:demo:1a2b3c4d ./adapter
   tunery model download ft:smollm2-135m-instruct:local:demo:1a2b3c4d ./adapter --with-base
   tunery model approve ft:smollm2-135m-instruct:local:demo:1a2b3c4d production
@@ -42,7 +45,7 @@ Examples:
 
 @click.group("model", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
-    """List, approve, promote, roll back, delete, download, export and verify models."""
+    """List, import, approve, promote, roll back, delete, download, export and verify models."""
 
 
 @command.command("list")
@@ -76,7 +79,7 @@ def show(model_id: str, folders: DataDir, as_json: bool) -> None:
     with _api.connect(folders) as api:
         model = api.model(model_id)
         job_id = model.get("job_id") if model.get("type") == "fine-tuned" else None
-        gate = (api.job(job_id)["gate"] or {}) if job_id else {}
+        gate = (api.job(model["gate_job_id"])["gate"] or {}) if job_id else {}
     fields = ("id", "type", "stage", "verdict", "parent", "job_id", "sha256")
     known = {name: model.get(name) for name in fields}
     known["quarantined"] = "yes: it cannot be promoted" if model.get("quarantined") else None
@@ -85,6 +88,40 @@ def show(model_id: str, folders: DataDir, as_json: bool) -> None:
     more = {name: value for name, value in {**lineage, **computed}.items() if name not in known}
     shown = {"gate": "; ".join(gate.get("reasons") or ()) or None, **dict(gate_lines(gate))}
     _api.show_one(model, as_json, (known | shown | more).items())
+
+
+@command.command("import")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.option("--base", required=True, help="The base model that it is an adapter of.")
+@click.option("--suffix", help="Part of the name of the version that it becomes.")
+@click.option("--validation-file", help="A file of yours, on whose rows the gate compares it.")
+@_options.data_dir
+@_options.as_json
+def import_adapter(
+    folder: Path,
+    base: str,
+    suffix: str | None,
+    validation_file: str | None,
+    folders: DataDir,
+    as_json: bool,
+) -> None:
+    """Import the LoRA adapter in FOLDER, as PEFT saved it elsewhere, in files of safetensors.
+
+    The gate compares it with its base model, in a job that `tunery job watch JOB` follows. Then it
+    is a version like any other.
+    """
+    if not (folder / WEIGHTS).is_file() and (folder / PICKLED).is_file():
+        text = f"{folder / PICKLED} is a pickle, which can run code"
+        raise LocalError(text, "save the adapter with save_pretrained(…, safe_serialization=True)")
+    values = {"model": base, "suffix": suffix, "validation_file": validation_file}
+    try:
+        with _api.connect(folders) as api:
+            fields = {name: value for name, value in values.items() if value is not None}
+            job = api.import_adapter(folder, fields)
+    except OSError as error:
+        text = f"{error.filename or folder} cannot be read: {error.strerror}"
+        raise LocalError(text, "name the folder of an adapter that PEFT saved") from None
+    _api.show_one(job, as_json, [("job", job["id"]), ("model", job["model"])])
 
 
 @command.command("promote")

@@ -58,6 +58,7 @@ class ModelObject(TypedDict, total=False):
     stage: str
     parent: str
     job_id: str
+    gate_job_id: str
     verdict: str
     quarantined: bool
     restorable_until: int | None

@@ -75,8 +75,11 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     evaluate = slots * eval_ms(base, slots, device, own_prompts=own, graded=graded)
     pace = spec.pace or AS_EXPECTED
     floor_ms = HOLD_MS_MIN if spec.pace else FIRST_HOLD_MS_MIN
-    hold = hold_of(train, slots, pace.train_ppm, floor_ms)
-    hold = max(hold, HOLD_FACTOR * slots * steps * STEP_MS)
+    if spec.evaluation is not None:
+        trained = steps = train = hold = 0
+    else:
+        hold = hold_of(train, slots, pace.train_ppm, floor_ms)
+        hold = max(hold, HOLD_FACTOR * slots * steps * STEP_MS)
     hold += hold_of(evaluate, slots, pace.eval_ppm, floor_ms)
     price = spec.price
     return Estimate(

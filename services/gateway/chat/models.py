@@ -14,6 +14,7 @@ from services.gateway.deployments.serving import (
     engine_model,
     engine_of,
     loadable,
+    refuse_quarantined,
     unknown,
 )
 from services.gateway.models.names import MODEL_PREFIX, named_stage
@@ -65,6 +66,8 @@ async def find_model(
         is_local = deployment.serving_pool == LOCAL_POOL
         if deployment.second is not None or deployment.shadow is not None or not is_local:
             return await _deployed(deps, caller, version, deployment, user)
+    else:
+        refuse_quarantined(version, name)
     return ServedModel(version.id, await loadable(deps, caller, version, name), deps.engine)
 
 

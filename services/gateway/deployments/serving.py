@@ -36,17 +36,11 @@ def engine_of(deps: Deps, tenant: str, deployment: Deployment, caller: str) -> E
 
 
 async def loadable(deps: Deps, caller: Principal, version: ModelRow, name: str) -> EngineModel:
-    """The version that was asked for as `name`. Raises ApiError 403 for one in quarantine.
+    """The version that was asked for as `name`.
 
     Raises ApiError 400 for a whole model, 403 for a base model that the key may not use, 404 for
     one that is gone.
     """
-    if version.quarantined:
-        message = (
-            f"The model '{name}' is in quarantine: its evaluation says that it answers worse than "
-            "its base model. `gate` of its job says why."
-        )
-        raise ApiError(403, QUARANTINED, message, "model")
     refuse_whole(version, name)
     lineage = version.lineage
     check_key(caller, lineage.base_id)
@@ -57,10 +51,23 @@ async def loadable(deps: Deps, caller: Principal, version: ModelRow, name: str) 
     return EngineModel(
         base_id=model.base_id,
         base_path=model.base_path,
-        base_sha256=lineage.base_sha256,
+        base_sha256=version.base_sha256,
         context_length=model.context_length,
         adapter=version.files,
     )
+
+
+def refuse_quarantined(version: ModelRow, name: str) -> None:
+    """Raise ApiError 403 for a version in quarantine that is asked for by its own name.
+
+    By the name of a stage it answers until people move the stage on.
+    """
+    if version.quarantined:
+        message = (
+            f"The model '{name}' is in quarantine: its evaluation says that it answers worse than "
+            "its base model. `gate` of its job says why."
+        )
+        raise ApiError(403, QUARANTINED, message, "model")
 
 
 def refuse_whole(version: ModelRow, name: str) -> None:

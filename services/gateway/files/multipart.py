@@ -27,8 +27,9 @@ class UploadForm:
 class _Parts:
     """Callbacks of the parser. They cannot await, so they queue the file bytes of a chunk."""
 
-    def __init__(self, form: UploadForm, file_field: str) -> None:
+    def __init__(self, form: UploadForm, file_field: str, field_bytes_max: int) -> None:
         self.form, self._file_field = form, file_field
+        self._field_bytes_max = field_bytes_max
         self.ended = False
         self.pending: list[bytes] = []
         self._count = 0
@@ -80,8 +81,8 @@ class _Parts:
             self.pending.append(data[start:end])
             return
         self._value += data[start:end]
-        if len(self._value) > FIELD_BYTES_MAX:
-            raise invalid(f"is longer than {FIELD_BYTES_MAX} bytes", self._name)
+        if len(self._value) > self._field_bytes_max:
+            raise invalid(f"is longer than {self._field_bytes_max} bytes", self._name)
 
     def on_part_end(self) -> None:
         if not self._is_file:
@@ -114,13 +115,15 @@ async def receive_form(
     bytes_max: int,
     file_field: str = "file",
     check: Callable[[UploadForm], None] | None = None,
+    field_bytes_max: int = FIELD_BYTES_MAX,
 ) -> UploadForm:
     """Parse a form and pass the file's bytes to `write`. Raises ApiError 400, 413.
 
-    check: of the fields that came before the file, ahead of its first byte.
+    check: of the fields that came before the file, ahead of its first byte. field_bytes_max: of
+    each of the others.
     """
     form = UploadForm()
-    parts = _Parts(form, file_field)
+    parts = _Parts(form, file_field, field_bytes_max)
     names = ("part_begin", "part_data", "part_end", "headers_finished", "end")
     headers = ("header_field", "header_value", "header_end")
     callbacks = {f"on_{name}": getattr(parts, f"on_{name}") for name in (*names, *headers)}

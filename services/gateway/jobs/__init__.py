@@ -4,6 +4,7 @@
 * `requested`, `node_choice`, `resolve`: pure; from a request and the facts to a job
 * `routes`, `event_routes`, `checkpoint_routes`, `preview_routes`: OpenAI's URLs
 * `mixtures`: further files that a job trains on
+* `evaluation_routes`, `evaluations`: imported adapters, and further runs of the gate
 * `starts`: own versions and checkpoints that a training may begin with
 * `job_filter`: which jobs a list shows
 * `plain_routes`, `plain_bodies`, `plain_responses`: the plain URLs

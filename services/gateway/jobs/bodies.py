@@ -25,6 +25,7 @@ SECONDS_MAX: Final = 10**11
 TOLERATIONS_MAX: Final = 8
 DOMAIN_WAIT_MAX: Final = 7 * 24 * 60  # minutes
 Label = Annotated[str, StringConstraints(strict=True, pattern=rf"^{LABEL}$")]
+Suffix = Annotated[str | None, StringConstraints(strict=True, min_length=1, max_length=SUFFIX_MAX)]
 Hyperparameters = dict[StrictStr, Any]  # ranges: `tunery.plan.hyperparameters`
 
 
@@ -99,9 +100,7 @@ class JobRequest(Body):
     hyperparameters: Hyperparameters | None = Field(
         default=None, description="The deprecated top-level form; use `method`."
     )
-    suffix: Annotated[
-        str | None, StringConstraints(strict=True, min_length=1, max_length=SUFFIX_MAX)
-    ] = None
+    suffix: Suffix = None
     seed: Annotated[StrictInt, Field(ge=0, le=SEED_MAX)] | None = None
     metadata: Metadata | None = None
     integrations: Annotated[list[Any], Field(max_length=INTEGRATIONS_MAX)] | None = None
@@ -139,9 +138,7 @@ class EstimateRequest(JobRequest):
 class PlainJob(Body):
     """Fields that both plain bodies have; they mean the same as in `JobRequest`."""
 
-    suffix: Annotated[
-        str | None, StringConstraints(strict=True, min_length=1, max_length=SUFFIX_MAX)
-    ] = None
+    suffix: Suffix = None
     seed: Annotated[StrictInt, Field(ge=0, le=SEED_MAX)] | None = None
     metadata: Metadata | None = None
     budget: BudgetBody | None = None

@@ -20,7 +20,7 @@ from services.gateway.jobs.checkpoint_responses import (
     CheckpointFilesResponse,
     checkpoint_files_response,
 )
-from services.gateway.jobs.tables import CHECKPOINTS, CheckpointRow
+from services.gateway.jobs.tables import CHECKPOINTS, JOBS, CheckpointRow
 from services.gateway.models.bodies import PROJECTS_MAX, PermissionRequest
 from services.gateway.models.names import MODEL_SUFFIX_CHARACTERS
 from services.gateway.models.responses import (
@@ -28,7 +28,7 @@ from services.gateway.models.responses import (
     PermissionResponse,
     permission_response,
 )
-from services.gateway.models.tables import PERMISSIONS
+from services.gateway.models.tables import MODELS, PERMISSIONS
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import ApiError, not_found
 from services.gateway.web.pages import After, page
@@ -166,7 +166,20 @@ async def _own(deps: Deps, caller: Principal, checkpoint_id: str) -> CheckpointR
 
 
 async def find_checkpoint(deps: Deps, tenant: str, checkpoint_id: str) -> CheckpointRow | None:
-    """The tenant's checkpoint with this id, or with this name in OpenAI's form."""
+    """The tenant's checkpoint with this id, or with this name in OpenAI's form; None also where the
+    version that its job made is deleted.
+    """
+    row = await _named(deps, tenant, checkpoint_id)
+    if row is None:
+        return None
+    job = await deps.views.first(JOBS, {"tenant": tenant, "id": row.job_id})
+    if job is None or job.model_id is None:
+        return row
+    version = await deps.views.first(MODELS, {"tenant": tenant, "id": job.model_id})
+    return None if version is None or version.deleted else row
+
+
+async def _named(deps: Deps, tenant: str, checkpoint_id: str) -> CheckpointRow | None:
     if checkpoint_id.startswith(CHECKPOINT):
         return await deps.views.first(CHECKPOINTS, {"tenant": tenant, "id": checkpoint_id})
     named = NAME.fullmatch(checkpoint_id)

@@ -25,7 +25,7 @@ async def gate_report(model_id: str, deps: WithJobDeps, caller: Caller) -> HTMLR
     It loads nothing and has no scripts, so that it can be kept and sent as a file.
     """
     version = await find_version(deps, caller, model_id)
-    job = await deps.views.first(JOBS, {"tenant": caller.tenant, "id": version.lineage.job_id})
+    job = await deps.views.first(JOBS, {"tenant": caller.tenant, "id": version.gate_job})
     if job is None or job.gate is None or job.scores is None:
         message = f"The gate has not judged {model_id}: there is no report of it."
         raise ApiError(404, errors.NOT_FOUND, message, "id")

@@ -96,6 +96,9 @@ def job_event_row(
 
 
 def _submitted(header: Header, event: JobSubmitted) -> tuple[Change, ...]:
+    if event.spec.evaluation is not None:
+        created = f"Created job: {event.job_id}. It evaluates {event.spec.model_id}"
+        return (job_event_row(header, event.job_id, "created", created),)
     files = f"training file: {event.spec.training_file}"
     if event.spec.validation_file is not None:
         files += f" and validation file: {event.spec.validation_file}"
@@ -116,8 +119,10 @@ def _submitted(header: Header, event: JobSubmitted) -> tuple[Change, ...]:
 def _placed(header: Header, event: PlacementWanted) -> Change:
     placement = event.placement
     data = {"attempt": placement.attempt}
-    if placement.role == "eval":
+    if placement.role == "eval" and placement.attempt > 1:
         text = "Training finished, comparing the new model with its base"
+    elif placement.role == "eval":
+        text = "Comparing the model with its base"
     elif placement.attempt == 1:
         text = "Files validated, moving job to queued state"
     else:

@@ -23,6 +23,7 @@ from schemas.job import (
     DatasetBound,
     Event,
     FileNoted,
+    GateRunEnded,
     HoldTaken,
     JobEnded,
     JobSubmitted,
@@ -159,6 +160,7 @@ def _project(header: Header, event: Event) -> tuple[Change, ...]:
             | WorkDescribed()
             | PlacementUnwanted()
             | UsageCounted()
+            | GateRunEnded()
             | ServingPoolSet()
             | ServingPoolRemoved()
             | ServingPoolStalled()

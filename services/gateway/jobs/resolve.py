@@ -125,7 +125,7 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
     tokens = None if training is None else _tokens(training, base, "training_file")
     all_tokens = None if tokens is None else mixed(tokens, mixture)
     choice = _choice_of_nodes(request, facts, settings)
-    book = _installed_book(facts, tenant)
+    book = installed_book(facts.book, tenant)
     fraction_ppm = 0 if held_out is not None else settings.validation_fraction_ppm
     seed = facts.seed if request.seed is None else request.seed
     hyper, auto = hyperparameters.resolve(
@@ -447,8 +447,9 @@ def _fitted(
     return smaller
 
 
-def _installed_book(facts: Facts, tenant: TenantRow) -> PriceBook:
-    if facts.book is None:
+def installed_book(book: PriceBook | None, tenant: TenantRow) -> PriceBook:
+    """The price book of a tenant. Raises ApiError 503 where it is not on the log yet."""
+    if book is None:
         message = (
             f"The price book {tenant.price_version!r} of this tenant is not on the log yet. "
             "Tell the operator: put its file into billing's folder of price books, and start "
@@ -456,7 +457,7 @@ def _installed_book(facts: Facts, tenant: TenantRow) -> PriceBook:
         )
         headers = {"retry-after": str(PRICE_BOOK_RETRY_S)}
         raise ApiError(503, "price_book_missing", message, headers=headers)
-    return facts.book
+    return book
 
 
 def budget_of(asked: BudgetBody | None) -> Budget | None:

@@ -97,6 +97,12 @@ class Submissions:
         """Resolve a request whose training file is not uploaded yet. Raises ApiError."""
         return await self._resolve(caller, body, self._deps.fresh(JOB_PREFIX), has_file=False)
 
+    async def resolve_as(
+        self, caller: Principal, body: JobRequest, job_id: str, *, has_file: bool
+    ) -> Resolved:
+        """Resolve a request for the job of this id, with or without a file. Raises ApiError."""
+        return await self._resolve(caller, body, job_id, has_file=has_file)
+
     async def refusal(self, caller: Principal, resolved: Resolved) -> ApiError | None:
         """Why a submission would be refused now, by the decider of submissions; None: it would not.
 
@@ -125,13 +131,23 @@ class Submissions:
         )
 
     async def _submit(self, caller: Principal, body: JobRequest, intent: Intent) -> Submitted:
-        deps, job_id = self._deps, self._deps.fresh(JOB_PREFIX)
+        job_id = self._deps.fresh(JOB_PREFIX)
         resolved = await self._resolve(caller, body, job_id)
         earlier = await self.earlier(caller, resolved.spec)
         if earlier is not None:
             resolved = replace(
                 resolved, spec=structs.replace(resolved.spec, duplicate_of=earlier.id)
             )
+        return await self.decide(caller, job_id, resolved, body, intent)
+
+    async def decide(
+        self, caller: Principal, job_id: str, resolved: Resolved, body: Body, intent: Intent
+    ) -> Submitted:
+        """Submit a resolved job, or return the one that this request repeats. Raises ApiError.
+
+        body: what a repeated request is known by
+        """
+        deps = self._deps
         outcome = await deps.commands.decide(
             JOB,
             caller.tenant,

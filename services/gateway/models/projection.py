@@ -21,6 +21,7 @@ from schemas.model import (
     VersionApproved,
     VersionDeleted,
     VersionFailed,
+    VersionGated,
     VersionPublished,
     VersionRestored,
     VersionSubmitted,
@@ -75,6 +76,10 @@ def project_model(header: Header, event: Event) -> tuple[Change, ...]:
             return (APPROVAL_RULES.insert(rule),)
         case StageMoved():
             return _moved(header, event)
+        case VersionGated():
+            key = {"tenant": header.key, "id": event.model_id}
+            gated = MODELS.update(key, run=event.run, quarantined=event.quarantined)
+            return (gated, _change(header, event.model_id, "gate", event.stage))
         case VersionDeleted(erase_at=None) | VersionErased():
             return (MODELS.delete({"tenant": header.key, "id": event.model_id}),)
         case VersionDeleted() | VersionRestored():

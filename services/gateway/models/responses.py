@@ -73,7 +73,8 @@ class FineTunedModelResponse(ModelResponse):
 
     format: an adapter as PEFT's, or a whole model as transformers'.
     series: the versions of one base model and suffix.
-    lineage: every input by content hash.
+    lineage: every input by content hash. verdict: of the gate, as it judged the version last.
+    gate_job_id: the job in which it did.
     quarantine: the last decision of a person beside the gate; null: none, or in a list.
     restorable_until: of a deleted version, when its files are erased; null: it is not deleted.
     """
@@ -87,6 +88,8 @@ class FineTunedModelResponse(ModelResponse):
     stage_since: int
     quarantined: bool
     verdict: Verdict
+    gate_job_id: str
+    imported: bool
     lineage: dict[str, Any]
     quarantine: QuarantineResponse | None = None
     restorable_until: int | None = None
@@ -189,7 +192,9 @@ def model_response(row: ModelRow, unseal: Unseal | None = None) -> FineTunedMode
         stage=row.stage,
         stage_since=seconds(row.stage_at),
         quarantined=row.quarantined,
-        verdict=row.lineage.verdict,
+        verdict=row.verdict,
+        gate_job_id=row.gate_job,
+        imported=row.lineage.imported,
         lineage=msgspec.to_builtins(row.lineage),
         quarantine=None if unseal is None else _quarantine(row, unseal),
         restorable_until=None if row.erase_at is None else seconds(row.erase_at),

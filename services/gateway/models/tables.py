@@ -2,7 +2,7 @@
 
 from typing import Final, Literal, TypeAlias
 
-from schemas.gate import GatePolicy
+from schemas.gate import GatePolicy, GateRun, Verdict
 from schemas.model import ApprovalRule, Base, Lineage, Stage
 from schemas.sealed import Sealed
 from schemas.training import BlobFile
@@ -10,7 +10,7 @@ from schemas.units import Ms
 from services.gateway.views.table import Table, TableIndex, TableRow
 
 ModelChange: TypeAlias = Literal[
-    "published", "promotion", "rollback", "replaced", "approval", "deleted", "restored"
+    "published", "promotion", "rollback", "replaced", "approval", "gate", "deleted", "restored"
 ]
 
 
@@ -29,6 +29,7 @@ class ModelRow(TableRow):
     quarantined: the gate blocked it, or a person, so it cannot be promoted. quarantine_cause,
     quarantine_by, quarantine_at: what the last person said who put it there or took it out.
     deleted: it exists for nobody, until it is restored; erase_at: or its files are erased then.
+    run: the gate's newest one over it since its publication.
     """
 
     tenant: str
@@ -45,6 +46,22 @@ class ModelRow(TableRow):
     quarantine_by: Sealed | None = None
     quarantine_at: Ms | None = None
     erase_at: Ms | None = None
+    run: GateRun | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the gate says of it now."""
+        return self.lineage.verdict if self.run is None else self.run.verdict
+
+    @property
+    def gate_job(self) -> str:
+        """The job in which the gate said so."""
+        return self.lineage.job_id if self.run is None else self.run.job_id
+
+    @property
+    def base_sha256(self) -> str:
+        """The files of its base model that the gate judged it with."""
+        return self.lineage.base_sha256 if self.run is None else self.run.base_sha256
 
 
 class PolicyRow(TableRow):

@@ -1,5 +1,5 @@
 """Base models, adapter versions, and the stages they hold.
 
 `state` (what is remembered), `decide`, `trust`, `deployments` and `lifetime` (commands to events),
-`evolve` (events to state), `artifact` (what may be published).
+`evolve` (events to state).
 """

@@ -9,8 +9,10 @@ from schemas.deployments import CountTraffic, Deploy
 from schemas.envelope import Context, Reason, Rejected, Tick
 from schemas.gate import (
     GatePolicySet,
+    GateRun,
     QuarantineDecision,
     QuarantineSet,
+    RecordGateRun,
     SetGatePolicy,
     SetQuarantine,
 )
@@ -39,6 +41,7 @@ from schemas.model import (
     StageMoved,
     UnshareCheckpoint,
     VersionFailed,
+    VersionGated,
     VersionPublished,
     VersionSubmitted,
 )
@@ -97,6 +100,8 @@ def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]
             return _set_policy(models, command)
         case SetQuarantine():
             return _set_quarantine(models, command.decision)
+        case RecordGateRun():
+            return _record_gate_run(models, command.run)
         case _:
             assert_never(command)
 
@@ -123,6 +128,9 @@ def _pin_base(state: Registry, command: PinBase) -> BasePinned | BaseRefused:
         missing = failing("base_missing", base_id=command.base_id)
         failure = Failure(code=errors.UNKNOWN_BASE, reason=missing)
         return BaseRefused(job_id=command.job_id, failure=failure)
+    now = state.drifted.get(command.base_id)
+    if now is not None and now == command.base_sha256:  # the gate judges what is there
+        return BasePinned(job_id=command.job_id, base=replace(base, sha256=now))
     if base.sha256 != command.base_sha256:
         differs = failing(
             "base_differs",
@@ -234,7 +242,7 @@ def _set_quarantine(models: TenantModels, decision: QuarantineDecision) -> tuple
         return _publishing(model_id)
     if version.quarantined == decision.quarantined:
         return ()
-    if version.terms.lineage.unusable:
+    if version.unusable:
         broken = refusing("model_unusable", model_id=model_id)
         return _reject(errors.ILLEGAL_STATE, broken, "model")
     if decision.quarantined and version.stage in EXCLUSIVE:
@@ -243,6 +251,22 @@ def _set_quarantine(models: TenantModels, decision: QuarantineDecision) -> tuple
     if decision.quarantined and (refused := refuse_deployed(models, model_id)):
         return refused
     return (QuarantineSet(decision=decision),)
+
+
+def _record_gate_run(models: TenantModels, run: GateRun) -> tuple[Event, ...]:
+    """The newest verdict holds; but what a person put into quarantine stays there.
+
+    A version in a stage that is blocked now keeps the stage until people decide.
+    """
+    version = models.versions.get(run.model_id)
+    if version is None:
+        missing = failing("start_deleted", model_id=run.model_id)
+        failure = Failure(code=errors.UNKNOWN_BASE, reason=missing)
+        return (VersionFailed(model_id=run.model_id, job_id=run.job_id, failure=failure),)
+    if version.run is not None and version.run.job_id == run.job_id:
+        return ()
+    blocked = run.verdict == "block" or version.held_back
+    return (VersionGated(run=run, quarantined=blocked, stage=version.stage),)
 
 
 def _roll_back(state: Registry, models: TenantModels, command: RollBack) -> tuple[Event, ...]:

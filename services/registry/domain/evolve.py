@@ -23,6 +23,7 @@ from schemas.model import (
     VersionApproved,
     VersionDeleted,
     VersionFailed,
+    VersionGated,
     VersionPublished,
     VersionRestored,
     VersionSubmitted,
@@ -74,6 +75,7 @@ VersionEvent: TypeAlias = (
     | LifetimeEvent
     | QuarantineSet
     | VersionApproved
+    | VersionGated
 )
 
 
@@ -128,6 +130,11 @@ def _evolve_version(models: TenantModels, event: VersionEvent) -> TenantModels:
                 return models
             approvals = (*known.approvals, event.approval)
             return _set_version(models, event.model_id, replace(known, approvals=approvals))
+        case VersionGated():
+            if known is None:
+                return models
+            gated = replace(known, quarantined=event.quarantined, run=event.run)
+            return _set_version(models, event.model_id, gated)
         case _:
             assert_never(event)
 
@@ -186,7 +193,7 @@ def _evolve_quarantine(models: TenantModels, decision: QuarantineDecision) -> Te
     known = models.versions.get(decision.model_id)
     if known is None:
         return models
-    decided = replace(known, quarantined=decision.quarantined)
+    decided = replace(known, quarantined=decision.quarantined, held_back=decision.quarantined)
     return _set_version(models, decision.model_id, decided)
 
 

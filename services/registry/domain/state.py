@@ -6,7 +6,7 @@ from immutables import Map
 from msgspec import Struct
 
 from schemas.deployments import ArmTraffic, Deployment
-from schemas.gate import GatePolicy
+from schemas.gate import GatePolicy, GateRun
 from schemas.model import Approval, ApprovalRule, Base, HeldStage, Share, Stage, VersionTerms
 from schemas.training import BlobFile
 from schemas.units import Ms
@@ -27,8 +27,10 @@ class ModelVersion(Struct, frozen=True, kw_only=True):
     terms: as it was submitted
     published: false while its files are copied to their final keys
     quarantined: the gate blocked it, or a person; it is not promoted
+    held_back: a person keeps it in quarantine, whatever the gate says
     files: at their final keys
     approvals: for promotions, the oldest first
+    run: the gate's newest one over it since its publication; None: there was none
     """
 
     terms: VersionTerms
@@ -37,6 +39,18 @@ class ModelVersion(Struct, frozen=True, kw_only=True):
     stage: Stage = "dev"
     files: tuple[BlobFile, ...] = ()
     approvals: tuple[Approval, ...] = ()
+    held_back: bool = False
+    run: GateRun | None = None
+
+    @property
+    def base_sha256(self) -> str:
+        """The files of the base model that the gate judged it with."""
+        return self.terms.lineage.base_sha256 if self.run is None else self.run.base_sha256
+
+    @property
+    def unusable(self) -> bool:
+        """The scores that the gate saw were not finite."""
+        return self.terms.lineage.unusable if self.run is None else self.run.unusable
 
 
 class DeletedVersion(Struct, frozen=True, kw_only=True):
@@ -120,10 +134,11 @@ def holder_of(models: TenantModels, series: str, stage: Stage) -> StageHolder:
 
 
 def former_of(models: TenantModels, series: str, stage: Stage) -> str | None:
-    """The latest former holder that is not deleted."""
+    """The latest former holder that is neither deleted nor in quarantine."""
     holder = holder_of(models, series, stage)
     for model_id in reversed(holder.former):
-        if model_id in models.versions and model_id != holder.model_id:
+        version = models.versions.get(model_id)
+        if version is not None and not version.quarantined and model_id != holder.model_id:
             return model_id
     return None
 

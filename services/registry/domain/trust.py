@@ -62,9 +62,10 @@ def refuse_stage(
 
 
 def refuse_stale(state: Registry, version: ModelVersion) -> tuple[Rejected, ...]:
-    """Why a version may hold no stage: the files of its base model have changed."""
+    """Why a version may hold no stage: the gate saw other files of its base model than now."""
     base_id = version.terms.lineage.base_id
-    if base_id not in state.drifted:
+    base = state.bases.get(base_id)
+    if base is None or state.drifted.get(base_id, base.sha256) == version.base_sha256:
         return ()
     drifted = refusing("base_drifted", model_id=version.terms.model_id, base_id=base_id)
     return _reject(drifted, errors.BASE_CHANGED)

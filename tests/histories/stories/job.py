@@ -41,9 +41,10 @@ from schemas.serving import (
     ServingPoolTerms,
     SetServingPool,
 )
-from schemas.submission import Budget, JobSpec, Price
+from schemas.submission import Budget, Evaluation, JobSpec, Price
 from schemas.sweep import CancelSweep, SubmitSweep, SweepRun, SweepTerms
 from schemas.training import (
+    AdapterStart,
     AttemptOutcome,
     AttemptStart,
     Checkpoint,
@@ -331,6 +332,26 @@ def a_job_that_succeeds(story: Recorder) -> None:
     story.when(RecordVerdict(job_id="ftjob-1", summary=PASSED))
     story.when(RecordRegistered(job_id="ftjob-1", model_id="ft:smol:1"))
     story.when(CancelJob(job_id="ftjob-1"))  # too late
+
+
+def jobs_that_only_evaluate(story: Recorder) -> None:
+    """An adapter of elsewhere becomes a version, which the gate then judges again."""
+    limits(story)
+    for number, evaluation in (
+        (1, Evaluation(imported=True)),
+        (2, Evaluation(imported=False, prepared=PREPARED)),
+    ):
+        job_id = f"ftjob-{number}"
+        command = submit(story, number, training_file="")
+        start = AdapterStart(model_id="ft:smol:1", sha256=FILE.sha256, files=(FILE,))
+        spec = replace(command.spec, model_id="ft:smol:1", start=start, evaluation=evaluation)
+        story.when(replace(command, spec=spec))
+        offset = story.fold.position.offset
+        story.when(RecordBase(job_id=job_id, base=BASE), source=Source("model", 1, 0, offset, 0))
+        story.when(RecordGranted(job_id=job_id, attempt=1, node_ids=("n1",)))
+        closed(story, 1, "succeeded", job_id=job_id, role="eval")
+        story.when(RecordVerdict(job_id=job_id, summary=PASSED))
+        story.when(RecordRegistered(job_id=job_id, model_id="ft:smol:1"))
 
 
 def jobs_that_fail(story: Recorder) -> None:

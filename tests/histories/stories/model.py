@@ -4,7 +4,15 @@ from msgspec.structs import replace
 
 from schemas.deployments import Arm, ArmTraffic, CountTraffic, Deploy, Deployment
 from schemas.envelope import Source
-from schemas.gate import EVERY_BASE, GatePolicy, QuarantineDecision, SetGatePolicy, SetQuarantine
+from schemas.gate import (
+    EVERY_BASE,
+    GatePolicy,
+    GateRun,
+    QuarantineDecision,
+    RecordGateRun,
+    SetGatePolicy,
+    SetQuarantine,
+)
 from schemas.lifetime import KeepVersion, ReleaseVersion, RestoreVersion
 from schemas.model import (
     GLOBAL,
@@ -180,3 +188,32 @@ def policies_and_quarantine(story: Recorder) -> None:
     story.when(SetQuarantine(decision=released))
     story.when(Promote(model_id="ft:smol:1", stage="staging", expected=None))
     story.when(SetQuarantine(decision=replace(released, quarantined=True)))
+
+
+def a_version_that_is_judged_again(story: Recorder) -> None:
+    """After a change of its base model; then it is blocked; then a person decides."""
+    story.when(AddBase(base=BASE), key=GLOBAL)
+    story.when(register(1))
+    story.when(published(1))
+    changed = "d" * 64
+    story.when(RecordBaseBytes(base_id="smol", sha256=changed), key=GLOBAL)
+    story.when(PinBase(job_id="ftjob-5", base_id="smol", base_sha256=changed))
+    runs: tuple[tuple[str, Verdict], ...] = (("ftjob-5", "pass"), ("ftjob-6", "block"))
+    for job_id, verdict in runs:
+        run = GateRun(
+            model_id="ft:smol:1",
+            job_id=job_id,
+            base_sha256=changed,
+            verdict=verdict,
+            scores_sha256="e" * 64,
+        )
+        story.when(RecordGateRun(run=run))
+        story.when(RecordGateRun(run=run))  # twice
+        story.when(Promote(model_id="ft:smol:1", stage="staging", expected=None))
+    kept = QuarantineDecision(
+        model_id="ft:smol:1",
+        quarantined=False,
+        cause=story.seal("the questions are not ours"),
+        by=story.seal("Ada"),
+    )
+    story.when(SetQuarantine(decision=kept))

@@ -6,9 +6,10 @@ from schemas import errors
 from schemas.admission import (
     TENANT_BUDGET,
 )
-from schemas.dataset import SPLIT_SEED, BaseTokens, MixedFile, PinTerms, PrepareSpec
+from schemas.dataset import SPLIT_SEED, BaseTokens, MixedFile, PinTerms, PrepareSpec, no_rows
 from schemas.envelope import Rejected
 from schemas.job import (
+    DatasetBound,
     Event,
     HoldTaken,
     PhaseSet,
@@ -65,7 +66,11 @@ def take_hold(
         overage=window + needs.hold_gpu_ms > terms.limits.soft_gpu_ms,
     )
     reason = waiting("inputs_preparation")
-    return (hold, _pins(job), PhaseSet(job_id=job.job_id, phase="validating", reason=reason))
+    phase = PhaseSet(job_id=job.job_id, phase="validating", reason=reason)
+    if spec.evaluation is None or spec.training_file:
+        return (hold, _pins(job), phase)
+    bound = DatasetBound(job_id=job.job_id, prepared=spec.evaluation.prepared or no_rows())
+    return (hold, bound, _pins(job), phase)
 
 
 def over_cap(tenant: TenantJobs, cap: KeyCap, needs: Estimate, at: Ms) -> Rejected | None:

@@ -18,6 +18,7 @@ from schemas.admission import (
     BudgetThresholdReached,
     SuspensionSet,
 )
+from schemas.dataset import EMPTY_SHA256
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.job import (
     AttemptEnded,
@@ -27,6 +28,7 @@ from schemas.job import (
     DatasetBound,
     Event,
     FileNoted,
+    GateRunEnded,
     HoldTaken,
     JobEnded,
     JobSubmitted,
@@ -54,7 +56,7 @@ from schemas.serving import (
     ServingTermEnded,
     ServingTermUnwanted,
 )
-from schemas.submission import UsageSource
+from schemas.submission import JobSpec, UsageSource
 from schemas.sweep import (
     SweepCancelled,
     SweepEnded,
@@ -63,7 +65,7 @@ from schemas.sweep import (
     SweepRunSkipped,
     SweepSubmitted,
 )
-from schemas.training import EvalResult, TrainResult, TrainWork
+from schemas.training import ADAPTER_FILES, WHOLE_FILES, EvalResult, TrainResult, TrainWork
 from schemas.units import Ms
 from services.scheduler.domain.job.ended import correct_charge, ended_job, remember_end
 from services.scheduler.domain.job.quota import charged_micro, terms_at, with_use
@@ -122,11 +124,13 @@ JobEvent: TypeAlias = (
     | VerdictDue
     | VerdictRecorded
     | RegistrationWanted
+    | GateRunEnded
 )
 READER_EVENTS: Final = frozenset(get_args(ReaderEvent))
 JOB_EVENTS: Final = frozenset(get_args(JobEvent))
 ATTEMPT_EVENTS: Final = frozenset(get_args(AttemptEvent))
 UNKNOWN_SOURCE: Final = UsageSource()
+SETTINGS: Final = (ADAPTER_FILES[1], WHOLE_FILES[1])
 
 
 def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
@@ -181,6 +185,7 @@ def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> Tena
                 created_at=ctx.at,
                 cap=event.cap,
                 key_id=event.key_id or (None if event.cap is None else event.cap.key_id),
+                result=_known_result(event.spec),
             )
             opened = replace(tenant, jobs=tenant.jobs.set(event.job_id, job))
             return open_run(opened, event.spec.sweep_id, event.job_id)
@@ -212,6 +217,20 @@ def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> Tena
             return evolve_serving(tenant, event)
         case _:
             assert_never(event)
+
+
+def _known_result(spec: JobSpec) -> TrainResult | None:
+    """What a job that trains nothing evaluates, as if a training had left it; None: it trains."""
+    if spec.evaluation is None or spec.start is None:
+        return None
+    hashes = (file.sha256 for file in spec.start.files if file.name in SETTINGS)
+    return TrainResult(
+        adapter=spec.start.files,
+        config_sha256=next(hashes, EMPTY_SHA256),
+        steps=0,
+        tokens=0,
+        final_loss_ppm=None,
+    )
 
 
 def _evolve_budget(tenant: TenantJobs, event: BudgetEvent) -> TenantJobs:
@@ -326,7 +345,7 @@ def evolve_job(job: OpenJob, event: JobEvent) -> OpenJob:
         case VerdictRecorded():
             loss_ppm = event.summary.adapter_loss_ppm
             return replace(job, scores=None, validation_loss_ppm=None if loss_ppm < 0 else loss_ppm)
-        case PinsWanted() | WaitNoted() | RegistrationWanted():
+        case PinsWanted() | WaitNoted() | RegistrationWanted() | GateRunEnded():
             return job
         case VerdictDue():
             return replace(job, scores=event.scores)

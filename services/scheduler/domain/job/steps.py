@@ -7,9 +7,11 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.dataset import Prepared
 from schemas.envelope import Sha256
+from schemas.gate import GateRun
 from schemas.job import (
     AttemptEnded,
     Event,
+    GateRunEnded,
     JobEnded,
     JobOutcome,
     PhaseSet,
@@ -53,7 +55,8 @@ def after_binding(job: OpenJob) -> tuple[Event, ...]:
     """Once dataset and base model are there, the job enters its pool's queue."""
     if job.prepared is None or not job.base_bound:
         return ()
-    return pause_at(job, "train") if job.wanted == "paused" else place_attempt(job, "train")
+    role: Role = "train" if job.result is None else "eval"
+    return pause_at(job, role) if job.wanted == "paused" else place_attempt(job, role)
 
 
 def pause_at(job: OpenJob, role: Role) -> tuple[Event, ...]:
@@ -200,6 +203,7 @@ def _after_success(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
                 series=job.spec.series,
                 base_id=job.spec.base.base_id,
                 training=_facts(job),
+                model_id=job.spec.model_id if job.spec.evaluation is not None else None,
             )
             return (due, *_judging(job))
         case TrainResult() | None:
@@ -210,7 +214,7 @@ def _after_success(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
 
 def _facts(job: OpenJob) -> TrainingFacts | None:
     """What the gate's suggestions rest on."""
-    if job.result is None or job.prepared is None:
+    if job.result is None or job.prepared is None or job.spec.evaluation is not None:
         return None
     return TrainingFacts(
         learning_rate_ppb=job.hyper.learning_rate_ppb,
@@ -233,19 +237,33 @@ def after_verdict(job: OpenJob, command: RecordVerdict) -> tuple[Event, ...]:
         unjudged = Failure(code=errors.PLATFORM, reason=failing("scores_unjudged"))
         return (fail_job(job, command.failure or unjudged),)
     recorded = VerdictRecorded(job_id=job.job_id, summary=command.summary)
-    return (
-        recorded,
-        PhaseSet(job_id=job.job_id, phase="registering", reason=waiting("publishing")),
-        RegistrationWanted(
-            terms=VersionTerms(
-                model_id=job.spec.model_id,
-                series=job.spec.series,
-                lineage=_lineage(job, job.result, job.prepared, command.summary, job.scores),
-                author=job.key_id,
-            ),
-            adapter=job.result.adapter,
-        ),
+    publishing = PhaseSet(job_id=job.job_id, phase="registering", reason=waiting("publishing"))
+    if job.spec.evaluation is not None and not job.spec.evaluation.imported:
+        return (recorded, publishing, _gate_run(job, command.summary, job.scores))
+    lineage = _lineage(job, job.result, job.prepared, command.summary, job.scores)
+    terms = VersionTerms(
+        model_id=job.spec.model_id,
+        series=job.spec.series,
+        lineage=lineage,
+        author=job.key_id,
     )
+    return (recorded, publishing, RegistrationWanted(terms=terms, adapter=job.result.adapter))
+
+
+def _gate_run(job: OpenJob, summary: ScoreSummary, scores: BlobFile) -> GateRunEnded:
+    run = GateRun(
+        model_id=job.spec.model_id,
+        job_id=job.job_id,
+        base_sha256=job.spec.base.sha256,
+        verdict=summary.verdict,
+        scores_sha256=scores.sha256,
+        unusable=_is_unusable(summary),
+    )
+    return GateRunEnded(run=run)
+
+
+def _is_unusable(summary: ScoreSummary) -> bool:
+    return any(reason.code == "scores_not_finite" for reason in summary.reasons)
 
 
 def after_registration(job: OpenJob, command: RecordRegistered) -> tuple[Event, ...]:
@@ -339,7 +357,8 @@ def _work(job: OpenJob, role: Role) -> Work | None:
 def _lineage(
     job: OpenJob, result: TrainResult, prepared: Prepared, summary: ScoreSummary, scores: BlobFile
 ) -> Lineage:
-    start = job.spec.start
+    imported = job.spec.evaluation is not None
+    start = None if imported else job.spec.start
     return Lineage(
         job_id=job.job_id,
         base_id=job.spec.base.base_id,
@@ -354,10 +373,11 @@ def _lineage(
         configuration=job.spec.configuration,
         start_id=None if start is None else start.model_id,
         start_sha256=None if start is None else start.sha256,
-        unusable=any(reason.code == "scores_not_finite" for reason in summary.reasons),
+        unusable=_is_unusable(summary),
         mixture=tuple(
             LineageFile(file_id=file.file_id, weight_ppm=file.weight_ppm, sha256=file.sha256)
             for file in job.spec.mixture
         ),
         method=job.hyper.method,
+        imported=imported,
     )

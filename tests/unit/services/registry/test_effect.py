@@ -3,21 +3,39 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from schemas.model import RecordPublished
-from schemas.reasons import failing
-from services.registry.effect import erase, final_key, publish
-from services.registry.project import EraseModelFile
-from tests.unit.services.registry.samples import MODEL, SHA, adapter, sha, submitted, whole_model
+from schemas.gate import GateRun
+from schemas.job import AttemptEnded, CheckpointRecorded, JobEnded
+from schemas.model import RecordPublished, VersionGated, VersionPublished
+from schemas.pool import AttemptEnd
+from schemas.reasons import ending, failing
+from schemas.topics import JOB
+from schemas.training import BlobFile, Checkpoint, EvalResult, Result, TrainResult
+from services.registry.app import TODOS
+from services.registry.effect import erase, erase_work, final_key, publish
+from services.registry.project import EraseModelFile, EraseVersionWork, project
+from tests.unit.services.registry.samples import (
+    MODEL,
+    SHA,
+    adapter,
+    header,
+    sha,
+    submitted,
+    whole_model,
+)
 from tests.unit.tunery.provenance.signed import NOW, new_key, trust_in
 from tunery.provenance.folders import compare_folder
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
 from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.clock import SystemClock
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
-from tunery.runtime.verbs import Send
+from tunery.runtime.store.abstract import Position, RowBatch, Store
+from tunery.runtime.store.memory import MemoryStore
+from tunery.runtime.verbs import RetryLater, Send
 
 SEAL = Sealer(MemoryKeyStore())
 
@@ -107,3 +125,93 @@ async def test_a_deleted_file_is_erased_once() -> None:
     for _ in range(2):
         assert await erase(blobs).run(EraseModelFile(blob="t/acme/x"), "acme") is None
     assert not blobs.bodies
+
+
+def ended_attempt(job_id: str, result: Result) -> AttemptEnded:
+    end = AttemptEnd(
+        outcome="succeeded", ended_by="training", reason=ending("exited"), result=result
+    )
+    return AttemptEnded(
+        job_id=job_id,
+        attempt=1,
+        role="eval",
+        end=end,
+        job_billable_gpu_ms=0,
+        job_lost_gpu_ms=0,
+    )
+
+
+def ended_job(job_id: str) -> JobEnded:
+    return JobEnded(
+        job_id=job_id,
+        outcome="succeeded",
+        model_id=MODEL,
+        failure=None,
+        trained_tokens=0,
+        billable_gpu_ms=0,
+        lost_gpu_ms=0,
+        released_gpu_ms=0,
+        created_at=0,
+    )
+
+
+async def apply(store: Store, offset: int, events: list[Any]) -> None:
+    """Project events as the service does, from this offset on."""
+    await store.ensure(TODOS.described())
+    changes = [change for event in events for change in project(header(), event)]
+    batch = RowBatch(
+        TODOS.name, TODOS.version, (JOB.name, 0), offset, Position(offset + 1), changes
+    )
+    assert await store.commit(batch)
+
+
+async def test_security_h5_what_the_jobs_of_a_deleted_version_left_is_erased() -> None:
+    blobs, store = MemoryBlobs(), MemoryStore(SystemClock())
+    left = [
+        BlobFile(name="part", blob=f"t/acme/{name}", sha256="a" * 64, bytes=1)
+        for name in ("checkpoints", "adapters", "scores", "of-another-job", "judged-again")
+    ]
+    for file in left:
+        await blobs.put(file.blob, b"1")
+    checkpoint = Checkpoint(
+        attempt=1,
+        step=1,
+        epoch_ppm=0,
+        tokens=1,
+        manifest_sha256="a" * 64,
+        files=(left[0],),
+        captured_ms=0,
+    )
+    trained = TrainResult(
+        adapter=(left[1],), config_sha256="a" * 64, steps=1, tokens=1, final_loss_ppm=None
+    )
+    version = await submitted(MemoryBlobs(), adapter())
+    run = GateRun(
+        model_id=MODEL,
+        job_id="ftjob-3",
+        base_sha256="a" * 64,
+        verdict="pass",
+        scores_sha256="a" * 64,
+    )
+    events: list[Any] = [
+        CheckpointRecorded(job_id="ftjob-1", checkpoint=checkpoint, trained_tokens=1),
+        ended_attempt("ftjob-1", trained),
+        ended_attempt("ftjob-1", EvalResult(scores=left[2])),
+        ended_attempt("ftjob-2", EvalResult(scores=left[3])),
+        ended_attempt("ftjob-3", EvalResult(scores=left[4])),
+        VersionPublished(terms=version.terms, files=(), quarantined=False),
+        VersionGated(run=run, quarantined=False, stage="dev"),
+        ended_job("ftjob-1"),
+    ]
+    await apply(store, 0, events)
+    effect = erase_work(blobs, store)
+    row = EraseVersionWork(model_id=MODEL)
+    with pytest.raises(RetryLater, match="ftjob-3"):
+        await effect.run(row, "acme", 1)
+    assert len(blobs.bodies) == len(left), "nothing, before all of it is known"
+    await apply(store, 1, [ended_job("ftjob-3")])
+    for _ in range(2):
+        assert await effect.run(row, "acme", 1) is None
+    assert [*blobs.bodies] == [left[3].blob]
+    assert await effect.run(row, "globex", 1) is None
+    assert [*blobs.bodies] == [left[3].blob], "a version of this name of another tenant's"

@@ -7,10 +7,17 @@ from schemas.model import (
     VersionPublished,
 )
 from schemas.reasons import Failure, failing
-from services.registry.project import ERASE, PUBLISH, EraseModelFile, project
+from services.registry.project import (
+    ERASE,
+    PUBLISH,
+    VERSION_JOBS,
+    EraseModelFile,
+    EraseVersionWork,
+    project,
+)
 from tests.unit.services.registry.samples import MODEL, adapter, header, submitted
 from tunery.runtime.blobs.memory import MemoryBlobs
-from tunery.runtime.verbs import Done, Todo
+from tunery.runtime.verbs import Done, Todo, Upsert
 
 EMPTY = Failure(code="platform_error", reason=failing("adapter_empty"))
 
@@ -27,13 +34,20 @@ async def test_rows_follow_the_version() -> None:
         quarantined=False,
         terms=version.terms,
     )
-    assert project(header(), published) == (Done(PUBLISH, todo.id), Done(ERASE, file.blob))
+    of_job = {"tenant": "acme", "model_id": MODEL, "job_id": "ftjob-1"}
+    assert project(header(), published) == (
+        Done(PUBLISH, todo.id),
+        Done(ERASE, file.blob),
+        Upsert(VERSION_JOBS, of_job),
+    )
     failed = VersionFailed(model_id=MODEL, job_id="ftjob-2", failure=EMPTY)
     assert Done(PUBLISH, todo.id) not in project(header(), failed)
-    (erasing,) = project(header(), VersionDeleted(model_id=MODEL, files=(file,)))
+    erasing, work = project(header(), VersionDeleted(model_id=MODEL, files=(file,)))
     kept = VersionDeleted(model_id=MODEL, files=(file,), erase_at=1)
     assert project(header(), kept) == (), "it may be restored"
     erased = VersionErased(model_id=MODEL, files=(file,), job_id="ftjob-1")
-    assert project(header(), erased) == (erasing,)
+    assert project(header(), erased) == (erasing, work)
     assert isinstance(erasing, Todo)
+    assert isinstance(work, Todo)
+    assert work.body == EraseVersionWork(model_id=MODEL)
     assert erasing.body == EraseModelFile(blob=file.blob)

@@ -1,5 +1,7 @@
 """Approvals, and base models whose files have changed: no promotion goes around them."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Rejected
+from schemas.gate import GateRun, RecordGateRun
 from schemas.model import (
     GLOBAL,
     AddBase,
@@ -15,16 +18,20 @@ from schemas.model import (
     ApprovalRuleSet,
     ApproveVersion,
     BaseDrifted,
+    BasePinned,
     BaseRestored,
     Command,
     DeleteVersion,
     HeldStage,
+    PinBase,
     Promote,
     RecordBaseBytes,
     RollBack,
     SetApprovalRule,
     StageMoved,
     VersionApproved,
+    VersionFailed,
+    VersionGated,
 )
 from schemas.reasons import refusing
 from services.registry.domain.decide import decide
@@ -42,6 +49,7 @@ from tests.unit.services.registry.domain.test_decide import (
     after,
     context,
     published,
+    quarantine,
     refusal,
     register,
     step,
@@ -160,6 +168,54 @@ def test_a_changed_base_model_makes_its_versions_stale_until_it_is_restored() ->
     assert isinstance(decide(restored, back, context())[0], StageMoved)
     moved, _ = step(state, AddBase(base=replace(BASE, path="/elsewhere")), key=GLOBAL)
     assert isinstance(decide(moved, back, context())[0], StageMoved)
+
+
+def run(model_id: str, job_id: str = "job-2", **changes: Any) -> RecordGateRun:
+    """The gate judged a version again."""
+    fields: dict[str, Any] = {"base_sha256": SHA, "verdict": "pass", "scores_sha256": SHA}
+    return RecordGateRun(run=GateRun(model_id=model_id, job_id=job_id, **{**fields, **changes}))
+
+
+def test_a_changed_base_model_makes_its_versions_stale_until_the_gate_ran_again() -> None:
+    state = versions("a", "b")
+    state, _ = step(state, RecordBaseBytes(base_id=BASE.base_id, sha256=OTHER_SHA), key=GLOBAL)
+    pinned = decide(
+        state, PinBase(job_id="job-2", base_id=BASE.base_id, base_sha256=OTHER_SHA), context()
+    )
+    assert pinned == (BasePinned(job_id="job-2", base=replace(BASE, sha256=OTHER_SHA)),)
+    state, (gated,) = step(state, run("a", base_sha256=OTHER_SHA))
+    assert isinstance(gated, VersionGated)
+    assert (gated.quarantined, gated.stage) == (False, "dev")
+    assert isinstance(decide(state, promote("a"), context())[0], StageMoved)
+    assert refusal(decide(state, promote("b"), context())).reason.code == "base_drifted"
+    restored, _ = step(state, RecordBaseBytes(base_id=BASE.base_id, sha256=SHA), key=GLOBAL)
+    assert refusal(decide(restored, promote("a"), context())).reason.code == "base_drifted"
+    assert isinstance(decide(restored, promote("b"), context())[0], StageMoved)
+
+
+def test_the_newest_verdict_of_the_gate_holds_but_not_against_a_person() -> None:
+    state = after(run("a", verdict="block"), state=versions("a", "b"))
+    assert refusal(decide(state, promote("a"), context())).reason.code == "model_quarantined"
+    assert decide(state, run("a", verdict="block"), context()) == (), "the same job once"
+    state = after(run("a", "job-3"), state=state)
+    assert isinstance(decide(state, promote("a"), context())[0], StageMoved)
+    state = after(quarantine("a", True), run("a", "job-4"), state=state)
+    assert refusal(decide(state, promote("a"), context())).reason.code == "model_quarantined"
+    state = after(quarantine("a", False), run("a", "job-5", verdict="block"), state=state)
+    assert state.tenants["acme"].versions["a"].quarantined, "what it found since counts"
+    state = after(run("a", "job-6", verdict="block", unusable=True), state=state)
+    kept = decide(state, quarantine("a", False), context())
+    assert refusal(kept).reason.code == "model_unusable"
+    gone = decide(state, run("none"), context())
+    assert isinstance(gone[0], VersionFailed)
+
+
+def test_a_version_that_is_blocked_in_a_stage_keeps_it_and_nobody_rolls_back_to_it() -> None:
+    state = after(promote("a"), run("a", verdict="block"), state=versions("a", "b", "c"))
+    assert state.tenants["acme"].versions["a"].stage == "production"
+    state = after(promote("b", "a"), state=state)
+    back = RollBack(series="series", stage="production", expected="b")
+    assert refusal(decide(state, back, context())).reason.code == "stage_without_former"
 
 
 def test_bytes_of_unknown_base_models_and_of_tenants_are_refused() -> None:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.job import (
+    GateRunEnded,
     JobEnded,
     Phase,
     PhaseSet,
@@ -14,12 +15,14 @@ from schemas.job import (
     PlacementWanted,
     RecordRegistered,
     RecordVerdict,
+    RegistrationWanted,
     WorkDescribed,
 )
 from schemas.pool import CloseMode
 from schemas.reasons import Failure, failing, waiting
 from schemas.sealed import Sealed
-from schemas.training import EvalWork, TrainWork
+from schemas.submission import Evaluation
+from schemas.training import AdapterStart, BlobFile, EvalWork, TrainWork
 from services.scheduler.domain.job import steps
 from services.scheduler.domain.job.state import OpenJob
 from simulator.control_plane.samples import PASSED, TRAINED, checkpoint
@@ -27,6 +30,7 @@ from tests.unit.services.scheduler.fold import of
 from tests.unit.services.scheduler.lives import JOB_ID, SCORED_LIFE, job_of, lived, new_tenant
 
 PROMPTS = Sealed(key_id="t.1", nonce=b"n", ciphertext=b"c")
+SCORES = BlobFile(name="scores.json", blob="t/acme/scores", sha256="c" * 64, bytes=3)
 FAILURE = Failure(code=errors.PLATFORM, reason=failing("scores_unjudged"))
 
 
@@ -155,3 +159,37 @@ def test_a_failed_registration_is_the_platforms_and_costs_nothing() -> None:
 def test_a_failure_names_the_field_of_the_request() -> None:
     ended = steps.fail_job(job_in("validating"), FAILURE, param="training_file")
     assert ended.failure == replace(FAILURE, param="training_file")
+
+
+def evaluating(*, imported: bool) -> OpenJob:
+    """An open job without a training, once its evaluation has left scores."""
+    job = job_in("evaluating")
+    start = AdapterStart(model_id="ft:m", sha256="a" * 64, files=TRAINED.adapter)
+    spec = replace(job.spec, start=start, evaluation=Evaluation(imported=imported))
+    return replace(job, spec=spec, result=TRAINED, scores=SCORES)
+
+
+def test_gate_a_job_that_only_evaluates_begins_with_its_evaluation() -> None:
+    job = replace(evaluating(imported=True), open=None, work_id=None, scores=None)
+    placed = of(steps.after_binding(job), PlacementWanted)
+    assert placed.placement.role == "eval"
+    work = of(steps.after_binding(job), WorkDescribed).description.work
+    assert isinstance(work, EvalWork)
+    assert work.adapter == TRAINED.adapter
+    (paused,) = steps.after_binding(replace(job, wanted="paused"))
+    assert isinstance(paused, PhaseSet)
+    assert paused.phase == "evaluating"
+
+
+def test_gate_an_import_becomes_a_version_and_a_further_run_only_a_verdict() -> None:
+    verdict = RecordVerdict(job_id=JOB_ID, summary=PASSED)
+    wanted = of(steps.after_verdict(evaluating(imported=True), verdict), RegistrationWanted)
+    lineage = wanted.terms.lineage
+    assert (lineage.imported, lineage.start_id, lineage.verdict) == (True, None, PASSED.verdict)
+    events = steps.after_verdict(evaluating(imported=False), verdict)
+    assert RegistrationWanted not in kinds(events)
+    run = of(events, GateRunEnded).run
+    job = evaluating(imported=False)
+    assert (run.model_id, run.job_id) == (job.spec.model_id, JOB_ID)
+    assert (run.base_sha256, run.verdict) == (job.spec.base.sha256, PASSED.verdict)
+    assert (run.scores_sha256, run.unusable) == (SCORES.sha256, False)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.registry.domain.artifact import (
+from tunery.runtime.blobs.base_files import INDEX, NAMES
+from tunery.work.artifact import (
     BESIDE_WHOLE,
     CONFIG,
     WEIGHTS,
@@ -22,7 +23,6 @@ from services.registry.domain.artifact import (
     read_config,
     read_whole_config,
 )
-from tunery.runtime.blobs.base_files import INDEX, NAMES
 
 BASE, SHA = "small", "a" * 64
 RANK = 4

@@ -127,13 +127,7 @@ def check_header(header: bytes, size: int, config: Mapping[str, Any] | None) -> 
 
     Raises Unpublishable unless they fill the file without gap or overlap and fit the configuration.
     """
-    try:
-        tensors = json.loads(header)
-    except (ValueError, RecursionError) as error:
-        raise Unpublishable(f"{WEIGHTS}: its header is not JSON: {error}") from error
-    if not isinstance(tensors, dict):
-        raise Unpublishable(f"{WEIGHTS}: its header must be a JSON object")
-    tensors.pop("__metadata__", None)
+    tensors = read_tensors(header)
     spans = sorted(_span(name, tensor, config) for name, tensor in tensors.items())
     if not spans:
         raise Unpublishable(f"{WEIGHTS} holds no tensors")
@@ -145,6 +139,28 @@ def check_header(header: bytes, size: int, config: Mapping[str, Any] | None) -> 
     if end_before != size - PREFIX_BYTES - len(header):
         raise Unpublishable(f"{WEIGHTS}: tensors end at {end_before}, the file does not")
     return len(spans)
+
+
+def read_tensors(header: bytes) -> dict[str, Any]:
+    """What a header says of its tensors, by name. Raises Unpublishable for one that is no JSON, and
+    for one that names something twice: readers differ in which of both they take.
+    """
+    try:
+        tensors = json.loads(header, object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as error:
+        raise Unpublishable(f"{WEIGHTS}: its header is not JSON: {error}") from error
+    if not isinstance(tensors, dict):
+        raise Unpublishable(f"{WEIGHTS}: its header must be a JSON object")
+    tensors.pop("__metadata__", None)
+    return tensors
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises ValueError."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a name is there twice")
+    return values
 
 
 def _span(name: str, tensor: Any, config: Mapping[str, Any] | None) -> tuple[int, int, str]:
