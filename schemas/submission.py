@@ -4,6 +4,7 @@ from schemas.account import Lane
 from schemas.billing import Rate
 from schemas.dataset import BaseTokens, LengthPolicy
 from schemas.envelope import Part, Sha256
+from schemas.gate import Benchmark
 from schemas.model import Base
 from schemas.pool import Role
 from schemas.sealed import Sealed
@@ -138,6 +139,8 @@ class JobSpec(Part):
     measures: a JSON array of what answers to its validation rows are measured by, None: by nothing.
     measured_rows: how many of these rows are answered for that.
     mixture: further files it trains on.
+    benchmarks: that both sides answer, besides the bundled questions.
+    benchmark_items: at most so many items of each.
     """
 
     base: Base
@@ -170,6 +173,8 @@ class JobSpec(Part):
     measures: Sealed | None = None
     measured_rows: int = 0
     mixture: tuple[MixtureFile, ...] = ()
+    benchmarks: tuple[Benchmark, ...] = ()
+    benchmark_items: int = 0
 
 
 class KeyCap(Part):

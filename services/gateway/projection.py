@@ -21,7 +21,9 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 44  # 44: nodes that ask for scores; 43: deployments; 42: deleted models
+VERSION: Final = (
+    45  # 45: benchmarks; 44: nodes that ask for scores; 43: deployments; 42: deleted models
+)
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -45,7 +47,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
         billing.STORED,
         billing.ANSWER_USES,
     ),
-    *(models.PERMISSIONS, models.MODELS, models.BASES, models.POLICIES),
+    *(models.PERMISSIONS, models.MODELS, models.BASES, models.POLICIES, models.BENCHMARKS),
     deployments.DEPLOYMENTS,
     *(models.MODEL_CHANGES, models.APPROVAL_RULES),
 )

@@ -29,7 +29,7 @@ def _deadline(state: Registry) -> Deadline | None:
 
 MODELS = Aggregate(
     stream=MODEL,
-    fold_version=9,  # 9: deployments; 8: deleted versions; 7: policies, quarantine by people
+    fold_version=10,  # 10: benchmarks; 9: deployments; 8: deleted versions; 7: policies
     initial=INITIAL,
     state_type=Registry,
     decide=decide,
