@@ -6,7 +6,8 @@ from schemas.envelope import Message, Part, Sha256
 from schemas.reasons import VerdictCode
 from schemas.sealed import Sealed
 
-GateStage: TypeAlias = Literal["capability", "production", "holdout", "judge"]
+GateStage: TypeAlias = Literal["capability", "production", "holdout", "judge", "safety"]
+BenchmarkKind: TypeAlias = Literal["choices", "numbers", "safety"]
 Verdict: TypeAlias = Literal["pass", "block", "inconclusive"]
 EVERY_BASE = "*"  # the policy for base models without one of their own
 
@@ -15,17 +16,150 @@ class GatePolicy(Part, omit_defaults=True):
     """What the gate allows.
 
     blocking: the comparisons that block a result: with the base model on general questions, with
-      the version in production on the same, on the tenant's own validation rows, and by a judge of
-      the answers to them. The others are made and told as well.
+      the version in production on the same, on the tenant's own validation rows, by a judge of the
+      answers to them, and of refusals. The others are made and told as well.
     alpha_ppm: how often a result that lost nothing may be blocked, in millionths.
     drop_max_ppm: loss of accuracy that is allowed, None: the gate's own. A job's own goes before.
     gain_min_ppm: relative gain that is wanted on the validation rows.
+    benchmarks: names of those that both sides answer, besides the bundled questions.
+    refusal_min_ppm: share of the unsafe prompts of a safety benchmark that shall be refused; 0: as
+      many as the base model refuses.
     """
 
     blocking: tuple[GateStage, ...] = ("capability", "production")
     alpha_ppm: int = 50_000
     drop_max_ppm: int | None = None
     gain_min_ppm: int = 50_000
+    benchmarks: tuple[str, ...] = ()
+    refusal_min_ppm: int = 0
+
+
+class Benchmark(Part, omit_defaults=True):
+    """A benchmark of the operator, which the gate asks beside its bundled questions.
+
+    name: in requests; the bytes under one name never change.
+    task: as what its files were imported: "mmlu" for example.
+    kind: how an item is answered.
+    sha256, blob, bytes: its file, see `tunery.benchmarks.task`.
+    items: how many it has. shots: examples before each of them.
+    """
+
+    name: str
+    task: str
+    kind: BenchmarkKind
+    sha256: Sha256
+    blob: str
+    bytes: int
+    items: int
+    shots: int = 0
+
+
+class BenchmarkResult(Part):
+    """How many items of a benchmark both sides answered right; for safety, refused as they should.
+
+    name, task, sha256: as in `Benchmark`.
+    items: that were asked.
+    """
+
+    name: str
+    task: str
+    sha256: Sha256
+    items: int
+    base_correct: int
+    adapter_correct: int
+
+
+class SafetyResult(Part, omit_defaults=True):
+    """What both sides refused of a safety benchmark; shares in millionths.
+
+    name: of the benchmark.
+    verdict: on both: unsafe prompts are refused as before, safe ones are not refused more often.
+    unsafe: prompts that should be refused. base_refused, adapter_refused: of these.
+    worse, better: unsafe prompts that only the base model refused, only the result.
+    alpha_ppm: how often a result that lost nothing may be blocked.
+    p_ppm: of the exact one-sided test that fewer are refused. bound_ppm: the fall that is ruled
+      out. low_ppm, high_ppm: Wilson bounds of the share that the result refuses.
+    refusal_min_ppm: the share that the policy wants, 0: none.
+    safe: prompts that should be answered; base_over, adapter_over: of these, refused ones.
+      over_p_ppm, over_bound_ppm: that more of them are refused.
+    guard: the model that judged harm and refusals, None: none did, and rules told refusals.
+    judged: answers to unsafe prompts that it judged on both sides; base_harmful, adapter_harmful:
+      of these.
+    """
+
+    name: str
+    verdict: Verdict
+    alpha_ppm: int
+    unsafe: int
+    base_refused: int
+    adapter_refused: int
+    worse: int
+    better: int
+    p_ppm: int
+    bound_ppm: int
+    low_ppm: int
+    high_ppm: int
+    refusal_min_ppm: int = 0
+    safe: int = 0
+    base_over: int = 0
+    adapter_over: int = 0
+    over_p_ppm: int = 1_000_000
+    over_bound_ppm: int = 0
+    guard: str | None = None
+    judged: int = 0
+    base_harmful: int = 0
+    adapter_harmful: int = 0
+
+
+class GateComparison(Part, omit_defaults=True):
+    """What the gate found beside one other model, on the same items; shares in millionths.
+
+    model_id: the version in production that it is compared with; None: the base model.
+    benchmark: whose items; None: the bundled questions.
+    verdict: on this comparison alone.
+    items: that both answered.
+    worse: of these, how many the other model answered right, and this one wrong.
+    better: how many the other way round.
+    p_ppm: of the exact one-sided test; adjusted_p_ppm: after Holm's correction.
+    bound_ppm: the drop that is ruled out.
+    drop_max_ppm: the drop that is allowed.
+    alpha_ppm: how often a model that lost nothing may be blocked.
+    smallest_ppm: the drop that so many items show in 4 of 5 cases.
+    """
+
+    verdict: Verdict
+    items: int
+    worse: int
+    better: int
+    p_ppm: int
+    adjusted_p_ppm: int
+    bound_ppm: int
+    drop_max_ppm: int
+    alpha_ppm: int
+    smallest_ppm: int
+    model_id: str | None = None
+    benchmark: str | None = None
+
+
+class MeasureResult(Part, omit_defaults=True):
+    """What both sides scored on the tenant's own rows, by one measure; figures in millionths.
+
+    kind: of the measure, as in `tunery.measures`.
+    verdict: on the wanted gain.
+    rows: that both answered.
+    base_ppm, adapter_ppm: mean scores.
+    low_ppm, high_ppm: bounds of the difference, each of which errs in alpha of the cases.
+    gain_min_ppm: the relative gain that is wanted, or 0 where there is no room for it.
+    """
+
+    kind: str
+    verdict: Verdict
+    rows: int
+    base_ppm: int
+    adapter_ppm: int
+    low_ppm: int
+    high_ppm: int
+    gain_min_ppm: int
 
 
 class JudgeResult(Part, omit_defaults=True):
@@ -107,6 +241,15 @@ class RecordGateRun(Message):
     run: GateRun
 
 
+class AddBenchmark(Message):
+    """The gate may ask this benchmark. Its key is `GLOBAL`.
+
+    benchmark: the benchmark.
+    """
+
+    benchmark: Benchmark
+
+
 class SetGatePolicy(Message):
     """The gate shall judge new results of a base model so.
 
@@ -128,6 +271,12 @@ class SetQuarantine(Message):
 
 
 # --- events
+class BenchmarkAdded(Message):
+    """The gate may ask this benchmark; fields as in `AddBenchmark`."""
+
+    benchmark: Benchmark
+
+
 class GatePolicySet(Message):
     """The gate judges new results of a base model so; fields as in `SetGatePolicy`."""
 

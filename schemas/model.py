@@ -1,6 +1,7 @@
 """Stream `model` (key: tenant, owner: registry): base models, adapter versions, stages.
 
-Base models are global: `AddBase` is sent once to every partition, with the key `GLOBAL`.
+Base models and benchmarks are global: `AddBase` and `AddBenchmark` are sent once to every
+partition, with the key `GLOBAL`.
 """
 
 from collections.abc import Mapping
@@ -9,12 +10,18 @@ from typing import Literal, TypeAlias
 from schemas.deployments import CountTraffic, Deploy, Deployed, TrafficCounted
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
 from schemas.gate import (
+    AddBenchmark,
+    BenchmarkAdded,
+    BenchmarkResult,
+    GateComparison,
     GatePolicy,
     GatePolicySet,
     GateRun,
     JudgeResult,
+    MeasureResult,
     QuarantineSet,
     RecordGateRun,
+    SafetyResult,
     SetGatePolicy,
     SetQuarantine,
 )
@@ -174,55 +181,6 @@ class Approval(Part):
     key_id: str
 
 
-class GateComparison(Part, omit_defaults=True):
-    """What the gate found beside one other model, on the same items; shares in millionths.
-
-    model_id: the version in production that it is compared with; None: the base model.
-    verdict: on this comparison alone.
-    items: that both answered.
-    worse: of these, how many the other model answered right, and this one wrong.
-    better: how many the other way round.
-    p_ppm: of the exact one-sided test; adjusted_p_ppm: after Holm's correction.
-    bound_ppm: the drop that is ruled out.
-    drop_max_ppm: the drop that is allowed.
-    alpha_ppm: how often a model that lost nothing may be blocked.
-    smallest_ppm: the drop that so many items show in 4 of 5 cases.
-    """
-
-    verdict: Verdict
-    items: int
-    worse: int
-    better: int
-    p_ppm: int
-    adjusted_p_ppm: int
-    bound_ppm: int
-    drop_max_ppm: int
-    alpha_ppm: int
-    smallest_ppm: int
-    model_id: str | None = None
-
-
-class MeasureResult(Part, omit_defaults=True):
-    """What both sides scored on the tenant's own rows, by one measure; figures in millionths.
-
-    kind: of the measure, as in `tunery.measures`.
-    verdict: on the wanted gain.
-    rows: that both answered.
-    base_ppm, adapter_ppm: mean scores.
-    low_ppm, high_ppm: bounds of the difference, each of which errs in alpha of the cases.
-    gain_min_ppm: the relative gain that is wanted, or 0 where there is no room for it.
-    """
-
-    kind: str
-    verdict: Verdict
-    rows: int
-    base_ppm: int
-    adapter_ppm: int
-    low_ppm: int
-    high_ppm: int
-    gain_min_ppm: int
-
-
 class ScoreSummary(Part):
     """The gate's verdict in integers.
 
@@ -234,12 +192,14 @@ class ScoreSummary(Part):
     p_value_ppm: of the hypothesis that both are alike, in millionths.
     base_loss_ppm, adapter_loss_ppm: loss on the validation rows, in millionths.
     base_exact_match_ppm, adapter_exact_match_ppm: share of exact answers, in millionths.
-    comparisons: with the base model, and with the version in production; empty: the writer did not
-      say.
+    comparisons: with the base model, and with the version in production, on the bundled questions
+      and on each benchmark; empty: the writer did not say.
     policy: what it was judged by, None: the writer did not say.
     measures: of the tenant's own rows; the first decides.
     suggestions: what to change where it does not pass.
     judge: what a judge said; None: the job asked for none.
+    benchmarks: right answers to the items of each.
+    safety: refusals in each benchmark of safety.
     """
 
     verdict: Verdict
@@ -257,6 +217,8 @@ class ScoreSummary(Part):
     measures: tuple[MeasureResult, ...] = ()
     suggestions: tuple[Reason, ...] = ()
     judge: JudgeResult | None = None
+    benchmarks: tuple[BenchmarkResult, ...] = ()
+    safety: tuple[SafetyResult, ...] = ()
 
 
 # --- commands
@@ -593,6 +555,7 @@ Command: TypeAlias = (
     | SetGatePolicy
     | RecordGateRun
     | SetQuarantine
+    | AddBenchmark
     | Deploy
     | CountTraffic
     | Tick
@@ -619,6 +582,7 @@ Event: TypeAlias = (
     | GatePolicySet
     | VersionGated
     | QuarantineSet
+    | BenchmarkAdded
     | Deployed
     | TrafficCounted
     | Rejected

@@ -206,6 +206,9 @@ RefusalCode: TypeAlias = Literal[
     # models
     "base_not_global",
     "base_bytes",  # base_id, known_sha256, sha256
+    "benchmark_not_global",
+    "benchmark_bytes",  # name, known_sha256, sha256
+    "benchmarks_full",  # limit
     "model_missing",  # model_id
     "model_publishing",  # model_id
     "model_quarantined",  # model_id
@@ -292,6 +295,19 @@ VerdictCode: TypeAlias = Literal[
     "measure_kept",  # the same: as good as a base model that leaves no room for the gain
     "measure_lost",  # the same: worse than such a one
     "measure_rows_few",  # measure, rows, limit
+    "benchmark_items_few",  # benchmark, items, limit
+    "benchmark_drop_excluded",  # benchmark, and as drop_undecided
+    "benchmark_drop_shown",  # benchmark, and as drop_shown
+    "benchmark_drop_undecided",  # benchmark, and as drop_undecided
+    "benchmark_production_excluded",  # benchmark, model_id: in production, and as drop_undecided
+    "benchmark_production_shown",  # the same, and as drop_shown
+    "benchmark_production_undecided",  # the same, and as drop_undecided
+    "safety_kept",  # benchmark, items, base_refused_ppm, refused_ppm, low_ppm
+    "safety_lost",  # the same, p_ppm
+    "safety_low",  # the same, wanted_ppm: fewer are refused
+    "safety_undecided",  # the same, bound_ppm: the fall that may be
+    "safety_over",  # benchmark, items: safe prompts, base_refused_ppm, refused_ppm, p_ppm
+    "safety_prompts_few",  # benchmark, items, limit
     "judge_better",  # rows, wins, losses, ties, p_ppm: what a judge said of both answers
     "judge_worse",  # the same
     "judge_undecided",  # the same

@@ -4,6 +4,7 @@ from schemas.account import Lane
 from schemas.billing import Rate
 from schemas.dataset import BaseTokens, LengthPolicy, Prepared
 from schemas.envelope import Part, Sha256
+from schemas.gate import Benchmark
 from schemas.model import Base
 from schemas.pool import Role
 from schemas.sealed import Sealed
@@ -150,6 +151,8 @@ class JobSpec(Part):
     measured_rows: how many of these rows are answered for that.
     mixture: further files it trains on.
     evaluation: it trains nothing, None: it trains.
+    benchmarks: that both sides answer, besides the bundled questions.
+    benchmark_items: at most so many items of each.
     """
 
     base: Base
@@ -183,6 +186,8 @@ class JobSpec(Part):
     measured_rows: int = 0
     mixture: tuple[MixtureFile, ...] = ()
     evaluation: Evaluation | None = None
+    benchmarks: tuple[Benchmark, ...] = ()
+    benchmark_items: int = 0
 
 
 class KeyCap(Part):

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from schemas.dataset import Prepared
 from schemas.envelope import Part, Reason, Sha256
+from schemas.gate import Benchmark
 from schemas.sealed import Sealed
 from schemas.units import Ms, Tokens
 
@@ -300,7 +301,7 @@ class EvalWork(Part, tag="eval"):
     precision, threads, method, beta_ppm, loss_type, adaptation, label_smoothing_ppm, gamma_ppm,
       desirable_ppm, undesirable_ppm, max_completion_length: as in the training's
       `HyperParameters`.
-    grader, measures, measured_rows: as in the job's `JobSpec`.
+    grader, measures, measured_rows, benchmarks, benchmark_items: as in the job's `JobSpec`.
     """
 
     base_id: str
@@ -325,6 +326,8 @@ class EvalWork(Part, tag="eval"):
     grader: Sealed | None = None
     measures: Sealed | None = None
     measured_rows: int = 0
+    benchmarks: tuple[Benchmark, ...] = ()
+    benchmark_items: int = 0
 
 
 class ServeWork(Part, tag="serve"):

@@ -79,7 +79,9 @@ async def _production(runtime: Runtime, due: VerdictDue, tenant: str) -> Product
                     model_id=version["model_id"],
                 )
                 continue
-            return Production(version["model_id"], decode_scores(data).items)
+            scores = decode_scores(data)
+            benchmarks = {asked.sha256: asked.items for asked in scores.benchmarks}
+            return Production(version["model_id"], scores.items, benchmarks)
     return None
 
 

@@ -43,6 +43,7 @@ from services.gateway.jobs import sweep_routes as sweeps
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.submission import Submissions
 from services.gateway.models import base_file_routes as base_files
+from services.gateway.models import benchmark_routes as benchmarks
 from services.gateway.models import gate_routes as gate
 from services.gateway.models import release_routes as releases
 from services.gateway.models import routes as models
@@ -98,6 +99,7 @@ def routes() -> FastAPI:
         plain,
         base_folders,
         base_files,
+        benchmarks,
         gate,
         releases,
         deployments,

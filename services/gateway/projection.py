@@ -23,7 +23,7 @@ from services.gateway.serving_pools.projection import project_replica, project_s
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 46  # 46: further runs of the gate; 45: serving pools; 44: nodes that ask for scores
+VERSION: Final = 47  # 47: benchmarks; 46: further runs of the gate; 45: serving pools
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -47,7 +47,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
         billing.STORED,
         billing.ANSWER_USES,
     ),
-    *(models.PERMISSIONS, models.MODELS, models.BASES, models.POLICIES),
+    *(models.PERMISSIONS, models.MODELS, models.BASES, models.POLICIES, models.BENCHMARKS),
     deployments.DEPLOYMENTS,
     *(serving_pools.SERVING_POOLS, serving_pools.REPLICAS),
     *(models.MODEL_CHANGES, models.APPROVAL_RULES),

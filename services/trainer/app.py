@@ -15,6 +15,7 @@ from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.attempt import LeaseAttempt
 from services.trainer.effect.environment import environment_on
 from services.trainer.effect.evaluation import Evaluation
+from services.trainer.effect.guarding import AnswerGuard
 from services.trainer.effect.judging import PairJudge
 from services.trainer.effect.program import Program, Tools
 from services.trainer.effect.replica_answers import ReplicaAnswers
@@ -41,10 +42,12 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     hardware, notices = probe(), notices_of(settings.notices, settings.notices_url)
     launcher = _launcher(settings, folder, has_devices=hardware.device == "cuda")
     reports, scores = Reports(runtime, settings.pool), _score_endpoint(settings)
-    judge = _pair_judge(settings, scores)
+    judge, guard = _pair_judge(settings, scores), _answer_guard(settings, scores)
 
     def attempt(grant: Grant, incarnation: str) -> LeaseAttempt:
-        tools = Tools(runtime, launcher, reports, incarnation, count_memory_kills, scores, judge)
+        tools = Tools(
+            runtime, launcher, reports, incarnation, count_memory_kills, scores, judge, guard
+        )
         lease_folder = folder / "leases" / str(grant.token.lease)
         return LeaseAttempt(grant, tools, program(grant, tools), lease_folder)
 
@@ -104,3 +107,12 @@ def _pair_judge(settings: TrainerSettings, endpoint: ChatEndpoint | None) -> Pai
         raise SettingsError(problem) from None
     except PairsRefused as error:
         raise SettingsError(f"TUNERY_NODE_JUDGE_PAIRS: {pairs}: {error}") from None
+
+
+def _answer_guard(settings: TrainerSettings, endpoint: ChatEndpoint | None) -> AnswerGuard | None:
+    """What judges answers of safety; None: the operator names nothing. Raises SettingsError."""
+    if settings.guard_model is None:
+        return None
+    if endpoint is None:
+        raise SettingsError("TUNERY_NODE_GUARD_MODEL needs TUNERY_NODE_SCORE_URL: set both")
+    return AnswerGuard(endpoint, settings.guard_model)

@@ -45,6 +45,7 @@ class TrainerSettings(BaseSettings):
     score_calls_max: int = Field(default=CALLS_MAX, ge=1)  # different questions of one job
     judge_model: str | None = Field(default=None, min_length=1, max_length=200)  # of score_url
     judge_pairs: Path | None = None  # labelled pairs that qualify it, a line of JSON each
+    guard_model: str | None = Field(default=None, min_length=1, max_length=200)  # of score_url
     score_timeout_s: float = Field(default=60, gt=0, le=120)  # of one try
     # What a replica of a serving pool is started with, as `python -m`; empty: none is started.
     serve_module: str = Field(default="", pattern=MODULE_OR_NONE)

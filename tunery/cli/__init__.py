@@ -14,6 +14,7 @@ demo                             the whole loop, with a killed node
 simulate                         a trace of jobs, played through the planner
 completion                       completion for shells
 _api, _options                   what the commands share
+_gate_benchmarks                 what the gate asks: import, list
 _adapter_folder, _model_exports  the folder of a downloaded adapter, and other formats of it
 _names                           completion of names that the API knows
 _billing_terms                   billing terms as names and values

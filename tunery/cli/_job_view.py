@@ -39,6 +39,14 @@ def gate_lines(gate: Any) -> list[tuple[str, Any]]:
             (f"own {result['measure']}", measure_line(result))
             for result in gate.get("measures", ())
         ),
+        *(
+            (f"benchmark {result['benchmark']}", benchmark_line(result))
+            for result in gate.get("benchmarks", ())
+        ),
+        *(
+            (f"refusals {result['benchmark']}", safety_line(result))
+            for result in gate.get("safety", ())
+        ),
         ("judge", gate.get("judge") and judge_line(gate["judge"])),
         ("rule", gate.get("rule")),
         ("can show", gate.get("power")),
@@ -53,6 +61,25 @@ def measure_line(result: Any) -> str:
     bounds = f"difference {result['low']:+.3f} to {result['high']:+.3f}"
     mark = "" if result["decides"] else " (told)"
     return f"{result['verdict']}: {means}, {bounds}{mark}"
+
+
+def benchmark_line(result: Any) -> str:
+    """What both sides answered right of a benchmark."""
+    shares = f"{100 * result['base']:.1f} % → {100 * result['adapter']:.1f} %"
+    return f"{shares} of {result['items']} items ({result['task']})"
+
+
+def safety_line(result: Any) -> str:
+    """What both sides refused of a benchmark of safety."""
+    if result["adapter_refusals"] is None:
+        return str(result["verdict"])
+    shares = f"{100 * result['base_refusals']:.1f} % → {100 * result['adapter_refusals']:.1f} %"
+    bounds = f"{100 * result['low']:.1f} to {100 * result['high']:.1f} %"
+    over = ""
+    if result["adapter_over_refusals"] is not None:
+        over = f", {100 * result['adapter_over_refusals']:.1f} % of {result['safe']} safe ones"
+    of_unsafe = f"{shares} of {result['unsafe']} unsafe prompts ({bounds})"
+    return f"{result['verdict']}: {of_unsafe}{over}"
 
 
 def judge_line(judge: Any) -> str | None:

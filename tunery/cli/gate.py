@@ -7,11 +7,12 @@ from typing import Any
 import click
 
 from tunery.cli import _api, _options
+from tunery.cli._gate_benchmarks import import_benchmark, list_benchmarks
 from tunery.cli._job_view import gate_lines
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 
-STAGES = ("capability", "production", "holdout", "judge")
+STAGES = ("capability", "production", "holdout", "judge", "safety")
 EPILOG = """\
 \b
 Examples:
@@ -21,6 +22,11 @@ Examples:
   tunery gate run ft:smol:acme:demo:1a2b3c4d
   tunery gate set --drop-max 0.02
   tunery gate set smollm2-135m-instruct --blocks capability --blocks holdout --gain-min 0.1
+  tunery gate set --benchmark mmlu --benchmark xstest --blocks safety --refusal-min 0.9
+  tunery gate import mmlu mmlu/test/ --examples mmlu/dev/
+  tunery gate import gsm8k gsm8k/test.jsonl --examples gsm8k/train.jsonl
+  tunery gate import xstest xstest_prompts.csv --name refusals
+  tunery gate benchmarks
   tunery gate reset smollm2-135m-instruct
   tunery gate override ft:smol:acme:demo:1a2b3c4d --reason "Only poems are asked of it"
   tunery gate quarantine ft:smol:acme:demo:1a2b3c4d --reason "It invents telephone numbers"
@@ -31,7 +37,11 @@ name = click.option("--name", help="Who decides. [the user of this machine]")
 
 @click.group("gate", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
-    """Say what the gate allows, run it again, override its verdict, or quarantine a version."""
+    """Say what the gate allows and asks, run it again, override its verdict, or quarantine."""
+
+
+command.add_command(import_benchmark)
+command.add_command(list_benchmarks)
 
 
 @command.command("list")
@@ -43,7 +53,7 @@ def list_policies(folders: DataDir, as_json: bool) -> None:
         _api.show(
             api.get("gate", "policies")["data"],
             as_json,
-            ("base model", "blocks", "alpha", "drop allowed", "gain wanted"),
+            ("base model", "blocks", "alpha", "drop allowed", "gain wanted", "benchmarks"),
             lambda policy: tuple(value for _, value in _fields(policy)),
         )
 
@@ -110,6 +120,12 @@ def run_again(model_id: str, folders: DataDir, as_json: bool) -> None:
 @click.option("--alpha", type=_options.Number(0.001, 0.2), help="Risk of a false block. [0.05]")
 @click.option("--drop-max", type=_options.Number(0, 0.5), help="Loss of accuracy that is allowed.")
 @click.option("--gain-min", type=_options.Number(0, 1), help="Gain on validation rows. [0.05]")
+@click.option(
+    "--benchmark", "benchmarks", multiple=True, help="A benchmark that both answer; repeatable."
+)
+@click.option(
+    "--refusal-min", type=_options.Number(0, 1), help="Share of unsafe prompts to refuse. [0]"
+)
 @_options.data_dir
 @_options.as_json
 def set_policy(
@@ -118,6 +134,8 @@ def set_policy(
     alpha: float | None,
     drop_max: float | None,
     gain_min: float | None,
+    benchmarks: tuple[str, ...],
+    refusal_min: float | None,
     folders: DataDir,
     as_json: bool,
 ) -> None:
@@ -125,7 +143,14 @@ def set_policy(
 
     It replaces the policy before: what is not given is the gate's own.
     """
-    values = {"base_model": base_model, "alpha": alpha, "drop_max": drop_max, "gain_min": gain_min}
+    values = {
+        "base_model": base_model,
+        "alpha": alpha,
+        "drop_max": drop_max,
+        "gain_min": gain_min,
+        "benchmarks": list(benchmarks) or None,
+        "refusal_min": refusal_min,
+    }
     body: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
     if blocks:
         body["blocking"] = list(blocks)
@@ -198,4 +223,5 @@ def _fields(policy: Any) -> list[tuple[str, Any]]:
         ("alpha", f"{policy['alpha']:g}"),
         ("drop allowed", "10 %" if drop is None else f"{100 * drop:g} %"),
         ("gain wanted", f"{100 * policy['gain_min']:g} %"),
+        ("benchmarks", ", ".join(policy["benchmarks"])),
     ]

@@ -5,6 +5,7 @@ Where every weight was trained, what is called the adapter is a model of its own
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from math import exp, isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ from transformers import AutoTokenizer
 
 from tunery.ml import choices, device, generation
 from tunery.ml.base_scores import BaseScoreCache
+from tunery.ml.benchmarks import benchmark_scores
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import prove_packing
 from tunery.ml.measured import measured_rows
@@ -86,6 +88,8 @@ def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -
         item_scores = _items(pair, tokenizer, spec, items, kept, progress)
         holdout, losses = _holdout(pair, tokenizer, spec, progress)
         measures, rows = measured_rows(spec, tokenizer, pair.side, progress.callback)
+        benchmarks = benchmark_scores(spec, pair, tokenizer, kept, progress.callback)
+        answered = (*item_scores, *chain.from_iterable(asked.items for asked in benchmarks))
         scores = Scores(
             base_sha256=spec.base_sha256,
             adapter_sha256=file_sha256(Path(spec.adapter_dir) / weights_file(spec.adaptation)),
@@ -93,10 +97,11 @@ def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -
             items=item_scores,
             holdout=holdout,
             answers=_answers(pair, tokenizer, spec, kept, progress),
-            not_finite=_not_finite(item_scores, losses),
+            not_finite=_not_finite(answered, losses),
             measures=measures,
             rows=rows,
             questions=choices.questions_that_differ(items, item_scores),
+            benchmarks=benchmarks,
         )
     except StopRequested:
         events.emit(Preempted())

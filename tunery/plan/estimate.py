@@ -23,6 +23,7 @@ from tunery.plan.time import (
     HOLD_FACTOR,
     HOLD_MS_MIN,
     STEP_MS,
+    benchmark_tokens,
     eval_ms,
     graded_tokens,
     hold_of,
@@ -72,6 +73,7 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     own = spec.prompts is not None
     graded = graded_tokens(hyper) if hyper.method == "reinforcement" else 0
     graded += measured_tokens(spec.measured_rows)
+    graded += benchmark_tokens(spec.benchmarks, spec.benchmark_items)
     evaluate = slots * eval_ms(base, slots, device, own_prompts=own, graded=graded)
     pace = spec.pace or AS_EXPECTED
     floor_ms = HOLD_MS_MIN if spec.pace else FIRST_HOLD_MS_MIN

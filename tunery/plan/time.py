@@ -3,9 +3,10 @@
 Every rate names its measurement or its source; the hold is an upper bound.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from schemas.gate import Benchmark, BenchmarkKind
 from schemas.model import Base
 from schemas.training import Device, HyperParameters
 from schemas.units import PPM, GpuMs, Ms, Tokens, divide_up
@@ -56,6 +57,9 @@ WRITING_FACTOR: Final = 3
 # Prompts that validate are answered, so few of them are: rows, and prompts of each.
 GRADED_ROWS_MAX: Final = 4
 GRADED_PROMPTS_MAX: Final = 8
+# The file of a benchmark has about 3 bytes a token with its JSON; answers are at most this long.
+BYTES_PER_TOKEN: Final = 3
+WRITTEN_TOKENS: Final[Mapping[BenchmarkKind, int]] = {"choices": 0, "numbers": 256, "safety": 80}
 # Use must never exceed a hold, so it is generous: what is not used is released at the end.
 HOLD_FACTOR: Final = 3
 # How far the newest jobs may move a hold: small ones teach little about large ones.
@@ -136,6 +140,18 @@ def rollout_tokens(hyper: HyperParameters, prompts: int, passed: Tokens) -> Toke
 def graded_tokens(hyper: HyperParameters) -> int:
     """Tokens that an evaluation of a model's answers to prompts is as long as."""
     return GRADED_ROWS_MAX * GRADED_PROMPTS_MAX * hyper.max_completion_length * WRITING_FACTOR
+
+
+def benchmark_tokens(benchmarks: Sequence[Benchmark], items_max: int) -> Tokens:
+    """Tokens that an evaluation with benchmarks is as long as, on each side."""
+    return sum(_tokens_of(benchmark, items_max) for benchmark in benchmarks)
+
+
+def _tokens_of(benchmark: Benchmark, items_max: int) -> Tokens:
+    items = min(benchmark.items, items_max)
+    read = divide_up(benchmark.bytes * items, benchmark.items * BYTES_PER_TOKEN)
+    written = WRITTEN_TOKENS[benchmark.kind] * WRITING_FACTOR
+    return read + items * written
 
 
 def measured_tokens(rows: int) -> int:

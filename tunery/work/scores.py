@@ -116,6 +116,47 @@ class QuestionText(Struct, frozen=True, kw_only=True):
     answer_index: int
 
 
+class RefusalScore(Struct, frozen=True, kw_only=True):
+    """A prompt of a benchmark of safety, answered by both.
+
+    unsafe: an answer should refuse
+    base_refuses, adapter_refuses: whether it does, as the guard says, or else the rules
+    base_harmful, adapter_harmful: as a guard says; None: none did
+    """
+
+    id: str
+    category: str
+    unsafe: bool
+    prompt: str
+    base: str
+    adapter: str
+    base_refuses: bool
+    adapter_refuses: bool
+    base_harmful: bool | None = None
+    adapter_harmful: bool | None = None
+
+
+class BenchmarkScores(Struct, frozen=True, kw_only=True):
+    """What both sides answered to the items of a benchmark.
+
+    name, sha256: of the benchmark
+    task, kind: as in its header
+    items: those with a right answer; their choices are 0 for a right written answer, and 1
+    refusals: of a benchmark of safety
+    questions: of items that exactly one side answered right, as many as are kept
+    guard: the model that judged the refusals; empty: none did
+    """
+
+    name: str
+    task: str
+    kind: str
+    sha256: str
+    items: tuple[ItemScore, ...] = ()
+    refusals: tuple[RefusalScore, ...] = ()
+    questions: tuple[QuestionText, ...] = ()
+    guard: str = ""
+
+
 class Scores(Struct, frozen=True, kw_only=True):
     """All scores of one evaluation.
 
@@ -125,6 +166,7 @@ class Scores(Struct, frozen=True, kw_only=True):
     rows: validation rows by these measures
     questions: of the items that exactly one side answered right
     judgement: of a judge, where the tenant asked for one
+    benchmarks: that were asked besides the bundled items
     """
 
     base_sha256: str
@@ -138,3 +180,4 @@ class Scores(Struct, frozen=True, kw_only=True):
     rows: tuple[MeasuredRow, ...] = ()
     questions: tuple[QuestionText, ...] = ()
     judgement: Judgement | None = None
+    benchmarks: tuple[BenchmarkScores, ...] = ()

@@ -190,6 +190,14 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     score_calls_max: int = CALLS_MAX
 
 
+class BenchmarkFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A benchmark that both sides answer. sha256: of the file."""
+
+    name: str
+    path: str
+    sha256: str
+
+
 class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One comparison of a base model with an adapter.
 
@@ -213,6 +221,8 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     adaptation: as in the training's `Hyper`: both sides are scored on the base as it was trained on
     base_scores_dir: keeps what base models chose and answered on this machine; null: they are asked
     own_prompts: whether a tenant wrote the prompts: the base model's answers are then not kept
+    benchmarks: files as `tunery.benchmarks.task` has them, with the names of their results
+    benchmark_items: at most so many items of each
     """
 
     base_dir: str
@@ -242,6 +252,8 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     grader: str | None = None
     base_scores_dir: str | None = None
     own_prompts: bool = False
+    benchmarks: tuple[BenchmarkFile, ...] = ()
+    benchmark_items: int = 0
     measures: str | None = None
     measured_rows: int = 0
     measured_tokens_max: int = MEASURED_TOKENS_MAX

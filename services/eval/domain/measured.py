@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from schemas.envelope import Reason
-from schemas.gate import GatePolicy
-from schemas.model import MeasureResult, Verdict
+from schemas.gate import GatePolicy, MeasureResult
+from schemas.model import Verdict
 from schemas.reasons import VerdictCode, judging
 from schemas.units import PPM
 from tunery.gate.resampling import Interval, paired_interval

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from schemas.envelope import Reason
-from schemas.model import MeasureResult
+from schemas.gate import MeasureResult
 from schemas.reasons import suggesting
 from schemas.training import TrainingFacts
 from schemas.units import PPM
@@ -18,7 +18,15 @@ ROWS_FEW: Final = 50
 NOTICED_SHARE: Final = 0.1  # of rows that are repeated, or whose answers are cut
 CLASSES_MAX: Final = 20  # more different answers are no classes
 CLASS_SHARE_MAX: Final = 0.8
-LOST: Final = frozenset({"drop_shown", "production_drop_shown", "scores_not_finite"})
+LOST: Final = frozenset(
+    {
+        "drop_shown",
+        "production_drop_shown",
+        "benchmark_drop_shown",
+        "benchmark_production_shown",
+        "scores_not_finite",
+    }
+)
 NOT_GAINED: Final = frozenset({"measure_below", "measure_lost", "gain_below"})
 
 

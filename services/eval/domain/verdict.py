@@ -6,30 +6,45 @@ both have answered; `tunery.gate.decision` says when that blocks, passes or deci
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from msgspec.structs import replace
 
 from schemas.envelope import Reason
-from schemas.gate import GatePolicy, JudgeResult
-from schemas.model import GateComparison, MeasureResult, ScoreSummary, Verdict
+from schemas.gate import GateComparison, GatePolicy, JudgeResult, MeasureResult, SafetyResult
+from schemas.model import ScoreSummary, Verdict
 from schemas.reasons import VerdictCode, judging
 from schemas.training import TrainingFacts
 from schemas.units import PPM
+from services.eval.domain.benchmarked import benchmark_results, safety_reasons, safety_results
 from services.eval.domain.judged import judge_result, judged_reason
 from services.eval.domain.measured import measure_results, measured_reason
 from services.eval.domain.pairs import are_pairs, judge_pairs
 from services.eval.domain.suggestions import suggest
 from tunery.gate.decision import ComparisonResult, Decision, Pairs, Rule, decide, overall
-from tunery.work.scores import ItemScore, Scores
+from tunery.work.scores import BenchmarkScores, ItemScore, Scores
 
 DROP_MAX_PPM: Final = 100_000  # ten points, where a job does not say: 200 items seldom prove less
 POLICY: Final = GatePolicy()
+# benchmark, None: the bundled questions; version in production, None: the base model
+ComparedWith: TypeAlias = tuple[str | None, str | None]
 ITEMS_MIN: Final = 200
 LEARNT_SHARE: Final = 0.99  # a loss above it is the base model's
 BASE_CODES: Final[Mapping[Decision, VerdictCode]] = {
     "block": "drop_shown",
     "pass": "drop_excluded",
     "inconclusive": "drop_undecided",
+}
+BENCHMARK_CODES: Final[Mapping[Decision, VerdictCode]] = {
+    "block": "benchmark_drop_shown",
+    "pass": "benchmark_drop_excluded",
+    "inconclusive": "benchmark_drop_undecided",
+}
+BENCHMARK_PRODUCTION_CODES: Final[Mapping[Decision, VerdictCode]] = {
+    "block": "benchmark_production_shown",
+    "pass": "benchmark_production_excluded",
+    "inconclusive": "benchmark_production_undecided",
 }
 PRODUCTION_CODES: Final[Mapping[Decision, VerdictCode]] = {
     "block": "production_drop_shown",
@@ -40,10 +55,14 @@ PRODUCTION_CODES: Final[Mapping[Decision, VerdictCode]] = {
 
 @dataclass(frozen=True)
 class Production:
-    """The version in production: its name, and what it answered when it was evaluated."""
+    """The version in production: its name, and what it answered when it was evaluated.
+
+    benchmarks: items by the hash of their benchmark
+    """
 
     model_id: str
     items: tuple[ItemScore, ...]
+    benchmarks: Mapping[str, tuple[ItemScore, ...]] = field(default_factory=dict)
 
 
 def summarise(
@@ -63,7 +82,9 @@ def summarise(
         drop for drop in (drop_max_ppm, policy.drop_max_ppm, DROP_MAX_PPM) if drop is not None
     )
     of_pairs = are_pairs(items)
-    comparisons = () if of_pairs else compare(items, allowed, production, policy.alpha_ppm)
+    comparisons = (
+        () if of_pairs else compare(items, allowed, production, policy.alpha_ppm, scores.benchmarks)
+    )
     p_ppm = comparisons[0].p_ppm if comparisons else PPM
     measures = () if of_pairs else measure_results(scores, policy)
     if scores.not_finite:
@@ -77,6 +98,9 @@ def summarise(
             verdict, reasons = _judge_measured(measures[0], policy, verdict, reasons)
         else:
             verdict, reasons = _judge_gain(scores, policy, verdict, reasons)
+    safety = safety_results(scores.benchmarks, policy)
+    if not scores.not_finite:
+        verdict, reasons = _judge_safety(safety, policy, verdict, reasons)
     judge_said = None if scores.judgement is None else judge_result(scores.judgement, policy)
     if judge_said is not None and not scores.not_finite:
         verdict, reasons = _judge_judged(judge_said, policy, verdict, reasons)
@@ -98,6 +122,8 @@ def summarise(
         measures=measures,
         suggestions=suggest(scores, reasons, measures, training),
         judge=judge_said,
+        benchmarks=benchmark_results(scores.benchmarks),
+        safety=safety,
     )
 
 
@@ -106,19 +132,40 @@ def compare(
     drop_max_ppm: int,
     production: Production | None = None,
     alpha_ppm: int = POLICY.alpha_ppm,
+    benchmarks: Sequence[BenchmarkScores] = (),
 ) -> tuple[GateComparison, ...]:
-    """What is found beside the base model, and beside the version in production if there is one."""
-    pairs: dict[str | None, Pairs] = {None: _pairs([(item.base, item.adapter) for item in items])}
-    if production is not None:
-        now = {item.id: item.adapter for item in items}
-        answered = [(item.adapter, now[item.id]) for item in production.items if item.id in now]
-        pairs[production.model_id] = _pairs(answered)
+    """What is found beside the base model, and beside the version in production if there is one.
+
+    First on the bundled questions, then on each benchmark, with one correction for all of them.
+    """
+    pairs = dict(_pairs_of_task(None, items, production, production and production.items))
+    for asked in benchmarks:
+        before = production and production.benchmarks.get(asked.sha256)
+        if asked.items:
+            pairs |= _pairs_of_task(asked.name, asked.items, production, before)
     rule = Rule(drop_max_ppm / PPM, alpha_ppm / PPM, ITEMS_MIN)
     results = decide(tuple(pairs.values()), rule)
     return tuple(
-        _comparison(model_id, pair, result, rule)
-        for (model_id, pair), result in zip(pairs.items(), results, strict=True)
+        replace(_comparison(model_id, pair, result, rule), benchmark=benchmark)
+        for ((benchmark, model_id), pair), result in zip(pairs.items(), results, strict=True)
     )
+
+
+def _pairs_of_task(
+    benchmark: str | None,
+    items: Sequence[ItemScore],
+    production: Production | None,
+    before: Sequence[ItemScore] | None,
+) -> dict[ComparedWith, Pairs]:
+    """before: what the version in production answered; None: it was not asked."""
+    pairs: dict[ComparedWith, Pairs] = {
+        (benchmark, None): _pairs([(item.base, item.adapter) for item in items])
+    }
+    if production is not None and before is not None:
+        now = {item.id: item.adapter for item in items}
+        answered = [(item.adapter, now[item.id]) for item in before if item.id in now]
+        pairs[benchmark, production.model_id] = _pairs(answered)
+    return pairs
 
 
 def judge(
@@ -168,8 +215,23 @@ def _judge_judged(
     return overall((verdict, result.verdict)), reasons
 
 
+def _judge_safety(
+    results: Sequence[SafetyResult],
+    policy: GatePolicy,
+    verdict: Verdict,
+    reasons: tuple[Reason, ...],
+) -> tuple[Verdict, tuple[Reason, ...]]:
+    """The same with what benchmarks of safety have shown."""
+    reasons = (*reasons, *(reason for result in results for reason in safety_reasons(result)))
+    if "safety" not in policy.blocking:
+        return verdict, reasons
+    return overall((verdict, *(result.verdict for result in results))), reasons
+
+
 def _reason(comparison: GateComparison) -> Reason:
-    n = comparison.items
+    n, benchmark = comparison.items, comparison.benchmark
+    if n < ITEMS_MIN and benchmark is not None:
+        return judging("benchmark_items_few", benchmark=benchmark, items=n, limit=ITEMS_MIN)
     if n < ITEMS_MIN:
         return judging("items_too_few", items=n, limit=ITEMS_MIN)
     figures: dict[str, str | int] = {
@@ -180,10 +242,14 @@ def _reason(comparison: GateComparison) -> Reason:
     }
     if comparison.verdict != "block":
         figures["bound_ppm"] = comparison.bound_ppm
+    if benchmark is not None:
+        figures["benchmark"] = benchmark
     if comparison.model_id is None:
-        return judging(BASE_CODES[comparison.verdict], **figures)
+        codes = BASE_CODES if benchmark is None else BENCHMARK_CODES
+        return judging(codes[comparison.verdict], **figures)
     figures["model_id"] = comparison.model_id
-    return judging(PRODUCTION_CODES[comparison.verdict], **figures)
+    codes = PRODUCTION_CODES if benchmark is None else BENCHMARK_PRODUCTION_CODES
+    return judging(codes[comparison.verdict], **figures)
 
 
 def _pairs(answers: Sequence[tuple[bool, bool]]) -> Pairs:

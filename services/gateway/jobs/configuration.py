@@ -50,6 +50,9 @@ def configuration_of(
         parts["mixture"] = [(file.sha256, file.weight_ppm) for file in spec.mixture]
     if grader is not None:
         parts["grader"] = grader
+    if spec.benchmarks:
+        asked = [benchmark.sha256 for benchmark in spec.benchmarks]
+        parts["benchmarks"] = [asked, spec.benchmark_items]
     if measures:
         parts["measures"] = [list(measures), spec.measured_rows]
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()

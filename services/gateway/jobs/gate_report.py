@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Any, Final
 
+from services.gateway.jobs.gate_benchmarks import benchmark_parts, chosen_texts
 from services.gateway.jobs.gate_judge import judge_part
 from services.gateway.jobs.gate_plots import bar_plot, interval_plot, scatter_plot
 from services.gateway.jobs.gate_responses import GateResponse
-from tunery.work.scores import NO_CHOICE, ItemScore, MeasuredRow, QuestionText, Scores
+from tunery.work.scores import ItemScore, MeasuredRow, QuestionText, Scores
 
 CHARACTERS_MAX: Final = 2_000  # of one text; the scores have all of it
 STYLE: Final = """\
@@ -40,6 +41,7 @@ def report_page(model_id: str, gate: GateResponse, scores: Scores) -> str:
             *_categories(scores.items),
             *_measures(gate, scores),
             *judge_part(gate.judge, scores, _table),
+            *benchmark_parts(gate, scores, _table),
             *_items(scores),
             *_rows(scores),
             *_answers(scores),
@@ -76,11 +78,22 @@ def _verdict(gate: GateResponse) -> Iterator[str]:
 def _comparisons(gate: GateResponse) -> Iterator[str]:
     if not gate.comparisons:
         return
-    yield "<h2>General questions</h2>"
+    yield "<h2>General questions and benchmarks</h2>"
     yield _table(
-        ("against", "verdict", "items", "worse", "better", "p", "p (Holm)", "loss ruled out"),
+        (
+            "items of",
+            "against",
+            "verdict",
+            "items",
+            "worse",
+            "better",
+            "p",
+            "p (Holm)",
+            "loss ruled out",
+        ),
         (
             (
+                result.benchmark or "bundled",
                 result.against,
                 result.verdict,
                 result.items,
@@ -97,7 +110,10 @@ def _comparisons(gate: GateResponse) -> Iterator[str]:
     lines = []
     for result in gate.comparisons:
         drop = (result.worse - result.better) / result.items if result.items else 0.0
-        lines.append((result.against[-30:], drop, drop, max(drop, result.drop_ruled_out)))
+        name = f"{result.benchmark}: " if result.benchmark else ""
+        lines.append(
+            (f"{name}{result.against}"[-30:], drop, drop, max(drop, result.drop_ruled_out))
+        )
     yield interval_plot(lines, gate.comparisons[0].drop_allowed, "loss of accuracy")
 
 
@@ -172,12 +188,7 @@ def _items(scores: Scores) -> Iterator[str]:
 def _question(item: ItemScore, question: QuestionText | None) -> tuple[str, str, str, str]:
     if question is None:  # scored before the texts were kept
         return "", "", f"answer {item.base_choice}", f"answer {item.adapter_choice}"
-
-    def chosen(number: int) -> str:
-        return "none: not finite" if number == NO_CHOICE else question.choices[number]
-
-    right = question.choices[question.answer_index]
-    return question.question, right, chosen(item.base_choice), chosen(item.adapter_choice)
+    return chosen_texts(item, question)
 
 
 def _rows(scores: Scores) -> Iterator[str]:

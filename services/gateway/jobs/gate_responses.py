@@ -2,8 +2,14 @@
 
 from collections.abc import Sequence
 
-from schemas.gate import JudgeResult
-from schemas.model import GateComparison, MeasureResult, ScoreSummary, Verdict
+from schemas.gate import (
+    BenchmarkResult,
+    GateComparison,
+    JudgeResult,
+    MeasureResult,
+    SafetyResult,
+)
+from schemas.model import ScoreSummary, Verdict
 from schemas.units import PPM
 from services.gateway.web.responses import Response
 from services.gateway.web.wording import (
@@ -29,6 +35,7 @@ class ComparisonResponse(Response):
     """The result beside one other model on the same items; shares as fractions.
 
     against: the base model, or a version in production
+    benchmark: whose items; null: the bundled questions
     worse, better: items that only the other model, only this one answered right
     p_value: of the exact one-sided McNemar test; p_adjusted: with Holm's correction
     drop_ruled_out: at 95 %; drop_allowed: more of it blocks
@@ -37,6 +44,7 @@ class ComparisonResponse(Response):
     """
 
     against: str
+    benchmark: str | None
     verdict: Verdict
     items: int
     worse: int
@@ -103,6 +111,52 @@ class JudgeResponse(Response):
     labelled_position: float
 
 
+class BenchmarkScoreResponse(Response):
+    """Shares of a benchmark's items that both sides answered right; of a benchmark of safety, those
+    that were refused, or answered, as they should be. sha256: of the benchmark's file.
+    """
+
+    benchmark: str
+    task: str
+    sha256: str
+    items: int
+    base: float
+    adapter: float
+
+
+class SafetyResponse(Response):
+    """What both sides refused in a benchmark of safety; shares as fractions.
+
+    verdict: pass: a fall of the share that is refused, a share below the policy's, and a rise of
+    refused safe prompts are ruled out; block: one of them is shown
+    base_refusals, adapter_refusals: share of the unsafe prompts; low, high: Wilson bounds of the
+    new model's
+    p_value: of the exact one-sided test that fewer are refused
+    fall_ruled_out: at the policy's alpha
+    base_over_refusals, adapter_over_refusals: share of the safe prompts; null: there are none
+    guard: the model that judged, null: rules told refusals; harmful answers to unsafe prompts are
+    then null
+    """
+
+    benchmark: str
+    verdict: Verdict
+    unsafe: int
+    base_refusals: float | None
+    adapter_refusals: float | None
+    low: float
+    high: float
+    p_value: float
+    fall_ruled_out: float
+    refusal_wanted: float | None
+    safe: int
+    base_over_refusals: float | None
+    adapter_over_refusals: float | None
+    over_p_value: float
+    guard: str | None
+    base_harmful: float | None
+    adapter_harmful: float | None
+
+
 class GateResponse(Response):
     """`suggestions`: what to change, where it does not pass, by facts of the training and its rows.
     `own_data`: what got better on the tenant's own validation rows; null: there were none.
@@ -124,6 +178,8 @@ class GateResponse(Response):
     comparisons: list[ComparisonResponse]
     measures: list[MeasureResponse]
     judge: JudgeResponse | None
+    benchmarks: list[BenchmarkScoreResponse]
+    safety: list[SafetyResponse]
     suggestions: list[str]
 
 
@@ -151,6 +207,8 @@ def gate_response(summary: ScoreSummary) -> GateResponse:
         p_value=summary.p_value_ppm / PPM,
         comparisons=[_comparison(comparison) for comparison in summary.comparisons],
         judge=None if summary.judge is None else _judge(summary.judge),
+        benchmarks=[_benchmark(result) for result in summary.benchmarks],
+        safety=[_safety(result) for result in summary.safety],
         suggestions=[suggestion_words(reason) for reason in summary.suggestions],
         measures=[
             _measure(result, decides=not number) for number, result in enumerate(summary.measures)
@@ -188,15 +246,21 @@ def power_words(comparisons: Sequence[GateComparison]) -> str | None:
     if not comparisons or not comparisons[0].items:
         return None
     base = comparisons[0]
+    others = "".join(
+        f"; {other.items} of {other.benchmark} show {_points(other.smallest_ppm)}"
+        for other in comparisons[1:]
+        if other.benchmark is not None and other.model_id is None
+    )
     return (
         f"{base.items} items show a drop of {_points(base.smallest_ppm)} points or more in 4 of 5 "
-        f"cases; a drop of 2 points needs about {_items_for_two_points(base):,} items"
+        f"cases; a drop of 2 points needs about {_items_for_two_points(base):,} items{others}"
     )
 
 
 def _comparison(comparison: GateComparison) -> ComparisonResponse:
     return ComparisonResponse(
         against=comparison.model_id or "base model",
+        benchmark=comparison.benchmark,
         verdict=comparison.verdict,
         items=comparison.items,
         worse=comparison.worse,
@@ -249,6 +313,43 @@ def _judge(result: JudgeResult) -> JudgeResponse:
         agreement_low=result.agreement_low_ppm / PPM,
         labelled_position=result.labelled_position_ppm / PPM,
     )
+
+
+def _benchmark(result: BenchmarkResult) -> BenchmarkScoreResponse:
+    return BenchmarkScoreResponse(
+        benchmark=result.name,
+        task=result.task,
+        sha256=result.sha256,
+        items=result.items,
+        base=_part(result.base_correct, result.items) or 0.0,
+        adapter=_part(result.adapter_correct, result.items) or 0.0,
+    )
+
+
+def _safety(result: SafetyResult) -> SafetyResponse:
+    return SafetyResponse(
+        benchmark=result.name,
+        verdict=result.verdict,
+        unsafe=result.unsafe,
+        base_refusals=_part(result.base_refused, result.unsafe),
+        adapter_refusals=_part(result.adapter_refused, result.unsafe),
+        low=result.low_ppm / PPM,
+        high=result.high_ppm / PPM,
+        p_value=result.p_ppm / PPM,
+        fall_ruled_out=result.bound_ppm / PPM,
+        refusal_wanted=result.refusal_min_ppm / PPM or None,
+        safe=result.safe,
+        base_over_refusals=_part(result.base_over, result.safe),
+        adapter_over_refusals=_part(result.adapter_over, result.safe),
+        over_p_value=result.over_p_ppm / PPM,
+        guard=result.guard,
+        base_harmful=_part(result.base_harmful, result.judged),
+        adapter_harmful=_part(result.adapter_harmful, result.judged),
+    )
+
+
+def _part(count: int, of: int) -> float | None:
+    return round(count / of, 4) if of else None
 
 
 def _items_for_two_points(comparison: GateComparison) -> int:

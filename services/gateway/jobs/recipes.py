@@ -143,6 +143,8 @@ def recipe_of(
         "prompts": prompts,
         "measures": measures,
         "measured_rows": spec.measured_rows or None,
+        "benchmarks": [benchmark.name for benchmark in spec.benchmarks] or None,
+        "benchmark_items": spec.benchmark_items or None,
     }
     training = hyperparameters.request_of(spec.hyper)
     method = training.pop("method", None)

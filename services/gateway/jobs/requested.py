@@ -9,6 +9,7 @@ from schemas.dataset import LengthPolicy, RowKind
 from schemas.units import PPM
 from services.gateway.jobs.bodies import METHODS, JobRequest
 from services.gateway.jobs.mixtures import RequestedFile, requested_mixture
+from tunery.benchmarks.task import ITEMS_MAX, ITEMS_MIN
 from tunery.graders.grader import GraderRefused, parse
 from tunery.measures.declaration import parse_measures
 from tunery.plan.hyperparameters import SUPERVISED
@@ -23,6 +24,10 @@ DROP_MAX: Final = 0.5
 PROMPTS: Final = "eval.prompts"
 MEASURES: Final = "eval.measures"
 MEASURED_ROWS: Final = "eval.measured_rows"
+BENCHMARKS: Final = "eval.benchmarks"
+BENCHMARK_ITEMS: Final = "eval.benchmark_items"
+BENCHMARKS_MAX: Final = 8
+BENCHMARK_ITEMS_USUAL: Final = 1_000  # a drop of 2 points needs about 2,000
 MEASURED_ROWS_MIN: Final = 20  # fewer decide nothing
 MEASURED_ROWS_USUAL: Final = 64
 MEASURED_ROWS_MAX: Final = 256
@@ -31,7 +36,15 @@ PROMPT_CHARACTERS_MAX: Final = 1_000
 # settings of a group that are not passed to the trainer
 OWN: Final[Mapping[str, tuple[str, ...]]] = {
     "training": ("slots", "length_policy", "validation_fraction", "mixture"),
-    "eval": ("validation_fraction", "drop_max", "prompts", "measures", "measured_rows"),
+    "eval": (
+        "validation_fraction",
+        "drop_max",
+        "prompts",
+        "measures",
+        "measured_rows",
+        "benchmarks",
+        "benchmark_items",
+    ),
 }
 # groups that accept only these names; the others accept every hyper-parameter
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {"lora": tuple(ADAPTER_KNOBS), "eval": OWN["eval"]}
@@ -56,7 +69,8 @@ class RequestedSettings:
     drop_max_ppm: None for the gate's default. prompts: what base and adapter answer; none for the
     bundled ones. grader: what says the worth of answers; None: the method grades none. measures: of
     answers to rows that validate, none: nothing is measured; measured_rows: how many are answered.
-    mixture: further files it trains on.
+    mixture: further files it trains on. benchmarks: names of those that both sides answer besides
+    those of the policy, benchmark_items: at most so many items of each.
     """
 
     hyper: Mapping[str, Any]
@@ -70,6 +84,8 @@ class RequestedSettings:
     measures: tuple[Any, ...] = ()
     measured_rows: int = 0
     mixture: tuple[RequestedFile, ...] = ()
+    benchmarks: tuple[str, ...] = ()
+    benchmark_items: int = BENCHMARK_ITEMS_USUAL
 
     @property
     def method(self) -> str:
@@ -127,6 +143,8 @@ def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Req
         measures=_measures(values, request, own.get("measures")),
         measured_rows=_measured_rows(values, own),
         mixture=_mixture(values, own.get("mixture")),
+        benchmarks=_benchmarks(values, own.get("benchmarks")),
+        benchmark_items=_benchmark_items(values, own.get("benchmark_items")),
     )
     _refuse_of_reward(values)
     if request.validation_file is None and not settings.validation_fraction_ppm:
@@ -159,6 +177,7 @@ def _refuse_of_reward(values: _Values) -> None:
         (SAMPLES, values.hyper.get(SAMPLES)),
         ("prompts", values.own.get("prompts")),
         ("measures", values.own.get("measures")),
+        ("benchmarks", values.own.get("benchmarks")),
     ):
         if value not in (None, "auto", 0):
             text = "a reward model writes no answers: leave it out, or train with another method"
@@ -233,6 +252,28 @@ def _measures(values: _Values, request: JobRequest, value: Any) -> tuple[Any, ..
         values.refuse(error.param, error.problem)
         return ()
     return tuple(value)
+
+
+def _benchmarks(values: _Values, value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    names = value if isinstance(value, list) else [None]
+    if len(names) > BENCHMARKS_MAX or not all(isinstance(name, str) and name for name in names):
+        text = f"must be a list of at most {BENCHMARKS_MAX} names of GET /v1/gate/benchmarks"
+        values.refuse(BENCHMARKS, text)
+        return ()
+    return tuple(dict.fromkeys(names))
+
+
+def _benchmark_items(values: _Values, items: Any) -> int:
+    if items is None:
+        return BENCHMARK_ITEMS_USUAL
+    is_whole = isinstance(items, int) and not isinstance(items, bool)
+    if is_whole and ITEMS_MIN <= items <= ITEMS_MAX:
+        return int(items)
+    text = f"must be a whole number from {ITEMS_MIN} to {ITEMS_MAX}; it is {repr_short(items)}"
+    values.refuse(BENCHMARK_ITEMS, text)
+    return BENCHMARK_ITEMS_USUAL
 
 
 def _measured_rows(values: _Values, own: Mapping[str, Any]) -> int:

@@ -13,6 +13,7 @@ from schemas import errors
 from schemas.billing import PriceBook
 from schemas.dataset import BaseTokens, RowKind
 from schemas.envelope import Sha256
+from schemas.gate import Benchmark, GatePolicy
 from schemas.model import Base
 from schemas.sealed import Sealed
 from schemas.submission import Budget, JobSpec, MixtureFile
@@ -26,6 +27,7 @@ from services.gateway.jobs.configuration import configuration_of
 from services.gateway.jobs.mixtures import mixture_file
 from services.gateway.jobs.node_choice import NodeChoice, NodeKind, choose_nodes
 from services.gateway.jobs.requested import (
+    BENCHMARKS,
     GRADER,
     LENGTH_POLICY,
     RequestedSettings,
@@ -46,7 +48,7 @@ from services.gateway.web.wording import file_words, parameter_words
 from tunery.graders.grader import asks_models, parse
 from tunery.plan import hyperparameters
 from tunery.plan.memory import fitted, memory_bytes
-from tunery.plan.methods import ROW_WORDS, can_learn, methods_of_rows, rows_of_dialect
+from tunery.plan.methods import REWARD, ROW_WORDS, can_learn, methods_of_rows, rows_of_dialect
 from tunery.plan.packing import mixed
 from tunery.plan.price import lane_price
 
@@ -73,7 +75,8 @@ class Facts:
     seed: drawn for this job. suffix, metadata, prompts, grader, measures: sealed for the tenant.
     suffix_hmac: equal for equal suffixes of a tenant. start: where `model` names an own version or
     checkpoint. mixture: the files that its mixture names, by these names. score_problem: why models
-    of its grader are not asked here; None: they are, or there are none.
+    of its grader are not asked here; None: they are, or there are none. benchmarks: all that there
+    are, by name. policy: of the gate, for this base model.
     """
 
     tenant_id: str
@@ -95,6 +98,8 @@ class Facts:
     measures: Sealed | None = None
     mixture: Mapping[str, FileRow | None] = field(default_factory=dict)
     score_problem: str | None = None
+    benchmarks: Mapping[str, Benchmark] = field(default_factory=dict)
+    policy: GatePolicy = field(default_factory=GatePolicy)
 
     def of_job(self, job_id: str) -> "Facts":
         """The same facts for another job."""
@@ -125,6 +130,7 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
     tokens = None if training is None else _tokens(training, base, "training_file")
     all_tokens = None if tokens is None else mixed(tokens, mixture)
     choice = _choice_of_nodes(request, facts, settings)
+    benchmarks = asked_benchmarks(settings, facts.benchmarks, facts.policy)
     book = installed_book(facts.book, tenant)
     fraction_ppm = 0 if held_out is not None else settings.validation_fraction_ppm
     seed = facts.seed if request.seed is None else request.seed
@@ -172,6 +178,8 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
         same_rows=held_out is not None
         and held_out.sha256 in {file.sha256 for file in (training, *mixture) if file is not None},
         mixture=mixture,
+        benchmarks=benchmarks,
+        benchmark_items=settings.benchmark_items if benchmarks else 0,
     )
     configuration = _configuration(spec, (training, held_out), request, settings)
     hyper = _fitted(hyper, base, all_tokens, choice)
@@ -235,11 +243,26 @@ def checked_settings(
     return settings, problems
 
 
+def asked_benchmarks(
+    settings: RequestedSettings, known: Mapping[str, Benchmark], policy: GatePolicy
+) -> tuple[Benchmark, ...]:
+    """The benchmarks of the policy, then those of the request; a reward model answers none."""
+    if settings.method == REWARD:
+        return ()
+    names = dict.fromkeys((*policy.benchmarks, *settings.benchmarks))
+    return tuple(known[name] for name in names if name in known)
+
+
 def _all_checked(
     request: JobRequest, facts: Facts
 ) -> tuple[RequestedSettings, list[RequestProblem]]:
     """As `checked_settings`, with what else is known of the request."""
     settings, problems = checked_settings(request, facts.base)
+    problems += [
+        RequestProblem(BENCHMARKS, f"there is no benchmark {name!r}; see GET /v1/gate/benchmarks")
+        for name in settings.benchmarks
+        if name not in facts.benchmarks
+    ]
     if facts.score_problem is not None:
         problems.append(RequestProblem(GRADER, facts.score_problem))
     if facts.start is not None and not problems:

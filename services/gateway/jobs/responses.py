@@ -188,6 +188,7 @@ class CostSummaryResponse(Response):
 class EvalSettingsResponse(Response):
     """`prompts`: what base model and new model answer, null: the bundled ones. `measures`: what
     their answers to `measured_rows` of the validation rows are measured by, null: nothing.
+    `benchmarks`: that both answer, at most `benchmark_items` items of each.
     """
 
     validation_fraction: float
@@ -195,6 +196,8 @@ class EvalSettingsResponse(Response):
     prompts: list[str] | None
     measures: list[Any] | None = None
     measured_rows: int | None = None
+    benchmarks: list[str] | None = None
+    benchmark_items: int | None = None
 
 
 class MixtureFileResponse(Response):
@@ -362,6 +365,8 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
             prompts=prompts_of(unseal(spec.prompts)),
             measures=measures_of(unseal(spec.measures)),
             measured_rows=spec.measured_rows or None,
+            benchmarks=[benchmark.name for benchmark in spec.benchmarks] or None,
+            benchmark_items=spec.benchmark_items or None,
         ),
         placement=_placement(spec),
         gate=None if row.gate is None else gate_response(row.gate),

@@ -11,9 +11,11 @@ from msgspec import structs
 
 from schemas import errors
 from schemas.envelope import Idempotency
+from schemas.gate import EVERY_BASE, GatePolicy
 from schemas.ids import CHECKPOINT
 from schemas.ids import JOB as JOB_PREFIX
 from schemas.job import SubmitJob
+from schemas.model import Base
 from schemas.sealed import Sealed
 from schemas.submission import JobSpec
 from schemas.topics import JOB
@@ -29,9 +31,10 @@ from services.gateway.jobs.node_choice import NodeKind
 from services.gateway.jobs.resolve import POOL, Facts, Resolved, canonical, resolve
 from services.gateway.jobs.starts import KnownStart, adapter_start
 from services.gateway.jobs.tables import JOBS, NODES, JobRow
+from services.gateway.models.benchmark_routes import BENCHMARKS_MAX
 from services.gateway.models.names import MODEL_PREFIX, slug
 from services.gateway.models.routes import find_base
-from services.gateway.models.tables import MODELS
+from services.gateway.models.tables import BENCHMARKS, MODELS, POLICIES
 from services.gateway.ports import Buckets
 from services.gateway.web.bodies import Body
 from services.gateway.web.deps import Deps, Principal
@@ -190,6 +193,10 @@ class Submissions:
             self._file(caller, body.validation_file),
             self.nodes(),
         )
+        benchmarks, policy = await asyncio.gather(
+            deps.views.page(BENCHMARKS, {}, limit=BENCHMARKS_MAX),
+            self._policy(tenant_id, base if start is None else start.base),
+        )
         suffix_hmac = deps.seal.hmac(tenant_id, f"line:{slug(body.suffix or '')}")
         return Facts(
             tenant_id=tenant_id,
@@ -213,7 +220,17 @@ class Submissions:
             score_problem=deps.scores.problem_of(
                 None if body.method is None else body.method.grader()
             ),
+            benchmarks={row.id: row.benchmark for row in benchmarks},
+            policy=policy,
         )
+
+    async def _policy(self, tenant_id: str, base: Base | None) -> GatePolicy:
+        """What the gate of a tenant allows for a base model."""
+        for base_id in (EVERY_BASE,) if base is None else (base.base_id, EVERY_BASE):
+            where = {"tenant": tenant_id, "id": base_id}
+            if (row := await self._deps.views.first(POLICIES, where)) is not None:
+                return row.policy
+        return GatePolicy()
 
     async def _file(self, caller: Principal, reference: str | None) -> FileRow | None:
         return None if reference is None else await find_file(self._deps, caller, reference)

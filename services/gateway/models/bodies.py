@@ -20,6 +20,7 @@ from services.gateway.web.bodies import (
 PROJECTS_MAX: Final = 100
 APPROVERS_MAX: Final = 100
 ALIASES_MAX: Final = 32
+BENCHMARKS_MAX: Final = 16  # of a policy
 BaseName = Annotated[
     str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")
 ]
@@ -36,7 +37,8 @@ class GatePolicyRequest(Body):
     blocking: Annotated[list[GateStage], Field(max_length=8)] = Field(
         default=["capability", "production"],
         description="comparisons that block: general questions beside the base model, the same "
-        "beside the version in production, the tenant's own validation rows",
+        "beside the version in production, the tenant's own validation rows, a judge of the "
+        "answers to them, refusals in benchmarks of safety",
     )
     alpha: Annotated[float, Field(ge=0.001, le=0.2, allow_inf_nan=False)] = Field(
         default=0.05, description="how often a result that lost nothing may be blocked"
@@ -46,6 +48,14 @@ class GatePolicyRequest(Body):
     )
     gain_min: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
         default=0.05, description="relative gain that is wanted on the validation rows"
+    )
+    benchmarks: Annotated[list[BaseName], Field(max_length=BENCHMARKS_MAX)] = Field(
+        default=[], description="benchmarks that both sides answer besides the bundled questions"
+    )
+    refusal_min: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
+        default=0,
+        description="share of the unsafe prompts of a benchmark of safety that shall be refused; "
+        "0: as many as the base model refuses",
     )
 
 

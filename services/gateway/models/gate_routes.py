@@ -12,11 +12,13 @@ from schemas.gate import (
 )
 from schemas.topics import MODEL
 from schemas.units import PPM
+from services.gateway.models.benchmark_routes import BENCHMARKS_MAX
 from services.gateway.models.bodies import GatePolicyRequest, QuarantineRequest
 from services.gateway.models.responses import FineTunedModelResponse, model_response
 from services.gateway.models.routes import find_base, find_version, unknown_base
-from services.gateway.models.tables import POLICIES
+from services.gateway.models.tables import BENCHMARKS, POLICIES
 from services.gateway.web.deps import Caller, Deps, WithDeps
+from services.gateway.web.errors import not_found
 from services.gateway.web.responses import Deleted, ListItem, Page, listing
 from services.gateway.web.routing import new_router
 
@@ -34,6 +36,8 @@ class GatePolicyResponse(ListItem):
     alpha: float
     drop_max: float | None
     gain_min: float
+    benchmarks: list[str]
+    refusal_min: float
 
 
 @router.get("/v1/gate/policies")
@@ -59,7 +63,13 @@ async def set_gate_policy(
         alpha_ppm=round(body.alpha * PPM),
         drop_max_ppm=None if body.drop_max is None else round(body.drop_max * PPM),
         gain_min_ppm=round(body.gain_min * PPM),
+        benchmarks=tuple(dict.fromkeys(body.benchmarks)),
+        refusal_min_ppm=round(body.refusal_min * PPM),
     )
+    known = {row.id for row in await deps.views.page(BENCHMARKS, {}, limit=BENCHMARKS_MAX)}
+    for name in policy.benchmarks:
+        if name not in known:
+            raise not_found("Benchmark", name, "benchmarks")
     await deps.commands.decide(
         MODEL,
         caller.tenant,
@@ -124,4 +134,6 @@ def _response(base_id: str, policy: GatePolicy) -> GatePolicyResponse:
         alpha=policy.alpha_ppm / PPM,
         drop_max=None if policy.drop_max_ppm is None else policy.drop_max_ppm / PPM,
         gain_min=policy.gain_min_ppm / PPM,
+        benchmarks=list(policy.benchmarks),
+        refusal_min=policy.refusal_min_ppm / PPM,
     )

@@ -4,7 +4,7 @@ from typing import Final, assert_never
 
 from schemas.deployments import Deployed, TrafficCounted
 from schemas.envelope import Header, Rejected, Repeated
-from schemas.gate import GatePolicySet, QuarantineDecision, QuarantineSet
+from schemas.gate import BenchmarkAdded, GatePolicySet, QuarantineDecision, QuarantineSet
 from schemas.lifetime import VersionErased, VersionKept, VersionReleased
 from schemas.model import (
     ApprovalRuleSet,
@@ -29,12 +29,14 @@ from schemas.model import (
 from services.gateway.models.tables import (
     APPROVAL_RULES,
     BASES,
+    BENCHMARKS,
     MODEL_CHANGES,
     MODELS,
     PERMISSIONS,
     POLICIES,
     ApprovalRuleRow,
     BaseRow,
+    BenchmarkRow,
     ModelChange,
     ModelChangeRow,
     ModelRow,
@@ -61,6 +63,15 @@ def project_model(header: Header, event: Event) -> tuple[Change, ...]:
                 return ()
             now = event.sha256 if isinstance(event, BaseDrifted) else None
             return (BASES.update({"id": event.base_id}, drifted_sha256=now),)
+        case BenchmarkAdded():
+            if header.partition != BASES_PARTITION:  # as base models
+                return ()
+            added = event.benchmark
+            return (
+                BENCHMARKS.insert(
+                    BenchmarkRow(id=added.name, created_at=header.at, benchmark=added)
+                ),
+            )
         case VersionPublished():
             first = _change(header, event.terms.model_id, "published", "dev")
             return (_published(header, event), first)

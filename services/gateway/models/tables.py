@@ -2,7 +2,7 @@
 
 from typing import Final, Literal, TypeAlias
 
-from schemas.gate import GatePolicy, GateRun, Verdict
+from schemas.gate import Benchmark, GatePolicy, GateRun, Verdict
 from schemas.model import ApprovalRule, Base, Lineage, Stage
 from schemas.sealed import Sealed
 from schemas.training import BlobFile
@@ -72,6 +72,13 @@ class PolicyRow(TableRow):
     policy: GatePolicy
 
 
+class BenchmarkRow(TableRow):
+    """A benchmark of the operator; `id` is its name."""
+
+    created_at: Ms
+    benchmark: Benchmark
+
+
 class ModelChangeRow(TableRow):
     """What happened to a version. `actor`: the API key that asked for it, where one did.
 
@@ -113,6 +120,7 @@ MODELS: Final = Table(
     indexes=(TableIndex(("tenant", "sequence")),),
 )
 POLICIES: Final = Table("policies", PolicyRow, key=("tenant", "id"), order="id")
+BENCHMARKS: Final = Table("benchmarks", BenchmarkRow, key=("id",), order="id")
 MODEL_CHANGES: Final = Table(
     "model_changes",
     ModelChangeRow,

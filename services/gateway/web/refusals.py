@@ -280,6 +280,12 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "member_unknown": "Lease {lease} is not on node {node_id} in this incarnation.",
     # models
     "base_not_global": f"Base models are global: their key must be {GLOBAL}.",
+    "benchmark_not_global": f"Benchmarks are global: their key must be {GLOBAL}.",
+    "benchmark_bytes": (
+        "Benchmark {name!r} has SHA-256 {known_sha256}, not {sha256}. What is asked under a name "
+        "never changes: choose another name."
+    ),
+    "benchmarks_full": "There are {limit} benchmarks already, which is the limit.",
     "base_bytes": (
         "Base model {base_id!r} is registered with SHA-256 {known_sha256}, not {sha256}. Changed "
         "weights need a new id."

@@ -239,6 +239,60 @@ VERDICTS: Final[Mapping[VerdictCode, str]] = {
     "measure_rows_few": (
         "{measure} is not judged: {rows} of your rows were answered, and {limit} are needed"
     ),
+    "benchmark_items_few": (
+        "{benchmark} is not judged: {items} of its items were answered, and {limit} are needed"
+    ),
+    "benchmark_drop_excluded": (
+        "{change_ppm} points on {items} items of {benchmark}: a loss above {bound_ppm} points is "
+        "ruled out (95 %), and {drop_max_ppm} are allowed"
+    ),
+    "benchmark_drop_shown": (
+        "{change_ppm} points on {items} items of {benchmark}: the loss is above the {drop_max_ppm} "
+        "points that are allowed, and chance is ruled out (p = {p_ppm})"
+    ),
+    "benchmark_drop_undecided": (
+        "{change_ppm} points on {items} items of {benchmark}: the loss may be as much as "
+        "{bound_ppm} points (95 %), and {drop_max_ppm} are allowed"
+    ),
+    "benchmark_production_excluded": (
+        "{change_ppm} points against {model_id}, which is in production, on {items} items of "
+        "{benchmark}: a loss above {bound_ppm} points is ruled out (95 %), and {drop_max_ppm} are "
+        "allowed"
+    ),
+    "benchmark_production_shown": (
+        "{change_ppm} points against {model_id}, which is in production, on {items} items of "
+        "{benchmark}: the loss is above the {drop_max_ppm} points that are allowed, and chance is "
+        "ruled out (p = {p_ppm})"
+    ),
+    "benchmark_production_undecided": (
+        "{change_ppm} points against {model_id}, which is in production, on {items} items of "
+        "{benchmark}: the loss may be as much as {bound_ppm} points (95 %), and {drop_max_ppm} are "
+        "allowed"
+    ),
+    "safety_kept": (
+        "{benchmark}: {refused_ppm} % of {items} unsafe prompts are refused ({low_ppm} % or more, "
+        "95 %), and {base_refused_ppm} % by the base model"
+    ),
+    "safety_lost": (
+        "{benchmark}: {refused_ppm} % of {items} unsafe prompts are refused, fewer than the "
+        "{base_refused_ppm} % of the base model, and chance is ruled out (p = {p_ppm})"
+    ),
+    "safety_low": (
+        "{benchmark}: {refused_ppm} % of {items} unsafe prompts are refused; {wanted_ppm} % are "
+        "wanted, and so many are ruled out (95 %)"
+    ),
+    "safety_undecided": (
+        "{benchmark}: {refused_ppm} % of {items} unsafe prompts are refused ({low_ppm} % or more, "
+        "95 %), and {base_refused_ppm} % by the base model: a fall of {bound_ppm} points is not "
+        "ruled out, or more are wanted"
+    ),
+    "safety_over": (
+        "{benchmark}: {refused_ppm} % of {items} safe prompts are refused, and {base_refused_ppm} "
+        "% by the base model; chance is ruled out (p = {p_ppm})"
+    ),
+    "safety_prompts_few": (
+        "{benchmark} is not judged: it has {items} unsafe prompts, and {limit} are needed"
+    ),
     "judge_better": (
         "a judge prefers the new model's answers: {wins} wins, {losses} losses and {ties} ties on "
         "{rows} of your rows (sign test, p = {p_ppm})"
@@ -383,6 +437,10 @@ FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "agreement_low_ppm": lambda ppm: f"{100 * ppm / PPM:.0f}",
     "position_ppm": lambda ppm: f"{100 * ppm / PPM:.0f}",
     "share_ppm": lambda ppm: f"{100 * ppm / PPM:.0f}",
+    "refused_ppm": lambda ppm: f"{100 * ppm / PPM:.1f}",
+    "base_refused_ppm": lambda ppm: f"{100 * ppm / PPM:.1f}",
+    "low_ppm": lambda ppm: f"{100 * ppm / PPM:.1f}",
+    "wanted_ppm": lambda ppm: f"{100 * ppm / PPM:g}",
     "base_ppm": lambda ppm: f"{ppm / PPM:.2f}",
     "adapter_ppm": lambda ppm: f"{ppm / PPM:.2f}",
 }

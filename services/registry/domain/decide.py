@@ -8,6 +8,8 @@ from schemas import errors
 from schemas.deployments import CountTraffic, Deploy
 from schemas.envelope import Context, Reason, Rejected, Tick
 from schemas.gate import (
+    AddBenchmark,
+    BenchmarkAdded,
     GatePolicySet,
     GateRun,
     QuarantineDecision,
@@ -53,6 +55,7 @@ from services.registry.domain.deployments import (
 )
 from services.registry.domain.lifetime import decide_lifetime
 from services.registry.domain.state import (
+    BENCHMARKS_MAX,
     EXCLUSIVE,
     POLICIES_MAX,
     SHARED_MAX,
@@ -102,6 +105,8 @@ def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]
             return _set_quarantine(models, command.decision)
         case RecordGateRun():
             return _record_gate_run(models, command.run)
+        case AddBenchmark():
+            return _add_benchmark(state, command, ctx)
         case _:
             assert_never(command)
 
@@ -120,6 +125,25 @@ def _add_base(state: Registry, command: AddBase, ctx: Context) -> tuple[Event, .
         )
         return _reject(errors.BASE_CHANGED, changed, "id")
     return (BaseAdded(base=base),)
+
+
+def _add_benchmark(state: Registry, command: AddBenchmark, ctx: Context) -> tuple[Event, ...]:
+    """Bytes under one name never change, so that figures of different days are comparable."""
+    if ctx.key != GLOBAL:
+        return _reject(errors.MALFORMED, refusing("benchmark_not_global"))
+    added = command.benchmark
+    known = state.benchmarks.get(added.name)
+    if known is None:
+        if len(state.benchmarks) >= BENCHMARKS_MAX:
+            full = refusing("benchmarks_full", limit=BENCHMARKS_MAX)
+            return _reject(errors.HARD_LIMIT, full, "name")
+        return (BenchmarkAdded(benchmark=added),)
+    if known.sha256 == added.sha256:
+        return ()
+    changed = refusing(
+        "benchmark_bytes", name=added.name, known_sha256=known.sha256, sha256=added.sha256
+    )
+    return _reject(errors.ALREADY_EXISTS, changed, "name")
 
 
 def _pin_base(state: Registry, command: PinBase) -> BasePinned | BaseRefused:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from schemas.deployments import Deployed, TrafficCounted
 from schemas.envelope import Context, Rejected, Repeated
-from schemas.gate import GatePolicySet, QuarantineDecision, QuarantineSet
+from schemas.gate import BenchmarkAdded, GatePolicySet, QuarantineDecision, QuarantineSet
 from schemas.lifetime import VersionErased, VersionKept, VersionReleased
 from schemas.model import (
     ApprovalRuleSet,
@@ -51,6 +51,9 @@ def evolve(state: Registry, event: Event, ctx: Context) -> Registry:
         case BaseAdded():
             bases = state.bases.set(event.base.base_id, event.base)
             return replace(state, bases=bases, drifted=_without(state, event.base.base_id))
+        case BenchmarkAdded():
+            added = event.benchmark
+            return replace(state, benchmarks=state.benchmarks.set(added.name, added))
         case BaseDrifted():
             return replace(state, drifted=state.drifted.set(event.base_id, event.sha256))
         case BaseRestored():

@@ -6,7 +6,7 @@ from immutables import Map
 from msgspec import Struct
 
 from schemas.deployments import ArmTraffic, Deployment
-from schemas.gate import GatePolicy, GateRun
+from schemas.gate import Benchmark, GatePolicy, GateRun
 from schemas.model import Approval, ApprovalRule, Base, HeldStage, Share, Stage, VersionTerms
 from schemas.training import BlobFile
 from schemas.units import Ms
@@ -15,6 +15,7 @@ EXCLUSIVE: Final[tuple[HeldStage, ...]] = ("staging", "production")  # one holde
 FORMER_MAX: Final = 16  # how far back a stage can be rolled, step by step
 SHARED_MAX: Final = 1_000  # permissions of one tenant
 POLICIES_MAX: Final = 100  # of the gate, of one tenant
+BENCHMARKS_MAX: Final = 200
 APPROVERS_MAX: Final = 100  # keys of a rule
 APPROVALS_MAX: Final = 200  # of a version
 VERSIONS_MAX: Final = 10_000  # versions of one tenant that are not deleted
@@ -113,11 +114,13 @@ class Registry(Struct, frozen=True, kw_only=True):
     """State of one partition. `bases`: by base id; `tenants`: by tenant.
 
     drifted: hashes of base models whose files have changed, by base id
+    benchmarks: by name
     """
 
     bases: Map[str, Base] = Map()
     tenants: Map[str, TenantModels] = Map()
     drifted: Map[str, str] = Map()
+    benchmarks: Map[str, Benchmark] = Map()
 
 
 INITIAL: Final = Registry()

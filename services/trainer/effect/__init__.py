@@ -9,5 +9,6 @@
   `replica_answers`: the tokens that it counts
 * `scores`: asks models for the scores of a process that grades answers
 * `judging`: asks a judge of the operator which of two answers is better
+* `guarding`: asks a guard model of the operator which answers harm, and which refuse
 * `storage`: blobs of an attempt; `reports`: commands to the pool, telemetry, heartbeats
 """

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from schemas.gate import Benchmark
 from schemas.telemetry import Progress
 from schemas.training import AttemptStart, EvalResult, EvalWork
 from schemas.units import PPM
@@ -24,7 +25,7 @@ from tunery.work.events import (
     ScoringStarted,
 )
 from tunery.work.scores import Judgement
-from tunery.work.spec import ScoreSpec
+from tunery.work.spec import BenchmarkFile, ScoreSpec
 
 OWN_ANSWER_TOKENS_MAX: Final = 128
 NO_JUDGE: Final = Judgement(
@@ -45,6 +46,7 @@ class Evaluation(Program):
         self._work = work
         self._finished: ScoringFinished | None = None
         self._asks_judge = False
+        self._asks_guard = any(wanted.kind == "safety" for wanted in work.benchmarks)
 
     async def write_inputs(self, folder: Path) -> ScoreSpec:
         """Fetch adapter and validation rows. Raises as `Program.prepare` does."""
@@ -57,6 +59,10 @@ class Evaluation(Program):
         adapter.mkdir()
         for file in work.adapter:
             await self.fetch(file.blob, adapter / file.name, file.sha256)
+        benchmarks = [
+            await self._benchmark(folder, number, wanted)
+            for number, wanted in enumerate(work.benchmarks)
+        ]
         grader, measures = self.open_json(work.grader), self.open_json(work.measures)
         self._asks_judge = measures is not None and JUDGE in msgspec.json.decode(measures)
         spec = ScoreSpec(
@@ -84,11 +90,19 @@ class Evaluation(Program):
             score_calls_max=self.settings.score_calls_max,
             measures=measures,
             measured_rows=work.measured_rows,
+            benchmarks=tuple(benchmarks),
+            benchmark_items=work.benchmark_items,
         )
         own = self.open_prompts(work.prompts)
         if not own:
             return spec
         return replace(spec, prompts=own, answer_tokens_max=OWN_ANSWER_TOKENS_MAX, own_prompts=True)
+
+    async def _benchmark(self, folder: Path, number: int, wanted: Benchmark) -> BenchmarkFile:
+        """Fetch the file of a benchmark. Raises as `write_inputs` does."""
+        path = folder / f"benchmark-{number}.jsonl"
+        await self.fetch(wanted.blob, path, wanted.sha256)
+        return BenchmarkFile(name=wanted.name, path=str(path), sha256=wanted.sha256)
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
         """Pass progress on as telemetry, keep the result."""
@@ -113,19 +127,24 @@ class Evaluation(Program):
             raise FileNotFoundError("the scoring process ended with status 0 but wrote no scores")
         path = Path(finished.results)
         file = FileDigest(name=path.name, sha256=finished.sha256, bytes=finished.bytes)
-        if self._asks_judge:
+        if self._asks_judge or (self._asks_guard and self.tools.guard is not None):
             file = await self._judge(path, file)
         return EvalResult(scores=await self.upload("scores", path.parent, file))
 
     async def _judge(self, path: Path, file: FileDigest) -> FileDigest:
-        """Add to a file of scores what the judge says of its rows; the file as it is then."""
+        """Add to a file of scores what judge and guard say; the file as it is then."""
         content = path.read_bytes()
         if sha256(content).hexdigest() != file.sha256:
             return file  # it is refused when it is stored
         scores = decode_scores(content)
-        judge = self.tools.judge
-        judgement = NO_JUDGE if judge is None else await judge.compare(scores.rows)
-        content = encode_scores(replace(scores, judgement=judgement))
+        judge, guard = self.tools.judge, self.tools.guard
+        if self._asks_judge:
+            judgement = NO_JUDGE if judge is None else await judge.compare(scores.rows)
+            scores = replace(scores, judgement=judgement)
+        if guard is not None:
+            benchmarks = [await guard.judge(asked) for asked in scores.benchmarks]
+            scores = replace(scores, benchmarks=tuple(benchmarks))
+        content = encode_scores(scores)
         path.write_bytes(content)
         return FileDigest(name=file.name, sha256=sha256(content).hexdigest(), bytes=len(content))
 

@@ -14,6 +14,7 @@ from schemas.sealed import REDACTED, Sealed
 from schemas.telemetry import LogLine, Progress, Step
 from schemas.training import AttemptStart, BlobFile, Result
 from services.trainer.domain.state import Grant
+from services.trainer.effect.guarding import AnswerGuard
 from services.trainer.effect.judging import PairJudge
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.scores import ScoreRelay
@@ -37,6 +38,7 @@ class Tools:
     memory_kills: the kernel's count of processes killed for lack of memory
     scores: gives scores for graders; None: this node asks nobody
     judge: compares answers; None: the operator names none
+    guard: says what harms and what refuses; None: the operator names none
     """
 
     runtime: Runtime
@@ -46,6 +48,7 @@ class Tools:
     memory_kills: MemoryKills
     scores: ChatCompletions | None = None
     judge: PairJudge | None = None
+    guard: AnswerGuard | None = None
 
 
 class Program(ABC):

@@ -6,6 +6,8 @@ from schemas.deployments import Arm, ArmTraffic, CountTraffic, Deploy, Deploymen
 from schemas.envelope import Source
 from schemas.gate import (
     EVERY_BASE,
+    AddBenchmark,
+    Benchmark,
     GatePolicy,
     GateRun,
     QuarantineDecision,
@@ -116,6 +118,25 @@ def approvals_and_a_base_model_that_changes(story: Recorder) -> None:
     for sha256 in ("d" * 64, BASE.sha256):
         story.when(RecordBaseBytes(base_id="smol", sha256=sha256), key=GLOBAL)
         story.when(promote)  # stale at first
+
+
+def benchmarks_of_the_operator(story: Recorder) -> None:
+    arc = Benchmark(
+        name="arc",
+        task="arc",
+        kind="choices",
+        sha256="7" * 64,
+        blob=f"benchmarks/{'7' * 64}.jsonl",
+        bytes=400_000,
+        items=1_172,
+        shots=25,
+    )
+    for _ in range(2):
+        story.when(AddBenchmark(benchmark=arc), key=GLOBAL)
+    story.when(AddBenchmark(benchmark=replace(arc, sha256="8" * 64)), key=GLOBAL)  # other bytes
+    story.when(AddBenchmark(benchmark=arc))  # of one tenant
+    policy = GatePolicy(benchmarks=("arc",), refusal_min_ppm=900_000, blocking=("safety",))
+    story.when(SetGatePolicy(base_id=EVERY_BASE, policy=policy))
 
 
 def versions_that_share_a_stage(story: Recorder) -> None:

@@ -5,8 +5,6 @@ line. The columns of question and answer are recognised by the names that public
 are named by the operator.
 """
 
-import csv
-import gzip
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,9 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from tunery.data.containers.reading import open_rows
-from tunery.data.dialects.parsing import parse
-from tunery.data.findings.finding import Finding, Note
+from tunery.data.importing.rows import RowUnreadable, read_rows
 from tunery.data.screening.contamination import BenchmarkItem
 from tunery.runtime.blobs.files import file_sha256
 
@@ -183,28 +179,11 @@ def _items(path: Path, name: str, question: str | None, answer: str | None) -> l
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield rows with their numbers. CSV files, recognised by name, may have any columns.
-
-    Raises `BenchmarkUnusable` for a row that cannot be read.
-    """
-    table = re.search(r"\.([ct])sv(\.gz)?$", path.name)
-    if table is not None:
-        opener = gzip.open if table[2] else open
-        delimiter = "," if table[1] == "c" else "\t"
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as text:
-            yield from enumerate(csv.DictReader(text, delimiter=delimiter), 1)
-        return
-    with open_rows(path) as rows:
-        for row in rows:
-            if isinstance(row, Finding):
-                if row.code == "blank_line":
-                    continue
-                raise BenchmarkUnusable(f"{path.name}, row {row.row}: {row.message}. {row.hint}")
-            value = parse(row.content) if isinstance(row.content, bytes) else row.content
-            if isinstance(value, Note):
-                finding = value.to_finding(row.number, row.line)
-                raise BenchmarkUnusable(f"{path.name}, row {row.number}: {finding.message}")
-            yield row.number, value
+    """Yield rows with their numbers. Raises `BenchmarkUnusable` for one that cannot be read."""
+    try:
+        yield from read_rows(path)
+    except RowUnreadable as error:
+        raise BenchmarkUnusable(str(error)) from error
 
 
 def _first_text(fields: Mapping[str, Any], keys: Sequence[str]) -> str:

@@ -351,6 +351,8 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         grader=job.spec.grader,
         measures=job.spec.measures,
         measured_rows=job.spec.measured_rows,
+        benchmarks=job.spec.benchmarks,
+        benchmark_items=job.spec.benchmark_items,
     )
 
 

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 from msgspec.structs import replace
 
-from schemas.model import MeasureResult
+from schemas.gate import MeasureResult
 from services.gateway.jobs.gate_report import CHARACTERS_MAX, report_page
 from services.gateway.jobs.gate_responses import gate_response
 from tests.unit.services.eval.samples import holdout, item, measured, scores

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from schemas.model import GateComparison, MeasureResult
+from schemas.gate import GateComparison, MeasureResult
 from schemas.reasons import suggesting
 from services.gateway.jobs.gate_responses import gate_response, power_words, rule_words
 from tests.unit.services.gateway.jobs.job_events import SUMMARY

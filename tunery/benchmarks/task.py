@@ -1,0 +1,170 @@
+"""The file of a benchmark: a header, then an item a line, as JSON. Its hash pins what is asked.
+
+Text that many items begin with (a description, and examples with their answers) is in the header
+once, so that it is stored once and read once.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+# choices: the likeliest answer. numbers: the number that a written answer ends with. safety:
+# whether a written answer refuses.
+TaskKind: TypeAlias = Literal["choices", "numbers", "safety"]
+FORM: Final = 1
+ITEMS_MIN: Final = 20
+ITEMS_MAX: Final = 50_000
+BYTES_MAX: Final = 64 * 1024 * 1024
+TEXT_MAX: Final = 100_000  # characters
+CHOICES_MAX: Final = 16
+BEGINNINGS_MAX: Final = 1_000
+SAMPLE_KEY: Final = b"benchmark items"
+
+
+class TaskUnusable(ValueError):
+    """Raised for a file that is no benchmark; the message names the line."""
+
+
+class TaskSource(Struct, frozen=True):
+    """A file that was imported. sha256: of its content."""
+
+    file: str
+    sha256: str
+
+
+class TaskHeader(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The first line.
+
+    form: of the file
+    task: as what the files were read: "mmlu" for example
+    shots: examples before each item
+    per_character: likelihoods of choices are divided by their number of characters
+    beginnings: texts that items begin with, by name
+    sources: what was imported
+    """
+
+    form: int = FORM
+    task: str
+    kind: TaskKind
+    shots: int
+    per_character: bool = False
+    beginnings: Mapping[str, str] = {}
+    sources: tuple[TaskSource, ...] = ()
+
+
+class TaskItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One item.
+
+    question: all that is asked, after the beginning
+    beginning: name of the text before it; empty: there is none
+    choices, answer_index: of a multiple-choice item; answer_index names the right one
+    answer: the number of one that is answered in writing
+    unsafe: of a prompt of a safety benchmark: an answer to it should refuse
+    """
+
+    id: str
+    category: str
+    question: str
+    beginning: str = ""
+    choices: tuple[str, ...] = ()
+    answer_index: int = 0
+    answer: str = ""
+    unsafe: bool = False
+
+
+@dataclass(frozen=True)
+class Task:
+    """A benchmark."""
+
+    header: TaskHeader
+    items: tuple[TaskItem, ...]
+
+    def sample(self, most: int) -> "Task":
+        """At most so many items, by a keyed hash of their ids: the same for every model."""
+        if len(self.items) <= most:
+            return self
+        numbers = sorted(range(len(self.items)), key=lambda at: _rank(self.items[at].id))
+        return Task(self.header, tuple(self.items[at] for at in sorted(numbers[:most])))
+
+    def begin(self, item: TaskItem) -> str:
+        """All that is asked, with what the item begins with."""
+        return self.header.beginnings.get(item.beginning, "") + item.question
+
+
+def write_task(header: TaskHeader, items: Sequence[TaskItem]) -> bytes:
+    """The file: equal for equal items, whatever made them. Raises TaskUnusable."""
+    lines = (header, *items)
+    content = b"".join(msgspec.json.encode(line, order="deterministic") + b"\n" for line in lines)
+    read_task(content)
+    return content
+
+
+def read_task(content: bytes) -> Task:
+    """A benchmark from its file. Raises TaskUnusable."""
+    if len(content) > BYTES_MAX:
+        raise TaskUnusable(f"it has {len(content)} bytes; at most {BYTES_MAX} are read")
+    lines = content.splitlines()
+    if not lines:
+        raise TaskUnusable("it is empty")
+    header = _header(lines[0])
+    if not ITEMS_MIN <= len(lines) - 1 <= ITEMS_MAX:
+        raise TaskUnusable(f"it has {len(lines) - 1} items; give {ITEMS_MIN} to {ITEMS_MAX}")
+    items = tuple(_items(header, lines[1:]))
+    if len({item.id for item in items}) < len(items):
+        raise TaskUnusable("two items have the same id")
+    if header.kind == "safety" and not any(item.unsafe for item in items):
+        raise TaskUnusable("none of its prompts is unsafe, so that nothing should be refused")
+    return Task(header, items)
+
+
+def _header(line: bytes) -> TaskHeader:
+    try:
+        header = msgspec.json.decode(line, type=TaskHeader)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise TaskUnusable(f"line 1 is no header of a benchmark: {error}") from error
+    if header.form != FORM:
+        raise TaskUnusable(f"its form is {header.form}, and {FORM} is known")
+    if len(header.beginnings) > BEGINNINGS_MAX or any(
+        len(text) > TEXT_MAX for text in header.beginnings.values()
+    ):
+        raise TaskUnusable(
+            f"line 1: at most {BEGINNINGS_MAX} beginnings of {TEXT_MAX} characters are read"
+        )
+    return header
+
+
+def _items(header: TaskHeader, lines: Sequence[bytes]) -> Iterator[TaskItem]:
+    for number, line in enumerate(lines, start=2):
+        try:
+            item = msgspec.json.decode(line, type=TaskItem)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise TaskUnusable(f"line {number} is no item: {error}") from error
+        if (problem := _problem(header, item)) is not None:
+            raise TaskUnusable(f"line {number}: {problem}")
+        yield item
+
+
+def _problem(header: TaskHeader, item: TaskItem) -> str | None:
+    """What is wrong with an item; None: nothing."""
+    if not item.id or not item.question.strip():
+        return "id and question must not be empty"
+    if max(map(len, (item.id, item.category, item.question, *item.choices))) > TEXT_MAX:
+        return f"a text has more than {TEXT_MAX} characters"
+    if item.beginning and item.beginning not in header.beginnings:
+        return f"the header has no beginning {item.beginning!r}"
+    if header.kind == "choices":
+        if not 2 <= len(item.choices) <= CHOICES_MAX or not all(map(str.strip, item.choices)):
+            return f"needs 2 to {CHOICES_MAX} choices, none of them empty"
+        if not 0 <= item.answer_index < len(item.choices):
+            return f"answer_index {item.answer_index} names no choice"
+    if header.kind == "numbers" and not item.answer.strip():
+        return "answer must not be empty"
+    return None
+
+
+def _rank(item_id: str) -> bytes:
+    return blake2b(item_id.encode(), key=SAMPLE_KEY, digest_size=16).digest()

@@ -1,0 +1,248 @@
+"""Benchmarks of the operator, answered by both sides: choices by likelihoods, numbers and refusals
+by what is written.
+
+Texts, tokens and choices are those of lm-evaluation-harness. What the items of a group begin with
+is read once, and the base model's choices and answers are kept for the next evaluation.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+from tunery.benchmarks.answers import number_of
+from tunery.benchmarks.refusals import refuses
+from tunery.benchmarks.task import Task, TaskItem, TaskUnusable, read_task
+from tunery.ml import choices, generation
+from tunery.ml.base_scores import BaseScoreCache
+from tunery.ml.choices import TokenTree
+from tunery.ml.sides import SIDES, Pair
+from tunery.work.exits import WorkError
+from tunery.work.scores import (
+    NO_CHOICE,
+    BenchmarkScores,
+    ItemScore,
+    QuestionText,
+    RefusalScore,
+)
+from tunery.work.spec import BenchmarkFile, ScoreSpec
+
+NUMBER_TOKENS_MAX: Final = 256
+REFUSAL_TOKENS_MAX: Final = 80  # what refuses does it in the first 300 characters
+QUESTIONS_MAX: Final = 200  # that differ and are kept with their text, of each benchmark
+CONTEXT_TOKENS: Final = 2_048  # of a model that does not say how much it reads
+Report = Callable[[str, int], Callable[[int], None]]
+
+
+def benchmark_scores(
+    spec: ScoreSpec, pair: Pair, tokenizer: Any, kept: BaseScoreCache, report: Report
+) -> tuple[BenchmarkScores, ...]:
+    """Ask both sides. Raises WorkError("platform") for a file that is no benchmark.
+
+    report: makes a function that is called with the number of items done in a stage
+    """
+    return tuple(
+        _scores(file, spec.benchmark_items, pair, tokenizer, kept, report)
+        for file in spec.benchmarks
+    )
+
+
+def _scores(
+    file: BenchmarkFile, most: int, pair: Pair, tokenizer: Any, kept: BaseScoreCache, report: Report
+) -> BenchmarkScores:
+    try:
+        task = read_task(Path(file.path).read_bytes()).sample(most)
+    except (TaskUnusable, OSError) as error:
+        message = f"benchmark {file.name}: {error}"
+        raise WorkError("platform", message, "Tell the operator: import it again.") from error
+    header = task.header
+    items: tuple[ItemScore, ...] = ()
+    refusals: tuple[RefusalScore, ...] = ()
+    if header.kind == "choices":
+        items = _chosen(file, task, pair, tokenizer, kept, report)
+    elif header.kind == "numbers":
+        items = _numbers(file, task, pair, tokenizer, kept, report)
+    else:
+        refusals = _refusals(file, task, pair, tokenizer, kept, report)
+    return BenchmarkScores(
+        name=file.name,
+        task=header.task,
+        kind=header.kind,
+        sha256=file.sha256,
+        items=items,
+        refusals=refusals,
+        questions=_differing(task, items),
+    )
+
+
+def _chosen(
+    file: BenchmarkFile,
+    task: Task,
+    pair: Pair,
+    tokenizer: Any,
+    kept: BaseScoreCache,
+    report: Report,
+) -> tuple[ItemScore, ...]:
+    """Items by the likelihoods of their choices."""
+    key = f"{file.sha256}/{len(task.items)}".encode()
+    known = kept.load_choices(key)
+    trees = [_tree(task, item, tokenizer, _context_tokens(pair)) for item in task.items]
+    groups = _groups(task)
+    picked: dict[str, Sequence[int]] = {} if known is None else {"base": known}
+    for names in pair.passes if known is None else (("adapter",),):
+        between = report(f"{file.name}_{'_'.join(names)}", len(trees))
+        with pair.sides(names) as sides:
+            scores = choices.likelihoods(sides, trees, groups, between=between)
+        picked |= {name: pick(of_side, task) for name, of_side in zip(names, scores, strict=True)}
+    if known is None:
+        kept.save_choices(key, picked["base"])
+    return tuple(
+        _item_score(item, item.answer_index, base, adapter)
+        for item, base, adapter in zip(task.items, picked["base"], picked["adapter"], strict=True)
+    )
+
+
+def pick(likelihoods: Sequence[Sequence[float]], task: Task) -> list[int]:
+    """For each item the likeliest choice, by its characters where the task says so.
+
+    One whose likelihoods are not all finite has `NO_CHOICE`.
+    """
+    picked = []
+    for of_item, item in zip(likelihoods, task.items, strict=True):
+        sizes = [len(choice) if task.header.per_character else 1 for choice in item.choices]
+        values = [value / size for value, size in zip(of_item, sizes, strict=True)]
+        finite = all(map(isfinite, values))
+        picked.append(values.index(max(values)) if finite else NO_CHOICE)
+    return picked
+
+
+def _groups(task: Task) -> list[list[int]]:
+    """Numbers of the items that begin alike."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for number, item in enumerate(task.items):
+        groups[item.beginning].append(number)
+    return list(groups.values())
+
+
+def _tree(task: Task, item: TaskItem, tokenizer: Any, most: int) -> TokenTree:
+    """The tokens of an item; of one that is too long the end, as the harness reads it."""
+    tree = choices.tree_of(tokenizer, task.begin(item), item.choices)
+    room = most + 1 - max(map(len, tree.choices))
+    if len(tree.question) <= room:
+        return tree
+    return TokenTree(tree.question[-max(1, room) :], tree.choices, tree.choice_bytes)
+
+
+def _context_tokens(pair: Pair) -> int:
+    config = pair.trained.config.get_text_config()
+    return int(getattr(config, "max_position_embeddings", None) or CONTEXT_TOKENS)
+
+
+def _numbers(
+    file: BenchmarkFile,
+    task: Task,
+    pair: Pair,
+    tokenizer: Any,
+    kept: BaseScoreCache,
+    report: Report,
+) -> tuple[ItemScore, ...]:
+    """Items by the number that a written answer ends with."""
+    prompts = [task.begin(item) for item in task.items]
+    ids = [tokenizer(prompt).input_ids for prompt in prompts]
+    texts = _written(file, prompts, ids, NUMBER_TOKENS_MAX, pair, tokenizer, kept, report)
+    right = {
+        name: [
+            number_of(text) == item.answer
+            for text, item in zip(texts[name], task.items, strict=True)
+        ]
+        for name in SIDES
+    }
+    return tuple(
+        _item_score(item, 0, int(not base), int(not adapter))
+        for item, base, adapter in zip(task.items, right["base"], right["adapter"], strict=True)
+    )
+
+
+def _refusals(
+    file: BenchmarkFile,
+    task: Task,
+    pair: Pair,
+    tokenizer: Any,
+    kept: BaseScoreCache,
+    report: Report,
+) -> tuple[RefusalScore, ...]:
+    """Prompts by whether their answers refuse."""
+    prompts = [task.begin(item) for item in task.items]
+    ids = [generation.render(tokenizer, prompt) for prompt in prompts]
+    texts = _written(file, prompts, ids, REFUSAL_TOKENS_MAX, pair, tokenizer, kept, report)
+    answered = zip(task.items, prompts, texts["base"], texts["adapter"], strict=True)
+    return tuple(
+        RefusalScore(
+            id=item.id,
+            category=item.category,
+            unsafe=item.unsafe,
+            prompt=prompt,
+            base=base,
+            adapter=adapter,
+            base_refuses=refuses(base),
+            adapter_refuses=refuses(adapter),
+        )
+        for item, prompt, base, adapter in answered
+    )
+
+
+def _written(
+    file: BenchmarkFile,
+    prompts: Sequence[str],
+    ids: Sequence[Sequence[int]],
+    tokens_max: int,
+    pair: Pair,
+    tokenizer: Any,
+    kept: BaseScoreCache,
+    report: Report,
+) -> Mapping[str, Sequence[str]]:
+    """What both sides write, greedily. ids: of the prompts as they are read."""
+    keys = [f"{file.sha256}", *prompts]
+    known = kept.load_answers(keys, tokens_max)
+    texts: dict[str, Sequence[str]] = {} if known is None else {"base": known}
+    for name in SIDES:
+        if name in texts:
+            continue
+        with pair.side(name) as model:
+            texts[name] = generation.answers(
+                model,
+                tokenizer,
+                ids,
+                new_tokens_max=tokens_max,
+                between=report(f"{file.name}_{name}", len(ids)),
+            )
+    if known is None:
+        kept.save_answers(keys, tokens_max, texts["base"])
+    return texts
+
+
+def _item_score(item: TaskItem, right: int, base: int, adapter: int) -> ItemScore:
+    return ItemScore(
+        id=item.id,
+        category=item.category,
+        base=base == right,
+        adapter=adapter == right,
+        base_choice=base,
+        adapter_choice=adapter,
+    )
+
+
+def _differing(task: Task, scores: Sequence[ItemScore]) -> tuple[QuestionText, ...]:
+    """The texts of items that exactly one side answered right: the gate's report shows them."""
+    differing = {score.id for score in scores if score.base != score.adapter}
+    shown = [item for item in task.items if item.id in differing][:QUESTIONS_MAX]
+    return tuple(
+        QuestionText(
+            id=item.id,
+            question=item.question,
+            choices=item.choices or (item.answer, "another number"),
+            answer_index=item.answer_index,
+        )
+        for item in shown
+    )
