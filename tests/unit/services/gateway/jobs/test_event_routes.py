@@ -102,7 +102,7 @@ class Endless:
             yield []
 
 
-async def test_m5_a_stream_ends_with_its_key(
+async def test_security_m5_a_stream_ends_with_its_key(
     api: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It went on after the revocation, for as long as the job."""
