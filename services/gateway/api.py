@@ -25,6 +25,7 @@ from services.gateway.deployments import routes as deployments
 from services.gateway.files import base_folder_routes as base_folders
 from services.gateway.files import dataset_routes as datasets
 from services.gateway.files import routes as files
+from services.gateway.files import storage_routes as storage
 from services.gateway.files import upload_routes as uploads
 from services.gateway.jobs import checkpoint_routes as checkpoints
 from services.gateway.jobs import event_routes as events
@@ -81,6 +82,7 @@ def routes() -> FastAPI:
         files,
         datasets,
         uploads,
+        storage,
         submit,
         plans,
         sweeps,

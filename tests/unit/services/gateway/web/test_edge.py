@@ -149,7 +149,9 @@ async def test_security_h3_strange_methods_share_one_series_of_metrics(api: Cont
     assert "STRANGE" not in text
 
 
-async def test_security_l2_an_address_with_too_many_wrong_keys_is_answered_429(api: ControlPlane) -> None:
+async def test_security_l2_an_address_with_too_many_wrong_keys_is_answered_429(
+    api: ControlPlane,
+) -> None:
     address = ("203.0.113.9", 1)
     inner: Any = api.api._transport
     transport = httpx.ASGITransport(app=inner.app, client=address)
@@ -188,7 +190,9 @@ async def test_security_l8_every_answer_forbids_sniffing_and_loading(api: Contro
 
 
 @pytest.mark.parametrize("path", ["/v1/fine_tuning/jobs/estimate", "/v1/jobs"])
-async def test_security_l1_a_lone_surrogate_in_a_name_is_a_400(api: ControlPlane, path: str) -> None:
+async def test_security_l1_a_lone_surrogate_in_a_name_is_a_400(
+    api: ControlPlane, path: str
+) -> None:
     """It was a 500: the answer repeated the name, which cannot be written as UTF-8."""
     client = await api.tenant()
     for body in (

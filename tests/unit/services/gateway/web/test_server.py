@@ -169,7 +169,9 @@ async def test_security_h2_connections_that_say_nothing_lock_nobody_out(
 
 
 @pytest.mark.parametrize("first", [b"", b"GET /there HTTP/1.1\r\nhost: x\r\n"])
-async def test_security_h2_a_head_must_come_in_time(monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
+async def test_security_h2_a_head_must_come_in_time(
+    monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
     """One line every 5 s was accepted for ever."""
     monkeypatch.setattr(server_module, "HEAD_MS_MAX", 200)
     async with served(hello) as server, connected(server) as ((reader, writer),):
