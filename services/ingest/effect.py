@@ -6,8 +6,9 @@ import logging
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -40,7 +41,8 @@ ERASE_TRIES_MAX: Final = 100
 Bases = Callable[[], Awaitable[tuple[LocalBase, ...]]]
 
 
-class Workers(NamedTuple):
+@dataclass(frozen=True)
+class Workers:
     """How many worker processes run at a time, and how many of them for one tenant."""
 
     count: int

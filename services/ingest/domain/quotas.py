@@ -30,13 +30,17 @@ def used_bytes(datasets: TenantDatasets) -> int:
 def check_file(datasets: TenantDatasets, quota: StorageQuota | None) -> Rejected | None:
     """The rejection of one more file; None when it fits."""
     limit = FILES_MAX if quota is None else min(FILES_MAX, quota.files)
-    return _exceeded("files_at_most", limit) if len(datasets.files) >= limit else None
+    if len(datasets.files) < limit:
+        return None
+    return _rejected(refusing("files_at_most", limit=limit))
 
 
 def check_upload(datasets: TenantDatasets, quota: StorageQuota | None) -> Rejected | None:
     """The rejection of one more upload; None when it fits."""
     limit = UPLOADS_MAX if quota is None else min(UPLOADS_MAX, quota.uploads)
-    return _exceeded("uploads_at_most", limit) if len(datasets.uploads) >= limit else None
+    if len(datasets.uploads) < limit:
+        return None
+    return _rejected(refusing("uploads_at_most", limit=limit))
 
 
 def check_bytes(
@@ -47,10 +51,6 @@ def check_bytes(
         return None
     reason = refusing("bytes_at_most", limit=quota.bytes, used_bytes=used, size_bytes=size_bytes)
     return _rejected(reason)
-
-
-def _exceeded(name: str, limit: int) -> Rejected:
-    return _rejected(refusing(name, limit=limit))
 
 
 def _rejected(reason: Reason) -> Rejected:
