@@ -1,5 +1,6 @@
 """What holds for every request: keys, error envelope, headers, size limits, unknown URLs."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 from unittest import mock
@@ -7,7 +8,7 @@ from unittest import mock
 import httpx
 import pytest
 
-from services.gateway.web.edge import BODY_BYTES_MAX
+from services.gateway.web.edge import BODY_BYTES_MAX, UPLOADS_OF_TENANT
 from services.gateway.web.wrong_keys import PER_MINUTE
 from tests.unit.services.gateway.control_plane import ControlPlane
 
@@ -211,3 +212,28 @@ async def test_security_l1_a_boundary_of_any_length_is_no_500(api: ControlPlane)
         kind = "multipart/form-data; boundary=" + "b" * length
         answer = await client.post("/v1/files", content=b"x", headers={"content-type": kind})
         assert answer.status_code == 400
+
+
+async def test_security_m2_uploads_of_one_tenant_take_turns(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """50 small files a second of one tenant left another with 503 only."""
+    greedy, modest = await api.tenant(), await api.tenant()
+    end, begun = asyncio.Event(), 0
+
+    async def held() -> AsyncIterator[bytes]:
+        nonlocal begun
+        begun += 1
+        await end.wait()
+        yield b""
+
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    async with asyncio.TaskGroup() as group:
+        for _ in range(UPLOADS_OF_TENANT + 3):
+            group.create_task(greedy.post("/v1/files", content=held(), headers=headers))
+        await asyncio.sleep(0.2)
+        assert begun == UPLOADS_OF_TENANT
+        assert (await api.upload(modest))["object"] == "file"
+        assert (await greedy.get("/v1/files")).status_code == 200, "only uploads wait"
+        end.set()
+    assert begun == UPLOADS_OF_TENANT + 3
