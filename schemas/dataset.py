@@ -122,6 +122,19 @@ class UploadTerms(Part):
     file: FileTerms
 
 
+class StorageQuota(Part):
+    """What a tenant may keep at a time, by its plan. Base models of operators do not count.
+
+    bytes: of files and of what pending uploads declare, together.
+    files: that are not deleted, whatever their check said.
+    uploads: that are pending.
+    """
+
+    bytes: int
+    files: int
+    uploads: int
+
+
 class UploadPart(Part):
     """A part of an upload. Its bytes are under `part_blob`.
 
@@ -255,12 +268,14 @@ class RegisterFile(Message):
     terms: what was declared about it.
     content: its bytes.
     job_id: the job that it comes from.
+    quota: what it must fit into, None: nothing but the limits of all tenants.
     """
 
     file_id: str
     terms: FileTerms
     content: FileContent
     job_id: str | None = None
+    quota: StorageQuota | None = None
 
 
 class DeleteFile(Message):
@@ -277,10 +292,12 @@ class CreateUpload(Message):
 
     upload_id: the upload.
     terms: what is declared about it.
+    quota: what it must fit into, None: nothing but the limits of all tenants.
     """
 
     upload_id: str
     terms: UploadTerms
+    quota: StorageQuota | None = None
 
 
 class AddPart(Message):
@@ -301,12 +318,14 @@ class CompleteUpload(Message):
     parts: their ids, in the order of the file.
     file_id: the file.
     content: its bytes.
+    quota: how many files there may be, None: as many as of any tenant.
     """
 
     upload_id: str
     parts: tuple[str, ...]
     file_id: str
     content: FileContent
+    quota: StorageQuota | None = None
 
 
 class CancelUpload(Message):

@@ -150,6 +150,7 @@ RefusalCode: TypeAlias = Literal[
     "file_used_by_jobs",  # file_id, jobs
     "file_used_by_models",  # file_id, models, others: how many more, model: the first
     "files_at_most",  # limit
+    "bytes_at_most",  # limit, used_bytes: without this file, size_bytes: of it
     "datasets_at_most",  # limit
     "upload_exists",  # upload_id
     "upload_not_pending",  # upload_id

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.units import Ms
-from services.engine.fair_places import FairPlaces
 from services.engine.ports import LoadedModel, ModelLoader, Refusal, Weights
+from tunery.runtime.fair_places import FairPlaces
 from tunery.work.engine import BUSY, EngineModel
 
 WAIT_MS_MAX: Final[Ms] = 10_000  # how long a question waits for a place in memory

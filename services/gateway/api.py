@@ -25,6 +25,7 @@ from services.gateway.deployments import routes as deployments
 from services.gateway.files import base_folder_routes as base_folders
 from services.gateway.files import dataset_routes as datasets
 from services.gateway.files import routes as files
+from services.gateway.files import storage_routes as storage
 from services.gateway.files import upload_routes as uploads
 from services.gateway.jobs import checkpoint_routes as checkpoints
 from services.gateway.jobs import evaluation_routes as evaluations
@@ -84,6 +85,7 @@ def routes() -> FastAPI:
         files,
         datasets,
         uploads,
+        storage,
         submit,
         plans,
         sweeps,

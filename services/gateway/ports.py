@@ -74,7 +74,8 @@ class Views(Protocol):
     ) -> Sequence[Mapping[str, Any]]:
         """Sums of the columns `of` in each bucket, for each combination of the columns `by`.
 
-        Up to `limit` records of `by`, `of` and `bucket`, the first value that the bucket may have.
+        Up to `limit` records of `by`, `of`, `rows` (how many there are) and `bucket`, the first
+        value that the bucket may have.
         """
 
 

@@ -7,6 +7,7 @@ from pydantic import AliasChoices, Field, FilePath, IPvAnyAddress
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.account import Lane
+from services.gateway.accounts.plans import PLAN_LIMITS, PlanLimitsByLane
 from services.gateway.web.token_bucket import PER_MINUTE_MAX
 
 Encoding: TypeAlias = Literal["plain", "base64"]
@@ -23,11 +24,12 @@ class GatewaySettings(BaseSettings):
     """Environment `TUNERY_GATEWAY_*`; the bootstrap key is `TUNERY_ADMIN_KEY_SHA256`.
 
     The bootstrap key has every scope and acts for the tenant `admin_tenant`. `requests_per_minute`:
-    of one API key that has no limit of its own. `rows_max`: of one file, by plan. `pdf_font`: a
-    TrueType font for letters that invoices as PDF could not show. `result_files`: how their content
-    is sent to requests that do not say it; OpenAI sends base64. `bases_dir`: where base
-    models are kept that were uploaded; None: in the data directory. `score_url`: an endpoint of
-    OpenAI's form, up to `/v1`, whose models give scores for graders; None: there is none.
+    of one API key that has no limit of its own. `rows_max`: of one file, by plan. `plan_limits`:
+    what a tenant may keep and use at a time, by plan; names only what differs from the defaults.
+    `pdf_font`: a TrueType font for letters that invoices as PDF could not show. `result_files`: how
+    their content is sent to requests that do not say it; OpenAI sends base64. `bases_dir`: where
+    base models are kept that were uploaded; None: in the data directory. `score_url`: an endpoint
+    of OpenAI's form, up to `/v1`, whose models give scores for graders; None: there is none.
     `score_key`: sent to it. `score_models`: those that tenants may name; none: all.
     `trusted_proxies`: addresses of proxies in front, as a JSON list; what they say of a client's
     address is believed.
@@ -55,3 +57,4 @@ class GatewaySettings(BaseSettings):
     score_models: tuple[str, ...] = ()
     trusted_proxies: tuple[IPvAnyAddress, ...] = ()
     rows_max: dict[Lane, Annotated[int, Field(ge=1)]] = ROWS_MAX
+    plan_limits: PlanLimitsByLane = PLAN_LIMITS

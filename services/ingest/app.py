@@ -10,7 +10,7 @@ from services.ingest.domain.decide import decide
 from services.ingest.domain.evolve import evolve
 from services.ingest.domain.expiry import earliest
 from services.ingest.domain.state import INITIAL, DatasetsByTenant
-from services.ingest.effect import erase, prepare, validate
+from services.ingest.effect import Workers, erase, prepare, validate
 from services.ingest.ports import LocalBase
 from services.ingest.project import BASES, DDL, project
 from services.ingest.react import react_dataset
@@ -36,7 +36,7 @@ def _deadline(state: DatasetsByTenant) -> Deadline | None:
 
 DATASETS = Aggregate(
     stream=DATASET,
-    fold_version=5,  # 5: files of mixtures; 4: pins and uploads as their terms
+    fold_version=6,  # 6: bytes of files; 5: files of mixtures; 4: pins and uploads as their terms
     initial=INITIAL,
     state_type=DatasetsByTenant,
     decide=decide,
@@ -73,9 +73,10 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         rows = await runtime.store.rows(BASES)
         return tuple(LocalBase(**row) for row in rows)
 
+    workers = Workers(settings.concurrency, settings.of_tenant_max)
     effects = (
-        validate(runtime.blobs, runtime.seal, workbench, bases, scratch, settings.concurrency),
-        prepare(runtime.blobs, runtime.seal, workbench, bases, scratch, settings.concurrency),
+        validate(runtime.blobs, runtime.seal, workbench, bases, scratch, workers),
+        prepare(runtime.blobs, runtime.seal, workbench, bases, scratch, workers),
         erase(runtime.blobs),
     )
     owner = AggregateHost(runtime, DATASETS)

@@ -6,6 +6,7 @@ import logging
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -40,8 +41,16 @@ ERASE_TRIES_MAX: Final = 100
 Bases = Callable[[], Awaitable[tuple[LocalBase, ...]]]
 
 
+@dataclass(frozen=True)
+class Workers:
+    """How many worker processes run at a time, and how many of them for one tenant."""
+
+    count: int
+    of_tenant_max: int
+
+
 def validate(
-    blobs: Blobs, seal: Sealer, workbench: Workbench, bases: Bases, scratch: Path, concurrency: int
+    blobs: Blobs, seal: Sealer, workbench: Workbench, bases: Bases, scratch: Path, workers: Workers
 ) -> Effect[FileRegistered]:
     """Check every row, count tokens under every base model, and store the report as a blob."""
 
@@ -78,13 +87,14 @@ def validate(
         run=run,
         exhausted=exhausted,
         row_lease_ms=LEASE_MS,
-        concurrency=concurrency,
+        concurrency=workers.count,
+        of_tenant_max=workers.of_tenant_max,
         tries_max=TRIES_MAX,
     )
 
 
 def prepare(
-    blobs: Blobs, seal: Sealer, workbench: Workbench, bases: Bases, scratch: Path, concurrency: int
+    blobs: Blobs, seal: Sealer, workbench: Workbench, bases: Bases, scratch: Path, workers: Workers
 ) -> Effect[PreparationDue]:
     """Split, tokenise and pack a dataset once; its files are named by their content."""
 
@@ -126,7 +136,8 @@ def prepare(
         run=run,
         exhausted=exhausted,
         row_lease_ms=LEASE_MS,
-        concurrency=concurrency,
+        concurrency=workers.count,
+        of_tenant_max=workers.of_tenant_max,
         tries_max=TRIES_MAX,
     )
 

@@ -19,6 +19,7 @@ class IngestSettings(BaseSettings):
 
     work_dir: Path | None = None  # scratch directory; default: in the data directory
     concurrency: int = Field(default=2, ge=1, le=32)
+    tenant_concurrency: int | None = Field(default=None, ge=1, le=32)  # None: all but one
     work_ms_max: Ms = Field(default=2 * HOUR_MS, ge=1_000)
     memory_bytes_max: int = Field(default=4 * GIB, ge=GIB // 2)  # of one worker process
     benchmarks_dir: Path | None = None  # default: where `tunery benchmarks add` stores them
@@ -30,6 +31,11 @@ class IngestSettings(BaseSettings):
     toxic_percent: int = Field(default=50, ge=1, le=100)
     personal_model: str | None = None  # `presidio` or `module:callable`; recognises names
     toxicity_model: str | None = None  # `module:callable`; rates toxicity
+
+    @property
+    def of_tenant_max(self) -> int:
+        """Workers that one tenant may have: one is always left for others, if there are two."""
+        return self.tenant_concurrency or max(1, self.concurrency - 1)
 
     @property
     def policy(self) -> ScreeningPolicy:

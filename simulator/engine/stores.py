@@ -96,8 +96,12 @@ class FaultyStore:
     async def set_caught_up(self, projection: str, partition: StreamPartition, flag: bool) -> None:
         await self._write(lambda: self._database.set_caught_up(projection, partition, flag))
 
-    async def lease_rows(self, kind: str, count: int, row_lease_ms: Ms) -> Sequence[LeasedRow]:
-        return await self._write(lambda: self._database.lease_rows(kind, count, row_lease_ms))
+    async def lease_rows(
+        self, kind: str, count: int, row_lease_ms: Ms, of_tenant_max: int | None = None
+    ) -> Sequence[LeasedRow]:
+        return await self._write(
+            lambda: self._database.lease_rows(kind, count, row_lease_ms, of_tenant_max)
+        )
 
     async def renew(self, leased: LeasedRow, row_lease_ms: Ms) -> bool:
         return await self._write(lambda: self._database.renew(leased, row_lease_ms))

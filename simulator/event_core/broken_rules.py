@@ -259,7 +259,9 @@ async def commit_unfenced(self: Any, batch: RowBatch) -> CommitResult:
     return await MemoryStore.commit(self, replace(batch, expected=expected))
 
 
-async def lease_at_once(self: Any, kind: str, count: int, row_lease_ms: Ms) -> Any:
+async def lease_at_once(
+    self: Any, kind: str, count: int, row_lease_ms: Ms, of_tenant_max: int | None = None
+) -> Any:
     """Rows are worked on while the projection is still being built."""
     before = self._positions
     self._positions = {
@@ -267,7 +269,7 @@ async def lease_at_once(self: Any, kind: str, count: int, row_lease_ms: Ms) -> A
         for name, partitions in before.items()
     }
     try:
-        return await MemoryStore.lease_rows(self, kind, count, row_lease_ms)
+        return await MemoryStore.lease_rows(self, kind, count, row_lease_ms, of_tenant_max)
     finally:
         self._positions = before
 

@@ -272,6 +272,16 @@ class StoreSuite:
         await asyncio.sleep(0.1)  # the lease has ended: a has nothing leased of this kind
         assert [row.id for row in await store.lease_rows("scan", 2, 10_000)] == ["a1", "b0"]
 
+    async def test_security_m2_a_tenant_leaves_workers_for_others(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        await commit(store, 0, 1, *(todo(f"a{n}") for n in range(5)), todo("b0", tenant="b"))
+        await catch_up(store)
+        leased = await store.lease_rows("scan", 5, 10_000, of_tenant_max=2)
+        assert sorted(row.id for row in leased) == ["a0", "a1", "b0"]
+        assert await store.lease_rows("scan", 5, 10_000, of_tenant_max=2) == []
+        await store.finish(leased[0])
+        assert len(await store.lease_rows("scan", 5, 10_000, of_tenant_max=2)) == 1
+
     async def test_a_released_row_waits_and_keeps_its_tries_and_failure(self, store: Store) -> None:
         await store.ensure(TABLES)
         await commit(store, 0, 1, todo("t"))

@@ -26,6 +26,7 @@ Examples:
   tunery file download file-3f… steps.csv   a result file, or your own rows
   tunery file list --json | jq -r '.[].id'
   tunery file delete file-3f…
+  tunery file quota                         what is in use, and what the plan allows
 """
 
 
@@ -79,6 +80,23 @@ def list_files(dataset: str | None, folders: DataDir, as_json: bool) -> None:
                 _api.moment(file["created_at"]),
             ),
         )
+
+
+@command.command("quota")
+@click.option("--tenant", help="Another tenant, for operators. [the key's]")
+@_options.data_dir
+@_options.as_json
+def show_quota(tenant: str | None, folders: DataDir, as_json: bool) -> None:
+    """Show the bytes, files and pending uploads in use, and how many your plan allows."""
+    with _api.connect(folders) as api:
+        used = api.storage(tenant)
+    limits = used["limits"]
+    pairs = [
+        ("storage", f"{_api.size(used['bytes'])} of {_api.size(limits['bytes'])}"),
+        ("files", f"{used['files']:,} of {limits['files']:,}"),
+        ("pending uploads", f"{used['uploads']:,} of {limits['uploads']:,}"),
+    ]
+    _api.show_one(used, as_json, pairs)
 
 
 @command.command("show")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from schemas.account import ADMIN_SCOPE
 from schemas.units import MICRO
 from tunery.billing.currency import in_units
 from tunery.cli import _api, _options
@@ -107,6 +108,11 @@ def create(
             body["models"] = _bases(api, models)
         key = api.create_key(tenant, body)
     _api.show_one(key, as_json, _fields(key))
+    if ADMIN_SCOPE in key["scopes"]:
+        click.echo(
+            f"Note: a key with the scope admin acts on every tenant, not on {tenant} alone.",
+            err=True,
+        )
 
 
 def _bases(api: "Api", names: tuple[str, ...]) -> list[str]:

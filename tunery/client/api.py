@@ -178,6 +178,10 @@ class Api:
         """All files, or the versions of one dataset, newest first."""
         return self._all("/files", query={} if dataset is None else {"dataset": dataset})
 
+    def storage(self, tenant: str | None = None) -> dict[str, Any]:
+        """Bytes, files and pending uploads that are kept, and how many may be."""
+        return self._call("GET", "/storage", params=of_tenant(tenant))
+
     def file(self, file_id: str) -> FileObject:
         return cast("FileObject", self._call("GET", f"/files/{part(file_id)}"))
 

@@ -181,6 +181,10 @@ class AsyncApi:
         """All files, or the versions of one dataset, newest first."""
         return self._all("/files", query={} if dataset is None else {"dataset": dataset})
 
+    async def storage(self, tenant: str | None = None) -> dict[str, Any]:
+        """Bytes, files and pending uploads that are kept, and how many may be."""
+        return await self._call("GET", "/storage", params=of_tenant(tenant))
+
     async def file(self, file_id: str) -> FileObject:
         return cast("FileObject", await self._call("GET", f"/files/{part(file_id)}"))
 

@@ -10,6 +10,7 @@ bus                    the log: Kafka, or memory
 blobs                  object storage: S3, or memory
 store                  rows and positions: PostgreSQL, or memory
 chat_endpoint          an endpoint of OpenAI's form that an operator names
+fair_places            places that tenants share, in turn
 local_socket           sockets that only their owner can open
 answer_files           tokens of answers that are not on the log yet
 seal                   sealed fields and tenants' keys

@@ -134,6 +134,7 @@ class Effect(Generic[B]):
     concurrency: rows of this kind in work at the same time in one process.
     tries_max, delay_ms: the retry schedule: how many tries, and the pause after the n-th failed
         one. An outage of our own servers is not counted as a try.
+    of_tenant_max: rows of one tenant in work at the same time, in all processes; None: any number.
     """
 
     kind: str
@@ -144,3 +145,4 @@ class Effect(Generic[B]):
     concurrency: int = 2
     tries_max: int = 5
     delay_ms: Callable[[int], Ms] = RETRIES.delay_ms
+    of_tenant_max: int | None = None

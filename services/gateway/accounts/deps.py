@@ -1,13 +1,14 @@
-"""Whose jobs or bills a request is about: the caller's, or those of a tenant that is named."""
+"""Whose jobs or bills a request is about, and the limits of a tenant's plan."""
 
 from typing import Annotated
 
 from fastapi import Depends, Query
 
 from schemas.account import ADMIN_SCOPE
+from services.gateway.accounts.plans import PlanLimits
 from services.gateway.accounts.tables import TENANTS
 from services.gateway.web.bodies import NAME_MAX
-from services.gateway.web.deps import Caller, WithDeps, require
+from services.gateway.web.deps import Caller, Deps, WithDeps, require
 from services.gateway.web.errors import not_found
 
 
@@ -25,6 +26,12 @@ async def _named_tenant(
     if await deps.views.first(TENANTS, {"id": tenant}) is None:
         raise not_found("tenant", tenant, "tenant")
     return tenant
+
+
+async def limits_of(deps: Deps, tenant: str) -> PlanLimits:
+    """The limits of a tenant's plan. One that is not known yet is an operator's."""
+    row = await deps.views.first(TENANTS, {"id": tenant})
+    return deps.settings.plan_limits["premium" if row is None else row.plan]
 
 
 NamedTenant = Annotated[str, Depends(_named_tenant)]

@@ -1,6 +1,7 @@
 """Files, uploads in parts, and named datasets.
 
 * `routes`, `upload_routes`, `dataset_routes`: `/v1/files`, `/v1/uploads`, `/v1/datasets`
+* `storage_routes`: what a tenant keeps, and may keep
 * `base_folder_routes`: folders of base models out of uploaded files
 * `deps`: dependencies of these routes
 * `bodies`, `responses`: bodies of requests and of responses

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from fastapi import Query
 
+from services.gateway.accounts.deps import limits_of
 from services.gateway.files.bodies import check_purpose
 from services.gateway.files.deps import WithFileDeps
 from services.gateway.files.names import label
@@ -54,12 +55,16 @@ async def diff_files(
         if file.bytes > COMPARED_BYTES_MAX:
             text = f"{file.id} has more than {COMPARED_BYTES_MAX} bytes. {COMPARE_LOCALLY}"
             raise invalid(text, "before")
-    with tempfile.TemporaryDirectory(prefix="tunery-diff-") as folder:
+    limits = await limits_of(deps, caller.tenant)
+    with (
+        deps.previews.admit(caller.tenant, limits.previews_max),
+        tempfile.TemporaryDirectory(prefix="tunery-diff-") as folder,
+    ):
         paths = [Path(folder) / name for name in ("before", "after")]
         for file, path in zip(files, paths, strict=True):
             await within(deps.blobs.get_file(file.blob, path), file.bytes)
         task = Comparison(before=str(paths[0]), after=str(paths[1]))
-        difference = (await deps.previews.ask(task))["difference"]
+        difference = (await deps.previews.ask(task, caller.tenant))["difference"]
     names = [(label(file, deps.unseal) or file.id, file.id) for file in files]
     return difference_response(difference, *names)
 

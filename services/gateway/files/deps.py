@@ -1,6 +1,7 @@
 """Dependencies of the routes of files, beside those of all routes."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
@@ -11,7 +12,10 @@ from services.gateway.web.deps import Deps
 
 
 class Previews(Protocol):
-    async def ask(self, task: Task) -> Mapping[str, Any]:
+    def admit(self, tenant: str, of_tenant_max: int) -> AbstractContextManager[None]:
+        """Count a request of a tenant until the end of the context. Raises ApiError 429, 503."""
+
+    async def ask(self, task: Task, tenant: str) -> Mapping[str, Any]:
         """Run a task on uploaded rows; returns its answer's fields. Raises ApiError 400, 503."""
 
 

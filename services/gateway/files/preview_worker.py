@@ -1,5 +1,6 @@
 """`python -m services.gateway.files.preview_worker`: a task on stdin, its answer on stdout."""
 
+import resource
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
@@ -30,6 +31,19 @@ from tunery.data.tokens.tokenizer import BaseUnusable, Encoded, Tokenizer
 from tunery.data.versions import diff
 
 PARTS_SHOWN_MAX: Final = 20  # of one row
+MEMORY_BYTES_MAX: Final = 2 * 1024**3  # of this process
+
+
+def main(asked: bytes) -> bytes:
+    """Do a task with at most MEMORY_BYTES_MAX, whatever the rows or the template ask for."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+    task: Task = msgspec.json.decode(asked, type=Task)
+    try:
+        return msgspec.json.encode(answer(task))
+    except MemoryError:
+        text = f"The rows need more than {MEMORY_BYTES_MAX} bytes of memory; ask for fewer."
+        param = "rows" if isinstance(task, Preview) else "before"
+        return msgspec.json.encode(RefusedTask(message=text, param=param))
 
 
 def answer(task: Task) -> Answer:
@@ -108,5 +122,4 @@ def _problem(outcome: Finding) -> PreviewProblem:
 
 
 if __name__ == "__main__":
-    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
-    sys.stdout.buffer.write(msgspec.json.encode(answer(asked)))
+    sys.stdout.buffer.write(main(sys.stdin.buffer.read()))

@@ -1,13 +1,15 @@
 """Runs previews and comparisons in processes of their own, because rows are untrusted input.
 
-A process has no secrets in its environment, a time limit, and one task.
+A process has no secrets in its environment, limits of time and memory, and one task. Tenants take
+turns, and none has all processes at a time.
 """
 
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import msgspec
@@ -21,12 +23,14 @@ from services.gateway.files.preview_tasks import (
     RefusedTask,
     Task,
 )
-from services.gateway.web.errors import ApiError, invalid, unavailable
+from services.gateway.web.errors import ApiError, above_limit, invalid, unavailable
+from tunery.runtime.fair_places import FairPlaces
 
 PREVIEW_MS_MAX: Final[Ms] = 20_000
 KILL_MS_MAX: Final[Ms] = 5_000  # for a killed process to end
 PROCESSES_MAX: Final = 2
-WAITING_MAX: Final = 16
+OF_TENANT_MAX: Final = 1  # processes of one tenant at a time: one is left for others
+WAITING_MAX: Final = 64
 PASSED_ON: Final = ("PATH", "PYTHONPATH", "HOME", "LANG", "VIRTUAL_ENV")
 ANSWERS: Final[msgspec.json.Decoder[PreviewAnswer | ComparisonAnswer | RefusedTask]] = (
     msgspec.json.Decoder(PreviewAnswer | ComparisonAnswer | RefusedTask)
@@ -38,19 +42,31 @@ class PreviewProcesses:
 
     def __init__(self, wait_ms_max: Ms = PREVIEW_MS_MAX) -> None:
         self._wait_ms_max = wait_ms_max
-        self._processes = asyncio.Semaphore(PROCESSES_MAX)
-        self._asked = 0
+        self._processes = FairPlaces(PROCESSES_MAX, OF_TENANT_MAX)
+        self._asked = Counter[str]()
 
-    async def ask(self, task: Task) -> Mapping[str, Any]:
-        """Run a task in a new process; returns its answer. Raises ApiError 400, 500, 503."""
-        if self._asked >= WAITING_MAX:
+    @contextmanager
+    def admit(self, tenant: str, of_tenant_max: int) -> Iterator[None]:
+        """Count a request until the end of the context, before anything is done for it.
+
+        Raises ApiError: 429 above the tenant's limit, 503 above that of all.
+        """
+        if self._asked[tenant] >= of_tenant_max:
+            raise above_limit("previews_max", of_tenant_max)
+        if self._asked.total() >= WAITING_MAX:
             raise unavailable("The preview of rows")
-        self._asked += 1
+        self._asked[tenant] += 1
         try:
-            async with self._processes:
-                return await self._run(task)
+            yield
         finally:
-            self._asked -= 1
+            self._asked[tenant] -= 1
+            if not self._asked[tenant]:
+                del self._asked[tenant]
+
+    async def ask(self, task: Task, tenant: str) -> Mapping[str, Any]:
+        """Run a task in a new process; returns its answer. Raises ApiError 400, 500, 503."""
+        async with self._processes.take(tenant):
+            return await self._run(task)
 
     async def _run(self, task: Task) -> Mapping[str, Any]:
         process = await asyncio.create_subprocess_exec(

@@ -13,7 +13,14 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
 from schemas import errors
-from schemas.dataset import DatasetName, DeleteFile, FileContent, FileTerms, RegisterFile
+from schemas.dataset import (
+    DatasetName,
+    DeleteFile,
+    FileContent,
+    FileTerms,
+    RegisterFile,
+    StorageQuota,
+)
 from schemas.ids import FILE
 from schemas.topics import DATASET
 from schemas.units import Ms, divide_up
@@ -42,6 +49,7 @@ from services.gateway.files.responses import (
     file_response,
     validation_response,
 )
+from services.gateway.files.storage_routes import checked_limits
 from services.gateway.files.tables import FILES, FileRow
 from services.gateway.settings import Encoding
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
@@ -83,9 +91,8 @@ router = new_router("files")
 async def create_file(request: Request, deps: WithDeps, caller: Caller) -> FileResponse:
     """Upload a file. It is streamed to object storage, and its SHA-256 is computed on the way."""
     boundary = boundary_of(request.headers.get("content-type"))
-    most = await rows_max(
-        deps, caller
-    )  # first, so that an outage is noticed before the client has sent the bytes
+    # first, so that a full quota or an outage is noticed before the client has sent the bytes
+    limits, most = await checked_limits(deps, caller), await rows_max(deps, caller)
     file_id = deps.fresh(FILE)
     key = f"t/{caller.tenant}/files/{file_id}"
     upload = await within(deps.blobs.upload(key))
@@ -97,7 +104,7 @@ async def create_file(request: Request, deps: WithDeps, caller: Caller) -> FileR
         raise
     UPLOAD_BYTES.inc(stored.bytes)
     try:
-        await _register(deps, caller, file_id, form, stored, most)
+        await _register(deps, caller, file_id, form, stored, most, limits.quota)
     except ApiError as refusal:
         if refusal.status < 500:  # the command was refused, so nothing refers to these bytes
             with suppress(BlobError):
@@ -192,7 +199,13 @@ def _expires_after(form: UploadForm) -> Ms | None:
 
 
 async def _register(
-    deps: Deps, caller: Principal, file_id: str, form: UploadForm, stored: Stored, most: int | None
+    deps: Deps,
+    caller: Principal,
+    file_id: str,
+    form: UploadForm,
+    stored: Stored,
+    most: int | None,
+    quota: StorageQuota,
 ) -> None:
     await deps.commands.decide(
         DATASET,
@@ -207,6 +220,7 @@ async def _register(
                 rows_max=most,
             ),
             content=FileContent(bytes=stored.bytes, sha256=stored.sha256, blob=stored.key),
+            quota=quota,
         ),
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )

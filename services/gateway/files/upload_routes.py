@@ -25,6 +25,7 @@ from schemas.dataset import (
 from schemas.envelope import Message
 from schemas.ids import FILE, PART, UPLOAD
 from schemas.topics import DATASET
+from services.gateway.accounts.deps import limits_of
 from services.gateway.files.bodies import (
     BASE_MODEL,
     PARTS_MAX,
@@ -86,7 +87,10 @@ async def create_upload(body: UploadRequest, deps: WithDeps, caller: Caller) -> 
         rows_max=await rows_max(deps, caller),
     )
     terms = UploadTerms(media_type=body.mime_type, bytes=body.bytes, file=file)
-    await _decide(deps, caller, CreateUpload(upload_id=upload_id, terms=terms))
+    quota = None  # of operators' base models
+    if purpose != BASE_MODEL:
+        quota = (await limits_of(deps, caller.tenant)).quota
+    await _decide(deps, caller, CreateUpload(upload_id=upload_id, terms=terms, quota=quota))
     return await _shown(deps, caller, await _upload(deps, caller, upload_id))
 
 
@@ -138,6 +142,7 @@ async def complete_upload(
         return await _shown(deps, caller, row)
     _pending(row)
     parts = await _parts(deps, caller, row, body.part_ids)
+    limits = await limits_of(deps, caller.tenant)
     file_id = deps.fresh(FILE)
     stored = await _assemble(deps, caller, parts, f"t/{caller.tenant}/files/{file_id}", body.md5)
     done = CompleteUpload(
@@ -145,6 +150,7 @@ async def complete_upload(
         parts=tuple(body.part_ids),
         file_id=file_id,
         content=FileContent(bytes=stored.bytes, sha256=stored.sha256, blob=stored.key),
+        quota=None if row.purpose == BASE_MODEL else limits.quota,
     )
     try:
         await _decide_or_delete(deps, caller, done, stored.key)

@@ -16,6 +16,7 @@ from schemas.model import Share, ShareCheckpoint, UnshareCheckpoint
 from schemas.topics import MODEL
 from schemas.training import TRAINED_FILES
 from schemas.units import HOUR_MS, Ms
+from services.gateway.accounts.tables import TENANTS
 from services.gateway.jobs.checkpoint_responses import (
     CheckpointFilesResponse,
     checkpoint_files_response,
@@ -191,10 +192,15 @@ async def _named(deps: Deps, tenant: str, checkpoint_id: str) -> CheckpointRow |
 
 
 async def _find_shared(deps: Deps, caller: Principal, checkpoint_id: str) -> CheckpointRow:
-    """Another tenant's checkpoint that the caller may download. It is found by its id only."""
+    """Another tenant's checkpoint that the caller may download. It is found by its id only.
+
+    A permission that is older than the tenant was meant for nobody, or for another of that name.
+    """
+    known = await deps.views.first(TENANTS, {"id": caller.tenant})
+    since = 0 if known is None else known.created_at
     where = {"project_id": caller.tenant, "checkpoint_id": checkpoint_id}
     for permission in await deps.views.page(PERMISSIONS, where, limit=PROJECTS_MAX):
         row = await find_checkpoint(deps, permission.tenant, checkpoint_id)
-        if row is not None:
+        if row is not None and permission.created_at >= since:
             return row
     raise not_found("checkpoint", checkpoint_id, "checkpoint_id")

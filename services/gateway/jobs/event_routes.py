@@ -10,6 +10,7 @@ from fastapi import Depends, Header, Query
 from starlette.responses import StreamingResponse
 
 from services.gateway.accounts.auth import is_valid
+from services.gateway.accounts.deps import limits_of
 from services.gateway.jobs.deps import JobDeps, WithJobDeps
 from services.gateway.jobs.event_ids import EVENT_ID
 from services.gateway.jobs.event_responses import (
@@ -112,7 +113,9 @@ async def _answer(
     if asked.stream:
         positions = positions_of(asked.last_event_id, asked.after, len(sources))
         job = (caller.tenant, job_id)
-        return event_stream(deps, job, name, sources, positions, partial(is_valid, deps, caller))
+        still_valid = partial(is_valid, deps, caller)
+        most = (await limits_of(deps, caller.tenant)).streams_max
+        return event_stream(deps, job, name, sources, positions, still_valid, most)
     where = {"tenant": caller.tenant, "job_id": job_id}
     cursor = None if asked.after is None else Cursor(asked.after, asked.after)
     items: list[ListItem] = []

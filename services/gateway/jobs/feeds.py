@@ -17,7 +17,7 @@ from schemas.units import Ms
 from services.gateway.jobs.tables import JOBS
 from services.gateway.ports import Cursor, Views, Where
 from services.gateway.views.table import Table
-from services.gateway.web.errors import UNAVAILABLE, ApiError
+from services.gateway.web.errors import UNAVAILABLE, ApiError, above_limit
 from services.gateway.web.responses import ListItem
 from tunery.runtime.clock import Clock
 from tunery.runtime.store.abstract import Store
@@ -133,13 +133,19 @@ class Feeds:
                 feed.wake()
 
     async def follow(
-        self, job: JobKey, kind: str, sources: Sequence[FeedSource], positions: Positions
+        self,
+        job: JobKey,
+        kind: str,
+        sources: Sequence[FeedSource],
+        positions: Positions,
+        of_tenant_max: int = FOLLOWERS_MAX,
     ) -> AsyncIterator[Sequence[FeedEvent]]:
         """Batches of events after `positions`, until the job has ended and all of them were sent.
 
-        An empty batch means that there was no event for up to POLL_MS. Raises ApiError 503 for
-        one follower too many; StoreUnavailable.
+        An empty batch means that there was no event for up to POLL_MS. Raises ApiError for one
+        follower too many: 429 above `of_tenant_max`, 503 above FOLLOWERS_MAX; StoreUnavailable.
         """
+        self.check_limit(job[0], of_tenant_max)
         with self._joined(job, kind, sources, positions) as feed:
             while True:
                 woken = feed.woken
@@ -157,6 +163,12 @@ class Feeds:
                 else:
                     await self._wait(feed, woken)
                 yield batch
+
+    def check_limit(self, tenant: str, of_tenant_max: int) -> None:
+        """Raises ApiError 429 when the tenant has as many followers as its plan allows."""
+        own = sum(feed.followers for (job, _), feed in self._feeds.items() if job[0] == tenant)
+        if own >= of_tenant_max:
+            raise above_limit("streams_max", of_tenant_max)
 
     async def _wait(self, feed: Feed, woken: asyncio.Event) -> None:
         """Wait until the followers are woken, or look anyway: their host may be away."""

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from services.gateway.accounts.deps import limits_of
 from services.gateway.files.bodies import check_purpose
 from services.gateway.files.deps import WithFileDeps
 from services.gateway.files.preview_tasks import Preview
@@ -34,7 +35,11 @@ async def preview_rows(body: PreviewRequest, deps: WithFileDeps, caller: Caller)
         raise unknown_model(body.model)
     file = await known_file(deps, caller, body.training_file)
     check_purpose(file.id, file.purpose, "training_file")
-    with tempfile.TemporaryDirectory(prefix="tunery-preview-") as folder:
+    limits = await limits_of(deps, caller.tenant)
+    with (
+        deps.previews.admit(caller.tenant, limits.previews_max),
+        tempfile.TemporaryDirectory(prefix="tunery-preview-") as folder,
+    ):
         path = Path(folder) / "rows"
         await _beginning(deps, file, path)
         task = Preview(
@@ -44,7 +49,7 @@ async def preview_rows(body: PreviewRequest, deps: WithFileDeps, caller: Caller)
             max_length=body.max_length,
             length_policy=body.length_policy,
         )
-        rows = await deps.previews.ask(task)
+        rows = await deps.previews.ask(task, caller.tenant)
     return PreviewResponse(
         model=base.base_id,
         training_file=file.id,

@@ -42,9 +42,11 @@ def event_stream(
     sources: Sequence[FeedSource],
     positions: Positions,
     still_valid: StillValid,
+    of_tenant_max: int,
 ) -> StreamingResponse:
-    """The response to `stream=true`. name: event name of the frames."""
-    return stream_response(_frames(deps, job, name, sources, positions, still_valid))
+    """The response to `stream=true`. name: event name of the frames. Raises ApiError 429."""
+    deps.feeds.check_limit(job[0], of_tenant_max)
+    return stream_response(_frames(deps, job, name, sources, positions, still_valid, of_tenant_max))
 
 
 def positions_of(last_event_id: str | None, after: str | None, sources: int) -> Positions:
@@ -70,6 +72,7 @@ async def _frames(
     sources: Sequence[FeedSource],
     positions: Positions,
     still_valid: StillValid,
+    of_tenant_max: int,
 ) -> AsyncIterator[bytes]:
     """Goes on when the database is away: the client ends it, the job, or the end of its key.
 
@@ -79,7 +82,7 @@ async def _frames(
     sent_ms = checked_ms = deps.clock.monotonic_ms()
     while True:
         try:
-            async for batch in deps.feeds.follow(job, name, sources, positions):
+            async for batch in deps.feeds.follow(job, name, sources, positions, of_tenant_max):
                 if deps.clock.monotonic_ms() - checked_ms >= KEY_MS:
                     if not await still_valid():
                         return  # who connects again is told why
@@ -95,6 +98,8 @@ async def _frames(
             yield DONE
             return
         except (StoreUnavailable, ApiError) as error:
+            if isinstance(error, ApiError) and error.status == 429:
+                return  # others of the tenant began at the same moment
             log_event(LOG, logging.WARNING, "stream.interrupted", why=error, job_id=job[1])
             yield b": the service is busy\n"
             await deps.clock.sleep(RETRY_MS)

@@ -12,6 +12,7 @@ from tunery.runtime.blobs.base_files import hash_base, text_config, weight_files
 
 HEADER_BYTES_MAX: Final = 100 * 1024 * 1024  # the safetensors format's own limit
 FILES_MAX: Final = 10_000
+ADAPTER: Final = "adapter_config.json"
 HEADER_LENGTH_BYTES: Final = 8
 # `model_type` of those whose attention has no SDPA in transformers, and is computed pair by pair.
 # Models without attention are among them; they have no heads. A test compares it.
@@ -41,6 +42,11 @@ def describe(base_id: str, folder: Path, licence: str) -> Base:
     try:
         config = text_config(json.loads((folder / "config.json").read_bytes()))
         weights = weight_files(folder)
+        if (folder / ADAPTER).exists():
+            text = f"{folder} has {ADAPTER}, which names weights outside it; merge the adapter"
+            raise invalid(text, "path")
+        if any(file.parent != folder for file in weights):
+            raise invalid(f"{folder} has weights in other folders; move them into it", "path")
         if len(weights) > FILES_MAX:
             raise invalid(f"{folder} has more than {FILES_MAX} files of weights", "path")
         if not weights:
@@ -63,6 +69,8 @@ def describe(base_id: str, folder: Path, licence: str) -> Base:
         raise invalid(f"{error.filename} does not exist; name a model folder", "path") from error
     except OSError as error:
         raise invalid(f"{folder} cannot be read: {error.strerror}", "path") from error
+    except UnicodeDecodeError as error:  # its text has the bytes of the file
+        raise invalid(f"{folder} is no model folder: a file is not UTF-8", "path") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise invalid(f"{folder} is no model folder: {error!r}", "path") from error
 

@@ -54,13 +54,14 @@ class PostgresViews(Views):
         of: Sequence[str],
         limit: int,
     ) -> Sequence[Mapping[str, Any]]:
-        """Up to `limit` records of `bucket`, `by` and `of`. Raises StoreUnavailable."""
+        """Up to `limit` records of `bucket`, `by`, `of`, `rows`. Raises StoreUnavailable."""
         condition, arguments = _condition(table, where)
         column, width = name(buckets.column), int(buckets.width)
         span = f"{column} >= {int(buckets.first)} AND {column} < {int(buckets.end)}"
         groups = ", ".join((f"{column} / {width} * {width} AS bucket", *map(name, by)))
         totals = ", ".join(f"sum({name(total)})::bigint AS {name(total)}" for total in of)
         columns = ", ".join(map(str, range(1, len(by) + 2)))
+        totals += ", count(*)::bigint AS rows"
         query = (
             f"SELECT {groups}, {totals} FROM {name(table.name)} "  # noqa: S608  # names are checked by `name`
             f"WHERE {condition} AND {span} "
@@ -151,17 +152,17 @@ class StoreViews(Views):
         of: Sequence[str],
         limit: int,
     ) -> Sequence[Mapping[str, Any]]:
-        """Up to `limit` records of `bucket`, `by` and `of`. Raises StoreUnavailable."""
+        """Up to `limit` records of `bucket`, `by`, `of`, `rows`. Raises StoreUnavailable."""
         totals: dict[tuple[Any, ...], list[int]] = {}
         for row in await self._matching(table, where):
             value = getattr(row, buckets.column)
             if buckets.first <= value < buckets.end:
                 bucket = value - value % buckets.width
                 group = (bucket, *(getattr(row, column) for column in by))
-                added = (getattr(row, column) for column in of)
-                before = totals.get(group, [0] * len(of))
+                added = (*(getattr(row, column) for column in of), 1)
+                before = totals.get(group, [0] * len(added))
                 totals[group] = [sum(pair) for pair in zip(before, added, strict=True)]
-        names = ("bucket", *by, *of)
+        names = ("bucket", *by, *of, "rows")
         return [
             dict(zip(names, (*group, *total), strict=True))
             for group, total in sorted(totals.items())[:limit]

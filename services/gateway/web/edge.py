@@ -4,6 +4,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final, TypeAlias
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -22,6 +23,7 @@ from services.gateway.web.problems import error_of, error_response, fault
 from services.gateway.web.scopes import scope_of
 from services.gateway.web.token_bucket import Allowance, duration
 from services.gateway.web.wrong_keys import WrongKeys
+from tunery.runtime.fair_places import FairPlaces
 from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.gateway")
@@ -37,6 +39,7 @@ SAFE_HEADERS: Final = {
 STREAMED: Final = re.compile(
     "/v1/files|/v1/uploads/[^/]+/parts|/v1/gate/benchmarks/[^/]+"
 )  # their routes measure the body
+UPLOADS_AT_ONCE, UPLOADS_OF_TENANT = 64, 4  # requests with bytes of files that are received
 API_VERSION: Final = "2020-10-01"
 
 
@@ -50,6 +53,7 @@ class Edge:
     def __init__(self, app: ASGIApp, deps: Deps, authenticate: Authenticate) -> None:
         self._app, self._deps, self._authenticate = app, deps, authenticate
         self._wrong_keys = WrongKeys()
+        self._uploads = FairPlaces(UPLOADS_AT_ONCE, UPLOADS_OF_TENANT)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -99,7 +103,8 @@ class Edge:
 
         try:
             await self._admit(scope, request_id)
-            await self._app(scope, _limit_body(scope, receive), noting)
+            async with self._turn(scope):
+                await self._app(scope, _limit_body(scope, receive), noting)
         except Exception as error:
             failure = error_of(error)
             if failure is None:
@@ -109,6 +114,14 @@ class Edge:
                 await error_response(failure)(scope, receive, send)
             elif not ended:  # breaks the connection, so that the client notices the missing rest
                 raise
+
+    def _turn(self, scope: Scope) -> AbstractAsyncContextManager[None]:
+        """Wait for a place where bytes are received, so that uploads of one tenant do not take the
+        time of all; any other request goes on at once.
+        """
+        if not _is_upload(scope):
+            return nullcontext()
+        return self._uploads.take(scope["state"]["principal"].tenant)
 
     async def _admit(self, scope: Scope, request_id: str) -> None:
         """Raises ApiError 400, 401, 403, 429; StoreUnavailable."""
@@ -166,7 +179,7 @@ def _too_many(who: str, allowance: Allowance, remedy: str, which: str = "") -> A
 
 def _limit_body(scope: Scope, receive: Receive) -> Receive:
     """Raises ApiError 413 as soon as a body is above BODY_BYTES_MAX."""
-    if scope["method"] == "POST" and STREAMED.fullmatch(scope["path"]):
+    if _is_upload(scope):
         return receive
     allowance = 0
     too_large = ApiError(
@@ -185,6 +198,10 @@ def _limit_body(scope: Scope, receive: Receive) -> Receive:
         return message
 
     return counting
+
+
+def _is_upload(scope: Scope) -> bool:
+    return scope["method"] == "POST" and STREAMED.fullmatch(scope["path"]) is not None
 
 
 def _route(scope: Scope) -> str:

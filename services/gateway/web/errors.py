@@ -34,6 +34,7 @@ STATUS_OF: Final[Mapping[str, int]] = {
     errors.STAGE_CONFLICT: 409,
     errors.BASE_CHANGED: 409,
     errors.CONCURRENCY_LIMIT: 429,
+    errors.QUOTA_EXCEEDED: 429,
     errors.HARD_LIMIT: 429,
     errors.SPEND_CAP: 429,
     errors.BUDGET_EXCEEDED: 429,
@@ -101,6 +102,13 @@ def invalid(message: str, param: str | None = None, code: str = INVALID) -> ApiE
 def not_found(kind: str, identifier: str, param: str) -> ApiError:
     """The error for an object that does not exist or belongs to another tenant."""
     return ApiError(404, errors.NOT_FOUND, f"No such {kind}: {identifier}", param)
+
+
+def above_limit(name: str, limit: int) -> ApiError:
+    """The error for one more at a time than the plan's limit of this name allows."""
+    message = f"Your plan allows {limit} at a time (`{name}`). Wait until another has ended."
+    headers = {"retry-after": str(RETRY_AFTER_S), "x-should-retry": "true"}
+    return ApiError(429, errors.QUOTA_EXCEEDED, message, headers=headers)
 
 
 def unavailable(what: str, retry_after_s: int = RETRY_AFTER_S) -> ApiError:

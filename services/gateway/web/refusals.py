@@ -163,7 +163,11 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "DELETE /v1/models/{model}?erase=true. Without erase=true a model can be restored for 30 "
         "days, and keeps its files."
     ),
-    "files_at_most": "A tenant has at most {limit} files. Delete some first.",
+    "files_at_most": "Your plan allows {limit} files (`files_max`). Delete some first.",
+    "bytes_at_most": (
+        "Your plan allows {limit} bytes of files and pending uploads (`storage_bytes_max`). "
+        "{used_bytes} are in use, these are {size_bytes}. Delete files first."
+    ),
     "datasets_at_most": (
         "A tenant has at most {limit} dataset names. Use an existing name, or no name."
     ),
@@ -172,7 +176,9 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "Upload {upload_id} is not pending. It was completed, was cancelled, has expired, or never "
         "existed."
     ),
-    "uploads_at_most": "{limit} uploads are pending. Complete or cancel one first.",
+    "uploads_at_most": (
+        "Your plan allows {limit} pending uploads (`uploads_max`). Complete or cancel one first."
+    ),
     "part_exists": "Part {part_id} exists already.",
     "parts_at_most": "An upload has at most {limit} parts. Send larger ones (up to 64 MB).",
     "parts_wrong": "part_ids must name parts of this upload, each once.",

@@ -27,6 +27,7 @@ RESOURCES: Final = {
     "files": "files",
     "uploads": "files",
     "datasets": "files",
+    "storage": "files",
     "fine_tuning": "jobs",
     "jobs": "jobs",
     "sweeps": "jobs",

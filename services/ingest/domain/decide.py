@@ -43,6 +43,7 @@ from schemas.ids import derived_id
 from schemas.reasons import Failure, failing, refusing
 from services.ingest.domain.evolve import evolve_tenant
 from services.ingest.domain.expiry import due, expires_at
+from services.ingest.domain.quotas import check_bytes, check_file
 from services.ingest.domain.state import (
     DatasetsByTenant,
     FileState,
@@ -52,7 +53,7 @@ from services.ingest.domain.state import (
     source_hashes,
 )
 from services.ingest.domain.uploads import decide_upload, end_upload
-from services.ingest.domain.versions import check_limits, next_version
+from services.ingest.domain.versions import check_name, next_version
 
 MODELS_NAMED_MAX: Final = 5  # in a refusal
 
@@ -117,7 +118,12 @@ def _register(datasets: TenantDatasets, command: RegisterFile, ctx: Context) -> 
     if command.file_id in datasets.files:
         exists = refusing("file_exists", file_id=command.file_id)
         return _reject(errors.ALREADY_EXISTS, exists, "file")
-    if (rejected := check_limits(datasets, command.terms.dataset)) is not None:
+    rejected = (
+        check_file(datasets, command.quota)
+        or check_bytes(datasets, command.quota, command.content.bytes)
+        or check_name(datasets, command.terms.dataset)
+    )
+    if rejected is not None:
         return (rejected,)
     return (
         FileRegistered(

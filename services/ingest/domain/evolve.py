@@ -25,6 +25,7 @@ from schemas.dataset import (
 )
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.units import Ms
+from services.ingest.domain.quotas import counted_bytes
 from services.ingest.domain.state import (
     DatasetsByTenant,
     FileState,
@@ -72,8 +73,12 @@ def _apply(datasets: TenantDatasets, event: StateEvent) -> TenantDatasets:
     match event:
         case FileRegistered():
             file = FileState(
-                purpose=event.terms.purpose, sha256=event.content.sha256, blob=event.content.blob
+                purpose=event.terms.purpose,
+                sha256=event.content.sha256,
+                blob=event.content.blob,
+                bytes=event.content.bytes,
             )
+            datasets = _count_bytes(datasets, event.file_id, file)
             datasets = _set_expiry(datasets, event.file_id, event.expires_at)
             if (dataset := event.terms.dataset) is not None and event.version is not None:
                 numbers = datasets.versions.set(dataset.key, event.version)
@@ -103,6 +108,12 @@ def _apply(datasets: TenantDatasets, event: StateEvent) -> TenantDatasets:
             return _preparation(datasets, event)
         case _:
             assert_never(event)
+
+
+def _count_bytes(datasets: TenantDatasets, file_id: str, after: FileState | None) -> TenantDatasets:
+    """Count the bytes of a file that comes, or goes (None)."""
+    change = counted_bytes(after) - counted_bytes(datasets.files.get(file_id))
+    return replace(datasets, stored_bytes=datasets.stored_bytes + change)
 
 
 def _set_expiry(datasets: TenantDatasets, name: str, at: Ms | None) -> TenantDatasets:
@@ -151,7 +162,7 @@ def _set_status(
 def _deleted(datasets: TenantDatasets, file_id: str) -> TenantDatasets:
     if file_id not in datasets.files:
         return datasets
-    datasets = _set_expiry(datasets, file_id, None)
+    datasets = _set_expiry(_count_bytes(datasets, file_id, None), file_id, None)
     preparations = datasets.preparations
     for name in orphaned_preparations(datasets, file_id):
         preparations = preparations.delete(name)

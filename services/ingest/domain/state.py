@@ -20,6 +20,7 @@ class FileState(Struct, frozen=True, kw_only=True):
     purpose: what it was uploaded for
     sha256: hash of its content
     blob: key of its content
+    bytes: how many it has
     status: result of its validation
     report_blob: key of its validation report; None before
     """
@@ -27,6 +28,7 @@ class FileState(Struct, frozen=True, kw_only=True):
     purpose: Purpose
     sha256: Sha256
     blob: str
+    bytes: int = 0
     status: FileStatus = "pending"
     report_blob: str | None = None
 
@@ -81,6 +83,7 @@ class TenantDatasets(Struct, frozen=True, kw_only=True):
     expires: when a file or an upload expires, by its id
     kept: files that models need, by the id of the job that trained the model
     versions: latest version number, by the key of the dataset name
+    stored_bytes: of all files that count for the tenant's quota
     """
 
     files: Map[str, FileState] = Map()
@@ -90,6 +93,7 @@ class TenantDatasets(Struct, frozen=True, kw_only=True):
     expires: Map[str, Ms] = Map()
     kept: Map[str, LineageHold] = Map()
     versions: Map[str, int] = Map()
+    stored_bytes: int = 0
 
 
 DatasetsByTenant: TypeAlias = Map[str, TenantDatasets]

@@ -19,11 +19,11 @@ from schemas.envelope import Context, Reason, Rejected
 from schemas.reasons import refusing
 from schemas.units import HOUR_MS, Ms
 from services.ingest.domain.expiry import expires_at
+from services.ingest.domain.quotas import check_bytes, check_file, check_upload
 from services.ingest.domain.state import PendingUpload, TenantDatasets
-from services.ingest.domain.versions import check_limits, next_version
+from services.ingest.domain.versions import check_name, next_version
 
 UPLOAD_MS_MAX: Final[Ms] = HOUR_MS  # OpenAI's limit from creation to completion
-UPLOADS_MAX: Final = 100  # of one tenant at a time
 TIMES_SENT_MAX: Final = 2  # a client that lost an answer sends its part again
 PARTS_MAX: Final = 2_000  # of one upload; 128 parts of 64 MB are 8 GB
 UploadCommand: TypeAlias = CreateUpload | AddPart | CompleteUpload | CancelUpload
@@ -68,8 +68,13 @@ def _create(
     if upload is not None:
         exists = refusing("upload_exists", upload_id=command.upload_id)
         return _reject(errors.ALREADY_EXISTS, exists, "upload_id")
-    if len(datasets.uploads) >= UPLOADS_MAX:
-        return _reject(errors.ILLEGAL_STATE, refusing("uploads_at_most", limit=UPLOADS_MAX))
+    rejected = (
+        check_upload(datasets, command.quota)
+        or check_file(datasets, command.quota)
+        or check_bytes(datasets, command.quota, command.terms.bytes)
+    )
+    if rejected is not None:
+        return (rejected,)
     return (
         UploadCreated(
             upload_id=command.upload_id,
@@ -103,7 +108,8 @@ def _complete(
     if not size == declared == sum(upload.parts[name] for name in command.parts):
         wrong = refusing("parts_size", size_bytes=size, declared_bytes=declared)
         return _reject(errors.MALFORMED, wrong, "bytes")
-    if (rejected := check_limits(datasets, terms.dataset)) is not None:
+    rejected = check_file(datasets, command.quota) or check_name(datasets, terms.dataset)
+    if rejected is not None:
         return (rejected,)
     file = FileRegistered(
         file_id=command.file_id,

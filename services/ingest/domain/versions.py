@@ -4,14 +4,11 @@ from schemas import errors
 from schemas.dataset import DatasetName
 from schemas.envelope import Rejected
 from schemas.reasons import refusing
-from services.ingest.domain.state import FILES_MAX, NAMES_MAX, TenantDatasets
+from services.ingest.domain.state import NAMES_MAX, TenantDatasets
 
 
-def check_limits(datasets: TenantDatasets, dataset: DatasetName | None) -> Rejected | None:
-    """The rejection of a file that would exceed the tenant's limits; None when it fits."""
-    if len(datasets.files) >= FILES_MAX:
-        full = refusing("files_at_most", limit=FILES_MAX)
-        return Rejected(code=errors.ILLEGAL_STATE, reason=full)
+def check_name(datasets: TenantDatasets, dataset: DatasetName | None) -> Rejected | None:
+    """The rejection of a name that would be one too many; None when it fits."""
     if dataset is None or dataset.key in datasets.versions or len(datasets.versions) < NAMES_MAX:
         return None
     full = refusing("datasets_at_most", limit=NAMES_MAX)

@@ -91,4 +91,17 @@ class _Decompressed(io.RawIOBase):
 def _open_zstd(raw: BinaryIO) -> Any:
     import pyarrow
 
-    return pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, mode="r"), "zstd")
+    source = pyarrow.PythonFile(_KeptOpen(raw), mode="r")
+    return pyarrow.CompressedInputStream(source, "zstd")
+
+
+class _KeptOpen:
+    """What pyarrow reads from: after some errors it closes its source, which is still needed."""
+
+    closed = False
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self.read = raw.read
+
+    def close(self) -> None:
+        pass

@@ -5,10 +5,11 @@ difference is intended: `strftime_now` returns a fixed day, so that equal data g
 """
 
 import json
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, Final
 
 import jinja2
@@ -27,6 +28,10 @@ COMPILED_MAX: Final = 16  # cached templates; compiling one takes some milliseco
 GENERATION_OPENS: Final = "_generation_opens"
 GENERATION_CLOSES: Final = "_generation_closes"
 _STEP: Final = "_step"
+#: filters that write as much as a number says, however short the texts are
+SIZED_FILTERS: Final = ("batch", "center", "format", "indent", "slice")
+#: a field of 100,000 characters or more, in a format with `%` or with braces
+WIDE: Final = re.compile(r"[%:][^A-Za-z%}]*\d{6}")
 
 
 class TemplateError(Exception):
@@ -98,6 +103,9 @@ def _compile(source: str) -> tuple[jinja2.Template, frozenset[str]]:
         extensions=[_Generation, jinja2.ext.loopcontrols],
     )
     environment.filters["tojson"] = _tojson
+    environment.filters["sum"] = _sum_of_numbers(environment.filters["sum"])
+    for name in SIZED_FILTERS:
+        environment.filters[name] = _sized(environment.filters[name], is_format=name == "format")
     environment.globals.update(
         raise_exception=_raise_exception,
         strftime_now=TEMPLATE_DAY.strftime,
@@ -135,10 +143,17 @@ class _Environment(ImmutableSandboxedEnvironment):
             times = right if isinstance(right, int) else left
             if isinstance(times, int) and times > TEMPLATE_CHARS_MAX // 64:
                 raise TemplateError("it repeats a text too often")
-        result = super().call_binop(context, operator, left, right)
-        if isinstance(result, str | list) and len(result) > TEMPLATE_CHARS_MAX:
-            raise TemplateError(f"it built more than {TEMPLATE_CHARS_MAX:,} characters")
-        return result
+        if operator == "%":
+            _check_sizes(left)
+        return _checked(super().call_binop(context, operator, left, right))
+
+    def call(self, context: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a function, or a method of a text such as `center`."""
+        method = getattr(function, "__wrapped__", function)  # the sandbox wraps `str.format`
+        owner = getattr(method, "__self__", None)
+        if isinstance(owner, str | list):
+            _check_sizes(owner if getattr(method, "__name__", "") == "format" else None, *args)
+        return _checked(super().call(context, function, *args, **kwargs))
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> jinja2.nodes.Template:
         tree = super()._parse(source, name, filename)
@@ -147,6 +162,40 @@ class _Environment(ImmutableSandboxedEnvironment):
             output = jinja2.nodes.Output([step])
             vars(node)["body"].insert(0, output.set_lineno(node.lineno).set_environment(self))
         return tree
+
+
+def _check_sizes(text: Any, *numbers: Any) -> None:
+    """Raises `TemplateError` when a format or an argument asks for a text that is too long."""
+    wide = isinstance(text, str) and WIDE.search(text) is not None
+    if wide or any(isinstance(number, int) and number > TEMPLATE_CHARS_MAX for number in numbers):
+        raise TemplateError(f"it asks for more than {TEMPLATE_CHARS_MAX:,} characters")
+
+
+def _checked(result: Any) -> Any:
+    if isinstance(result, str | list) and len(result) > TEMPLATE_CHARS_MAX:
+        raise TemplateError(f"it built more than {TEMPLATE_CHARS_MAX:,} characters")
+    return result
+
+
+def _sized(function: Callable[..., Any], *, is_format: bool) -> Callable[..., Any]:
+    @wraps(function)
+    def sized(value: Any, *args: Any, **kwargs: Any) -> Any:
+        _check_sizes(value if is_format else None, *args, *kwargs.values())
+        return function(value, *args, **kwargs)
+
+    return sized
+
+
+def _sum_of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`sum` of lists takes a time that grows with the square of their number."""
+
+    @wraps(function)
+    def summing(environment: Any, values: Any, attribute: Any = None, start: Any = 0) -> Any:
+        if not isinstance(start, int | float):
+            raise TemplateError("it sums what are no numbers")
+        return function(environment, values, attribute, start)
+
+    return summing
 
 
 class _Generation(jinja2.ext.Extension):

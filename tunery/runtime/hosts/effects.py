@@ -96,7 +96,9 @@ class EffectHost:
         if free <= 0:
             return ()
         try:
-            return await self._store.lease_rows(effect.kind, free, effect.row_lease_ms)
+            return await self._store.lease_rows(
+                effect.kind, free, effect.row_lease_ms, effect.of_tenant_max
+            )
         except StoreUnavailable as error:
             log_event(LOG, logging.WARNING, "effect.rows_not_leased", kind=effect.kind, why=error)
             await self._runtime.clock.sleep(OUTAGE_MS)

@@ -178,11 +178,16 @@ class Store(Protocol):
         `lease_rows` gives no row of a projection while the flag of one of its partitions is down.
         """
 
-    async def lease_rows(self, kind: str, count: int, row_lease_ms: Ms) -> Sequence[LeasedRow]:
+    async def lease_rows(
+        self, kind: str, count: int, row_lease_ms: Ms, of_tenant_max: int | None = None
+    ) -> Sequence[LeasedRow]:
         """Up to `count` rows that are due and free, of projections that are caught up.
 
         Tenants take turns: first come rows of the tenant that has the fewest leased, so that a
         long queue of one does not delay the first row of another. Within a tenant oldest first.
+
+        of_tenant_max: no rows of a tenant that has so many leased, by any process. Two processes
+        that lease at the same moment may pass it together.
         """
 
     async def renew(self, row: LeasedRow, row_lease_ms: Ms) -> bool:

@@ -129,7 +129,9 @@ class MemoryStore:
         positions = self._positions[projection]
         positions[partition] = replace(positions.get(partition, SavedPosition()), caught_up=flag)
 
-    async def lease_rows(self, kind: str, count: int, row_lease_ms: Ms) -> Sequence[LeasedRow]:
+    async def lease_rows(
+        self, kind: str, count: int, row_lease_ms: Ms, of_tenant_max: int | None = None
+    ) -> Sequence[LeasedRow]:
         """A row's turn: how many rows its tenant has leased, plus its position among the due."""
         now = self._clock.monotonic_ms()
         caught_up = {
@@ -144,7 +146,8 @@ class MemoryStore:
         turns: list[tuple[int, _TodoRow]] = []
         for row in due:
             turn[row.todo.tenant] += 1
-            turns.append((turn[row.todo.tenant], row))
+            if of_tenant_max is None or turn[row.todo.tenant] <= of_tenant_max:
+                turns.append((turn[row.todo.tenant], row))
         turns.sort(key=itemgetter(0))
         return [self._lease(row, now + row_lease_ms) for _, row in turns[:count]]
 

@@ -343,12 +343,20 @@ class PostgresStore:
     async def set_caught_up(self, projection: str, partition: StreamPartition, flag: bool) -> None:
         await self._run(sql.CAUGHT_UP, projection, *partition, flag)
 
-    async def lease_rows(self, kind: str, count: int, row_lease_ms: Ms) -> Sequence[LeasedRow]:
+    async def lease_rows(
+        self, kind: str, count: int, row_lease_ms: Ms, of_tenant_max: int | None = None
+    ) -> Sequence[LeasedRow]:
         """Up to `count` rows, in the order of their turns; all get the same token."""
         token = uuid4().hex
         with named_errors():
             rows = await self._pool.fetch(
-                sql.LEASE_ROWS, kind, count, row_lease_ms, token, CONTESTED_ROWS_MAX
+                sql.LEASE_ROWS,
+                kind,
+                count,
+                row_lease_ms,
+                token,
+                CONTESTED_ROWS_MAX,
+                of_tenant_max,
             )
         return [
             LeasedRow(

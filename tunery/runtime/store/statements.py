@@ -145,7 +145,7 @@ FROM command_results WHERE command_id = $1
 # because their ends may be in the part it has not read. Tenants take turns: a row's turn is how
 # many rows its tenant has leased, plus its position among the tenant's rows. The indexes are walked
 # from tenant to tenant, so a long queue of one costs nothing; $5 more rows of each are read, in
-# place of those that other processes are leasing right now.
+# place of those that other processes are leasing right now. $6 bounds the leased rows of a tenant.
 LEASE_ROWS: Final = """
 WITH RECURSIVE tenants AS (
     (SELECT tenant FROM todos WHERE kind = $1 ORDER BY tenant LIMIT 1)
@@ -169,6 +169,7 @@ WITH RECURSIVE tenants AS (
         WHERE kind = $1 AND tenant = t.tenant
           AND row_lease IS NOT NULL AND due > statement_timestamp()
     ) AS busy
+    WHERE $6::bigint IS NULL OR busy.rows + d.sequence <= $6
     ORDER BY turn, d.due, d.number LIMIT $2::bigint + $5
 )
 UPDATE todos AS t

@@ -27,7 +27,7 @@ async def test_health_routes_need_no_key(api: ControlPlane) -> None:
         assert (await client.get("/openapi.json")).json()["info"]["title"] == "Tunery"
 
 
-async def test_h3_metrics_are_for_operators(api: ControlPlane) -> None:
+async def test_security_h3_metrics_are_for_operators(api: ControlPlane) -> None:
     """Whoever asked for them in a loop, without a key, kept the event loop busy."""
     async with httpx.AsyncClient(transport=api.api._transport, base_url="http://api") as client:
         assert (await client.get("/metrics")).status_code == 401
@@ -35,7 +35,7 @@ async def test_h3_metrics_are_for_operators(api: ControlPlane) -> None:
     assert "tunery_http_requests_total" in (await api.api.get("/metrics")).text
 
 
-async def test_l2_servers_are_asked_once_a_second(api: ControlPlane) -> None:
+async def test_security_l2_servers_are_asked_once_a_second(api: ControlPlane) -> None:
     exists = mock.AsyncMock(return_value=True)
     with mock.patch.object(api.runtime.blobs, "exists", exists):
         readiness = Readiness(api.deps)

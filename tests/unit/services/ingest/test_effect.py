@@ -25,7 +25,7 @@ from services.gateway.web.wording import file_words
 from services.ingest.adapters.process_workbench import ProcessWorkbench
 from services.ingest.adapters.tasks import Answer, Task
 from services.ingest.adapters.worker import process
-from services.ingest.effect import erase, prepare, validate
+from services.ingest.effect import Workers, erase, prepare, validate
 from services.ingest.ports import LocalBase, Workbench, WorkFailed
 from services.ingest.project import EraseFileBlob
 from tests.unit.services.ingest.base import make_base, rows
@@ -72,8 +72,10 @@ class World:
         path = str(make_base(tmp_path / "base"))
         self.bases: tuple[LocalBase, ...] = (LocalBase(base_id="small", sha256=SHA, path=path),)
         workers = workers or WorkbenchHere(work_ms_max=MINUTE_MS)
-        self.validate = validate(self.blobs, SEAL, workers, self.listed, self.scratch, 1)
-        self.prepare = prepare(self.blobs, SEAL, workers, self.listed, self.scratch, 1)
+        self.validate = validate(
+            self.blobs, SEAL, workers, self.listed, self.scratch, Workers(1, 1)
+        )
+        self.prepare = prepare(self.blobs, SEAL, workers, self.listed, self.scratch, Workers(1, 1))
 
     async def listed(self) -> tuple[LocalBase, ...]:
         return self.bases

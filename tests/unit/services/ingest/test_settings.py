@@ -56,3 +56,9 @@ def test_values_out_of_bounds_are_refused(
     monkeypatch.setenv(f"TUNERY_INGEST_{name.upper()}", value)
     with pytest.raises(ValidationError, match=name):
         IngestSettings()
+
+
+@pytest.mark.parametrize(("workers", "of_tenant"), [(1, 1), (2, 1), (8, 7)])
+def test_security_m2_a_tenant_leaves_a_worker_for_others(workers: int, of_tenant: int) -> None:
+    assert IngestSettings(concurrency=workers).of_tenant_max == of_tenant
+    assert IngestSettings(concurrency=workers, tenant_concurrency=1).of_tenant_max == 1

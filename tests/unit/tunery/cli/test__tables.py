@@ -147,9 +147,9 @@ def test_no_color_means_no_escape_sequences(
     assert ("\x1b" in screen(monkeypatch, ("job", "list"), 80)) == (not colour)
 
 
-def test_what_a_terminal_acts_on_is_not_sent_to_it() -> None:
-    (_, line) = table_lines(("name",), [("a\x1b[2Jb\nc",)], 80)
-    assert line.plain == "a [2Jb c"
+def test_security_l6_what_a_terminal_acts_on_is_not_sent_to_it() -> None:
+    (_, line) = table_lines(("name",), [("a\x1b[2Jb\nc\x9b2J",)], 80)
+    assert line.plain == "a [2Jb c 2J"
 
 
 words = st.text(st.characters(codec="utf-8"), max_size=30)

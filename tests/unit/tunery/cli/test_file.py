@@ -46,6 +46,16 @@ def rows(tmp_path: Path) -> str:
     return str(path)
 
 
+def test_security_m1_the_quota_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {"bytes": 8 * 1024**3, "files": 1_000, "uploads": 10}
+    used = {"object": "storage", "bytes": 1_500, "files": 3, "uploads": 0, "limits": limits}
+    api = ScriptedApi(monkeypatch, {"GET /storage": used})
+    done = api.run("file", "quota")
+    assert done.exit_code == 0, done.output
+    assert "3 of 1,000" in done.output
+    assert json.loads(api.run("file", "quota", "--json").output) == used
+
+
 def test_an_upload_is_waited_for_until_it_is_checked(
     rows: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

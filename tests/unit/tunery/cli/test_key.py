@@ -63,6 +63,15 @@ def test_first_hour_16_a_list_of_keys_shows_what_limits_them(
     assert all(value in row for value in ("abcd", "tiny", "0.5000 EUR", "60"))
 
 
+def test_security_l11_a_key_with_the_scope_admin_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    admin = {**KEY, "scopes": ["admin"]}
+    for key, warned in ((admin, True), (KEY, False)):
+        api = ScriptedApi(monkeypatch, {"POST /tenants/acme/keys": key})
+        assert ("every tenant" in api.run("key", "create", "acme").output) == warned
+
+
 def test_three_names_are_a_usage_error() -> None:
     done = CliRunner().invoke(main, ["key", "rotate", "acme", "key_1", "key_2"])
     assert done.exit_code == 2

@@ -162,6 +162,15 @@ def test_cut_files_are_rejected_by_name(name: str, share: int) -> None:
     assert {e.code for e in report.errors if e.row is None} & {"truncated_file", "damaged_file"}
 
 
+def test_security_l9_a_damaged_frame_of_zstd_is_a_finding(tmp_path: Path) -> None:
+    """The check ended with `ValueError: I/O operation on closed file`."""
+    path = tmp_path / "rows"
+    path.write_bytes(b"\x28\xb5\x2f\xfd\x00\xa8" + b"\x01\x00\x00" * 100)  # a window of 2 GB
+    report = check(path)
+    assert [error.code for error in report.errors] == ["damaged_file"]
+    assert report.verdict == "rejected"
+
+
 @given(name=st.sampled_from(sorted(FILES)), at=st.integers(0, 10_000), byte=st.binary(max_size=2))
 def test_any_damage_gives_a_report(name: str, at: int, byte: bytes) -> None:
     whole = file_content(name)

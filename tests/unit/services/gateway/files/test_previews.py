@@ -1,5 +1,7 @@
 """Previews in processes of their own, with a real tokenizer."""
 
+import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ def base(tmp_path: Path) -> Path:
 async def test_only_assistant_messages_are_labels(tmp_path: Path, base: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes(b'{"broken": \n' + rows(5))
-    shown = await PreviewProcesses().ask(task(file, base, rows=2))
+    shown = await PreviewProcesses().ask(task(file, base, rows=2), "acme")
     assert [row["row"] for row in shown["data"]] == [2, 3]
     first = shown["data"][0]
     texts = [(part["text"], part["learnt"]) for part in first["segments"]]
@@ -41,7 +43,7 @@ async def test_a_base_without_a_tokenizer_is_named(tmp_path: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes(rows(1))
     with pytest.raises(ApiError) as refused:
-        await PreviewProcesses().ask(task(file, tmp_path))
+        await PreviewProcesses().ask(task(file, tmp_path), "acme")
     assert (refused.value.status, refused.value.param) == (400, "model")
 
 
@@ -49,7 +51,7 @@ async def test_a_preview_that_takes_too_long_is_killed(tmp_path: Path, base: Pat
     file = tmp_path / "rows"
     file.write_bytes(rows(1))
     with pytest.raises(ApiError) as refused:
-        await PreviewProcesses(wait_ms_max=1).ask(task(file, base))
+        await PreviewProcesses(wait_ms_max=1).ask(task(file, base), "acme")
     assert refused.value.param == "rows"
 
 
@@ -58,8 +60,56 @@ async def test_two_files_are_compared(tmp_path: Path) -> None:
     before.write_bytes(rows(3))
     after.write_bytes(rows(4))
     asked = Comparison(before=str(before), after=str(after))
-    result = (await PreviewProcesses().ask(asked))["difference"]
+    result = (await PreviewProcesses().ask(asked, "acme"))["difference"]
     assert (result["same"], result["added"], result["removed"]) == (3, [4], [])
     with pytest.raises(ApiError, match="tunery data diff") as refused:
-        await PreviewProcesses(wait_ms_max=1).ask(asked)
+        await PreviewProcesses(wait_ms_max=1).ask(asked, "acme")
     assert refused.value.param == "before"
+
+
+async def test_security_m6_a_preview_has_a_limit_of_memory(tmp_path: Path, base: Path) -> None:
+    """A template took what it wanted: only the time was bounded."""
+    huge = "{% set ns = namespace(a='a' * 500000) %}{% for i in range(14) %}"
+    huge += "{% set ns.a = ns.a ~ ns.a %}{% endfor %}{{ ns.a | length }}"
+    config = {"eos_token": "<|im_end|>", "bos_token": "<|im_start|>", "chat_template": huge}
+    (base / "tokenizer_config.json").write_text(json.dumps(config))
+    file = tmp_path / "rows"
+    file.write_bytes(rows(1))
+    with pytest.raises(ApiError) as refused:
+        await PreviewProcesses().ask(task(file, base), "acme")
+    assert refused.value.status == 400
+    assert "memory" in refused.value.message
+
+
+async def test_security_m2_one_tenant_leaves_previews_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """20 requests of one tenant left another with 503 only."""
+    running: list[str] = []
+    end = asyncio.Event()
+
+    async def run(_: PreviewProcesses, task: Comparison) -> dict[str, Any]:
+        running.append(task.before)
+        await end.wait()
+        return {}
+
+    async def asked(tenant: str) -> None:
+        with previews.admit(tenant, 8):
+            await previews.ask(Comparison(before=tenant, after=""), tenant)
+
+    monkeypatch.setattr(PreviewProcesses, "_run", run)
+    previews = PreviewProcesses()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(8):
+            group.create_task(asked("greedy"))
+        await asyncio.sleep(0)
+        with pytest.raises(ApiError, match="previews_max") as refused:
+            await asked("greedy")
+        assert refused.value.status == 429
+        group.create_task(asked("modest"))
+        await asyncio.sleep(0)
+        assert running == ["greedy", "modest"]
+        end.set()
+    assert running.count("greedy") == 8
+    with previews.admit("greedy", 1):
+        pass

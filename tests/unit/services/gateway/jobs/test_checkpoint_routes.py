@@ -1,5 +1,6 @@
 """Permissions to download checkpoints: granted, revoked, and revealing nothing else."""
 
+import asyncio
 from dataclasses import dataclass
 
 import httpx
@@ -80,6 +81,23 @@ async def test_a_permission_allows_the_download_of_the_adapter_only(api: Control
     assert gone.json() == {"id": first["id"], "object": "checkpoint.permission", "deleted": True}
     assert (await friend.get(f"{checkpoint.url}/download")).status_code == 404
     assert (await checkpoint.owner.delete(url)).status_code == 404
+
+
+async def test_security_l5_a_permission_does_not_wait_for_a_tenant_of_that_name(
+    api: ControlPlane,
+) -> None:
+    """Whoever registered the name later got the checkpoint."""
+    checkpoint = await checkpoint_of_tenant(api)
+    later = f"tenant-{api.tenants + 1}"
+    url = f"{checkpoint.url}/permissions"
+    (early,) = (await checkpoint.owner.post(url, json={"project_ids": [later]})).json()["data"]
+    await asyncio.sleep(0.002)
+    newcomer = await api.tenant()
+    assert newcomer.headers["x-tenant"] == later
+    assert (await newcomer.get(f"{checkpoint.url}/download")).status_code == 404
+    await checkpoint.owner.delete(f"{url}/{early['id']}")
+    await checkpoint.owner.post(url, json={"project_ids": [later]})
+    assert (await newcomer.get(f"{checkpoint.url}/download")).status_code == 200
 
 
 async def test_permissions_are_listed_in_pages_and_given_once(api: ControlPlane) -> None:

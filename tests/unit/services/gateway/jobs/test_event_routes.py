@@ -76,6 +76,9 @@ async def test_a_stream_goes_on_after_the_last_frame(api: ControlPlane) -> None:
 class Fed:
     """`Feeds` with an outage, and pauses before and after its one event."""
 
+    def check_limit(self, tenant: str, of_tenant_max: int) -> None:
+        pass
+
     def __init__(self) -> None:
         self.tries = 0
 
@@ -97,12 +100,15 @@ async def valid() -> bool:
 class Endless:
     """`Feeds` of a job that never ends."""
 
+    def check_limit(self, tenant: str, of_tenant_max: int) -> None:
+        pass
+
     async def follow(self, *_: Any) -> AsyncIterator[list[FeedEvent]]:
         while True:
             yield []
 
 
-async def test_m5_a_stream_ends_with_its_key(
+async def test_security_m5_a_stream_ends_with_its_key(
     api: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It went on after the revocation, for as long as the job."""
@@ -121,7 +127,7 @@ async def test_m5_a_stream_ends_with_its_key(
             assert (await tenant.delete(f"/v1/keys/{key['id']}")).status_code == 200
         return await is_valid(api.deps, caller)
 
-    answer = streams.event_stream(deps, ("acme", "ftjob-1"), "k", (), (), still_valid)
+    answer = streams.event_stream(deps, ("acme", "ftjob-1"), "k", (), (), still_valid, 9)
     async with asyncio.timeout(10):
         chunks: list[Any] = [chunk async for chunk in answer.body_iterator]
     assert lookups == 3
@@ -135,7 +141,7 @@ async def test_the_sdk_ignores_comment_lines_of_pauses_and_outages(
     monkeypatch.setattr(streams, "HEARTBEAT_MS", 0)
     monkeypatch.setattr(streams, "RETRY_MS", 1)
     deps: Any = SimpleNamespace(clock=api.deps.clock, feeds=Fed())
-    answer = streams.event_stream(deps, ("acme", "ftjob-1"), "k", (), (), valid)
+    answer = streams.event_stream(deps, ("acme", "ftjob-1"), "k", (), (), valid, 9)
     chunks: list[Any] = [chunk async for chunk in answer.body_iterator]
     text = b"".join(chunks)
     assert text.count(b": heartbeat") == 4

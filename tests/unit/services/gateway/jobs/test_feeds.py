@@ -177,6 +177,26 @@ async def test_a_follower_above_the_limit_gets_503(monkeypatch: pytest.MonkeyPat
         assert not followed_feeds._feeds  # a feed without followers is dropped
 
 
+async def test_security_m2_a_tenant_has_a_limit_of_followers() -> None:
+    """One key opened 1,000 streams, and nobody else got one."""
+    other = ("other", "ftjob-1")
+    async with running(Rows()) as followed_feeds:
+        first = asyncio.create_task(followed(followed_feeds, STEPS_ONLY, ("",), None))
+        await asyncio.sleep(0.01)
+        with pytest.raises(ApiError, match="streams_max") as refused:
+            async for _ in followed_feeds.follow(JOB, "k", STEPS_ONLY, ("",), 1):
+                pass
+        assert refused.value.status == 429
+        batches = followed_feeds.follow(other, "k", STEPS_ONLY, ("",), 1)
+        follower = asyncio.ensure_future(anext(aiter(batches)))
+        await asyncio.sleep(0.01)
+        assert not follower.done(), "another tenant follows"
+        for task in (first, follower):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
 async def test_commits_of_both_projections_wake_the_followers() -> None:
     store = MemoryStore(SystemClock())
     views = Rows()

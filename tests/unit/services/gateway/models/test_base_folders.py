@@ -59,6 +59,26 @@ def test_what_is_wrong_with_a_folder_is_named(tmp_path: Path) -> None:
         describe("b", Path("relative"), "mit")
 
 
+def test_security_l7_a_refusal_does_not_quote_a_file(tmp_path: Path) -> None:
+    (a_base(tmp_path / "b") / "config.json").write_bytes(b"secret \xff")
+    with pytest.raises(ApiError, match="not UTF-8") as caught:
+        describe("b", tmp_path / "b", "mit")
+    assert "secret" not in caught.value.message
+
+
+def test_security_l7_weights_outside_the_folder_are_refused(tmp_path: Path) -> None:
+    """transformers would load bytes that the hash does not cover."""
+    (a_base(tmp_path / "a") / "adapter_config.json").write_text("{}")
+    with pytest.raises(ApiError, match="adapter_config"):
+        describe("b", tmp_path / "a", "mit")
+    base = a_base(tmp_path / "b")
+    (base / "model.safetensors").rename(tmp_path / "other.safetensors")
+    index = {"weight_map": {"a": "../other.safetensors"}}
+    (base / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ApiError, match="other folders"):
+        describe("b", base, "mit")
+
+
 def test_training_m14_multi_modal_models_keep_their_sizes_in_text_config(tmp_path: Path) -> None:
     inner = {"model_type": "gemma3_text", "max_position_embeddings": 4096, "hidden_size": 16}
     folder = a_base(tmp_path / "shell", model_type="gemma3", text_config=inner)

@@ -1,5 +1,6 @@
 """What holds for every request: keys, error envelope, headers, size limits, unknown URLs."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 from unittest import mock
@@ -7,7 +8,7 @@ from unittest import mock
 import httpx
 import pytest
 
-from services.gateway.web.edge import BODY_BYTES_MAX
+from services.gateway.web.edge import BODY_BYTES_MAX, UPLOADS_OF_TENANT
 from services.gateway.web.wrong_keys import PER_MINUTE
 from tests.unit.services.gateway.control_plane import ControlPlane
 
@@ -140,7 +141,7 @@ async def test_an_interrupted_response_breaks_the_connection(api: ControlPlane) 
         await client.get(f"/v1/files/{file['id']}/content")
 
 
-async def test_h3_strange_methods_share_one_series_of_metrics(api: ControlPlane) -> None:
+async def test_security_h3_strange_methods_share_one_series_of_metrics(api: ControlPlane) -> None:
     """Each method was a label: 12,000 of them made 174 MB of metrics, for ever."""
     for number in range(20):
         await api.api.request(f"STRANGE{number}", "/v1/files")
@@ -149,7 +150,9 @@ async def test_h3_strange_methods_share_one_series_of_metrics(api: ControlPlane)
     assert "STRANGE" not in text
 
 
-async def test_l2_an_address_with_too_many_wrong_keys_is_answered_429(api: ControlPlane) -> None:
+async def test_security_l2_an_address_with_too_many_wrong_keys_is_answered_429(
+    api: ControlPlane,
+) -> None:
     address = ("203.0.113.9", 1)
     inner: Any = api.api._transport
     transport = httpx.ASGITransport(app=inner.app, client=address)
@@ -164,7 +167,7 @@ async def test_l2_an_address_with_too_many_wrong_keys_is_answered_429(api: Contr
     assert (await tenant.get("/v1/files")).status_code == 200
 
 
-async def test_l2_requests_without_the_scope_count_like_others(api: ControlPlane) -> None:
+async def test_security_l2_requests_without_the_scope_count_like_others(api: ControlPlane) -> None:
     tenant = (await api.tenant()).headers["x-tenant"]
     body = {"name": "few", "scopes": ["files.read"], "requests_per_minute": 2}
     created = await api.api.post(f"/v1/tenants/{tenant}/keys", json=body)
@@ -174,13 +177,13 @@ async def test_l2_requests_without_the_scope_count_like_others(api: ControlPlane
 
 
 @pytest.mark.parametrize("path", ["/v1/files/", "/v1/models//", "/healthz/"])
-async def test_l8_a_trailing_slash_is_no_redirect(api: ControlPlane, path: str) -> None:
+async def test_security_l8_a_trailing_slash_is_no_redirect(api: ControlPlane, path: str) -> None:
     """It was one to a URL made of the header `Host`, which the caller chooses."""
     answer = await api.api.get(path, headers={"host": "elsewhere.example"})
     assert answer.status_code == 200
 
 
-async def test_l8_every_answer_forbids_sniffing_and_loading(api: ControlPlane) -> None:
+async def test_security_l8_every_answer_forbids_sniffing_and_loading(api: ControlPlane) -> None:
     for path in ("/v1/files", "/v1/nothing", "/healthz"):
         headers = (await api.api.get(path)).headers
         assert headers["x-content-type-options"] == "nosniff"
@@ -188,7 +191,9 @@ async def test_l8_every_answer_forbids_sniffing_and_loading(api: ControlPlane) -
 
 
 @pytest.mark.parametrize("path", ["/v1/fine_tuning/jobs/estimate", "/v1/jobs"])
-async def test_l1_a_lone_surrogate_in_a_name_is_a_400(api: ControlPlane, path: str) -> None:
+async def test_security_l1_a_lone_surrogate_in_a_name_is_a_400(
+    api: ControlPlane, path: str
+) -> None:
     """It was a 500: the answer repeated the name, which cannot be written as UTF-8."""
     client = await api.tenant()
     for body in (
@@ -201,9 +206,34 @@ async def test_l1_a_lone_surrogate_in_a_name_is_a_400(api: ControlPlane, path: s
         assert set(answer.json()["error"]) == ENVELOPE
 
 
-async def test_l1_a_boundary_of_any_length_is_no_500(api: ControlPlane) -> None:
+async def test_security_l1_a_boundary_of_any_length_is_no_500(api: ControlPlane) -> None:
     client = await api.tenant()
     for length in (257, 5_000):
         kind = "multipart/form-data; boundary=" + "b" * length
         answer = await client.post("/v1/files", content=b"x", headers={"content-type": kind})
         assert answer.status_code == 400
+
+
+async def test_security_m2_uploads_of_one_tenant_take_turns(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """50 small files a second of one tenant left another with 503 only."""
+    greedy, modest = await api.tenant(), await api.tenant()
+    end, begun = asyncio.Event(), 0
+
+    async def held() -> AsyncIterator[bytes]:
+        nonlocal begun
+        begun += 1
+        await end.wait()
+        yield b""
+
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    async with asyncio.TaskGroup() as group:
+        for _ in range(UPLOADS_OF_TENANT + 3):
+            group.create_task(greedy.post("/v1/files", content=held(), headers=headers))
+        await asyncio.sleep(0.2)
+        assert begun == UPLOADS_OF_TENANT
+        assert (await api.upload(modest))["object"] == "file"
+        assert (await greedy.get("/v1/files")).status_code == 200, "only uploads wait"
+        end.set()
+    assert begun == UPLOADS_OF_TENANT + 3

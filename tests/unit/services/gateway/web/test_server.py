@@ -154,7 +154,7 @@ async def until_cut(reader: asyncio.StreamReader) -> bytes:
             return b""
 
 
-async def test_h2_connections_that_say_nothing_lock_nobody_out(
+async def test_security_h2_connections_that_say_nothing_lock_nobody_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """2,100 of them, of a stranger without a key, made the API answer 503 to everybody."""
@@ -169,7 +169,9 @@ async def test_h2_connections_that_say_nothing_lock_nobody_out(
 
 
 @pytest.mark.parametrize("first", [b"", b"GET /there HTTP/1.1\r\nhost: x\r\n"])
-async def test_h2_a_head_must_come_in_time(monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
+async def test_security_h2_a_head_must_come_in_time(
+    monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
     """One line every 5 s was accepted for ever."""
     monkeypatch.setattr(server_module, "HEAD_MS_MAX", 200)
     async with served(hello) as server, connected(server) as ((reader, writer),):
@@ -177,7 +179,7 @@ async def test_h2_a_head_must_come_in_time(monkeypatch: pytest.MonkeyPatch, firs
         assert await until_cut(reader) == b""
 
 
-async def test_h2_the_next_head_of_a_connection_must_come_in_time(
+async def test_security_h2_the_next_head_of_a_connection_must_come_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(server_module, "HEAD_MS_MAX", 300)
@@ -190,7 +192,7 @@ async def test_h2_the_next_head_of_a_connection_must_come_in_time(
         assert await until_cut(reader) == b""
 
 
-async def test_h2_a_body_must_come_at_some_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_security_h2_a_body_must_come_at_some_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "BODY_MS", 200)
     monkeypatch.setattr(server_module, "BODY_BYTES_MIN", 1_000)
     read = 0
@@ -217,7 +219,7 @@ async def test_h2_a_body_must_come_at_some_speed(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("proxies", "client"), [((), "127.0.0.1"), (("127.0.0.1",), "203.0.113.9")]
 )
-async def test_l12_only_a_trusted_proxy_tells_the_address_of_a_client(
+async def test_security_l12_only_a_trusted_proxy_tells_the_address_of_a_client(
     proxies: Sequence[str], client: str
 ) -> None:
     async def app(scope: Any, _receive: Any, send: Any) -> None:

@@ -30,8 +30,9 @@ from schemas.units import HOUR_MS
 from services.ingest.domain.decide import decide
 from services.ingest.domain.evolve import evolve
 from services.ingest.domain.expiry import earliest
+from services.ingest.domain.quotas import UPLOADS_MAX
 from services.ingest.domain.state import INITIAL, DatasetsByTenant
-from services.ingest.domain.uploads import PARTS_MAX, UPLOADS_MAX
+from services.ingest.domain.uploads import PARTS_MAX
 from tests.unit.services.ingest.domain.test_decide import SPEC
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
@@ -123,13 +124,13 @@ def test_a_part_comes_once_and_only_while_the_upload_is_pending() -> None:
 
 def test_uploads_and_parts_are_limited() -> None:
     state = after(*(create(f"u{number}") for number in range(UPLOADS_MAX)))
-    assert refusal(step(state, create("more"))[1]) == errors.ILLEGAL_STATE
+    assert refusal(step(state, create("more"))[1]) == errors.QUOTA_EXCEEDED
     size = PARTS_MAX + 1
     state = after(create(size=size), *(part(f"p{number}", 1) for number in range(PARTS_MAX)))
     assert refusal(step(state, part("more", 1))[1]) == errors.ILLEGAL_STATE
 
 
-def test_m1_parts_have_what_was_declared_and_each_may_be_sent_twice() -> None:
+def test_security_m1_parts_have_what_was_declared_and_each_may_be_sent_twice() -> None:
     """An upload of 10 bytes took 6 parts of 32 MB."""
     state = after(create(size=10), part("a", 6), part("a-again", 6), part("b", 4))
     assert refusal(step(state, part("c", 5))[1]) == errors.MALFORMED

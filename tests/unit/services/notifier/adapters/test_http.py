@@ -28,7 +28,7 @@ async def test_body_headers_and_host_arrive(outbound: HttpOutbound) -> None:
         assert request.body == b"body"
 
 
-async def test_m4_a_cookie_of_one_receiver_is_not_sent_to_another_at_its_address(
+async def test_security_m4_a_cookie_of_one_receiver_is_not_sent_to_another_at_its_address(
     outbound: HttpOutbound,
 ) -> None:
     async with receiving(200) as receiver:

@@ -33,7 +33,9 @@ def test_our_own_network_is_forbidden(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["192.0.0.192", "fec0::1", "3fff::1"])
-def test_l3_networks_that_an_older_python_takes_for_public_are_forbidden(address: str) -> None:
+def test_security_l3_networks_that_an_older_python_takes_for_public_are_forbidden(
+    address: str,
+) -> None:
     with pytest.raises(Forbidden, match="private address"):
         check_address(address, allow_private=False)
     check_address(address, allow_private=True)
@@ -43,7 +45,9 @@ def test_l3_networks_that_an_older_python_takes_for_public_are_forbidden(address
     "address",
     ["169.254.169.254", "::ffff:169.254.169.254", "168.63.129.16", "fd00:ec2::254"],
 )
-def test_l3_metadata_of_a_cloud_is_forbidden_even_among_private_addresses(address: str) -> None:
+def test_security_l3_metadata_of_a_cloud_is_forbidden_even_among_private_addresses(
+    address: str,
+) -> None:
     with pytest.raises(Forbidden, match="secrets"):
         check_address(address, allow_private=True)
 

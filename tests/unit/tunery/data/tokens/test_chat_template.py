@@ -124,3 +124,32 @@ def test_published_templates_give_what_transformers_gives() -> None:
             assert len(failed) in (0, 2), (path.name, failed)
             same += not failed
     assert same > 60
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 'a'.center(3000000000) | length }}",
+        "{{ 'a' | center(3000000000) | length }}",
+        "{{ 'a'.ljust(3000000000) | length }}",
+        "{{ '1'.zfill(3000000000) | length }}",
+        "{{ '%3000000000d' % 1 }}",
+        "{{ '%3000000000d' | format(1) }}",
+        "{{ '{:3000000000}'.format(1) | length }}",
+        "{{ '{0:>{1}}'.format(1, 3000000000) | length }}",
+        "{{ [1] | slice(99999999, 0) | list | length }}",
+        "{{ range(10) | batch(99999999, 0) | list | length }}",
+        "{{ 'a\nb' | indent(3000000000) | length }}",
+        "{% set l = range(9999) | list %}{{ [l, l, l] | sum(start=[]) | length }}",
+    ],
+)
+def test_security_m6_a_number_does_not_make_a_text_of_gigabytes(source: str) -> None:
+    """These took up to 3 GB, or more than 60 seconds."""
+    with pytest.raises(TemplateError, match=r"it asks for|it sums"):
+        Template(source, {}).render([], None)
+
+
+def test_numbers_and_formats_of_ordinary_templates_are_allowed() -> None:
+    source = "{{ '%5d' % 7 }}{{ '%s' % '100000' }}{{ [1, 2] | sum }}{{ '1000000: x' | indent(2) }}"
+    assert Template(source, {}).render([], None) == "    710000031000000: x"
+    assert Template("{{ '%s' | format(9) }}{{ '{:>3}'.format(1) }}", {}).render([], None) == "9  1"

@@ -1,4 +1,4 @@
-"""Places at a model that tenants share: who holds the fewest gets the next one."""
+"""Places that tenants share: who holds the fewest gets the next one."""
 
 import asyncio
 import contextlib
@@ -7,17 +7,21 @@ from collections.abc import AsyncIterator
 
 
 class FairPlaces:
-    """As many answers at once as there are places; further questions wait."""
+    """As many tasks at once as there are places; others wait, those of each tenant in order.
 
-    def __init__(self, answers_max: int) -> None:
-        self._free = answers_max
+    of_tenant_max: places that one tenant may hold, so that some are left for others; None: all.
+    """
+
+    def __init__(self, places: int, of_tenant_max: int | None = None) -> None:
+        self._free = places
+        self._of_tenant_max = places if of_tenant_max is None else of_tenant_max
         self._held = Counter[str]()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     @contextlib.asynccontextmanager
     async def take(self, tenant: str) -> AsyncIterator[None]:
         """Hold a place until the end of the context."""
-        if self._free:
+        if self._free and self._held[tenant] < self._of_tenant_max:
             self._free -= 1
             self._held[tenant] += 1
         else:
@@ -40,8 +44,12 @@ class FairPlaces:
     def _give_back(self, tenant: str) -> None:
         """The place goes to the tenant that holds the fewest, or stays free."""
         self._held[tenant] -= 1
+        if not self._held[tenant]:
+            del self._held[tenant]
         while self._waiting:
             tenant = min(self._waiting, key=lambda name: self._held[name])
+            if self._held[tenant] >= self._of_tenant_max:
+                break
             turns = self._waiting[tenant]
             turn = turns.popleft()
             if turns:  # its next one comes after the first of others

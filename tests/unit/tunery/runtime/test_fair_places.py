@@ -2,7 +2,7 @@
 
 import asyncio
 
-from services.engine.fair_places import FairPlaces
+from tunery.runtime.fair_places import FairPlaces
 
 
 async def in_turn(fair_places: FairPlaces, tenant: str, order: list[str]) -> None:
@@ -44,3 +44,14 @@ async def test_a_place_that_was_given_to_who_leaves_goes_on() -> None:
     async with asyncio.timeout(1):
         await in_turn(fair_places, "corp", order)
     assert order == ["corp"]
+
+
+async def test_security_m2_a_tenant_leaves_places_for_others() -> None:
+    fair_places, order = FairPlaces(2, of_tenant_max=1), list[str]()
+    async with fair_places.take("acme"):
+        waiting = asyncio.create_task(in_turn(fair_places, "acme", order))
+        await asyncio.sleep(0)
+        await in_turn(fair_places, "beta", order)
+        assert order == ["beta"], "the second place is not for the tenant that holds one"
+    await waiting
+    assert order == ["beta", "acme"]

@@ -1,0 +1,344 @@
+"""Measures what one tenant at its limits costs another: each pool that tenants share.
+
+    python -m bench.fairness [--json] [--quick] [--only POOL]
+
+A local stack without a node. A premium tenant repeats one task, one at a time, for some seconds by
+itself and for some seconds beside a free tenant whose process asks for as much as its plan allows,
+and more. The two take turns, and the figures are medians of the rounds: `…_alone` and `…_beside` in
+tasks a second, `…_lost_percent` of the throughput.
+
+reads: lists of files. uploads: small files, until the quota of the other is full. previews: rows as
+tokens. streams: the first frame of a job's events. checks: from the upload to the checked file.
+strangers: reads again, beside 2,100 idle connections and 12,000 requests with strange methods,
+without a key, from other addresses; here `…_p99_ratio` counts.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import httpx
+
+from bench.measures import ok, percentile, print_figures
+from tunery.local.initial_setup import run_setup_steps
+from tunery.local.paths import BASE_MODEL_ID
+from tunery.local.stack import SERVICES, Stack, stack
+
+LIMITS: Final = {"soft_gpu_ms": 2**52, "hard_gpu_ms": 2**52, "concurrency": 10_000}
+EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "lighthouse.jsonl"
+ROUNDS, ROUND_S, QUICK_S = 3, 8.0, 3.0
+BEGIN_S: Final = 2.0  # until the other is at its limits
+PER_SECOND: Final = 50  # requests of the other: 3,000 a minute, the default of a key
+REFUSED_S: Final = 0.2  # pause of the other after a refusal
+STREAMS: Final = 60  # that it tries to keep open; its plan has 50
+CHECKED_AT_ONCE, CHECKED_COPIES = 6, 40  # files of the other that wait, and their size
+PREVIEWS_AT_ONCE: Final = 6
+IDLE_CONNECTIONS, STRANGE_METHODS = 2_100, 12_000
+STRANGERS: Final = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+LOST_PERCENT_MAX, P99_RATIO_MAX = 10, 2
+LOAD: Final = "TUNERY_BENCH_LOAD"  # what the process of the other tenant is told
+POOLS: Final = ("reads", "uploads", "previews", "streams", "checks", "strangers")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A tenant's client, with a checked file and a job that waits."""
+
+    http: httpx.AsyncClient
+    file_id: str
+    job_id: str
+
+
+# --- tasks: what the first tenant repeats
+
+
+async def read(caller: Caller) -> None:
+    ok(await caller.http.get("/files", params={"limit": 10}))
+
+
+async def upload(caller: Caller) -> None:
+    file = await _upload(caller.http, EXAMPLE.read_bytes())
+    (await caller.http.delete(f"/files/{file['id']}")).raise_for_status()
+
+
+async def preview(caller: Caller) -> None:
+    body = {"model": BASE_MODEL_ID, "training_file": caller.file_id, "rows": 5}
+    ok(await caller.http.post("/fine_tuning/preview", json=body))
+
+
+async def follow(caller: Caller) -> None:
+    path = f"/fine_tuning/jobs/{caller.job_id}/events"
+    async with caller.http.stream("GET", path, params={"stream": "true"}) as answer:
+        answer.raise_for_status()
+        async for line in answer.aiter_lines():
+            if line.startswith("data:"):
+                return
+
+
+async def check(caller: Caller) -> None:
+    file = await _upload(caller.http, EXAMPLE.read_bytes())
+    await _checked(caller.http, file["id"])
+
+
+TASKS: Final[dict[str, Callable[[Caller], Awaitable[None]]]] = {
+    "reads": read,
+    "uploads": upload,
+    "previews": preview,
+    "streams": follow,
+    "checks": check,
+    "strangers": read,
+}
+
+
+# --- loads: what the other tenant does, in a process of its own
+
+
+async def load_reads(caller: Caller) -> None:
+    await _paced(lambda: caller.http.get("/files", params={"limit": 10}))
+
+
+async def load_uploads(caller: Caller) -> None:
+    rows = EXAMPLE.read_bytes()
+    await _paced(lambda: caller.http.post("/files", data=PURPOSE, files={"file": ("a", rows)}))
+
+
+async def load_previews(caller: Caller) -> None:
+    body = {"model": BASE_MODEL_ID, "training_file": caller.file_id, "rows": 20}
+    await _repeat(PREVIEWS_AT_ONCE, lambda: caller.http.post("/fine_tuning/preview", json=body))
+
+
+async def load_streams(caller: Caller) -> None:
+    async def one() -> httpx.Response:
+        path = f"/fine_tuning/jobs/{caller.job_id}/events"
+        async with caller.http.stream("GET", path, params={"stream": "true"}) as answer:
+            async for _ in answer.aiter_raw():
+                pass
+        return answer
+
+    await _repeat(STREAMS, one)
+
+
+async def load_checks(caller: Caller) -> None:
+    rows = EXAMPLE.read_bytes() * CHECKED_COPIES
+
+    async def one() -> httpx.Response:
+        answer = await caller.http.post("/files", data=PURPOSE, files={"file": ("a", rows)})
+        if not answer.is_error:
+            await _checked(caller.http, answer.json()["id"])
+        return answer
+
+    await _repeat(CHECKED_AT_ONCE, one)
+
+
+async def load_strangers(caller: Caller) -> None:
+    """Connections that say nothing, and methods that nobody knows, without a key."""
+    address = (caller.http.base_url.host, caller.http.base_url.port or 80)
+    idle: list[socket.socket] = []
+    for number in range(IDLE_CONNECTIONS):
+        source = (STRANGERS[number % (len(STRANGERS) - 1)], 0)
+        with suppress(OSError):
+            idle.append(socket.create_connection(address, timeout=5, source_address=source))
+        await asyncio.sleep(0)
+    reader, writer = await asyncio.open_connection(*address, local_addr=(STRANGERS[-1], 0))
+    for number in range(STRANGE_METHODS):
+        writer.write(b"METHOD%d /v1/files HTTP/1.1\r\nhost: x\r\n\r\n" % number)
+        await reader.readuntil(b"\r\n\r\n")
+    await asyncio.Event().wait()
+
+
+LOADS: Final[dict[str, Callable[[Caller], Awaitable[None]]]] = {
+    "reads": load_reads,
+    "uploads": load_uploads,
+    "previews": load_previews,
+    "streams": load_streams,
+    "checks": load_checks,
+    "strangers": load_strangers,
+}
+PURPOSE: Final = {"purpose": "fine-tune"}
+
+
+async def _paced(send: Callable[[], Awaitable[httpx.Response]]) -> None:
+    """PER_SECOND requests, whatever is answered."""
+    begun, number = time.monotonic(), 0
+    async with asyncio.TaskGroup() as group:
+        while True:
+            number += 1
+            await asyncio.sleep(max(0.0, begun + number / PER_SECOND - time.monotonic()))
+            group.create_task(_sent(send))
+
+
+async def _repeat(at_once: int, send: Callable[[], Awaitable[httpx.Response]]) -> None:
+    async def go_on() -> None:
+        while True:
+            if await _sent(send):
+                await asyncio.sleep(REFUSED_S)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_once):
+            group.create_task(go_on())
+
+
+async def _sent(send: Callable[[], Awaitable[httpx.Response]]) -> bool:
+    """Send, and say whether it was refused."""
+    try:
+        return (await send()).is_error
+    except httpx.HTTPError:
+        return True
+
+
+# --- measuring
+
+
+async def measure(pools: tuple[str, ...], quick: bool) -> dict[str, float]:
+    """Start a stack, measure each pool, and return figures by key."""
+    rounds, seconds = (1, QUICK_S) if quick else (ROUNDS, ROUND_S)
+    left_out = ("trainer", "eval", "engine", "notifier", "exporter")
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o711)
+        async with stack(folder, [name for name in SERVICES if name not in left_out]) as running:
+            await run_setup_steps(running, lambda line: print(line, file=sys.stderr))
+            async with (
+                _caller(running, "modest", "premium") as modest,
+                _caller(running, "greedy", "free") as greedy,
+            ):
+                for pool in pools:
+                    figures |= await _pool(pool, modest, greedy, rounds, seconds)
+    return figures
+
+
+async def _pool(
+    pool: str, modest: Caller, greedy: Caller, rounds: int, seconds: float
+) -> dict[str, float]:
+    alone: list[list[float]] = []
+    beside: list[list[float]] = []
+    await TASKS[pool](modest)  # what is done once is not measured
+    for _ in range(rounds):
+        alone.append(await _times(pool, modest, seconds))
+        async with _load(pool, greedy):
+            beside.append(await _times(pool, modest, seconds))
+    before, after = (median(len(part) / sum(part) for part in parts) for parts in (alone, beside))
+    figures = {
+        f"{pool}_alone": round(before, 2),
+        f"{pool}_beside": round(after, 2),
+        f"{pool}_lost_percent": round(max(0.0, 100 * (1 - after / before)), 1),
+    }
+    if pool == "strangers":
+        slow, slower = (
+            percentile([1_000 * took for part in parts for took in part], 99)
+            for parts in (alone, beside)
+        )
+        figures["strangers_p99_ratio"] = round(slower / slow, 2)
+    print(figures, file=sys.stderr)
+    return figures
+
+
+async def _times(pool: str, caller: Caller, seconds: float) -> list[float]:
+    """Seconds that each task took; two tasks at least."""
+    times: list[float] = []
+    while sum(times) < seconds or len(times) < 2:
+        begun = time.monotonic()
+        await TASKS[pool](caller)
+        times.append(time.monotonic() - begun)
+    return times
+
+
+@asynccontextmanager
+async def _load(pool: str, greedy: Caller) -> AsyncIterator[None]:
+    """The other tenant at its limits, in a process with the lowest priority."""
+    told = {
+        "pool": pool,
+        "url": str(greedy.http.base_url),
+        "key": greedy.http.headers["authorization"],
+        "file_id": greedy.file_id,
+        "job_id": greedy.job_id,
+    }
+    process = await asyncio.create_subprocess_exec(
+        *("nice", "-n", "19", sys.executable, "-m", "bench.fairness"),
+        env={**os.environ, LOAD: json.dumps(told)},
+    )
+    try:
+        await asyncio.sleep(BEGIN_S)
+        yield
+        if process.returncode is not None:
+            raise RuntimeError(f"the load of {pool} has ended with code {process.returncode}")
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        await asyncio.sleep(BEGIN_S)
+
+
+@asynccontextmanager
+async def _caller(running: Stack, tenant: str, plan: str) -> AsyncIterator[Caller]:
+    async with _client(f"{running.api_url}/v1", f"Bearer {running.admin_key}") as admin:
+        ok(await admin.post("/tenants", json={"id": tenant, "plan": plan, "limits": LIMITS}))
+        body: dict[str, Any] = {"name": tenant}
+        if plan == "premium":
+            body["requests_per_minute"] = 1_000_000  # its own limit is not what is measured
+        key = ok(await admin.post(f"/tenants/{tenant}/keys", json=body))["key"]
+    async with _client(f"{running.api_url}/v1", f"Bearer {key}") as http:
+        file = await _upload(http, EXAMPLE.read_bytes())
+        await _checked(http, file["id"])
+        body = {"model": BASE_MODEL_ID, "training_file": file["id"]}
+        job = ok(await http.post("/fine_tuning/jobs", json=body))
+        yield Caller(http, file["id"], job["id"])
+
+
+def _client(url: str, authorization: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        base_url=url,
+        headers={"authorization": authorization},
+        limits=httpx.Limits(max_connections=None),
+        timeout=120,
+        trust_env=False,
+    )
+
+
+async def _upload(http: httpx.AsyncClient, rows: bytes) -> dict[str, Any]:
+    file: dict[str, Any] = ok(
+        await http.post("/files", data=PURPOSE, files={"file": ("a.jsonl", rows)})
+    )
+    return file
+
+
+async def _checked(http: httpx.AsyncClient, file_id: str) -> None:
+    while ok(await http.get(f"/files/{file_id}"))["status"] == "uploaded":  # noqa: ASYNC110  # over HTTP
+        await asyncio.sleep(0.1)
+
+
+async def _be_greedy(told: dict[str, str]) -> None:
+    async with _client(told["url"], told["key"]) as http:
+        await LOADS[told["pool"]](Caller(http, told["file_id"], told["job_id"]))
+
+
+def main() -> int:
+    """Measure and print. Exit code 1 when a pool lost more than is allowed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="one JSON object, nothing else")
+    parser.add_argument("--quick", action="store_true", help="one short round")
+    parser.add_argument("--only", choices=POOLS, action="append", help="may be repeated")
+    arguments = parser.parse_args()
+    pools = tuple(arguments.only or POOLS)
+    figures = asyncio.run(measure(pools, arguments.quick))
+    goal = f"at most {LOST_PERCENT_MAX} % lost; p99 beside strangers below {P99_RATIO_MAX} times"
+    print_figures(figures, as_json=arguments.json, goal=goal)
+    lost = max((figures[f"{p}_lost_percent"] for p in pools if p != "strangers"), default=0.0)
+    return int(lost > LOST_PERCENT_MAX or figures.get("strangers_p99_ratio", 0) >= P99_RATIO_MAX)
+
+
+if __name__ == "__main__":
+    if LOAD in os.environ:
+        asyncio.run(_be_greedy(json.loads(os.environ[LOAD])))
+    sys.exit(main())

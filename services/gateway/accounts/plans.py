@@ -1,0 +1,76 @@
+"""What tenants may keep and use at a time, by their plan."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from schemas.account import Lane
+from schemas.dataset import StorageQuota
+
+GIB: Final = 1024**3
+
+
+class PlanLimits(BaseModel):
+    """Limits of a tenant.
+
+    storage_bytes_max: of files and of what pending uploads declare. files_max: not deleted.
+    uploads_max: pending uploads. previews_max: previews and comparisons of rows at a time, of each
+    gateway. streams_max: streams of events that are open, of each gateway.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    storage_bytes_max: int = Field(ge=0)
+    files_max: int = Field(ge=0)
+    uploads_max: int = Field(ge=0)
+    previews_max: int = Field(ge=1)
+    streams_max: int = Field(ge=1)
+
+    @property
+    def quota(self) -> StorageQuota:
+        """Those that the owner of files decides about."""
+        return StorageQuota(
+            bytes=self.storage_bytes_max, files=self.files_max, uploads=self.uploads_max
+        )
+
+
+PLAN_LIMITS: Final[Mapping[Lane, PlanLimits]] = {
+    "premium": PlanLimits(
+        storage_bytes_max=1_024 * GIB,
+        files_max=10_000,
+        uploads_max=100,
+        previews_max=8,
+        streams_max=400,
+    ),
+    "standard": PlanLimits(
+        storage_bytes_max=128 * GIB,
+        files_max=5_000,
+        uploads_max=50,
+        previews_max=4,
+        streams_max=200,
+    ),
+    "free": PlanLimits(
+        storage_bytes_max=8 * GIB,
+        files_max=1_000,
+        uploads_max=10,
+        previews_max=2,
+        streams_max=50,
+    ),
+}
+
+
+def _with_defaults(changes: Any) -> Any:
+    """The limits of all plans; `changes` names only those that differ."""
+    if not isinstance(changes, Mapping):
+        return changes
+    whole: dict[str, Any] = {lane: limits.model_dump() for lane, limits in PLAN_LIMITS.items()}
+    for lane, limits in changes.items():
+        changed = limits.model_dump() if isinstance(limits, PlanLimits) else limits
+        known = isinstance(changed, Mapping) and lane in whole
+        whole[lane] = {**whole[lane], **changed} if known else changed
+    return whole
+
+
+#: limits by plan; a setting of them names only what differs
+PlanLimitsByLane = Annotated[Mapping[Lane, PlanLimits], BeforeValidator(_with_defaults)]
