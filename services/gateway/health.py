@@ -50,13 +50,16 @@ async def health() -> dict[str, str]:
 async def readiness(request: Request, deps: WithDeps) -> JSONResponse:
     """Whether requests can be served: 200, or a 503 that names the server which is away.
 
-    `hosts` names the parts of this process that have ended or hung and are being restarted.
+    `hosts` names the parts of this process that have ended or hung and are being restarted;
+    `unconfined` which walls around processes that read tenants' files are missing, and why.
     """
     readiness: Readiness = request.app.state.readiness
     reachable = await readiness.reachable()
     body: dict[str, Any] = {name: "ok" if ok else "away" for name, ok in reachable.items()}
     if deps.health.failing:
         body["hosts"] = dict(deps.health.failing)
+    if deps.health.unconfined:
+        body["unconfined"] = dict(deps.health.unconfined)
     if all(reachable.values()) and not deps.health.failing:
         return JSONResponse({"status": "ready", **body})
     return JSONResponse(

@@ -20,6 +20,8 @@ SYSTEM: Final = (
 )
 DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 ACCELERATORS: Final = ("nvidia*", "kfd", "dri")  # in /dev
+# Folders that the operator names; the last one is for nothing else.
+OF_OPERATOR: Final = ("LD_LIBRARY_PATH", "PYTHONPATH", "TUNERY_CONFINE_READ")
 OURS: Final = ("tunery", "services", "schemas")
 FILES_MAX: Final = 4_096  # descriptors
 
@@ -65,8 +67,9 @@ class Policy:
 def interpreter() -> tuple[str, ...]:
     """What every process of this interpreter reads: the system's libraries, Python's, and ours."""
     ours = Path(tunery.__path__[0]).parent
-    own_libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    paths = {*SYSTEM, sys.prefix, sys.base_prefix, *filter(None, own_libraries)}
+    added = [os.environ.get(name, "") for name in OF_OPERATOR]
+    named = {str(Path(path).absolute()) for paths in added for path in paths.split(":") if path}
+    paths = {*SYSTEM, sys.prefix, sys.base_prefix, *named}
     return tuple(sorted(paths | {str(ours / name) for name in OURS}))
 
 

@@ -7,6 +7,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.units import Ms
+from tunery.confinement.confined import ConfineMode
 
 PREFIX = "TUNERY_"
 T = TypeVar("T", bound=BaseSettings)
@@ -46,6 +47,7 @@ class RuntimeSettings(LogSettings):
     signing_dir: Path | None = None
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     postgres_connections_max: int = Field(default=8, ge=4, le=200)
+    confine: ConfineMode = "require"  # of processes that read what tenants upload
     metrics_port: int | None = Field(default=None, ge=1, le=65_535)
 
     @field_validator("log_level", mode="before")

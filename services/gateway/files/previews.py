@@ -1,6 +1,7 @@
 """Runs previews and comparisons in processes of their own, because rows are untrusted input.
 
-A process has no secrets in its environment, a time limit, and one task.
+A process has no secrets in its environment, one task, and limits on time and memory. It reads the
+files of its task, and nothing else of a tenant's.
 """
 
 import asyncio
@@ -8,6 +9,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +17,7 @@ import msgspec
 from schemas.units import Ms
 from services.gateway.files.preview_tasks import (
     COMPARE_LOCALLY,
+    Comparison,
     ComparisonAnswer,
     Preview,
     PreviewAnswer,
@@ -22,11 +25,16 @@ from services.gateway.files.preview_tasks import (
     Task,
 )
 from services.gateway.web.errors import ApiError, invalid, unavailable
+from tunery.confinement.confined import Confinement
+from tunery.confinement.policy import Policy, with_links
 
 PREVIEW_MS_MAX: Final[Ms] = 20_000
 KILL_MS_MAX: Final[Ms] = 5_000  # for a killed process to end
 PROCESSES_MAX: Final = 2
 WAITING_MAX: Final = 16
+MEMORY_BYTES_MAX: Final = 2 * 1024**3
+CPU_S_MAX: Final = 120  # of all threads
+CONFINED: Final = Confinement()
 PASSED_ON: Final = ("PATH", "PYTHONPATH", "HOME", "LANG", "VIRTUAL_ENV")
 ANSWERS: Final[msgspec.json.Decoder[PreviewAnswer | ComparisonAnswer | RefusedTask]] = (
     msgspec.json.Decoder(PreviewAnswer | ComparisonAnswer | RefusedTask)
@@ -36,8 +44,10 @@ ANSWERS: Final[msgspec.json.Decoder[PreviewAnswer | ComparisonAnswer | RefusedTa
 class PreviewProcesses:
     """Implements `Previews`."""
 
-    def __init__(self, wait_ms_max: Ms = PREVIEW_MS_MAX) -> None:
-        self._wait_ms_max = wait_ms_max
+    def __init__(
+        self, wait_ms_max: Ms = PREVIEW_MS_MAX, confinement: Confinement = CONFINED
+    ) -> None:
+        self._wait_ms_max, self._confinement = wait_ms_max, confinement
         self._processes = asyncio.Semaphore(PROCESSES_MAX)
         self._asked = 0
 
@@ -53,10 +63,9 @@ class PreviewProcesses:
             self._asked -= 1
 
     async def _run(self, task: Task) -> Mapping[str, Any]:
+        command = (sys.executable, "-m", "services.gateway.files.preview_worker")
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "services.gateway.files.preview_worker",
+            *self._confinement.command(command, _policy(task)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={name: os.environ[name] for name in PASSED_ON if name in os.environ},
@@ -78,6 +87,18 @@ class PreviewProcesses:
         if isinstance(answer, RefusedTask):
             raise invalid(answer.message, answer.param)
         return msgspec.to_builtins(answer)  # type: ignore[no-any-return]  # of a struct: a dict
+
+
+def _policy(task: Task) -> Policy:
+    """It reads what its task names, and writes nothing."""
+    match task:
+        case Preview():
+            read = (task.path, *with_links([Path(task.base_path)]))
+        case Comparison():
+            read = (task.before, task.after)
+    return Policy(
+        read=read, memory_bytes_max=MEMORY_BYTES_MAX, file_bytes_max=0, cpu_s_max=CPU_S_MAX
+    )
 
 
 def _too_slow(task: Task, wait_ms_max: Ms) -> ApiError:

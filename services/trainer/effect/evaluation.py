@@ -14,6 +14,7 @@ from services.trainer.domain.state import Grant
 from services.trainer.effect.environment import accelerators
 from services.trainer.effect.program import Program, Tools
 from services.trainer.settings import TrainerSettings
+from tunery.confinement.taking import taken
 from tunery.measures.declaration import JUDGE
 from tunery.work.codec import decode_scores, encode_scores
 from tunery.work.events import (
@@ -30,6 +31,7 @@ OWN_ANSWER_TOKENS_MAX: Final = 128
 NO_JUDGE: Final = Judgement(
     model="", instruction="", labels_sha256="", labelled=(), rows=(), problem="judge_unconfigured"
 )
+JUDGED: Final = "judged"  # the agent's own folder in that of the lease
 BASE_SCORES: Final = "base-scores"  # kept beside the attempts' folders
 
 
@@ -112,22 +114,27 @@ class Evaluation(Program):
         if finished is None:
             raise FileNotFoundError("the scoring process ended with status 0 but wrote no scores")
         path = Path(finished.results)
+        folder = path.parent
         file = FileDigest(name=path.name, sha256=finished.sha256, bytes=finished.bytes)
         if self._asks_judge:
-            file = await self._judge(path, file)
-        return EvalResult(scores=await self.upload("scores", path.parent, file))
+            folder, file = await self._judge(folder, file)
+        return EvalResult(scores=await self.upload("scores", folder, file))
 
-    async def _judge(self, path: Path, file: FileDigest) -> FileDigest:
-        """Add to a file of scores what the judge says of its rows; the file as it is then."""
-        content = path.read_bytes()
+    async def _judge(self, folder: Path, file: FileDigest) -> tuple[Path, FileDigest]:
+        """Add to a file of scores what the judge says of its rows; that file, and its folder."""
+        with taken(self.folder, folder / file.name) as opened:
+            content = opened.read_bytes()
         if sha256(content).hexdigest() != file.sha256:
-            return file  # it is refused when it is stored
+            return folder, file  # it is refused when it is stored
         scores = decode_scores(content)
         judge = self.tools.judge
         judgement = NO_JUDGE if judge is None else await judge.compare(scores.rows)
         content = encode_scores(replace(scores, judgement=judgement))
-        path.write_bytes(content)
-        return FileDigest(name=file.name, sha256=sha256(content).hexdigest(), bytes=len(content))
+        judged = self.folder / JUDGED
+        judged.mkdir(mode=0o700)
+        (judged / file.name).write_bytes(content)
+        digest = sha256(content).hexdigest()
+        return judged, FileDigest(name=file.name, sha256=digest, bytes=len(content))
 
     def _progress(self, event: ScoringProgressed) -> Progress:
         return Progress(

@@ -29,7 +29,7 @@ def waiting(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def order(module: WarmModule, folder: Path) -> bytes:
     spec, errors = str(folder / "spec.json"), str(folder / "stderr.log")
-    return encode_order(Order(module=module, spec=spec, folder=str(folder), errors=errors))
+    return encode_order(Order(module=module, spec=spec, folder=str(folder)))
 
 
 @pytest.mark.parametrize("module", ["tunery.ml.train", "tunery.ml.score"])
