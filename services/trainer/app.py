@@ -40,6 +40,8 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     settings = load(TrainerSettings)
     folder = settings.work_dir or runtime.settings.data_dir / "nodes" / settings.id
     folder = folder.absolute()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)  # also where an earlier release made it
     hardware, notices = probe(), notices_of(settings.notices, settings.notices_url)
     launcher = _launcher(settings, folder, hardware, await confinement_of(runtime))
     reports, scores = Reports(runtime, settings.pool), _score_endpoint(settings)

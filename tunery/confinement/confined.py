@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-import tunery
 from tunery.confinement.enter import LANDLOCK, SECCOMP
-from tunery.confinement.policy import Policy, import_folders, interpreter
+from tunery.confinement.policy import Policy, import_folder, interpreter
 
 ConfineMode: TypeAlias = Literal["require", "prefer", "off"]
 REQUIRED: Final = (LANDLOCK, SECCOMP)  # each refuses by itself what namespaces take away
@@ -36,7 +35,7 @@ class Confinement:
             return tuple(argv)
         rights = {
             "read": (*interpreter(), *policy.read),
-            "list": (*import_folders(), *policy.listed),
+            "list": (import_folder(),),
             "write": policy.write,
             "devices": policy.devices,
             "sockets": policy.sockets,
@@ -49,8 +48,7 @@ class Confinement:
 
 def start_arguments(policy: str, *argv: str) -> tuple[str, ...]:
     """Arguments that start `enter`: isolated, and without packages, for the sake of time."""
-    source = str(Path(tunery.__path__[0]).parent)
-    return (sys.executable, "-I", "-S", "-c", START, source, policy, *argv)
+    return (sys.executable, "-I", "-S", "-c", START, import_folder(), policy, *argv)
 
 
 def private_environment(folder: Path) -> dict[str, str]:

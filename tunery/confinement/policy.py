@@ -32,7 +32,6 @@ class Policy:
 
     read: files and folders that it may read, with all below
     write: folders in which it may also write; neither links nor programs
-    listed: folders in which it may see names, also of files that it cannot read
     devices: files and folders of devices
     sockets: whether it may open sockets of this machine; it never has a network
     processes: whether it may start others
@@ -43,7 +42,6 @@ class Policy:
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
-    listed: tuple[str, ...] = ()
     devices: tuple[str, ...] = DEVICES
     sockets: bool = False
     processes: bool = False
@@ -66,16 +64,15 @@ class Policy:
 @cache
 def interpreter() -> tuple[str, ...]:
     """What every process of this interpreter reads: the system's libraries, Python's, and ours."""
-    ours = Path(tunery.__path__[0]).parent
     added = [os.environ.get(name, "") for name in OF_OPERATOR]
     named = {str(Path(path).absolute()) for paths in added for path in paths.split(":") if path}
     paths = {*SYSTEM, sys.prefix, sys.base_prefix, *named}
-    return tuple(sorted(paths | {str(ours / name) for name in OURS}))
+    return tuple(sorted(paths | {f"{import_folder()}/{name}" for name in OURS}))
 
 
-def import_folders() -> tuple[str, ...]:
-    """Folders in which the interpreter looks for modules; of their other files it sees names."""
-    return tuple({str(Path(entry).absolute()) for entry in sys.path})
+def import_folder() -> str:
+    """The folder in which the interpreter looks for our packages; of its files it sees names."""
+    return str(Path(tunery.__path__[0]).parent)
 
 
 def accelerator_devices() -> tuple[str, ...]:

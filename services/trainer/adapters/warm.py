@@ -138,7 +138,9 @@ class WarmProcesses:
         if known != self._known:
             self._known = known
             with suppress(OSError):
-                self._known_file.write_bytes(msgspec.json.encode((known.read, known.write)))
+                self._known_file.write_bytes(
+                    msgspec.json.encode((known.read, known.write), enc_hook=str)
+                )
 
     def _read_known(self) -> Access:
         try:
