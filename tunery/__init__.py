@@ -1,6 +1,7 @@
 """The packages below the services, and the command line and the client.
 
 runtime: the event core: log, journal, hosts of the five verbs, stores, blobs, keys
+confinement: what processes that read tenants' files may do
 work: the training process as a typed port: specifications, events, exit codes
 graders: what an answer is worth, by a declaration
 measures: what an answer to a tenant's own row is worth: measures by name, patterns, graders

@@ -9,7 +9,7 @@ from services.gateway.accounts.prices import ViewedPrices
 from services.gateway.api import create_app
 from services.gateway.chat.engine_socket import SocketEngine
 from services.gateway.deployments.traffic import TrafficCounts
-from services.gateway.files.previews import PreviewProcesses
+from services.gateway.files.previews import CONFINED, PreviewProcesses
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.feeds import Feeds
 from services.gateway.jobs.past_jobs import PastJobs
@@ -25,6 +25,8 @@ from services.gateway.web.command_results import CommandResults
 from services.gateway.web.commands import CommandSender
 from services.gateway.web.rate_limits import rates_of
 from services.gateway.web.server import HttpServer
+from tunery.confinement.confined import Confinement
+from tunery.runtime.confining import confinement_of
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projection, Projector
@@ -48,7 +50,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     """The hosts of the service, in the order in which they are stopped: the HTTP server first."""
     settings = load(GatewaySettings)
     command_results = CommandResults(runtime.store)
-    deps = deps_of(runtime, settings, command_results)
+    deps = deps_of(runtime, settings, command_results, await confinement_of(runtime))
     app = create_app(deps)
     return (
         HttpServer(app, settings.host, settings.port, list(map(str, settings.trusted_proxies))),
@@ -62,7 +64,10 @@ async def build(runtime: Runtime) -> Sequence[Host]:
 
 
 def deps_of(
-    runtime: Runtime, settings: GatewaySettings, command_results: CommandResults
+    runtime: Runtime,
+    settings: GatewaySettings,
+    command_results: CommandResults,
+    confinement: Confinement = CONFINED,
 ) -> JobDeps:
     """The dependencies of the routes over the adapters of `runtime`."""
     views = views_of(runtime.store)
@@ -74,7 +79,7 @@ def deps_of(
         feeds=Feeds(runtime.store, views, runtime.clock),
         queues=Queues(views, runtime.clock),
         past_jobs=PastJobs(views, runtime.clock),
-        previews=PreviewProcesses(),
+        previews=PreviewProcesses(confinement=confinement),
         blobs=runtime.blobs,
         seal=runtime.seal,
         prices=ViewedPrices(views),

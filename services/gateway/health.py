@@ -54,6 +54,7 @@ async def readiness(request: Request, deps: WithDeps) -> JSONResponse:
     `hosts` names the parts of this process that have ended or hung and are being restarted.
     `partitions` names those that need an operator: their tenants are not served, all others are,
     so the answer is 200 with the status `degraded`, and no gateway is taken out of service.
+    `unconfined` says which walls around processes that read tenants' files are missing, and why.
     """
     readiness: Readiness = request.app.state.readiness
     reachable = await readiness.reachable()
@@ -62,6 +63,8 @@ async def readiness(request: Request, deps: WithDeps) -> JSONResponse:
         body["hosts"] = dict(deps.health.failing)
     if stopped := alarm.stopped_partitions():
         body["partitions"] = dict(stopped)
+    if deps.health.unconfined:
+        body["unconfined"] = dict(deps.health.unconfined)
     if all(reachable.values()) and not deps.health.failing:
         return JSONResponse({"status": "degraded" if stopped else "ready", **body})
     return JSONResponse(

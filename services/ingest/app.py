@@ -18,6 +18,7 @@ from services.ingest.scratch import sweep
 from services.ingest.settings import IngestSettings
 from tunery.data.screening.benchmarks import folder_in
 from tunery.data.screening.operator_models import ModelUnusable
+from tunery.runtime.confining import confinement_of
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.digests import Digests
@@ -67,6 +68,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         work_ms_max=settings.work_ms_max,
         memory_bytes_max=settings.memory_bytes_max,
         screen=ScreeningTask(policy=settings.policy, benchmarks=str(benchmarks)),
+        confinement=await confinement_of(runtime),
     )
 
     async def bases() -> tuple[LocalBase, ...]:

@@ -26,6 +26,7 @@ from schemas.reasons import Failure, failing
 from services.ingest.ports import CheckedFile, LocalBase, Workbench, WorkRefused
 from services.ingest.project import ERASE, PREPARE, VALIDATE, EraseFileBlob
 from services.ingest.scratch import named_folder, new_folder
+from tunery.confinement.taking import taken
 from tunery.data.mixing import MixedSource
 from tunery.data.preparing import PreparedDirectory
 from tunery.runtime.blobs.abstract import Blobs, Stored, blob_key
@@ -118,7 +119,7 @@ def prepare(
                     detail=seal.seal(tenant, str(error)),
                 )
                 return _failed(due, tenant, refused)
-            prepared = await _store(blobs, tenant, directory)
+            prepared = await _store(blobs, tenant, directory, folder)
         record = RecordPrepared(prepare_id=due.prepare_id, prepared=prepared)
         return _send(tenant, record)
 
@@ -215,11 +216,11 @@ def _validation(checked: CheckedFile, file_id: str, report_blob: str) -> Validat
     )
 
 
-async def _store(blobs: Blobs, tenant: str, directory: PreparedDirectory) -> Prepared:
-    """Upload the files of a prepared directory, named by their content."""
-    train = await _store_file(blobs, tenant, directory.train_path)
-    validation = await _store_file(blobs, tenant, directory.validation_path)
-    prompts = await _store_file(blobs, tenant, directory.prompts_path)
+async def _store(blobs: Blobs, tenant: str, directory: PreparedDirectory, folder: Path) -> Prepared:
+    """Upload the files of a prepared directory below a folder, named by their content."""
+    train = await _store_file(blobs, tenant, folder, directory.train_path)
+    validation = await _store_file(blobs, tenant, folder, directory.validation_path)
+    prompts = await _store_file(blobs, tenant, folder, directory.prompts_path)
     manifest = directory.manifest
     return Prepared(
         version=manifest.key,
@@ -237,10 +238,11 @@ async def _store(blobs: Blobs, tenant: str, directory: PreparedDirectory) -> Pre
     )
 
 
-async def _store_file(blobs: Blobs, tenant: str, path: Path) -> Stored:
-    sha256 = await asyncio.to_thread(file_sha256, path)
-    key = blob_key(tenant, "prepared", sha256, path.suffix)
-    return await blobs.put_file(key, path, sha256=sha256)
+async def _store_file(blobs: Blobs, tenant: str, folder: Path, path: Path) -> Stored:
+    with taken(folder, path) as opened:
+        sha256 = await asyncio.to_thread(file_sha256, opened)
+        key = blob_key(tenant, "prepared", sha256, path.suffix)
+        return await blobs.put_file(key, opened, sha256=sha256)
 
 
 def _failed(due: PreparationDue, tenant: str, failure: Failure) -> Send:

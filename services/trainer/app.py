@@ -8,7 +8,7 @@ from schemas.training import EvalWork, ServeWork, TrainWork
 from services.trainer.adapters.hardware import probe
 from services.trainer.adapters.memory_kills import count_memory_kills
 from services.trainer.adapters.notices import notices_of
-from services.trainer.adapters.processes import ProcessGroups
+from services.trainer.adapters.processes import ProcessGroups, Walls
 from services.trainer.adapters.warm import WarmProcesses
 from services.trainer.domain.state import Grant
 from services.trainer.effect.agent import NodeAgent
@@ -22,10 +22,12 @@ from services.trainer.effect.replica_answers import ReplicaAnswers
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.serving import Serving
 from services.trainer.effect.training import Training
-from services.trainer.ports import ProcessLauncher
+from services.trainer.ports import Hardware, ProcessLauncher
 from services.trainer.settings import TrainerSettings
+from tunery.confinement.confined import Confinement
 from tunery.graders.pair_questions import PairsRefused
 from tunery.runtime.chat_endpoint import ChatEndpoint
+from tunery.runtime.confining import confinement_of
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import SettingsError, load
@@ -39,8 +41,11 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     """The node agent, and what its replicas have counted. Raises SettingsError."""
     settings = load(TrainerSettings)
     folder = settings.work_dir or runtime.settings.data_dir / "nodes" / settings.id
+    folder = folder.absolute()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)  # also where an earlier release made it
     hardware, notices = probe(), notices_of(settings.notices, settings.notices_url)
-    launcher = _launcher(settings, folder, has_devices=hardware.device == "cuda")
+    launcher = _launcher(settings, folder, hardware, await confinement_of(runtime))
     reports, scores = Reports(runtime, settings.pool), _score_endpoint(settings)
     judge, guard = _pair_judge(settings, scores), _answer_guard(settings, scores)
 
@@ -68,8 +73,13 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     return (agent, answers)
 
 
-def _launcher(settings: TrainerSettings, folder: Path, *, has_devices: bool) -> ProcessLauncher:
-    groups = ProcessGroups(mark=str(folder))
+def _launcher(
+    settings: TrainerSettings, folder: Path, hardware: Hardware, confinement: Confinement
+) -> ProcessLauncher:
+    has_devices = hardware.device == "cuda"
+    # Drivers of accelerators reserve far more address space than they use.
+    memory_bytes_max = None if has_devices else hardware.memory_bytes
+    groups = ProcessGroups(str(folder), Walls(confinement, has_devices, memory_bytes_max))
     if not settings.warm:
         return groups
     first = environment_on((0,) if has_devices else ())

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from schemas.training import Device
 from schemas.units import Ms
@@ -50,13 +50,34 @@ class WorkProcess(Protocol):
         """The end of its standard error."""
 
 
+@dataclass(frozen=True)
+class Access:
+    """What a process needs besides the folder that it works in.
+
+    read: folders that it reads, such as that of a base model
+    write: folders that it shares with later processes of this node
+    scores: socket at which the agent answers its questions; None: it asks none
+    """
+
+    read: tuple[Path, ...] = ()
+    write: tuple[Path, ...] = ()
+    scores: Path | None = None
+
+
+NO_ACCESS: Final = Access()
+
+
 class ProcessLauncher(Protocol):
     """Starts processes, and finds those that an earlier agent left."""
 
     async def start(
-        self, argv: Sequence[str], environment: Mapping[str, str], folder: Path
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        access: Access = NO_ACCESS,
     ) -> WorkProcess:
-        """Start a process in a folder. Raises OSError when it cannot be started."""
+        """Start a process in a folder of its own. Raises OSError when it cannot be started."""
 
     async def sweep(self) -> int:
         """Kill every process that an earlier agent of this node left; how many there were.

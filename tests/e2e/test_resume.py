@@ -227,9 +227,7 @@ def test_resume_a_warm_process_trains_the_same_bytes_and_resumes_those_of_a_kill
         ]
         path = out / "spec.json"
         path.write_text(json.dumps({**spec, "out_dir": str(out / "ck"), "resume": candidates}))
-        order = Order(
-            module="tunery.ml.train", spec=str(path), folder=str(out), errors=str(out / "stderr")
-        )
+        order = Order(module="tunery.ml.train", spec=str(path), folder=str(out))
         with warm() as process:
             begun, *lines = process.communicate(encode_order(order).decode(), timeout=RUN_S_MAX)[
                 0

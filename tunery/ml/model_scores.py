@@ -6,6 +6,9 @@ model would say today.
 """
 
 import json
+import os
+import socket
+import stat
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -102,6 +105,16 @@ def _key(question: Question) -> str:
     return blake2b(msgspec.json.encode(question), digest_size=16).hexdigest()
 
 
+def _connection(path: Path) -> socket.socket:
+    """The agent has connected standard input: a confined process may open no socket.
+
+    A process that was started by hand connects by itself. Raises OSError.
+    """
+    if stat.S_ISSOCK(os.fstat(0).st_mode):
+        return socket.socket(fileno=os.dup(0))
+    return connect_to(path)
+
+
 def _ask(path: Path, questions: Sequence[ScoreQuestion]) -> tuple[Answer, ...]:
     """One line to the agent, and one back. Raises WorkError, BrokenPipeError."""
     line = encode_line(AskScores(tuple(questions)))
@@ -109,7 +122,7 @@ def _ask(path: Path, questions: Sequence[ScoreQuestion]) -> tuple[Answer, ...]:
         message = f"questions of the grader have {len(line)} bytes, more than {LINE_BYTES_MAX}"
         raise WorkError("user", message, "Put less of the row into the messages of the grader.")
     try:
-        with connect_to(path) as connection:
+        with _connection(path) as connection:
             connection.settimeout(REPLY_S_MAX)
             connection.sendall(line)
             with connection.makefile("rb") as replies:

@@ -9,6 +9,7 @@ its standard input ends without one, its agent is gone, and it leaves.
 
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NoReturn
@@ -20,6 +21,7 @@ from tunery.ml.train import train
 from tunery.work.exits import ExitCode
 from tunery.work.warm import BEGUN, Order, WarmModule, decode_order
 
+OWN_FOLDERS: Final = ("HOME", "TMPDIR", "XDG_CACHE_HOME")
 WORK: Final[Mapping[WarmModule, WorkFunction]] = {
     "tunery.ml.train": train,
     "tunery.ml.score": score_file,
@@ -50,13 +52,12 @@ def main() -> NoReturn:
 def become(order: Order) -> None:
     """Take the place in the file system that the order names. Raises OSError."""
     os.chdir(order.folder)
-    for path, flags, descriptor in (
-        (order.errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT, sys.stderr.fileno()),
-        (os.devnull, os.O_RDONLY, sys.stdin.fileno()),
-    ):
-        opened = os.open(path, flags, 0o644)
-        os.dup2(opened, descriptor)
-        os.close(opened)
+    for name in OWN_FOLDERS:  # below the folder that it has waited in, which is that folder now
+        if name in os.environ:
+            os.environ[name] = str(Path(order.folder) / Path(os.environ[name]).name)
+    tempfile.tempdir = None
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), sys.stdin.fileno())
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 verbs                  decide, evolve, react, project and effect as types
 ports                  the ports that a service is given
 connections            opens the real ones, and waits for servers that are not up yet
+confining              which walls are around processes that read tenants' files
 memory_servers         the same in memory, for tests and the simulator
 settings               where a process finds its servers
 clock, ids, backoff    time, fresh ids and retries, as ports

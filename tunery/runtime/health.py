@@ -9,10 +9,14 @@ FailureReason: TypeAlias = Literal["ended", "cancelled", "hung", "failed", "wait
 
 
 class Health:
-    """The hosts that ended unexpectedly and have not run again for a while."""
+    """The hosts that ended unexpectedly and have not run again for a while.
+
+    unconfined: why walls around processes are missing on this machine, by their name
+    """
 
     def __init__(self) -> None:
         self._failing: dict[str, FailureReason] = {}
+        self.unconfined: Mapping[str, str] = {}
 
     @property
     def failing(self) -> Mapping[str, FailureReason]:

@@ -7,6 +7,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings
 
 from schemas.units import Ms
+from tunery.confinement.confined import ConfineMode
 from tunery.runtime.kafka_login import KafkaLogin
 
 T = TypeVar("T", bound=BaseSettings)
@@ -44,6 +45,7 @@ class RuntimeSettings(LogSettings):
     signing_dir: Path | None = None
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     postgres_connections_max: int = Field(default=8, ge=4, le=200)
+    confine: ConfineMode = "require"  # of processes that read what tenants upload
     metrics_port: int | None = Field(default=None, ge=1, le=65_535)
 
     @field_validator("log_level", mode="before")

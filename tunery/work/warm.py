@@ -20,13 +20,11 @@ class Order(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     module: whose process it becomes
     spec: that process's only argument
     folder: its working directory
-    errors: file that its standard error is added to
     """
 
     module: WarmModule
     spec: str
     folder: str
-    errors: str
 
 
 def encode_order(order: Order) -> bytes:

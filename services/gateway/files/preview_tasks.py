@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from schemas.dataset import LengthPolicy
 
+MEMORY_BYTES_MAX: Final = 2 * 1024**3  # of the process of one task
 COMPARE_LOCALLY: Final = "Download both and use `tunery data diff`."
 
 

@@ -10,6 +10,7 @@ from typing import Final, assert_never
 import msgspec
 
 from services.gateway.files.preview_tasks import (
+    MEMORY_BYTES_MAX,
     Answer,
     Comparison,
     ComparisonAnswer,
@@ -31,7 +32,6 @@ from tunery.data.tokens.tokenizer import BaseUnusable, Encoded, Tokenizer
 from tunery.data.versions import diff
 
 PARTS_SHOWN_MAX: Final = 20  # of one row
-MEMORY_BYTES_MAX: Final = 2 * 1024**3  # of this process
 
 
 def main(asked: bytes) -> bytes:

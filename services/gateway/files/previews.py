@@ -1,7 +1,7 @@
 """Runs previews and comparisons in processes of their own, because rows are untrusted input.
 
-A process has no secrets in its environment, limits of time and memory, and one task. Tenants take
-turns, and none has all processes at a time.
+A process has no secrets in its environment, one task, and limits on time and memory. It reads the
+files of its task, and nothing else of a tenant's. Tenants take turns, and none has all processes.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,8 @@ import msgspec
 from schemas.units import Ms
 from services.gateway.files.preview_tasks import (
     COMPARE_LOCALLY,
+    MEMORY_BYTES_MAX,
+    Comparison,
     ComparisonAnswer,
     Preview,
     PreviewAnswer,
@@ -24,6 +27,8 @@ from services.gateway.files.preview_tasks import (
     Task,
 )
 from services.gateway.web.errors import ApiError, above_limit, invalid, unavailable
+from tunery.confinement.confined import Confinement
+from tunery.confinement.policy import Policy, with_links
 from tunery.runtime.fair_places import FairPlaces
 
 PREVIEW_MS_MAX: Final[Ms] = 20_000
@@ -31,6 +36,8 @@ KILL_MS_MAX: Final[Ms] = 5_000  # for a killed process to end
 PROCESSES_MAX: Final = 2
 OF_TENANT_MAX: Final = 1  # processes of one tenant at a time: one is left for others
 WAITING_MAX: Final = 64
+CPU_S_MAX: Final = 120  # of all threads
+CONFINED: Final = Confinement()
 PASSED_ON: Final = ("PATH", "PYTHONPATH", "HOME", "LANG", "VIRTUAL_ENV")
 ANSWERS: Final[msgspec.json.Decoder[PreviewAnswer | ComparisonAnswer | RefusedTask]] = (
     msgspec.json.Decoder(PreviewAnswer | ComparisonAnswer | RefusedTask)
@@ -40,8 +47,10 @@ ANSWERS: Final[msgspec.json.Decoder[PreviewAnswer | ComparisonAnswer | RefusedTa
 class PreviewProcesses:
     """Implements `Previews`."""
 
-    def __init__(self, wait_ms_max: Ms = PREVIEW_MS_MAX) -> None:
-        self._wait_ms_max = wait_ms_max
+    def __init__(
+        self, wait_ms_max: Ms = PREVIEW_MS_MAX, confinement: Confinement = CONFINED
+    ) -> None:
+        self._wait_ms_max, self._confinement = wait_ms_max, confinement
         self._processes = FairPlaces(PROCESSES_MAX, OF_TENANT_MAX)
         self._asked = Counter[str]()
 
@@ -69,10 +78,9 @@ class PreviewProcesses:
             return await self._run(task)
 
     async def _run(self, task: Task) -> Mapping[str, Any]:
+        command = (sys.executable, "-m", "services.gateway.files.preview_worker")
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "services.gateway.files.preview_worker",
+            *self._confinement.command(command, _policy(task)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={name: os.environ[name] for name in PASSED_ON if name in os.environ},
@@ -94,6 +102,18 @@ class PreviewProcesses:
         if isinstance(answer, RefusedTask):
             raise invalid(answer.message, answer.param)
         return msgspec.to_builtins(answer)  # type: ignore[no-any-return]  # of a struct: a dict
+
+
+def _policy(task: Task) -> Policy:
+    """It reads what its task names, and writes nothing."""
+    match task:
+        case Preview():
+            read = (task.path, *with_links([Path(task.base_path)]))
+        case Comparison():
+            read = (task.before, task.after)
+    return Policy(
+        read=read, memory_bytes_max=MEMORY_BYTES_MAX, file_bytes_max=0, cpu_s_max=CPU_S_MAX
+    )
 
 
 def _too_slow(task: Task, wait_ms_max: Ms) -> ApiError:

@@ -25,6 +25,9 @@ from services.ingest.adapters.tasks import (
     Task,
 )
 from services.ingest.ports import CheckedFile, LocalBase, WorkFailed, WorkRefused
+from tunery.confinement.confined import Confinement, private_environment
+from tunery.confinement.policy import Policy, with_links
+from tunery.confinement.taking import taken
 from tunery.data.mixing import MixedSource
 from tunery.data.preparing import PreparedDirectory
 
@@ -32,6 +35,9 @@ MODULE: Final = "services.ingest.adapters.worker"
 ERROR_BYTES_MAX: Final = 10_000
 KILL_MS_MAX: Final[Ms] = 5_000  # for a killed process to end
 MEMORY_BYTES_MAX: Final = 4 * 1024**3
+FILE_BYTES_MAX: Final = 64 * 1024**3  # of each file that a worker writes
+CPUS_MAX: Final = 64  # that a worker computes on at once
+CONFINED: Final = Confinement()
 NO_SCREENING: Final = ScreeningTask()
 # the name of an exception, after the lines of its traceback
 EXCEPTION: Final = re.compile(r"^(?!Traceback)([A-Za-z_][A-Za-z0-9_.]{0,99})(?=:|$)", re.MULTILINE)
@@ -47,17 +53,19 @@ class ProcessWorkbench:
         work_ms_max: Ms,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
         screen: ScreeningTask = NO_SCREENING,
+        confinement: Confinement = CONFINED,
     ) -> None:
         self._work_ms_max = work_ms_max
         self._memory_bytes_max = memory_bytes_max
         self._screen = screen
+        self._confinement = confinement
 
     async def check(
         self, path: Path, bases: tuple[LocalBase, ...], rows_max: int | None = None
     ) -> CheckedFile:
         """Check a file in a worker process. Raises `WorkFailed` when the worker ends early."""
         task = CheckTask(path=str(path), bases=bases, screen=self._screen, rows_max=rows_max)
-        answer = await self._run(task, path.parent)
+        answer = await self._run(task, path.parent, bases)
         if not isinstance(answer, CheckedFile):
             raise WorkFailed(f"the worker answered with {type(answer).__name__}")
         return answer
@@ -86,7 +94,10 @@ class ProcessWorkbench:
             screen=self._screen,
             mixture=tuple(MixedFilePath(str(file.path), file.weight_ppm) for file in mixture),
         )
-        answer = await self._run(task, training.parent)
+        work.mkdir(mode=0o700, parents=True, exist_ok=True)
+        answer = await self._run(task, training.parent, (base,), work)
+        with contextlib.suppress(OSError):  # what is left of it is empty
+            work.rmdir()
         match answer:
             case PreparedAnswer():
                 return PreparedDirectory(folder, answer.manifest, answer.reused)
@@ -95,23 +106,24 @@ class ProcessWorkbench:
             case _:
                 raise WorkFailed(f"the worker answered with {type(answer).__name__}")
 
-    async def _run(self, task: Task, folder: Path) -> Answer:
+    async def _run(
+        self, task: Task, folder: Path, bases: tuple[LocalBase, ...], *further: Path
+    ) -> Answer:
         """Run the worker on a task in a folder. It exits when this process ends, in any way.
 
+        further: folders that it may write to as well
         Raises `WorkFailed` when it ends early or takes too long.
         """
         (folder / TASK_FILE).write_bytes(msgspec.json.encode(task))
         (folder / ANSWER_FILE).unlink(missing_ok=True)
+        own = private_environment(folder)
+        command = (sys.executable, "-m", MODULE, str(folder), str(self._memory_bytes_max))
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            MODULE,
-            str(folder),
-            str(self._memory_bytes_max),
+            *self._confinement.command(command, self._policy((folder, *further), bases)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            env=environment(),
+            env={**environment(), **own},
         )
         try:
             async with asyncio.timeout(self._work_ms_max / 1000):
@@ -126,8 +138,21 @@ class ProcessWorkbench:
                 await asyncio.wait_for(process.wait(), KILL_MS_MAX / 1_000)
         if code != 0:
             raise WorkFailed(_describe_exit(code, errors))
-        answer: Answer = msgspec.json.decode((folder / ANSWER_FILE).read_bytes(), type=Answer)
+        with taken(folder, Path(ANSWER_FILE)) as path:
+            answer: Answer = msgspec.json.decode(path.read_bytes(), type=Answer)
         return answer
+
+    def _policy(self, folders: tuple[Path, ...], bases: tuple[LocalBase, ...]) -> Policy:
+        benchmarks = self._screen.benchmarks
+        return Policy(
+            read=(
+                *with_links(Path(base.path) for base in bases),
+                *(() if benchmarks is None else (benchmarks,)),
+            ),
+            write=tuple(map(str, folders)),
+            file_bytes_max=FILE_BYTES_MAX,
+            cpu_s_max=CPUS_MAX * self._work_ms_max // 1_000 + 1,
+        )
 
 
 def environment() -> dict[str, str]:

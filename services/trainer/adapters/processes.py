@@ -7,9 +7,15 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from services.trainer.ports import NO_ACCESS, Access
+from tunery.confinement.confined import Confinement, private_environment
+from tunery.confinement.policy import DEVICES, Policy, accelerator_devices, with_links
+from tunery.runtime.local_socket import connect_to
 
 LINE_BYTES_MAX: Final = 1 << 20
 TAIL_BYTES: Final = 4_000
@@ -17,14 +23,19 @@ SWEEP_ROUNDS_MAX: Final = 100
 SWEEP_PAUSE_S: Final = 0.05
 MARK: Final = "TUNERY_NODE_MARK"
 ERRORS: Final = "stderr.log"
+ERRORS_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ProcessGroup:
-    """A started process, leader of its own session and group."""
+    """A started process, leader of its own session and group.
 
-    def __init__(self, process: asyncio.subprocess.Process, errors: Path) -> None:
+    errors: descriptor of its standard error's file, which is read and closed at its end
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, errors: int) -> None:
         self._process = process
-        self._errors = errors
+        self._errors: int | None = errors
+        self._error_tail = ""
 
     @property
     def pid(self) -> int:
@@ -35,14 +46,13 @@ class ProcessGroup:
         """Whether its end is known already."""
         return self._process.returncode is not None
 
-    def hand_over(self, order: bytes, errors: Path) -> None:
-        """Give its standard input the only line that it reads, and know its new standard error.
+    def hand_over(self, order: bytes) -> None:
+        """Give its standard input the only line that it reads.
 
         One that has died meanwhile says nothing to it.
         """
         stream = self._process.stdin
         assert stream is not None, "started with a pipe"  # noqa: S101  # set in start()
-        self._errors = errors
         stream.write(order)
         stream.close()
 
@@ -65,6 +75,12 @@ class ProcessGroup:
     async def wait(self) -> int:
         status = await self._process.wait()
         self.signal(signal.SIGKILL)  # children it may have left in its group
+        if self._errors is not None:
+            start = max(0, os.fstat(self._errors).st_size - TAIL_BYTES)
+            tail = os.pread(self._errors, TAIL_BYTES, start)
+            self._error_tail = tail.decode("utf-8", "replace")
+            os.close(self._errors)
+            self._errors = None
         return status
 
     def read_bytes(self) -> int:
@@ -76,23 +92,49 @@ class ProcessGroup:
         return 0
 
     def error_tail(self) -> str:
-        with suppress(OSError), self._errors.open("rb") as file:
-            file.seek(max(0, self._errors.stat().st_size - TAIL_BYTES))
-            return file.read().decode("utf-8", "replace")
-        return ""
+        return self._error_tail
+
+
+@dataclass(frozen=True)
+class Walls:
+    """What confines the processes of a node.
+
+    has_devices: whether they compute on accelerators, whose libraries start compilers
+    memory_bytes_max: of one process; None: as much as there is
+    """
+
+    confinement: Confinement
+    has_devices: bool = False
+    memory_bytes_max: int | None = None
+
+    def enclose(self, argv: Sequence[str], folder: Path, access: Access) -> tuple[str, ...]:
+        """The arguments that start a confined process."""
+        policy = Policy(
+            read=with_links(access.read),
+            write=tuple(map(str, (folder, *access.write))),
+            devices=(*DEVICES, *(accelerator_devices() if self.has_devices else ())),
+            processes=self.has_devices,
+            memory_bytes_max=self.memory_bytes_max,
+        )
+        return self.confinement.command(argv, policy)
 
 
 class ProcessGroups:
-    """Starts and finds this node's processes; `mark` distinguishes them from those of others."""
+    """Starts and finds this node's processes.
 
-    def __init__(self, mark: str) -> None:
-        self._mark = mark
+    mark: distinguishes them from those of others
+    walls: what confines them; None: nothing does
+    """
+
+    def __init__(self, mark: str, walls: Walls | None = None) -> None:
+        self._mark, self._walls = mark, walls
 
     async def start(
         self,
         argv: Sequence[str],
         environment: Mapping[str, str],
         folder: Path,
+        access: Access = NO_ACCESS,
         *,
         reads: bool = False,
     ) -> ProcessGroup:
@@ -100,19 +142,27 @@ class ProcessGroups:
 
         reads: whether it has an order to read from its standard input
         """
-        errors = folder / ERRORS
-        with errors.open("ab") as sink:
+        own = {MARK: self._mark}
+        if self._walls is not None:
+            argv = self._walls.enclose(argv, folder, access)
+            own |= private_environment(folder)
+        with ExitStack() as opened:
+            stdin: int = asyncio.subprocess.PIPE if reads else asyncio.subprocess.DEVNULL
+            if access.scores is not None:
+                stdin = opened.enter_context(connect_to(access.scores)).fileno()
+            errors = os.open(folder / ERRORS, ERRORS_FLAGS, 0o600)
+            opened.callback(os.close, errors)
             process = await asyncio.create_subprocess_exec(
                 *argv,
-                stdin=asyncio.subprocess.PIPE if reads else asyncio.subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=asyncio.subprocess.PIPE,
-                stderr=sink,
+                stderr=errors,
                 cwd=folder,
-                env={**environment, MARK: self._mark},
+                env={**environment, **own},
                 limit=LINE_BYTES_MAX,
                 start_new_session=True,
             )
-        return ProcessGroup(process, errors)
+            return ProcessGroup(process, os.dup(errors))
 
     async def sweep(self) -> int:
         """Kill all processes with the mark; how many there were. Raises TimeoutError."""

@@ -140,13 +140,16 @@ class LeaseAttempt:
         if self._stopping():  # granted to a node that is leaving
             return ProcessEnd("not_started")
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True)
+        self._folder.mkdir(mode=0o700, parents=True)
         arguments = await self._program.prepare(self._folder)
         if self._stopping():
             return ProcessEnd("not_started")
         self._memory_kills = self._tools.memory_kills()
         process = await self._tools.launcher.start(
-            (sys.executable, *arguments), process_environment(self._grant), self._folder
+            (sys.executable, *arguments),
+            process_environment(self._grant),
+            self._folder,
+            self._program.access,
         )
         self._process = process
         if self._stopping():  # since it started
@@ -251,5 +254,5 @@ def _stored_bytes(folder: Path) -> int:
     for parent, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):
-                stored += (Path(parent) / name).stat().st_size
+                stored += (Path(parent) / name).lstat().st_size
     return stored

@@ -15,6 +15,7 @@ from services.trainer.domain.state import Grant
 from services.trainer.effect.environment import accelerators
 from services.trainer.effect.program import Program, Tools
 from services.trainer.settings import TrainerSettings
+from tunery.confinement.taking import taken
 from tunery.measures.declaration import JUDGE
 from tunery.work.codec import decode_scores, encode_scores
 from tunery.work.events import (
@@ -31,6 +32,7 @@ OWN_ANSWER_TOKENS_MAX: Final = 128
 NO_JUDGE: Final = Judgement(
     model="", instruction="", labels_sha256="", labelled=(), rows=(), problem="judge_unconfigured"
 )
+JUDGED: Final = "judged"  # the agent's own folder in that of the lease
 BASE_SCORES: Final = "base-scores"  # kept beside the attempts' folders
 
 
@@ -126,16 +128,18 @@ class Evaluation(Program):
         if finished is None:
             raise FileNotFoundError("the scoring process ended with status 0 but wrote no scores")
         path = Path(finished.results)
+        folder = path.parent
         file = FileDigest(name=path.name, sha256=finished.sha256, bytes=finished.bytes)
         if self._asks_judge or (self._asks_guard and self.tools.guard is not None):
-            file = await self._judge(path, file)
-        return EvalResult(scores=await self.upload("scores", path.parent, file))
+            folder, file = await self._judge(folder, file)
+        return EvalResult(scores=await self.upload("scores", folder, file))
 
-    async def _judge(self, path: Path, file: FileDigest) -> FileDigest:
-        """Add to a file of scores what judge and guard say; the file as it is then."""
-        content = path.read_bytes()
+    async def _judge(self, folder: Path, file: FileDigest) -> tuple[Path, FileDigest]:
+        """Add to a file of scores what judge and guard say; that file, and its folder."""
+        with taken(self.folder, folder / file.name) as opened:
+            content = opened.read_bytes()
         if sha256(content).hexdigest() != file.sha256:
-            return file  # it is refused when it is stored
+            return folder, file  # it is refused when it is stored
         scores = decode_scores(content)
         judge, guard = self.tools.judge, self.tools.guard
         if self._asks_judge:
@@ -145,8 +149,11 @@ class Evaluation(Program):
             benchmarks = [await guard.judge(asked) for asked in scores.benchmarks]
             scores = replace(scores, benchmarks=tuple(benchmarks))
         content = encode_scores(scores)
-        path.write_bytes(content)
-        return FileDigest(name=file.name, sha256=sha256(content).hexdigest(), bytes=len(content))
+        judged = self.folder / JUDGED
+        judged.mkdir(mode=0o700)
+        (judged / file.name).write_bytes(content)
+        digest = sha256(content).hexdigest()
+        return judged, FileDigest(name=file.name, sha256=digest, bytes=len(content))
 
     def _progress(self, event: ScoringProgressed) -> Progress:
         return Progress(

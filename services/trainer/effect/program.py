@@ -19,8 +19,15 @@ from services.trainer.effect.judging import PairJudge
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.scores import ScoreRelay
 from services.trainer.effect.storage import fetch, upload
-from services.trainer.ports import ChatCompletions, MemoryKills, ProcessLauncher
+from services.trainer.ports import (
+    NO_ACCESS,
+    Access,
+    ChatCompletions,
+    MemoryKills,
+    ProcessLauncher,
+)
 from services.trainer.settings import TrainerSettings
+from tunery.confinement.taking import taken
 from tunery.graders.grader import asks_models, parse
 from tunery.runtime.ports import Runtime
 from tunery.work.codec import encode_spec
@@ -59,14 +66,19 @@ class Program(ABC):
     def __init__(self, grant: Grant, tools: Tools, settings: TrainerSettings) -> None:
         self.grant, self.tools, self.settings = grant, tools, settings
         self._relay: ScoreRelay | None = None
+        self.folder = Path()
+        self.access = NO_ACCESS
 
     async def prepare(self, folder: Path) -> tuple[str, ...]:
         """Fetch the inputs and write the spec; the arguments after the interpreter.
 
+        Then `access` is what the process needs besides the folder.
         Raises BlobMissing, BlobCorrupt, BlobsUnavailable, OSError.
         """
-        path = folder / "spec.json"
-        path.write_bytes(encode_spec(await self.write_inputs(folder)))
+        path, self.folder = folder / "spec.json", folder
+        spec = await self.write_inputs(folder)
+        path.write_bytes(encode_spec(spec))
+        self.access = self._access(spec)
         return ("-m", self.module, str(path))
 
     @abstractmethod
@@ -84,6 +96,19 @@ class Program(ABC):
         Raises FileNotFoundError when it left nothing; BlobCorrupt, BlobsUnavailable.
         """
 
+    def _access(self, spec: TrainSpec | ScoreSpec) -> Access:
+        """What the process of a spec needs; folders that it shares are made. Raises OSError."""
+        named = (
+            (spec.reference_dir, spec.proof_dir)
+            if isinstance(spec, TrainSpec)
+            else (spec.base_scores_dir,)
+        )
+        shared = tuple(Path(name) for name in named if name is not None)
+        for path in shared:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        scores = None if spec.score_socket is None else Path(spec.score_socket)
+        return Access((Path(spec.base_dir),), shared, scores)
+
     async def fetch(self, key: str, path: Path, sha256: str) -> None:
         """Copy a blob to a file. Raises BlobMissing, BlobCorrupt, BlobsUnavailable, OSError."""
         await fetch(self.tools.runtime, key, path, sha256)
@@ -91,10 +116,11 @@ class Program(ABC):
     async def upload(self, kind: str, folder: Path, file: FileDigest) -> BlobFile:
         """Store a file of the process under this attempt.
 
-        Raises FileNotFoundError, BlobCorrupt, BlobsUnavailable.
+        folder: as the process names it; it lies below that of the lease
+        Raises FileNotFoundError, BlobCorrupt, BlobsUnavailable; NotTaken for what is no such file.
         """
-        path = folder / file.name
-        stored = await upload(self.tools.runtime, self.grant, kind, path, file.sha256)
+        with taken(self.folder, folder / file.name) as path:
+            stored = await upload(self.tools.runtime, self.grant, kind, path, file.sha256)
         return BlobFile(name=file.name, blob=stored.key, sha256=stored.sha256, bytes=stored.bytes)
 
     def open_prompts(self, sealed: Sealed | None) -> tuple[str, ...]:

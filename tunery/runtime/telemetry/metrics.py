@@ -46,6 +46,10 @@ HOST_RUNNING: Final = Gauge(
     "1: the host runs; 0: it ended or hung and is to run again. Alert on 0 for a minute",
     ("host",),
 )
+CONFINED: Final = Gauge(
+    "tunery_confined",
+    "1: processes that read what tenants upload are confined by all there is; 0: a wall is missing",
+)
 HOST_HANGS: Final = Counter(
     "tunery_host_hangs_total",
     "Hosts restarted because one of their loops reported neither work nor waiting for too long",

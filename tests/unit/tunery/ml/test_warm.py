@@ -28,8 +28,8 @@ def waiting(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def order(module: WarmModule, folder: Path) -> bytes:
-    spec, errors = str(folder / "spec.json"), str(folder / "stderr.log")
-    return encode_order(Order(module=module, spec=spec, folder=str(folder), errors=errors))
+    spec = str(folder / "spec.json")
+    return encode_order(Order(module=module, spec=spec, folder=str(folder)))
 
 
 @pytest.mark.parametrize("module", ["tunery.ml.train", "tunery.ml.score"])
@@ -45,7 +45,6 @@ def test_it_becomes_the_process_that_the_order_names(module: WarmModule, tmp_pat
     assert (process.returncode, json.loads(failed)["cause"]) == (ExitCode.USER, "user")
     assert str(lease / "spec.json") in json.loads(failed)["message"]
     assert json.loads(failed)["elapsed_ms"] < 1_000, "counted from when it began"
-    assert (lease / "stderr.log").exists()
 
 
 def test_a_place_that_is_gone_ends_it_before_it_has_begun(tmp_path: Path) -> None:

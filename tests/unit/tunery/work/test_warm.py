@@ -5,7 +5,7 @@ import pytest
 
 from tunery.work.warm import WARM_MODULES, Order, decode_order, encode_order
 
-ORDER = Order(module="tunery.ml.train", spec="a b.json", folder="/w/1", errors="/w/1/stderr.log")
+ORDER = Order(module="tunery.ml.train", spec="a b.json", folder="/w/1")
 
 
 def test_an_order_is_one_line_and_comes_back() -> None:

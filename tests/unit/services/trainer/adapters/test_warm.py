@@ -1,6 +1,7 @@
 """A process that waits is used for one lease at most, and its death costs a job nothing."""
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ import pytest
 
 from services.trainer.adapters.processes import ProcessGroup, ProcessGroups
 from services.trainer.adapters.warm import WarmProcesses
-from services.trainer.ports import WorkProcess
+from services.trainer.ports import NO_ACCESS, Access, WorkProcess
 
 # What `tunery.ml.warm` does with its pipes, without the seconds of its imports.
 WAITS: Final = """
@@ -23,7 +24,6 @@ if not line:
 order = json.loads(line)
 os.chdir(order["folder"])
 print("begun", flush=True)
-sys.stderr = open(order["errors"], "a")
 print(f"warm {os.getpid()} {os.getcwd()} {order['module']}", flush=True)
 sys.stderr.write("its last words")
 sys.stderr.flush()
@@ -37,7 +37,7 @@ class Node:
     """A node's launcher; what waits there is `waiting`."""
 
     def __init__(self, folder: Path, slots: int = 1, dies: str = "pass") -> None:
-        self.folder, self.mark = folder, str(folder)
+        self.folder, self.mark = folder / "lease", str(folder)
         self.environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
         script = WAITS.replace("{dies}", dies)
         groups = ProcessGroups(self.mark)
@@ -53,10 +53,16 @@ class Node:
         return self.waiting is not None
 
     async def start(
-        self, spec: str = "spec.json", environment: Mapping[str, str] | None = None
+        self,
+        spec: str = "spec.json",
+        environment: Mapping[str, str] | None = None,
+        access: Access = NO_ACCESS,
     ) -> WorkProcess:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
+        (self.folder / "input").write_text("of the lease")
         return await self.launcher.start(
-            (*WORK, spec), environment or self.environment, self.folder
+            (*WORK, spec), environment or self.environment, self.folder, access
         )
 
     async def close(self) -> None:
@@ -76,7 +82,8 @@ async def test_the_process_that_waits_becomes_that_of_the_lease(tmp_path: Path) 
     process = await node.start()
     assert process.pid == waiting.pid
     assert node.waits() is False, "the node has one slot: no more processes than that"
-    assert await said(process) == [f"warm {process.pid} {tmp_path} tunery.ml.score\n".encode()]
+    assert await said(process) == [f"warm {process.pid} {node.folder} tunery.ml.score\n".encode()]
+    assert (node.folder / "input").read_text() == "of the lease"
     assert await process.wait() == 3
     assert process.error_tail() == "its last words"
     assert node.waiting is not None, "and one waits for the next lease"
@@ -159,3 +166,32 @@ async def test_a_folder_that_cannot_be_made_costs_the_warm_start_alone(tmp_path:
     assert len(await said(process)) == 1
     assert await process.wait() == 64
     await node.close()
+
+
+async def test_security_h1_a_process_waits_with_what_leases_before_it_needed(
+    tmp_path: Path,
+) -> None:
+    node, base = Node(tmp_path), tmp_path / "base"
+    await node.launcher.sweep()
+    waiting = node.waiting
+    assert waiting is not None
+    process = await node.start("none.json", access=Access(read=(base,)))
+    assert process.pid != waiting.pid, "it may not read this base: another was started"
+    await said(process)
+    await process.wait()
+    waiting = node.waiting
+    assert waiting is not None
+    process = await node.start(access=Access(read=(base,)))
+    assert process.pid == waiting.pid
+    await said(process)
+    await process.wait()
+    await node.close()
+    again = Node(tmp_path)
+    await again.launcher.sweep()
+    waiting = again.waiting
+    assert waiting is not None
+    process = await again.start(access=Access(read=(base,)))
+    assert process.pid == waiting.pid, "also after the agent has started anew"
+    await said(process)
+    await process.wait()
+    await again.close()

@@ -16,6 +16,7 @@ from services.trainer.effect.attempt import LeaseAttempt
 from services.trainer.effect.environment import process_environment
 from services.trainer.effect.program import Tools
 from services.trainer.effect.reports import Reports
+from services.trainer.ports import NO_ACCESS, Access
 from tests.unit.services.trainer.domain.test_evolve import grant
 from tests.unit.services.trainer.effect.machines import Script, ScriptProgram, settings
 from tests.unit.services.trainer.effect.outages import SleepClock
@@ -80,7 +81,11 @@ class Launcher:
         self.memory_kills: list[int | None] = [None, None]  # before it starts, after its end
 
     async def start(
-        self, argv: Sequence[str], environment: Mapping[str, str], folder: Path
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        access: Access = NO_ACCESS,
     ) -> FakeProcess:
         self.environment = environment
         self.on_start()

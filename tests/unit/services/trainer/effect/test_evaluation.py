@@ -45,7 +45,9 @@ async def evaluation(
     reports = Reports(runtime, "default")
     tools = Tools(runtime, ProcessGroups("mark"), reports, "a1", lambda: None)
     settings = TrainerSettings(id="a", pool="default", threads=2, work_dir=folder)
-    return Evaluation(grant(), work, tools, settings), servers
+    program = Evaluation(grant(), work, tools, settings)
+    program.folder = folder
+    return program, servers
 
 
 @pytest.mark.parametrize("rows", [0, 1])

@@ -12,6 +12,7 @@ from services.trainer.effect.program import Program, Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.settings import TrainerSettings
 from tests.unit.services.trainer.domain.test_evolve import grant
+from tunery.confinement.taking import NotTaken
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
 from tunery.work.codec import decode_train_spec
@@ -68,7 +69,9 @@ async def program(folder: Path) -> tuple[Outline, MemoryServers]:
     reports = Reports(runtime, "default")
     tools = Tools(runtime, ProcessGroups(mark=str(folder)), reports, "a1", lambda: None)
     settings = TrainerSettings(id="a", pool="default", slots=1, work_dir=folder)
-    return Outline(grant(), tools, settings), there
+    outline = Outline(grant(), tools, settings)
+    outline.folder = folder
+    return outline, there
 
 
 async def test_the_interpreter_is_started_with_the_module_and_its_spec(tmp_path: Path) -> None:
@@ -98,6 +101,27 @@ async def test_other_bytes_than_the_process_named_are_not_stored(tmp_path: Path)
         await outline.upload("adapters", tmp_path, file("adapter.bin"))
     with pytest.raises(FileNotFoundError):
         await outline.upload("adapters", tmp_path, file("missing"))
+    assert there.blobs.bodies == {}
+
+
+async def test_security_h1_what_is_no_file_of_the_process_is_not_stored(tmp_path: Path) -> None:
+    """A process that names the agent's own files, or links to them, gets none of them stored."""
+    outline, there = await program(tmp_path / "lease")
+    (tmp_path / "lease").mkdir()
+    (tmp_path / "secret").write_bytes(DATA)
+    (tmp_path / "lease" / "link").symlink_to(tmp_path / "secret")
+    (tmp_path / "lease" / "folder").symlink_to(tmp_path)
+    lease = tmp_path / "lease"
+    for folder, name in (
+        (tmp_path, "secret"),
+        (lease, "../secret"),
+        (lease, "link"),
+        (lease / "folder", "secret"),
+        (lease, "folder/secret"),
+        (Path("/"), "etc/passwd"),
+    ):
+        with pytest.raises(NotTaken):
+            await outline.upload("adapters", folder, file(name))
     assert there.blobs.bodies == {}
 
 

@@ -78,7 +78,9 @@ async def under_lease(
     work = replace(WORK, hyper=hyper)
     lease = grant(role="train", work=work, checkpoints=checkpoints)
     settings = TrainerSettings(id="a", pool="default", slots=1, work_dir=folder, threads=threads)
-    return Training(lease, work, tools, settings), there
+    program = Training(lease, work, tools, settings)
+    program.folder = folder
+    return program, there
 
 
 def checkpointed(folder: Path, step: int) -> Checkpointed:

@@ -1,0 +1,101 @@
+"""What a training, a scoring process and a checker can reach on a running stack: nothing."""
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from tests.bases import tiny_base
+from tests.e2e.stories import RunningStack, rows, running_stack
+from tunery.local.stack import ServiceSpec
+
+pytestmark = pytest.mark.timeout(300)
+
+REFUSALS: Final = ("PermissionError", "BlockingIOError")
+PROBE: Final = Path(__file__).with_name("confinement_probe.py")
+MODULES: Final = ("tunery.ml.train", "tunery.ml.score", "services.ingest.adapters.worker")
+POLL_S: Final = 0.05
+
+
+class Probed:
+    """A stack whose processes probe what they can reach, and what they said so far."""
+
+    def __init__(self, home: RunningStack, data_dir: Path) -> None:
+        self.home, self.data_dir = home, data_dir
+        self.said: dict[str, dict[str, str]] = {}
+
+    async def collect(self) -> None:
+        """Read what processes say, which goes with their folders when they have ended."""
+        while True:
+            for path in (
+                *self.data_dir.glob("nodes/*/leases/*/tmp/*.json"),
+                *self.data_dir.glob("ingest/work-*/tmp/*.json"),
+            ):
+                try:
+                    self.said[path.stem] = json.loads(path.read_text())
+                except (OSError, ValueError):
+                    continue  # half written, or gone
+            await asyncio.sleep(POLL_S)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session", name="probed")
+async def probed_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Probed]:
+    folder = tmp_path_factory.mktemp("probe")
+    shutil.copy(PROBE, folder / "sitecustomize.py")
+    (folder / "targets.json").write_text("{}")
+    own = {"PYTHONPATH": str(folder)}
+    agent = ServiceSpec("agent-a", module="services.trainer", env={"TUNERY_NODE_ID": "a", **own})
+    async with running_stack((agent,), ingest=own) as home:
+        data_dir = home.stack.folders.root
+        write_targets(folder / "targets.json", data_dir)
+        yield Probed(home, data_dir)
+
+
+def write_targets(path: Path, data_dir: Path) -> None:
+    """What the review reached from a training: secrets, other tenants' bytes, servers."""
+    files = [file for file in data_dir.rglob("*") if file.is_file()]
+    secrets = [file for file in files if file.name == "secrets.json" or "keystore" in file.parts]
+    blobs = [file for file in files if "objects" in file.parts and "files" in file.parts]
+    ports = json.loads((data_dir / "ports.json").read_text())
+    assert secrets, "the stack has secrets to read"
+    assert blobs, "and rows of tenants"
+    targets = {
+        "read": [str(file) for file in (*secrets[:20], *blobs[:5], Path("/etc/shadow"))],
+        "list": [str(data_dir), str(data_dir / "nodes"), str(Path.home())],
+        "write": [str(tiny_base().dir / "model.safetensors"), str(data_dir / "x"), "/tmp/tunery-x"],
+        "connect": [["127.0.0.1", port] for port in ports.values()] + [["192.0.2.1", 443]],
+    }
+    path.write_text(json.dumps(targets))
+
+
+async def test_security_h1_from_inside_a_real_training_nothing_is_reached(
+    probed: Probed,
+) -> None:
+    collecting = asyncio.create_task(probed.collect())
+    try:
+        file_id = await probed.home.api.upload(rows(24), "more.jsonl")
+        job = await probed.home.submit(training_file=file_id)
+        await probed.home.api.ended(job)
+    finally:
+        collecting.cancel()
+    for module in MODULES:
+        said = probed.said[module]
+        facts = {name: said.pop(name) for name in ("NoNewPrivs", "Seccomp", "CapEff", "CapBnd")}
+        assert facts["NoNewPrivs"] == "1", module
+        assert facts["Seccomp"] == "2", module
+        assert int(facts["CapEff"], 16) == int(facts["CapBnd"], 16) == 0, module
+        assert (said.pop("core"), int(said.pop("files")) <= 4_096) == ("0", True)
+        reached = {name: text for name, text in said.items() if text not in REFUSALS}
+        assert reached == {}, module
+        assert len(said) > 20, "it tried"
+
+
+async def test_security_l4_folders_of_leases_are_their_owners(probed: Probed) -> None:
+    for folder in (probed.data_dir / "nodes" / "a", *probed.data_dir.glob("nodes/*/*")):
+        assert os.stat(folder).st_mode & 0o077 == 0, folder

@@ -1,0 +1,209 @@
+"""A confined process is asked what it can do; the kernel answers. Nothing here needs root."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tunery.confinement import landlock
+from tunery.confinement.confined import Confinement, private_environment, start_arguments
+from tunery.confinement.enter import CANNOT_CONFINE
+from tunery.confinement.policy import Policy, with_links
+
+TRIES: Final = """
+import json, os, pathlib, resource, signal, socket, subprocess, sys, tempfile, threading
+parent, lines = os.getppid(), {}
+def attempt(name, work):
+    try:
+        lines[name] = str(work())
+    except BaseException as error:
+        lines[name] = type(error).__name__
+names = json.loads(sys.argv[1])
+"""
+SAYS: Final = "\nprint(json.dumps(lines))"
+RUN_S_MAX: Final = 60
+
+
+def outcomes(
+    tries: str, policy: Policy, names: dict[str, Any], folder: Path, mode: Any = "require"
+) -> dict[str, str]:
+    """What a confined process says of attempts: their results, or names of exceptions."""
+    program = [sys.executable, "-c", TRIES + tries + SAYS, json.dumps(names)]
+    said = subprocess.run(
+        Confinement(mode).command(program, policy),
+        cwd=folder,
+        env={**os.environ, **private_environment(folder)},
+        capture_output=True,
+        timeout=RUN_S_MAX,
+        check=True,
+    )
+    answer: dict[str, str] = json.loads(said.stdout)
+    return answer
+
+
+def refused(said: dict[str, str], allowed: Sequence[str] = ()) -> None:
+    """All attempts but the allowed ones ended with an error of the kernel."""
+    wrong = {name: text for name, text in said.items() if text not in REFUSALS}
+    assert sorted(wrong) == sorted(allowed), said
+
+
+REFUSALS: Final = ("PermissionError", "BlockingIOError", "OSError")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    (tmp_path / "own").mkdir(mode=0o700)
+    return tmp_path / "own"
+
+
+def test_security_h1_files_that_no_rule_names_are_refused(tmp_path: Path, own: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "secret").write_text("of another tenant")
+    (tmp_path / "weights").write_text("in a cache")
+    (tmp_path / "base" / "weights").symlink_to(tmp_path / "weights")
+    tries = """
+attempt("own", lambda: pathlib.Path("own").write_text("x"))
+attempt("base", lambda: pathlib.Path(names["base"], "weights").read_text())
+attempt("secret", lambda: pathlib.Path(names["secret"]).read_text())
+attempt("list", lambda: os.listdir(pathlib.Path(names["secret"]).parent))
+attempt("change base", lambda: pathlib.Path(names["base"], "weights").write_text("x"))
+attempt("add to base", lambda: pathlib.Path(names["base"], "more").write_text("x"))
+attempt("shadow", lambda: pathlib.Path("/etc/shadow").read_bytes())
+attempt("tmp", lambda: pathlib.Path("/tmp/tunery-x").write_text("x"))
+attempt("shared memory", lambda: pathlib.Path("/dev/shm/tunery-x").write_text("x"))
+attempt("link", lambda: os.symlink(names["secret"], "link"))
+attempt("pipe", lambda: os.mkfifo("pipe"))
+attempt("out", lambda: os.rename("own", names["secret"]))
+attempt("environ", lambda: pathlib.Path(f"/proc/{parent}/environ").read_bytes())
+attempt("memory", lambda: open(f"/proc/{parent}/mem", "rb"))
+attempt("files", lambda: os.readlink(f"/proc/{parent}/fd/0"))
+attempt("temporary", lambda: tempfile.gettempdir())
+"""
+    base = tmp_path / "base"
+    policy = Policy(read=with_links([base]), write=(str(own),))
+    names = {"base": str(base), "secret": str(tmp_path / "secret")}
+    said = outcomes(tries, policy, names, own)
+    refused(said, ("own", "base", "temporary"))
+    assert (said["base"], said["temporary"]) == ("in a cache", str(own / "tmp"))
+    assert os.listdir(own / "tmp") == []
+
+
+def test_security_h1_there_is_no_network_and_no_other_process(own: Path) -> None:
+    tries = """
+def connected(family, address):
+    with socket.socket(family) as one:
+        one.connect(address)
+attempt("loopback", lambda: connected(socket.AF_INET, ("127.0.0.1", names["port"])))
+attempt("outside", lambda: connected(socket.AF_INET, ("192.0.2.1", 80)))
+attempt("udp", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+attempt("ipv6", lambda: socket.socket(socket.AF_INET6))
+attempt("netlink", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW))
+attempt("packets", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+attempt("unix", lambda: socket.socket(socket.AF_UNIX))
+attempt("signal", lambda: os.kill(parent, 0))
+attempt("end", lambda: os.kill(parent, signal.SIGTERM))
+attempt("fork", lambda: os.fork())
+attempt("start", lambda: subprocess.run(["true"]))
+attempt("session", lambda: os.setsid())
+attempt("nice", lambda: os.nice(-5))
+attempt("pair", lambda: [end.close() for end in socket.socketpair()])
+attempt("own signal", lambda: os.kill(os.getpid(), 0))
+thread = threading.Thread(target=lambda: attempt("thread", lambda: 1))
+thread.start(); thread.join()
+"""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        names = {"port": server.getsockname()[1]}
+        said = outcomes(tries, Policy(write=(str(own),)), names, own)
+    refused(said, ("pair", "own signal", "thread"))
+
+
+def test_security_h1_calls_that_reach_into_the_system_are_refused(own: Path) -> None:
+    calls = {"ptrace": 101, "bpf": 321, "mount": 165, "unshare": 272, "io_uring": 425, "keys": 250}
+    tries = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+for name, number in names.items():
+    lines[name] = str((libc.syscall(number, 0, 0, 0, 0, 0), ctypes.get_errno()))
+lines["clone3"] = str((libc.syscall(435, 0, 0), ctypes.get_errno()))
+lines["newer than the filter"] = str((libc.syscall(9999, 0, 0), ctypes.get_errno()))
+status = dict(line.split(":\\t", 1) for line in open("/proc/self/status") if ":\\t" in line)
+for name in ("NoNewPrivs", "Seccomp", "CapEff", "CapPrm", "CapBnd"):
+    lines[name] = str(int(status[name].strip(), 16))
+for kind in ("ipc", "net", "user"):
+    lines[kind] = os.readlink(f"/proc/self/ns/{kind}")
+"""
+    if os.uname().machine != "x86_64":
+        pytest.fail("numbers of calls are those of x86-64")
+    said = outcomes(tries, Policy(write=(str(own),)), calls, own)
+    assert {said[name] for name in calls} == {"(-1, 1)"}
+    assert said["clone3"] == said["newer than the filter"] == "(-1, 38)"
+    assert (said["NoNewPrivs"], said["Seccomp"]) == ("1", "2")
+    assert said["CapEff"] == said["CapPrm"] == said["CapBnd"] == "0"
+    for kind in ("ipc", "net", "user"):
+        assert said[kind] != os.readlink(f"/proc/self/ns/{kind}")
+
+
+def test_security_h1_memory_files_and_time_are_limited(own: Path) -> None:
+    tries = """
+attempt("memory", lambda: len(bytearray(1 << 30)))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+attempt("file", lambda: pathlib.Path("large").write_bytes(bytes(2 << 20)))
+attempt("descriptors", lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+attempt("core", lambda: resource.getrlimit(resource.RLIMIT_CORE))
+attempt("time", lambda: resource.getrlimit(resource.RLIMIT_CPU)[1])
+attempt("raise", lambda: resource.setrlimit(resource.RLIMIT_CPU, (99, 99)))
+"""
+    policy = Policy(
+        write=(str(own),), memory_bytes_max=512 << 20, file_bytes_max=1 << 20, cpu_s_max=30
+    )
+    said = outcomes(tries, policy, {}, own)
+    assert said["memory"] == "MemoryError"
+    assert said["file"] == "OSError"
+    assert (said["core"], said["time"], said["raise"]) == ("(0, 0)", "30", "ValueError")
+    assert int(said["descriptors"]) <= 4_096
+
+
+def test_a_process_that_may_start_others_confines_them_too(tmp_path: Path, own: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    tries = """
+attempt("start", lambda: subprocess.run(["cat", names["secret"]], capture_output=True).returncode)
+"""
+    policy = Policy(write=(str(own),), processes=True)
+    said = outcomes(tries, policy, {"secret": str(tmp_path / "secret")}, own)
+    assert said["start"] == "1", "cat has started, and could not read"
+
+
+@pytest.mark.parametrize("mode", ["require", "prefer"])
+def test_security_h1_a_wall_that_is_missing_is_named_or_refused(mode: str, own: Path) -> None:
+    """Inside a confined process without sockets of Landlock: a second one cannot unshare."""
+    inner = {
+        **{name: [] for name in ("list", "devices")},
+        "read": ["/"],
+        "write": [str(own)],
+        "sockets": False,
+        "processes": True,
+        "limits": {},
+        "required": ["namespaces"] if mode == "require" else [],
+    }
+    command = start_arguments(json.dumps(inner), sys.executable, "-c", "print('runs')")
+    outer = Confinement().command(command, Policy(write=(str(own),), processes=True))
+    done = subprocess.run(outer, capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
+    if mode == "prefer":
+        assert (done.returncode, done.stdout) == (0, "runs\n"), done.stderr
+    else:
+        assert done.returncode == CANNOT_CONFINE
+        assert "cannot confine the process: namespaces" in done.stderr
+
+
+def test_off_changes_nothing() -> None:
+    assert Confinement("off").command(("a", "b"), Policy()) == ("a", "b")
+
+
+def test_this_kernel_has_landlock() -> None:
+    assert landlock.version() >= 1

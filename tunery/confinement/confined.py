@@ -1,0 +1,61 @@
+"""How a service starts confined processes, as its operator chose.
+
+`TUNERY_CONFINE` is `require`, which refuses to start them on a machine without Landlock or seccomp;
+`prefer`, which does with what there is; or `off`.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from tunery.confinement.enter import LANDLOCK, SECCOMP
+from tunery.confinement.policy import Policy, import_folder, interpreter
+
+ConfineMode: TypeAlias = Literal["require", "prefer", "off"]
+REQUIRED: Final = (LANDLOCK, SECCOMP)  # each refuses by itself what namespaces take away
+START: Final = (
+    "import sys; sys.path.append(sys.argv.pop(1)); "
+    "from tunery.confinement.enter import main; main()"
+)
+TEMPORARY: Final = "tmp"
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """The operator's choice, and what it makes of a program to start."""
+
+    mode: ConfineMode = "require"
+
+    def command(self, argv: Sequence[str], policy: Policy) -> tuple[str, ...]:
+        """Arguments that start a program of this interpreter under a policy."""
+        if self.mode == "off":
+            return tuple(argv)
+        rights = {
+            "read": (*interpreter(), *policy.read),
+            "list": (import_folder(),),
+            "write": policy.write,
+            "devices": policy.devices,
+            "sockets": policy.sockets,
+            "processes": policy.processes,
+            "limits": policy.limits,
+            "required": REQUIRED if self.mode == "require" else (),
+        }
+        return start_arguments(json.dumps(rights), *argv)
+
+
+def start_arguments(policy: str, *argv: str) -> tuple[str, ...]:
+    """Arguments that start `enter`: isolated, and without packages, for the sake of time."""
+    return (sys.executable, "-I", "-S", "-c", START, import_folder(), policy, *argv)
+
+
+def private_environment(folder: Path) -> dict[str, str]:
+    """Variables by which libraries find a temporary folder and a home, both new in `folder`.
+
+    Raises OSError.
+    """
+    own = folder / TEMPORARY
+    own.mkdir(mode=0o700, exist_ok=True)
+    return dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME"), str(own))

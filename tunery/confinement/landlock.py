@@ -1,0 +1,82 @@
+"""Landlock: the kernel refuses files that no rule names, and signals to processes outside.
+
+See `man 7 landlock` and `Documentation/userspace-api/landlock.rst` of the kernel. Rules hold for a
+process and all that it starts. It may not trace processes outside either: their `/proc/PID/environ`
+and memory are out of reach.
+"""
+
+import os
+import stat
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+from tunery.confinement import libc
+
+CREATE_RULESET: Final = 444  # the same number on all architectures
+ADD_RULE: Final = 445
+RESTRICT_SELF: Final = 446
+ASK_VERSION: Final = 1
+PATH_BENEATH: Final = 1
+
+EXECUTE: Final = 1 << 0
+WRITE_FILE: Final = 1 << 1
+READ_FILE: Final = 1 << 2
+READ_DIR: Final = 1 << 3
+REMOVE_DIR: Final = 1 << 4
+REMOVE_FILE: Final = 1 << 5
+MAKE_DIR: Final = 1 << 7
+MAKE_REG: Final = 1 << 8
+REFER: Final = 1 << 13  # from version 2 of the interface
+TRUNCATE: Final = 1 << 14  # from 3
+IOCTL_DEV: Final = 1 << 15  # from 5
+FILE_RIGHTS: Final = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
+NETWORK_RIGHTS: Final = 0b11  # bind and connect by TCP, from 4
+SCOPES: Final = 0b11  # abstract sockets and signals, from 6
+OF_FILES: Final = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+
+READ: Final = EXECUTE | READ_FILE | READ_DIR
+LIST: Final = READ_DIR
+# No symbolic links, sockets, pipes and devices: the service that takes the files expects none.
+WRITE: Final = sum(
+    (WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG, REFER, TRUNCATE)
+)
+DEVICE: Final = READ_FILE | WRITE_FILE | READ_DIR | TRUNCATE | IOCTL_DEV
+
+
+def version() -> int:
+    """Version of the interface that the kernel has. Raises OSError where it has none."""
+    return libc.syscall("landlock", CREATE_RULESET, 0, 0, ASK_VERSION)
+
+
+def restrict(rules: Iterable[tuple[str, int]], abi: int) -> None:
+    """Refuse this process all files that no rule names, and signals to others. Raises OSError.
+
+    rules: a path and the rights to it and to all below; a path that is missing is left out
+    abi: version of the interface, see `version`
+    """
+    handled = max((known, rights) for known, rights in FILE_RIGHTS.items() if known <= abi)[1]
+    attributes = struct.pack(
+        "<QQQ", handled, NETWORK_RIGHTS if abi >= 4 else 0, SCOPES if abi >= 6 else 0
+    )[: 24 if abi >= 6 else 16 if abi >= 4 else 8]
+    ruleset = libc.syscall("landlock", CREATE_RULESET, attributes, len(attributes), 0)
+    try:
+        for path, rights in rules:
+            _add_rule(ruleset, path, rights & handled)
+        libc.syscall("landlock", RESTRICT_SELF, ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
+def _add_rule(ruleset: int, path: str, rights: int) -> None:
+    try:
+        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return  # the process could not open it either
+    try:
+        if not stat.S_ISDIR(os.fstat(opened).st_mode):
+            rights &= OF_FILES
+        rule = struct.pack("<Qi", rights, opened)
+        libc.syscall("landlock", ADD_RULE, ruleset, PATH_BENEATH, rule, 0)
+    finally:
+        os.close(opened)

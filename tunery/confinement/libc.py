@@ -1,0 +1,38 @@
+"""Calls of the C library and the kernel that Python's standard library does not have."""
+
+import ctypes
+import os
+from typing import Final
+
+PR_SET_NO_NEW_PRIVS: Final = 38
+
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def syscall(name: str, number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char]) -> int:
+    """Call the kernel; pointers are bytes or buffers. Raises OSError, which names the call."""
+    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
+    return _checked(name, _LIBC.syscall(ctypes.c_long(number), *words))
+
+
+def prctl(name: str, option: int, *arguments: int) -> int:
+    """Change a property of this process. Raises OSError."""
+    words = [ctypes.c_ulong(word) for word in (*arguments, 0, 0, 0, 0)[:4]]
+    return _checked(name, _LIBC.prctl(ctypes.c_int(option), *words))
+
+
+def forbid_new_privileges() -> None:
+    """No program that this process becomes or starts gets rights that it does not have."""
+    prctl("no_new_privs", PR_SET_NO_NEW_PRIVS, 1)
+
+
+def unshare(flags: int) -> None:
+    """Leave namespaces for new ones. Raises OSError."""
+    _checked("unshare", _LIBC.unshare(ctypes.c_int(flags)))
+
+
+def _checked(name: str, returned: int) -> int:
+    if returned < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+    return returned

@@ -1,0 +1,93 @@
+"""What a confined process may do."""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import tunery
+
+# Libraries, time zones and names of users. Not /etc as a whole: it has keys and passwords.
+SYSTEM: Final = (
+    *("/usr", "/lib", "/lib64", "/bin", "/sbin", "/proc"),
+    *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime"),
+    *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/ssl/openssl.cnf"),
+    *("/sys/devices", "/sys/class", "/sys/bus", "/sys/module", "/sys/fs/cgroup", "/sys/kernel/mm"),
+    *("/etc/OpenCL", "/etc/vulkan", "/etc/alternatives", "/opt/rocm", "/opt/nvidia"),
+)
+DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+ACCELERATORS: Final = ("nvidia*", "kfd", "dri")  # in /dev
+# Folders that the operator names; the last one is for nothing else.
+OF_OPERATOR: Final = ("LD_LIBRARY_PATH", "PYTHONPATH", "TUNERY_CONFINE_READ")
+OURS: Final = ("tunery", "services", "schemas")
+FILES_MAX: Final = 4_096  # descriptors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What a process may do; all else is refused.
+
+    read: files and folders that it may read, with all below
+    write: folders in which it may also write; neither links nor programs
+    devices: files and folders of devices
+    sockets: whether it may open sockets of this machine; it never has a network
+    processes: whether it may start others
+    memory_bytes_max: of private memory that can be written; None: as much as there is
+    file_bytes_max: of each file that it writes; None: not limited
+    cpu_s_max: processor time of all its threads; None: its caller ends it
+    """
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    devices: tuple[str, ...] = DEVICES
+    sockets: bool = False
+    processes: bool = False
+    memory_bytes_max: int | None = None
+    file_bytes_max: int | None = None
+    cpu_s_max: int | None = None
+    limits: Mapping[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        chosen = {
+            "DATA": self.memory_bytes_max,
+            "FSIZE": self.file_bytes_max,
+            "CPU": self.cpu_s_max,
+        }
+        limits = {name: most for name, most in chosen.items() if most is not None}
+        # No core dumps: they would hold tenants' rows.
+        object.__setattr__(self, "limits", {**limits, "NOFILE": FILES_MAX, "CORE": 0})
+
+
+@cache
+def interpreter() -> tuple[str, ...]:
+    """What every process of this interpreter reads: the system's libraries, Python's, and ours."""
+    added = [os.environ.get(name, "") for name in OF_OPERATOR]
+    named = {str(Path(path).absolute()) for paths in added for path in paths.split(":") if path}
+    paths = {*SYSTEM, sys.prefix, sys.base_prefix, *named}
+    return tuple(sorted(paths | {f"{import_folder()}/{name}" for name in OURS}))
+
+
+def import_folder() -> str:
+    """The folder in which the interpreter looks for our packages; of its files it sees names."""
+    return str(Path(tunery.__path__[0]).parent)
+
+
+def accelerator_devices() -> tuple[str, ...]:
+    """Files of the accelerators of this machine."""
+    return tuple(str(path) for name in ACCELERATORS for path in Path("/dev").glob(name))
+
+
+def with_links(folders: Iterable[Path]) -> tuple[str, ...]:
+    """Folders, and the files outside that symbolic links in them lead to.
+
+    A folder of a model is full of links where a cache keeps files by their content.
+    """
+    paths: set[str] = set()
+    for folder in folders:
+        paths.add(str(folder))
+        if folder.is_dir():
+            paths |= {str(path.resolve()) for path in folder.rglob("*") if path.is_symlink()}
+    return tuple(sorted(paths))
