@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.log import appends, jobs, ledger, owners, replays
+from bench.log import accounts, appends, jobs, ledger, owners, replays
 from schemas.envelope import Claim
 from schemas.topics import PARTITIONS, TOPICS
 from services.scheduler.app import JOBS
+from tests.kafka_brokers import OPEN, broker
 from tunery.local.stack import Stack, stack
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.connections import kafka_settings
@@ -119,6 +120,24 @@ GOALS: Final = (
         "decoding the state; one record of the journal is compared",
     ),
     Goal("boot_1m_from_zero_s", "", "bare_fetch_1m_s", "the replay of `job` above"),
+    Goal(
+        "secured_append_p50_ratio",
+        "<= 1.1",
+        "open_append_p50_ms",
+        "rights are looked up in memory, once a request",
+    ),
+    Goal(
+        "secured_pipelined_ratio",
+        ">= 0.9",
+        "open_pipelined_per_s",
+        "the same, and nothing is encrypted on one machine",
+    ),
+    Goal(
+        "secured_connect_p50_ms",
+        "",
+        "open_connect_p50_ms",
+        "two rounds of SCRAM, in which the client hashes its password 4,096 times, per connection",
+    ),
 )
 
 
@@ -131,7 +150,12 @@ async def measure(sizes: Sizes) -> dict[str, float]:
             settings = settings_of(running)
             async with owners.parts(settings) as bundle:
                 await bundle.log.create(TOPICS, PARTITIONS)
-                return await _all(bundle.log, settings, sizes)
+                figures = await _all(bundle.log, settings, sizes)
+            log_progress("accounts: this Kafka beside an open one")
+            async with broker(Path(folder) / "open", OPEN) as opened:
+                return figures | await accounts.measure(
+                    running.kafka_as(), opened.anybody(), sizes.appends, sizes.in_flight
+                )
 
 
 async def _all(log: Log, settings: RuntimeSettings, sizes: Sizes) -> dict[str, float]:

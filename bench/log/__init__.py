@@ -2,4 +2,5 @@
 
 jobs: a journal of jobs, made by the real decider
 appends, replays, owners, ledger: what is measured on it
+accounts: the broker of a stack beside an open one
 """

@@ -93,9 +93,9 @@ async def measure(
         return pending
 
     try:
-        singles = await _alternately(ours.submit, send, one_by_one)
+        singles = await alternate(ours.submit, send, one_by_one)
         rates = [
-            (await _rate(ours.submit, in_flight), await _rate(send, in_flight))
+            (await append_rate(ours.submit, in_flight), await append_rate(send, in_flight))
             for _ in range(ROUNDS)
         ]
     finally:
@@ -112,7 +112,7 @@ async def measure(
 Submit = Callable[[], Awaitable[Awaitable[Any]]]
 
 
-async def _alternately(ours: Submit, bare: Submit, times: int) -> tuple[float, float]:
+async def alternate(ours: Submit, bare: Submit, times: int) -> tuple[float, float]:
     """Medians in ms, taken in turn so that both see the same machine."""
     both: tuple[list[float], list[float]] = ([], [])
     for number in range(WARM_UP + times):
@@ -124,7 +124,7 @@ async def _alternately(ours: Submit, bare: Submit, times: int) -> tuple[float, f
     return median(both[0]), median(both[1])
 
 
-async def _rate(submit: Submit, times: int) -> float:
+async def append_rate(submit: Submit, times: int) -> float:
     """Acknowledged per second, with the owner's window in flight, awaited in order."""
     flights: deque[Awaitable[Any]] = deque()
     began = time.perf_counter()

@@ -9,6 +9,7 @@ chat                             over the API: ask models
 tenant, key, webhook             over the API: accounts
 budget, usage, invoice, prices   over the API: money
 node, queue                      over the API: machines, and what waits for them
+kafka                            rights on Kafka
 journal, replay, reconcile       the log: inspect it, rebuild all state from it, compare bills
 demo                             the whole loop, with a killed node
 simulate                         a trace of jobs, played through the planner

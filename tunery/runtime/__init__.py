@@ -6,6 +6,7 @@ connections            opens the real ones, and waits for servers that are not u
 confining              which walls are around processes that read tenants' files
 memory_servers         the same in memory, for tests and the simulator
 settings               where a process finds its servers
+kafka_login            how a process proves to Kafka who it is
 clock, ids, backoff    time, fresh ids and retries, as ports
 bus                    the log: Kafka, or memory
 blobs                  object storage: S3, or memory

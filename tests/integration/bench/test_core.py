@@ -15,6 +15,9 @@ GOALS = {
     "owner_rss_mb",
     "boot_1m_from_snapshot_s",
     "boot_1m_from_zero_s",
+    "secured_append_p50_ratio",
+    "secured_pipelined_ratio",
+    "secured_connect_p50_ms",
 }
 WAIT_S = 180
 

@@ -5,6 +5,9 @@ memory              for tests and the simulator
 kafka               on Apache Kafka, with aiokafka
 kafka_membership    consumer groups that only assign
 kafka_producer      appends
+kafka_accounts      passwords and access control lists of principals
+grants              who may do what, computed from the catalogue of topics
+preparation         topics and rights on a Kafka of an operator's own
 kafka_reader        reads, over one client that all readers of a process share
 partitioner         key to partition, as Java clients do it
 sender              commands to streams, from outside their owners

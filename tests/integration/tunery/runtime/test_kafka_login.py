@@ -28,6 +28,7 @@ from tests.stacks import temporary_data_dir
 from tunery.local import ports
 from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.bus.kafka import KafkaLog
+from tunery.runtime.bus.preparation import prepare_kafka
 from tunery.runtime.connections import kafka_settings
 from tunery.runtime.settings import LogSettings
 
@@ -183,8 +184,12 @@ async def test_a_certificate_of_the_client_names_the_principal(tls: TlsBroker) -
         }
 
     assert await ends(tls.settings(tls.tls, **login("operator"))) == (0, 0)
+    gateway = tls.settings(tls.tls, **login("gateway"))
     with pytest.raises(Unavailable):  # known to the authority, and without grants
-        await ends(tls.settings(tls.tls, **login("gateway")))
+        await ends(gateway)
+    operator = kafka_settings(tls.settings(tls.tls, **login("operator")))
+    await prepare_kafka(operator, {"gateway": "CN=gateway", "billing": "billing"})
+    assert await ends(gateway) == (0, 0)
     with pytest.raises(Unavailable):
         await ends(tls.settings(tls.tls, kafka_security_protocol="SSL"))
 

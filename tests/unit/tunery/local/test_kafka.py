@@ -24,3 +24,11 @@ def test_the_broker_listens_on_this_machine_alone(tmp_path: Path) -> None:
         "advertised.listeners=CLIENTS://127.0.0.1:19092",
     ]
     assert "auto.create.topics.enable=false" in written
+
+
+def test_security_c1_each_listener_asks_for_a_password(tmp_path: Path) -> None:
+    written = kafka.properties(tmp_path, 19092, 19093, "secret").splitlines()
+    [kinds] = [line for line in written if line.startswith("listener.security.protocol.map=")]
+    assert kinds.split("=")[1] == "CLIENTS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"
+    assert "super.users=User:kafka;User:operator" in written
+    assert any(line.endswith(".StandardAuthorizer") for line in written)

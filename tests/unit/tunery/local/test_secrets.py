@@ -117,3 +117,16 @@ def test_services_compare_the_hash_of_the_admin_key(tmp_path: Path) -> None:
     created = secrets.load_or_create(tmp_path / "secrets.json")
     assert created.admin_key.startswith("sk-tunery-")
     assert created.admin_key_sha256 == hashlib.sha256(created.admin_key.encode()).hexdigest()
+
+
+def test_a_file_of_an_earlier_version_is_completed_when_the_stack_starts(tmp_path: Path) -> None:
+    file = tmp_path / "secrets.json"
+    earlier = {name: value for name, value in WHOLE.items() if name != "kafka_secret"}
+    file.write_text(json.dumps(earlier))
+    with pytest.raises(LocalError, match="of an earlier version") as refused:
+        secrets.load(file)
+    assert "`tunery up`" in refused.value.fix
+    completed = secrets.load_or_create(file)
+    assert asdict(completed) == earlier | {"kafka_secret": completed.kafka_secret}
+    assert secrets.load(file) == completed
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -8,6 +8,7 @@ import pytest
 from tunery.local import ports, secrets, settings
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
+from tunery.runtime.kafka_login import KafkaLogin
 
 PORTS = {"gateway": 1, "kafka": 2, "kafka-controller": 3, "postgres": 4, "valkey": 5, "s3": 6}
 
@@ -59,3 +60,35 @@ def test_incomplete_settings_are_no_stack(tmp_path: Path, left: str) -> None:
         ports.assign(folders.ports, lambda _: None, PORTS, lambda _: True)
     with pytest.raises(LocalError, match="TUNERY_KAFKA_BOOTSTRAP and TUNERY_POSTGRES_DSN"):
         settings.of_stack(folders, {})
+
+
+def test_security_c1_a_process_gets_its_own_password_alone(tmp_path: Path) -> None:
+    configured = build(tmp_path, {})
+    gateway, node = (configured.environment(name) for name in ("gateway", "node.a"))
+    assert gateway["TUNERY_KAFKA_USERNAME"] == "gateway"
+    assert gateway["TUNERY_KAFKA_SASL_MECHANISM"] == "SCRAM-SHA-512"
+    passwords = {
+        configured.keys.kafka_password(name) for name in ("gateway", "node.a", "operator", "kafka")
+    }
+    assert len(passwords) == 4
+    for environment in (gateway, node):
+        known = passwords & set(environment.values())
+        assert known == {environment["TUNERY_KAFKA_PASSWORD"]}
+        assert configured.keys.kafka_secret not in environment.values()
+    assert configured.keys.kafka_secret not in repr(configured)
+
+
+def test_a_kafka_of_the_users_own_is_asked_as_its_settings_say(tmp_path: Path) -> None:
+    environ = {"TUNERY_KAFKA_BOOTSTRAP": "k:9092"}
+    login = {f"TUNERY_{name.upper()}" for name in KafkaLogin.model_fields}
+    assert not login & build(tmp_path, environ).environment("gateway").keys()
+    with pytest.raises(LocalError, match="TUNERY_KAFKA_USERNAME is set, but TUNERY_KAFKA_BOOTSTR"):
+        build(tmp_path, {"TUNERY_KAFKA_USERNAME": "gateway"})
+
+
+def test_wrong_settings_of_kafka_are_named_to_the_operator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNERY_KAFKA_SECURITY_PROTOCOL", "SASL_SSL")
+    with pytest.raises(LocalError, match="TUNERY_KAFKA_SASL_MECHANISM is not set"):
+        settings.log_settings(DataDir(tmp_path), {"TUNERY_KAFKA_BOOTSTRAP": "k:9092"})

@@ -1,0 +1,58 @@
+"""Rights on Kafka, computed from the catalogue."""
+
+import pytest
+
+from schemas.topics import HEARTBEATS, JOB, POOL, SERVICES, STREAMS, TELEMETRY
+from tunery.runtime.bus.grants import Grant, grants_of, owner_group, reactor_group, service_of
+
+
+def on(resource: str, service: str, *, but: str = "") -> set[tuple[str, str]]:
+    return {
+        (grant.name, grant.operation)
+        for grant in grants_of(service)
+        if grant.resource == resource and grant.operation != but
+    }
+
+
+def test_a_node_reports_and_reads_the_pool_alone() -> None:
+    assert service_of("node.gpu-07") == "trainer"
+    assert on("topic", "trainer", but="describe") == {
+        (POOL.commands.name, "write"),
+        (POOL.journal.name, "read"),
+        (TELEMETRY.name, "write"),
+        (HEARTBEATS.name, "write"),
+        ("tunery.snapshots.v1", "read"),
+    }
+    assert on("group", "trainer") == set()
+
+
+def test_an_owner_trims_its_commands_and_has_groups_of_its_own() -> None:
+    deleted = {name for name, operation in on("topic", "scheduler") if operation == "delete"}
+    assert deleted == {JOB.commands.name, POOL.commands.name}
+    assert on("group", "scheduler") == {
+        (owner_group("job"), "read"),
+        (owner_group("pool"), "read"),
+        (reactor_group("scheduler", ""), "read"),
+    }
+
+
+def test_security_c1_nobody_deletes_what_is_kept() -> None:
+    kept = {stream.journal.name for stream in STREAMS.values()}
+    for service in SERVICES:
+        assert not any(Grant("topic", name, "delete") in grants_of(service) for name in kept)
+
+
+def test_every_command_has_a_sender_and_its_owner_is_one() -> None:
+    for stream in STREAMS.values():
+        assert stream.owner in stream.senders
+
+
+def test_no_group_of_a_service_begins_like_that_of_another() -> None:
+    names = [reactor_group(service, "") for service in SERVICES]
+    names += [owner_group(stream) for stream in STREAMS]
+    assert not any(a != b and a.startswith(b) for a in names for b in names)
+
+
+def test_a_service_that_no_topic_names_has_no_rights() -> None:
+    with pytest.raises(KeyError):
+        grants_of("stranger")
