@@ -167,7 +167,7 @@ class RateBody(Body):
 
 
 class AnswerPricesBody(Body):
-    """`cached`: read, and in memory from an earlier question."""
+    """`cached_micro_per_million`: of tokens that were in memory from an earlier question."""
 
     prompt_micro_per_million: PriceMicro
     cached_micro_per_million: PriceMicro

@@ -79,6 +79,11 @@ from tunery.runtime.store.postgres import open_store, pool_of
 
 PATIENCE_S = 20
 TENANT = "acme"
+ANSWER_PRICES = AnswerPrices(
+    prompt_micro_per_million=200_000,
+    cached_micro_per_million=0,
+    completion_micro_per_million=600_000,
+)
 
 
 class ShiftedClock(SystemClock):
@@ -471,13 +476,8 @@ async def test_a_month_with_contract_terms_is_shown_as_it_was_closed(world: Worl
         await connection.execute(
             "INSERT INTO tenants VALUES ($1, 'standard', 1, 1, 1, '2026-11')", TENANT
         )
-        prices = AnswerPrices(
-            prompt_micro_per_million=200_000,
-            cached_micro_per_million=0,
-            completion_micro_per_million=600_000,
-        )
         priced = structs.replace(
-            read_books()["2026-11"], storage_micro_per_gb_month=20_000, answers=prices
+            read_books()["2026-11"], storage_micro_per_gb_month=20_000, answers=ANSWER_PRICES
         )
         book = msgspec.to_builtins(priced)
         await connection.execute("INSERT INTO prices VALUES ('2026-11', $1, '')", book)
