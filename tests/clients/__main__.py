@@ -9,18 +9,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.clients.programs import HERE, LEFT_OUT, LLAMA_CPP, LM_EVAL, NoClient, command_of
+from tests.clients.programs import HERE, LEFT_OUT, LLAMA_CPP, LM_EVAL, MLFLOW, NoClient, command_of
 
 TRAINS = "test_first_hour_s02_a_client_trains_a_model_unchanged[{}]"
 RUNS = "test_first_hour_13_the_page_on_adapters_runs_and_llama_cpp_gives_the_same_answer"
 SCORES = "test_the_scorer_gives_the_likelihoods_of_lm_evaluation_harness"
-OTHERS = {LLAMA_CPP: RUNS, LM_EVAL: SCORES}
+REGISTERS = "test_a_registered_version_is_read_back_by_mlflow_and_is_as_it_was_signed"
+OTHERS = {LLAMA_CPP: RUNS, LM_EVAL: SCORES, MLFLOW: REGISTERS}
 
 
 def main() -> int:
     """Run the tests of the programs that can be had here."""
     tests = []
-    for program in (*LEFT_OUT, LLAMA_CPP, LM_EVAL):
+    for program in (*LEFT_OUT, *OTHERS):
         try:
             with tempfile.TemporaryDirectory() as folder:
                 command_of(program, Path(folder))

@@ -13,6 +13,7 @@ PINS: Final = HERE / "requirements"
 NODE: Final = "openai_node"
 LLAMA_CPP: Final = "llama_cpp"  # runs an adapter; it is no client
 LM_EVAL: Final = "lm_eval"  # scores base and adapter as our gate does
+MLFLOW: Final = "mlflow"  # a registry to which versions are exported
 #: client → what of it is left out, and why
 LEFT_OUT: Final[Mapping[str, str | None]] = {
     "dspy": None,

@@ -4,17 +4,26 @@ import asyncio
 import json
 import os
 import shutil
+import signal
+import socket
+import subprocess
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import pytest
 import pytest_asyncio
+from click.testing import CliRunner
 
 from bench import scoring
 from tests.bases import tiny_base
-from tests.clients.programs import HERE, LEFT_OUT, LLAMA_CPP, LM_EVAL, command_of
+from tests.clients.programs import HERE, LEFT_OUT, LLAMA_CPP, LM_EVAL, MLFLOW, command_of
 from tests.e2e.stories import RunningStack, rows, running_stack, tunery
+from tests.unit.tunery.provenance.signed import NOW, TERMS, new_key, sign_folder, trust_in
+from tunery.cli.main import main
+from tunery.provenance.folders import compare_folder
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -111,3 +120,69 @@ async def test_the_scorer_gives_the_likelihoods_of_lm_evaluation_harness(tmp_pat
     assert figures["answers_changed"] == 0
     assert figures["largest_difference"] <= 5e-5
     assert ours["base"] != ours["adapter"]
+
+
+@asynccontextmanager
+async def mlflow_server(programs: Path, folder: Path) -> AsyncIterator[str]:
+    """An MLflow server as its package starts it, with a database and artifacts of its own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = {
+        "host": "127.0.0.1",
+        "port": str(port),
+        "backend-store-uri": f"sqlite:///{folder / 'mlflow.db'}",
+        "artifacts-destination": str(folder / "artifacts"),
+        "workers": "1",
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    log = (folder / "server.log").open("wb")
+    server = await asyncio.create_subprocess_exec(
+        *(str(programs / "mlflow"), "server", *words),
+        cwd=folder,
+        stdout=log,
+        stderr=log,
+        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+        start_new_session=True,  # it has children
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        async with httpx.AsyncClient(base_url=url) as http, asyncio.timeout(RUN_S_MAX):
+            while True:
+                try:
+                    if (await http.get("/health")).is_success:
+                        break
+                except httpx.TransportError:
+                    assert server.returncode is None, (folder / "server.log").read_text()
+                await asyncio.sleep(0.2)
+        yield url
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        await server.wait()
+        log.close()
+
+
+async def test_a_registered_version_is_read_back_by_mlflow_and_is_as_it_was_signed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, key = tmp_path / "model", new_key(tmp_path / "keys")
+    sign_folder(folder, key)
+    script = await asyncio.to_thread(command_of, MLFLOW, tmp_path)
+    async with mlflow_server(Path(script[0]).parent, tmp_path) as url:
+        words = ("model", "register", str(folder), "--server", url, "--alias", "champion")
+        for version in ("1", "2"):
+            done = await asyncio.to_thread(CliRunner().invoke, main, [*words, "--json"])
+            assert done.exit_code == 0, done.output
+            known = json.loads(done.output)
+            assert known["version"] == version
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
+        named = f"{known['name']}@champion"
+        read = await asyncio.to_thread(
+            subprocess.run, [*script, named], cwd=tmp_path, capture_output=True, check=True
+        )
+    said = json.loads(read.stdout.splitlines()[-1])
+    assert said["version"] == "2"
+    assert said["tags"] == {"tunery.model_id": TERMS.model_id}
+    assert said["params"]["base_sha256"] == TERMS.lineage.base_sha256
+    compared = compare_folder(tmp_path / "downloaded", trust_in(key), NOW)
+    assert [file.name for file in compared if file.difference] == []

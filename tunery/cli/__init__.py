@@ -17,6 +17,7 @@ completion                       completion for shells
 _api, _options                   what the commands share
 _gate_benchmarks                 what the gate asks: import, list
 _adapter_folder, _model_exports  the folder of a downloaded adapter, and other formats of it
+_mlflow                          a downloaded model in the registry of an MLflow server
 _names                           completion of names that the API knows
 _billing_terms                   billing terms as names and values
 _job_lists, _job_view, _plan_view, _queue_view, _stack_view, _tables, _watch

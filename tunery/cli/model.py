@@ -35,6 +35,7 @@ Examples:
   tunery model export ./adapter ./merged --dtype bfloat16
   tunery model export ./adapter ./model.gguf --format gguf
   tunery model export ./adapter ./artifact --format oci
+  tunery model register ./adapter --server http://127.0.0.1:5000 --alias champion
   tunery model verify ./adapter
   tunery model verify ./adapter --key tunery-public.pem
   tunery model rollback ft:smollm2-135m-instruct:local:demo:1a2b3c4d production
@@ -45,7 +46,7 @@ Examples:
 
 @click.group("model", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
-    """List, import, approve, promote, roll back, delete, download, export and verify models."""
+    """List, import, promote, roll back, delete, download, export, register and verify models."""
 
 
 @command.command("list")
@@ -341,6 +342,27 @@ def export(
     apart = f"{written['difference']:.1e} of the largest logit"
     fields = [("folder", str(target)), ("stored as", dtype), ("apart by", apart)]
     _api.show_one(written, as_json, fields)
+
+
+@command.command("register")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.option(
+    "--server", envvar="MLFLOW_TRACKING_URI", required=True, help="URL of an MLflow server."
+)
+@click.option("--name", help="Name of the model there. [base model and suffix]")
+@click.option("--alias", help="What the version is called from now on, like champion.")
+@_options.as_json
+def register(folder: Path, server: str, name: str | None, alias: str | None, as_json: bool) -> None:
+    """Register a downloaded version in the registry of an MLflow server.
+
+    Its files are uploaded as they are, its lineage becomes parameters of a run. Credentials are
+    those of MLflow's own client: MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and _PASSWORD.
+    """
+    from tunery.cli._mlflow import MlflowServer
+
+    with MlflowServer(server) as mlflow:
+        known = mlflow.register(folder, name, alias)
+    _api.show_one(known, as_json, [(key, known[key]) for key in ("name", "version", "source")])
 
 
 @command.command("verify")

@@ -1,9 +1,11 @@
 """A signed version in a folder, and keys and certificates for tests."""
 
 import hashlib
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -62,7 +64,9 @@ def sign_folder(folder: Path, key: SigningKey, terms: VersionTerms = TERMS) -> N
     trained = {name: hashlib.sha256(data).hexdigest() for name, data in TRAINED.items()}
     files = {
         **TRAINED,
-        "lineage.json": b"{}\n",
+        "lineage.json": json.dumps(
+            {"model_id": terms.model_id, "lineage": msgspec.to_builtins(terms.lineage)}
+        ).encode(),
         MATERIALS: bill_of_materials(terms, trained),
         LINEAGE_STATEMENT: signed_bundle(lineage_statement(terms, trained), key),
     }
