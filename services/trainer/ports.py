@@ -57,11 +57,13 @@ class Access:
     read: folders that it reads, such as that of a base model
     write: folders that it shares with later processes of this node
     scores: socket at which the agent answers its questions; None: it asks none
+    serves: whether it listens at sockets in its folder, and converts files in other processes
     """
 
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
     scores: Path | None = None
+    serves: bool = False
 
 
 NO_ACCESS: Final = Access()

@@ -56,7 +56,7 @@ def _rules(policy: dict[str, Any]) -> list[tuple[str, int]]:
         "read": landlock.READ,
         "list": landlock.LIST,
         "devices": landlock.DEVICE,
-        "write": landlock.WRITE,
+        "write": landlock.WRITE | (landlock.MAKE_SOCK if policy["sockets"] else 0),
     }
     return [(path, rights[kind]) for kind in rights for path in policy[kind]]
 

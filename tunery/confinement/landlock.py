@@ -25,6 +25,7 @@ READ_FILE: Final = 1 << 2
 READ_DIR: Final = 1 << 3
 REMOVE_DIR: Final = 1 << 4
 REMOVE_FILE: Final = 1 << 5
+MAKE_SOCK: Final = 1 << 6
 MAKE_DIR: Final = 1 << 7
 MAKE_REG: Final = 1 << 8
 REFER: Final = 1 << 13  # from version 2 of the interface

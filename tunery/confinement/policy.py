@@ -31,7 +31,7 @@ class Policy:
     """What a process may do; all else is refused.
 
     read: files and folders that it may read, with all below
-    write: folders in which it may also write; neither links nor programs
+    write: folders in which it may also write; neither links nor programs, sockets if it may
     devices: files and folders of devices
     sockets: whether it may open sockets of this machine; it never has a network
     processes: whether it may start others

@@ -96,18 +96,23 @@ class Program(ABC):
         Raises FileNotFoundError when it left nothing; BlobCorrupt, BlobsUnavailable.
         """
 
-    def _access(self, spec: TrainSpec | ScoreSpec) -> Access:
+    def _access(self, spec: TrainSpec | ScoreSpec | ReplicaSpec) -> Access:
         """What the process of a spec needs; folders that it shares are made. Raises OSError."""
-        named = (
-            (spec.reference_dir, spec.proof_dir)
-            if isinstance(spec, TrainSpec)
-            else (spec.base_scores_dir,)
-        )
+        named: tuple[str | None, ...]
+        match spec:
+            case TrainSpec():
+                base, named = spec.base_dir, (spec.reference_dir, spec.proof_dir)
+            case ScoreSpec():
+                base, named = spec.base_dir, (spec.base_scores_dir,)
+            case ReplicaSpec():
+                base, named = spec.base.base_path, (spec.models_dir, spec.answers_dir)
         shared = tuple(Path(name) for name in named if name is not None)
         for path in shared:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if isinstance(spec, ReplicaSpec):
+            return Access((Path(base),), shared, serves=True)
         scores = None if spec.score_socket is None else Path(spec.score_socket)
-        return Access((Path(spec.base_dir),), shared, scores)
+        return Access((Path(base),), shared, scores)
 
     async def fetch(self, key: str, path: Path, sha256: str) -> None:
         """Copy a blob to a file. Raises BlobMissing, BlobCorrupt, BlobsUnavailable, OSError."""
