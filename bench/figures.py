@@ -106,6 +106,42 @@ BENCHES: Final = (
         ),
     ),
     Bench(
+        "trainer",
+        "A training beside plain TRL: SmolLM2-135M, rank 16, fp32",
+        "python -m bench.trainer --json",
+        (
+            Figure("tokens_s", "tokens a second"),
+            Figure("tokens_ratio_to_trl_padded", "as a multiple of TRL's, padded", "{:.2f}"),
+            Figure("tokens_ratio_to_trl_packed", "as a multiple of TRL's, packed", "{:.2f}"),
+            Figure("stall_ms", "longest wait of the training for a checkpoint", "{:,.0f} ms"),
+            Figure("start_s", "from an order to a warm process to its first step", "{:.1f} s"),
+            Figure("memory_error_pct", "estimate of memory, off the measured peak by", "{:.1f} %"),
+            Figure("evaluation_s", "evaluation of the bundled questions", "{:.1f} s"),
+        ),
+    ),
+    Bench(
+        "adaptation",
+        "What settings cost: tokens for each second of one processor, and peak memory",
+        "python -m bench.adaptation --json",
+        tuple(
+            figure
+            for name, text in (
+                ("lora_fp32", "LoRA, fp32"),
+                ("lora_bf16", "LoRA, bf16"),
+                ("qlora_fp32", "QLoRA, fp32"),
+                ("qlora_bf16", "QLoRA, bf16"),
+                ("dora_fp32", "DoRA, fp32"),
+                ("full_fp32", "every weight, fp32"),
+                ("recompute_fp32", "LoRA, fp32, `recompute`"),
+                ("unpacked_fp32", "LoRA, fp32, without `packing`"),
+            )
+            for figure in (
+                Figure(f"{name}_tokens_cpu_s", f"{text}: tokens a processor second"),
+                Figure(f"{name}_peak_mb", f"{text}: peak memory", "{:,.0f} MB"),
+            )
+        ),
+    ),
+    Bench(
         "serve",
         "Answers of four adapters of the bundled base, beside `generate` of transformers and PEFT",
         "python -m bench.serve --json",

@@ -13,6 +13,7 @@ no trial step. `start_first_s` is what it takes where nothing has been shown yet
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -30,6 +31,7 @@ from services.gateway.models.base_folders import describe
 from tunery.data.tokens.packing import pack
 from tunery.local.paths import cache_dir
 from tunery.ml.base import MODEL_ID, convert
+from tunery.ml.process import NICENESS
 from tunery.plan.memory import memory_bytes
 from tunery.runtime.blobs.base_files import hash_base
 from tunery.work.codec import decode_event, encode_spec
@@ -134,6 +136,7 @@ def run_trl(kind: str, folder: Path, steps: int, threads: int, precision: str) -
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import SFTConfig, SFTTrainer
 
+    os.nice(NICENESS)  # as ours: else other work on the machine would slow ours alone
     torch.set_num_threads(threads)
     base = json.loads((folder / "base.json").read_text())
     rows = json.loads((folder / "documents.json").read_text())

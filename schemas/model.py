@@ -56,8 +56,7 @@ class Base(Part, omit_defaults=True):
     hidden_size: width of its hidden states.
     layers, inner_size, vocabulary: its layers, the width inside of them, its tokens; 0: the writer
       did not say.
-    eager_heads: heads of its attention, where that keeps a number for each pair of tokens, as
-      families without SDPA do; 0: it keeps none, or the writer did not say.
+    eager_heads: heads of attention without SDPA, which keeps each pair of tokens; 0: it has SDPA.
     aliases: other names of it in requests, so that scripts written for another service run.
     source, revision: where the public can load it from: its name and commit at a hub; empty:
       nowhere, or the writer did not say.

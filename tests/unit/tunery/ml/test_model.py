@@ -326,9 +326,9 @@ def test_bad_input_training_one_row_is_a_step_each_epoch(
 ) -> None:
     """It is alone in its packed row, so that nothing is proved about packing."""
     shard = str(make_shard([[[5, 6, 7, 8, 9, 10]]], "one"))
-    one = msgspec.structs.replace(spec, train_shards=(shard,), valid_shards=())
-    code, events = go(one)
+    single = msgspec.structs.replace(spec, train_shards=(shard,), valid_shards=())
+    code, events = go(single)
     assert (code, len(of(events, "step"))) == (ExitCode.FINISHED, HYPER.n_epochs)
     assert events[0]["packing_difference_nats"] is None
-    _, rest = go(resumed(one, of(events, "checkpoint")[0], out="rest"))
+    _, rest = go(resumed(single, of(events, "checkpoint")[0], out="rest"))
     assert rest[-1]["adapter_sha256"] == events[-1]["adapter_sha256"]
