@@ -43,7 +43,6 @@ JAVA_FLAGS: Final = (
 SECURITY: Final = "org.apache.kafka.common.security."
 BROKER: Final = "kafka"  # the principal of the broker itself
 SETTLE_TRY_MS: Final = 100
-SETTLE_TRIES_MAX: Final = 50
 PROPERTIES: Final = """\
 process.roles=broker,controller
 node.id=1
@@ -145,16 +144,16 @@ def child(folder: Path, port: int, controller_port: int, keys: Secrets, more: st
 
     async def settle() -> None:
         services = [service for service in SERVICES if service != NODE]
-        await add_accounts(controller_port, keys, (BROKER, OPERATOR, *services))
         log = KafkaLog(KafkaSettings(f"{HOST}:{port}", login=login(OPERATOR, keys)))
+
+        async def complete() -> None:
+            await add_accounts(controller_port, keys, (BROKER, OPERATOR, *services))
+            await log.create(TOPICS, PARTITIONS)
+
         try:  # the broker hears of accounts a moment after its controller has them
             await retry(
-                lambda: log.create(TOPICS, PARTITIONS),
-                (BusError,),
-                clock=SystemClock(),
-                backoff=every(SETTLE_TRY_MS),
-                tries_max=SETTLE_TRIES_MAX,
-            )
+                complete, (BusError,), clock=SystemClock(), backoff=every(SETTLE_TRY_MS)
+            )  # for as long as a start may take
         finally:
             await log.close()
 

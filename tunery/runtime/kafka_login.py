@@ -47,12 +47,12 @@ class KafkaLogin(BaseSettings):
 
     def _sasl_problems(self) -> list[str]:
         protocol, mechanism = self.kafka_security_protocol, self.kafka_sasl_mechanism
-        given = ("kafka_sasl_mechanism", *_PASSWORD, "kafka_token_file")
+        names = ("kafka_sasl_mechanism", *_PASSWORD, "kafka_token_file")
         if not protocol.startswith("SASL_"):
             return [
                 f"{_variable(name)} is set, but {_variable('kafka_security_protocol')} is "
                 f"{protocol}; set that to SASL_SSL or SASL_PLAINTEXT"
-                for name in given
+                for name in names
                 if getattr(self, name) is not None
             ]
         if mechanism is None:
