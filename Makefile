@@ -1,7 +1,7 @@
 # Tunery. `make help` lists the targets; each sets up what it needs first.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-vllm pythons focus check lint types contracts unit gateway services others fmt integration sim soak bench figures lock clean
+.PHONY: help setup demo test test-clients test-vllm pythons focus check lint types contracts unit gateway services others fmt integration sim soak bench figures lock sbom clean
 MAKEFLAGS += --no-print-directory
 # Our modules are compiled once, not again in each of the hundreds of processes of a test run.
 unexport PYTHONDONTWRITEBYTECODE
@@ -129,6 +129,10 @@ lock: setup ## write requirements.lock anew from pyproject.toml; versions that s
 	@PATH="$(CURDIR)/.tools/bin:$$PATH" uv pip compile --quiet --universal --generate-hashes \
 	  --no-emit-index-url --no-header --python-version 3.11 --extra train --extra serve --extra local --group dev \
 	  pyproject.toml -o requirements.lock
+
+sbom: setup ## sbom.cdx.json: the packages of requirements.lock with their hashes, in CycloneDX's format
+	@PATH="$(CURDIR)/.tools/bin:$$PATH" uv tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py requirements \
+	  --pyproject pyproject.toml --output-reproducible --of JSON -o sbom.cdx.json requirements.lock
 
 clean: ## remove .venv, .tools and caches of tools from the clone (not your data, not ~/.cache)
 	rm -rf .venv .venvs .tools .tools.part .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -32,7 +32,7 @@ def probe() -> dict[str, str]:
     for path in map(pathlib.Path, targets.get("read", ())):
         attempt(f"read {path}", lambda path=path: path.open("rb").read(1))  # type: ignore[misc]  # as above
     for path in map(pathlib.Path, targets.get("list", ())):
-        attempt(f"list {path}", lambda path=path: os.listdir(path))  # type: ignore[misc]  # as above
+        attempt(f"list {path}", lambda path=path: list(path.iterdir()))  # type: ignore[misc]  # as above
     for path in map(pathlib.Path, targets.get("write", ())):
         attempt(f"write {path}", lambda path=path: path.open("ab"))  # type: ignore[misc]  # as above
     for host, port in targets.get("connect", ()):

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-import os
 import shutil
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -65,10 +65,11 @@ def write_targets(path: Path, data_dir: Path) -> None:
     ports = json.loads((data_dir / "ports.json").read_text())
     assert secrets, "the stack has secrets to read"
     assert blobs, "and rows of tenants"
+    outside = str(Path(tempfile.gettempdir()) / "tunery-x")
     targets = {
         "read": [str(file) for file in (*secrets[:20], *blobs[:5], Path("/etc/shadow"))],
         "list": [str(data_dir), str(data_dir / "nodes"), str(Path.home())],
-        "write": [str(tiny_base().dir / "model.safetensors"), str(data_dir / "x"), "/tmp/tunery-x"],
+        "write": [str(tiny_base().dir / "model.safetensors"), str(data_dir / "x"), outside],
         "connect": [["127.0.0.1", port] for port in ports.values()] + [["192.0.2.1", 443]],
     }
     path.write_text(json.dumps(targets))
@@ -98,4 +99,4 @@ async def test_security_h1_from_inside_a_real_training_nothing_is_reached(
 
 async def test_security_l4_folders_of_leases_are_their_owners(probed: Probed) -> None:
     for folder in (probed.data_dir / "nodes" / "a", *probed.data_dir.glob("nodes/*/*")):
-        assert os.stat(folder).st_mode & 0o077 == 0, folder
+        assert folder.stat().st_mode & 0o077 == 0, folder

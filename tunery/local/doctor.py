@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tunery.confinement.confined import REQUIRED
+from tunery.confinement.support import landlock_version, missing_walls
 from tunery.local import kafka, postgres, provide, s3, settings, state, valkey
 from tunery.local.errors import LocalError
 from tunery.local.paths import VERSITYGW_VERSION, DataDir
@@ -43,6 +45,7 @@ def examine(folders: DataDir) -> Iterator[Diagnosis]:
         yield Diagnosis(part, f"missing at {path}", "run `make setup`")
     yield processors()
     yield memory()
+    yield confinement()
     yield from data_dir(folders)
     yield own_servers()
     yield last_run(folders)
@@ -155,6 +158,22 @@ def memory() -> Diagnosis:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     fix = "" if total >= MEMORY_BYTES_MIN else "the servers and one training need 4 GiB"
     return Diagnosis("memory", f"{total / 1024**3:.0f} GiB", fix)
+
+
+def confinement() -> Diagnosis:
+    """Which walls can be put around processes that read what tenants upload."""
+    try:
+        missing = missing_walls()
+    except (OSError, subprocess.SubprocessError, ValueError) as problem:
+        missing = dict.fromkeys(REQUIRED, f"{type(problem).__name__}: {problem}")
+    if not missing:
+        detail = f"Landlock (version {landlock_version()}), seccomp, namespaces, no capabilities"
+        return Diagnosis("confinement", detail)
+    detail = "; ".join(f"no {name} ({why})" for name, why in sorted(missing.items()))
+    if missing.keys() & set(REQUIRED):
+        fix = "use a kernel with Landlock and seccomp, or set TUNERY_CONFINE=prefer"
+        return Diagnosis("confinement", detail, fix)
+    return Diagnosis("confinement", f"{detail}; Landlock and seccomp hold")
 
 
 def data_dir(folders: DataDir) -> Iterator[Diagnosis]:

@@ -91,7 +91,7 @@ attempt("temporary", lambda: tempfile.gettempdir())
     said = outcomes(tries, policy, names, own)
     refused(said, ("own", "base", "temporary"))
     assert (said["base"], said["temporary"]) == ("in a cache", str(own / "tmp"))
-    assert os.listdir(own / "tmp") == []
+    assert list((own / "tmp").iterdir()) == []
 
 
 def test_security_h1_there_is_no_network_and_no_other_process(own: Path) -> None:
@@ -146,7 +146,7 @@ for kind in ("ipc", "net", "user"):
     assert (said["NoNewPrivs"], said["Seccomp"]) == ("1", "2")
     assert said["CapEff"] == said["CapPrm"] == said["CapBnd"] == "0"
     for kind in ("ipc", "net", "user"):
-        assert said[kind] != os.readlink(f"/proc/self/ns/{kind}")
+        assert said[kind] != str(Path(f"/proc/self/ns/{kind}").readlink())
 
 
 def test_security_h1_memory_files_and_time_are_limited(own: Path) -> None:

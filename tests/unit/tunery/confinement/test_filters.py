@@ -1,4 +1,4 @@
-"""The filter is run here by an interpreter of its instructions, for machines that we do not have."""
+"""The filter, run by an interpreter of its instructions: also for processors that are not here."""
 
 import struct
 from typing import Final
