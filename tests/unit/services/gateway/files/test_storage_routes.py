@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from services.gateway.accounts.plans import PLAN_LIMITS
+from services.gateway.plan_limits import PLAN_LIMITS
 from services.gateway.settings import GatewaySettings
 from tests.unit.services.gateway.control_plane import ROW, ControlPlane
 
