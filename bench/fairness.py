@@ -119,26 +119,26 @@ async def load_previews(caller: Caller) -> None:
 
 
 async def load_streams(caller: Caller) -> None:
-    async def one() -> httpx.Response:
+    async def ask() -> httpx.Response:
         path = f"/fine_tuning/jobs/{caller.job_id}/events"
         async with caller.http.stream("GET", path, params={"stream": "true"}) as answer:
             async for _ in answer.aiter_raw():
                 pass
         return answer
 
-    await _repeat(STREAMS, one)
+    await _repeat(STREAMS, ask)
 
 
 async def load_checks(caller: Caller) -> None:
     rows = EXAMPLE.read_bytes() * CHECKED_COPIES
 
-    async def one() -> httpx.Response:
+    async def ask() -> httpx.Response:
         answer = await caller.http.post("/files", data=PURPOSE, files={"file": ("a", rows)})
         if not answer.is_error:
             await _checked(caller.http, answer.json()["id"])
         return answer
 
-    await _repeat(CHECKED_AT_ONCE, one)
+    await _repeat(CHECKED_AT_ONCE, ask)
 
 
 async def load_strangers(caller: Caller) -> None:
@@ -179,14 +179,14 @@ async def _paced(send: Callable[[], Awaitable[httpx.Response]]) -> None:
 
 
 async def _repeat(at_once: int, send: Callable[[], Awaitable[httpx.Response]]) -> None:
-    async def go_on() -> None:
+    async def keep_sending() -> None:
         while True:
             if await _sent(send):
                 await asyncio.sleep(REFUSED_S)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(at_once):
-            group.create_task(go_on())
+            group.create_task(keep_sending())
 
 
 async def _sent(send: Callable[[], Awaitable[httpx.Response]]) -> bool:
@@ -257,7 +257,7 @@ async def _times(pool: str, caller: Caller, seconds: float) -> list[float]:
 @asynccontextmanager
 async def _load(pool: str, greedy: Caller) -> AsyncIterator[None]:
     """The other tenant at its limits, in a process with the lowest priority."""
-    told = {
+    load = {
         "pool": pool,
         "url": str(greedy.http.base_url),
         "key": greedy.http.headers["authorization"],
@@ -266,7 +266,7 @@ async def _load(pool: str, greedy: Caller) -> AsyncIterator[None]:
     }
     process = await asyncio.create_subprocess_exec(
         *("nice", "-n", "19", sys.executable, "-m", "bench.fairness"),
-        env={**os.environ, LOAD: json.dumps(told)},
+        env={**os.environ, LOAD: json.dumps(load)},
     )
     try:
         await asyncio.sleep(BEGIN_S)
@@ -318,9 +318,9 @@ async def _checked(http: httpx.AsyncClient, file_id: str) -> None:
         await asyncio.sleep(0.1)
 
 
-async def _be_greedy(told: dict[str, str]) -> None:
-    async with _client(told["url"], told["key"]) as http:
-        await LOADS[told["pool"]](Caller(http, told["file_id"], told["job_id"]))
+async def _be_greedy(load: dict[str, str]) -> None:
+    async with _client(load["url"], load["key"]) as http:
+        await LOADS[load["pool"]](Caller(http, load["file_id"], load["job_id"]))
 
 
 def main() -> int:

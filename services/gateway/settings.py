@@ -7,7 +7,7 @@ from pydantic import AliasChoices, Field, FilePath, IPvAnyAddress
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.account import Lane
-from services.gateway.accounts.plans import PLAN_LIMITS, PlanLimitsByLane
+from services.gateway.plan_limits import PLAN_LIMITS, PlanLimitsByLane
 from services.gateway.web.token_bucket import PER_MINUTE_MAX
 
 Encoding: TypeAlias = Literal["plain", "base64"]

@@ -47,16 +47,13 @@ from tunery.runtime.blobs.base_files import hash_base
 
 TIMEOUT_S: Final = 60.0
 RETRIES_MAX: Final = 8
-PAUSE_S: Final = 0.5
-PAUSE_S_MAX: Final = 5.0
+PAUSE_S, PAUSE_S_MAX = 0.5, 5.0
 UNAVAILABLE: Final = 503
 PAGE: Final = 100
-MONTHS: Final = 24  # of a page of invoices
-LINES: Final = 1_000  # of a page of an invoice's lines
+MONTHS, LINES = 24, 1_000  # of a page of invoices, and of one of an invoice's lines
 CHUNK_BYTES: Final = 1024 * 1024
 ONE_REQUEST_BYTES_MAX: Final = 512 * 1024 * 1024  # a larger file is uploaded in parts
-PART_BYTES: Final = 16 * 1024 * 1024
-PARTS_AT_ONCE: Final = 4
+PART_BYTES, PARTS_AT_ONCE = 16 * 1024 * 1024, 4
 COMPLETE_S_MAX: Final = 600.0  # the service reads the whole file again
 
 
@@ -182,7 +179,6 @@ class AsyncApi:
         return self._all("/files", query={} if dataset is None else {"dataset": dataset})
 
     async def storage(self, tenant: str | None = None) -> dict[str, Any]:
-        """Bytes, files and pending uploads that are kept, and how many may be."""
         return await self._call("GET", "/storage", params=of_tenant(tenant))
 
     async def file(self, file_id: str) -> FileObject:

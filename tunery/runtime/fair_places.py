@@ -12,9 +12,9 @@ class FairPlaces:
     of_tenant_max: places that one tenant may hold, so that some are left for others; None: all.
     """
 
-    def __init__(self, places: int, of_tenant_max: int | None = None) -> None:
-        self._free = places
-        self._of_tenant_max = places if of_tenant_max is None else of_tenant_max
+    def __init__(self, at_once_max: int, of_tenant_max: int | None = None) -> None:
+        self._free = at_once_max
+        self._of_tenant_max = at_once_max if of_tenant_max is None else of_tenant_max
         self._held = Counter[str]()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 

@@ -6,6 +6,5 @@
 * `bodies`, `responses`: bodies of requests and of responses
 * `tables`, `projection`: the journal `account` as rows; `budget_projection`: budgets of `job`
 * `prices`: price books on the log
-* `plans`: limits of tenants by plan
 * `deps`: whose jobs or bills a request is about, and under which limits
 """

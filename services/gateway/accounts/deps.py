@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import Depends, Query
 
 from schemas.account import ADMIN_SCOPE
-from services.gateway.accounts.plans import PlanLimits
 from services.gateway.accounts.tables import TENANTS
+from services.gateway.plan_limits import PlanLimits
 from services.gateway.web.bodies import NAME_MAX
 from services.gateway.web.deps import Caller, Deps, WithDeps, require
 from services.gateway.web.errors import not_found

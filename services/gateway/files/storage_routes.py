@@ -6,8 +6,8 @@ from schemas import errors
 from schemas.dataset import Purpose
 from schemas.reasons import refusing
 from services.gateway.accounts.deps import NamedTenant, limits_of
-from services.gateway.accounts.plans import PlanLimits
 from services.gateway.files.tables import FILES, UPLOADS
+from services.gateway.plan_limits import PlanLimits
 from services.gateway.ports import Buckets
 from services.gateway.web.deps import Deps, Principal, WithDeps
 from services.gateway.web.errors import refused

@@ -5,8 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from services.gateway.accounts.plans import PLAN_LIMITS
-from services.gateway.settings import GatewaySettings
+from services.gateway.plan_limits import PLAN_LIMITS
 from tests.unit.services.gateway.control_plane import ROW, ControlPlane
 
 UPLOAD = {"bytes": 600, "filename": "a", "mime_type": "b", "purpose": "fine-tune"}
@@ -80,10 +79,3 @@ async def test_security_m1_what_is_kept_is_shown_with_its_limits(api: ControlPla
     named = {"tenant": client.headers["x-tenant"]}
     assert (await api.api.get("/v1/storage", params=named)).json() == expected
     assert (await (await api.tenant()).get("/v1/storage", params=named)).status_code == 403
-
-
-def test_a_setting_of_limits_names_only_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUNERY_GATEWAY_PLAN_LIMITS", '{"free": {"files_max": 7}}')
-    limits = GatewaySettings().plan_limits
-    assert limits["free"] == PLAN_LIMITS["free"].model_copy(update={"files_max": 7})
-    assert limits["premium"] == PLAN_LIMITS["premium"]
