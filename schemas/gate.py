@@ -5,7 +5,9 @@ from typing import Literal, TypeAlias
 from schemas.envelope import Message, Part, Sha256
 from schemas.reasons import VerdictCode
 from schemas.sealed import Sealed
+from schemas.training import BlobFile, TrainingFacts
 
+Stage: TypeAlias = Literal["dev", "staging", "production", "archived"]
 GateStage: TypeAlias = Literal["capability", "production", "holdout", "judge"]
 Verdict: TypeAlias = Literal["pass", "block", "inconclusive"]
 EVERY_BASE = "*"  # the policy for base models without one of their own
@@ -97,6 +99,55 @@ class GateRun(Part):
     unusable: bool = False
 
 
+class GateComparison(Part, omit_defaults=True):
+    """What the gate found beside one other model, on the same items; shares in millionths.
+
+    model_id: the version in production that it is compared with; None: the base model.
+    verdict: on this comparison alone.
+    items: that both answered.
+    worse: of these, how many the other model answered right, and this one wrong.
+    better: how many the other way round.
+    p_ppm: of the exact one-sided test; adjusted_p_ppm: after Holm's correction.
+    bound_ppm: the drop that is ruled out.
+    drop_max_ppm: the drop that is allowed.
+    alpha_ppm: how often a model that lost nothing may be blocked.
+    smallest_ppm: the drop that so many items show in 4 of 5 cases.
+    """
+
+    verdict: Verdict
+    items: int
+    worse: int
+    better: int
+    p_ppm: int
+    adjusted_p_ppm: int
+    bound_ppm: int
+    drop_max_ppm: int
+    alpha_ppm: int
+    smallest_ppm: int
+    model_id: str | None = None
+
+
+class MeasureResult(Part, omit_defaults=True):
+    """What both sides scored on the tenant's own rows, by one measure; figures in millionths.
+
+    kind: of the measure, as in `tunery.measures`.
+    verdict: on the wanted gain.
+    rows: that both answered.
+    base_ppm, adapter_ppm: mean scores.
+    low_ppm, high_ppm: bounds of the difference, each of which errs in alpha of the cases.
+    gain_min_ppm: the relative gain that is wanted, or 0 where there is no room for it.
+    """
+
+    kind: str
+    verdict: Verdict
+    rows: int
+    base_ppm: int
+    adapter_ppm: int
+    low_ppm: int
+    high_ppm: int
+    gain_min_ppm: int
+
+
 # --- commands
 class RecordGateRun(Message):
     """The gate has judged a version again (reaction of job).
@@ -128,6 +179,57 @@ class SetQuarantine(Message):
 
 
 # --- events
+class GateRunEnded(Message):
+    """An event of `job`: the gate has judged a version again, and `model` is to record it.
+
+    run: what it found.
+    """
+
+    run: GateRun
+
+    @property
+    def job_id(self) -> str:
+        """The job that evaluated the version."""
+        return self.run.job_id
+
+
+class VersionGated(Message):
+    """The gate has judged the version again.
+
+    run: what it found.
+    quarantined: it blocks the version, or a person keeps that in quarantine.
+    stage: the one that the version holds, and keeps.
+    """
+
+    run: GateRun
+    quarantined: bool
+    stage: Stage
+
+    @property
+    def model_id(self) -> str:
+        """The version."""
+        return self.run.model_id
+
+
+class VerdictDue(Message):
+    """An event of `job`: the gate is to judge the job's result.
+
+    job_id: the job. scores: file with the raw scores of base and adapter.
+    drop_max_ppm: loss of accuracy that the tenant allows, in millionths, None: the gate's own.
+    series, base_id: whose version in production it is compared with too, whose policy judges it.
+    training: what was trained how. None of these: the writer did not say.
+    model_id: the version that is judged again; None: it is no version yet.
+    """
+
+    job_id: str
+    scores: BlobFile
+    drop_max_ppm: int | None = None
+    series: str | None = None
+    base_id: str | None = None
+    training: TrainingFacts | None = None
+    model_id: str | None = None
+
+
 class GatePolicySet(Message):
     """The gate judges new results of a base model so; fields as in `SetGatePolicy`."""
 

@@ -8,17 +8,20 @@ from typing import Literal, TypeAlias
 
 from schemas.deployments import CountTraffic, Deploy, Deployed, TrafficCounted
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
+from schemas.gate import GateComparison as GateComparison
 from schemas.gate import (
     GatePolicy,
     GatePolicySet,
-    GateRun,
     JudgeResult,
     QuarantineSet,
     RecordGateRun,
     SetGatePolicy,
     SetQuarantine,
 )
+from schemas.gate import MeasureResult as MeasureResult
+from schemas.gate import Stage as Stage
 from schemas.gate import Verdict as Verdict
+from schemas.gate import VersionGated as VersionGated
 from schemas.lifetime import (
     KeepVersion,
     ReleaseVersion,
@@ -32,7 +35,6 @@ from schemas.training import BlobFile, MethodName
 from schemas.units import Ms
 
 GLOBAL = "*"
-Stage: TypeAlias = Literal["dev", "staging", "production", "archived"]
 HeldStage: TypeAlias = Literal["staging", "production"]  # by one version of a series
 
 
@@ -169,55 +171,6 @@ class Approval(Part):
 
     stage: HeldStage
     key_id: str
-
-
-class GateComparison(Part, omit_defaults=True):
-    """What the gate found beside one other model, on the same items; shares in millionths.
-
-    model_id: the version in production that it is compared with; None: the base model.
-    verdict: on this comparison alone.
-    items: that both answered.
-    worse: of these, how many the other model answered right, and this one wrong.
-    better: how many the other way round.
-    p_ppm: of the exact one-sided test; adjusted_p_ppm: after Holm's correction.
-    bound_ppm: the drop that is ruled out.
-    drop_max_ppm: the drop that is allowed.
-    alpha_ppm: how often a model that lost nothing may be blocked.
-    smallest_ppm: the drop that so many items show in 4 of 5 cases.
-    """
-
-    verdict: Verdict
-    items: int
-    worse: int
-    better: int
-    p_ppm: int
-    adjusted_p_ppm: int
-    bound_ppm: int
-    drop_max_ppm: int
-    alpha_ppm: int
-    smallest_ppm: int
-    model_id: str | None = None
-
-
-class MeasureResult(Part, omit_defaults=True):
-    """What both sides scored on the tenant's own rows, by one measure; figures in millionths.
-
-    kind: of the measure, as in `tunery.measures`.
-    verdict: on the wanted gain.
-    rows: that both answered.
-    base_ppm, adapter_ppm: mean scores.
-    low_ppm, high_ppm: bounds of the difference, each of which errs in alpha of the cases.
-    gain_min_ppm: the relative gain that is wanted, or 0 where there is no room for it.
-    """
-
-    kind: str
-    verdict: Verdict
-    rows: int
-    base_ppm: int
-    adapter_ppm: int
-    low_ppm: int
-    high_ppm: int
-    gain_min_ppm: int
 
 
 class ScoreSummary(Part):
@@ -509,24 +462,6 @@ class VersionApproved(Message):
 
     model_id: str
     approval: Approval
-
-
-class VersionGated(Message):
-    """The gate has judged the version again.
-
-    run: what it found.
-    quarantined: it blocks the version, or a person keeps that in quarantine.
-    stage: the one that the version holds, and keeps.
-    """
-
-    run: GateRun
-    quarantined: bool
-    stage: Stage
-
-    @property
-    def model_id(self) -> str:
-        """The version."""
-        return self.run.model_id
 
 
 class BaseDrifted(Message):

@@ -104,7 +104,7 @@ class MixtureFile(Part):
     tokens: BaseTokens
 
 
-class Evaluation(Part):
+class EvaluationTerms(Part):
     """A job that trains nothing: the gate judges what is in its `start`.
 
     imported: it came from elsewhere, and becomes a version. Otherwise it is a version already.
@@ -182,7 +182,7 @@ class JobSpec(Part):
     measures: Sealed | None = None
     measured_rows: int = 0
     mixture: tuple[MixtureFile, ...] = ()
-    evaluation: Evaluation | None = None
+    evaluation: EvaluationTerms | None = None
 
 
 class KeyCap(Part):
