@@ -21,6 +21,7 @@ pool        stream `pool`: leases, the waiting queue, usage
 node        of `pool`: how nodes join, leave, are seen, and are cordoned
 model       stream `model`: base models, adapter versions, stages
 gate        of `model`: policies of the gate, quarantine by people
+benchmark   of `model`, `job`, `pool`: benchmarks that the gate asks
 deployments of `model`: which versions answer in a stage
 lifetime    of `model`: what keeps a version, its return, its erasure
 training    nouns of training and evaluation that `job`, `pool` and `model` share

@@ -2,12 +2,14 @@
 
 from typing import Literal, TypeAlias
 
+from schemas.benchmark import Benchmark
 from schemas.envelope import Message, Part, Sha256
 from schemas.reasons import VerdictCode
 from schemas.sealed import Sealed
+from schemas.training import BlobFile, TrainingFacts
 
+Stage: TypeAlias = Literal["dev", "staging", "production", "archived"]
 GateStage: TypeAlias = Literal["capability", "production", "holdout", "judge", "safety"]
-BenchmarkKind: TypeAlias = Literal["choices", "numbers", "safety"]
 Verdict: TypeAlias = Literal["pass", "block", "inconclusive"]
 EVERY_BASE = "*"  # the policy for base models without one of their own
 
@@ -32,26 +34,6 @@ class GatePolicy(Part, omit_defaults=True):
     gain_min_ppm: int = 50_000
     benchmarks: tuple[str, ...] = ()
     refusal_min_ppm: int = 0
-
-
-class Benchmark(Part, omit_defaults=True):
-    """A benchmark of the operator, which the gate asks beside its bundled questions.
-
-    name: in requests; the bytes under one name never change.
-    task: as what its files were imported: "mmlu" for example.
-    kind: how an item is answered.
-    sha256, blob, bytes: its file, see `tunery.benchmarks.task`.
-    items: how many it has. shots: examples before each of them.
-    """
-
-    name: str
-    task: str
-    kind: BenchmarkKind
-    sha256: Sha256
-    blob: str
-    bytes: int
-    items: int
-    shots: int = 0
 
 
 class BenchmarkResult(Part):
@@ -275,6 +257,57 @@ class BenchmarkAdded(Message):
     """The gate may ask this benchmark; fields as in `AddBenchmark`."""
 
     benchmark: Benchmark
+
+
+class GateRunEnded(Message):
+    """An event of `job`: the gate has judged a version again, and `model` is to record it.
+
+    run: what it found.
+    """
+
+    run: GateRun
+
+    @property
+    def job_id(self) -> str:
+        """The job that evaluated the version."""
+        return self.run.job_id
+
+
+class VersionGated(Message):
+    """The gate has judged the version again.
+
+    run: what it found.
+    quarantined: it blocks the version, or a person keeps that in quarantine.
+    stage: the one that the version holds, and keeps.
+    """
+
+    run: GateRun
+    quarantined: bool
+    stage: Stage
+
+    @property
+    def model_id(self) -> str:
+        """The version."""
+        return self.run.model_id
+
+
+class VerdictDue(Message):
+    """An event of `job`: the gate is to judge the job's result.
+
+    job_id: the job. scores: file with the raw scores of base and adapter.
+    drop_max_ppm: loss of accuracy that the tenant allows, in millionths, None: the gate's own.
+    series, base_id: whose version in production it is compared with too, whose policy judges it.
+    training: what was trained how. None of these: the writer did not say.
+    model_id: the version that is judged again; None: it is no version yet.
+    """
+
+    job_id: str
+    scores: BlobFile
+    drop_max_ppm: int | None = None
+    series: str | None = None
+    base_id: str | None = None
+    training: TrainingFacts | None = None
+    model_id: str | None = None
 
 
 class GatePolicySet(Message):

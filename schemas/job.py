@@ -9,14 +9,15 @@ from schemas.account import Lane, PlanTerms
 from schemas.admission import AdmissionCommand, AdmissionEvent
 from schemas.dataset import BaseTokens, PinTerms, Prepared
 from schemas.envelope import Message, Reason, Rejected, Repeated
-from schemas.gate import GateRun
+from schemas.gate import GateRunEnded as GateRunEnded
+from schemas.gate import VerdictDue as VerdictDue
 from schemas.model import Base, ScoreSummary, VersionTerms
 from schemas.pool import AttemptEnd, CreditCause, EndRequest, Placement, Role
 from schemas.reasons import Failure
 from schemas.serving import ServingCommand, ServingEvent
 from schemas.submission import Estimate, JobSpec, KeyCap, UsageSource
 from schemas.sweep import SweepCommand, SweepEvent
-from schemas.training import AttemptStart, BlobFile, Checkpoint, TrainingFacts, WorkDescription
+from schemas.training import AttemptStart, BlobFile, Checkpoint, WorkDescription
 from schemas.units import GpuMs, MicroGpuMs, Ms, Tokens
 
 Wanted: TypeAlias = Literal["run", "paused", "cancelled"]
@@ -478,25 +479,6 @@ class AttemptEnded(Message):
     job_tokens: Tokens = 0
 
 
-class VerdictDue(Message):
-    """The gate is to judge the job's result.
-
-    job_id: the job. scores: file with the raw scores of base and adapter.
-    drop_max_ppm: loss of accuracy that the tenant allows, in millionths, None: the gate's own.
-    series, base_id: whose version in production it is compared with too, whose policy judges it.
-    training: what was trained how. None of these: the writer did not say.
-    model_id: the version that is judged again; None: it is no version yet.
-    """
-
-    job_id: str
-    scores: BlobFile
-    drop_max_ppm: int | None = None
-    series: str | None = None
-    base_id: str | None = None
-    training: TrainingFacts | None = None
-    model_id: str | None = None
-
-
 class VerdictRecorded(Message):
     """The gate has judged the job's result.
 
@@ -522,20 +504,6 @@ class RegistrationWanted(Message):
     def job_id(self) -> str:
         """The job whose result it is."""
         return self.terms.lineage.job_id
-
-
-class GateRunEnded(Message):
-    """The gate has judged a version again: `model` is to record it.
-
-    run: what it found.
-    """
-
-    run: GateRun
-
-    @property
-    def job_id(self) -> str:
-        """The job that evaluated the version."""
-        return self.run.job_id
 
 
 class JobEnded(Message):

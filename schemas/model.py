@@ -13,10 +13,8 @@ from schemas.gate import (
     AddBenchmark,
     BenchmarkAdded,
     BenchmarkResult,
-    GateComparison,
     GatePolicy,
     GatePolicySet,
-    GateRun,
     JudgeResult,
     MeasureResult,
     QuarantineSet,
@@ -25,7 +23,10 @@ from schemas.gate import (
     SetGatePolicy,
     SetQuarantine,
 )
+from schemas.gate import GateComparison as GateComparison
+from schemas.gate import Stage as Stage
 from schemas.gate import Verdict as Verdict
+from schemas.gate import VersionGated as VersionGated
 from schemas.lifetime import (
     KeepVersion,
     ReleaseVersion,
@@ -39,7 +40,6 @@ from schemas.training import BlobFile, MethodName
 from schemas.units import Ms
 
 GLOBAL = "*"
-Stage: TypeAlias = Literal["dev", "staging", "production", "archived"]
 HeldStage: TypeAlias = Literal["staging", "production"]  # by one version of a series
 
 
@@ -473,24 +473,6 @@ class VersionApproved(Message):
 
     model_id: str
     approval: Approval
-
-
-class VersionGated(Message):
-    """The gate has judged the version again.
-
-    run: what it found.
-    quarantined: it blocks the version, or a person keeps that in quarantine.
-    stage: the one that the version holds, and keeps.
-    """
-
-    run: GateRun
-    quarantined: bool
-    stage: Stage
-
-    @property
-    def model_id(self) -> str:
-        """The version."""
-        return self.run.model_id
 
 
 class BaseDrifted(Message):

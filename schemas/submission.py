@@ -1,10 +1,10 @@
 """What a tenant asks for when it submits a job, and what it is estimated to need and to cost."""
 
 from schemas.account import Lane
+from schemas.benchmark import Benchmark
 from schemas.billing import Rate
 from schemas.dataset import BaseTokens, LengthPolicy, Prepared
 from schemas.envelope import Part, Sha256
-from schemas.gate import Benchmark
 from schemas.model import Base
 from schemas.pool import Role
 from schemas.sealed import Sealed
@@ -105,7 +105,7 @@ class MixtureFile(Part):
     tokens: BaseTokens
 
 
-class Evaluation(Part):
+class EvaluationTerms(Part):
     """A job that trains nothing: the gate judges what is in its `start`.
 
     imported: it came from elsewhere, and becomes a version. Otherwise it is a version already.
@@ -185,7 +185,7 @@ class JobSpec(Part):
     measures: Sealed | None = None
     measured_rows: int = 0
     mixture: tuple[MixtureFile, ...] = ()
-    evaluation: Evaluation | None = None
+    evaluation: EvaluationTerms | None = None
     benchmarks: tuple[Benchmark, ...] = ()
     benchmark_items: int = 0
 

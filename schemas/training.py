@@ -7,9 +7,9 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import msgspec
 from msgspec import structs
 
+from schemas.benchmark import Benchmark
 from schemas.dataset import Prepared
 from schemas.envelope import Part, Reason, Sha256
-from schemas.gate import Benchmark
 from schemas.sealed import Sealed
 from schemas.units import Ms, Tokens
 

@@ -10,9 +10,9 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from services.gateway.models.base_folders import layers_of
 from tests.bases import tiny_base
 from tests.e2e.stories import RunningStack, running_stack
-from tunery.work.foreign_adapters import layers_of
 
 pytestmark = pytest.mark.timeout(600)
 WEIGHTS = "adapter_model.safetensors"

@@ -210,7 +210,8 @@ class Api:
         with (folder / ADAPTER_FILES[0]).open("rb") as stream:
             files = {"file": (ADAPTER_FILES[0], stream)}
             form = {**fields, "config": config}
-            return cast("JobObject", self._once("POST", "/models/import", data=form, files=files))
+            created = self._once("POST", "/models/import", data=form, files=files)
+            return cast("JobObject", created)
 
     def send(self, path: str, body: Mapping[str, Any], key: str) -> dict[str, Any]:
         """Create something. With its idempotency key it can be repeated during an outage."""

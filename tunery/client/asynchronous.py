@@ -13,6 +13,7 @@ from typing import IO, Any, Final, cast
 import httpx
 from httpx_sse import EventSource
 
+from schemas.training import ADAPTER_FILES
 from tunery.client.shapes import (
     BaseObject,
     BudgetObject,
@@ -203,6 +204,18 @@ class AsyncApi:
 
     async def submit(self, body: Mapping[str, Any], idempotency_key: str) -> JobObject:
         return cast("JobObject", await self.send("/fine_tuning/jobs", body, idempotency_key))
+
+    async def import_adapter(self, folder: Path, fields: Mapping[str, str]) -> JobObject:
+        """Import the adapter in a folder as the form's fields say; the job that evaluates it.
+
+        Raises OSError when a file cannot be read.
+        """
+        config = (folder / ADAPTER_FILES[1]).read_text(encoding="utf-8")
+        with (folder / ADAPTER_FILES[0]).open("rb") as stream:
+            files = {"file": (ADAPTER_FILES[0], stream)}
+            form = {**fields, "config": config}
+            created = await self._once("POST", "/models/import", data=form, files=files)
+            return cast("JobObject", created)
 
     async def send(self, path: str, body: Mapping[str, Any], key: str) -> dict[str, Any]:
         """Create something. With its idempotency key it can be repeated during an outage."""

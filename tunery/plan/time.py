@@ -6,7 +6,7 @@ Every rate names its measurement or its source; the hold is an upper bound.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from schemas.gate import Benchmark, BenchmarkKind
+from schemas.benchmark import Benchmark, BenchmarkKind
 from schemas.model import Base
 from schemas.training import Device, HyperParameters
 from schemas.units import PPM, GpuMs, Ms, Tokens, divide_up

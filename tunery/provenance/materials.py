@@ -71,10 +71,11 @@ def _card(terms: VersionTerms) -> dict[str, Any]:
         {"name": "version", "value": lineage.dataset_version},
         {"name": "sha256", "value": lineage.training_sha256},
     ]
+    contents = {"type": "dataset", "name": "training", "contents": {"properties": data}}
     return {
         "modelParameters": {
             "task": "text-generation",
-            "datasets": [{"type": "dataset", "name": "training", "contents": {"properties": data}}],
+            "datasets": [] if lineage.imported else [contents],  # what others trained on: not known
         },
         "quantitativeAnalysis": {
             "performanceMetrics": [{"type": "gate verdict", "value": lineage.verdict}]

@@ -16,6 +16,7 @@ PROVENANCE_FILES: Final = (SIGNATURE, LINEAGE_STATEMENT, MATERIALS)
 FILES_TYPE: Final = "https://model_signing/signature/v1.0"
 LINEAGE_TYPE: Final = "https://slsa.dev/provenance/v1"
 BUILD_TYPE: Final = "https://tunery.dev/fine-tuning/v1"
+IMPORT_TYPE: Final = "https://tunery.dev/import/v1"  # trained elsewhere, judged by the gate here
 IGNORED: Final = (".git", ".gitattributes", ".github", ".gitignore", SIGNATURE)
 
 
@@ -76,7 +77,7 @@ def lineage_statement(terms: VersionTerms, files: Mapping[str, str]) -> dict[str
         "predicateType": LINEAGE_TYPE,
         "predicate": {
             "buildDefinition": {
-                "buildType": BUILD_TYPE,
+                "buildType": IMPORT_TYPE if lineage.imported else BUILD_TYPE,
                 "externalParameters": {
                     "model": terms.model_id,
                     "series": terms.series,
@@ -107,13 +108,15 @@ def lineage_statement(terms: VersionTerms, files: Mapping[str, str]) -> dict[str
 def _inputs(terms: VersionTerms) -> list[dict[str, Any]]:
     lineage = terms.lineage
     inputs: list[dict[str, Any]] = [
-        {"name": f"base:{lineage.base_id}", "digest": {"sha256": lineage.base_sha256}},
-        {
+        {"name": f"base:{lineage.base_id}", "digest": {"sha256": lineage.base_sha256}}
+    ]
+    if not lineage.imported:  # else what it was trained on is not known
+        dataset = {
             "name": "dataset",
             "digest": {"sha256": lineage.training_sha256},
             "annotations": {"version": lineage.dataset_version},
-        },
-    ]
+        }
+        inputs.append(dataset)
     if lineage.start_id is not None and lineage.start_sha256 is not None:
         inputs.append(
             {"name": f"start:{lineage.start_id}", "digest": {"sha256": lineage.start_sha256}}

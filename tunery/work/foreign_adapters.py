@@ -2,15 +2,12 @@
 
 import json
 import re
-import struct
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from tunery.work.artifact import (
     CONFIG,
     CONFIG_BYTES_MAX,
-    HEADER_BYTES_MAX,
     PREFIX_BYTES,
     WEIGHTS,
     Unpublishable,
@@ -142,19 +139,3 @@ def check_layers(header: bytes, base_id: str, layers: Mapping[str, tuple[int, ..
         if len(shape) == MATRIX and width != shape[at]:
             text = f"{name} has width {width}, and {module} of {base_id} has {shape[at]}"
             raise Unpublishable(f"{WEIGHTS}: {text}")
-
-
-def layers_of(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of a base model's weights by name, from the headers of its files.
-
-    Raises OSError where the files are not here, Unpublishable for a header that cannot be read.
-    """
-    layers: dict[str, tuple[int, ...]] = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        with file.open("rb") as stream:
-            (length,) = struct.unpack("<Q", stream.read(PREFIX_BYTES))
-            tensors = read_tensors(stream.read(min(length, HEADER_BYTES_MAX)))
-        layers |= {name: tuple(tensor["shape"]) for name, tensor in tensors.items()}
-    if not layers:
-        raise FileNotFoundError(f"{folder} has no weights")
-    return layers

@@ -38,6 +38,7 @@ from services.gateway.jobs.responses import JobResponse
 from services.gateway.jobs.routes import current_job
 from services.gateway.jobs.submission import UNDECIDED, Intent, Submissions, intent_of
 from services.gateway.jobs.tables import JOBS
+from services.gateway.models.base_folders import layers_of
 from services.gateway.models.routes import find_base, find_version, look_at_base, unknown_base
 from services.gateway.models.tables import BASES
 from services.gateway.web.bodies import Body, Id
@@ -60,7 +61,6 @@ from tunery.work.artifact import (
 from tunery.work.foreign_adapters import (
     canonical_settings,
     check_layers,
-    layers_of,
     refuse_pickle,
 )
 
@@ -308,5 +308,5 @@ async def _erase(deps: JobDeps, files: Iterable[BlobFile]) -> None:
 
 def _check_layers(header: bytes, base: Base) -> None:
     """Compare with the base model where its files are here; else the node that has them does."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # not here, or not read; the nodes compare their hash
         check_layers(header, base.base_id, layers_of(Path(base.path)))

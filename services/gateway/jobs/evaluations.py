@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from schemas.dataset import BaseTokens
 from schemas.model import Base
-from schemas.submission import Evaluation, JobSpec, Price
+from schemas.submission import EvaluationTerms, JobSpec, Price
 from schemas.training import AdapterStart, BlobFile
 from services.gateway.jobs.starts import WEIGHTS
 from services.gateway.jobs.tables import JobRow
@@ -45,7 +45,7 @@ def import_spec(spec: JobSpec, files: tuple[BlobFile, ...]) -> JobSpec:
         auto=(),
         configuration="",
         start=evaluated(spec.model_id, files),
-        evaluation=Evaluation(imported=True),
+        evaluation=EvaluationTerms(imported=True),
     )
 
 
@@ -78,7 +78,7 @@ def gate_run_spec(trained: JobRow, version: ModelRow, base: Base, price: Price) 
         measures=spec.measures if same else None,
         measured_rows=spec.measured_rows if same else 0,
         start=evaluated(version.id, version.files),
-        evaluation=Evaluation(imported=False, prepared=trained.prepared if same else None),
+        evaluation=EvaluationTerms(imported=False, prepared=trained.prepared if same else None),
     )
 
 

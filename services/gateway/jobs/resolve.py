@@ -10,10 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from schemas import errors
+from schemas.benchmark import Benchmark
 from schemas.billing import PriceBook
 from schemas.dataset import BaseTokens, RowKind
 from schemas.envelope import Sha256
-from schemas.gate import Benchmark, GatePolicy
+from schemas.gate import GatePolicy
 from schemas.model import Base
 from schemas.sealed import Sealed
 from schemas.submission import Budget, JobSpec, MixtureFile

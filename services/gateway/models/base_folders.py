@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,19 +78,33 @@ def describe(base_id: str, folder: Path, licence: str) -> Base:
 
 def parameters_of(file: Path) -> int:
     """Number of values in a safetensors file, from its header. Raises ValueError."""
+    return sum(prod(shape) for shape in _shapes(file).values())
+
+
+def layers_of(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of a base model's weights by name, from the headers of its files.
+
+    Raises OSError where the files are not here, ValueError for a header that cannot be read.
+    """
+    layers: dict[str, tuple[int, ...]] = {}
+    for file in weight_files(folder):
+        layers |= _shapes(file)
+    if not layers:
+        raise FileNotFoundError(f"{folder} has no weights")
+    return layers
+
+
+def _shapes(file: Path) -> dict[str, tuple[int, ...]]:
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(HEADER_LENGTH_BYTES), "little")
         if length > HEADER_BYTES_MAX:
             raise ValueError(f"{file.name} has no safetensors header")
         header = json.loads(stream.read(length))
-    total = 0
-    for name, tensor in header.items():
-        if name != "__metadata__":
-            size = 1
-            for dimension in tensor["shape"]:
-                size *= int(dimension)
-            total += size
-    return total
+    return {
+        name: tuple(int(dimension) for dimension in tensor["shape"])
+        for name, tensor in header.items()
+        if name != "__metadata__"
+    }
 
 
 def _number(config: dict[str, Any], key: str) -> int:

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import Path, Request
 
-from schemas.gate import AddBenchmark, Benchmark, BenchmarkKind
+from schemas.benchmark import Benchmark, BenchmarkKind
+from schemas.gate import AddBenchmark
 from schemas.model import GLOBAL
 from schemas.topics import MODEL, PARTITIONS
 from services.gateway.models.tables import BENCHMARKS, BenchmarkRow

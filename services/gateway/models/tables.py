@@ -2,7 +2,8 @@
 
 from typing import Final, Literal, TypeAlias
 
-from schemas.gate import Benchmark, GatePolicy, GateRun, Verdict
+from schemas.benchmark import Benchmark
+from schemas.gate import GatePolicy, GateRun, Verdict
 from schemas.model import ApprovalRule, Base, Lineage, Stage
 from schemas.sealed import Sealed
 from schemas.training import BlobFile

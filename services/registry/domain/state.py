@@ -5,8 +5,9 @@ from typing import Final
 from immutables import Map
 from msgspec import Struct
 
+from schemas.benchmark import Benchmark
 from schemas.deployments import ArmTraffic, Deployment
-from schemas.gate import Benchmark, GatePolicy, GateRun
+from schemas.gate import GatePolicy, GateRun
 from schemas.model import Approval, ApprovalRule, Base, HeldStage, Share, Stage, VersionTerms
 from schemas.training import BlobFile
 from schemas.units import Ms

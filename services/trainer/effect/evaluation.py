@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from schemas.gate import Benchmark
+from schemas.benchmark import Benchmark
 from schemas.telemetry import Progress
 from schemas.training import AttemptStart, EvalResult, EvalWork
 from schemas.units import PPM

@@ -41,7 +41,7 @@ from schemas.serving import (
     ServingPoolTerms,
     SetServingPool,
 )
-from schemas.submission import Budget, Evaluation, JobSpec, Price
+from schemas.submission import Budget, EvaluationTerms, JobSpec, Price
 from schemas.sweep import CancelSweep, SubmitSweep, SweepRun, SweepTerms
 from schemas.training import (
     AdapterStart,
@@ -338,8 +338,8 @@ def jobs_that_only_evaluate(story: Recorder) -> None:
     """An adapter of elsewhere becomes a version, which the gate then judges again."""
     limits(story)
     for number, evaluation in (
-        (1, Evaluation(imported=True)),
-        (2, Evaluation(imported=False, prepared=PREPARED)),
+        (1, EvaluationTerms(imported=True)),
+        (2, EvaluationTerms(imported=False, prepared=PREPARED)),
     ):
         job_id = f"ftjob-{number}"
         command = submit(story, number, training_file="")

@@ -2,12 +2,12 @@
 
 from msgspec.structs import replace
 
+from schemas.benchmark import Benchmark
 from schemas.deployments import Arm, ArmTraffic, CountTraffic, Deploy, Deployment
 from schemas.envelope import Source
 from schemas.gate import (
     EVERY_BASE,
     AddBenchmark,
-    Benchmark,
     GatePolicy,
     GateRun,
     QuarantineDecision,

@@ -108,6 +108,7 @@ MODEL_SHOWN: Final = {
     "verdict": "pass",
     "parent": "smollm2-135m-instruct",
     "job_id": JOB_IDS[0],
+    "gate_job_id": JOB_IDS[0],
     "sha256": SHA,
     "series": "s",
     "created": TIME,

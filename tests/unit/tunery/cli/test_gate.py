@@ -97,7 +97,7 @@ def test_a_verdict_is_shown_with_the_measures_of_the_tenant(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answers: dict[str, Any] = {
-        f"GET /models/{MODEL}": {"id": MODEL, "job_id": "ftjob-1"},
+        f"GET /models/{MODEL}": {"id": MODEL, "job_id": "ftjob-0", "gate_job_id": "ftjob-1"},
         "GET /fine_tuning/jobs/ftjob-1": {"id": "ftjob-1", "gate": GATE},
     }
     api = ScriptedApi(monkeypatch, answers)
@@ -129,3 +129,9 @@ def test_an_override_says_who_decided_and_why(monkeypatch: pytest.MonkeyPatch) -
     assert "Ada" in shown
     without = api.run("gate", "override", MODEL)
     assert (without.exit_code, "--reason" in without.output) == (2, True)
+
+
+def test_a_further_run_of_the_gate_names_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = ScriptedApi(monkeypatch, {f"POST /models/{MODEL}/gate": {"id": "ftjob-9"}})
+    done = api.run("gate", "run", MODEL)
+    assert (done.exit_code, "ftjob-9" in done.output) == (0, True), done.output

@@ -28,6 +28,7 @@ def version(model_id: str, stage: str, series: str = "demo") -> dict[str, Any]:
         "verdict": "pass",
         "parent": "smol",
         "job_id": "ftjob-1",
+        "gate_job_id": "ftjob-1",
         "created": 1,
         "type": "fine-tuned",
         "sha256": "0" * 64,
@@ -296,3 +297,38 @@ def test_an_adapter_is_exported_with_its_base_model(tmp_path: Path) -> None:
     assert (tmp_path / "merged" / "README.md").is_file()
     again = exported(tmp_path / "adapter", tmp_path / "merged", "--base", base)
     assert (again.exit_code, "exists" in again.output) == (1, True)
+
+
+def foreign(folder: Path, *names: str) -> Path:
+    """A folder with files of an adapter of elsewhere."""
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text("{}")
+    return folder
+
+
+def test_an_import_sends_settings_and_weights(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = foreign(tmp_path / "theirs", "adapter_config.json", "adapter_model.safetensors")
+    api = ScriptedApi(monkeypatch, {"POST /models/import": {"id": "ftjob-9", "model": NEW}})
+    done = api.run("model", "import", str(folder), "--base", "smol", "--suffix", "theirs")
+    assert done.exit_code == 0, done.output
+    assert "ftjob-9" in done.output
+    form = api.requests[-1].content
+    for part in (b'name="model"', b"smol", b'name="config"', b'name="suffix"', b"theirs"):
+        assert part in form
+    assert form.index(b'name="config"') < form.index(b'name="file"'), "it is checked on the way"
+
+
+def test_an_import_says_what_a_folder_lacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    api = ScriptedApi(monkeypatch, {})
+    pickled = foreign(tmp_path / "pickled", "adapter_config.json", "adapter_model.bin")
+    done = api.run("model", "import", str(pickled), "--base", "smol")
+    assert (done.exit_code, "safe_serialization" in done.output) == (1, True), done.output
+    empty = foreign(tmp_path / "empty")
+    done = api.run("model", "import", str(empty), "--base", "smol")
+    assert (done.exit_code, "adapter_config.json cannot be read" in done.output) == (1, True)
+    assert api.requests == []

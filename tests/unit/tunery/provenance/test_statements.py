@@ -1,11 +1,14 @@
 """The statements that are signed: files of a version, and where it comes from."""
 
+import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.unit.tunery.provenance.signed import TERMS
 from tunery.provenance.keys import Untrusted
+from tunery.provenance.materials import bill_of_materials
 from tunery.provenance.statements import files_statement, lineage_statement, signed_files
 
 FILES = {"b.json": "bb" * 32, "a.json": "aa" * 32}
@@ -46,3 +49,14 @@ def test_a_lineage_names_every_input_by_its_hash() -> None:
     assert details["metadata"]["invocationId"] == lineage.job_id
     assert details["byproducts"][0]["annotations"] == {"verdict": "pass"}
     assert definition["internalParameters"]["environment"] == dict(lineage.environment)
+
+
+def test_an_import_claims_no_training_data() -> None:
+    terms = replace(TERMS, lineage=replace(TERMS.lineage, imported=True))
+    definition = lineage_statement(terms, {})["predicate"]["buildDefinition"]
+    assert definition["buildType"].endswith("/import/v1")
+    assert [given["name"] for given in definition["resolvedDependencies"]] == ["base:small"]
+    bill = json.loads(bill_of_materials(terms, {}))
+    card = bill["metadata"]["component"]["modelCard"]
+    assert card["modelParameters"]["datasets"] == []
+    assert card["quantitativeAnalysis"]["performanceMetrics"][0]["value"] == terms.lineage.verdict

@@ -21,7 +21,7 @@ from schemas.job import (
 from schemas.pool import CloseMode
 from schemas.reasons import Failure, failing, waiting
 from schemas.sealed import Sealed
-from schemas.submission import Evaluation
+from schemas.submission import EvaluationTerms
 from schemas.training import AdapterStart, BlobFile, EvalWork, TrainWork
 from services.scheduler.domain.job import steps
 from services.scheduler.domain.job.state import OpenJob
@@ -165,7 +165,7 @@ def evaluating(*, imported: bool) -> OpenJob:
     """An open job without a training, once its evaluation has left scores."""
     job = job_in("evaluating")
     start = AdapterStart(model_id="ft:m", sha256="a" * 64, files=TRAINED.adapter)
-    spec = replace(job.spec, start=start, evaluation=Evaluation(imported=imported))
+    spec = replace(job.spec, start=start, evaluation=EvaluationTerms(imported=imported))
     return replace(job, spec=spec, result=TRAINED, scores=SCORES)
 
 
