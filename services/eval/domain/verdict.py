@@ -138,9 +138,11 @@ def compare(
 
     First on the bundled questions, then on each benchmark, with one correction for all of them.
     """
-    pairs = dict(_pairs_of_task(None, items, production, production and production.items))
+    pairs = _pairs_of_task(
+        None, items, production, None if production is None else production.items
+    )
     for asked in benchmarks:
-        before = production and production.benchmarks.get(asked.sha256)
+        before = None if production is None else production.benchmarks.get(asked.sha256)
         if asked.items:
             pairs |= _pairs_of_task(asked.name, asked.items, production, before)
     rule = Rule(drop_max_ppm / PPM, alpha_ppm / PPM, ITEMS_MIN)
