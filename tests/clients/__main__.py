@@ -20,7 +20,7 @@ OTHERS = {LLAMA_CPP: (RUNS,), LM_EVAL: (SCORES, TASKS)}
 
 def main() -> int:
     """Run the tests of the programs that can be had here."""
-    tests = []
+    tests: list[str] = []
     for program in (*LEFT_OUT, LLAMA_CPP, LM_EVAL):
         try:
             with tempfile.TemporaryDirectory() as folder:
