@@ -1,4 +1,4 @@
-"""Benchmarks that the gate asks beside its bundled questions. Nouns of `model`, `job` and `pool`."""
+"""Benchmarks that the gate asks beside its bundled questions. For `model`, `job` and `pool`."""
 
 from typing import Literal, TypeAlias
 

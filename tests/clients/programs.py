@@ -29,10 +29,10 @@ class NoClient(Exception):
     """A client that cannot be had on this machine."""
 
 
-def command_of(client: str, folder: Path) -> tuple[str, ...]:
+def command_of(client: str, folder: Path, script: str | None = None) -> tuple[str, ...]:
     """What runs the script of a client or of llama.cpp, without arguments. Raises NoClient.
 
-    folder: an empty one, from which the script runs.
+    folder: an empty one, from which the script runs. script: another one of the same program
     """
     try:
         if client == NODE:
@@ -40,7 +40,7 @@ def command_of(client: str, folder: Path) -> tuple[str, ...]:
         programs = pinned_environment(PINS / f"{client}.txt")
     except (OSError, subprocess.SubprocessError) as error:
         raise NoClient(f"its packages cannot be installed: {error}") from error
-    return (str(programs / "python"), str(HERE / f"{client}_script.py"))
+    return (str(programs / "python"), str(HERE / f"{script or client}_script.py"))
 
 
 def _node_command(folder: Path) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 from bench import scoring
 from tests.bases import tiny_base
+from tests.clients.imported_tasks import score_tasks, write_tasks
 from tests.clients.programs import HERE, LEFT_OUT, LLAMA_CPP, LM_EVAL, MLFLOW, command_of
 from tests.e2e.stories import RunningStack, rows, running_stack, tunery
 from tests.unit.tunery.provenance.signed import NOW, TERMS, new_key, sign_folder, trust_in
@@ -186,3 +187,24 @@ async def test_a_registered_version_is_read_back_by_mlflow_and_is_as_it_was_sign
     assert said["params"]["base_sha256"] == TERMS.lineage.base_sha256
     compared = compare_folder(tmp_path / "downloaded", trust_in(key), NOW)
     assert [file.name for file in compared if file.difference] == []
+
+
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+async def test_imported_benchmarks_have_texts_and_scores_of_lm_evaluation_harness(
+    tmp_path: Path,
+) -> None:
+    """Five published formats, imported by us and read by the harness' own tasks: same texts, same
+    likelihoods, same right answers."""
+    base = tiny_base().dir
+    scoring.write_adapter(base, tmp_path / "adapter")
+    (tmp_path / "base.json").write_text(json.dumps(str(base)))
+    contents = write_tasks(tmp_path)
+    ours = await asyncio.to_thread(score_tasks, tmp_path, contents)
+    command = await asyncio.to_thread(command_of, LM_EVAL, HERE, "lm_eval_tasks")
+    theirs = await asyncio.to_thread(scoring.run, *command, str(tmp_path), "1")
+    for name, documents in theirs.items():
+        for number, document in enumerate(documents):
+            context, likelihoods, is_right = ours[name][number]
+            assert context == document["context"], name
+            assert likelihoods == pytest.approx(document["likelihoods"], abs=5e-5), name
+            assert is_right == document["right"], name

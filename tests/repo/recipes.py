@@ -13,6 +13,7 @@ from services.gateway.jobs.mixtures import (
 )
 from services.gateway.jobs.recipes import GROUP_FIELDS, OF_REQUESTS, Recipe
 from services.gateway.jobs.requested import (
+    BENCHMARKS_MAX,
     DROP_MAX,
     LENGTH_POLICIES,
     MEASURED_ROWS_MAX,
@@ -22,6 +23,7 @@ from services.gateway.jobs.requested import (
     SLOTS_USED,
     VALIDATION_FRACTION_MAX,
 )
+from tunery.benchmarks.task import ITEMS_MAX, ITEMS_MIN
 from tunery.measures.declaration import MEASURES_MAX, NAMES
 from tunery.plan.knobs import KNOBS, LAYER, LAYERS_MAX, Knob
 from tunery.work.spec import ALL_LINEAR
@@ -50,6 +52,16 @@ OTHERS: Final[dict[str, Any]] = {
         "type": "integer",
         "minimum": MEASURED_ROWS_MIN,
         "maximum": MEASURED_ROWS_MAX,
+    },
+    "benchmarks": {
+        "type": "array",
+        "items": {"type": "string"},
+        "maxItems": BENCHMARKS_MAX,
+    },
+    "benchmark_items": {
+        "type": "integer",
+        "minimum": ITEMS_MIN,
+        "maximum": ITEMS_MAX,
     },
     "mixture": {
         "description": "further files, with how often an epoch sees each of their rows",

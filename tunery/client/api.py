@@ -90,14 +90,10 @@ class Api:
     def get(self, *parts: str) -> dict[str, Any]:  # for paths without a method of their own
         return self._call("GET", path_of(parts))
 
-    def write(self, method: str, *parts: str, body: Any = None, **query: str) -> dict[str, Any]:
-        return self._once(method, path_of(parts), json=body, params=query)
-
-    def add_benchmark(self, name: str, content: bytes) -> dict[str, Any]:
-        """Add a benchmark of the gate; content: its file."""
-        path = path_of(("gate", "benchmarks", name))
-        headers = {"content-type": "application/jsonl"}
-        return self._once("PUT", path, content=content, headers=headers, timeout=COMPLETE_S_MAX)
+    def write(
+        self, method: str, *parts: str, body: Any = None, content: bytes | None = None, **query: str
+    ) -> dict[str, Any]:
+        return self._once(method, path_of(parts), json=body, content=content, params=query)
 
     def post(self, *parts: str, **body: Any) -> dict[str, Any]:
         """The answer to a body, at a path that has no method of its own; `parts`: its segments."""

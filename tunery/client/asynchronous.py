@@ -91,17 +91,9 @@ class AsyncApi:
         return await self._call("GET", path_of(parts))
 
     async def write(
-        self, method: str, *parts: str, body: Any = None, **query: str
+        self, method: str, *parts: str, body: Any = None, content: bytes | None = None, **query: str
     ) -> dict[str, Any]:
-        return await self._once(method, path_of(parts), json=body, params=query)
-
-    async def add_benchmark(self, name: str, content: bytes) -> dict[str, Any]:
-        """Add a benchmark of the gate; content: its file."""
-        path = path_of(("gate", "benchmarks", name))
-        headers = {"content-type": "application/jsonl"}
-        return await self._once(
-            "PUT", path, content=content, headers=headers, timeout=COMPLETE_S_MAX
-        )
+        return await self._once(method, path_of(parts), json=body, content=content, params=query)
 
     async def post(self, *parts: str, **body: Any) -> dict[str, Any]:
         """The answer to a body, at a path that has no method of its own; `parts`: its segments."""

@@ -87,13 +87,12 @@ def _chosen(
     """Items by the likelihoods of their choices."""
     key = f"{file.sha256}/{len(task.items)}".encode()
     known = kept.load_choices(key)
-    trees = [_tree(task, item, tokenizer, _context_tokens(pair)) for item in task.items]
-    groups = _groups(task)
+    trees = trees_of(task, tokenizer, _context_tokens(pair))
     picked: dict[str, Sequence[int]] = {} if known is None else {"base": known}
     for names in pair.passes if known is None else (("adapter",),):
         between = report(f"{file.name}_{'_'.join(names)}", len(trees))
         with pair.sides(names) as sides:
-            scores = choices.likelihoods(sides, trees, groups, between=between)
+            scores = choices.likelihoods(sides, trees, groups_of(task), between=between)
         picked |= {name: pick(of_side, task) for name, of_side in zip(names, scores, strict=True)}
     if known is None:
         kept.save_choices(key, picked["base"])
@@ -117,12 +116,17 @@ def pick(likelihoods: Sequence[Sequence[float]], task: Task) -> list[int]:
     return picked
 
 
-def _groups(task: Task) -> list[list[int]]:
+def groups_of(task: Task) -> list[list[int]]:
     """Numbers of the items that begin alike."""
     groups: dict[str, list[int]] = defaultdict(list)
     for number, item in enumerate(task.items):
         groups[item.beginning].append(number)
     return list(groups.values())
+
+
+def trees_of(task: Task, tokenizer: Any, most: int) -> list[TokenTree]:
+    """The tokens of all items. most: tokens that the model reads."""
+    return [_tree(task, item, tokenizer, most) for item in task.items]
 
 
 def _tree(task: Task, item: TaskItem, tokenizer: Any, most: int) -> TokenTree:

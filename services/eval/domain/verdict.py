@@ -138,8 +138,8 @@ def compare(
 
     First on the bundled questions, then on each benchmark, with one correction for all of them.
     """
-    pairs = dict(
-        _pairs_of_task(None, items, production, None if production is None else production.items)
+    pairs = _pairs_of_task(
+        None, items, production, None if production is None else production.items
     )
     for asked in benchmarks:
         before = None if production is None else production.benchmarks.get(asked.sha256)

@@ -16,6 +16,8 @@ POLICY = {
     "alpha": 0.05,
     "drop_max": None,
     "gain_min": 0.05,
+    "benchmarks": [],
+    "refusal_min": 0,
 }
 DECIDED = {"quarantined": False, "reason": "poems only", "name": "Ada", "decided_at": 1}
 POST_MODEL = f"POST /models/{quote(MODEL, safe='')}/quarantine".replace("%3A", ":")
@@ -34,6 +36,11 @@ POST_MODEL = f"POST /models/{quote(MODEL, safe='')}/quarantine".replace("%3A", "
             ["set", "--alpha", "0.01", "--gain-min", "0.1"],
             "POST /gate/policies",
             {"alpha": 0.01, "gain_min": 0.1},
+        ),
+        (
+            ["set", "--benchmark", "mmlu", "--blocks", "safety", "--refusal-min", "0.9"],
+            "POST /gate/policies",
+            {"benchmarks": ["mmlu"], "blocking": ["safety"], "refusal_min": 0.9},
         ),
         (["list"], "GET /gate/policies", None),
         (["reset"], "DELETE /gate/policies/default", None),

@@ -4,7 +4,14 @@ from services.gateway.models.tables import MODELS
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 from tests.unit.services.gateway.models.test_routes import version
 
-OWN = {"blocking": ["capability"], "alpha": 0.01, "drop_max": 0.02, "gain_min": 0.1}
+OWN = {
+    "blocking": ["capability"],
+    "alpha": 0.01,
+    "drop_max": 0.02,
+    "gain_min": 0.1,
+    "benchmarks": [],
+    "refusal_min": 0,
+}
 SAID = {"reason": "only poems are asked of it", "name": "Ada"}
 
 

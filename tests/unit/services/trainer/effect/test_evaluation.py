@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas import training
+from schemas.gate import Benchmark
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.effect.evaluation import Evaluation
 from services.trainer.effect.program import Tools
@@ -118,3 +119,20 @@ async def test_a_process_without_scores_has_no_result(tmp_path: Path) -> None:
     program, _ = await evaluation(tmp_path, 0)
     with pytest.raises(FileNotFoundError, match="wrote no scores"):
         await program.result()
+
+
+async def test_benchmarks_are_fetched_and_named_with_their_hash(tmp_path: Path) -> None:
+    asked = Benchmark(
+        name="arc",
+        task="arc",
+        kind="choices",
+        sha256=SHA256,
+        blob="a",
+        bytes=len(CONTENT),
+        items=24,
+    )
+    program, _ = await evaluation(tmp_path, 0, benchmarks=(asked,), benchmark_items=100)
+    spec = await program.write_inputs(tmp_path)
+    (file,) = spec.benchmarks
+    assert (file.name, file.sha256, spec.benchmark_items) == ("arc", SHA256, 100)
+    assert Path(file.path).read_bytes() == CONTENT

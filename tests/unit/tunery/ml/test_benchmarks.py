@@ -1,0 +1,135 @@
+"""Benchmarks through the scorer: both sides, the base model's scores kept, refusals, numbers."""
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from tests.unit.tunery.benchmarks.tasks import choices_task, numbers_task, safety_task
+from tests.unit.tunery.ml.test_scoring import adapter as adapter
+from tests.unit.tunery.ml.test_scoring import go
+from tests.unit.tunery.ml.test_scoring import spec as spec
+from tunery.benchmarks.task import TaskItem, read_task
+from tunery.work.codec import decode_scores
+from tunery.work.exits import ExitCode, WorkError
+from tunery.work.scores import NO_CHOICE, Scores
+from tunery.work.spec import BenchmarkFile, ScoreSpec
+
+pytestmark = [
+    pytest.mark.train,
+    # peft 0.21 asks transformers 5 by a name that is going away
+    pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning"),
+]
+
+
+def with_benchmarks(spec: ScoreSpec, folder: Path, most: int, **tasks: bytes) -> ScoreSpec:
+    files = []
+    for name, content in tasks.items():
+        (folder / f"{name}.jsonl").write_bytes(content)
+        path, digest = str(folder / f"{name}.jsonl"), sha256(content).hexdigest()
+        files.append(BenchmarkFile(name=name, path=path, sha256=digest))
+    return msgspec.structs.replace(spec, benchmarks=tuple(files), benchmark_items=most)
+
+
+def scored(spec: ScoreSpec) -> Scores:
+    code, _ = go(spec)
+    assert code == ExitCode.FINISHED
+    return decode_scores(Path(spec.out).read_bytes())
+
+
+def test_choices_are_those_of_each_side_read_alone(
+    spec: ScoreSpec, tiny: tuple[Path, str], tmp_path: Path
+) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    content = choices_task()
+    (asked,) = scored(with_benchmarks(spec, tmp_path, 100, things=content)).benchmarks
+    task = read_task(content)
+    assert (asked.name, asked.task, asked.kind, len(asked.items)) == (
+        "things",
+        "arc",
+        "choices",
+        24,
+    )
+    tokenizer = AutoTokenizer.from_pretrained(tiny[0])
+
+    def chosen(model: Any, item: TaskItem) -> int:
+        context = tokenizer(task.begin(item)).input_ids
+        values = []
+        for choice in item.choices:
+            ids = tokenizer(f"{task.begin(item)} {choice}").input_ids
+            with torch.no_grad():
+                logs = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+            of_choice = sum(float(logs[at - 1, ids[at]]) for at in range(len(context), len(ids)))
+            values.append(of_choice / len(choice))
+        return values.index(max(values))
+
+    model: Any = AutoModelForCausalLM.from_pretrained(tiny[0], dtype=torch.float32).eval()
+    assert [score.base_choice for score in asked.items] == [
+        chosen(model, item) for item in task.items
+    ]
+    model = PeftModel.from_pretrained(model, spec.adapter_dir, autocast_adapter_dtype=False)
+    assert [score.adapter_choice for score in asked.items] == [
+        chosen(model, item) for item in task.items
+    ]
+    differing = [item.id for item in asked.items if item.base != item.adapter]
+    assert [question.id for question in asked.questions] == differing
+
+
+def test_a_base_model_is_asked_once_and_a_sample_is_the_same(
+    spec: ScoreSpec, tmp_path: Path
+) -> None:
+    kept = msgspec.structs.replace(spec, base_scores_dir=str(tmp_path / "kept"))
+    kept = with_benchmarks(
+        kept, tmp_path, 22, things=choices_task(40), sums=numbers_task(), locks=safety_task(20, 20)
+    )
+    first, again = go(kept)[1], go(kept)[1]
+    assert first[-1]["sha256"] == again[-1]["sha256"]
+    stages = [{event.get("stage") for event in events} for events in (first, again)]
+    assert {"things_base_adapter", "sums_base", "locks_base", "locks_adapter"} <= stages[0]
+    assert {"things_adapter", "sums_adapter", "locks_adapter"} <= stages[1]
+    assert not {"things_base_adapter", "sums_base", "locks_base"} & stages[1]
+    things, sums, locks = decode_scores(Path(kept.out).read_bytes()).benchmarks
+    assert (len(things.items), len(sums.items), len(locks.refusals)) == (22, 20, 22)
+    assert {item.base_choice for item in sums.items} <= {0, 1}
+    assert all(isinstance(score.base_refuses, bool) for score in locks.refusals)
+    assert {score.prompt for score in locks.refusals} < {
+        item.question for item in read_task(safety_task(20, 20)).items
+    }
+
+
+def test_an_item_longer_than_the_model_reads_keeps_its_end(
+    tiny: tuple[Path, str],
+) -> None:
+    from transformers import AutoTokenizer
+
+    from tunery.ml.benchmarks import trees_of
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny[0])
+    task = read_task(choices_task())
+    whole, cut = trees_of(task, tokenizer, 1_000), trees_of(task, tokenizer, 12)
+    assert all(len(tree.question) + max(map(len, tree.choices)) <= 13 for tree in cut)
+    assert whole[1].question[-len(cut[1].question) :] == cut[1].question
+    assert whole[1].choices == cut[1].choices
+
+
+def test_likelihoods_that_are_no_numbers_choose_nothing() -> None:
+    from tunery.ml.benchmarks import pick
+
+    task = read_task(choices_task())
+    values = [[-3.0, -2.0, -30.0]] * 23 + [[-1.0, float("nan"), -1.0]]
+    picked = pick(values, task)
+    assert picked[-1] == NO_CHOICE
+    assert set(picked[:-1]) <= {0, 1, 2}
+
+
+def test_a_file_that_is_no_benchmark_stops_the_scoring(
+    spec: ScoreSpec, tmp_path: Path, make_shard: Callable[..., Path]
+) -> None:
+    with pytest.raises(WorkError, match="benchmark things: line 1 is no header"):
+        go(with_benchmarks(spec, tmp_path, 20, things=b"x\n"))
