@@ -195,6 +195,7 @@ OPERATORS = ("/v1/tenants", "/v1/prices", "/v1/nodes", "/v1/bases/")
 BODIES: Mapping[tuple[str, str], Any] = {
     ("post", "/v1/models/{model_id}/promote"): {"stage": "staging"},
     ("post", "/v1/models/{model_id}/deploy"): {"stage": "staging"},
+    ("post", "/v1/serving_pools/{serving_pool_id}"): {"replicas": 1},
     ("post", "/adapters/{model_id}/promote"): {"stage": "staging"},
     ("post", "/v1/models/{model_id}/rollback"): {"stage": "staging"},
     ("post", "/v1/models/{model_id}/approve"): {"stage": "staging"},
@@ -258,7 +259,8 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "mime_type": "text/jsonl",
         },
     )
-    for created in (job, sweep, endpoint, upload):
+    pool = await owner.post("/v1/serving_pools", json={"model": BASE.base_id, "replicas": 0})
+    for created in (job, sweep, endpoint, upload, pool):
         assert created.status_code == 200, created.text
     return Owned(
         {
@@ -267,6 +269,7 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "sweep_id": sweep.json()["id"],
             "endpoint_id": endpoint.json()["id"],
             "upload_id": upload.json()["id"],
+            "serving_pool_id": pool.json()["id"],
             "model_id": await version(api, owner, "mine"),
             "name": "config.json",
             "step": "7777777",  # of the checkpoint of a model

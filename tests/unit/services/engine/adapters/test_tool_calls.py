@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.engine.adapters.tool_calls import CallForm, CallReader, learn_form
+from services.engine.ports import Say
 from tunery.data.tokens.chat_template import Template
 from tunery.work.engine import AnswerEnded, Reply, Spent, TextAdded, ToolCall
 
@@ -23,6 +24,16 @@ BRACKETS = (
     "{% endfor %}"
 )
 DEAF = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+
+
+def keep(said: list[Reply]) -> Say:
+    """Takes parts of an answer, and wants more."""
+
+    def say(reply: Reply) -> bool:
+        said.append(reply)
+        return True
+
+    return say
 
 
 def form_of(template: str) -> CallForm | None:
@@ -91,7 +102,7 @@ def test_calls_are_read_however_the_answer_is_cut(
     form: CallForm, written: str, text: str, calls: tuple[ToolCall, ...], cuts: list[int]
 ) -> None:
     said: list[Reply] = []
-    reader = CallReader(form, lambda reply: not said.append(reply))
+    reader = CallReader(form, keep(said))
     at = 0
     for cut in sorted({min(cut, len(written)) for cut in (*cuts, len(written))}):
         assert reader(TextAdded(written[at:cut]))
@@ -107,7 +118,7 @@ def test_calls_are_read_however_the_answer_is_cut(
 
 def test_what_was_cut_off_is_text() -> None:
     said: list[Reply] = []
-    reader = CallReader(TAGS, lambda reply: not said.append(reply))
+    reader = CallReader(TAGS, keep(said))
     reader(TextAdded(CALL))
     reader(AnswerEnded("length", 3, 9))
     assert said[-2:] == [TextAdded(CALL, spent=Spent(3, 0, 9)), AnswerEnded("length", 3, 9)]
@@ -115,6 +126,6 @@ def test_what_was_cut_off_is_text() -> None:
 
 def test_text_before_a_call_is_passed_on_at_once() -> None:
     said: list[Reply] = []
-    reader = CallReader(TAGS, lambda reply: not said.append(reply))
+    reader = CallReader(TAGS, keep(said))
     reader(TextAdded("Well <tool"))
     assert said == [TextAdded("Well ")]

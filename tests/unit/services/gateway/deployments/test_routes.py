@@ -180,7 +180,7 @@ async def test_unknown_blocked_and_other_tenants_models_are_refused(api: Control
             assert refused.status_code == status, refused.text
     pooled = {"stage": "staging", "serving_pool": "p"}
     wrong = await client.post(f"/v1/models/{first}/deploy", json=pooled)
-    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "serving_pool")
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (404, "serving_pool")
 
 
 async def test_health_says_what_the_engine_says(api: ControlPlane, engine: ScriptedEngine) -> None:
