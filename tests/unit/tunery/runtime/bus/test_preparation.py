@@ -8,5 +8,5 @@ from tunery.runtime.bus.preparation import prepare_kafka
 
 
 async def test_a_broker_that_is_not_there_is_named() -> None:
-    with pytest.raises(Unavailable, match="Kafka at 127.0.0.1:1"):
+    with pytest.raises(Unavailable, match=r"Kafka at 127\.0\.0\.1:1"):
         await prepare_kafka(KafkaSettings("127.0.0.1:1"), {"gateway": "gateway"})
