@@ -19,7 +19,7 @@ Operation: TypeAlias = Literal["read", "write", "delete", "describe"]
 Resource: TypeAlias = Literal["topic", "group"]
 
 
-class Grant(NamedTuple):
+class KafkaGrant(NamedTuple):
     """`is_prefix`: of every topic or group whose name begins with `name`."""
 
     resource: Resource
@@ -28,7 +28,7 @@ class Grant(NamedTuple):
     is_prefix: bool = False
 
 
-def grants_of(service: str) -> frozenset[Grant]:
+def grants_of(service: str) -> frozenset[KafkaGrant]:
     """What a service may do, and no other thing. Raises KeyError for a name that no topic has.
 
     Kafka has one operation for deleting records and deleting their topic, so the owner of a
@@ -44,24 +44,24 @@ def service_of(principal: str) -> str:
     return NODE if principal.startswith(NODE_PREFIX) else principal
 
 
-def _on_topics(service: str) -> Iterator[Grant]:
+def _on_topics(service: str) -> Iterator[KafkaGrant]:
     """Names and ends of all topics are visible to all: they start when the topics exist."""
-    yield Grant("topic", ALL_TOPICS, "describe", is_prefix=True)
+    yield KafkaGrant("topic", ALL_TOPICS, "describe", is_prefix=True)
     for topic in TOPICS:
         if service in topic.writers:
-            yield Grant("topic", topic.name, "write")
+            yield KafkaGrant("topic", topic.name, "write")
         if service in topic.readers:
-            yield Grant("topic", topic.name, "read")
+            yield KafkaGrant("topic", topic.name, "read")
             if topic.trimmed:
-                yield Grant("topic", topic.name, "delete")
+                yield KafkaGrant("topic", topic.name, "delete")
 
 
-def _on_groups(service: str) -> Iterator[Grant]:
+def _on_groups(service: str) -> Iterator[KafkaGrant]:
     owned = [stream.name for stream in STREAMS.values() if stream.owner == service]
     for stream in owned:
-        yield Grant("group", owner_group(stream), "read")
+        yield KafkaGrant("group", owner_group(stream), "read")
     if owned:
-        yield Grant("group", reactor_group(service, ""), "read", is_prefix=True)
+        yield KafkaGrant("group", reactor_group(service, ""), "read", is_prefix=True)
 
 
 def owner_group(stream: str) -> str:

@@ -31,7 +31,7 @@ from aiokafka.protocol.types import (
 
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import Unavailable
-from tunery.runtime.bus.grants import Grant, Operation, Resource
+from tunery.runtime.bus.grants import KafkaGrant, Operation, Resource
 
 REQUEST_MS_MAX: Final[Ms] = 10_000
 SHA_512: Final = 2  # Kafka's number of SCRAM-SHA-512
@@ -51,7 +51,7 @@ Entry = tuple[int, str, int, str, str, int, int]
 class Account:
     """What a principal may do, and its password; None where something else authenticates it."""
 
-    grants: frozenset[Grant]
+    grants: frozenset[KafkaGrant]
     password: str | None = field(default=None, repr=False)
 
 
@@ -173,7 +173,7 @@ async def _entries(connection: Any) -> Sequence[Entry]:
     ]
 
 
-def _entry(principal: str, grant: Grant) -> Entry:
+def _entry(principal: str, grant: KafkaGrant) -> Entry:
     pattern = PREFIXED if grant.is_prefix else LITERAL
     operation = OPERATIONS[grant.operation]
     resource = RESOURCES[grant.resource]

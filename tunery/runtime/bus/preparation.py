@@ -11,7 +11,7 @@ from tunery.runtime.bus.kafka_accounts import Account, provide_accounts
 async def prepare_kafka(settings: KafkaSettings, names: Mapping[str, str]) -> None:
     """Create missing topics, and give principals exactly their rights. Raises Unavailable.
 
-    settings: of an operator; names: how Kafka names each service and `node.ID`.
+    settings: of an operator; names: how Kafka names each service and node.
     """
     log = KafkaLog(settings)
     try:

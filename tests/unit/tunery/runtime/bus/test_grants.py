@@ -3,7 +3,7 @@
 import pytest
 
 from schemas.topics import HEARTBEATS, JOB, POOL, SERVICES, STREAMS, TELEMETRY
-from tunery.runtime.bus.grants import Grant, grants_of, owner_group, reactor_group, service_of
+from tunery.runtime.bus.grants import KafkaGrant, grants_of, owner_group, reactor_group, service_of
 
 
 def on(resource: str, service: str, *, but: str = "") -> set[tuple[str, str]]:
@@ -39,7 +39,7 @@ def test_an_owner_trims_its_commands_and_has_groups_of_its_own() -> None:
 def test_security_c1_nobody_deletes_what_is_kept() -> None:
     kept = {stream.journal.name for stream in STREAMS.values()}
     for service in SERVICES:
-        assert not any(Grant("topic", name, "delete") in grants_of(service) for name in kept)
+        assert not any(KafkaGrant("topic", name, "delete") in grants_of(service) for name in kept)
 
 
 def test_every_command_has_a_sender_and_its_owner_is_one() -> None:

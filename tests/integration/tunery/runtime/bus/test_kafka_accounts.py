@@ -30,7 +30,7 @@ from tunery.runtime.bus.abstract import BusError, Unavailable
 from tunery.runtime.bus.grants import (
     NODE,
     OPERATOR,
-    Grant,
+    KafkaGrant,
     Operation,
     grants_of,
     owner_group,
@@ -176,7 +176,7 @@ async def test_security_c1_a_principal_may_do_what_the_catalogue_says_alone(
         for topic in TOPICS:
             for operation in OPERATIONS:
                 refused = await is_refused(client.on_topic(operation), topic.name)
-                allowed = Grant("topic", topic.name, operation) in granted
+                allowed = KafkaGrant("topic", topic.name, operation) in granted
                 assert refused is not allowed, (principal, operation, topic.name)
 
 
@@ -207,7 +207,7 @@ def is_trimmed_by(topic: Topic, principal: str) -> bool:
 
 def test_security_c1_only_owners_write_journals() -> None:
     for stream in STREAMS.values():
-        write = Grant("topic", stream.journal.name, "write")
+        write = KafkaGrant("topic", stream.journal.name, "write")
         writers = [service for service in SERVICES if write in grants_of(service)]
         assert writers == [stream.owner]
 
@@ -255,7 +255,7 @@ async def test_security_c1_strangers_are_no_operators_of_the_controller(secured:
 
 async def test_grants_that_the_catalogue_no_longer_has_are_taken_away(secured: Broker) -> None:
     principal, topic = "node.former", JOB.journal.name
-    former = grants_of("trainer") | {Grant("topic", topic, "read")}
+    former = grants_of("trainer") | {KafkaGrant("topic", topic, "read")}
     login = kafka.login(OPERATOR, secured.keys)
     password = secured.keys.kafka_password(principal)
     account = {principal: Account(former, password)}
