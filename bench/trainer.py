@@ -104,14 +104,13 @@ def follow_warm(spec: TrainSpec, folder: Path) -> list[AnyWorkEvent]:
     """The events of a process that had loaded its libraries. Raises RuntimeError as `follow`."""
     path = folder / "spec.json"
     path.write_bytes(encode_spec(spec))
-    errors = str(folder / "stderr.log")
-    order = Order(module="tunery.ml.train", spec=str(path), folder=str(folder), errors=errors)
+    order = Order(module="tunery.ml.train", spec=str(path), folder=str(folder))
     command = [sys.executable, "-m", "tunery.ml.warm"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
-        said, _ = process.communicate(encode_order(order))
+        said, errors = process.communicate(encode_order(order))
     if process.returncode:
-        raise RuntimeError(f"{said[-500:]!r} {Path(errors).read_bytes()[-500:]!r}")
+        raise RuntimeError(f"{said[-500:]!r} {errors[-500:]!r}")
     begun, *lines = said.splitlines(keepends=True)
     if begun != BEGUN:
         raise RuntimeError(f"the warm process said {begun!r}")

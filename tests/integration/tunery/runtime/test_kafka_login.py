@@ -198,8 +198,13 @@ async def test_a_broker_whose_certificate_is_not_signed_by_the_authority_is_refu
     tls: TlsBroker, tmp_path: Path
 ) -> None:
     Authority(tmp_path)
-    login = {"kafka_security_protocol": "SASL_SSL", "kafka_sasl_mechanism": "PLAIN", **OPERATOR}
-    address = f"127.0.0.1:{tls.sasl}"
-    other = LogSettings(kafka_bootstrap=address, kafka_ca_file=tmp_path / "ca.pem", **login)
+    other = LogSettings(
+        kafka_bootstrap=f"127.0.0.1:{tls.sasl}",
+        kafka_security_protocol="SASL_SSL",
+        kafka_sasl_mechanism="PLAIN",
+        kafka_ca_file=tmp_path / "ca.pem",
+        kafka_username=OPERATOR["kafka_username"],
+        kafka_password=OPERATOR["kafka_password"],
+    )
     with pytest.raises(Unavailable):
         await ends(other)

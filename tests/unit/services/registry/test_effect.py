@@ -31,9 +31,10 @@ from tunery.provenance.folders import compare_folder
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.clock import SystemClock
+from tunery.runtime.journal.reader import Position
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
-from tunery.runtime.store.abstract import Position, RowBatch, Store
+from tunery.runtime.store.abstract import RowBatch, Store
 from tunery.runtime.store.memory import MemoryStore
 from tunery.runtime.verbs import RetryLater, Send
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas import training
-from schemas.gate import Benchmark
+from schemas.benchmark import Benchmark
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.effect.evaluation import Evaluation
 from services.trainer.effect.program import Tools
