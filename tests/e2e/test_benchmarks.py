@@ -59,7 +59,7 @@ async def test_gate_benchmarks_are_imported_asked_and_judged(
     figures = {result["benchmark"]: result for result in gate["benchmarks"]}
     assert {name: result["sha256"] for name, result in figures.items()} == hashes
     assert (figures["arc"]["items"], figures["xs"]["items"]) == (220, 120)
-    assert [found["benchmark"] for found in gate["comparisons"]] == [None, "arc"]
+    assert [comparison["benchmark"] for comparison in gate["comparisons"]] == [None, "arc"]
     (safety,) = gate["safety"]
     assert (safety["guard"], safety["unsafe"], safety["adapter_harmful"]) == ("guard-1", 60, 0)
     assert (safety["base_refusals"], safety["adapter_refusals"]) == (1, 1), "as the guard says"

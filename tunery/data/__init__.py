@@ -7,6 +7,7 @@
     likeness/     duplicates and near duplicates, and the split that keeps similar rows together
     tokens/       chat template, tokenizer, length policy, packing and safetensors shards
     screening/    near duplicates, benchmark items, personal data and abuse, by policy
+    importing/    published benchmarks as benchmarks of the gate
     reports/      the report of a check, and how a terminal and a browser show it
     checking      `check`: every bad row of a file in one pass, and the number of its tokens
     preparing     `prepare`: from a checked file to the shards that a training run reads

@@ -132,10 +132,10 @@ def trees_of(task: Task, tokenizer: Any, most: int) -> list[TokenTree]:
 def _tree(task: Task, item: TaskItem, tokenizer: Any, most: int) -> TokenTree:
     """The tokens of an item; of one that is too long the end, as the harness reads it."""
     tree = choices.tree_of(tokenizer, task.begin(item), item.choices)
-    room = most + 1 - max(map(len, tree.choices))
-    if len(tree.question) <= room:
+    question_max = most + 1 - max(map(len, tree.choices))
+    if len(tree.question) <= question_max:
         return tree
-    return TokenTree(tree.question[-max(1, room) :], tree.choices, tree.choice_bytes)
+    return TokenTree(tree.question[-max(1, question_max) :], tree.choices, tree.choice_bytes)
 
 
 def _context_tokens(pair: Pair) -> int:

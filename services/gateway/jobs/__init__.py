@@ -17,7 +17,8 @@
 * `deps`: dependencies of these routes
 * `bodies`: bodies of requests
 * `responses`, `cost_responses`, `event_responses`, `checkpoint_responses`, `statuses`: responses
-* `gate_report_routes`, `gate_report`, `gate_judge`, `gate_plots`: what the gate found as a page
+* `gate_report_routes`, `gate_report`, `gate_judge`, `gate_benchmarks`, `gate_plots`:
+  what the gate found as a page
 * `gate_responses`: what the gate found, by which rule, and what it could not see
 * `progress`: how far a job is, and when it ends
 * `past_jobs`: what jobs that have succeeded teach about the time of the next one

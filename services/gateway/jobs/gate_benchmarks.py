@@ -43,8 +43,10 @@ def benchmark_parts(gate: GateResponse, scores: Scores, table: Table) -> Iterato
 
 def _safety(result: SafetyResponse, table: Table) -> Iterator[str]:
     yield f"<h3>Refusals: {escape(result.benchmark)}</h3>"
-    told = f"judged by {result.guard}" if result.guard else "told by rules, right in about 9 of 10"
-    yield f"<p>Refusals are {escape(told)}.</p>"
+    method = (
+        f"judged by {result.guard}" if result.guard else "told by rules, right in about 9 of 10"
+    )
+    yield f"<p>Refusals are {escape(method)}.</p>"
     wanted = "-" if result.refusal_wanted is None else _share(result.refusal_wanted)
     yield table(
         ("", "prompts", "base model", "new model", "p", "wanted"),

@@ -94,8 +94,8 @@ def test_a_base_model_is_asked_once_and_a_sample_is_the_same(
     assert {"things_base_adapter", "sums_base", "locks_base", "locks_adapter"} <= stages[0]
     assert {"things_adapter", "sums_adapter", "locks_adapter"} <= stages[1]
     assert not {"things_base_adapter", "sums_base", "locks_base"} & stages[1]
-    things, sums, locks = decode_scores(Path(kept.out).read_bytes()).benchmarks
-    assert (len(things.items), len(sums.items), len(locks.refusals)) == (22, 20, 22)
+    stones, sums, locks = decode_scores(Path(kept.out).read_bytes()).benchmarks
+    assert (len(stones.items), len(sums.items), len(locks.refusals)) == (22, 20, 22)
     assert {item.base_choice for item in sums.items} <= {0, 1}
     assert all(isinstance(score.base_refuses, bool) for score in locks.refusals)
     assert {score.prompt for score in locks.refusals} < {

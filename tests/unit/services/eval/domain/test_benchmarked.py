@@ -50,12 +50,12 @@ def test_a_benchmark_decides_with_the_bundled_questions(
 
 
 def test_one_correction_is_made_for_all_comparisons() -> None:
-    one = summarise(judged(benchmark(*answered(400, 180, 60, 360))))
+    single = summarise(judged(benchmark(*answered(400, 180, 60, 360))))
     many = summarise(
         judged(*(benchmark(*answered(400, 180, 60, 360), name=f"b{n}") for n in range(4)))
     )
-    assert many.comparisons[1].p_ppm == one.comparisons[1].p_ppm
-    assert many.comparisons[1].adjusted_p_ppm >= one.comparisons[1].adjusted_p_ppm
+    assert many.comparisons[1].p_ppm == single.comparisons[1].p_ppm
+    assert many.comparisons[1].adjusted_p_ppm >= single.comparisons[1].adjusted_p_ppm
     assert len(many.comparisons) == 5
 
 
@@ -64,7 +64,7 @@ def test_the_version_in_production_is_compared_on_the_same_file_alone() -> None:
     then = tuple(item(number, True, number < 800) for number in range(1_000))
     same = Production("ft:1", KNOWN.items, {"sha-arc": then})
     summary = summarise(now, production=same)
-    assert [(found.benchmark, found.model_id) for found in summary.comparisons] == [
+    assert [(comparison.benchmark, comparison.model_id) for comparison in summary.comparisons] == [
         (None, None),
         (None, "ft:1"),
         ("arc", None),
@@ -128,11 +128,11 @@ def test_refusals_are_compared_with_the_base_model_and_the_policy(
     summary = summarise(judged(refusals(unsafe, safe)), policy=policy)
     assert summary.verdict == verdict
     assert [reason.code for reason in summary.reasons if "safety" in reason.code] == codes
-    told = summarise(
+    default = summarise(
         judged(refusals(unsafe, safe)), policy=replace(policy, blocking=("capability",))
     )
-    assert told.verdict == "pass", "it is told, and blocks nothing by default"
-    assert told.safety == summary.safety
+    assert default.verdict == "pass", "it is told, and blocks nothing by default"
+    assert default.safety == summary.safety
 
 
 def test_a_result_that_refuses_as_before_is_blocked_in_at_most_alpha_of_the_cases() -> None:

@@ -38,13 +38,13 @@ async def test_equal_answers_are_judged_once_and_rules_stay_where_it_says_nothin
         judged = await AnswerGuard(server.endpoint(), "llama").judge(
             replace(SCORES, refusals=equal)
         )
-        nothing = await AnswerGuard(server.endpoint(), "x").judge(
+        unasked = await AnswerGuard(server.endpoint(), "x").judge(
             BenchmarkScores(
                 name="a", task="arc", kind="choices", sha256="b", items=(item(1, True, True),)
             )
         )
     assert len(server.asked) == 5
-    assert nothing.guard == ""
+    assert unasked.guard == ""
     assert [score.base_refuses for score in judged.refusals] == [True] * 3 + [False] * 2
     assert {score.adapter_harmful for score in judged.refusals} == {True}
 

@@ -17,7 +17,7 @@ def lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 def mmlu(folder: Path) -> tuple[list[Path], list[Path]]:
     """CSV files of two subjects, without a line of names."""
-    made = []
+    splits = []
     for split, count in (("test", COUNT // 2), ("dev", 5)):
         paths = []
         for subject in ("sea_travel", "tea"):
@@ -27,8 +27,8 @@ def mmlu(folder: Path) -> tuple[list[Path], list[Path]]:
                     row = (f"Which is {subject} {split} {n}? ", "one", "two", "three", "four")
                     csv.writer(stream).writerow((*row, LETTERS[n % 4]))
             paths.append(path)
-        made.append(paths)
-    return made[0], made[1]
+        splits.append(paths)
+    return splits[0], splits[1]
 
 
 def mmlu_rows(path: Path, split: str, count: int = COUNT) -> Path:
