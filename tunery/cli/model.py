@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tunery.cli import _api, _model_exports, _options
-from tunery.cli._adapter_folder import base_folder, name_base
+from tunery.cli._adapter_folder import CONFIG, base_folder, name_base
 from tunery.cli._job_view import gate_lines
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
@@ -118,7 +118,10 @@ def import_adapter(
     try:
         with _api.connect(folders) as api:
             fields = {name: value for name, value in values.items() if value is not None}
-            job = api.import_adapter(folder, fields)
+            fields["config"] = (folder / CONFIG).read_text(encoding="utf-8")
+            with (folder / WEIGHTS).open("rb") as stream:
+                form = {"file": (WEIGHTS, stream)}
+                job = api.write("POST", "models", "import", body=fields, form=form)
     except OSError as error:
         text = f"{error.filename or folder} cannot be read: {error.strerror}"
         raise LocalError(text, "name the folder of an adapter that PEFT saved") from None

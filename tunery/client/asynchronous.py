@@ -13,7 +13,6 @@ from typing import IO, Any, Final, cast
 import httpx
 from httpx_sse import EventSource
 
-from schemas.training import ADAPTER_FILES
 from tunery.client.shapes import (
     BaseObject,
     BudgetObject,
@@ -91,14 +90,20 @@ class AsyncApi:
         return await self._call("GET", path_of(parts))
 
     async def write(
-        self, method: str, *parts: str, body: Any = None, content: bytes | None = None, **query: str
+        self,
+        method: str,
+        *parts: str,
+        body: Any = None,
+        form: Any = None,
+        content: bytes | None = None,
+        **query: str,
     ) -> dict[str, Any]:
-        return await self._once(method, path_of(parts), json=body, content=content, params=query)
+        how = {"json": body} if form is None else {"data": body, "files": form}
+        return await self._once(method, path_of(parts), params=query, content=content, **how)
 
     async def post(self, *parts: str, **body: Any) -> dict[str, Any]:
         """The answer to a body, at a path that has no method of its own; `parts`: its segments."""
-        path = "".join(f"/{part(segment)}" for segment in parts)
-        return await self._once("POST", path, json=body, timeout=COMPLETE_S_MAX)
+        return await self._once("POST", path_of(parts), json=body, timeout=COMPLETE_S_MAX)
 
     # --- files
 
@@ -196,18 +201,6 @@ class AsyncApi:
 
     async def submit(self, body: Mapping[str, Any], idempotency_key: str) -> JobObject:
         return cast("JobObject", await self.send("/fine_tuning/jobs", body, idempotency_key))
-
-    async def import_adapter(self, folder: Path, fields: Mapping[str, str]) -> JobObject:
-        """Import the adapter in a folder as the form's fields say; the job that evaluates it.
-
-        Raises OSError when a file cannot be read.
-        """
-        config = (folder / ADAPTER_FILES[1]).read_text(encoding="utf-8")
-        with (folder / ADAPTER_FILES[0]).open("rb") as stream:
-            files = {"file": (ADAPTER_FILES[0], stream)}
-            form = {**fields, "config": config}
-            created = await self._once("POST", "/models/import", data=form, files=files)
-            return cast("JobObject", created)
 
     async def send(self, path: str, body: Mapping[str, Any], key: str) -> dict[str, Any]:
         """Create something. With its idempotency key it can be repeated during an outage."""

@@ -55,7 +55,7 @@ def test_an_import_claims_no_training_data() -> None:
     terms = replace(TERMS, lineage=replace(TERMS.lineage, imported=True))
     definition = lineage_statement(terms, {})["predicate"]["buildDefinition"]
     assert definition["buildType"].endswith("/import/v1")
-    assert [given["name"] for given in definition["resolvedDependencies"]] == ["base:small"]
+    assert [source["name"] for source in definition["resolvedDependencies"]] == ["base:small"]
     bill = json.loads(bill_of_materials(terms, {}))
     card = bill["metadata"]["component"]["modelCard"]
     assert card["modelParameters"]["datasets"] == []

@@ -1,0 +1,74 @@
+"""Jobs that train nothing: what they take over of a training, and what not."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from schemas.training import BlobFile
+from services.gateway.jobs.evaluations import (
+    evaluated,
+    gate_run_spec,
+    import_spec,
+    settings_of,
+    without_rows,
+)
+from services.gateway.jobs.tables import JobRow
+from simulator.control_plane.samples import PREPARED
+from tests.unit.services.gateway.jobs.job_events import SPEC
+from tests.unit.services.gateway.models.test_tables import ROW
+from tunery.plan.estimate import estimate
+
+NAMES = ("adapter_model.safetensors", "adapter_config.json", "lineage.json", "model.sig")
+FILES = tuple(BlobFile(name=name, blob=f"t/{name}", sha256="a" * 64, bytes=1) for name in NAMES)
+VERSION = replace(ROW, files=FILES)
+
+
+def job(**changes: Any) -> JobRow:
+    """The job that a version is from."""
+    fields: dict[str, Any] = {
+        "tenant": "acme",
+        "id": "ftjob-1",
+        "sequence": 1,
+        "command_id": "c",
+        "created_at": 1,
+        "spec": SPEC,
+        "lane": "standard",
+        "suffix": None,
+        "metadata": None,
+        "wanted": "run",
+        "phase": "done",
+        "prepared": PREPARED,
+    }
+    return JobRow(**{**fields, **changes})
+
+
+def test_records_beside_a_version_are_not_evaluated() -> None:
+    start = evaluated("ft:a", FILES)
+    assert [file.name for file in start.files] == [*NAMES[:2]]
+    assert start.sha256 == FILES[0].sha256
+
+
+def test_a_further_run_is_on_the_same_rows_unless_the_base_model_has_changed() -> None:
+    same = replace(SPEC.base, sha256=VERSION.lineage.base_sha256)
+    spec = gate_run_spec(job(), VERSION, same, SPEC.price)
+    assert spec.evaluation is not None
+    assert (spec.evaluation.imported, spec.evaluation.prepared) == (False, PREPARED)
+    assert (spec.model_id, spec.training_file, spec.budget) == (VERSION.id, "", None)
+    changed = gate_run_spec(job(), VERSION, replace(same, sha256="f" * 64), SPEC.price)
+    assert changed.evaluation is not None
+    assert (changed.evaluation.prepared, changed.measured_rows) == (None, 0)
+
+
+def test_no_training_is_held_for_an_evaluation() -> None:
+    spec = import_spec(SPEC, FILES)
+    needs = estimate(spec, without_rows(spec.base))
+    assert (needs.train_gpu_ms, needs.steps, needs.tokens) == (0, 0, 0)
+    assert 0 < needs.eval_gpu_ms < needs.hold_gpu_ms
+    assert spec.start is not None
+    assert spec.start.model_id == spec.model_id
+
+
+def test_settings_are_those_of_a_request() -> None:
+    config = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "use_dora": True}
+    known = {"rank": 4, "alpha": 8, "target_modules": ["q_proj"], "dora": True}
+    assert settings_of({**config, "modules_to_save": None, "rank_pattern": {}}) == known
