@@ -99,8 +99,9 @@ async def test_replicas_answer_are_replaced_when_killed_and_are_billed(
     assert added.status_code == 201, added.text
     client = await plane.tenant()
     files = await adapter_of(plane, client.headers["x-tenant"])
-    base = (await plane.deps.views.first(BASES, {"id": "tiny"})).base  # type: ignore[union-attr]
-    model = await version(plane, client, "one", files=files, base=base)
+    row = await plane.deps.views.first(BASES, {"id": "tiny"})
+    assert row is not None
+    model = await version(plane, client, "one", files=files, base=row.base)
     created = await client.post(POOLS, json={"model": "tiny", "replicas": 2})
     assert created.status_code == 200, created.text
     path = f"{POOLS}/{created.json()['id']}"
