@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tunery.confinement.taking import NotTaken, taken
+from tunery.confinement.taking import NotTaken, opened_within
 
 
 def test_a_file_is_taken_by_either_name_and_stays_the_same(tmp_path: Path) -> None:
@@ -13,9 +13,9 @@ def test_a_file_is_taken_by_either_name_and_stays_the_same(tmp_path: Path) -> No
     file = tmp_path / "out" / "adapter.bin"
     file.write_bytes(b"as it was hashed")
     for path in (file, Path("out/adapter.bin")):
-        with taken(tmp_path, path) as opened:
+        with opened_within(tmp_path, path) as opened:
             assert opened.read_bytes() == b"as it was hashed"
-    with taken(tmp_path, file) as opened:
+    with opened_within(tmp_path, file) as opened:
         file.unlink()
         file.symlink_to("/etc/passwd")
         assert opened.read_bytes() == b"as it was hashed"
@@ -29,12 +29,15 @@ def test_security_h1_all_but_regular_files_below_the_folder_are_refused(tmp_path
     (folder / "out").symlink_to(tmp_path)
     os.mkfifo(folder / "pipe")
     for path in ("link", "out/secret", "pipe", "below", "../secret", "below/../../secret", ""):
-        with pytest.raises(NotTaken), taken(folder, Path(path)):
+        with pytest.raises(NotTaken), opened_within(folder, Path(path)):
             pass
-    with pytest.raises(NotTaken), taken(folder, tmp_path / "secret"):
+    with pytest.raises(NotTaken), opened_within(folder, tmp_path / "secret"):
         pass
-    with pytest.raises(FileNotFoundError), taken(folder, Path("missing")):
+    with pytest.raises(FileNotFoundError), opened_within(folder, Path("missing")):
         pass
     (tmp_path / "elsewhere").symlink_to(folder)
-    with pytest.raises(OSError, match="Not a directory"), taken(tmp_path / "elsewhere", Path("x")):
+    with (
+        pytest.raises(OSError, match="Not a directory"),
+        opened_within(tmp_path / "elsewhere", Path("x")),
+    ):
         pass
