@@ -26,7 +26,7 @@ from schemas.reasons import Failure, failing
 from services.ingest.ports import CheckedFile, LocalBase, Workbench, WorkRefused
 from services.ingest.project import ERASE, PREPARE, VALIDATE, EraseFileBlob
 from services.ingest.scratch import named_folder, new_folder
-from tunery.confinement.taking import taken
+from tunery.confinement.taking import opened_within
 from tunery.data.mixing import MixedSource
 from tunery.data.preparing import PreparedDirectory
 from tunery.runtime.blobs.abstract import Blobs, Stored, blob_key
@@ -239,7 +239,7 @@ async def _store(blobs: Blobs, tenant: str, directory: PreparedDirectory, folder
 
 
 async def _store_file(blobs: Blobs, tenant: str, folder: Path, path: Path) -> Stored:
-    with taken(folder, path) as opened:
+    with opened_within(folder, path) as opened:
         sha256 = await asyncio.to_thread(file_sha256, opened)
         key = blob_key(tenant, "prepared", sha256, path.suffix)
         return await blobs.put_file(key, opened, sha256=sha256)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from tunery.confinement.enter import LANDLOCK, SECCOMP
-from tunery.confinement.policy import Policy, import_folder, interpreter
+from tunery.confinement.policy import ConfinementPolicy, import_folder, interpreter
 
 ConfineMode: TypeAlias = Literal["require", "prefer", "off"]
 REQUIRED: Final = (LANDLOCK, SECCOMP)  # each refuses by itself what namespaces take away
@@ -29,7 +29,7 @@ class Confinement:
 
     mode: ConfineMode = "require"
 
-    def command(self, argv: Sequence[str], policy: Policy) -> tuple[str, ...]:
+    def command(self, argv: Sequence[str], policy: ConfinementPolicy) -> tuple[str, ...]:
         """Arguments that start a program of this interpreter under a policy."""
         if self.mode == "off":
             return tuple(argv)

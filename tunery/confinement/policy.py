@@ -27,7 +27,7 @@ FILES_MAX: Final = 4_096  # descriptors
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
+class ConfinementPolicy:
     """What a process may do; all else is refused.
 
     read: files and folders that it may read, with all below

@@ -9,7 +9,7 @@ from tunery.confinement import landlock
 from tunery.confinement.confined import start_arguments
 
 TRIAL_S_MAX: Final = 30
-NOTHING: Final = {
+TRIAL_POLICY: Final = {
     "read": ["/"],
     "list": [],
     "write": [],
@@ -26,7 +26,7 @@ def missing_walls() -> Mapping[str, str]:
 
     Raises OSError, subprocess.SubprocessError, ValueError where no process can be started.
     """
-    trial = {**NOTHING, "reports": True}
+    trial = {**TRIAL_POLICY, "reports": True}
     said = subprocess.run(
         start_arguments(json.dumps(trial)),
         capture_output=True,

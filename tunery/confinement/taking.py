@@ -21,7 +21,7 @@ class NotTaken(OSError):
 
 
 @contextmanager
-def taken(folder: Path, path: Path) -> Iterator[Path]:
+def opened_within(folder: Path, path: Path) -> Iterator[Path]:
     """A path of the open file, which stays the same file whatever happens to its name.
 
     Raises as `open_within`.

@@ -28,7 +28,7 @@ from services.gateway.files.preview_tasks import (
 )
 from services.gateway.web.errors import ApiError, above_limit, invalid, unavailable
 from tunery.confinement.confined import Confinement
-from tunery.confinement.policy import Policy, with_links
+from tunery.confinement.policy import ConfinementPolicy, with_links
 from tunery.runtime.fair_places import FairPlaces
 
 PREVIEW_MS_MAX: Final[Ms] = 20_000
@@ -104,14 +104,14 @@ class PreviewProcesses:
         return msgspec.to_builtins(answer)  # type: ignore[no-any-return]  # of a struct: a dict
 
 
-def _policy(task: Task) -> Policy:
+def _policy(task: Task) -> ConfinementPolicy:
     """It reads what its task names, and writes nothing."""
     match task:
         case Preview():
             read = (task.path, *with_links([Path(task.base_path)]))
         case Comparison():
             read = (task.before, task.after)
-    return Policy(
+    return ConfinementPolicy(
         read=read, memory_bytes_max=MEMORY_BYTES_MAX, file_bytes_max=0, cpu_s_max=CPU_S_MAX
     )
 

@@ -26,8 +26,8 @@ from services.ingest.adapters.tasks import (
 )
 from services.ingest.ports import CheckedFile, LocalBase, WorkFailed, WorkRefused
 from tunery.confinement.confined import Confinement, private_environment
-from tunery.confinement.policy import Policy, with_links
-from tunery.confinement.taking import taken
+from tunery.confinement.policy import ConfinementPolicy, with_links
+from tunery.confinement.taking import opened_within
 from tunery.data.mixing import MixedSource
 from tunery.data.preparing import PreparedDirectory
 
@@ -138,13 +138,13 @@ class ProcessWorkbench:
                 await asyncio.wait_for(process.wait(), KILL_MS_MAX / 1_000)
         if code != 0:
             raise WorkFailed(_describe_exit(code, errors))
-        with taken(folder, Path(ANSWER_FILE)) as path:
+        with opened_within(folder, Path(ANSWER_FILE)) as path:
             answer: Answer = msgspec.json.decode(path.read_bytes(), type=Answer)
         return answer
 
-    def _policy(self, folders: tuple[Path, ...], bases: tuple[LocalBase, ...]) -> Policy:
+    def _policy(self, folders: tuple[Path, ...], bases: tuple[LocalBase, ...]) -> ConfinementPolicy:
         benchmarks = self._screen.benchmarks
-        return Policy(
+        return ConfinementPolicy(
             read=(
                 *with_links(Path(base.path) for base in bases),
                 *(() if benchmarks is None else (benchmarks,)),

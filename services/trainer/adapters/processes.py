@@ -14,7 +14,7 @@ from typing import Final
 
 from services.trainer.ports import NO_ACCESS, Access
 from tunery.confinement.confined import Confinement, private_environment
-from tunery.confinement.policy import DEVICES, Policy, accelerator_devices, with_links
+from tunery.confinement.policy import DEVICES, ConfinementPolicy, accelerator_devices, with_links
 from tunery.runtime.local_socket import connect_to
 
 LINE_BYTES_MAX: Final = 1 << 20
@@ -109,7 +109,7 @@ class Walls:
 
     def enclose(self, argv: Sequence[str], folder: Path, access: Access) -> tuple[str, ...]:
         """The arguments that start a confined process."""
-        policy = Policy(
+        policy = ConfinementPolicy(
             read=with_links(access.read),
             write=tuple(map(str, (folder, *access.write))),
             devices=(*DEVICES, *(accelerator_devices() if self.has_devices else ())),

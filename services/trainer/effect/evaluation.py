@@ -15,7 +15,7 @@ from services.trainer.domain.state import Grant
 from services.trainer.effect.environment import accelerators
 from services.trainer.effect.program import Program, Tools
 from services.trainer.settings import TrainerSettings
-from tunery.confinement.taking import taken
+from tunery.confinement.taking import opened_within
 from tunery.measures.declaration import JUDGE
 from tunery.work.codec import decode_scores, encode_scores
 from tunery.work.events import (
@@ -136,7 +136,7 @@ class Evaluation(Program):
 
     async def _judge(self, folder: Path, file: FileDigest) -> tuple[Path, FileDigest]:
         """Add to a file of scores what judge and guard say; that file, and its folder."""
-        with taken(self.folder, folder / file.name) as opened:
+        with opened_within(self.folder, folder / file.name) as opened:
             content = opened.read_bytes()
         if sha256(content).hexdigest() != file.sha256:
             return folder, file  # it is refused when it is stored

@@ -27,7 +27,7 @@ from services.trainer.ports import (
     ProcessLauncher,
 )
 from services.trainer.settings import TrainerSettings
-from tunery.confinement.taking import taken
+from tunery.confinement.taking import opened_within
 from tunery.graders.grader import asks_models, parse
 from tunery.runtime.ports import Runtime
 from tunery.work.codec import encode_spec
@@ -124,7 +124,7 @@ class Program(ABC):
         folder: as the process names it; it lies below that of the lease
         Raises FileNotFoundError, BlobCorrupt, BlobsUnavailable; NotTaken for what is no such file.
         """
-        with taken(self.folder, folder / file.name) as path:
+        with opened_within(self.folder, folder / file.name) as path:
             stored = await upload(self.tools.runtime, self.grant, kind, path, file.sha256)
         return BlobFile(name=file.name, blob=stored.key, sha256=stored.sha256, bytes=stored.bytes)
 

@@ -11,10 +11,9 @@ from typing import Any, Final
 
 import pytest
 
-from tunery.confinement import landlock
 from tunery.confinement.confined import Confinement, private_environment, start_arguments
 from tunery.confinement.enter import CANNOT_CONFINE
-from tunery.confinement.policy import Policy, with_links
+from tunery.confinement.policy import ConfinementPolicy, with_links
 
 TRIES: Final = """
 import json, os, pathlib, resource, signal, socket, subprocess, sys, tempfile, threading
@@ -31,7 +30,11 @@ RUN_S_MAX: Final = 60
 
 
 def outcomes(
-    tries: str, policy: Policy, names: dict[str, Any], folder: Path, mode: Any = "require"
+    tries: str,
+    policy: ConfinementPolicy,
+    names: dict[str, Any],
+    folder: Path,
+    mode: Any = "require",
 ) -> dict[str, str]:
     """What a confined process says of attempts: their results, or names of exceptions."""
     program = [sys.executable, "-c", TRIES + tries + SAYS, json.dumps(names)]
@@ -47,7 +50,7 @@ def outcomes(
     return answer
 
 
-def refused(said: dict[str, str], allowed: Sequence[str] = ()) -> None:
+def assert_refused(said: dict[str, str], allowed: Sequence[str] = ()) -> None:
     """All attempts but the allowed ones ended with an error of the kernel."""
     wrong = {name: text for name, text in said.items() if text not in REFUSALS}
     assert sorted(wrong) == sorted(allowed), said
@@ -86,10 +89,10 @@ attempt("files", lambda: os.readlink(f"/proc/{parent}/fd/0"))
 attempt("temporary", lambda: tempfile.gettempdir())
 """
     base = tmp_path / "base"
-    policy = Policy(read=with_links([base]), write=(str(own),))
+    policy = ConfinementPolicy(read=with_links([base]), write=(str(own),))
     names = {"base": str(base), "secret": str(tmp_path / "secret")}
     said = outcomes(tries, policy, names, own)
-    refused(said, ("own", "base", "temporary"))
+    assert_refused(said, ("own", "base", "temporary"))
     assert (said["base"], said["temporary"]) == ("in a cache", str(own / "tmp"))
     assert list((own / "tmp").iterdir()) == []
 
@@ -119,8 +122,8 @@ thread.start(); thread.join()
 """
     with socket.create_server(("127.0.0.1", 0)) as server:
         names = {"port": server.getsockname()[1]}
-        said = outcomes(tries, Policy(write=(str(own),)), names, own)
-    refused(said, ("pair", "own signal", "thread"))
+        said = outcomes(tries, ConfinementPolicy(write=(str(own),)), names, own)
+    assert_refused(said, ("pair", "own signal", "thread"))
 
 
 def test_security_h1_calls_that_reach_into_the_system_are_refused(own: Path) -> None:
@@ -140,7 +143,7 @@ for kind in ("ipc", "net", "user"):
 """
     if os.uname().machine != "x86_64":
         pytest.fail("numbers of calls are those of x86-64")
-    said = outcomes(tries, Policy(write=(str(own),)), calls, own)
+    said = outcomes(tries, ConfinementPolicy(write=(str(own),)), calls, own)
     assert {said[name] for name in calls} == {"(-1, 1)"}
     assert said["clone3"] == said["newer than the filter"] == "(-1, 38)"
     assert (said["NoNewPrivs"], said["Seccomp"]) == ("1", "2")
@@ -159,7 +162,7 @@ attempt("core", lambda: resource.getrlimit(resource.RLIMIT_CORE))
 attempt("time", lambda: resource.getrlimit(resource.RLIMIT_CPU)[1])
 attempt("raise", lambda: resource.setrlimit(resource.RLIMIT_CPU, (99, 99)))
 """
-    policy = Policy(
+    policy = ConfinementPolicy(
         write=(str(own),), memory_bytes_max=512 << 20, file_bytes_max=1 << 20, cpu_s_max=30
     )
     said = outcomes(tries, policy, {}, own)
@@ -174,7 +177,7 @@ def test_a_process_that_may_start_others_confines_them_too(tmp_path: Path, own: 
     tries = """
 attempt("start", lambda: subprocess.run(["cat", names["secret"]], capture_output=True).returncode)
 """
-    policy = Policy(write=(str(own),), processes=True)
+    policy = ConfinementPolicy(write=(str(own),), processes=True)
     said = outcomes(tries, policy, {"secret": str(tmp_path / "secret")}, own)
     assert said["start"] == "1", "cat has started, and could not read"
 
@@ -192,18 +195,10 @@ def test_security_h1_a_wall_that_is_missing_is_named_or_refused(mode: str, own: 
         "required": ["namespaces"] if mode == "require" else [],
     }
     command = start_arguments(json.dumps(inner), sys.executable, "-c", "print('runs')")
-    outer = Confinement().command(command, Policy(write=(str(own),), processes=True))
+    outer = Confinement().command(command, ConfinementPolicy(write=(str(own),), processes=True))
     done = subprocess.run(outer, capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
     if mode == "prefer":
         assert (done.returncode, done.stdout) == (0, "runs\n"), done.stderr
     else:
         assert done.returncode == CANNOT_CONFINE
         assert "cannot confine the process: namespaces" in done.stderr
-
-
-def test_off_changes_nothing() -> None:
-    assert Confinement("off").command(("a", "b"), Policy()) == ("a", "b")
-
-
-def test_this_kernel_has_landlock() -> None:
-    assert landlock.version() >= 1

@@ -1,0 +1,16 @@
+"""Folders with links, and limits."""
+
+from pathlib import Path
+
+from tunery.confinement.policy import ConfinementPolicy, with_links
+
+
+def test_files_that_links_of_a_folder_lead_to_are_named(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "blob").write_text("weights")
+    (tmp_path / "base" / "model").symlink_to(tmp_path / "blob")
+    assert with_links([tmp_path / "base"]) == (str(tmp_path / "base"), str(tmp_path / "blob"))
+
+
+def test_core_dumps_are_never_written() -> None:
+    assert ConfinementPolicy().limits["CORE"] == 0
