@@ -56,8 +56,8 @@ def become(order: Order) -> None:
         if name in os.environ:
             os.environ[name] = str(Path(order.folder) / Path(os.environ[name]).name)
     tempfile.tempdir = None
-    with Path(os.devnull).open("rb") as nothing:
-        os.dup2(nothing.fileno(), sys.stdin.fileno())
+    with Path(os.devnull).open("rb") as no_input:
+        os.dup2(no_input.fileno(), sys.stdin.fileno())
 
 
 if __name__ == "__main__":
