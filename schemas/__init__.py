@@ -12,6 +12,7 @@ billing     nouns of `account`: terms of bills, adjustments, closed months, cred
 answers     of `account`: tokens of answers
 prepaid     of `account`: credits that were bought in advance
 dataset     stream `dataset`: files, uploads, validation, prepared caches
+storage     nouns of `dataset`: terms of files and uploads, quotas
 job         stream `job`: quota, budget holds, jobs, attempts
 admission   of `job`: suspension and monthly budgets
 sweep       of `job`: sweeps, their jobs and rungs

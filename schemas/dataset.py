@@ -4,14 +4,13 @@ from typing import Final, Literal, TypeAlias
 
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.reasons import Failure
-from schemas.sealed import Sealed
+from schemas.storage import FileTerms, StorageQuota, UploadPart, UploadTerms
 from schemas.units import Ms, Tokens
 
 LengthPolicy: TypeAlias = Literal["reject", "truncate", "split"]
 # What a row is: answers to learn, a preferred answer and another one, an answer with a label, a
 # prompt to be answered with what a grader reads.
 RowKind: TypeAlias = Literal["answers", "pairs", "labels", "prompts"]
-Purpose: TypeAlias = Literal["fine-tune", "fine-tune-results", "base-model"]
 UploadOutcome: TypeAlias = Literal["completed", "cancelled", "expired"]
 # Which rows validate follows from the file alone: jobs with other seeds share what is prepared, are
 # judged on the same rows, and know their steps before they run.
@@ -68,34 +67,6 @@ class Validation(Part):
     failure: Failure | None = None
 
 
-class DatasetName(Part):
-    """A name whose files are its versions.
-
-    key: tells equal names without revealing them.
-    name: the name.
-    """
-
-    key: str
-    name: Sealed
-
-
-class FileTerms(Part):
-    """What is declared about a file before its bytes are there.
-
-    purpose: what it is for.
-    name: its name on the client's machine.
-    expires_after_ms: when it expires, counted from its registration, None: never.
-    dataset: the name that it is the next version of.
-    rows_max: what the tenant's plan allows.
-    """
-
-    purpose: Purpose
-    name: Sealed
-    expires_after_ms: Ms | None = None
-    dataset: DatasetName | None = None
-    rows_max: int | None = None
-
-
 class FileContent(Part):
     """Bytes in object storage.
 
@@ -107,45 +78,6 @@ class FileContent(Part):
     bytes: int
     sha256: Sha256
     blob: str
-
-
-class UploadTerms(Part):
-    """A file that will come in parts.
-
-    media_type: of the file.
-    bytes: of all parts together.
-    file: what is declared about the file.
-    """
-
-    media_type: str
-    bytes: int
-    file: FileTerms
-
-
-class StorageQuota(Part):
-    """What a tenant may keep at a time, by its plan. Base models of operators do not count.
-
-    bytes: of files and of what pending uploads declare, together.
-    files: that are not deleted, whatever their check said.
-    uploads: that are pending.
-    """
-
-    bytes: int
-    files: int
-    uploads: int
-
-
-class UploadPart(Part):
-    """A part of an upload. Its bytes are under `part_blob`.
-
-    part_id: the part.
-    bytes: how many.
-    sha256: of all of them.
-    """
-
-    part_id: str
-    bytes: int
-    sha256: Sha256
 
 
 class PrepareSpec(Part):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from schemas.account import Lane
-from schemas.dataset import StorageQuota
+from schemas.storage import StorageQuota
 
 GIB: Final = 1024**3
 

@@ -14,14 +14,12 @@ from starlette.responses import StreamingResponse
 
 from schemas import errors
 from schemas.dataset import (
-    DatasetName,
     DeleteFile,
     FileContent,
-    FileTerms,
     RegisterFile,
-    StorageQuota,
 )
 from schemas.ids import FILE
+from schemas.storage import DatasetName, FileTerms, StorageQuota
 from schemas.topics import DATASET
 from schemas.units import Ms, divide_up
 from services.gateway.accounts.tables import TENANTS

@@ -3,8 +3,8 @@
 from typing import Final, Literal
 
 from schemas import errors
-from schemas.dataset import Purpose
 from schemas.reasons import refusing
+from schemas.storage import Purpose
 from services.gateway.accounts.deps import NamedTenant, limits_of
 from services.gateway.files.tables import FILES, UPLOADS
 from services.gateway.plan_limits import PlanLimits

@@ -2,9 +2,12 @@
 
 from typing import Final, Literal
 
-from schemas.dataset import Purpose, Validation
+from schemas.dataset import (
+    Validation,
+)
 from schemas.reasons import Failure
 from schemas.sealed import Sealed
+from schemas.storage import Purpose
 from schemas.units import Ms
 from services.gateway.views.table import Table, TableIndex, TableRow
 

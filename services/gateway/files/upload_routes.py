@@ -16,14 +16,11 @@ from schemas.dataset import (
     CompleteUpload,
     CreateUpload,
     FileContent,
-    FileTerms,
-    Purpose,
-    UploadPart,
-    UploadTerms,
     part_blob,
 )
 from schemas.envelope import Message
 from schemas.ids import FILE, PART, UPLOAD
+from schemas.storage import FileTerms, Purpose, UploadPart, UploadTerms
 from schemas.topics import DATASET
 from services.gateway.accounts.deps import limits_of
 from services.gateway.files.bodies import (

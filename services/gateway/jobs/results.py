@@ -6,9 +6,13 @@ import io
 from collections.abc import Sequence
 from typing import Any, Final
 
-from schemas.dataset import FileContent, FileTerms, RegisterFile
+from schemas.dataset import (
+    FileContent,
+    RegisterFile,
+)
 from schemas.ids import FILE, derived_id
 from schemas.job import JobEnded
+from schemas.storage import FileTerms
 from services.gateway.files.tables import FILES
 from services.gateway.jobs.event_ids import finite
 from services.gateway.jobs.projection import RESULTS

@@ -3,9 +3,9 @@
 from typing import Final
 
 from schemas import errors
-from schemas.dataset import Purpose, StorageQuota
 from schemas.envelope import Reason, Rejected
 from schemas.reasons import refusing
+from schemas.storage import Purpose, StorageQuota
 from services.ingest.domain.state import FILES_MAX, FileState, TenantDatasets
 
 UPLOADS_MAX: Final = 100  # of one tenant at a time, whatever its plan

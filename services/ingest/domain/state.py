@@ -5,8 +5,12 @@ from typing import Final, Literal, TypeAlias
 from immutables import Map
 from msgspec import Struct
 
-from schemas.dataset import PinTerms, Prepared, Purpose, UploadTerms
+from schemas.dataset import (
+    PinTerms,
+    Prepared,
+)
 from schemas.envelope import Sha256
+from schemas.storage import Purpose, UploadTerms
 from schemas.units import Ms
 
 FILES_MAX: Final = 10_000  # of one tenant, without deleted files

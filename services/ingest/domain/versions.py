@@ -1,9 +1,9 @@
 """Versions of named datasets: each file with a name becomes the next version, numbered for ever."""
 
 from schemas import errors
-from schemas.dataset import DatasetName
 from schemas.envelope import Rejected
 from schemas.reasons import refusing
+from schemas.storage import DatasetName
 from services.ingest.domain.state import NAMES_MAX, TenantDatasets
 
 

@@ -8,10 +8,8 @@ from schemas.dataset import (
     CancelUpload,
     CompleteUpload,
     CreateUpload,
-    DatasetName,
     DeleteFile,
     FileContent,
-    FileTerms,
     KeepDataset,
     PinDataset,
     PinTerms,
@@ -23,12 +21,11 @@ from schemas.dataset import (
     RegisterFile,
     ReleaseDataset,
     UnpinDataset,
-    UploadPart,
-    UploadTerms,
     Validation,
 )
 from schemas.envelope import Source, Tick
 from schemas.reasons import Failure, failing
+from schemas.storage import DatasetName, FileTerms, UploadPart, UploadTerms
 from schemas.units import DAY_MS, HOUR_MS
 from tests.histories.recorder import Recorder
 

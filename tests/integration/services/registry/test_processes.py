@@ -32,7 +32,6 @@ from schemas.dataset import (
     DeleteFile,
     FileContent,
     FileDeleted,
-    FileTerms,
     FileValidated,
     PinDataset,
     PinTerms,
@@ -57,6 +56,7 @@ from schemas.model import (
     VersionPublished,
     VersionTerms,
 )
+from schemas.storage import FileTerms
 from schemas.topics import PARTITIONS, STREAMS
 from schemas.training import BlobFile
 from tests.unit.services.ingest.base import make_base, rows

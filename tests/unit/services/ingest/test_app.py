@@ -16,7 +16,6 @@ from schemas.dataset import (
     DatasetReady,
     FileContent,
     FileRegistered,
-    FileTerms,
     FileValidated,
     PinDataset,
     PinTerms,
@@ -25,6 +24,7 @@ from schemas.dataset import (
     RegisterFile,
 )
 from schemas.model import GLOBAL, AddBase, Base
+from schemas.storage import FileTerms
 from schemas.topics import DATASET, MODEL, PARTITIONS
 from services.ingest.adapters.process_workbench import ProcessWorkbench
 from services.ingest.app import build

@@ -13,7 +13,6 @@ from schemas import errors
 from schemas.dataset import (
     FileContent,
     FileRegistered,
-    FileTerms,
     PreparationDue,
     PrepareSpec,
     RecordPrepared,
@@ -21,6 +20,7 @@ from schemas.dataset import (
 )
 from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
+from schemas.storage import FileTerms
 from services.gateway.web.wording import file_words
 from services.ingest.adapters.process_workbench import ProcessWorkbench
 from services.ingest.adapters.tasks import Answer, Task

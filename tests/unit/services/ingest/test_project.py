@@ -5,7 +5,6 @@ from schemas.dataset import (
     FileContent,
     FileDeleted,
     FileRegistered,
-    FileTerms,
     FileUnreadable,
     FileValidated,
     PreparationDue,
@@ -17,6 +16,7 @@ from schemas.dataset import (
 from schemas.model import Base, BaseAdded
 from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
+from schemas.storage import FileTerms
 from services.ingest.project import BASES, ERASE, PREPARE, VALIDATE, EraseFileBlob, project
 from tests.unit.services.headers import header
 from tunery.runtime.verbs import Done, Todo, Upsert

@@ -7,9 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.billing import BillingTerms, Commitment, Discount, PriceBook, StorageCharge
-from schemas.dataset import FileContent, FileDeleted, FileRegistered, FileTerms
+from schemas.dataset import (
+    FileContent,
+    FileDeleted,
+    FileRegistered,
+)
 from schemas.model import Lineage, VersionDeleted, VersionPublished, VersionSubmitted, VersionTerms
 from schemas.sealed import Sealed
+from schemas.storage import FileTerms
 from schemas.training import BlobFile
 from schemas.units import DAY_MS, HOUR_MS
 from tests.unit.tunery.billing.test_invoice import BOOKS, MONTH, month, row

@@ -17,9 +17,14 @@ from schemas.account import (
     TenantCreated,
 )
 from schemas.billing import Rate, Statement, Tier
-from schemas.dataset import FileContent, FileDeleted, FileRegistered, FileTerms
+from schemas.dataset import (
+    FileContent,
+    FileDeleted,
+    FileRegistered,
+)
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.sealed import Sealed
+from schemas.storage import FileTerms
 from schemas.topics import PARTITIONS
 from schemas.units import HOUR_MS
 from services.gateway.accounts.prices import ViewedPrices

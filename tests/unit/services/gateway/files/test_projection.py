@@ -1,8 +1,14 @@
 """Given events of `dataset`, then rows of files."""
 
-from schemas.dataset import FileContent, FileDeleted, FileRegistered, FileTerms, FileUnreadable
+from schemas.dataset import (
+    FileContent,
+    FileDeleted,
+    FileRegistered,
+    FileUnreadable,
+)
 from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
+from schemas.storage import FileTerms
 from services.gateway.files.responses import (
     UnreadableFileResponse,
     file_response,

@@ -15,7 +15,6 @@ from schemas.dataset import (
     Event,
     FileContent,
     FileDeleted,
-    FileTerms,
     FileUnreadable,
     FileValidated,
     KeepDataset,
@@ -37,6 +36,7 @@ from schemas.dataset import (
 from schemas.envelope import Context, Rejected
 from schemas.reasons import Failure, failing, refusing
 from schemas.sealed import Sealed
+from schemas.storage import FileTerms
 from services.ingest.domain.decide import decide
 from services.ingest.domain.evolve import evolve
 from services.ingest.domain.state import INITIAL, DatasetsByTenant, TenantDatasets

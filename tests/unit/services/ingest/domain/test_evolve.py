@@ -5,7 +5,6 @@ from msgspec.structs import replace
 
 from schemas.dataset import (
     DatasetKept,
-    DatasetName,
     DatasetPinned,
     DatasetPrepared,
     DatasetReady,
@@ -15,7 +14,6 @@ from schemas.dataset import (
     FileContent,
     FileDeleted,
     FileRegistered,
-    FileTerms,
     FileUnreadable,
     FileValidated,
     PartAdded,
@@ -25,11 +23,10 @@ from schemas.dataset import (
     PreparationFailed,
     UploadCreated,
     UploadEnded,
-    UploadPart,
-    UploadTerms,
     Validation,
 )
 from schemas.envelope import Reason, Rejected
+from schemas.storage import DatasetName, FileTerms, UploadPart, UploadTerms
 from services.ingest.domain.evolve import evolve, evolve_tenant
 from services.ingest.domain.state import INITIAL, TenantDatasets
 from tests.unit.services.ingest.domain.test_decide import FAILED, PREPARED, SEALED, SPEC, context

@@ -8,13 +8,11 @@ from schemas.dataset import (
     Command,
     DeleteFile,
     FileContent,
-    FileTerms,
-    Purpose,
     RecordValidation,
     RegisterFile,
-    StorageQuota,
 )
 from schemas.envelope import Rejected
+from schemas.storage import FileTerms, Purpose, StorageQuota
 from services.ingest.domain.quotas import used_bytes
 from services.ingest.domain.state import DatasetsByTenant
 from tests.unit.services.ingest.domain.test_uploads import (

@@ -14,18 +14,16 @@ from schemas.dataset import (
     FileContent,
     FileDeleted,
     FileRegistered,
-    FileTerms,
     PartAdded,
     PinDataset,
     PinTerms,
     RegisterFile,
     UnpinDataset,
     UploadEnded,
-    UploadPart,
-    UploadTerms,
 )
 from schemas.envelope import Context, Rejected, Tick
 from schemas.sealed import Sealed
+from schemas.storage import FileTerms, UploadPart, UploadTerms
 from schemas.units import HOUR_MS
 from services.ingest.domain.decide import decide
 from services.ingest.domain.evolve import evolve

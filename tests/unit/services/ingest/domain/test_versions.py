@@ -12,22 +12,19 @@ from schemas.dataset import (
     CompleteUpload,
     CreateUpload,
     DatasetKept,
-    DatasetName,
     DatasetReleased,
     DeleteFile,
     FileContent,
     FileDeleted,
     FileRegistered,
-    FileTerms,
     KeepDataset,
     RegisterFile,
     ReleaseDataset,
     UnpinDataset,
-    UploadPart,
-    UploadTerms,
 )
 from schemas.envelope import Rejected, Tick
 from schemas.reasons import refusing
+from schemas.storage import DatasetName, FileTerms, UploadPart, UploadTerms
 from services.ingest.domain import versions
 from services.ingest.domain.decide import decide
 from services.ingest.domain.expiry import earliest
