@@ -83,12 +83,12 @@ class ViewsSuite:
             FILES, {"tenant": "a"}, buckets, by=("purpose",), of=("bytes", "sequence"), limit=9
         )
         assert [dict(record) for record in sums] == [
-            {"bucket": 0, "purpose": "fine-tune", "bytes": 6, "sequence": 2},
-            {"bucket": 2, "purpose": "fine-tune", "bytes": 9, "sequence": 4},
+            {"bucket": 0, "purpose": "fine-tune", "rows": 3, "bytes": 6, "sequence": 2},
+            {"bucket": 2, "purpose": "fine-tune", "rows": 2, "bytes": 9, "sequence": 4},
         ]
         some = {"tenant": "a", "id": ("file-2", "file-9", "file-7")}
         (record,) = await views.sums(FILES, some, buckets, by=(), of=("bytes",), limit=1)
-        assert dict(record) == {"bucket": 0, "bytes": 2}
+        assert dict(record) == {"bucket": 0, "rows": 1, "bytes": 2}
 
     async def test_a_condition_may_allow_several_values(self, views: Views) -> None:
         rows = await views.page(FILES, {"tenant": "a", "id": ("file-4", "file-2", "x")}, limit=9)

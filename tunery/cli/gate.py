@@ -155,7 +155,7 @@ def set_policy(
     if blocks:
         body["blocking"] = list(blocks)
     with _api.connect(folders) as api:
-        policy = api.write("POST", "gate", "policies", body=body)
+        policy = api.write("POST", "gate", "policies", json=body)
     _api.show_one(policy, as_json, _fields(policy))
 
 
@@ -204,7 +204,7 @@ def _decide(
 ) -> None:
     body = {"quarantined": to_quarantine, "reason": reason, "name": name or getpass.getuser()}
     with _api.connect(folders) as api:
-        model = api.write("POST", "models", model_id, "quarantine", body=body)
+        model = api.write("POST", "models", model_id, "quarantine", json=body)
     decided = model["quarantine"] or {}
     fields = [
         ("model", model["id"]),

@@ -121,7 +121,7 @@ def import_adapter(
             fields["config"] = (folder / CONFIG).read_text(encoding="utf-8")
             with (folder / WEIGHTS).open("rb") as stream:
                 form = {"file": (WEIGHTS, stream)}
-                job = api.write("POST", "models", "import", body=fields, form=form)
+                job = api.write("POST", "models", "import", data=fields, files=form)
     except OSError as error:
         text = f"{error.filename or folder} cannot be read: {error.strerror}"
         raise LocalError(text, "name the folder of an adapter that PEFT saved") from None
@@ -170,7 +170,7 @@ def rollback(model_id: str, stage: str, folders: DataDir, as_json: bool) -> None
 def delete(model_id: str, erase: bool, folders: DataDir, as_json: bool) -> None:
     """Delete a version. It can be restored for 30 days, then its files are erased."""
     with _api.connect(folders) as api:
-        api.write("DELETE", "models", model_id, erase=str(erase).lower())
+        api.write("DELETE", "models", model_id, params={"erase": str(erase).lower()})
     deleted = {"id": model_id, "deleted": True, "erased": erase}
     how = "erased" if erase else f"deleted; within 30 days: tunery model restore {model_id}"
     _api.show_one(deleted, as_json, [("model", model_id), ("result", how)])

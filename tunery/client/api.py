@@ -89,17 +89,9 @@ class Api:
     def get(self, *parts: str) -> dict[str, Any]:  # for paths without a method of their own
         return self._call("GET", path_of(parts))
 
-    def write(
-        self,
-        method: str,
-        *parts: str,
-        body: Any = None,
-        form: Any = None,
-        content: bytes | None = None,
-        **query: str,
-    ) -> dict[str, Any]:
-        how = {"json": body} if form is None else {"data": body, "files": form}
-        return self._once(method, path_of(parts), params=query, content=content, **how)
+    def write(self, method: str, *parts: str, **sent: Any) -> dict[str, Any]:
+        """The answer to what is `sent`, in the words of httpx: `json`, `content`, `params`."""
+        return self._once(method, path_of(parts), **sent)
 
     def post(self, *parts: str, **body: Any) -> dict[str, Any]:
         """The answer to a body, at a path that has no method of its own; `parts`: its segments."""

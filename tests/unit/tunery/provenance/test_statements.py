@@ -52,7 +52,10 @@ def test_a_lineage_names_every_input_by_its_hash() -> None:
 
 
 def test_an_import_claims_no_training_data() -> None:
-    terms = replace(TERMS, lineage=replace(TERMS.lineage, imported=True))
+    lineage = replace(TERMS.lineage, imported=True, start_id=None, start_sha256=None)
+    terms = replace(TERMS, lineage=lineage)
+        TERMS, lineage=replace(TERMS.lineage, imported=True, start_id=None, start_sha256=None)
+    )
     definition = lineage_statement(terms, {})["predicate"]["buildDefinition"]
     assert definition["buildType"].endswith("/import/v1")
     assert [source["name"] for source in definition["resolvedDependencies"]] == ["base:small"]

@@ -12,6 +12,8 @@ from tunery.work.events import (
     LossSpiked,
     Noted,
     Preempted,
+    ReplicaAlive,
+    ReplicaReady,
     Sampled,
     ScoringFinished,
     ScoringProgressed,
@@ -89,6 +91,8 @@ EVENTS: Final[tuple[AnyWorkEvent, ...]] = (
     ScoringStarted(items=200, prompts=3),
     ScoringProgressed(stage="items_base", done=8, total=200),
     ScoringFinished(results="scores.json", sha256="4" * 64, bytes=9),
+    ReplicaReady(),
+    ReplicaAlive(),
     Preempted(step=2, checkpoint="out/step-00000002"),
     Failed(cause="oom", message="out of memory", advice="Lower batch_size."),
 )

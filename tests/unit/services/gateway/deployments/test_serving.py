@@ -4,7 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.training import BlobFile
-from services.gateway.deployments.serving import deployment_of, loadable
+from services.gateway.deployments.serving import (
+    deployment_of,
+    loadable,
+    refuse_quarantined,
+)
 from services.gateway.models.tables import MODELS, ModelRow
 from services.gateway.web.deps import Principal
 from services.gateway.web.errors import ApiError
@@ -30,7 +34,6 @@ async def test_a_version_is_loaded_with_the_base_model_that_it_was_trained_from(
     assert (model.base_sha256, model.base_path, model.adapter) == (BASE.sha256, BASE.path, (FILE,))
     key = replace_models(ANYBODY, "another")
     for wrong, caller, status in (
-        (replace(row, quarantined=True), ANYBODY, 403),
         (replace(row, files=(WHOLE,)), ANYBODY, 400),
         (row, key, 403),
         (replace(row, lineage=replace(row.lineage, base_id="gone")), ANYBODY, 404),
@@ -38,6 +41,14 @@ async def test_a_version_is_loaded_with_the_base_model_that_it_was_trained_from(
         with pytest.raises(ApiError) as refused:
             await loadable(api.deps, caller, wrong, row.id)
         assert refused.value.status == status
+
+
+async def test_a_version_in_quarantine_is_refused_by_its_own_name(api: ControlPlane) -> None:
+    row = await row_of(api, await version(api, await api.tenant(), "a"))
+    refuse_quarantined(row, row.id)
+    with pytest.raises(ApiError, match="is in quarantine") as refused:
+        refuse_quarantined(replace(row, quarantined=True), row.id)
+    assert refused.value.status == 403
 
 
 def replace_models(caller: Principal, model: str) -> Principal:
