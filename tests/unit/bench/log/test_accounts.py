@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from bench.log import accounts
+from bench.log.appends import BARE
+from bench.log.jobs import PARTITION
 
 
 class Producer:
@@ -26,7 +28,7 @@ async def test_an_append_is_begun_and_waited_for_by_the_caller() -> None:
     producer = Producer()
     pending: Any = await accounts.sender(producer)()
     assert pending == "pending"
-    assert producer.sent == [(accounts.BARE.name, accounts.VALUE, accounts.PARTITION)]
+    assert producer.sent == [(BARE.name, accounts.VALUE, PARTITION)]
 
 
 async def test_each_measured_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -372,7 +372,7 @@ async def test_admin_routes_answer_403_for_every_tenant(api: ControlPlane) -> No
         for method in METHODS:
             if path.startswith(OPERATORS) and method in item:
                 ids = {"key_id": "key_x", "version": "2026-01", "node_id": "a", "base_id": "b"}
-                shown = [path.format(tenant=name, **ids) for name in tenants]
+                shown = [path.format(tenant=name, name="mmlu", **ids) for name in tenants]
                 answers = [await other.request(method, url, json={}) for url in shown]
                 assert {url.status_code for url in answers} == {403}, (method, path)
                 assert answers[0].json() == answers[1].json()

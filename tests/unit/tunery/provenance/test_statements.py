@@ -54,8 +54,6 @@ def test_a_lineage_names_every_input_by_its_hash() -> None:
 def test_an_import_claims_no_training_data() -> None:
     lineage = replace(TERMS.lineage, imported=True, start_id=None, start_sha256=None)
     terms = replace(TERMS, lineage=lineage)
-        TERMS, lineage=replace(TERMS.lineage, imported=True, start_id=None, start_sha256=None)
-    )
     definition = lineage_statement(terms, {})["predicate"]["buildDefinition"]
     assert definition["buildType"].endswith("/import/v1")
     assert [source["name"] for source in definition["resolvedDependencies"]] == ["base:small"]
