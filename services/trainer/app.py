@@ -32,6 +32,7 @@ from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import SettingsError, load
 
+LEASES: Final = "leases"  # folder of those of a node, each in one of its own
 SCORE_TRIES_MAX: Final = 5  # with pauses of 15 s in all
 SCORE_PAUSE_S: Final = 1.0  # before the second try
 SCORES_AT_ONCE_MAX: Final = 8  # questions of one agent
@@ -42,8 +43,9 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     settings = load(TrainerSettings)
     folder = settings.work_dir or runtime.settings.data_dir / "nodes" / settings.id
     folder = folder.absolute()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.chmod(0o700)  # also where an earlier release made it
+    for own in (folder, folder / LEASES):
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own.chmod(0o700)  # also where an earlier release made it
     hardware, notices = probe(), notices_of(settings.notices, settings.notices_url)
     launcher = _launcher(settings, folder, hardware, await confinement_of(runtime))
     reports, scores = Reports(runtime, settings.pool), _score_endpoint(settings)
@@ -53,7 +55,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         tools = Tools(
             runtime, launcher, reports, incarnation, count_memory_kills, scores, judge, guard
         )
-        lease_folder = folder / "leases" / str(grant.token.lease)
+        lease_folder = folder / LEASES / str(grant.token.lease)
         return LeaseAttempt(grant, tools, program(grant, tools), lease_folder)
 
     def program(grant: Grant, tools: Tools) -> Program:

@@ -7,7 +7,7 @@ import pytest
 from services.trainer import app
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.adapters.warm import WarmProcesses
-from services.trainer.app import build
+from services.trainer.app import LEASES, build
 from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.replica_answers import ReplicaAnswers
 from services.trainer.ports import Hardware
@@ -24,6 +24,17 @@ async def test_one_agent_is_built_from_the_settings(
     agent, answers = await build(runtime)
     assert isinstance(agent, NodeAgent)
     assert isinstance(answers, ReplicaAnswers)
+
+
+async def test_security_l4_the_folders_of_a_node_are_its_owners(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TUNERY_NODE_ID", "a")
+    monkeypatch.setenv("TUNERY_NODE_WORK_DIR", str(tmp_path / "a"))
+    (tmp_path / "a" / LEASES).mkdir(mode=0o755, parents=True)
+    await build((await memory_servers()).runtime("trainer"))
+    for folder in (tmp_path / "a", tmp_path / "a" / LEASES):
+        assert folder.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize(
