@@ -41,7 +41,7 @@ async def test_what_replicas_counted_is_sent_once_and_folders_are_used_again(
 
 
 async def test_a_replica_counts_for_its_own_tenant_and_stops_no_other(tmp_path: Path) -> None:
-    """Its process writes these files, and reads what tenants upload: it may have been taken over."""
+    """Its process writes these files, and may have been taken over by what it reads."""
     servers = await memory_servers()
     log = servers.log
     assert isinstance(log, MemoryLog)
