@@ -43,6 +43,7 @@ PER_SECOND: Final = 50  # requests of the other: 3,000 a minute, the default of 
 REFUSED_S: Final = 0.2  # pause of the other after a refusal
 STREAMS: Final = 60  # that it tries to keep open; its plan has 50
 CHECKED_AT_ONCE, CHECKED_COPIES = 6, 40  # files of the other that wait, and their size
+CHECKED_S_MAX: Final = 600.0  # for one file
 PREVIEWS_AT_ONCE: Final = 6
 IDLE_CONNECTIONS, STRANGE_METHODS = 2_100, 12_000
 STRANGERS: Final = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
@@ -314,8 +315,10 @@ async def _upload(http: httpx.AsyncClient, rows: bytes) -> dict[str, Any]:
 
 
 async def _checked(http: httpx.AsyncClient, file_id: str) -> None:
-    while ok(await http.get(f"/files/{file_id}"))["status"] == "uploaded":  # noqa: ASYNC110  # over HTTP
-        await asyncio.sleep(0.1)
+    """Raises TimeoutError."""
+    async with asyncio.timeout(CHECKED_S_MAX):
+        while ok(await http.get(f"/files/{file_id}"))["status"] == "uploaded":  # noqa: ASYNC110  # over HTTP
+            await asyncio.sleep(0.1)
 
 
 async def _be_greedy(load: dict[str, str]) -> None:
@@ -340,5 +343,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     if LOAD in os.environ:
-        asyncio.run(_be_greedy(json.loads(os.environ[LOAD])))
+        sys.exit(asyncio.run(_be_greedy(json.loads(os.environ[LOAD]))))
     sys.exit(main())

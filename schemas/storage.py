@@ -1,12 +1,13 @@
 """What a tenant may store, and the terms of files and uploads. Nouns of `dataset`."""
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from schemas.envelope import Part, Sha256
 from schemas.sealed import Sealed
 from schemas.units import Ms
 
 Purpose: TypeAlias = Literal["fine-tune", "fine-tune-results", "base-model"]
+NOT_COUNTED: Final[Purpose] = "base-model"  # bytes that operators add for all tenants
 
 
 class DatasetName(Part):
@@ -51,9 +52,9 @@ class UploadTerms(Part):
 
 
 class StorageQuota(Part):
-    """What a tenant may keep at a time, by its plan. Base models of operators do not count.
+    """What a tenant may keep at a time, by its plan.
 
-    bytes: of files and of what pending uploads declare, together.
+    bytes: of files and of what pending uploads declare, together; base models do not count.
     files: that are not deleted, whatever their check said.
     uploads: that are pending.
     """

@@ -74,7 +74,7 @@ ACCOUNT: Final = Stream(
     ("billing", "gateway", "notifier", "exporter"),
     account.Command,
     account.Event,
-    senders=("billing", "engine", "exporter", "gateway", "notifier", "scheduler"),
+    senders=("billing", "engine", "exporter", "gateway", "notifier", "scheduler", "trainer"),
 )
 DATASET: Final = Stream(
     "dataset",

@@ -3,6 +3,8 @@
 The filter is a program of the kernel's classic BPF, which sees a call's number and arguments. See
 `man 2 seccomp`. It names what is refused: which calls the libraries of a training need differs from
 one driver to the next. Calls that are newer than this list are refused as unknown to the kernel.
+Modes and owners of files stay as they are, and the caller is not told: libraries set them on what
+they write, and Landlock lets a process set those of every file of its user.
 """
 
 import ctypes
@@ -37,7 +39,9 @@ class Architecture(NamedTuple):
     clone: int
     kill: int
     tgkill: int
+    prlimit: int
     forks: tuple[int, ...]
+    ignored: tuple[int, ...]
     refused: tuple[int, ...]
 
 
@@ -48,7 +52,9 @@ X86_64: Final = Architecture(
     clone=56,
     kill=62,
     tgkill=234,
+    prlimit=302,
     forks=(57, 58),  # fork, vfork
+    ignored=(90, 91, 268, 92, 93, 94, 260),  # chmod, fchmod, fchmodat, chown … fchownat
     refused=(
         *(101, 310, 311, 312),  # ptrace, process_vm_readv, process_vm_writev, kcmp
         *(109, 112),  # setpgid, setsid: it stays in the group that its agent ends
@@ -60,6 +66,7 @@ X86_64: Final = Architecture(
         *(272, 308),  # unshare, setns
         *(298, 300, 321, 323),  # perf_event_open, fanotify_init, bpf, userfaultfd
         *(133, 259, 303, 304),  # mknod, mknodat, handles of files
+        *(76, 188, 189, 190, 197, 198, 199),  # truncate, setxattr … fremovexattr
     ),
 )
 AARCH64: Final = Architecture(
@@ -69,7 +76,9 @@ AARCH64: Final = Architecture(
     clone=220,
     kill=129,
     tgkill=131,
+    prlimit=261,
     forks=(),
+    ignored=(52, 53, 54, 55),
     refused=(
         *(117, 270, 271, 272),
         *(154, 157),
@@ -81,14 +90,17 @@ AARCH64: Final = Architecture(
         *(97, 268),
         *(241, 262, 280, 282),
         *(33, 264, 265),
+        *(45, 5, 6, 7, 14, 15, 16),
     ),
 )
 # The same everywhere: io_uring, which goes past this filter; pidfd_send_signal, pidfd_getfd; the
-# newer calls that mount file systems.
+# newer calls that mount file systems, and that set attributes of files.
 REFUSED_EVERYWHERE: Final = (
     *(425, 426, 427, 424, 438),
     *(428, 429, 430, 431, 432, 433, 442, 467),
+    *(463, 466, 469),
 )
+FCHMODAT2: Final = 452
 CLONE3: Final = 435
 ARCHITECTURES: Final = {"x86_64": X86_64, "aarch64": AARCH64}
 
@@ -111,6 +123,7 @@ def build(
     own_pid: the only process that may be signalled; None: Landlock restricts signals
     """
     refuse, unknown, starts = FAIL | errno.EPERM, FAIL | errno.ENOSYS, FAIL | errno.EAGAIN
+    done_nothing = FAIL  # with no error
     program = [
         _load(ARCHITECTURE_AT),
         *_unless(EQUAL, known.audit, KILL_PROCESS),
@@ -121,6 +134,9 @@ def build(
     ]
     for number in (*known.refused, *REFUSED_EVERYWHERE):
         program += _when(EQUAL, number, refuse)
+    for number in (*known.ignored, FCHMODAT2):
+        program += _when(EQUAL, number, done_nothing)
+    program += _of_call(known.prlimit, [_unless(EQUAL, 0, refuse)])  # 0: its own
     if not processes:
         for number in known.forks:
             program += _when(EQUAL, number, starts)

@@ -57,11 +57,15 @@ def close_left(folder: Path) -> None:
         os.close(open_spool(folder, number_of(files[-1]) + 1))
 
 
-async def send_closed(folder: Path, closed: Sequence[Path], sender: Sender) -> None:
+async def send_closed(
+    folder: Path, closed: Sequence[Path], sender: Sender, only_of: str | None = None
+) -> None:
     """Send closed files to the log, and delete each that is there.
 
+    only_of: the tenant that they may count for; None: any.
     When that is in doubt they are sent again, and their owner drops what it has: each command says
-    which file it comes from, and its position in it. Raises Unavailable, AppendUnknown; OSError.
+    which file it comes from, and its position in it.
+    Raises Unavailable, AppendUnknown, TooLarge; OSError, ValueError for files of another kind.
     """
     if not closed:
         return
@@ -69,6 +73,8 @@ async def send_closed(folder: Path, closed: Sequence[Path], sender: Sender) -> N
     for path in closed:
         for index, (tenant, command) in enumerate(commands_of(path)):
             beat("working")
+            if only_of not in (None, tenant):
+                continue
             source = Source(f"answers.{name}", 0, 0, number_of(path), index)
             command_id = reaction_id(source.stream, 0, 0, source.offset, index)
             await sender.send(

@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from schemas import errors
 from schemas.reasons import refusing
-from schemas.storage import Purpose
+from schemas.storage import NOT_COUNTED
 from services.gateway.accounts.deps import NamedTenant, limits_of
 from services.gateway.files.tables import FILES, UPLOADS
 from services.gateway.plan_limits import PlanLimits
@@ -15,7 +15,6 @@ from services.gateway.web.responses import Response
 from services.gateway.web.routing import new_router
 from services.gateway.web.wording import refusal_words
 
-NOT_COUNTED: Final[Purpose] = "base-model"  # as the owner of files decides it
 EVER: Final = 2**62
 ALL_TIME: Final = Buckets(column="created_at", first=0, end=EVER, width=EVER)
 router = new_router("files")

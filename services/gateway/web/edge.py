@@ -37,7 +37,7 @@ SAFE_HEADERS: Final = {
     "referrer-policy": "no-referrer",
 }
 STREAMED: Final = re.compile(
-    "/v1/files|/v1/uploads/[^/]+/parts|/v1/gate/benchmarks/[^/]+"
+    "/v1/files|/v1/uploads/[^/]+/parts|/v1/models/import|/v1/gate/benchmarks/[^/]+"
 )  # their routes measure the body
 UPLOADS_AT_ONCE, UPLOADS_OF_TENANT = 64, 4  # requests with bytes of files that are received
 API_VERSION: Final = "2020-10-01"

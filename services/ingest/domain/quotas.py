@@ -5,11 +5,10 @@ from typing import Final
 from schemas import errors
 from schemas.envelope import Reason, Rejected
 from schemas.reasons import refusing
-from schemas.storage import Purpose, StorageQuota
+from schemas.storage import NOT_COUNTED, StorageQuota
 from services.ingest.domain.state import FILES_MAX, FileState, TenantDatasets
 
 UPLOADS_MAX: Final = 100  # of one tenant at a time, whatever its plan
-NOT_COUNTED: Final[Purpose] = "base-model"  # operators add them, for all tenants
 
 
 def counted_bytes(file: FileState | None) -> int:

@@ -1,7 +1,8 @@
 """Sends the tokens that replicas of this node have counted to the log, also those of dead ones.
 
-Each replica writes to a folder of its own, which later ones use again: the numbers of its files go
-on. So tokens outlive their process, its agent and its lease.
+Each replica writes to a folder of its own, which later ones of its tenant use again: the numbers of
+its files go on. So tokens outlive their process, its agent and its lease. A process may write what
+it likes there: it counts for its own tenant alone, and stops the counts of no other.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from typing import Final
 
 from schemas.units import Ms
 from tunery.runtime.answer_files import close_left, send_closed, spool_files
-from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
+from tunery.runtime.bus.abstract import AppendUnknown, TooLarge, Unavailable
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock
 from tunery.runtime.telemetry.logs import log_event
@@ -25,7 +26,7 @@ EVERY_MS: Final[Ms] = 5_000
 class ReplicaAnswers:
     """Implements `Host`.
 
-    folder: of the folders
+    folder: of the tenants' folders
     swept: returns when no process of an earlier agent is left, which might still write
     """
 
@@ -38,10 +39,10 @@ class ReplicaAnswers:
         self._used: set[Path] = set()
         self._ready = asyncio.Event()
 
-    def take(self) -> Path:
-        """A folder for one replica. Raises OSError."""
+    def take(self, tenant: str) -> Path:
+        """A folder for one replica of a tenant. Raises OSError."""
         number = 0
-        while (path := self._folder / str(number)) in self._used:
+        while (path := self._folder / tenant / str(number)) in self._used:
             number += 1
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._used.add(path)
@@ -55,7 +56,7 @@ class ReplicaAnswers:
         await self._ready.wait()
 
     async def run(self) -> None:
-        """Send until cancelled. Raises OSError."""
+        """Send until cancelled."""
         self._ready.set()
         swept = asyncio.ensure_future(self._swept())
         try:
@@ -73,8 +74,12 @@ class ReplicaAnswers:
             swept.cancel()
 
     async def send(self) -> None:
-        """Send all that is closed. Raises Unavailable, AppendUnknown; OSError."""
-        for path in sorted(self._folder.glob("*")):
-            if path not in self._used:
-                close_left(path)
-            await send_closed(path, spool_files(path)[:-1], self._sender)
+        """Send all that is closed. Raises Unavailable, AppendUnknown."""
+        for path in sorted(self._folder.glob("*/*")):
+            try:
+                if path not in self._used:
+                    close_left(path)
+                closed = spool_files(path)[:-1]
+                await send_closed(path, closed, self._sender, path.parent.name)
+            except (OSError, ValueError, TooLarge) as error:
+                log_event(LOG, logging.WARNING, "answers.unreadable", folder=path, why=error)

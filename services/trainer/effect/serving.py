@@ -51,7 +51,7 @@ class Serving(Program):
         now = datetime.datetime.fromtimestamp(now_ms / 1_000, datetime.UTC)
         files_socket = await self._files.open(folder)
         self._endpoint = await self._relay_to.open(folder, now)
-        self._counted = self._answers.take()
+        self._counted = self._answers.take(self.grant.tenant)
         return ReplicaSpec(
             base=EngineModel(work.base_id, work.base_path, work.base_sha256, 0),
             socket=str(folder / SOCKET),

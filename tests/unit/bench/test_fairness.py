@@ -1,7 +1,9 @@
 """The bench of fairness: its pools, and how it sees a refusal."""
 
 import httpx
+import pytest
 
+from bench import fairness
 from bench.fairness import LOADS, POOLS, TASKS, _sent
 
 
@@ -18,3 +20,12 @@ async def test_a_refusal_and_a_broken_connection_are_told_from_an_answer() -> No
 
     assert [await _sent(lambda: answer(200)), await _sent(lambda: answer(429))] == [False, True]
     assert await _sent(broken)
+
+
+@pytest.mark.timeout(30)
+async def test_a_file_that_is_never_checked_ends_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fairness, "CHECKED_S_MAX", 0.0)
+    waits = httpx.MockTransport(lambda _: httpx.Response(200, json={"status": "uploaded"}))
+    async with httpx.AsyncClient(base_url="http://gateway", transport=waits) as http:
+        with pytest.raises(TimeoutError):
+            await fairness._checked(http, "file-1")

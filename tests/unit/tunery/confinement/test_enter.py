@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -150,6 +151,30 @@ for kind in ("ipc", "net", "user"):
     assert said["CapEff"] == said["CapPrm"] == said["CapBnd"] == "0"
     for kind in ("ipc", "net", "user"):
         assert said[kind] != str(Path(f"/proc/self/ns/{kind}").readlink())
+
+
+def test_security_h1_modes_owners_and_limits_of_others_stay(tmp_path: Path, own: Path) -> None:
+    """Landlock does not restrict these, and the files and processes are of the same user."""
+    secret = tmp_path / "secret"
+    secret.write_text("of another tenant")
+    secret.chmod(0o600)
+    before = secret.stat()
+    limit = resource.getrlimit(resource.RLIMIT_CORE)
+    tries = """
+path = names["secret"]
+attempt("mode", lambda: os.chmod(path, 0o777))
+attempt("owner", lambda: os.chown(path, os.getuid(), os.getgid()))
+attempt("attribute", lambda: os.setxattr(path, "user.x", b"y"))
+attempt("length", lambda: os.truncate(path, 0))
+attempt("limit of another", lambda: resource.prlimit(parent, resource.RLIMIT_CORE, (0, 0)))
+attempt("own limit", lambda: resource.prlimit(0, resource.RLIMIT_CORE, (0, 0)))
+"""
+    said = outcomes(tries, ConfinementPolicy(write=(str(own),)), {"secret": str(secret)}, own)
+    after = secret.stat()
+    assert (after.st_mode, after.st_ctime_ns) == (before.st_mode, before.st_ctime_ns)
+    assert secret.read_text() == "of another tenant"
+    assert resource.getrlimit(resource.RLIMIT_CORE) == limit
+    assert_refused(said, ("mode", "owner", "own limit"))  # libraries expect success of the first
 
 
 def test_security_h1_memory_files_and_time_are_limited(own: Path) -> None:

@@ -41,6 +41,10 @@ def test_security_h1_calls_are_refused_on_both_processors(
     program = filters.build(known, sockets=False, processes=processes)
     for number in (*known.refused, *filters.REFUSED_EVERYWHERE, known.socket):
         assert decide(program, known.audit, number) == EPERM
+    for number in (*known.ignored, filters.FCHMODAT2):
+        assert decide(program, known.audit, number) == FAIL, "no error, and nothing is done"
+    assert decide(program, known.audit, known.prlimit, 0) == ALLOW
+    assert decide(program, known.audit, known.prlimit, OWN_PID) == EPERM
     started = ALLOW if processes else EAGAIN
     assert [decide(program, known.audit, number) for number in known.forks] == [
         started for _ in known.forks

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from services.gateway.web import edge
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 from tests.unit.services.gateway.models.test_routes import version
 
@@ -41,6 +42,14 @@ async def test_an_adapter_of_elsewhere_is_a_job_without_a_training(api: ControlP
     assert estimate["train_gpu_ms"] == 0 < estimate["eval_gpu_ms"]
     stored = [key for key in api.world.blobs.bodies if f"/imports/{job['id']}/" in key]
     assert len(stored) == 2
+
+
+async def test_an_adapter_may_be_larger_than_other_bodies(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge, "BODY_BYTES_MAX", 2_000)
+    answer = await send(await api.tenant(), weights((4, 1_000)))
+    assert answer.status_code == 201, answer.text
 
 
 @pytest.mark.parametrize(

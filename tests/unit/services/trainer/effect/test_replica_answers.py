@@ -19,7 +19,7 @@ async def test_what_replicas_counted_is_sent_once_and_folders_are_used_again(
     assert isinstance(log, MemoryLog)
     sender = servers.runtime("trainer").sender
     answers = ReplicaAnswers(tmp_path, sender, servers.clock, wait_forever)
-    first, second = answers.take(), answers.take()
+    first, second = answers.take("acme"), answers.take("acme")
     assert first != second
     killed, living = AnswerMeter(first), AnswerMeter(second)
     killed.begin(ASKER).note(spent(7, 4))
@@ -31,13 +31,32 @@ async def test_what_replicas_counted_is_sent_once_and_folders_are_used_again(
     await answers.send()
     await answers.send()
     assert await tokens(log) == [4, 1]
-    again = answers.take()
+    again = answers.take("acme")
     assert again == first
     later = AnswerMeter(again)
     later.begin(ASKER).note(spent(2, 9))
     later.close_file()
     await answers.send()
     assert await tokens(log) == [4, 1, 9]
+
+
+async def test_a_replica_counts_for_its_own_tenant_and_stops_no_other(tmp_path: Path) -> None:
+    """Its process writes these files, and may have been taken over by what it reads."""
+    servers = await memory_servers()
+    log = servers.log
+    assert isinstance(log, MemoryLog)
+    answers = ReplicaAnswers(
+        tmp_path, servers.runtime("trainer").sender, servers.clock, wait_forever
+    )
+    hostile, broken, honest = (answers.take(tenant) for tenant in ("a", "a", "acme"))
+    for folder, count in ((hostile, 7), (honest, 4)):
+        meter = AnswerMeter(folder)
+        meter.begin(ASKER).note(spent(1, count))
+        meter.close_file()
+    for name in ("b.jsonl", "c.jsonl"):
+        (broken / name).touch()
+    await answers.send()
+    assert await tokens(log) == [4]
 
 
 async def tokens(log: MemoryLog) -> list[int]:

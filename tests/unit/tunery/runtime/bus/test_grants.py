@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.topics import HEARTBEATS, JOB, POOL, SERVICES, STREAMS, TELEMETRY
+from schemas.topics import ACCOUNT, HEARTBEATS, JOB, POOL, SERVICES, STREAMS, TELEMETRY
 from tunery.runtime.bus.grants import KafkaGrant, grants_of, owner_group, reactor_group, service_of
 
 
@@ -14,9 +14,10 @@ def on(resource: str, service: str, *, but: str = "") -> set[tuple[str, str]]:
     }
 
 
-def test_a_node_reports_and_reads_the_pool_alone() -> None:
+def test_a_node_reports_counts_answers_and_reads_the_pool_alone() -> None:
     assert service_of("node.gpu-07") == "trainer"
     assert on("topic", "trainer", but="describe") == {
+        (ACCOUNT.commands.name, "write"),
         (POOL.commands.name, "write"),
         (POOL.journal.name, "read"),
         (TELEMETRY.name, "write"),
