@@ -16,18 +16,18 @@ from services.gateway.deployments.responses import (
 )
 from services.gateway.deployments.serving import (
     deployment_of,
+    deployments_of,
     engine_of,
     loadable,
     refuse_whole,
 )
 from services.gateway.models.names import HELD_STAGES, named_stage, stage_name
 from services.gateway.models.routes import (
-    MODELS_MAX,
     find_version,
     look_at_base,
     version_named,
 )
-from services.gateway.models.tables import MODELS, ModelRow
+from services.gateway.models.tables import ModelRow
 from services.gateway.ports import Engine
 from services.gateway.serving_pools.routes import find_serving_pool
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
@@ -77,12 +77,9 @@ async def deploy_model(
 @router.get("/v1/deployments")
 async def list_deployments(deps: WithDeps, caller: Caller) -> Page[DeploymentResponse]:
     """List all stages that a version holds, by the name under which it answers."""
-    where = {"tenant": caller.tenant, "stage": HELD_STAGES}
-    holders = await deps.views.page(MODELS, where, limit=MODELS_MAX)
     shown = [
-        deployment_response(holder, stage, await deployment_of(deps, holder, stage), {})
-        for holder in holders
-        if (stage := _held(holder)) is not None
+        deployment_response(holder, stage, row, {})
+        for holder, stage, row in await deployments_of(deps, caller.tenant)
     ]
     shown.sort(key=lambda deployment: deployment.id)
     return listing(Page[DeploymentResponse], shown, False)

@@ -11,6 +11,8 @@ from schemas.serving import RemoveServingPool, ReplicaTerms, ServingPoolTerms, S
 from schemas.submission import Price
 from schemas.topics import JOB
 from services.gateway.accounts.tables import TENANTS
+from services.gateway.deployments.serving import deployments_of
+from services.gateway.models.names import stage_name
 from services.gateway.models.routes import find_base, look_at_base
 from services.gateway.serving_pools.bodies import ReplicasRequest, ServingPoolRequest
 from services.gateway.serving_pools.responses import (
@@ -101,9 +103,14 @@ async def change_serving_pool(
 async def remove_serving_pool(serving_pool_id: str, deps: WithDeps, caller: Caller) -> Deleted:
     """Remove a serving pool: its replicas finish what they answer, and end.
 
-    Deployments that name it answer 503 until they are deployed elsewhere.
+    One that a deployment names is refused with 409: nothing else would answer for it.
     """
     await find_serving_pool(deps, caller, serving_pool_id, "serving_pool_id")
+    for holder, stage, row in await deployments_of(deps, caller.tenant):
+        if row.deployment.serving_pool == serving_pool_id:
+            text = f"{stage_name(holder.id, stage)} is answered by {serving_pool_id}."
+            advice = "Deploy it elsewhere first, or end that deployment."
+            raise ApiError(409, errors.ILLEGAL_STATE, f"{text} {advice}", "serving_pool_id")
     await deps.commands.decide(
         JOB,
         caller.tenant,
