@@ -1,12 +1,17 @@
-"""`/v1/models/{id}/deploy` and `/v1/deployments`: which versions answer in a stage."""
+"""`/v1/models/{id}/deploy` and `/v1/deployments`: which versions answer in a stage.
+
+A serving pool is removed here, for a deployment may name it.
+"""
 
 import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from schemas import errors
 from schemas.deployments import LOCAL_POOL, Arm, Deploy, Deployment
 from schemas.model import HeldStage, Promote
-from schemas.topics import MODEL
+from schemas.serving import RemoveServingPool
+from schemas.topics import JOB, MODEL
 from services.gateway.deployments.bodies import BUCKETS_PER_PERCENT, DeployRequest
 from services.gateway.deployments.health import health_of
 from services.gateway.deployments.responses import (
@@ -111,6 +116,27 @@ async def end_deployment(name: str, deps: WithDeps, caller: Caller) -> Deleted:
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
     return Deleted(id=stage_name(holder.id, stage), object="deployment")
+
+
+@router.delete("/v1/serving_pools/{serving_pool_id}")
+async def remove_serving_pool(serving_pool_id: str, deps: WithDeps, caller: Caller) -> Deleted:
+    """Remove a serving pool: its replicas finish what they answer, and end.
+
+    One that a deployment names is refused with 409: nothing else would answer for it.
+    """
+    await find_serving_pool(deps, caller, serving_pool_id, "serving_pool_id")
+    for holder, stage, row in await deployments_of(deps, caller.tenant):
+        if row.deployment.serving_pool == serving_pool_id:
+            text = f"{stage_name(holder.id, stage)} is answered by {serving_pool_id}."
+            advice = "Deploy it elsewhere first, or end that deployment."
+            raise ApiError(409, errors.ILLEGAL_STATE, f"{text} {advice}", "serving_pool_id")
+    await deps.commands.decide(
+        JOB,
+        caller.tenant,
+        RemoveServingPool(serving_pool_id=serving_pool_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id),
+    )
+    return Deleted(id=serving_pool_id, object="serving_pool")
 
 
 async def _check_pool(deps: Deps, caller: Principal, pool: str, names: Sequence[str]) -> None:

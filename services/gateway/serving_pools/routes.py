@@ -1,4 +1,7 @@
-"""`/v1/serving_pools`: replicas that answer for deployments, on nodes of the scheduler's pool."""
+"""`/v1/serving_pools`: replicas that answer for deployments, on nodes of the scheduler's pool.
+
+Their removal is in `deployments.routes`, for it looks at these first.
+"""
 
 from typing import Final
 
@@ -7,12 +10,10 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.ids import SERVING_POOL
 from schemas.model import Base
-from schemas.serving import RemoveServingPool, ReplicaTerms, ServingPoolTerms, SetServingPool
+from schemas.serving import ReplicaTerms, ServingPoolTerms, SetServingPool
 from schemas.submission import Price
 from schemas.topics import JOB
 from services.gateway.accounts.tables import TENANTS
-from services.gateway.deployments.serving import deployments_of
-from services.gateway.models.names import stage_name
 from services.gateway.models.routes import find_base, look_at_base
 from services.gateway.serving_pools.bodies import ReplicasRequest, ServingPoolRequest
 from services.gateway.serving_pools.responses import (
@@ -23,7 +24,7 @@ from services.gateway.serving_pools.responses import (
 from services.gateway.serving_pools.tables import REPLICAS, SERVING_POOLS, ServingPoolRow
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import ApiError, not_found
-from services.gateway.web.responses import Deleted, Page, listing
+from services.gateway.web.responses import Page, listing
 from services.gateway.web.routing import new_router
 from tunery.plan.memory import replica_bytes
 from tunery.plan.price import lane_price
@@ -97,27 +98,6 @@ async def change_serving_pool(
         cap=caller.cap,
     )
     return await _set(deps, caller, terms)
-
-
-@router.delete("/v1/serving_pools/{serving_pool_id}")
-async def remove_serving_pool(serving_pool_id: str, deps: WithDeps, caller: Caller) -> Deleted:
-    """Remove a serving pool: its replicas finish what they answer, and end.
-
-    One that a deployment names is refused with 409: nothing else would answer for it.
-    """
-    await find_serving_pool(deps, caller, serving_pool_id, "serving_pool_id")
-    for holder, stage, row in await deployments_of(deps, caller.tenant):
-        if row.deployment.serving_pool == serving_pool_id:
-            text = f"{stage_name(holder.id, stage)} is answered by {serving_pool_id}."
-            advice = "Deploy it elsewhere first, or end that deployment."
-            raise ApiError(409, errors.ILLEGAL_STATE, f"{text} {advice}", "serving_pool_id")
-    await deps.commands.decide(
-        JOB,
-        caller.tenant,
-        RemoveServingPool(serving_pool_id=serving_pool_id),
-        actor=deps.seal.seal(caller.tenant, caller.key_id),
-    )
-    return Deleted(id=serving_pool_id, object="serving_pool")
 
 
 async def find_serving_pool(
