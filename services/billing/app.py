@@ -66,7 +66,7 @@ STORAGE = Projection(
 )
 TENANTS = Projection(
     name="tenants",
-    version=5,  # 5: tokens of answers; 4: price books
+    version=6,  # 6: tokens from memory that are known later; 5: tokens of answers
     streams=(ACCOUNT,),
     project=project_tenants,
     ddl=TENANTS_DDL + ANSWERS_DDL,

@@ -112,7 +112,7 @@ CREATE TABLE IF NOT EXISTS answers (
     journal_partition integer NOT NULL,
     incarnation bigint NOT NULL,
     journal_offset bigint NOT NULL,
-    prompt_tokens bigint NOT NULL CHECK (prompt_tokens >= cached_tokens),
+    prompt_tokens bigint NOT NULL CHECK (prompt_tokens >= 0),
     cached_tokens bigint NOT NULL CHECK (cached_tokens >= 0),
     completion_tokens bigint NOT NULL CHECK (completion_tokens >= 0),
     PRIMARY KEY (tenant, hour_utc, journal_partition, incarnation, journal_offset)
@@ -249,7 +249,10 @@ def _adjustment(header: Header, event: InvoiceAdjusted) -> Upsert:
 
 
 def _answers(header: Header, event: AnswersCounted) -> Upsert:
-    """Tokens of one record; with the tenant's statements, so a month is closed after its last."""
+    """Tokens of one record; with the tenant's statements, so a month is closed after its last.
+
+    Those from memory may be of a question that an earlier record counts.
+    """
     return Upsert(
         table="answers",
         key={

@@ -116,16 +116,19 @@ class EngineHost:
             gone.cancel()
 
     def _refusal(self, tenant: str) -> QuestionRefused | None:
-        """Why a question is not taken now: no tenant may fill the engine alone."""
+        """Why a question is not taken now: no tenant may fill the engine alone.
+
+        A replica has one tenant, and is full before that has too many.
+        """
+        if self._asked.total() >= QUESTIONS_MAX:
+            message = "The engine answers as many questions as it can. Try again shortly."
+            return QuestionRefused(BUSY, message)
         if self._asked[tenant] >= self._tenant_questions_max and tenant:
             message = (
                 f"Rate limit reached: {self._tenant_questions_max} of your answers are being "
                 "written or wait. Try again when one has ended."
             )
             return QuestionRefused(TENANT_BUSY, message)
-        if self._asked.total() >= QUESTIONS_MAX:
-            message = "The engine answers as many questions as it can. Try again shortly."
-            return QuestionRefused(BUSY, message)
         return None
 
     async def _answer(

@@ -13,7 +13,7 @@ from tunery.runtime.ports import Runtime
 
 TODOS: Final = Projection(
     name="eval",
-    version=4,  # 4: further runs of the gate; 3: policies; 2: production and its scores
+    version=5,  # 5: what comes back; 4: further runs of the gate; 3: policies; 2: production
     streams=(JOB, MODEL),
     project=project,
     ddl=DDL,

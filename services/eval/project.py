@@ -11,6 +11,7 @@ import msgspec
 from schemas.envelope import Header
 from schemas.gate import GatePolicySet
 from schemas.job import JobEnded, VerdictDue, VerdictRecorded
+from schemas.lifetime import VersionErased
 from schemas.model import (
     Stage,
     StageMoved,
@@ -52,11 +53,13 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
             return (due, Upsert(EVALUATIONS, key, scores))
         case VerdictRecorded() | JobEnded():
             return (Done(VERDICT, event.job_id),)
-        case VersionPublished() | VersionRestored():
-            terms = event.terms
-            stage = event.stage if isinstance(event, VersionRestored) else FIRST_STAGE
-            known = {"series": terms.series, "job_id": terms.lineage.job_id, "stage": stage}
+        case VersionPublished(terms=terms):
+            job_id = terms.lineage.job_id
+            known = {"series": terms.series, "job_id": job_id, "stage": FIRST_STAGE}
             return (Upsert(VERSIONS, _version(header, terms.model_id), known),)
+        case VersionRestored():  # its row was kept, with the job of its newest gate run
+            key = _version(header, event.terms.model_id)
+            return (Upsert(VERSIONS, key, {"stage": event.stage}),)
         case StageMoved():
             moved = Upsert(VERSIONS, _version(header, event.model_id), {"stage": event.stage})
             if event.replaced is None:
@@ -73,7 +76,7 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
                 return (Delete(POLICIES, known_base),)
             text = msgspec.json.encode(event.policy).decode()
             return (Upsert(POLICIES, known_base, {"policy": text}),)
-        case VersionDeleted():
+        case VersionDeleted(erase_at=None) | VersionErased():
             return (Delete(VERSIONS, _version(header, event.model_id)),)
         case _:
             return ()

@@ -95,6 +95,7 @@ async def test_replicas_answer_move_when_a_node_is_killed_and_are_billed(
     used = await home.api.get("/usage", group_by="job")
     lines = [line for line in used["data"] if line["job_id"].startswith(name)]
     assert len(lines) == 3
+    await command(home, "deploy", "start", version)  # this machine's engine answers again
     await command(home, "serving", "remove", name)
     assert await command(home, "serving", "list") == []
 

@@ -1,7 +1,9 @@
 """What tokens of answers cost in a month, where a book has prices of them.
 
 Tokens belong to the month in which an engine's count came to the log, so none is late. Tokens of a
-question that were in memory from an earlier one have a price of their own.
+question that were in memory from an earlier one have a price of their own. Servers say at an
+answer's end how many these are: where a month ends before that, the next one takes them off what
+was read.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,7 +46,8 @@ class AnswerPart(NamedTuple):
 def answer_charge(use: AnswersOfMonth, books: Mapping[str, PriceBook]) -> AnswerCharge | None:
     """What the month's answers cost; None: they have no price, or there were none."""
     book = books.get(use.price_version)
-    if book is None or book.answers is None or not use.prompt_tokens + use.completion_tokens:
+    counts = (use.prompt_tokens, use.cached_tokens, use.completion_tokens)
+    if book is None or book.answers is None or not any(counts):
         return None
     charge = AnswerCharge(
         price_version=book.version,

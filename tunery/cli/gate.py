@@ -53,7 +53,10 @@ def list_policies(folders: DataDir, as_json: bool) -> None:
         _api.show(
             api.get("gate", "policies")["data"],
             as_json,
-            ("base model", "blocks", "alpha", "drop allowed", "gain wanted", "benchmarks"),
+            (
+                *("base model", "blocks", "alpha", "drop allowed", "gain wanted", "benchmarks"),
+                "refusals wanted",
+            ),
             lambda policy: tuple(value for _, value in _fields(policy)),
         )
 
@@ -224,4 +227,5 @@ def _fields(policy: Any) -> list[tuple[str, Any]]:
         ("drop allowed", "10 %" if drop is None else f"{100 * drop:g} %"),
         ("gain wanted", f"{100 * policy['gain_min']:g} %"),
         ("benchmarks", ", ".join(policy["benchmarks"])),
+        ("refusals wanted", f"{100 * policy['refusal_min']:g} %"),
     ]

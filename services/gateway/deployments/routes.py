@@ -1,12 +1,17 @@
-"""`/v1/models/{id}/deploy` and `/v1/deployments`: which versions answer in a stage."""
+"""`/v1/models/{id}/deploy` and `/v1/deployments`: which versions answer in a stage.
+
+A serving pool is removed here, for a deployment may name it.
+"""
 
 import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from schemas import errors
 from schemas.deployments import LOCAL_POOL, Arm, Deploy, Deployment
 from schemas.model import HeldStage, Promote
-from schemas.topics import MODEL
+from schemas.serving import RemoveServingPool
+from schemas.topics import JOB, MODEL
 from services.gateway.deployments.bodies import BUCKETS_PER_PERCENT, DeployRequest
 from services.gateway.deployments.health import health_of
 from services.gateway.deployments.responses import (
@@ -16,18 +21,18 @@ from services.gateway.deployments.responses import (
 )
 from services.gateway.deployments.serving import (
     deployment_of,
+    deployments_of,
     engine_of,
     loadable,
     refuse_whole,
 )
 from services.gateway.models.names import HELD_STAGES, named_stage, stage_name
 from services.gateway.models.routes import (
-    MODELS_MAX,
     find_version,
     look_at_base,
     version_named,
 )
-from services.gateway.models.tables import MODELS, ModelRow
+from services.gateway.models.tables import ModelRow
 from services.gateway.ports import Engine
 from services.gateway.serving_pools.routes import find_serving_pool
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
@@ -77,12 +82,9 @@ async def deploy_model(
 @router.get("/v1/deployments")
 async def list_deployments(deps: WithDeps, caller: Caller) -> Page[DeploymentResponse]:
     """List all stages that a version holds, by the name under which it answers."""
-    where = {"tenant": caller.tenant, "stage": HELD_STAGES}
-    holders = await deps.views.page(MODELS, where, limit=MODELS_MAX)
     shown = [
-        deployment_response(holder, stage, await deployment_of(deps, holder, stage), {})
-        for holder in holders
-        if (stage := _held(holder)) is not None
+        deployment_response(holder, stage, row, {})
+        for holder, stage, row in await deployments_of(deps, caller.tenant)
     ]
     shown.sort(key=lambda deployment: deployment.id)
     return listing(Page[DeploymentResponse], shown, False)
@@ -114,6 +116,27 @@ async def end_deployment(name: str, deps: WithDeps, caller: Caller) -> Deleted:
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
     return Deleted(id=stage_name(holder.id, stage), object="deployment")
+
+
+@router.delete("/v1/serving_pools/{serving_pool_id}")
+async def remove_serving_pool(serving_pool_id: str, deps: WithDeps, caller: Caller) -> Deleted:
+    """Remove a serving pool: its replicas finish what they answer, and end.
+
+    One that a deployment names is refused with 409: nothing else would answer for it.
+    """
+    await find_serving_pool(deps, caller, serving_pool_id, "serving_pool_id")
+    for holder, stage, row in await deployments_of(deps, caller.tenant):
+        if row.deployment.serving_pool == serving_pool_id:
+            text = f"{stage_name(holder.id, stage)} is answered by {serving_pool_id}."
+            advice = "Deploy it elsewhere first, or end that deployment."
+            raise ApiError(409, errors.ILLEGAL_STATE, f"{text} {advice}", "serving_pool_id")
+    await deps.commands.decide(
+        JOB,
+        caller.tenant,
+        RemoveServingPool(serving_pool_id=serving_pool_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id),
+    )
+    return Deleted(id=serving_pool_id, object="serving_pool")
 
 
 async def _check_pool(deps: Deps, caller: Principal, pool: str, names: Sequence[str]) -> None:

@@ -7,7 +7,9 @@ from schemas.deployments import LOCAL_POOL, Deployment
 from schemas.model import Base, HeldStage
 from schemas.training import are_whole
 from services.gateway.deployments.tables import DEPLOYMENTS, DeploymentRow, deployment_key
-from services.gateway.models.tables import BASES, ModelRow
+from services.gateway.models.names import HELD_STAGES
+from services.gateway.models.routes import MODELS_MAX
+from services.gateway.models.tables import BASES, MODELS, ModelRow
 from services.gateway.ports import Engine
 from services.gateway.serving_pools.replicas import ReplicaEngine
 from services.gateway.web.deps import Deps, Principal
@@ -26,6 +28,19 @@ async def deployment_of(deps: Deps, holder: ModelRow, stage: HeldStage) -> Deplo
         return row
     alone = Deployment(series=holder.series, stage=stage, model_id=holder.id)
     return DeploymentRow(tenant=holder.tenant, id=key, since=holder.stage_at, deployment=alone)
+
+
+async def deployments_of(
+    deps: Deps, tenant: str
+) -> list[tuple[ModelRow, HeldStage, DeploymentRow]]:
+    """All stages that a version of the tenant holds, with the version and how they are answered."""
+    where = {"tenant": tenant, "stage": HELD_STAGES}
+    return [
+        (holder, stage, await deployment_of(deps, holder, stage))
+        for holder in await deps.views.page(MODELS, where, limit=MODELS_MAX)
+        for stage in HELD_STAGES
+        if stage == holder.stage
+    ]
 
 
 def engine_of(deps: Deps, tenant: str, deployment: Deployment, caller: str) -> Engine:

@@ -33,7 +33,7 @@ from services.gateway.jobs.evaluations import (
     settings_of,
     without_rows,
 )
-from services.gateway.jobs.resolve import Resolved, installed_book
+from services.gateway.jobs.resolve import Resolved, asked_benchmarks, installed_book
 from services.gateway.jobs.responses import JobResponse
 from services.gateway.jobs.routes import current_job
 from services.gateway.jobs.submission import UNDECIDED, Intent, Submissions, intent_of
@@ -208,8 +208,11 @@ async def run_gate(
     base = structs.replace(known.base, sha256=known.drifted_sha256 or known.base.sha256)
     book = installed_book(await deps.prices.book(tenant.price_version), tenant)
     price = lane_price(book, tenant.plan)
-    spec = gate_run_spec(trained, version, base, price)
     submissions: Submissions = request.app.state.submissions
+    known_benchmarks, policy = await submissions.gate_terms(caller.tenant, base)
+    named = [asked.name for asked in trained.spec.benchmarks]
+    benchmarks = asked_benchmarks(lineage.method, named, known_benchmarks, policy)
+    spec = gate_run_spec(trained, version, base, price, benchmarks)
     submitted = await submissions.decide(
         caller,
         deps.fresh(JOB_PREFIX),

@@ -4,10 +4,12 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from schemas.benchmark import Benchmark
 from schemas.dataset import BaseTokens
 from schemas.model import Base
 from schemas.submission import EvaluationTerms, JobSpec, Price
 from schemas.training import AdapterStart, BlobFile
+from services.gateway.jobs.requested import BENCHMARK_ITEMS_USUAL
 from services.gateway.jobs.starts import WEIGHTS
 from services.gateway.jobs.tables import JobRow
 from services.gateway.models.tables import ModelRow
@@ -49,11 +51,13 @@ def import_spec(spec: JobSpec, files: tuple[BlobFile, ...]) -> JobSpec:
     )
 
 
-def gate_run_spec(trained: JobRow, version: ModelRow, base: Base, price: Price) -> JobSpec:
+def gate_run_spec(
+    trained: JobRow, version: ModelRow, base: Base, price: Price, benchmarks: tuple[Benchmark, ...]
+) -> JobSpec:
     """The job that evaluates a version again, on the rows that its training had held back.
 
     trained: the job that it is from. base: as its files are now; with others than those that it was
-    trained on its rows are left out, for they may be other tokens.
+    trained on its rows are left out, for they may be other tokens. benchmarks: that are wanted now.
     """
     same = base.sha256 == version.lineage.base_sha256
     spec = trained.spec
@@ -77,6 +81,8 @@ def gate_run_spec(trained: JobRow, version: ModelRow, base: Base, price: Price) 
         model_id=version.id,
         measures=spec.measures if same else None,
         measured_rows=spec.measured_rows if same else 0,
+        benchmarks=benchmarks,
+        benchmark_items=(spec.benchmark_items or BENCHMARK_ITEMS_USUAL) if benchmarks else 0,
         start=evaluated(version.id, version.files),
         evaluation=EvaluationTerms(imported=False, prepared=trained.prepared if same else None),
     )

@@ -131,7 +131,9 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
     tokens = None if training is None else _tokens(training, base, "training_file")
     all_tokens = None if tokens is None else mixed(tokens, mixture)
     choice = _choice_of_nodes(request, facts, settings)
-    benchmarks = asked_benchmarks(settings, facts.benchmarks, facts.policy)
+    benchmarks = asked_benchmarks(
+        settings.method, settings.benchmarks, facts.benchmarks, facts.policy
+    )
     book = installed_book(facts.book, tenant)
     fraction_ppm = 0 if held_out is not None else settings.validation_fraction_ppm
     seed = facts.seed if request.seed is None else request.seed
@@ -245,12 +247,12 @@ def checked_settings(
 
 
 def asked_benchmarks(
-    settings: RequestedSettings, known: Mapping[str, Benchmark], policy: GatePolicy
+    method: str, named: Iterable[str], known: Mapping[str, Benchmark], policy: GatePolicy
 ) -> tuple[Benchmark, ...]:
-    """The benchmarks of the policy, then those of the request; a reward model answers none."""
-    if settings.method == REWARD:
+    """The benchmarks of the policy, then those that the job names; a reward model answers none."""
+    if method == REWARD:
         return ()
-    names = dict.fromkeys((*policy.benchmarks, *settings.benchmarks))
+    names = dict.fromkeys((*policy.benchmarks, *named))
     return tuple(known[name] for name in names if name in known)
 
 

@@ -10,6 +10,7 @@ from fastapi import Header
 from msgspec import structs
 
 from schemas import errors
+from schemas.benchmark import Benchmark
 from schemas.envelope import Idempotency
 from schemas.gate import EVERY_BASE, GatePolicy
 from schemas.ids import CHECKPOINT
@@ -193,10 +194,7 @@ class Submissions:
             self._file(caller, body.validation_file),
             self.nodes(),
         )
-        benchmarks, policy = await asyncio.gather(
-            deps.views.page(BENCHMARKS, {}, limit=BENCHMARKS_MAX),
-            self._policy(tenant_id, base if start is None else start.base),
-        )
+        benchmarks, policy = await self.gate_terms(tenant_id, base if start is None else start.base)
         suffix_hmac = deps.seal.hmac(tenant_id, f"line:{slug(body.suffix or '')}")
         return Facts(
             tenant_id=tenant_id,
@@ -220,9 +218,19 @@ class Submissions:
             score_problem=deps.scores.problem_of(
                 None if body.method is None else body.method.grader()
             ),
-            benchmarks={row.id: row.benchmark for row in benchmarks},
+            benchmarks=benchmarks,
             policy=policy,
         )
+
+    async def gate_terms(
+        self, tenant_id: str, base: Base | None
+    ) -> tuple[dict[str, Benchmark], GatePolicy]:
+        """All benchmarks by name, and what the gate of a tenant allows for a base model."""
+        rows, policy = await asyncio.gather(
+            self._deps.views.page(BENCHMARKS, {}, limit=BENCHMARKS_MAX),
+            self._policy(tenant_id, base),
+        )
+        return {row.id: row.benchmark for row in rows}, policy
 
     async def _policy(self, tenant_id: str, base: Base | None) -> GatePolicy:
         """What the gate of a tenant allows for a base model."""

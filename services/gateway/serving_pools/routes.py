@@ -1,4 +1,7 @@
-"""`/v1/serving_pools`: replicas that answer for deployments, on nodes of the scheduler's pool."""
+"""`/v1/serving_pools`: replicas that answer for deployments, on nodes of the scheduler's pool.
+
+Their removal is in `deployments.routes`, for it looks at these first.
+"""
 
 from typing import Final
 
@@ -7,7 +10,7 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.ids import SERVING_POOL
 from schemas.model import Base
-from schemas.serving import RemoveServingPool, ReplicaTerms, ServingPoolTerms, SetServingPool
+from schemas.serving import ReplicaTerms, ServingPoolTerms, SetServingPool
 from schemas.submission import Price
 from schemas.topics import JOB
 from services.gateway.accounts.tables import TENANTS
@@ -21,7 +24,7 @@ from services.gateway.serving_pools.responses import (
 from services.gateway.serving_pools.tables import REPLICAS, SERVING_POOLS, ServingPoolRow
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import ApiError, not_found
-from services.gateway.web.responses import Deleted, Page, listing
+from services.gateway.web.responses import Page, listing
 from services.gateway.web.routing import new_router
 from tunery.plan.memory import replica_bytes
 from tunery.plan.price import lane_price
@@ -95,22 +98,6 @@ async def change_serving_pool(
         cap=caller.cap,
     )
     return await _set(deps, caller, terms)
-
-
-@router.delete("/v1/serving_pools/{serving_pool_id}")
-async def remove_serving_pool(serving_pool_id: str, deps: WithDeps, caller: Caller) -> Deleted:
-    """Remove a serving pool: its replicas finish what they answer, and end.
-
-    Deployments that name it answer 503 until they are deployed elsewhere.
-    """
-    await find_serving_pool(deps, caller, serving_pool_id, "serving_pool_id")
-    await deps.commands.decide(
-        JOB,
-        caller.tenant,
-        RemoveServingPool(serving_pool_id=serving_pool_id),
-        actor=deps.seal.seal(caller.tenant, caller.key_id),
-    )
-    return Deleted(id=serving_pool_id, object="serving_pool")
 
 
 async def find_serving_pool(

@@ -258,15 +258,18 @@ def _set_policy(models: TenantModels, command: SetGatePolicy) -> tuple[Event, ..
 
 
 def _set_quarantine(models: TenantModels, decision: QuarantineDecision) -> tuple[Event, ...]:
-    """Put a version into quarantine, or take it out; an unusable one stays there."""
+    """Put a version into quarantine, or take it out; an unusable one stays there.
+
+    A person may want to keep there what the gate has put there: later verdicts do not release it.
+    """
     model_id, version = decision.model_id, models.versions.get(decision.model_id)
     if version is None:
         return _unknown(model_id)
     if not version.published:
         return _publishing(model_id)
-    if version.quarantined == decision.quarantined:
+    if (version.quarantined, version.held_back) == (decision.quarantined, decision.quarantined):
         return ()
-    if version.unusable:
+    if version.unusable and not decision.quarantined:
         broken = refusing("model_unusable", model_id=model_id)
         return _reject(errors.ILLEGAL_STATE, broken, "model")
     if decision.quarantined and version.stage in EXCLUSIVE:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EPILOG = """\
 \b
 Examples:
-  tunery reconcile            log, ledger, job costs and invoices; the first difference of each
+  tunery reconcile            log, ledger, answers, job costs and invoices: the first difference
   tunery reconcile --json     the same as JSON; exit code 1 when something differs
 """
 

@@ -1,4 +1,4 @@
-"""Log, ledger, job costs and invoices, compared by the event that each amount comes from.
+"""Log, ledger, answers, job costs and invoices, compared by the event that each amount comes from.
 
 The rows that should be there are made of the log with the projections that billing and the gateway
 run; invoices are made of the ledger, and closed ones compared with their facts on the log.
@@ -16,14 +16,14 @@ from schemas.envelope import Header
 from schemas.topics import ACCOUNT, POOL, Stream
 from schemas.units import HOUR_MS
 from services.billing.adapters.ledger import read_invoices, read_prices
-from services.billing.app import LEDGER
-from services.billing.project import project_ledger
+from services.billing.app import LEDGER, TENANTS
+from services.billing.project import project_ledger, project_tenants
 from services.gateway.app import VIEWS_PROJECTION
 from services.gateway.jobs.pool_projection import project_pool
 from services.gateway.jobs.tables import USAGE
 from tunery.billing.invoice import Altered, Invoice
 from tunery.billing.lines import HourlyPrices, JobCosts, PricedJob, PricedUse, PriceMissing
-from tunery.billing.periods import period_of
+from tunery.billing.periods import period, period_of
 from tunery.cli._verification import VerifiedPart, open_servers
 from tunery.local.paths import DataDir
 from tunery.runtime.bus.abstract import Log
@@ -63,8 +63,8 @@ async def reconcile(log: Log, dsn: str) -> Reconciliation:
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             pool = await _read(log, POOL)
-            billed = await _until(connection, "billing", LEDGER.name, pool)
-            viewed = await _until(connection, "gateway", VIEWS_PROJECTION.name, pool)
+            billed = await _until(connection, "billing", LEDGER.name, POOL, pool)
+            viewed = await _until(connection, "gateway", VIEWS_PROJECTION.name, POOL, pool)
             ledger = await _compare_rows(
                 connection, "billing.ledger", "ledger", project_ledger, billed
             )
@@ -72,10 +72,12 @@ async def reconcile(log: Log, dsn: str) -> Reconciliation:
                 connection, "gateway.usage", USAGE.name, project_pool, viewed
             )
             facts = await _read(log, ACCOUNT)
+            counted = await _until(connection, "billing", TENANTS.name, ACCOUNT, facts)
+            answers = await compare_answers(connection, counted)
             invoices = await _compare_invoices(connection, billed, facts)
     finally:
         await connection.close()
-    parts = (ledger, costs, *invoices)
+    parts = (ledger, costs, answers, *invoices)
     return Reconciliation(equal=all(part.difference is None for part in parts), parts=parts)
 
 
@@ -89,14 +91,21 @@ async def _read(log: Log, stream: Stream) -> list[LoggedEvent]:
 
 
 async def _until(
-    connection: Any, schema: str, projection: str, events: Sequence[LoggedEvent]
+    connection: Any, schema: str, projection: str, stream: Stream, events: Sequence[LoggedEvent]
 ) -> list[LoggedEvent]:
-    """The events that a projection has read."""
-    rows = await connection.fetch(POSITIONS.format(schema=schema), projection, POOL.name)
+    """The events of a stream that a projection has read."""
+    rows = await connection.fetch(POSITIONS.format(schema=schema), projection, stream.name)
     ends = {row["partition"]: row["next_offset"] for row in rows}
     return [
         logged for logged in events if logged.header.offset < ends.get(logged.header.partition, 0)
     ]
+
+
+async def compare_answers(connection: Any, events: Sequence[LoggedEvent]) -> VerifiedPart:
+    """Tokens of answers in billing with those on the log. events: of `account`."""
+    return await _compare_rows(
+        connection, "billing.answers", "answers", project_tenants, events, ACCOUNT
+    )
 
 
 async def _compare_rows(
@@ -105,6 +114,7 @@ async def _compare_rows(
     name: str,
     project: Callable[[Header, Any], Iterable[Change]],
     events: Sequence[LoggedEvent],
+    stream: Stream = POOL,
 ) -> VerifiedPart:
     expected: dict[tuple[Any, ...], tuple[Row, str]] = {}
     columns: tuple[str, ...] = ()
@@ -113,19 +123,22 @@ async def _compare_rows(
             if isinstance(change, Upsert) and change.table == name:
                 row = to_builtins({**change.key, **change.values})
                 columns = tuple(change.key)
-                expected[tuple(change.key.values())] = row, event_name(logged.header)
+                expected[tuple(change.key.values())] = row, event_name(logged.header, stream)
     rows = await connection.fetch(f"SELECT * FROM {table}")  # noqa: S608  # our tables
     actual = {tuple(row[column] for column in columns): dict(row) for row in rows}
     return VerifiedPart(
         name=f"log = {table}",
         count=len(rows),
         unit="rows",
-        difference=first_difference(table, expected, actual),
+        difference=first_difference(table, expected, actual, stream),
     )
 
 
 def first_difference(
-    table: str, expected: Mapping[Any, tuple[Row, str]], actual: Mapping[Any, Row]
+    table: str,
+    expected: Mapping[Any, tuple[Row, str]],
+    actual: Mapping[Any, Row],
+    stream: Stream = POOL,
 ) -> str | None:
     """The first row, in the order of the log, that a table lacks or has otherwise; else one that
     no event leads to.
@@ -137,7 +150,7 @@ def first_difference(
             if actual[key][column] != value:
                 return f"{event}: {column} is {value} in the log, {actual[key][column]} in {table}"
     for key in sorted(actual.keys() - expected.keys(), key=str):
-        topic, row = POOL.journal.name, actual[key]
+        topic, row = stream.journal.name, actual[key]
         event = f"{topic}/{row['journal_partition']}@{row['journal_offset']}"
         return f"{event}: {table} has a row of it, the log no event"
     return None
@@ -172,6 +185,7 @@ async def _compare_invoices(
         for logged in facts
         if isinstance(logged.event, InvoiceClosed)
     }
+    hours = compared_from(hours, closed)
     billed: Counter[tuple[str, PricedJob]] = Counter()
     count, difference = 0, None
     for tenant in sorted(hours):
@@ -204,6 +218,16 @@ async def _compare_invoices(
         VerifiedPart(name="invoices = facts", count=count, unit="invoices", difference=difference),
         VerifiedPart(name="invoices = job costs", count=len(costs), unit="jobs", difference=text),
     )
+
+
+def compared_from(
+    hours: Mapping[str, Sequence[int]], closed: Iterable[tuple[str, str]]
+) -> dict[str, list[int]]:
+    """Hours of each tenant with those of its closed months, on which there may be answers alone."""
+    all_hours = {tenant: [*known] for tenant, known in hours.items()}
+    for tenant, month in closed:
+        all_hours.setdefault(tenant, []).append(period(month).first_hour)
+    return all_hours
 
 
 def _add(billed: Counter[tuple[str, PricedJob]], tenant: str, invoices: Iterable[Invoice]) -> None:

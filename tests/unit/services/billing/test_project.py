@@ -1,5 +1,7 @@
 """Ledger rows: integers copied, keys that cannot be there twice."""
 
+import sqlite3
+
 from schemas.account import (
     BillingTermsSet,
     CreditNoteIssued,
@@ -10,6 +12,7 @@ from schemas.account import (
     PlanSet,
     PlanTerms,
 )
+from schemas.answers import AnswersCounted, AnswerUse
 from schemas.billing import (
     BillingTerms,
     CreditNote,
@@ -19,7 +22,7 @@ from schemas.billing import (
 from schemas.envelope import Header
 from schemas.job import SetLimits
 from schemas.pool import LeaseRef, MemberFreed, NodeRetired, Token, UsageCredited, UsageSliced
-from services.billing.project import project_ledger, project_tenants
+from services.billing.project import ANSWERS_DDL, project_ledger, project_tenants
 from services.billing.react import react_account
 from tunery.runtime.verbs import Done, Todo, Upsert
 
@@ -156,3 +159,25 @@ def test_billing_terms_and_credit_notes_are_rows() -> None:
     (row,) = project_tenants(header(), CreditNoteIssued(period="2026-11", note=note))
     key = {"tenant": "default", "number": "acme-C0001"}
     assert row == Upsert("credit_notes", key, {"period": "2026-11", "note": note})
+
+
+def test_tokens_from_memory_may_be_known_after_the_question_was_counted() -> None:
+    """vLLM says so with an answer's end, which may be seconds and a record later."""
+    use = AnswerUse(
+        key_id="key-1",
+        model="smol",
+        requests=0,
+        prompt_tokens=0,
+        cached_tokens=8,
+        completion_tokens=2,
+        engine_ms=1,
+    )
+    (kept,) = project_tenants(header(8), AnswersCounted(uses=(use,)))
+    assert isinstance(kept, Upsert)
+    row = {**kept.key, **kept.values}
+    database = sqlite3.connect(":memory:")
+    database.execute(ANSWERS_DDL)
+    names = ", ".join(f":{name}" for name in row)
+    database.execute(f"INSERT INTO answers ({', '.join(row)}) VALUES ({names})", row)  # noqa: S608  # ours
+    assert database.execute("SELECT cached_tokens FROM answers").fetchall() == [(8,)]
+    database.close()

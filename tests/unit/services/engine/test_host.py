@@ -113,6 +113,20 @@ async def test_more_questions_than_threads_are_refused(
     assert refused.code == BUSY
 
 
+async def test_a_full_replica_of_one_tenant_says_so_that_another_one_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "QUESTIONS_MAX", 1)  # as of a replica: its tenant may fill it
+    asker = Asker("acme", "key_1", "a")
+    async with serving(tmp_path) as (client, _):
+        answering = client.ask(replace(question("a", FOREVER), asker=asker))
+        await anext(answering)
+        (refused,) = await said(client, replace(question("a"), asker=asker))
+        assert isinstance(refused, QuestionRefused)
+        assert refused.code == BUSY
+        await answering.aclose()
+
+
 async def test_no_tenant_fills_the_engine_alone(tmp_path: Path) -> None:
     def asked_by(tenant: str, text: str) -> Question:
         return replace(question("a", text), asker=Asker(tenant, "key_1", "a"))

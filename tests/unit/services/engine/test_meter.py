@@ -50,6 +50,16 @@ def test_an_answer_across_files_counts_once(tmp_path: Path) -> None:
     assert tokens(counted(meter)) == (1, 7, 0, 5)
 
 
+def test_what_was_in_memory_may_be_in_a_later_file_than_its_question(tmp_path: Path) -> None:
+    meter = AnswerMeter(tmp_path)
+    tally = meter.begin(ASKER)
+    tally.note(spent(7, 1))
+    meter.close_file()
+    tally.note(spent(7, 2, cached=3))
+    meter.close_file()
+    assert [tokens([use]) for use in counted(meter)] == [(1, 7, 0, 1), (0, 0, 3, 1)]
+
+
 def test_of_several_answers_to_one_question_the_question_counts_once(tmp_path: Path) -> None:
     meter = AnswerMeter(tmp_path)
     for first in (True, False, False):

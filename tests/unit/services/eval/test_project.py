@@ -3,7 +3,8 @@
 import pytest
 
 from schemas.job import JobEnded, PhaseSet, VerdictDue, VerdictRecorded
-from schemas.model import StageMoved, VersionDeleted, VersionPublished
+from schemas.lifetime import VersionErased
+from schemas.model import StageMoved, VersionDeleted, VersionPublished, VersionRestored
 from schemas.training import BlobFile
 from services.eval.project import EVALUATIONS, VERDICT, VERSIONS, project
 from tests.unit.services.eval.samples import TERMS
@@ -65,5 +66,14 @@ def test_a_version_that_takes_production_sends_the_former_one_back() -> None:
     )
 
 
-def test_a_deleted_version_is_forgotten() -> None:
-    assert project(MODELS, VersionDeleted(model_id="ft:1")) == (Delete(VERSIONS, OLD),)
+def test_an_erased_version_is_forgotten() -> None:
+    erased = VersionErased(model_id="ft:1", files=(), job_id="ftjob-1")
+    for event in (VersionDeleted(model_id="ft:1"), erased):
+        assert project(MODELS, event) == (Delete(VERSIONS, OLD),)
+
+
+def test_a_version_that_comes_back_is_still_compared_by_its_newest_gate_run() -> None:
+    assert project(MODELS, VersionDeleted(model_id="ft:1", erase_at=9)) == ()
+    restored = VersionRestored(terms=TERMS, files=(), stage="dev")
+    key = {"tenant": "acme", "model_id": TERMS.model_id}
+    assert project(MODELS, restored) == (Upsert(VERSIONS, key, {"stage": "dev"}),)

@@ -50,6 +50,14 @@ def test_parts_are_rounded_to_even_and_add_up() -> None:
     assert (charge.amount_micro, len(answer_parts(charge))) == (0, 1), "half a millionth"
 
 
+def test_what_was_in_memory_is_taken_off_a_question_of_the_month_before() -> None:
+    late = replace(USE, prompt_tokens=0, cached_tokens=1_000_000, completion_tokens=0)
+    charge = answer_charge(late, PRICED)
+    assert charge is not None
+    assert [part.amount_micro for part in answer_parts(charge)] == [-200_000, 50_000]
+    assert charge.amount_micro == -150_000
+
+
 def test_answers_without_a_price_are_not_billed() -> None:
     assert answer_charge(USE, dict(BOOKS)) is None
     assert answer_charge(replace(USE, price_version=""), PRICED) is None

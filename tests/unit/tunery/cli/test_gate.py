@@ -78,6 +78,12 @@ def test_what_is_asked_of_the_api(
         assert api.bodies[-1] == body
 
 
+def test_a_policy_is_shown_with_the_refusals_that_it_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = {**POLICY, "refusal_min": 0.9}
+    api = ScriptedApi(monkeypatch, {"POST /gate/policies": policy})
+    assert "90 %" in api.run("gate", "set", "--refusal-min", "0.9").output
+
+
 GATE = {
     "verdict": "block",
     "reasons": ["answers are worse"],

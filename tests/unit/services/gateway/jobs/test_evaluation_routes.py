@@ -11,6 +11,7 @@ import pytest
 from services.gateway.web import edge
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 from tests.unit.services.gateway.models.test_routes import version
+from tests.unit.tunery.benchmarks.tasks import choices_task, safety_task
 
 CONFIG = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
 NAME = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
@@ -98,3 +99,20 @@ async def test_a_further_run_of_the_gate_is_a_job_on_the_same_rows(api: ControlP
     assert run["id"] != job["id"]
     for name in (model_id, "ft:none"):
         assert (await other.post(f"/v1/models/{name}/gate")).status_code == 404
+
+
+async def test_a_further_run_and_an_import_ask_the_benchmarks_of_the_policy(
+    api: ControlPlane,
+) -> None:
+    for name, content in (("arc-now", choices_task()), ("safe-now", safety_task())):
+        assert (await api.api.put(f"/v1/gate/benchmarks/{name}", content=content)).is_success
+    client = await api.tenant()
+    job = (await send(client, weights())).json()
+    assert job["eval"]["benchmarks"] is None
+    model_id = await version(api, client, "one", job_id=job["id"])
+    wanted = ["arc-now", "safe-now"]
+    assert (await client.post("/v1/gate/policies", json={"benchmarks": wanted})).is_success
+    run = (await client.post(f"/v1/models/{model_id}/gate")).json()
+    assert (run["eval"]["benchmarks"], run["eval"]["benchmark_items"]) == (wanted, 1_000)
+    imported = (await send(client, weights(), suffix="theirs")).json()
+    assert imported["eval"]["benchmarks"] == wanted

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from schemas.benchmark import Benchmark
 from schemas.training import BlobFile
 from services.gateway.jobs.evaluations import (
     evaluated,
@@ -12,6 +13,7 @@ from services.gateway.jobs.evaluations import (
     settings_of,
     without_rows,
 )
+from services.gateway.jobs.requested import BENCHMARK_ITEMS_USUAL
 from services.gateway.jobs.tables import JobRow
 from simulator.control_plane.samples import PREPARED
 from tests.unit.services.gateway.jobs.job_events import SPEC
@@ -21,6 +23,9 @@ from tunery.plan.estimate import estimate
 NAMES = ("adapter_model.safetensors", "adapter_config.json", "lineage.json", "model.sig")
 FILES = tuple(BlobFile(name=name, blob=f"t/{name}", sha256="a" * 64, bytes=1) for name in NAMES)
 VERSION = replace(ROW, files=FILES)
+EXAM = Benchmark(
+    name="exam", task="own", kind="choices", sha256="e" * 64, blob="b", bytes=900, items=300
+)
 
 
 def job(**changes: Any) -> JobRow:
@@ -50,13 +55,24 @@ def test_records_beside_a_version_are_not_evaluated() -> None:
 
 def test_a_further_run_is_on_the_same_rows_unless_the_base_model_has_changed() -> None:
     same = replace(SPEC.base, sha256=VERSION.lineage.base_sha256)
-    spec = gate_run_spec(job(), VERSION, same, SPEC.price)
+    spec = gate_run_spec(job(), VERSION, same, SPEC.price, ())
     assert spec.evaluation is not None
     assert (spec.evaluation.imported, spec.evaluation.prepared) == (False, PREPARED)
     assert (spec.model_id, spec.training_file, spec.budget) == (VERSION.id, "", None)
-    changed = gate_run_spec(job(), VERSION, replace(same, sha256="f" * 64), SPEC.price)
+    changed = gate_run_spec(job(), VERSION, replace(same, sha256="f" * 64), SPEC.price, ())
     assert changed.evaluation is not None
     assert (changed.evaluation.prepared, changed.measured_rows) == (None, 0)
+
+
+def test_a_further_run_asks_the_benchmarks_that_are_wanted_now() -> None:
+    asked = gate_run_spec(job(), VERSION, SPEC.base, SPEC.price, (EXAM,))
+    assert (asked.benchmarks, asked.benchmark_items) == ((EXAM,), BENCHMARK_ITEMS_USUAL)
+    few = replace(SPEC, benchmarks=(EXAM,), benchmark_items=300)
+    assert (
+        gate_run_spec(job(spec=few), VERSION, SPEC.base, SPEC.price, (EXAM,)).benchmark_items == 300
+    )
+    none = gate_run_spec(job(spec=few), VERSION, SPEC.base, SPEC.price, ())
+    assert (none.benchmarks, none.benchmark_items) == ((), 0)
 
 
 def test_no_training_is_held_for_an_evaluation() -> None:

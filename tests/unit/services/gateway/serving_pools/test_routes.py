@@ -157,8 +157,13 @@ async def test_replicas_answer_for_a_deployment_until_they_are_gone(
             assert {(await chat(client, stage, user)).status_code for user in users} == {200}
         # its node is gone, which nobody has noticed yet: the other one is asked
         assert {(await chat(client, stage, user)).status_code for user in users} == {200}
+        kept = await client.delete(f"{POOLS}/{name}")
+        assert (kept.status_code, stage in kept.json()["error"]["message"]) == (409, True)
+        assert (await chat(client, stage)).status_code == 200
+        elsewhere = await client.post(f"/v1/models/{model}/deploy", json={"stage": "production"})
+        assert elsewhere.json()["serving_pool"] == "local"
         assert (await client.delete(f"{POOLS}/{name}")).json()["deleted"]
-        assert (await chat(client, stage)).status_code == 503
+        assert (await chat(client, stage)).status_code == 200
         await node.free(lease)
     assert (await client.get(POOLS)).json()["data"] == []
 

@@ -210,6 +210,16 @@ def test_the_newest_verdict_of_the_gate_holds_but_not_against_a_person() -> None
     assert isinstance(gone[0], VersionFailed)
 
 
+def test_what_a_person_quarantines_after_the_gate_stays_there_whatever_the_gate_says() -> None:
+    state = after(run("a", verdict="block"), quarantine("a", True), state=versions("a"))
+    assert decide(state, quarantine("a", True), context()) == ()
+    state = after(run("a", "job-3"), state=state)
+    assert refusal(decide(state, promote("a"), context())).reason.code == "model_quarantined"
+    broken = after(run("a", verdict="block", unusable=True), state=versions("a"))
+    broken = after(quarantine("a", True), run("a", "job-3"), state=broken)
+    assert broken.tenants["acme"].versions["a"].quarantined
+
+
 def test_a_version_that_is_blocked_in_a_stage_keeps_it_and_nobody_rolls_back_to_it() -> None:
     state = after(promote("a"), run("a", verdict="block"), state=versions("a", "b", "c"))
     assert state.tenants["acme"].versions["a"].stage == "production"
