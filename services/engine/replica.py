@@ -101,7 +101,7 @@ async def answer_until(
     host = EngineHost(models, Path(spec.socket), meter, QUESTIONS_MAX)
     answering = asyncio.create_task(host.run(), name="replica")
     try:
-        await unless_stopping(host.ready(), stopping)
+        await unless_stopping(ready_or_ended(host, answering), stopping)
         emit(ReplicaReady())
         while not await is_set_within(EVERY_S, stopping):
             await asyncio.to_thread(meter.close_file)
@@ -113,6 +113,17 @@ async def answer_until(
         answering.cancel()
         await asyncio.wait((answering,))
         meter.close_file()
+
+
+async def ready_or_ended(host: EngineHost, answering: asyncio.Task[None]) -> None:
+    """Return when it answers. Raises what has ended it before, such as OSError."""
+    ready = asyncio.ensure_future(host.ready())
+    try:
+        await asyncio.wait((ready, answering), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ready.cancel()
+    if answering.done():
+        answering.result()
 
 
 async def unless_stopping(work: Awaitable[object], stopping: asyncio.Event) -> bool:

@@ -56,6 +56,7 @@ class Access:
 
     read: folders that it reads, such as that of a base model
     write: folders that it shares with later processes of this node
+    links: those of `write` in which it makes symbolic links; its agent reads nothing there
     scores: socket at which the agent answers its questions; None: it asks none
     serves: whether it listens at sockets in its folder, and converts files in other processes
     """
@@ -64,6 +65,7 @@ class Access:
     write: tuple[Path, ...] = ()
     scores: Path | None = None
     serves: bool = False
+    links: tuple[Path, ...] = ()
 
 
 NO_ACCESS: Final = Access()

@@ -37,6 +37,7 @@ class Confinement:
             "read": (*interpreter(), *policy.read),
             "list": (import_folder(),),
             "write": policy.write,
+            "links": policy.links,
             "devices": policy.devices,
             "sockets": policy.sockets,
             "processes": policy.processes,

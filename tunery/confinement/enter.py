@@ -56,7 +56,9 @@ def _rules(policy: dict[str, Any]) -> list[tuple[str, int]]:
         "read": landlock.READ,
         "list": landlock.LIST,
         "devices": landlock.DEVICE,
-        "write": landlock.WRITE | (landlock.MAKE_SOCK if policy["sockets"] else 0),
+        "write": landlock.WRITE,
+        "links": landlock.MAKE_SYM,
+        "sockets": landlock.MAKE_SOCK,
     }
     return [(path, rights[kind]) for kind in rights for path in policy[kind]]
 
@@ -65,7 +67,7 @@ def _filter_calls(policy: dict[str, Any]) -> None:
     known = filters.architecture()
     program = filters.build(
         known,
-        sockets=policy["sockets"],
+        sockets=bool(policy["sockets"]),
         processes=policy["processes"],
         own_pid=None if _restricts_signals() else os.getpid(),
     )

@@ -31,9 +31,10 @@ class ConfinementPolicy:
     """What a process may do; all else is refused.
 
     read: files and folders that it may read, with all below
-    write: folders in which it may also write; neither links nor programs, sockets if it may
+    write: folders in which it may also write; neither links, nor sockets, nor programs
+    links: folders in which it may also make symbolic links, which no service must follow
     devices: files and folders of devices
-    sockets: whether it may open sockets of this machine; it never has a network
+    sockets: folders in which it may listen at sockets; empty: it opens none. It has no network
     processes: whether it may start others
     memory_bytes_max: of private memory that can be written; None: as much as there is
     file_bytes_max: of each file that it writes; None: not limited
@@ -42,8 +43,9 @@ class ConfinementPolicy:
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    sockets: tuple[str, ...] = ()
     devices: tuple[str, ...] = DEVICES
-    sockets: bool = False
     processes: bool = False
     memory_bytes_max: int | None = None
     file_bytes_max: int | None = None

@@ -2,7 +2,8 @@
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -14,7 +15,8 @@ def listen_at(path: Path) -> socket.socket:
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        _with_short_name(path, listening.bind)
+        with short_name(path) as name:
+            listening.bind(name)
         path.chmod(0o600)
         listening.listen()
     except OSError:
@@ -27,17 +29,19 @@ def connect_to(path: Path) -> socket.socket:
     """A connection to the process that listens at `path`. Raises OSError when there is none."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        _with_short_name(path, connection.connect)
+        with short_name(path) as name:
+            connection.connect(name)
     except OSError:
         connection.close()
         raise
     return connection
 
 
-def _with_short_name(path: Path, use: Callable[[str], None]) -> None:
-    """Call `use` with a name of `path` that fits: the kernel takes 107 bytes."""
+@contextmanager
+def short_name(path: Path) -> Iterator[str]:
+    """A name of `path` in this process that fits: the kernel takes 107 bytes. Raises OSError."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
-        use(f"/proc/self/fd/{folder}/{path.name}")
+        yield f"/proc/self/fd/{folder}/{path.name}"
     finally:
         os.close(folder)

@@ -16,6 +16,7 @@ import xllamacpp
 from services.engine.adapters.prompts import Prompts, too_long
 from services.engine.adapters.weights import delete_unfinished
 from services.engine.ports import Refusal, Say, WeightFiles
+from tunery.runtime.local_socket import short_name
 from tunery.work.engine import (
     FAILED,
     MALFORMED,
@@ -48,7 +49,6 @@ class LlamaEngine:
         # The server of xllamacpp always listens. Here it does so where nobody else can reach it.
         folder = tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-")
         params = xllamacpp.CommonParams()
-        params.hostnames = [str(Path(folder.name) / "llama.sock")]
         params.api_keys = [secrets.token_hex(16)]
         params.model.path = str(files.base)
         if files.adapter is not None:
@@ -60,7 +60,9 @@ class LlamaEngine:
         params.reasoning_format = none
         params.verbosity = ERRORS_ONLY
         try:
-            server = xllamacpp.Server(params)
+            with short_name(Path(folder.name) / "llama.sock") as socket:
+                params.hostnames = [socket]
+                server = xllamacpp.Server(params)
         except Exception as error:  # the package has no exceptions of its own
             folder.cleanup()
             message = "llama.cpp cannot load this model; the engine's log says why."

@@ -113,7 +113,8 @@ class Walls:
             read=with_links(access.read),
             write=tuple(map(str, (folder, *access.write))),
             devices=(*DEVICES, *(accelerator_devices() if self.has_devices else ())),
-            sockets=access.serves,
+            links=tuple(map(str, access.links)),
+            sockets=(str(folder),) if access.serves else (),
             processes=self.has_devices or access.serves,
             memory_bytes_max=self.memory_bytes_max,
         )

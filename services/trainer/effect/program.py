@@ -78,7 +78,7 @@ class Program(ABC):
         path, self.folder = folder / "spec.json", folder
         spec = await self.write_inputs(folder)
         path.write_bytes(encode_spec(spec))
-        self.access = self._access(spec)
+        self.access = access_of(spec)
         return ("-m", self.module, str(path))
 
     @abstractmethod
@@ -95,24 +95,6 @@ class Program(ABC):
 
         Raises FileNotFoundError when it left nothing; BlobCorrupt, BlobsUnavailable.
         """
-
-    def _access(self, spec: TrainSpec | ScoreSpec | ReplicaSpec) -> Access:
-        """What the process of a spec needs; folders that it shares are made. Raises OSError."""
-        named: tuple[str | None, ...]
-        match spec:
-            case TrainSpec():
-                base, named = spec.base_dir, (spec.reference_dir, spec.proof_dir)
-            case ScoreSpec():
-                base, named = spec.base_dir, (spec.base_scores_dir,)
-            case ReplicaSpec():
-                base, named = spec.base.base_path, (spec.models_dir, spec.answers_dir)
-        shared = tuple(Path(name) for name in named if name is not None)
-        for path in shared:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if isinstance(spec, ReplicaSpec):
-            return Access((Path(base),), shared, serves=True)
-        scores = None if spec.score_socket is None else Path(spec.score_socket)
-        return Access((Path(base),), shared, scores)
 
     async def fetch(self, key: str, path: Path, sha256: str) -> None:
         """Copy a blob to a file. Raises BlobMissing, BlobCorrupt, BlobsUnavailable, OSError."""
@@ -160,3 +142,23 @@ class Program(ABC):
     async def report(self, record: Step | LogLine | Progress) -> None:
         """Offer telemetry of this lease; it may get lost."""
         await self.tools.reports.telemetry(record)
+
+
+def access_of(spec: TrainSpec | ScoreSpec | ReplicaSpec) -> Access:
+    """What the process of a spec needs; folders that it shares are made. Raises OSError."""
+    named: tuple[str | None, ...]
+    match spec:
+        case TrainSpec():
+            base, named = spec.base_dir, (spec.reference_dir, spec.proof_dir)
+        case ScoreSpec():
+            base, named = spec.base_dir, (spec.base_scores_dir,)
+        case ReplicaSpec():
+            base, named = spec.base.base_path, (spec.models_dir, spec.answers_dir)
+    shared = tuple(Path(name) for name in named if name is not None)
+    for path in shared:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if isinstance(spec, ReplicaSpec):
+        models = Path(spec.models_dir)  # its converter makes links to the files of the base
+        return Access((Path(base),), shared, serves=True, links=(models,))
+    scores = None if spec.score_socket is None else Path(spec.score_socket)
+    return Access((Path(base),), shared, scores)

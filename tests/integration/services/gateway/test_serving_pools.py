@@ -147,6 +147,7 @@ async def answered(client: httpx.AsyncClient, model: str, user: str) -> str:
         while True:
             answer = await client.post("/v1/chat/completions", json=body, timeout=READY_S_MAX)
             if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                assert answer.is_success, answer.text
                 text: str = answer.json()["choices"][0]["message"]["content"]
                 return text
             await asyncio.sleep(1)

@@ -1,16 +1,20 @@
 """The process of a replica: ready, alive, drained; what its agent hears when it cannot answer."""
 
 import asyncio
-import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from services.trainer.adapters.processes import ProcessGroup, ProcessGroups, Walls
+from services.trainer.effect.environment import environment_on
+from services.trainer.effect.program import access_of
 from tests.bases import tiny_base
 from tests.unit.services.engine.adapters import tiny_models
+from tunery.confinement.confined import Confinement
 from tunery.runtime.answer_files import spool_files, uses_of
 from tunery.runtime.local_socket import connect_to
 from tunery.work.codec import decode_event, encode_spec
@@ -24,7 +28,7 @@ from tunery.work.engine import (
 )
 from tunery.work.events import Failed, Preempted, ReplicaReady
 from tunery.work.exits import ExitCode
-from tunery.work.replica import ReplicaSpec
+from tunery.work.replica import ReplicaSpec, decode_replica_spec
 
 pytestmark = pytest.mark.train
 READY_S_MAX = 120
@@ -45,22 +49,25 @@ def spec(folder: Path, **changes: object) -> Path:
     return path
 
 
-async def started(path: Path) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "services.engine.replica", str(path)),
-        stdout=asyncio.subprocess.PIPE,
-        env={name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
-    )
+async def started(path: Path) -> ProcessGroup:
+    """A replica behind the walls of an agent."""
+    access = access_of(decode_replica_spec(path.read_bytes()))
+    argv = (sys.executable, "-m", "services.engine.replica", str(path))
+    groups = ProcessGroups(str(path), Walls(Confinement()))
+    return await groups.start(argv, environment_on(()), path.parent, access)
 
 
-async def said(process: asyncio.subprocess.Process) -> object:
-    assert process.stdout is not None
+async def said(process: ProcessGroup) -> object:
     async with asyncio.timeout(READY_S_MAX):
-        return decode_event(await process.stdout.readline())
+        async for line in process.lines():
+            return decode_event(line)
+    raise AssertionError(f"status {await process.wait()}: {process.error_tail()}")
 
 
-async def test_a_replica_answers_counts_and_ends_when_it_is_told_to(tmp_path: Path) -> None:
-    process = await started(spec(tmp_path))
+async def test_a_replica_converts_answers_counts_and_ends_when_it_is_told_to(
+    tmp_path: Path,
+) -> None:
+    process = await started(spec(tmp_path, models_dir=str(tmp_path / "models")))
     assert isinstance(await said(process), ReplicaReady)
     model = tiny_models.engine_model()
     sampling = Sampling(temperature=0, tokens_max=4)
@@ -74,7 +81,7 @@ async def test_a_replica_answers_counts_and_ends_when_it_is_told_to(tmp_path: Pa
         while not isinstance(reply := decode_reply(await reader.readline()), AnswerEnded):
             pass
     assert reply.completion_tokens == 4
-    process.send_signal(signal.SIGTERM)
+    process.signal(signal.SIGTERM)
     while not isinstance(event := await said(process), Preempted):
         assert not isinstance(event, Failed)
     assert await process.wait() == ExitCode.PREEMPTED
@@ -95,7 +102,14 @@ async def test_a_base_model_whose_files_changed_is_the_fault_of_the_node(tmp_pat
 async def test_a_replica_ends_when_its_agent_is_gone(tmp_path: Path) -> None:
     process = await started(spec(tmp_path))
     assert isinstance(await said(process), ReplicaReady)
-    assert process._transport is not None  # type: ignore[attr-defined]  # its pipes are not public
-    process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]  # likewise
+    transport: Any = process._process._transport  # type: ignore[attr-defined]  # not public
+    transport.get_pipe_transport(1).close()
     async with asyncio.timeout(READY_S_MAX):
         assert await process.wait() == ExitCode.ORPHANED
+
+
+async def test_a_replica_that_cannot_listen_ends_and_says_why(tmp_path: Path) -> None:
+    process = await started(spec(tmp_path, socket=str(tmp_path / "missing" / "replica.socket")))
+    async with asyncio.timeout(READY_S_MAX):
+        assert await process.wait() == 1
+    assert "FileNotFoundError" in process.error_tail()

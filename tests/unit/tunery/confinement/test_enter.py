@@ -207,14 +207,36 @@ attempt("start", lambda: subprocess.run(["cat", names["secret"]], capture_output
     assert said["start"] == "1", "cat has started, and could not read"
 
 
+def test_links_and_sockets_are_made_in_the_folders_for_them(tmp_path: Path, own: Path) -> None:
+    names = {"links": str(tmp_path / "links"), "sockets": str(tmp_path / "sockets")}
+    for path in names.values():
+        Path(path).mkdir()
+    tries = """
+def listen(folder):
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"{folder}/socket")
+for folder in ("links", "sockets"):
+    attempt(f"link in {folder}", lambda: os.symlink("/etc/shadow", f"{names[folder]}/link"))
+    attempt(f"socket in {folder}", lambda: listen(names[folder]))
+attempt("link in own", lambda: os.symlink("/etc/shadow", "link"))
+attempt("socket in own", lambda: listen("."))
+attempt("shadow", lambda: pathlib.Path(names["links"], "link").read_bytes())
+attempt("network", lambda: socket.socket(socket.AF_INET))
+"""
+    policy = ConfinementPolicy(
+        write=(str(own), *names.values()), links=(names["links"],), sockets=(names["sockets"],)
+    )
+    said = outcomes(tries, policy, names, own)
+    assert_refused(said, ["link in links", "socket in sockets"])
+
+
 @pytest.mark.parametrize("mode", ["require", "prefer"])
 def test_security_h1_a_wall_that_is_missing_is_named_or_refused(mode: str, own: Path) -> None:
     """Inside a confined process without sockets of Landlock: a second one cannot unshare."""
     inner = {
-        **{name: [] for name in ("list", "devices")},
+        **{name: [] for name in ("list", "links", "sockets", "devices")},
         "read": ["/"],
         "write": [str(own)],
-        "sockets": False,
         "processes": True,
         "limits": {},
         "required": ["namespaces"] if mode == "require" else [],

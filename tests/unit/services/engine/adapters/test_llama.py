@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,19 @@ async def test_a_file_that_is_no_model_is_refused() -> None:
     with pytest.raises(Refusal) as refused:
         ENGINE.load(files)
     assert refused.value.code == UNSUPPORTED
+
+
+@pytest.mark.train
+async def test_a_temporary_folder_may_have_a_name_too_long_for_a_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / ("long" * 30)).mkdir()
+    files = await tiny_models.converted(MemoryBlobs())
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    model = ENGINE.load(files)
+    assert said(model, Sampling(temperature=0, tokens_max=1))[0]
+    model.close()
+    assert not list(folder.iterdir())
 
 
 def test_only_what_was_asked_for_chooses_tokens() -> None:
