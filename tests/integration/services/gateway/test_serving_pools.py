@@ -128,13 +128,11 @@ async def test_replicas_answer_also_when_one_is_killed_and_are_billed(
         "/v1/chat/completions", json={"model": stage, "messages": tiny_models.ASKED}
     )
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
-    used = await until(
-        client, "/v1/usage/completions", lambda shown: sum_of(shown, "num_model_requests") == 24
-    )
+    path = "/v1/usage/completions?limit=31"  # days: all of a month
+    used = await until(client, path, lambda shown: sum_of(shown, "num_model_requests") == 24)
     assert sum_of(used, "output_tokens") <= 24 * tiny_models.TOKENS
-    billed = await until(
-        client, "/v1/usage?group_by=role", lambda shown: sum_of(shown, "used_gpu_ms") > 0
-    )
+    path = "/v1/usage?group_by=role&limit=31"
+    billed = await until(client, path, lambda shown: sum_of(shown, "used_gpu_ms") > 0)
     roles = {each["role"] for bucket in billed["data"] for each in bucket["results"]}
     assert roles == {"serve"}
 
