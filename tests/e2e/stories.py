@@ -138,11 +138,11 @@ class Api:
         return str(reply.json()["id"])
 
     async def until(
-        self, path: str, done: Callable[[Any], bool], seconds_max: float = JOB_S_MAX
+        self, path: str, done: Callable[[Any], bool], seconds_max: float = JOB_S_MAX, **query: Any
     ) -> Any:
         deadline = time.monotonic() + seconds_max
         while True:
-            value = await self.get(path)
+            value = await self.get(path, **query)
             if done(value):
                 return value
             assert time.monotonic() < deadline, f"{path} after {seconds_max} s: {value}"

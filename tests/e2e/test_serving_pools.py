@@ -92,8 +92,13 @@ async def test_replicas_answer_move_when_a_node_is_killed_and_are_billed(
         assert away.value.status_code == 503
         assert int(away.value.response.headers["retry-after"]) > 0
     await counted(home, version, 3 * len(USERS))
-    path = "/usage?group_by=job&limit=31"
-    await home.api.until(path, lambda page: len(terms_of(page, name)) == 3, READY_S_MAX)
+    await home.api.until(
+        "/usage",
+        lambda page: len(terms_of(page, name)) == 3,
+        READY_S_MAX,
+        group_by="job",
+        limit=31,
+    )
     await command(home, "deploy", "start", version)  # this machine's engine answers again
     await command(home, "serving", "remove", name)
     assert await command(home, "serving", "list") == []

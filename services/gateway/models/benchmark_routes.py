@@ -24,7 +24,7 @@ Name = Annotated[str, Path(pattern=NAME)]
 BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
-        "content": {"application/jsonl": {"schema": {"type": "string", "format": "binary"}}},
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
 router = new_router("models")
