@@ -9,7 +9,7 @@ processes: processes of this machine, also those of an earlier run
 lifecycle, initial_setup: `tunery up` and `tunery down`; the first tenant and the base model
 doctor: checks what a stack needs on this machine
 hub, s3_folder: download base models by name and revision, or from object storage
-bootstrap, provide, jars: set-up: the virtual environment, the servers, the jars of Kafka
+bootstrap, provide, jars, startup_cache: set-up: the virtual environment, the servers, Kafka's jars
 errors: LocalError, which names a fix
 """
 

