@@ -35,7 +35,8 @@ SHARED := -n 3 --dist worksteal
 # Workers of one run would each import and collect all 6,000 tests and report them to one more: a
 # tenth more CPU time. Their files are in memory where there is room: on a disk each costs 0.4 ms.
 QUICK_FILES = $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 2000000 { print "TMPDIR=/dev/shm" }')
-QUICK_TESTS = $(QUICK_FILES) $(PYTEST) -p no:cacheprovider -m "not train and not long"
+# Files of tests whose results still hold are left out: FULL=1 runs all, as `make test` does.
+QUICK_TESTS = $(QUICK_FILES) $(PYTEST) -p no:cacheprovider $(if $(FULL),,-p tests.unchanged) -m "not train and not long"
 # They import FastAPI and the gateway's routes, or openai: three seconds.
 WITH_HTTP := $(addprefix tests/unit/,services/gateway services/notifier tunery/cli/replay tunery/cli/reconcile)
 
@@ -51,6 +52,7 @@ setup: ## everything below: packages, servers, base model; seconds when it is al
 demo: setup ## a real fine-tune that loses its machine half-way; ARGS="--json --keep --data FILE"
 	@$(BIN)/tunery demo $(ARGS)
 
+test: export FULL := 1
 test: check integration ## all that must pass: check, then tests with torch and real servers
 	@$(BIN)/python -c 'import sys; print("tested on Python", sys.version.split()[0], "only; make pythons: the oldest and the newest")'
 
@@ -77,7 +79,7 @@ integration: setup
 	$(PYTEST) -m "not soak" $(OUTAGES)
 	@$(MAKE) focus
 
-check: setup ## within a minute: format, lint, types, import contracts, quick tests, the first seeds
+check: setup ## within a minute: format, lint, types, import contracts, quick tests that a change may concern; FULL=1: all
 	@$(MAKE) -k -j6 --output-sync=target services others gateway types lint contracts
 
 lint:
@@ -135,5 +137,5 @@ sbom: setup ## sbom.cdx.json: the packages of requirements.lock with their hashe
 	  --pyproject pyproject.toml --output-reproducible --of JSON -o sbom.cdx.json requirements.lock
 
 clean: ## remove .venv, .tools and caches of tools from the clone (not your data, not ~/.cache)
-	rm -rf .venv .venvs .tools .tools.part .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venvs .tools .tools.part .mypy_cache .ruff_cache .pytest_cache .pytest_unchanged .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

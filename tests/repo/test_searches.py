@@ -1,5 +1,6 @@
 """`make test` runs every search in full, whatever share of it `make check` runs."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -35,8 +36,10 @@ QUICK_FOLDERS: Final = ("simulation", "histories", "repo", "contract", "unit")
 @cache
 def commands(target: str) -> tuple[list[str], ...]:
     """Words of the commands that `make TARGET` runs, without those of its set-up."""
+    environment = {name: value for name, value in os.environ.items() if name != "FULL"}
+    argv = ["make", "-n", target]
     done = subprocess.run(
-        ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True
+        argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )
     lines = done.stdout.replace("\\\n", " ").splitlines()
     return tuple(shlex.split(line) for line in lines if "-m pytest" in line)
@@ -63,6 +66,16 @@ def test_a_quick_test_is_run_by_make_test_whatever_its_marks(folder: str) -> Non
         assert any(runs(command, folder, marks) for command in commands("test")), sorted(marks)
         in_check = any(runs(command, folder, marks) for command in commands("check"))
         assert in_check is not (trains or is_long)
+
+
+def test_only_make_check_leaves_out_tests_whose_results_still_hold() -> None:
+    def uses(target: str) -> list[bool]:
+        return ["tests.unchanged" in words for words in commands(target)]
+
+    assert uses("check")
+    assert all(uses("check"))
+    assert not any(uses("test"))
+    assert not any(uses("integration"))
 
 
 def test_properties_are_tried_again_with_all_examples_by_make_test() -> None:
