@@ -30,13 +30,14 @@ from tests.unit.tunery.plan.scheduling import test_planning_state
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SEARCHES: Final = {name: s for name, s in vars(searches).items() if isinstance(s, Search)}
+SET_BY_MAKE: Final = ("FULL", "MAKEFLAGS", "MAKEOVERRIDES")
 QUICK_FOLDERS: Final = ("simulation", "histories", "repo", "contract", "unit")
 
 
 @cache
 def commands(target: str) -> tuple[list[str], ...]:
     """Words of the commands that `make TARGET` runs, without those of its set-up."""
-    environment = {name: value for name, value in os.environ.items() if name != "FULL"}
+    environment = {name: value for name, value in os.environ.items() if name not in SET_BY_MAKE}
     argv = ["make", "-n", target]
     done = subprocess.run(
         argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
