@@ -1,7 +1,8 @@
 """Each cause of a failure, with a real one: the process that fails, and the one that goes on.
 
 The table of causes is docs/how-to/failed-training.md. Processes are forked with torch imported
-(tests/crashes.py), but for the disk, which needs a file system of its own.
+(tests/crashes.py), but for the disk, which needs a file system of its own, and for what needs an
+agent.
 """
 
 import json
@@ -17,7 +18,9 @@ from msgspec.structs import replace
 
 from schemas import pool
 from services.trainer.adapters.notices import Cloud, notices_of
+from services.trainer.effect.attempt import KILLED_BY_KERNEL
 from tests.bases import tiny_base
+from tests.e2e.memory_groups import greedy_neighbour, join, kinds_here, memory_group
 from tests.e2e.test_crash_points import Forks, adapter
 from tests.e2e.test_resume import shard
 from tests.unit.services.trainer.adapters.test_notices import ACTION, PREEMPTED, Metadata, metadata
@@ -34,6 +37,8 @@ pytestmark = [pytest.mark.train, pytest.mark.timeout(300)]
 
 MB: Final = 1 << 20
 ROWS, AT_ONCE = 24, 8  # three steps an epoch; the logits of a step take about 66 MB
+EPOCHS: Final = 50  # of a training that would last long
+GROUP_BYTES: Final = 3 << 29  # a training of the tiny base takes a quarter of it
 START_S_MAX: Final = 120
 Event = dict[str, Any]
 
@@ -58,6 +63,16 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as server:
         yield Forks(server, spec)
+
+
+def long_training(forks: Forks, folder: Path, first: str = "") -> Script:
+    """A process that becomes a training which would last long. first: what it does before."""
+    hyper = replace(forks.spec.hyper, n_epochs=EPOCHS)
+    out = str(folder / "ck")
+    spec = replace(forks.spec, hyper=hyper, out_dir=out, checkpoint_every_steps=10_000)
+    (folder / "spec.json").write_bytes(encode_spec(spec))
+    command = [sys.executable, "-m", "tunery.ml.train", str(folder / "spec.json")]
+    return Script(events=(), then=f"{first}import os; os.execv({command[0]!r}, {command!r})")
 
 
 def of(events: list[Event], kind: str) -> list[Event]:
@@ -92,6 +107,28 @@ def test_cause_memory_that_runs_out_later_goes_on_in_halves_from_the_checkpoint(
     losses = [step["loss"] for step in of(rest, "step")]
     expected = [step["loss"] for step in of(whole, "step")[kept["step"] :]]
     assert losses == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", kinds_here(), ids=lambda kind: kind[1])
+async def test_cause_the_kernel_ends_a_training_for_lack_of_memory_and_the_agent_says_so(
+    forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: tuple[Path, str]
+) -> None:
+    """In a control group whose memory a neighbour takes, where this machine allows to make one."""
+    monkeypatch.setattr(machines, "WAIT_S_MAX", START_S_MAX)
+    world = await memory_servers()
+    with memory_group(kind, GROUP_BYTES) as group:
+        becomes = long_training(forks, tmp_path, first=join(group))
+        async with machines.node(world, tmp_path, lambda _: becomes) as here:
+            await here.request("job1")
+            await here.until(pool.LeaseStarted)
+            with greedy_neighbour(group):
+                events = await here.until(pool.MemberFreed)
+            (closed,) = [event for event in events if isinstance(event, pool.PlacementClosed)]
+            assert (closed.end.outcome, closed.end.cause) == ("failed", "oom")
+            assert closed.end.detail is not None
+            said = here.runtime.seal.open(closed.end.detail)
+            # the neighbour may have been the second
+            assert any(KILLED_BY_KERNEL.format(count=count) in said for count in (1, 2)), said
 
 
 # --- the loss
@@ -237,12 +274,7 @@ async def test_cause_a_notice_of_a_cloud_ends_a_training_with_a_checkpoint_of_it
 ) -> None:
     """A real agent, a server that answers as the cloud's, and a training that would last long."""
     monkeypatch.setattr(machines, "WAIT_S_MAX", START_S_MAX)
-    hyper = replace(forks.spec.hyper, n_epochs=50)
-    out = tmp_path / "ck"
-    spec = replace(forks.spec, hyper=hyper, out_dir=str(out), checkpoint_every_steps=10_000)
-    (tmp_path / "spec.json").write_bytes(encode_spec(spec))
-    command = [sys.executable, "-m", "tunery.ml.train", str(tmp_path / "spec.json")]
-    becomes = Script(events=(), then=f"import os; os.execv({command[0]!r}, {command!r})")
+    becomes = long_training(forks, tmp_path)
     with metadata() as server:
         source = notices_of(cloud, server.url)
         server.pages[PREEMPTED] = "FALSE"
@@ -254,6 +286,6 @@ async def test_cause_a_notice_of_a_cloud_ends_a_training_with_a_checkpoint_of_it
             events = await here.until(pool.MemberFreed)
     (closed,) = [event for event in events if isinstance(event, pool.PlacementClosed)]
     assert (closed.end.outcome, closed.end.reason.code) == ("preempted", "node_noticed")
-    (kept,) = sorted(out.glob("step-*"))
+    (kept,) = sorted((tmp_path / "ck").glob("step-*"))
     steps = int(kept.name.removeprefix("step-"))
-    assert 0 < steps < 50 * ROWS // AT_ONCE
+    assert 0 < steps < EPOCHS * ROWS // AT_ONCE
