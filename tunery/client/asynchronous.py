@@ -421,6 +421,12 @@ class AsyncApi:
         """Keys of a tenant; None: of the caller's own. The next two methods are alike."""
         return self._all(keys_path(tenant))
 
+    def audit_entries(
+        self, query: Mapping[str, str], limit: int | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """What was done with keys. query: the parameters of the route."""
+        return self._all("/audit", limit, query)
+
     async def revoke_key(self, key_id: str, tenant: str | None = None) -> KeyObject:
         return cast("KeyObject", await self._call("DELETE", f"{keys_path(tenant)}/{part(key_id)}"))
 
