@@ -7,7 +7,7 @@ from typing import Final
 from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL
 from services.gateway.accounts.prices import ViewedPrices
 from services.gateway.api import create_app
-from services.gateway.audit.projection import AUDIT_ROWS
+from services.gateway.audit.rows import AUDIT_ROWS
 from services.gateway.audit.writing import AuditWriter
 from services.gateway.chat.engine_socket import SocketEngine
 from services.gateway.deployments.traffic import TrafficCounts

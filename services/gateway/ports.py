@@ -114,7 +114,7 @@ class Traffic(Host, Protocol):
         """Ask a question whose answer nobody waits for; False: too many are being asked."""
 
 
-class Audit(Host, Protocol):
+class AuditNotes(Host, Protocol):
     """Keeps who did what. It never delays or fails a request."""
 
     def note(self, entry: AuditEntry) -> None:

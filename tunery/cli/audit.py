@@ -73,7 +73,7 @@ def list_entries(
     asked = {"tenant": tenant, "key_id": key_id, "object_id": object_id, "kind": kind}
     query = {name: value for name, value in asked.items() if value is not None}
     with _api.connect(folders) as api:
-        entries = list(api.audit_entries(query, lines))[::-1]
+        entries = list(api.audit(query, lines))[::-1]
         _print(entries, as_json, is_first=True)
         while follow:
             try:
@@ -81,7 +81,7 @@ def list_entries(
             except KeyboardInterrupt:
                 return
             newest = {"after": entries[-1]["id"]} if entries else {}
-            more = list(api.audit_entries({**query, **newest, "order": "asc"}))
+            more = list(api.audit({**query, **newest, "order": "asc"}))
             _print(more, as_json, is_first=False)
             entries = more or entries
 

@@ -2,5 +2,5 @@
 
 * `observing`: which requests are noted, and what of them
 * `writing`: entries become records of the log, each with the hash of the one before
-* `tables`, `projection`: records as rows; `responses`, `routes`: `/v1/audit`
+* `tables`, `rows`: records as rows; `responses`, `routes`: `/v1/audit`
 """

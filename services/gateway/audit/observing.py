@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from schemas.audit import AuditEntry, AuditKind
-from services.gateway.ports import Audit
+from services.gateway.ports import AuditNotes
 from services.gateway.web.deps import Principal
 from services.gateway.web.edge import METHODS
 from services.gateway.web.scopes import ASKING, READING, RESOURCES
@@ -71,7 +71,7 @@ class Observer:
     routes: of the application, to name that of a request which was refused before it.
     """
 
-    def __init__(self, audit: Audit, clock: Clock, routes: Sequence[BaseRoute]) -> None:
+    def __init__(self, audit: AuditNotes, clock: Clock, routes: Sequence[BaseRoute]) -> None:
         self._audit, self._clock, self._routes = audit, clock, routes
 
     def __call__(self, scope: Scope, status: int, request_id: str, body: bytes) -> None:

@@ -46,7 +46,7 @@ class _Window:
 
 
 class AuditWriter:
-    """Implements `Audit` and `Host`.
+    """Implements `AuditNotes` and `Host`.
 
     A record of unknown outcome is sent again with the same bytes: readers know it by its number.
     What waits in memory is lost with a process that is killed: at most that of EVERY_MS, or of an

@@ -72,7 +72,7 @@ class TopicReader:
                     if not await self._commit(offsets, records):
                         break
             except OutOfRange as gone:
-                log_event(LOG, logging.WARNING, f"{self._rows.name}.records_expired", why=gone)
+                log_event(LOG, logging.WARNING, "topic.records_expired", why=gone)
             finally:
                 await reader.close()
 

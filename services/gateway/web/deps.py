@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 from schemas.account import ADMIN_SCOPE
 from schemas.sealed import Sealed
 from schemas.submission import KeyCap
-from services.gateway.ports import Audit, BaseFolders, Engine, Prices, Rates, Traffic, Views
+from services.gateway.ports import AuditNotes, BaseFolders, Engine, Prices, Rates, Traffic, Views
 from services.gateway.settings import GatewaySettings
 from services.gateway.web.commands import CommandSender
 from services.gateway.web.errors import FORBIDDEN, ApiError
@@ -41,7 +41,7 @@ class Deps:
     rates: Rates
     engine: Engine
     traffic: Traffic
-    audit: Audit
+    audit: AuditNotes
     log: Log
     clock: Clock
     health: Health

@@ -22,7 +22,7 @@ from services.billing.app import ACCOUNTS
 from services.billing.react import react_account
 from services.gateway.api import create_app
 from services.gateway.app import VIEWS_PROJECTION, deps_of
-from services.gateway.audit.projection import AUDIT_ROWS
+from services.gateway.audit.rows import AUDIT_ROWS
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.feeds import Feeds
 from services.gateway.jobs.results import results
