@@ -52,7 +52,7 @@ def command() -> None:
 @click.option("--tenant", help="Only entries about this tenant. [all, with an admin key]")
 @click.option("--key", "key_id", help="Only entries of this key id.")
 @click.option("--object", "object_id", help="Only entries about this id.")
-@click.option("--kind", type=click.Choice(get_args(AuditKind)))
+@click.option("--kind", type=click.Choice(get_args(AuditKind)), help="Only entries of this kind.")
 @click.option(
     "--lines", "-n", type=click.IntRange(1), default=LINES, show_default=True, help="Entries."
 )
