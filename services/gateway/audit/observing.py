@@ -93,7 +93,8 @@ class Observer:
         )
         if principal is not None:
             self._audit.note(entry)
-        route, params = self._route(scope)
+        # looking for a route takes a while: not for strangers, who may send many requests
+        route, params = self._route(scope) if key_id else ("", {})
         kind = _kind(scope, route, status, is_operator=bool(state.get("operator")))
         if kind is None:
             return
