@@ -121,6 +121,8 @@ TELEMETRY: Final = Topic(
 HEARTBEATS: Final = Topic(
     "tunery.heartbeats.v1", "node", HOUR_MS, ("trainer",), ("scheduler",), durable=False
 )
+#: one partition is used, so that its records have one order
+AUDIT: Final = Topic("tunery.audit.v1", "installation", FOREVER, ("gateway",), ("gateway",))
 SNAPSHOTS: Final = Topic(
     "tunery.snapshots.v1",
     "stream/partition/slot",
@@ -133,6 +135,7 @@ TOPICS: Final = (
     *(topic for stream in STREAMS.values() for topic in (stream.commands, stream.journal)),
     TELEMETRY,
     HEARTBEATS,
+    AUDIT,
     SNAPSHOTS,
 )
 SERVICES: Final = tuple(

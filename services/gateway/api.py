@@ -12,6 +12,8 @@ from services.gateway.accounts import price_routes as prices
 from services.gateway.accounts import tenant_routes as tenants
 from services.gateway.accounts import webhook_routes as webhooks
 from services.gateway.accounts.auth import authenticate
+from services.gateway.audit import routes as audit
+from services.gateway.audit.observing import Observer
 from services.gateway.billing import answer_use_routes as answer_uses
 from services.gateway.billing import contract_routes as contracts
 from services.gateway.billing import invoice_routes as invoices
@@ -66,7 +68,7 @@ def create_app(deps: JobDeps) -> ASGIApp:
     app.state.deps = deps
     app.state.submissions = Submissions(deps)
     app.state.readiness = health.Readiness(deps)
-    return Edge(app, deps, authenticate)
+    return Edge(app, deps, authenticate, Observer(deps.audit, deps.clock, app.router.routes))
 
 
 def routes() -> FastAPI:
@@ -122,6 +124,7 @@ def routes() -> FastAPI:
         answer_uses,
         statements,
         invoices,
+        audit,
         health,
     ):
         app.router.routes.extend(module.router.routes)

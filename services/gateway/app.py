@@ -7,6 +7,8 @@ from typing import Final
 from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL
 from services.gateway.accounts.prices import ViewedPrices
 from services.gateway.api import create_app
+from services.gateway.audit.rows import AUDIT_ROWS
+from services.gateway.audit.writing import AuditWriter
 from services.gateway.chat.engine_socket import SocketEngine
 from services.gateway.deployments.traffic import TrafficCounts
 from services.gateway.files.previews import CONFINED, PreviewProcesses
@@ -16,11 +18,12 @@ from services.gateway.jobs.past_jobs import PastJobs
 from services.gateway.jobs.queue_reading import Queues
 from services.gateway.jobs.results import results
 from services.gateway.jobs.score_endpoint import ScoreEndpoint
-from services.gateway.jobs.telemetry import TelemetryReader
+from services.gateway.jobs.telemetry import telemetry_reader
 from services.gateway.models.base_folders import LocalBaseFolders
 from services.gateway.projection import DDL, TABLES, VERSION, notify, project
 from services.gateway.settings import GatewaySettings
 from services.gateway.views.reading import views_of
+from services.gateway.views.topic_reader import TopicReader
 from services.gateway.web.command_results import CommandResults
 from services.gateway.web.commands import CommandSender
 from services.gateway.web.rate_limits import rates_of
@@ -57,8 +60,10 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         command_results,
         deps.feeds,
         deps.traffic,
+        deps.audit,
         Projector(runtime, VIEWS_PROJECTION),
-        TelemetryReader(runtime),
+        telemetry_reader(runtime),
+        TopicReader(runtime, AUDIT_ROWS),
         EffectHost(runtime, (results(deps.views, deps.blobs, deps.seal),)),
     )
 
@@ -87,6 +92,7 @@ def deps_of(
         rates=rates_of(runtime.settings.valkey_url),
         scores=ScoreEndpoint(settings),
         engine=SocketEngine(runtime.settings.data_dir / "run" / SOCKET),
+        audit=AuditWriter(runtime.log, runtime.clock, os.urandom(8).hex()),
         traffic=TrafficCounts(commands, runtime.clock),
         log=runtime.log,
         clock=runtime.clock,

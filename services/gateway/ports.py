@@ -1,9 +1,10 @@
-"""Ports of the gateway: read models, rates, prices, folders of base models, engine, traffic."""
+"""Ports of the gateway: read models, rates, prices, base models, engine, traffic, audit."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from schemas.audit import AuditEntry
 from schemas.billing import PriceBook
 from schemas.deployments import ArmTraffic, Deployment
 from schemas.model import Base
@@ -111,6 +112,13 @@ class Traffic(Host, Protocol):
 
     def ask_aside(self, tenant: str, ask: Callable[[], Awaitable[None]]) -> bool:
         """Ask a question whose answer nobody waits for; False: too many are being asked."""
+
+
+class AuditNotes(Host, Protocol):
+    """Keeps who did what. It never delays or fails a request."""
+
+    def note(self, entry: AuditEntry) -> None:
+        """Keep an entry; equal ones within a while are counted in one."""
 
 
 class Engine(Protocol):

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias, get_args
 import msgspec
 from msgspec import Struct
 
+from schemas.audit import AuditRecorded
 from schemas.envelope import Claim, Entry, Envelope, Part, versioned
 from schemas.telemetry import Heartbeat, Telemetry
 from schemas.topics import STREAMS, Stream
@@ -44,7 +45,7 @@ def messages() -> dict[str, Any]:
     members = [member for union in (*unions, Telemetry) for member in get_args(union)]
     return {
         versioned(member.__name__): member
-        for member in (*members, Heartbeat, Envelope, Claim, Entry)
+        for member in (*members, Heartbeat, AuditRecorded, Envelope, Claim, Entry)
     }
 
 

@@ -7,6 +7,7 @@ file, job, sweep, model, base    over the API: training
 gate, deploy, serving            over the API: what the gate allows, what answers in a stage
 chat                             over the API: ask models
 tenant, key, webhook             over the API: accounts
+audit                            who did what; the log of it, exported and verified
 budget, usage, invoice, prices   over the API: money
 node, queue                      over the API: machines, and what waits for them
 kafka                            rights on Kafka

@@ -175,7 +175,7 @@ def list_keys(tenant: str | None, folders: DataDir, as_json: bool) -> None:
             as_json,
             (
                 *("id", "name", "last four", "scopes", "models", "spend cap", "requests/min"),
-                *("created", "expires", "revoked"),
+                *("created", "expires", "revoked", "last used"),
             ),
             lambda key: (
                 key["id"],
@@ -188,6 +188,7 @@ def list_keys(tenant: str | None, folders: DataDir, as_json: bool) -> None:
                 _api.moment(key["created_at"]),
                 _api.moment(key["expires_at"]),
                 _api.moment(key["revoked_at"]),
+                _api.moment(key.get("last_used_at")),
             ),
         )
 

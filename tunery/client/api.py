@@ -369,12 +369,10 @@ class Api:
 
     def suspend_tenant(self, tenant: str) -> TenantObject:
         """Refuse the tenant's submissions and resumptions; what it has submitted goes on."""
-        path = f"/tenants/{part(tenant)}/suspend"
-        return cast("TenantObject", self._once("POST", path))
+        return cast("TenantObject", self._once("POST", f"/tenants/{part(tenant)}/suspend"))
 
     def resume_tenant(self, tenant: str) -> TenantObject:
-        path = f"/tenants/{part(tenant)}/resume"
-        return cast("TenantObject", self._once("POST", path))
+        return cast("TenantObject", self._once("POST", f"/tenants/{part(tenant)}/resume"))
 
     def import_prices(self, book: bytes) -> dict[str, Any]:
         """Import a price book from the bytes of its file; repeating it changes nothing."""
@@ -414,12 +412,15 @@ class Api:
         return self._call("PUT", f"/tenants/{part(tenant)}/billing", json=body)
 
     def create_key(self, tenant: str, body: Mapping[str, Any]) -> KeyObject:
-        path = f"/tenants/{part(tenant)}/keys"
-        return cast("KeyObject", self._once("POST", path, json=body))
+        return cast("KeyObject", self._once("POST", keys_path(tenant), json=body))
 
     def keys(self, tenant: str | None = None) -> Iterator[KeyObject]:
         """Keys of a tenant; None: of the caller's own. The next two methods are alike."""
         return self._all(keys_path(tenant))
+
+    def audit(self, query: Mapping[str, str], limit: int | None = None) -> Iterator[Any]:
+        """What was done with keys. query: the parameters of the route."""
+        return self._all("/audit", limit, query)
 
     def revoke_key(self, key_id: str, tenant: str | None = None) -> KeyObject:
         return cast("KeyObject", self._call("DELETE", f"{keys_path(tenant)}/{part(key_id)}"))

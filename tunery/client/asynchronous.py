@@ -369,12 +369,10 @@ class AsyncApi:
 
     async def suspend_tenant(self, tenant: str) -> TenantObject:
         """Refuse the tenant's submissions and resumptions; what it has submitted goes on."""
-        path = f"/tenants/{part(tenant)}/suspend"
-        return cast("TenantObject", await self._once("POST", path))
+        return cast("TenantObject", await self._once("POST", f"/tenants/{part(tenant)}/suspend"))
 
     async def resume_tenant(self, tenant: str) -> TenantObject:
-        path = f"/tenants/{part(tenant)}/resume"
-        return cast("TenantObject", await self._once("POST", path))
+        return cast("TenantObject", await self._once("POST", f"/tenants/{part(tenant)}/resume"))
 
     async def import_prices(self, book: bytes) -> dict[str, Any]:
         """Import a price book from the bytes of its file; repeating it changes nothing."""
@@ -414,12 +412,15 @@ class AsyncApi:
         return await self._call("PUT", f"/tenants/{part(tenant)}/billing", json=body)
 
     async def create_key(self, tenant: str, body: Mapping[str, Any]) -> KeyObject:
-        path = f"/tenants/{part(tenant)}/keys"
-        return cast("KeyObject", await self._once("POST", path, json=body))
+        return cast("KeyObject", await self._once("POST", keys_path(tenant), json=body))
 
     def keys(self, tenant: str | None = None) -> AsyncIterator[KeyObject]:
         """Keys of a tenant; None: of the caller's own. The next two methods are alike."""
         return self._all(keys_path(tenant))
+
+    def audit(self, query: Mapping[str, str], limit: int | None = None) -> AsyncIterator[Any]:
+        """What was done with keys. query: the parameters of the route."""
+        return self._all("/audit", limit, query)
 
     async def revoke_key(self, key_id: str, tenant: str | None = None) -> KeyObject:
         return cast("KeyObject", await self._call("DELETE", f"{keys_path(tenant)}/{part(key_id)}"))

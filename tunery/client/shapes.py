@@ -120,6 +120,7 @@ class KeyObject(TypedDict, total=False):
     expires_at: int | None
     revoked_at: int | None
     previous_until: int | None
+    last_used_at: int | None
 
 
 class EndpointObject(TypedDict, total=False):

@@ -7,7 +7,7 @@ from typing import Final
 from schemas.submission import KeyCap
 from services.gateway.accounts.tables import KEYS, KeyRow
 from services.gateway.web.deps import Deps, Principal
-from services.gateway.web.errors import UNAUTHORIZED, ApiError
+from services.gateway.web.errors import UNAUTHORIZED, ApiError, KeyRefused
 from services.gateway.web.scopes import SCOPES
 
 EVERY_SCOPE: Final = frozenset(SCOPES)
@@ -53,9 +53,9 @@ async def _find(deps: Deps, sha256: str) -> KeyRow:
     if row is None:
         row = await _find_by_old_secret(deps, sha256)
     if row.revoked_at is not None:
-        raise _refused("The API key was revoked.")
+        raise _refused("The API key was revoked.", row)
     if row.expires_at is not None and row.expires_at <= deps.clock.now_ms():
-        raise _refused("The API key has expired.")
+        raise _refused("The API key has expired.", row)
     return row
 
 
@@ -65,7 +65,7 @@ async def _find_by_old_secret(deps: Deps, sha256: str) -> KeyRow:
     if row is None:
         raise _refused("The API key is not valid.")
     if row.previous_until is None or row.previous_until <= deps.clock.now_ms():
-        raise _refused("The API key was rotated. Use its new secret.")
+        raise _refused("The API key was rotated. Use its new secret.", row)
     return row
 
 
@@ -82,5 +82,7 @@ def _principal(row: KeyRow, sha256: str) -> Principal:
     )
 
 
-def _refused(message: str) -> ApiError:
-    return ApiError(401, UNAUTHORIZED, message, headers={"www-authenticate": "Bearer"})
+def _refused(message: str, row: KeyRow | None = None) -> KeyRefused:
+    tenant, key_id = ("", "") if row is None else (row.tenant, row.id)
+    headers = {"www-authenticate": "Bearer"}
+    return KeyRefused(401, UNAUTHORIZED, message, None, headers, tenant, key_id)

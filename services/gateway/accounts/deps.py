@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import Depends, Query
+from fastapi import Depends, Query, Request
 
 from schemas.account import ADMIN_SCOPE
 from services.gateway.accounts.tables import TENANTS
@@ -13,6 +13,7 @@ from services.gateway.web.errors import not_found
 
 
 async def _named_tenant(
+    request: Request,
     caller: Caller,
     deps: WithDeps,
     tenant: Annotated[
@@ -25,6 +26,7 @@ async def _named_tenant(
     require(caller, ADMIN_SCOPE)
     if await deps.views.first(TENANTS, {"id": tenant}) is None:
         raise not_found("tenant", tenant, "tenant")
+    request.state.operator, request.state.tenant = True, tenant
     return tenant
 
 

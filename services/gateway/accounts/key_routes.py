@@ -27,7 +27,7 @@ from services.gateway.accounts.responses import (
     NewKeyResponse,
     key_response,
 )
-from services.gateway.accounts.tables import KEYS, KeyRow
+from services.gateway.accounts.tables import KEY_USES, KEYS, KeyRow
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import not_found
 from services.gateway.web.pages import After, page
@@ -53,7 +53,7 @@ async def list_own_keys(
 @router.get("/{key_id}")
 async def retrieve_own_key(key_id: str, deps: WithDeps, caller: Caller) -> KeyResponse:
     """One key of the tenant. The id `current` is the key of the request."""
-    return key_response(await _key(deps, caller.tenant, _resolve_id(caller, key_id)), deps.unseal)
+    return await _shown(deps, caller.tenant, _resolve_id(caller, key_id))
 
 
 @router.post("/{key_id}/rotate")
@@ -90,7 +90,11 @@ async def list_tenant_keys(
     deps: Deps, tenant: str, after: str | None, limit: int
 ) -> Page[KeyResponse]:
     rows, more = await page(deps.views, KEYS, {"tenant": tenant}, limit=limit, after=after)
-    return listing(Page[KeyResponse], [key_response(row, deps.unseal) for row in rows], more)
+    ids = tuple(row.id for row in rows)
+    where = {"tenant": tenant, "id": ids}
+    uses = {use.id: use for use in await deps.views.page(KEY_USES, where, limit=len(ids))}
+    keys = [key_response(row, deps.unseal, uses.get(row.id)) for row in rows]
+    return listing(Page[KeyResponse], keys, more)
 
 
 async def rotate_secret(
@@ -125,7 +129,7 @@ async def revoke(
     await _key(deps, tenant, key_id)
     command = RevokeKey(key_id=key_id, secret=caller_secret)
     await deps.commands.decide(ACCOUNT, tenant, command, actor=actor)
-    return key_response(await _key(deps, tenant, key_id), deps.unseal)
+    return await _shown(deps, tenant, key_id)
 
 
 def fresh_secret(deps: Deps) -> str:
@@ -134,8 +138,14 @@ def fresh_secret(deps: Deps) -> str:
 
 async def with_secret(deps: Deps, tenant: str, key_id: str, secret: str) -> NewKeyResponse:
     """The key's object with its new secret, of which only the SHA-256 is stored."""
-    key = key_response(await _key(deps, tenant, key_id), deps.unseal)
+    key = await _shown(deps, tenant, key_id)
     return NewKeyResponse(**dict(key), key=secret)
+
+
+async def _shown(deps: Deps, tenant: str, key_id: str) -> KeyResponse:
+    row = await _key(deps, tenant, key_id)
+    used = await deps.views.first(KEY_USES, {"tenant": tenant, "id": key_id})
+    return key_response(row, deps.unseal, used)
 
 
 async def _key(deps: Deps, tenant: str, key_id: str) -> KeyRow:

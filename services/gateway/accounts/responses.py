@@ -16,7 +16,13 @@ from schemas.billing import (
     InvoiceAdjustment,
 )
 from schemas.units import Ms
-from services.gateway.accounts.tables import DeliveryRow, EndpointRow, KeyRow, TenantRow
+from services.gateway.accounts.tables import (
+    DeliveryRow,
+    EndpointRow,
+    KeyRow,
+    KeyUseRow,
+    TenantRow,
+)
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
 
 HINT_CHARACTERS: Final = 4
@@ -69,7 +75,9 @@ class AdjustmentResponse(Response):
 
 
 class KeyResponse(ListItem):
-    """`hint`: last characters of the secret. `previous_until`: end of the old secret's validity."""
+    """`hint`: last characters of the secret. `previous_until`: end of the old secret's validity.
+    `last_used_at`: to ten minutes; null: never, or before keys' use was noted.
+    """
 
     id: str
     object: Literal["api_key"] = "api_key"
@@ -84,6 +92,7 @@ class KeyResponse(ListItem):
     expires_at: int | None
     revoked_at: int | None
     previous_until: int | None
+    last_used_at: int | None
 
 
 class NewKeyResponse(KeyResponse):
@@ -198,8 +207,8 @@ def adjustment_response(
     )
 
 
-def key_response(row: KeyRow, unseal: Unseal) -> KeyResponse:
-    """An API key without its secret."""
+def key_response(row: KeyRow, unseal: Unseal, used: KeyUseRow | None = None) -> KeyResponse:
+    """An API key without its secret, and when it was last used."""
     return KeyResponse(
         id=row.id,
         created_at=seconds(row.created_at),
@@ -213,6 +222,7 @@ def key_response(row: KeyRow, unseal: Unseal) -> KeyResponse:
         expires_at=seconds_or_none(row.expires_at),
         revoked_at=seconds_or_none(row.revoked_at),
         previous_until=seconds_or_none(row.previous_until),
+        last_used_at=None if used is None else seconds(used.last_used_at),
     )
 
 

@@ -74,6 +74,13 @@ class KeyRow(TableRow):
     spend_cap_currency: str | None = None
 
 
+class KeyUseRow(TableRow):
+    """When a key was last used, to ten minutes; of the topic of audit records."""
+
+    tenant: str
+    last_used_at: Ms
+
+
 class EndpointRow(TableRow):
     tenant: str
     sequence: int
@@ -125,6 +132,7 @@ KEYS: Final = Table(
     order="sequence",
     indexes=(TableIndex(("sha256",)), TableIndex(("previous_sha256",))),
 )
+KEY_USES: Final = Table("key_uses", KeyUseRow, key=TENANT_ID, order="last_used_at")
 BUDGETS: Final = Table("budgets", BudgetRow, key=TENANT_ID, order="id")
 ENDPOINTS: Final = Table("endpoints", EndpointRow, key=TENANT_ID, order="sequence")
 DELIVERIES: Final = Table(

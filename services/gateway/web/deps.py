@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 from schemas.account import ADMIN_SCOPE
 from schemas.sealed import Sealed
 from schemas.submission import KeyCap
-from services.gateway.ports import BaseFolders, Engine, Prices, Rates, Traffic, Views
+from services.gateway.ports import AuditNotes, BaseFolders, Engine, Prices, Rates, Traffic, Views
 from services.gateway.settings import GatewaySettings
 from services.gateway.web.commands import CommandSender
 from services.gateway.web.errors import FORBIDDEN, ApiError
@@ -26,8 +26,8 @@ from tunery.runtime.seal.sealer import Sealer
 class Deps:
     """Dependencies of every route.
 
-    engine: answers questions. traffic: counts answers of deployments. health: of the hosts of this
-    process. draw: random bytes for identifiers, keys and seeds.
+    engine: answers questions. traffic: counts answers of deployments. audit: keeps who did what.
+    health: of the hosts of this process. draw: random bytes for identifiers, keys and seeds.
     bases_dir: folders of base models that were uploaded; nodes must be able to read them.
     """
 
@@ -41,6 +41,7 @@ class Deps:
     rates: Rates
     engine: Engine
     traffic: Traffic
+    audit: AuditNotes
     log: Log
     clock: Clock
     health: Health
@@ -86,6 +87,7 @@ async def _principal(request: Request) -> Principal:
 async def _admin(request: Request) -> Principal:
     principal = await _principal(request)
     require(principal, ADMIN_SCOPE)
+    request.state.operator = True
     return principal
 
 

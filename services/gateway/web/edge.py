@@ -15,6 +15,7 @@ from services.gateway.web.errors import (
     BODY_TOO_LARGE,
     RATE_LIMIT,
     ApiError,
+    KeyRefused,
     invalid,
 )
 from services.gateway.web.lingering import BODY, linger
@@ -47,11 +48,18 @@ API_VERSION: Final = "2020-10-01"
 Authenticate: TypeAlias = Callable[[Deps, str | None], Awaitable[Principal]]
 
 
+#: notes a request: its scope, the answer's status, the request's id, the first bytes of the body
+Observe: TypeAlias = Callable[[Scope, int, str, bytes], None]
+
+
 class Edge:
     """ASGI application around the routes."""
 
-    def __init__(self, app: ASGIApp, deps: Deps, authenticate: Authenticate) -> None:
+    def __init__(
+        self, app: ASGIApp, deps: Deps, authenticate: Authenticate, observe: Observe
+    ) -> None:
         self._app, self._deps, self._authenticate = app, deps, authenticate
+        self._observe = observe
         self._wrong_keys = WrongKeys()
         self._uploads = FairPlaces(UPLOADS_AT_ONCE, UPLOADS_OF_TENANT)
 
@@ -64,10 +72,18 @@ class Edge:
         receive, send = linger(scope, receive, send)
         begun = time.perf_counter()
         request_id = self._deps.fresh("req_")
-        status = 500
+        status, is_observed = 500, False
+
+        def observe(body: bytes) -> None:
+            nonlocal is_observed
+            if not is_observed:
+                is_observed = True
+                self._observe(scope, status, request_id, body)
 
         async def answer(message: Message) -> None:
             nonlocal status
+            if message["type"] == BODY:
+                observe(message.get("body", b""))
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
@@ -86,6 +102,7 @@ class Edge:
         try:
             await self._through(scope, receive, answer, request_id)
         finally:
+            observe(b"")
             route = _route(scope)
             # whatever a client sends as its method must not become a series of its own
             method = scope["method"] if scope["method"] in METHODS else "other"
@@ -149,8 +166,10 @@ class Edge:
             raise _too_many("one address may send", limit, "a key", " without a valid key")
         try:
             principal = await self._authenticate(self._deps, authorization)
-        except ApiError:
+        except ApiError as error:
             self._wrong_keys.refused(address)
+            if isinstance(error, KeyRefused):
+                scope["state"]["refused_key"] = error.tenant, error.key_id
             raise
         self._wrong_keys.accepted(authorization)
         return principal

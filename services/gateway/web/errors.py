@@ -90,6 +90,14 @@ class ApiError(Exception):
         return {**final, **self.headers}
 
 
+@dataclass(eq=False)
+class KeyRefused(ApiError):
+    """A 401. tenant, key_id: of the key that was sent, where it is one that was valid once."""
+
+    tenant: str = ""
+    key_id: str = ""
+
+
 def refused(code: str, message: str, param: str | None) -> ApiError:
     """The error for a command that its decider has refused."""
     return ApiError(STATUS_OF.get(code, 400), code, message, param)

@@ -18,4 +18,8 @@ REQUEST_SECONDS: Final = Histogram(
 RATES_LOCAL: Final = Counter(
     "tunery_rates_local_total", "Requests whose rate limit was counted by this process alone"
 )
+AUDIT_LOST: Final = Counter(
+    "tunery_audit_lost_total",
+    "Audit entries for which there was no room while the log was away. Alert above 0",
+)
 UPLOAD_BYTES: Final = Counter("tunery_upload_bytes_total", "Bytes of files taken in over HTTP")

@@ -43,6 +43,7 @@ RESOURCES: Final = {
     "webhook_event_types": "webhooks",
     "keys": "keys",
     "approval_rules": "keys",  # who may change keys says whose approvals count
+    "audit": "keys",  # and says what they did
     "budgets": "budgets",
     "usage": "billing",
     "invoices": "billing",

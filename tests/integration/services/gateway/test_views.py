@@ -6,7 +6,7 @@ import pytest_asyncio
 
 from services.gateway.jobs.event_ids import step_event_id
 from services.gateway.jobs.tables import STEPS
-from services.gateway.jobs.telemetry import TABLES
+from services.gateway.jobs.telemetry import TELEMETRY_ROWS
 from services.gateway.ports import Views
 from services.gateway.views.reading import PostgresViews, views_of
 from tests.contract.views_suite import ViewsSuite, fill
@@ -35,7 +35,7 @@ class TestPostgresViews(ViewsSuite):
 
 async def test_event_ids_are_sorted_bytewise_whatever_the_collation(store: PostgresStore) -> None:
     """Whatever the collation of the database: the mark of a step comes after digits."""
-    await store.ensure(TABLES)
+    await store.ensure(TELEMETRY_ROWS.stored())
     ids = [step_event_id(at, 1, step) for step, at in enumerate((0xA, 0xB0, 0x9, 0xFF))]
     for step, name in enumerate(ids):
         await store.pool.execute(

@@ -22,12 +22,14 @@ from services.billing.app import ACCOUNTS
 from services.billing.react import react_account
 from services.gateway.api import create_app
 from services.gateway.app import VIEWS_PROJECTION, deps_of
+from services.gateway.audit.rows import AUDIT_ROWS
 from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.feeds import Feeds
 from services.gateway.jobs.results import results
-from services.gateway.jobs.telemetry import TelemetryReader
+from services.gateway.jobs.telemetry import telemetry_reader
 from services.gateway.ports import Engine
 from services.gateway.settings import GatewaySettings
+from services.gateway.views.topic_reader import TopicReader
 from services.gateway.web.command_results import CommandResults
 from services.gateway.web.commands import CommandSender
 from services.ingest.app import DATASETS
@@ -209,8 +211,10 @@ def _hosts(
         Reactor(others["registry"], MODEL, react_model),
         command_results,
         deps.feeds,
+        deps.audit,
         Projector(runtime, VIEWS_PROJECTION),
-        TelemetryReader(runtime),
+        telemetry_reader(runtime),
+        TopicReader(runtime, AUDIT_ROWS),
         EffectHost(runtime, (results(deps.views, deps.blobs, deps.seal),)),
     ]
 

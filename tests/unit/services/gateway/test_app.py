@@ -15,4 +15,4 @@ async def test_the_http_server_stops_before_what_its_routes_need(
     hosts = await build((await memory_servers()).runtime("gateway"))
     names = [type(host).__name__ for host in hosts]
     assert names[0] == "HttpServer"
-    assert {"CommandResults", "Feeds", "Projector", "TelemetryReader", "EffectHost"} <= {*names}
+    assert {"CommandResults", "Feeds", "Projector", "TopicReader", "EffectHost"} <= {*names}

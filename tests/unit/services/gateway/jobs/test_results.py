@@ -9,7 +9,7 @@ from schemas.dataset import FileRegistered, RegisterFile
 from schemas.job import JobEnded
 from services.gateway.jobs.results import results
 from services.gateway.jobs.tables import STEPS, StepRow
-from services.gateway.jobs.telemetry import TABLES
+from services.gateway.jobs.telemetry import TELEMETRY_ROWS
 from services.gateway.projection import project
 from services.gateway.views.reading import views_of
 from tests.unit.services.gateway.jobs.job_events import WHOLE_LIFE
@@ -44,11 +44,11 @@ STEP = StepRow(
 async def read_models(*changes: Change) -> Runtime:
     """A gateway's bundle whose read models have these rows."""
     runtime = (await memory_servers()).runtime("gateway")
-    await runtime.store.ensure(TABLES)
+    await runtime.store.ensure(TELEMETRY_ROWS.stored())
     batch = RowBatch(
-        projection=TABLES.projection,
-        version=TABLES.version,
-        partition=TABLES.partitions[0],
+        projection=TELEMETRY_ROWS.name,
+        version=TELEMETRY_ROWS.version,
+        partition=TELEMETRY_ROWS.partitions[0],
         expected=0,
         position=Position(1),
         changes=changes,
