@@ -74,22 +74,24 @@ class Shape:
 SHAPES = (
     Shape(64, 128, 4, 131_072, 160, 1, "fp32", rank=4),
     Shape(128, 384, 12, 16_384, 512, 2, "fp32"),
-    Shape(128, 384, 12, 20_480, 512, 2, "auto", dropout=0.05),
-    Shape(128, 256, 4, 131_072, 256, 2, "auto", rank=8),
     Shape(256, 768, 12, 49_152, 256, 2, "auto", dropout=0.05),
-    Shape(256, 512, 8, 49_152, 1024, 1, "fp32"),
-    Shape(256, 768, 12, 81_920, 256, 1, "auto", rank=64, accumulation=4),
-    Shape(128, 384, 6, 16_384, 2048, 1, "auto", dropout=0.05),
-    Shape(256, 768, 8, 8_192, 512, 4, "fp32"),
     Shape(128, 384, 16, 8_192, 512, 4, "fp32", recompute=True),
     Shape(768, 2048, 8, 16_384, 128, 1, "fp32", adaptation="qlora"),
     Shape(512, 1408, 6, 16_384, 128, 1, "fp32", adaptation="full"),
-    # its pass over mismatched answers keeps nothing, and is over before that of the step begins
-    Shape(256, 512, 8, 49_152, 512, 1, "fp32", method="kto"),
     # four answers of 128 tokens to each prompt
     Shape(256, 512, 8, 49_152, 64, 1, "fp32", method="reinforcement"),
     # without SDPA attention keeps each pair of tokens of a row
     Shape(256, 512, 6, 8_192, 1024, 1, "fp32", family="Gemma2", head=32),
+)
+MORE_SHAPES = (
+    Shape(128, 384, 12, 20_480, 512, 2, "auto", dropout=0.05),
+    Shape(128, 256, 4, 131_072, 256, 2, "auto", rank=8),
+    Shape(256, 512, 8, 49_152, 1024, 1, "fp32"),
+    Shape(256, 768, 12, 81_920, 256, 1, "auto", rank=64, accumulation=4),
+    Shape(128, 384, 6, 16_384, 2048, 1, "auto", dropout=0.05),
+    Shape(256, 768, 8, 8_192, 512, 4, "fp32"),
+    # its pass over mismatched answers keeps nothing, and is over before that of the step begins
+    Shape(256, 512, 8, 49_152, 512, 1, "fp32", method="kto"),
 )
 
 
@@ -103,7 +105,8 @@ def emulated(shape: Shape) -> Any:
     "shape",
     [
         *SHAPES,
-        *(emulated(shape) for shape in SHAPES if shape.precision == "auto"),
+        *(pytest.param(shape, marks=pytest.mark.soak) for shape in MORE_SHAPES),
+        *(emulated(shape) for shape in (*SHAPES, *MORE_SHAPES) if shape.precision == "auto"),
         emulated(SHAPES[0]),
     ],
     ids=str,
