@@ -153,7 +153,10 @@ class ChatMessage(Body):
     content: Content | None = None
     name: Ignored = None
     tool_call_id: Ignored = None
-    tool_calls: Annotated[list[MessageToolCallBody], Field(max_length=TOOLS_MAX)] | None = None
+    # each of 2,048 messages tells of one bad call: all of them take seconds to describe
+    tool_calls: (
+        Annotated[list[MessageToolCallBody], Field(max_length=TOOLS_MAX, fail_fast=True)] | None
+    ) = None
     refusal: Unsupported = None
     annotations: Unsupported = None
     audio: Unsupported = None

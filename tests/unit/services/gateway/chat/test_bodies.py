@@ -157,3 +157,10 @@ def test_what_is_not_supported_is_refused_by_its_name(fields: dict[str, Any], wh
     with pytest.raises(ValidationError) as refused:
         request(**fields)
     assert {problem["loc"][0] for problem in refused.value.errors()} == {where}
+
+
+def test_one_bad_call_of_a_message_is_told_and_not_each_of_a_hundred_thousand() -> None:
+    many = {"role": "assistant", "content": "x", "tool_calls": [{}] * 100}
+    with pytest.raises(ValidationError) as refused:
+        request(messages=[many] * 1_000)
+    assert refused.value.error_count() <= 2_000
