@@ -93,6 +93,16 @@ def answer_format(value: Any) -> Any:
             )
 
 
+def unforced(value: Any) -> Any:
+    """A choice of tools. Raises PydanticCustomError for one that forces a call."""
+    if value == "required" or isinstance(value, dict):
+        raise PydanticCustomError(
+            "tool_choice",
+            "no engine can force a call of a tool; use auto, and say so in the prompt",
+        )
+    return value
+
+
 def _depth(value: Any) -> int:
     """Levels of a JSON value, as far as more than SCHEMA_DEPTH_MAX of them."""
     levels, level = 0, [value]
@@ -235,7 +245,10 @@ class ChatRequest(SamplingFields):
     ] = None
     prediction: Unsupported = None
     reasoning_effort: Unsupported = None
-    tool_choice: Literal["none", "auto"] | None = None
+    tool_choice: Annotated[
+        Literal["none", "auto"] | None,
+        BeforeValidator(unforced, json_schema_input_type=Literal["none", "auto"] | None),
+    ] = None
     tools: Annotated[list[ToolBody], Field(max_length=TOOLS_MAX)] | None = None
     verbosity: Unsupported = None
     web_search_options: Unsupported = None
