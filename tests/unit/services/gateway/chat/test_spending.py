@@ -15,9 +15,9 @@ from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 __all__ = ["engine"]
 SCOPES = ["read", "write", "chat.write", "budgets.write"]
 BOOK = {
-    "version": "2026-01-priced-answers",
+    "version": "2025-12-priced-answers",
     "currency": "EUR",
-    "effective_from": "2026-01-01",
+    "effective_from": "2025-12-01",
     "gpu_hour_micro": {"premium": 3_500_000, "standard": 2_600_000, "free": 0},
     "answers": {
         "prompt_micro_per_million": 2_000_000,
