@@ -32,7 +32,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=24,  # 24: jobs that only evaluate; 23: serving pools; 21: sweeps; 20: environments
+    fold_version=25,  # 25: ends of exclusions; 24: jobs that only evaluate; 23: serving pools
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,
@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=24,  # 24: times by model of devices; 23: locality
+    fold_version=25,  # 25: ends of exclusions; 24: times by model of devices; 23: locality
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

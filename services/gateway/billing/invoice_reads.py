@@ -145,7 +145,7 @@ async def _billed_month(deps: Deps, tenant: BilledTenant, month: Period) -> Bill
         notes=tuple(row.note for row in await _all(deps, CREDIT_NOTES, where)),
         ended=row is not None,
         storage=await _storage(deps, tenant, month, price_version),
-        answers=await _answers(deps, plan.id, month, price_version),
+        answers=await answers_of_month(deps, plan.id, month, price_version),
         statement=None if row is None else row.statement,
     )
 
@@ -168,13 +168,16 @@ async def _storage(
     return StorageUse(price_version=price_version, byte_hours=byte_hours)
 
 
-async def _answers(deps: Deps, tenant: str, month: Period, price_version: str) -> AnswersOfMonth:
-    """What the tenant's models have answered in the month so far."""
+async def answers_of_month(
+    deps: Deps, tenant: str, month: Period, price_version: str, key_id: str | None = None
+) -> AnswersOfMonth:
+    """What the tenant's models have answered in the month so far; `key_id`: to this key alone."""
+    where = {"tenant": tenant} if key_id is None else {"tenant": tenant, "key_id": key_id}
     hours = Buckets("hour_utc", month.first_hour, month.end_hour, 1)
     counts = ("prompt_tokens", "cached_tokens", "completion_tokens")
     sums = await deps.views.sums(
         ANSWER_USES,
-        {"tenant": tenant},
+        where,
         hours,
         by=(),
         of=counts,

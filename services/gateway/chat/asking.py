@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from services.gateway.chat.answering import Parts, answer, questions
 from services.gateway.chat.models import find_model
 from services.gateway.chat.responses import AnswerIdentity
+from services.gateway.chat.spending import refuse_above_budget
 from services.gateway.web.deps import Deps, Principal
 from tunery.work.engine import Asker, EngineModel, Question
 
@@ -28,8 +29,9 @@ async def ask(
 
     user: whom the caller asks for.
 
-    Raises ApiError where the model, or the question to it, is refused.
+    Raises ApiError where the model, or the question to it, is refused, or a budget is reached.
     """
+    await refuse_above_budget(deps, caller)
     served = await find_model(deps, caller, name, user)
     name, model = served.name, served.model
     question = replace(question_of(model), asker=asker(caller, model, name))

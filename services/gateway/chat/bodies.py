@@ -93,6 +93,16 @@ def answer_format(value: Any) -> Any:
             )
 
 
+def unforced(value: Any) -> Any:
+    """A choice of tools. Raises PydanticCustomError for one that forces a call."""
+    if value == "required" or isinstance(value, dict):
+        raise PydanticCustomError(
+            "tool_choice",
+            "no engine can force a call of a tool; use auto, and say so in the prompt",
+        )
+    return value
+
+
 def _depth(value: Any) -> int:
     """Levels of a JSON value, as far as more than SCHEMA_DEPTH_MAX of them."""
     levels, level = 0, [value]
@@ -153,7 +163,10 @@ class ChatMessage(Body):
     content: Content | None = None
     name: Ignored = None
     tool_call_id: Ignored = None
-    tool_calls: Annotated[list[MessageToolCallBody], Field(max_length=TOOLS_MAX)] | None = None
+    # each of 2,048 messages tells of one bad call: all of them take seconds to describe
+    tool_calls: (
+        Annotated[list[MessageToolCallBody], Field(max_length=TOOLS_MAX, fail_fast=True)] | None
+    ) = None
     refusal: Unsupported = None
     annotations: Unsupported = None
     audio: Unsupported = None
@@ -232,7 +245,10 @@ class ChatRequest(SamplingFields):
     ] = None
     prediction: Unsupported = None
     reasoning_effort: Unsupported = None
-    tool_choice: Literal["none", "auto"] | None = None
+    tool_choice: Annotated[
+        Literal["none", "auto"] | None,
+        BeforeValidator(unforced, json_schema_input_type=Literal["none", "auto"] | None),
+    ] = None
     tools: Annotated[list[ToolBody], Field(max_length=TOOLS_MAX)] | None = None
     verbosity: Unsupported = None
     web_search_options: Unsupported = None

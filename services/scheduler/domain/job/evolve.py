@@ -214,7 +214,7 @@ def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> Tena
             | ServingTermUnwanted()
             | ServingTermEnded()
         ):
-            return evolve_serving(tenant, event)
+            return evolve_serving(tenant, event, ctx.at)
         case _:
             assert_never(event)
 

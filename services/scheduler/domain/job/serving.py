@@ -32,6 +32,7 @@ from services.scheduler.domain.job.admission import over_cap
 from services.scheduler.domain.job.budgets import over_month
 from services.scheduler.domain.job.evolve import evolve_tenant
 from services.scheduler.domain.job.quota import month_standing, term_rest_gpu_ms, terms_at
+from services.scheduler.domain.job.serving_state import excluded_at
 from services.scheduler.domain.job.state import OpenTerm, ServingPool, TenantJobs
 from tunery.plan.limits import over_hard_limit
 from tunery.plan.price import dearest_micro, price_micro
@@ -213,7 +214,7 @@ def _placement(
         price_version=terms.price.version,
         work_id=described.work_id,
         checkpoints=(),
-        excluded_nodes=pool.excluded_nodes,
+        excluded_nodes=excluded_at(pool, ctx.at),
         first_submitted_at=ctx.at,
         p50_ms=replica.term_ms,
         p90_ms=replica.term_ms,

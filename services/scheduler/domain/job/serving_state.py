@@ -17,13 +17,13 @@ from schemas.serving import (
 )
 from schemas.units import Ms
 from services.scheduler.domain.job.state import OpenTerm, ServingPool, TenantJobs
-from services.scheduler.domain.pool.faults import is_node_fault
+from services.scheduler.domain.pool.faults import EXCLUDED_MS, is_node_fault
 
 SERVED_MS_MIN: Final[Ms] = 60_000  # a term that served so long was of use
 EXCLUDED_MAX: Final = 16  # nodes that a serving pool keeps away from, the newest
 
 
-def evolve_serving(tenant: TenantJobs, event: ServingEvent) -> TenantJobs:
+def evolve_serving(tenant: TenantJobs, event: ServingEvent, at: Ms) -> TenantJobs:
     """One tenant after an event of its serving pools."""
     match event:
         case ServingPoolSet():
@@ -41,7 +41,7 @@ def evolve_serving(tenant: TenantJobs, event: ServingEvent) -> TenantJobs:
         case ServingTermUnwanted():
             return _with_term(tenant, event.term_id, is_ending=True, asked=True)
         case ServingTermEnded():
-            return _end(tenant, event)
+            return _end(tenant, event, at)
         case _:
             assert_never(event)
 
@@ -70,18 +70,18 @@ def _begin(tenant: TenantJobs, event: ServingTermBegun) -> TenantJobs:
     return _with_pool(tenant, event.serving_pool_id, stalled_by=None)
 
 
-def _end(tenant: TenantJobs, event: ServingTermEnded) -> TenantJobs:
+def _end(tenant: TenantJobs, event: ServingTermEnded, at: Ms) -> TenantJobs:
     if event.term_id in tenant.serving_terms:
         terms = tenant.serving_terms.delete(event.term_id)
         tenant = replace(tenant, serving_terms=terms)
     pool = tenant.serving_pools.get(event.serving_pool_id)
     if pool is None:
         return tenant
-    counted = _count_end(pool, event.end)
+    counted = _count_end(pool, event.end, at)
     return replace(tenant, serving_pools=tenant.serving_pools.set(event.serving_pool_id, counted))
 
 
-def _count_end(pool: ServingPool, end: AttemptEnd) -> ServingPool:
+def _count_end(pool: ServingPool, end: AttemptEnd, at: Ms) -> ServingPool:
     """A term that was served until its cap begins all counts anew."""
     if end.outcome != "failed":
         served = end.used_gpu_ms >= SERVED_MS_MIN * pool.terms.replica.slots
@@ -89,11 +89,17 @@ def _count_end(pool: ServingPool, end: AttemptEnd) -> ServingPool:
         return replace(pool, fruitless=0 if served else pool.fruitless + (not by_tenant))
     if end.cause == "budget":
         return replace(pool, failures=0, fruitless=0)
-    excluded = pool.excluded_nodes
-    if is_node_fault(end.outcome, end.cause, has_checkpoint=False):
-        known = (name for name in end.node_ids if name not in excluded)
-        excluded = (*excluded, *known)[-EXCLUDED_MAX:]
-    return replace(pool, failures=pool.failures + 1, excluded_nodes=excluded)
+    failed = replace(pool, failures=pool.failures + 1)
+    if not is_node_fault(end.outcome, end.cause, has_checkpoint=False):
+        return failed
+    before = excluded_at(pool, at)
+    nodes = (*before, *(name for name in end.node_ids if name not in before))
+    return replace(failed, excluded_nodes=nodes[-EXCLUDED_MAX:], excluded_until=at + EXCLUDED_MS)
+
+
+def excluded_at(pool: ServingPool, at: Ms) -> tuple[str, ...]:
+    """Nodes that the serving pool keeps away from at this moment."""
+    return pool.excluded_nodes if at < pool.excluded_until else ()
 
 
 def _with_pool(tenant: TenantJobs, name: str, **changes: object) -> TenantJobs:

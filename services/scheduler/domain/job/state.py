@@ -225,6 +225,7 @@ class ServingPool(Struct, frozen=True, kw_only=True):
     failures: terms in a row that have failed.
     fruitless: terms in a row that were lost or preempted before they had served for a minute.
     excluded_nodes: nodes that failed under its terms, the newest last.
+    excluded_until: when they may be tried again.
     stalled_by: code of what keeps the next term from beginning, None: nothing does.
     """
 
@@ -233,6 +234,7 @@ class ServingPool(Struct, frozen=True, kw_only=True):
     failures: int = 0
     fruitless: int = 0
     excluded_nodes: tuple[str, ...] = ()
+    excluded_until: Ms = 0
     stalled_by: str | None = None
 
 

@@ -55,7 +55,9 @@ from services.scheduler.domain.pool.experience import (
 from services.scheduler.domain.pool.faults import (
     with_attempt_end,
     with_back_off_ended,
+    with_exclusion_deadline,
     with_progress,
+    without_exclusion_deadline,
 )
 from services.scheduler.domain.pool.locality import (
     with_domain_deadline,
@@ -304,7 +306,9 @@ def _with_waiting(pool: Pool, event: PlacementQueued) -> Pool:
         placement=placement, expected=event.expected, spot=event.spot, arrival=arrival
     )
     return replace(
-        with_domain_deadline(with_spot_deadlines(pool, event), event),
+        with_exclusion_deadline(
+            with_domain_deadline(with_spot_deadlines(pool, event), event), event
+        ),
         waiting=pool.waiting.set(placement.job_id, waiting),
         attempts=pool.attempts.set(placement.job_id, placement.attempt),
         arrivals=arrival,
@@ -322,7 +326,8 @@ def _with_bound(pool: Pool, beneficiary: Beneficiary) -> Pool:
 
 def _without_deadlines(pool: Pool, job_id: str) -> Pool:
     """A placement waits no more, so nothing changes while it waits."""
-    return without_domain_deadline(without_spot_deadlines(pool, job_id), job_id)
+    pool = without_domain_deadline(without_spot_deadlines(pool, job_id), job_id)
+    return without_exclusion_deadline(pool, job_id)
 
 
 def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:

@@ -4,6 +4,7 @@ A node is at fault when an attempt on it ends as `bad_node`, or as `platform` be
 """
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Final
 
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from schemas.node import BackOffEnded, NodeCordoned
 from schemas.pool import (
     Event,
     PlacementClosed,
+    PlacementQueued,
 )
 from schemas.reasons import cordoning
 from schemas.training import FailureCause
@@ -24,6 +26,9 @@ FAILED_JOBS_MAX: Final = 3  # different jobs that fail on a node in a row; then 
 CORDONED_SHARE: Final = 2
 # From a failure until the same job may meet the same node, by the number of its failures there.
 BACK_OFF_MS: Final[tuple[Ms, ...]] = (60_000, 300_000, 900_000)
+# For so long a replica keeps away from a node that failed under its serving pool while another node
+# is large enough: that one may never become free, for the pool's other replicas have no end.
+EXCLUDED_MS: Final[Ms] = BACK_OFF_MS[-1]
 FAULTS_OF_NODES: Final[frozenset[FailureCause | None]] = frozenset({"bad_node", "platform", None})
 
 
@@ -72,11 +77,32 @@ def with_progress(pool: Pool, lease: Lease) -> Pool:
 
 def with_back_off_ended(pool: Pool, event: BackOffEnded) -> Pool:
     """The pool in which the job may meet these nodes again."""
+    if event.job_id in pool.excluded_until:
+        waiting = pool.waiting[event.job_id]
+        asked = replace(waiting.placement, excluded_nodes=())
+        queue = pool.waiting.set(event.job_id, replace(waiting, placement=asked))
+        pool = replace(without_exclusion_deadline(pool, event.job_id), waiting=queue)
     failures = tuple(
         replace(failure, back_off_until=None) if failure.node_id in event.node_ids else failure
         for failure in pool.failures.get(event.job_id, ())
     )
     return replace(pool, failures=pool.failures.set(event.job_id, failures)) if failures else pool
+
+
+def with_exclusion_deadline(pool: Pool, event: PlacementQueued) -> Pool:
+    """The pool that knows how long a replica keeps away from nodes that failed under it."""
+    placement = event.placement
+    if placement.role != "serve" or not placement.excluded_nodes:
+        return pool
+    until = placement.first_submitted_at + EXCLUDED_MS
+    return replace(pool, excluded_until=pool.excluded_until.set(placement.job_id, until))
+
+
+def without_exclusion_deadline(pool: Pool, job_id: str) -> Pool:
+    """The pool in which no replica of this term waits for other nodes."""
+    if job_id not in pool.excluded_until:
+        return pool
+    return replace(pool, excluded_until=pool.excluded_until.delete(job_id))
 
 
 def cordon_failing(pool: Pool, facts: Iterable[Event]) -> tuple[NodeCordoned, ...]:
@@ -103,18 +129,22 @@ def end_back_offs(pool: Pool, at: Ms) -> tuple[BackOffEnded, ...]:
         )
         if over:
             events.append(BackOffEnded(job_id=job_id, node_ids=over))
+    for job_id, until in sorted(pool.excluded_until.items()):
+        if until <= at:
+            excluded = pool.waiting[job_id].placement.excluded_nodes
+            events.append(BackOffEnded(job_id=job_id, node_ids=excluded))
     return tuple(events)
 
 
 def next_back_off_end(pool: Pool) -> Ms | None:
-    """When the first back-off is over."""
+    """When the first back-off, or exclusion of nodes, is over."""
     ends = (
         failure.back_off_until
         for failures in pool.failures.values()
         for failure in failures
         if failure.back_off_until is not None
     )
-    return min(ends, default=None)
+    return min(chain(ends, pool.excluded_until.values()), default=None)
 
 
 def _count(failures: tuple[NodeFailure, ...], node_id: str, at: Ms) -> tuple[NodeFailure, ...]:

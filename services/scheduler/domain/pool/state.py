@@ -220,6 +220,7 @@ class Pool(Struct, frozen=True, kw_only=True, dict=True):
     deferred: observations that no record has held yet, in the order of their arrival.
     planning_deferred: the last record could not hold all that can start.
     failures: nodes that failed under jobs, by job id.
+    excluded_until: when replicas that wait may have nodes that failed under them, by job id.
     spot_until: when placements that wait give up spot nodes, by job id.
     spot_from: until when placements that wait are kept off spot nodes after losses, by job id.
     domain_until: when placements that wait take nodes of any domain, by job id.
@@ -241,6 +242,7 @@ class Pool(Struct, frozen=True, kw_only=True, dict=True):
     deferred: tuple[NodeSeen, ...] = ()
     planning_deferred: bool = False
     failures: Map[str, tuple[NodeFailure, ...]] = Map()
+    excluded_until: Map[str, Ms] = Map()
     spot_until: Map[str, Ms] = Map()
     spot_from: Map[str, Ms] = Map()
     domain_until: Map[str, Ms] = Map()

@@ -157,3 +157,19 @@ def test_what_is_not_supported_is_refused_by_its_name(fields: dict[str, Any], wh
     with pytest.raises(ValidationError) as refused:
         request(**fields)
     assert {problem["loc"][0] for problem in refused.value.errors()} == {where}
+
+
+def test_one_bad_call_of_a_message_is_told_and_not_each_of_a_hundred_thousand() -> None:
+    many = {"role": "assistant", "content": "x", "tool_calls": [{}] * 100}
+    with pytest.raises(ValidationError) as refused:
+        request(messages=[many] * 1_000)
+    assert refused.value.error_count() <= 2_000
+
+
+@pytest.mark.parametrize("forced", ["required", {"type": "function", "function": {"name": "rain"}}])
+def test_a_call_that_is_forced_is_refused_and_says_why(forced: Any) -> None:
+    with pytest.raises(ValidationError, match="no engine can force a call") as refused:
+        request(tools=[tool("rain")], tool_choice=forced)
+    assert {problem["loc"] for problem in refused.value.errors()} == {("tool_choice",)}
+    with pytest.raises(ValidationError, match="'none' or 'auto'"):
+        request(tools=[tool("rain")], tool_choice="any")

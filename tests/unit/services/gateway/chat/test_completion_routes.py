@@ -86,6 +86,41 @@ async def test_what_is_not_supported_is_named(
     assert engine.asked == []
 
 
+@pytest.mark.parametrize(
+    ("url", "field", "value", "message"),
+    [
+        ("chat/completions", "stop", ["x"] * 10_000, "must have at most 4 entries"),
+        ("completions", "stop", ["x"] * 10_000, "must have at most 4 entries"),
+        ("responses", "stop", ["x"] * 10_000, "is not a known field"),
+        ("chat/completions", "logit_bias", {str(i): 1 for i in range(50_000)}, "is not supported"),
+        ("completions", "logit_bias", {str(i): 1 for i in range(50_000)}, "is not supported"),
+        ("chat/completions", "tools", [{}] * 100_000, "must have at most 128 entries"),
+        ("responses", "tools", [{}] * 100_000, "is not supported"),
+        ("chat/completions", "messages", [{}] * 100_000, "must have at most 2048 entries"),
+        ("responses", "input", [{}] * 100_000, "must have at most 2048 entries"),
+        ("completions", "prompt", ["x"] * 100_000, "must be text"),
+        ("chat/completions", "metadata", {str(i): "" for i in range(50_000)}, "at most 16 entries"),
+        ("responses", "metadata", {str(i): "" for i in range(50_000)}, "at most 16 entries"),
+        ("chat/completions", "n", 10**300, "must be at most 8"),
+        ("completions", "n", 10**300, "must be at most 8"),
+        ("responses", "max_output_tokens", 10**300, "must be at most 1000000"),
+    ],
+)
+async def test_what_is_too_long_is_one_problem_that_names_the_limit(
+    api: ControlPlane, engine: ScriptedEngine, url: str, field: str, value: Any, message: str
+) -> None:
+    hi = {"chat/completions": {"messages": [{"role": "user", "content": "Hi"}]}}
+    asked = hi.get(url, {"prompt" if url == "completions" else "input": "Hi"})
+    client = await api.tenant()
+    refused = await client.post(f"/v1/{url}", json={"model": BASE.base_id, **asked, field: value})
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert (error["type"], error["param"]) == ("invalid_request_error", field)
+    assert message in error["message"]
+    assert "problems" not in error["message"]  # it is looked at no further
+    assert engine.asked == []
+
+
 async def test_a_missing_model_is_404_as_in_chats(api: ControlPlane) -> None:
     async with sdk(await api.tenant()) as client:
         with pytest.raises(openai.NotFoundError):

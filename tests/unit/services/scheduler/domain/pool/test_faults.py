@@ -12,9 +12,15 @@ from schemas.pool import (
 from schemas.reasons import cordoning
 from schemas.training import AttemptStart, FailureCause
 from services.scheduler.domain.pool.deadlines import earliest
-from services.scheduler.domain.pool.faults import BACK_OFF_MS, FAILED_JOBS_MAX, barred_nodes
+from services.scheduler.domain.pool.faults import (
+    BACK_OFF_MS,
+    EXCLUDED_MS,
+    FAILED_JOBS_MAX,
+    barred_nodes,
+)
 from services.scheduler.domain.pool.state import Lease, Pool, open_leases
-from simulator.control_plane.samples import POOL, T0, node, submit
+from simulator.control_plane.samples import POOL, T0, node, request, submit
+from tests.unit.services.scheduler.domain.pool.test_decide import begun, close, member_of, pool
 from tests.unit.services.scheduler.fold import of
 from tests.unit.services.scheduler.joined import TENANT, Joined
 
@@ -194,3 +200,27 @@ def test_an_unknown_node_is_not_cordoned() -> None:
     joined = one_job()
     (refused,) = joined.pool.when(CordonNode(node_id="z"))
     assert refused.reason.code == "node_missing"
+
+
+def test_a_replica_may_have_an_excluded_node_again_after_a_while() -> None:
+    """The other node holds the other replica, which has no end."""
+    decider = pool().accept(node(), request("ftjob-2", slots=2), begun(), node("b", "b-1"))
+    decider.accept(request(role="serve", excluded_nodes=("b",)))
+    until = T0 + EXCLUDED_MS
+    assert dict(decider.state[POOL].excluded_until) == {"ftjob-1": until}
+    decider.at = until - 1
+    assert decider.when(Tick()) == ()
+    decider.at = until
+    events = decider.when(Tick())
+    assert of(events, BackOffEnded) == BackOffEnded(job_id="ftjob-1", node_ids=("b",))
+    assert member_of(events).node_id == "b"
+    assert not decider.state[POOL].excluded_until
+    assert decider.refolded() == decider.state
+
+
+def test_what_waits_no_more_has_no_exclusion_that_could_end() -> None:
+    decider = pool().accept(node(), request("ftjob-2", slots=2), node("b", "b-1"))
+    decider.accept(request(role="serve", excluded_nodes=("b",)), close("drain"))
+    assert not decider.state[POOL].excluded_until
+    decider.accept(request("ftjob-3", excluded_nodes=("b",)))
+    assert not decider.state[POOL].excluded_until, "a job waits: the others end"
