@@ -7,6 +7,7 @@ membership    one task for each partition that a group assigns
 aggregate     hosts a decider: an owner for each partition
 owner         the single writer of one partition
 broker_time   timestamps of brokers, bounded by an owner's own clocks
+decisions     what an owner says of its decisions
 reactor       hosts a reaction: records of a journal become commands for other streams
 projector     hosts a projection: records become rows
 effects       hosts effects: to-do rows become I/O and commands

@@ -27,6 +27,7 @@ from tunery.runtime.bus.abstract import (
     Writer,
 )
 from tunery.runtime.hosts.broker_time import BrokerTime
+from tunery.runtime.hosts.decisions import log_decision
 from tunery.runtime.ids import NewId
 from tunery.runtime.journal.acceptance import Divergence, Unreadable
 from tunery.runtime.journal.codec import encode
@@ -326,6 +327,7 @@ class PartitionOwner(Generic[S]):
         self._untrimmed += 1
         term.unsaved += 1
         self._snapshot(term)
+        log_decision(self._stream.name, self._partition, flight.expected, flight.decided)
         self._on_settled(
             Settled(
                 self._stream.name, self._partition, flight.expected, flight.decided.fold.command_id

@@ -1,5 +1,6 @@
 """Logs and metrics of a process.
 
 logs       structured logs: events with fields, and the context of a job
+trail      the request and the trace that work follows from
 metrics    every metric of the runtime
 """
