@@ -2,6 +2,7 @@
 
 abstract      the port `Host`
 process       the life of a service's process
+probes        health and metrics of a process over HTTP
 keeping       keeps a host running: again after a failure or a hang
 membership    one task for each partition that a group assigns
 aggregate     hosts a decider: an owner for each partition
