@@ -78,3 +78,21 @@ def test_a_path_that_cannot_be_a_folder_is_named(tmp_path: Path) -> None:
 
 def test_excluded_names_are_left_out_in_order() -> None:
     assert without(["c", "a", "b"], ["a", "x"]) == ["c", "b"]
+
+
+def test_each_process_gets_a_port_of_its_own_for_its_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports = dict.fromkeys(("gateway", "kafka", "postgres", "valkey", "s3"), 1)
+    keys = load_or_create(tmp_path / "secrets.json")
+    where = settings.build(DataDir(tmp_path), ports, keys, {})
+    stack = Stack(where, Supervisor(DataDir(tmp_path), lambda _event: None))
+    monkeypatch.delenv("TUNERY_METRICS_PORT", raising=False)
+    assert stack.metrics_port("gateway") == {}
+    monkeypatch.setenv("TUNERY_METRICS_PORT", "9400")
+    stack.services += [*SERVICES, "trainer-2", "trainer-3"]
+    given = [
+        stack.metrics_port(name)["TUNERY_METRICS_PORT"]
+        for name in (*SERVICES, "exporter", "trainer-2", "trainer-3")
+    ]
+    assert given == [str(9400 + number) for number in range(len(SERVICES) + 3)]
