@@ -6,7 +6,7 @@ from typing import Final
 from services.billing.domain.state import Accounts
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.telemetry.catalogue import computed
-from tunery.runtime.telemetry.figures import Figure
+from tunery.runtime.telemetry.figures import StateValue
 
 DELIVERIES_OPEN: Final = computed(
     "tunery_deliveries_open", "Webhooks and e-mails that are not delivered yet"
@@ -16,15 +16,15 @@ CLOSINGS: Final = computed(
 )
 
 
-def account_figures(host: AggregateHost[Accounts]) -> Iterator[Figure]:
+def account_figures(host: AggregateHost[Accounts]) -> Iterator[StateValue]:
     """What the partitions of `account` say that this process owns."""
     for owner in tuple(host.owners.values()):
         if owner.serving and owner.settled is not None:
             yield from figures_of_accounts(owner.settled.state)
 
 
-def figures_of_accounts(accounts: Accounts) -> Iterator[Figure]:
+def figures_of_accounts(accounts: Accounts) -> Iterator[StateValue]:
     """Deliveries and closings of one partition."""
     tenants = tuple(accounts.tenants.values())
-    yield Figure(DELIVERIES_OPEN, (), sum(len(tenant.deliveries) for tenant in tenants))
-    yield Figure(CLOSINGS, (), sum(tenant.closes_at is None for tenant in tenants))
+    yield StateValue(DELIVERIES_OPEN, (), sum(len(tenant.deliveries) for tenant in tenants))
+    yield StateValue(CLOSINGS, (), sum(tenant.closes_at is None for tenant in tenants))

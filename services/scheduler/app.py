@@ -52,6 +52,7 @@ POOLS: Final = Aggregate(
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
+    """The hosts of the service, in the order in which they are stopped. Raises SettingsError."""
     settings = load(SchedulerSettings)
     jobs = AggregateHost(runtime, JOBS, on_settled=count_jobs)
     pools = AggregateHost(runtime, POOLS, on_settled=PoolMeter().count)

@@ -21,7 +21,7 @@ from services.scheduler.domain.pool.state import Lease, Node, Pool, Pools
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.owner import Settled
 from tunery.runtime.telemetry.catalogue import Metric, computed, counter, histogram
-from tunery.runtime.telemetry.figures import Figure
+from tunery.runtime.telemetry.figures import StateValue
 
 WAITING: Final = computed(
     "tunery_pool_waiting", "Placements in the queue, by lane", ("pool", "lane")
@@ -117,13 +117,13 @@ def count_jobs(settled: Settled) -> None:
                 pass
 
 
-def job_figures(host: AggregateHost[Tenants]) -> Iterator[Figure]:
+def job_figures(host: AggregateHost[Tenants]) -> Iterator[StateValue]:
     """What the partitions of `job` say that this process owns."""
     for state in states_of(host):
         yield from figures_of_tenants(state)
 
 
-def pool_figures(host: AggregateHost[Pools]) -> Iterator[Figure]:
+def pool_figures(host: AggregateHost[Pools]) -> Iterator[StateValue]:
     """What the partitions of `pool` say that this process owns."""
     for state in states_of(host):
         for name, pool in state.items():
@@ -137,7 +137,7 @@ def states_of(host: AggregateHost[Any]) -> Iterator[Any]:
             yield owner.settled.state
 
 
-def figures_of_tenants(tenants: Tenants) -> Iterator[Figure]:
+def figures_of_tenants(tenants: Tenants) -> Iterator[StateValue]:
     """Jobs and money of one partition."""
     phases: Counter[str] = Counter()
     standings: Counter[str] = Counter()
@@ -150,10 +150,10 @@ def figures_of_tenants(tenants: Tenants) -> Iterator[Figure]:
                 held_gpu_ms += max(0, job.hold.hold_gpu_ms - job.counted_gpu_ms)
     yield from _counted(JOBS, phases)
     yield from _counted(TENANTS, standings)
-    yield Figure(HELD, (), held_gpu_ms)
+    yield StateValue(HELD, (), held_gpu_ms)
 
 
-def figures_of_pool(name: str, pool: Pool) -> Iterator[Figure]:
+def figures_of_pool(name: str, pool: Pool) -> Iterator[StateValue]:
     """Queue, leases and nodes of one pool."""
     waiting: Counter[str] = Counter()
     oldest: dict[str, float] = {}
@@ -162,14 +162,14 @@ def figures_of_pool(name: str, pool: Pool) -> Iterator[Figure]:
         waiting[lane] += 1
         oldest[lane] = min(at, oldest.get(lane, at))
     yield from _counted(WAITING, waiting, name)
-    yield from (Figure(OLDEST_WAIT, (name, lane), at) for lane, at in oldest.items())
+    yield from (StateValue(OLDEST_WAIT, (name, lane), at) for lane, at in oldest.items())
     leases = tuple(pool.leases.values())
     yield from _counted(LEASES, Counter(map(lease_state, leases)), name)
     nodes = [node for node in pool.nodes.values() if node.standing != "retired"]
     yield from _counted(NODES, Counter(map(node_state, nodes)), name)
     up = [node for node in nodes if node.standing == "up"]
-    yield Figure(SLOTS, (name, "offered"), sum(node.description.slots for node in up))
-    yield Figure(SLOTS, (name, "leased"), sum(slots_held(leases)))
+    yield StateValue(SLOTS, (name, "offered"), sum(node.description.slots for node in up))
+    yield StateValue(SLOTS, (name, "leased"), sum(slots_held(leases)))
 
 
 def slots_held(leases: Iterable[Lease]) -> Iterator[int]:
@@ -203,5 +203,5 @@ def node_state(node: Node) -> str:
     return next((sign for sign, shown in signs.items() if shown), "up")
 
 
-def _counted(metric: Metric, counts: Mapping[str, int], *before: str) -> Iterator[Figure]:
-    return (Figure(metric, (*before, value), count) for value, count in counts.items())
+def _counted(metric: Metric, counts: Mapping[str, int], *before: str) -> Iterator[StateValue]:
+    return (StateValue(metric, (*before, value), count) for value, count in counts.items())

@@ -10,7 +10,7 @@ from tunery.runtime.health import Health
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import RuntimeSettings
 from tunery.runtime.store.abstract import Store
-from tunery.runtime.telemetry.figures import Figures
+from tunery.runtime.telemetry.figures import StateGauges
 
 
 @dataclass(frozen=True)
@@ -30,4 +30,4 @@ class Runtime:
     sender: Sender
     clock: Clock
     health: Health = field(default_factory=Health)
-    figures: Figures = field(default_factory=Figures)
+    figures: StateGauges = field(default_factory=StateGauges)

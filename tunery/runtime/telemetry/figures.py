@@ -17,7 +17,7 @@ from tunery.runtime.telemetry.logs import log_event
 LOG: Final = logging.getLogger("tunery.metrics")
 
 
-class Figure(NamedTuple):
+class StateValue(NamedTuple):
     """One value of a metric. labels: in the order of its declaration."""
 
     metric: Metric
@@ -25,10 +25,10 @@ class Figure(NamedTuple):
     value: float
 
 
-Source: TypeAlias = Callable[[], Iterable[Figure]]
+Source: TypeAlias = Callable[[], Iterable[StateValue]]
 
 
-class Figures(Collector):
+class StateGauges(Collector):
     """What the services of a process tell about their states."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Figures(Collector):
             yield family
 
 
-def _asked(source: Source) -> Iterable[Figure]:
+def _asked(source: Source) -> Iterable[StateValue]:
     """What a source says; nothing if it fails, so that all others are scraped still."""
     try:
         return tuple(source())

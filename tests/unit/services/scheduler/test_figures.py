@@ -17,12 +17,12 @@ from services.scheduler.figures import (
 from simulator.control_plane.samples import POOL, T0, describe, limits, node, request, submit
 from tests.unit.services.scheduler.fold import Decider
 from tunery.runtime.hosts.owner import Settled
-from tunery.runtime.telemetry.figures import Figure
+from tunery.runtime.telemetry.figures import StateValue
 
 TENANTS = 1_000
 
 
-def values(figures: Iterable[Figure]) -> dict[tuple[str, ...], float]:
+def values(figures: Iterable[StateValue]) -> dict[tuple[str, ...], float]:
     return {(figure.metric.name, *figure.labels): figure.value for figure in figures}
 
 
@@ -74,9 +74,9 @@ def test_a_thousand_tenants_make_no_more_series_than_one() -> None:
             totals[name] += int(value)
         return set(shown), totals
 
-    one, _ = series(1)
+    single, _ = series(1)
     thousand, totals = series(TENANTS)
-    assert thousand == one
+    assert thousand == single
     assert (totals["tunery_jobs_open"], totals["tunery_tenants"]) == (TENANTS, TENANTS)
     assert totals["tunery_pool_waiting"] == 2 * TENANTS - 1
 
@@ -88,19 +88,19 @@ def value_of(name: str, **labels: str) -> float:
 def test_the_wait_of_a_placement_is_measured_from_queue_to_grant() -> None:
     meter, pool = PoolMeter(), Decider(POOLS, POOL, T0)
 
-    def told(events: tuple[object, ...]) -> None:
+    def count(events: tuple[object, ...]) -> None:
         meter.count(Settled("pool", 0, 0, "c", events, pool.at))
 
     lane = request("ftjob-1").placement.lane
     sum_before = value_of("tunery_pool_wait_seconds_sum", lane=lane)
     count_before = value_of("tunery_pool_wait_seconds_count", lane=lane)
     pool.when(describe("ftjob-1"))
-    told(pool.when(request("ftjob-1")))
+    count(pool.when(request("ftjob-1")))
     pool.at += 90_000
     granted = pool.when(node("a", "a-1", 1))
     assert any(isinstance(event, LeaseGranted) for event in granted)
-    told(granted)
-    told(granted)  # its queueing is known to nobody: of this one nothing is told
+    count(granted)
+    count(granted)  # its queueing is known to nobody: it is not measured
     assert value_of("tunery_pool_wait_seconds_sum", lane=lane) - sum_before == 90
     assert value_of("tunery_pool_wait_seconds_count", lane=lane) - count_before == 1
 

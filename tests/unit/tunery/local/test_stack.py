@@ -4,13 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from tunery.local import settings
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
+from tunery.local.secrets import load_or_create
 from tunery.local.stack import (
     AGENT,
     AGENT_STOP_MS_MAX,
     SERVICES,
     ServiceSpec,
+    Stack,
     hold,
     instance,
     is_held,
@@ -18,6 +21,7 @@ from tunery.local.stack import (
     service_specs,
     without,
 )
+from tunery.local.supervisor import Supervisor
 
 
 def folders_in(tmp_path: Path) -> DataDir:
@@ -91,8 +95,8 @@ def test_each_process_gets_a_port_of_its_own_for_its_metrics(
     assert stack.metrics_port("gateway") == {}
     monkeypatch.setenv("TUNERY_METRICS_PORT", "9400")
     stack.services += [*SERVICES, "trainer-2", "trainer-3"]
-    given = [
+    assigned = [
         stack.metrics_port(name)["TUNERY_METRICS_PORT"]
         for name in (*SERVICES, "exporter", "trainer-2", "trainer-3")
     ]
-    assert given == [str(9400 + number) for number in range(len(SERVICES) + 3)]
+    assert assigned == [str(9400 + number) for number in range(len(SERVICES) + 3)]

@@ -28,7 +28,7 @@ def test_frames_and_names_of_exceptions_are_told_and_no_message() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "words"),
     [
         (
             f"torch.OutOfMemoryError: CUDA out of memory. {SECRET}",
@@ -39,9 +39,9 @@ def test_frames_and_names_of_exceptions_are_told_and_no_message() -> None:
         ("KeyboardInterrupt", "KeyboardInterrupt"),
     ],
 )
-def test_a_machine_that_is_broken_or_full_is_named(line: str, told: str) -> None:
+def test_a_machine_that_is_broken_or_full_is_named(line: str, words: str) -> None:
     (said,) = error_lines(line)
-    assert told in said
+    assert words in said
     assert SECRET not in said
 
 

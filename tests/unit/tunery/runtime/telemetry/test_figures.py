@@ -6,18 +6,18 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.log_lines import logged
 from tunery.runtime.telemetry.catalogue import Metric
-from tunery.runtime.telemetry.figures import Figure, Figures
+from tunery.runtime.telemetry.figures import StateGauges, StateValue
 
 OPEN = Metric("tunery_test_open", "gauge", "", ("phase",), "Open things", computed=True)
 
 
 def test_sources_are_asked_at_each_scrape_and_equal_labels_are_added_up() -> None:
     counts = [1, 2]
-    figures, registry = Figures(), CollectorRegistry()
+    figures, registry = StateGauges(), CollectorRegistry()
     registry.register(figures)
-    figures.add(lambda: [Figure(OPEN, ("queued",), counts[0])])
-    figures.add(lambda: [Figure(OPEN, ("queued",), counts[1])])
-    figures.add(lambda: [Figure(OPEN, ("running",), 7)])
+    figures.add(lambda: [StateValue(OPEN, ("queued",), counts[0])])
+    figures.add(lambda: [StateValue(OPEN, ("queued",), counts[1])])
+    figures.add(lambda: [StateValue(OPEN, ("running",), 7)])
     assert b'tunery_test_open{phase="queued"} 3.0' in generate_latest(registry)
     counts[0] = 10
     text = generate_latest(registry)
@@ -26,13 +26,13 @@ def test_sources_are_asked_at_each_scrape_and_equal_labels_are_added_up() -> Non
 
 
 def test_a_source_that_fails_is_logged_and_the_others_are_told() -> None:
-    def broken() -> Iterator[Figure]:
-        yield Figure(OPEN, ("queued",), 1)
+    def broken() -> Iterator[StateValue]:
+        yield StateValue(OPEN, ("queued",), 1)
         raise KeyError("dropped")
 
-    figures, registry = Figures(), CollectorRegistry()
+    figures, registry = StateGauges(), CollectorRegistry()
     figures.add(broken)
-    figures.add(lambda: [Figure(OPEN, ("running",), 7)])
+    figures.add(lambda: [StateValue(OPEN, ("running",), 7)])
     registry.register(figures)
     with logged() as lines:
         text = generate_latest(registry)
