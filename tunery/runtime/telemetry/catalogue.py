@@ -87,7 +87,7 @@ def histogram(
 
 
 def computed(name: str, meaning: str, labels: Sequence[str] = (), unit: Unit = "") -> Metric:
-    """Declare a gauge whose values `StateGauges` reads from states when asked. Raises ValueError."""
+    """Declare a gauge that `StateGauges` reads from states when asked. Raises ValueError."""
     return declare(Metric(name, "gauge", unit, tuple(labels), meaning, computed=True))
 
 
