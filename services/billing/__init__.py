@@ -4,6 +4,7 @@ app         the composition root
 domain      decides and folds `account`
 project     ledger, tenants, statements and adjustments as rows
 react       limits for `job`
+figures     metrics: states as gauges
 effect      closes a month
 ports       what closing a month needs besides the log
 adapters    the ledger in PostgreSQL, price books in files

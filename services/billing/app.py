@@ -1,6 +1,7 @@
 """Composition root: the only file of the service that names concrete parts."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from schemas.topics import ACCOUNT, DATASET, MODEL, POOL
 from services.billing.adapters.ledger import PostgresBooks
@@ -10,6 +11,7 @@ from services.billing.domain.evolve import evolve
 from services.billing.domain.state import INITIAL, Accounts
 from services.billing.domain.statements import earliest
 from services.billing.effect import close
+from services.billing.figures import account_figures
 from services.billing.project import (
     ANSWERS_DDL,
     LEDGER_DDL,
@@ -80,6 +82,7 @@ TENANTS = Projection(
 async def build(runtime: Runtime) -> Sequence[Host]:
     """The hosts of the service, in the order in which they are stopped. Raises SettingsError."""
     owner = AggregateHost(runtime, ACCOUNTS)
+    runtime.figures.add(partial(account_figures, owner))
     settings = load(BillingSettings)
     books = PostgresBooks(runtime.store, pool_of(runtime.store), settings.seller)
     tenants = Projector(runtime, TENANTS)

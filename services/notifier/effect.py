@@ -15,6 +15,7 @@ from services.notifier.domain.mail import is_mail, mail_of, recipient_of
 from services.notifier.domain.message import body
 from services.notifier.domain.schedule import RETRY_AFTER_MS_MAX, TRIES_MAX, delay_ms
 from services.notifier.domain.target import Forbidden
+from services.notifier.metrics import DELIVERIES_ENDED
 from services.notifier.ports import Mailer, Outbound, ReceiverUnreachable, WebhookResponse
 from services.notifier.project import DELIVER, SECRETS
 from tunery.runtime.ports import Runtime
@@ -113,6 +114,7 @@ def _end(due: DeliveryDue, tenant: str, tries: int, end: DeliveryEnd) -> Send:
     log_event(
         LOG, logging.INFO, "delivery.ended", outcome=end.outcome, status=end.status, why=end.why
     )
+    DELIVERIES_ENDED.labels(end.outcome).inc()
     report = DeliveryReport(
         delivery_id=due.delivery_id, outcome=end.outcome, attempts=tries, status=end.status
     )

@@ -1,6 +1,7 @@
 """Composition root: the only file of the service that names concrete parts."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from schemas.topics import JOB, POOL
@@ -13,6 +14,7 @@ from services.scheduler.domain.pool.decide import decide as decide_pool
 from services.scheduler.domain.pool.evolve import evolve as evolve_pool
 from services.scheduler.domain.pool.state import INITIAL as NO_POOLS
 from services.scheduler.domain.pool.state import Pools
+from services.scheduler.figures import PoolMeter, count_jobs, job_figures, pool_figures
 from services.scheduler.react import react_job, react_pool
 from services.scheduler.settings import SchedulerSettings
 from services.scheduler.watch import Watcher
@@ -50,8 +52,13 @@ POOLS: Final = Aggregate(
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
+    """The hosts of the service, in the order in which they are stopped. Raises SettingsError."""
     settings = load(SchedulerSettings)
-    owners = (AggregateHost(runtime, JOBS), AggregateHost(runtime, POOLS))
+    jobs = AggregateHost(runtime, JOBS, on_settled=count_jobs)
+    pools = AggregateHost(runtime, POOLS, on_settled=PoolMeter().count)
+    runtime.figures.add(partial(job_figures, jobs))
+    runtime.figures.add(partial(pool_figures, pools))
+    owners = (jobs, pools)
     return (
         *owners,
         Digests(runtime, owners),

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from schemas.envelope import Message, Reason
 from schemas.sealed import Sealed
@@ -21,6 +22,7 @@ from tunery.runtime.store.abstract import (
     Superseded,
     Tables,
 )
+from tunery.runtime.telemetry.trail import NO_TRAIL, Trail
 from tunery.runtime.verbs import Change, Delete, Done, Todo, Upsert
 
 DDL = """
@@ -97,6 +99,18 @@ class StoreSuite:
         saved = await store.positions("view")
         assert saved["job", 0] == SavedPosition(at(2), False)
         assert saved["job", 1] == SavedPosition(START, False)
+
+    async def test_a_row_to_do_carries_the_request_that_it_follows_from(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        asked = structs.replace(todo("a"), correlation="req_1", traceparent="00-trace")
+        await commit(store, 0, 2, asked, todo("b"))
+        await catch_up(store)
+        rows = {row.id: row.trail for row in await store.lease_rows("scan", 2, 60_000)}
+        assert rows == {"a": Trail("req_1", "00-trace"), "b": NO_TRAIL}
+        again = structs.replace(todo("a"), correlation="req_2")
+        await commit(store, 2, 3, again)
+        (row,) = await store.lease_rows("scan", 2, 60_000)
+        assert row.trail == Trail("req_2")
 
     async def test_a_stale_writer_writes_nothing(self, store: Store) -> None:
         await store.ensure(TABLES)

@@ -45,6 +45,8 @@ SERVICES: Final = (
 )
 EXPORTER: Final = "exporter"  # runs where it is asked for: its files cost storage
 AGENT: Final = "trainer"
+KNOWN: Final = frozenset({*SERVICES, EXPORTER})
+METRICS_PORT: Final = "TUNERY_METRICS_PORT"
 NODE_ID: Final = "TUNERY_NODE_ID"
 AGENT_STOP_MS_MAX: Final = 60_000  # a training finishes its step and writes a checkpoint
 TRIM_LOGS_MS: Final = 30_000
@@ -166,10 +168,20 @@ class Stack:
                 await kafka.add_accounts(port, self.settings.keys, nodes)
         await self.supervisor.start(
             [
-                spec.child(self.settings.environment(principal), self.folders.root)
+                spec.child(
+                    {**self.settings.environment(principal), **self.metrics_port(spec.name)},
+                    self.folders.root,
+                )
                 for spec, principal in zip(specs, principals, strict=True)
             ]
         )
+
+    def metrics_port(self, name: str) -> dict[str, str]:
+        """The port of a process's metrics: one after the other from $TUNERY_METRICS_PORT on."""
+        if not (first := os.environ.get(METRICS_PORT)):
+            return {}
+        known = (*SERVICES, EXPORTER, *(each for each in self.services if each not in KNOWN))
+        return {METRICS_PORT: str(int(first) + known.index(name))}
 
     def kafka_as(self, principal: str = OPERATOR, **more: Any) -> KafkaSettings:
         """How a principal reaches the embedded Kafka. more: other settings."""

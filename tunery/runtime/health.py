@@ -12,11 +12,13 @@ class Health:
     """The hosts that ended unexpectedly and have not run again for a while.
 
     unconfined: why walls around processes are missing on this machine, by their name
+    has_started: all hosts have been ready once: partitions are owned, views caught up
     """
 
     def __init__(self) -> None:
         self._failing: dict[str, FailureReason] = {}
         self.unconfined: Mapping[str, str] = {}
+        self.has_started = False
 
     @property
     def failing(self) -> Mapping[str, FailureReason]:

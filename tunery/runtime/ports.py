@@ -10,6 +10,7 @@ from tunery.runtime.health import Health
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import RuntimeSettings
 from tunery.runtime.store.abstract import Store
+from tunery.runtime.telemetry.figures import StateGauges
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Runtime:
     """`name` is the service's; its tables live in the PostgreSQL schema of that name.
 
     `clock` is for effects, HTTP and hosts; never for money. `health`: of this process's hosts.
+    `figures`: what its states say at each scrape.
     """
 
     name: str
@@ -28,3 +30,4 @@ class Runtime:
     sender: Sender
     clock: Clock
     health: Health = field(default_factory=Health)
+    figures: StateGauges = field(default_factory=StateGauges)

@@ -81,13 +81,18 @@ class Delete(Struct, frozen=True, gc=False):
 
 
 class Todo(Struct, frozen=True, gc=False):
-    """A row of the service's to-do list; `body` is what the effect of this kind gets."""
+    """A row of the service's to-do list; `body` is what the effect of this kind gets.
+
+    correlation, traceparent: of the entry that it follows from; the projector fills them in.
+    """
 
     kind: str
     id: str
     key: str
     tenant: str
     body: Message
+    correlation: str | None = None
+    traceparent: str | None = None
 
 
 class Done(Struct, frozen=True, gc=False):

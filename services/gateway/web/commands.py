@@ -1,6 +1,7 @@
 """Sends a client's command and waits until its decision is in the read models."""
 
 import asyncio
+import logging
 from typing import Final
 
 from schemas.envelope import Idempotency, Message
@@ -14,7 +15,9 @@ from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.ids import NewId, new_id
 from tunery.runtime.store.abstract import CommandResult
+from tunery.runtime.telemetry.logs import log_event, subject_of
 
+LOG: Final = logging.getLogger("tunery.gateway")
 SEND_MS_MAX: Final[Ms] = 3_000
 WAIT_MS_MAX: Final[Ms] = 10_000
 
@@ -40,7 +43,6 @@ class CommandSender:
         partition: int | None = None,
         idempotency: Idempotency | None = None,
         actor: Sealed | None = None,
-        correlation: str | None = None,
     ) -> CommandResult:
         """Send a command and return its result, accepted or repeated.
 
@@ -61,7 +63,6 @@ class CommandSender:
                             idempotency=idempotency,
                             partition=partition,
                             actor=actor,
-                            correlation=correlation,
                         )
                 except Unavailable as error:
                     raise unavailable("The log") from error
@@ -72,6 +73,16 @@ class CommandSender:
             raise unavailable("The decider of this request") from error
         if result is None:
             raise not_decided()
+        log_event(
+            LOG,
+            logging.INFO,
+            "command.decided",
+            command=type(body).__name__,
+            command_id=command_id,
+            code=result.code,
+            tenant=tenant,
+            **subject_of(body),
+        )
         if result.code is not None:
             words = result.code if result.reason is None else refusal_words(result.reason)
             raise refused(result.code, words, result.param)

@@ -26,6 +26,7 @@ from services.gateway.web.token_bucket import Allowance, duration
 from services.gateway.web.wrong_keys import WrongKeys
 from tunery.runtime.fair_places import FairPlaces
 from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.telemetry.trail import Trail, readable_traceparent, trail_context
 
 LOG: Final = logging.getLogger("tunery.gateway")
 BODY_BYTES_MAX: Final = 1024 * 1024
@@ -99,8 +100,10 @@ class Edge:
                 headers["openai-processing-ms"] = str(elapsed_ms)
             await send(message)
 
+        traceparent = readable_traceparent(Headers(scope=scope).get("traceparent"))
         try:
-            await self._through(scope, receive, answer, request_id)
+            with trail_context(Trail(request_id, traceparent)):
+                await self._through(scope, receive, answer, request_id)
         finally:
             observe(b"")
             route = _route(scope)
@@ -125,7 +128,7 @@ class Edge:
         except Exception as error:
             failure = error_of(error)
             if failure is None:
-                log_event(LOG, logging.ERROR, "request.failed", error, request_id=request_id)
+                log_event(LOG, logging.ERROR, "request.failed", error)
                 failure = fault(request_id)
             if not started:
                 await error_response(failure)(scope, receive, send)

@@ -2,7 +2,7 @@
 
 * `agent`: makes the machine agree with the pool's journal
 * `attempt`: one lease from its grant to the report that its slots are free; `environment`: what its
-  process gets to know
+  process gets to know; `error_lines`: what a log may say of its standard error
 * `program`: the outline of what runs under a lease; `training`, `evaluation` and `serving` fill it
   in
 * `replica_relay`: where gateways reach a replica; `replica_files`: files of adapters for it;

@@ -15,8 +15,9 @@ from uuid import uuid4
 
 from immutables import Map
 
+from schemas.envelope import Header
 from schemas.node import JoinNode, LeaveNode, NodeDescription, NoticeNode, WarnNode
-from schemas.pool import Event, RegisterNode, RetireNode
+from schemas.pool import Event, LeaseGranted, RegisterNode, RetireNode
 from schemas.telemetry import Heartbeat
 from schemas.topics import POOL
 from schemas.units import Ms
@@ -45,6 +46,7 @@ from tunery.runtime.journal.snapshots import SnapshotReader
 from tunery.runtime.ports import Runtime
 from tunery.runtime.tasks import KeptTask, run_again
 from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.telemetry.trail import NO_TRAIL, Trail, trail_context
 from tunery.runtime.watchdog import beat
 
 READ_WAIT_MS: Final = 1_000
@@ -118,6 +120,7 @@ class NodeAgent:
         self._position = START
         self._leases: dict[int, RunningLease] = {}
         self._tasks: dict[int, KeptTask[None]] = {}
+        self._trails: dict[int, Trail] = {}  # of leases that were granted and not begun
 
     async def run(self) -> None:
         """Register, follow the pool until cancelled, then drain and retire.
@@ -248,7 +251,7 @@ class NodeAgent:
                     for batch in (await reader.read(READ_WAIT_MS)).values():
                         for accepted in batch.accepted:
                             if accepted.header.key == self._settings.pool:
-                                self._fold(accepted.events)
+                                self._fold(accepted.header, accepted.events)
                     self._position = reader.positions[partition]
                     self._reconcile()
                     if reader.caught_up(partition):
@@ -268,9 +271,15 @@ class NodeAgent:
         await self._reports.fact(JoinNode(node_id=state.node_id, incarnation=state.incarnation))
         self._has_joined = True
 
-    def _fold(self, events: tuple[Event, ...]) -> None:
+    def _fold(self, header: Header, events: tuple[Event, ...]) -> None:
         for event in events:
             self._state = evolve(self._state, event)
+            if (
+                isinstance(event, LeaseGranted)
+                and event.lease.token.lease in self._state.assignments
+            ):
+                trail = Trail(header.correlation, header.traceparent)
+                self._trails[event.lease.token.lease] = trail
 
     def _reconcile(self) -> None:
         if self._state.leaving:
@@ -294,7 +303,8 @@ class NodeAgent:
         if lease not in self._leases:
             running = self._start_lease(assignment.grant, self._state.incarnation)
             # not watched: what runs under a lease says nothing for long, and `idle_ms` tells of it
-            kept = KeptTask(running.run, f"lease {lease}", is_watched=False)
+            with trail_context(self._trails.pop(lease, NO_TRAIL)):
+                kept = KeptTask(running.run, f"lease {lease}", is_watched=False)
             kept.ended.add_done_callback(partial(_log_crash, lease))
             self._leases[lease], self._tasks[lease] = running, kept
         self._leases[lease].set_target(

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from schemas.envelope import Message
 from schemas.pool import ConfirmFreed, ReportExit, ReportStarted
@@ -22,6 +22,7 @@ from schemas.training import AttemptOutcome, FailureCause, Result
 from schemas.units import Ms
 from services.trainer.domain.state import Grant, TargetState
 from services.trainer.effect.environment import process_environment
+from services.trainer.effect.error_lines import error_lines
 from services.trainer.effect.program import Program, Tools
 from services.trainer.ports import WorkProcess
 from tunery.runtime.tasks import run_again, run_apart
@@ -72,7 +73,20 @@ class LeaseAttempt:
         self._failed: Failed | None = None
         self._memory_kills: int | None = None  # before it started
         self._prepared_bytes = 0
+        self._status: int | None = None  # that the process ended with
+        self._error_lines: tuple[str, ...] = ()
         self._idle_since_ms: int | None = None  # set while the agent waits for the next event
+
+    @property
+    def _subject(self) -> dict[str, Any]:
+        """Of each log line about it."""
+        grant = self._grant
+        return {
+            "tenant": grant.tenant,
+            "job_id": grant.job_id,
+            "attempt": grant.attempt,
+            "lease": grant.token.lease,
+        }
 
     @property
     def idle_ms(self) -> Ms:
@@ -100,6 +114,7 @@ class LeaseAttempt:
         if target == self._target:
             return
         self._target = target
+        log_event(LOG, logging.INFO, "attempt.target_set", target=target, **self._subject)
         if self._process is not None:
             self._signal(self._process)
 
@@ -109,13 +124,11 @@ class LeaseAttempt:
         Called again after a stray cancellation, which ended the process, it only reports.
         """
         grant = self._grant
-        with log_context(
-            tenant=grant.tenant,
-            job_id=grant.job_id,
-            attempt=grant.attempt,
-            lease=grant.token.lease,
-        ):
-            end = self._known_end = self._known_end or await self._work()
+        with log_context(**self._subject):
+            if self._known_end is None:
+                self._known_end = await self._work()
+                self._log_end(self._known_end)
+            end = self._known_end
             await run_again(partial(self._report, end), f"report of lease {grant.token.lease}")
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -141,6 +154,7 @@ class LeaseAttempt:
             return ProcessEnd("not_started")
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(mode=0o700, parents=True)
+        log_event(LOG, logging.INFO, "attempt.preparing", program=type(self._program).__name__)
         arguments = await self._program.prepare(self._folder)
         if self._stopping():
             return ProcessEnd("not_started")
@@ -152,6 +166,7 @@ class LeaseAttempt:
             self._program.access,
         )
         self._process = process
+        log_event(LOG, logging.INFO, "attempt.process_started", pid=process.pid)
         if self._stopping():  # since it started
             self._signal(process)
         try:
@@ -168,6 +183,7 @@ class LeaseAttempt:
         finally:
             self._process = self._idle_since_ms = None
             self._ended_ms = self._tools.runtime.clock.monotonic_ms()
+        self._status, self._error_lines = status, error_lines(process.error_tail())
         return await self._end(status, process.error_tail())
 
     async def _handle(self, line: bytes) -> None:
@@ -178,6 +194,7 @@ class LeaseAttempt:
         if started is None:
             return
         self._started_ms = self._tools.runtime.clock.monotonic_ms()
+        log_event(LOG, logging.INFO, "attempt.started", step=started.loaded_step)
         await self._send(
             ReportStarted(
                 token=self._grant.token,
@@ -215,6 +232,19 @@ class LeaseAttempt:
             said = KILLED_BY_KERNEL.format(count=after - before)
             return ProcessEnd("failed", "oom", f"{text}. {said}")
         return ProcessEnd("failed", "platform", f"{text}. {KILLED_FROM_OUTSIDE}")
+
+    def _log_end(self, end: ProcessEnd) -> None:
+        """Say how it ended. Messages of failures may quote the tenant: they are only reported."""
+        log_event(
+            LOG,
+            logging.WARNING if end.outcome == "failed" else logging.INFO,
+            "attempt.ended",
+            outcome=end.outcome,
+            cause=end.cause,
+            status=self._status,
+            elapsed_ms=self.elapsed_ms,
+            stderr="\n".join(self._error_lines) if end.outcome == "failed" else None,
+        )
 
     async def _report(self, end: ProcessEnd) -> None:
         grant, seal = self._grant, self._tools.runtime.seal

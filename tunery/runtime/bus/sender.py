@@ -9,6 +9,7 @@ from schemas.sealed import Sealed
 from schemas.topics import STREAMS, Stream
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.ids import NewId, new_id
+from tunery.runtime.telemetry.trail import current_trail
 
 
 class Sender:
@@ -40,9 +41,11 @@ class Sender:
     ) -> str:
         """Append the command to the stream that owns `key`; its id, a fresh UUID unless given.
 
+        It follows from the request of this task (`trail_context`), unless the caller names another.
         Raises Unavailable or TooLarge (nothing was sent), AppendUnknown (it may be decided later).
         """
         target = self._streams[stream] if isinstance(stream, str) else stream
+        trail = current_trail()
         envelope = Envelope(
             id=command_id or self._fresh_id(),
             key=key,
@@ -52,8 +55,8 @@ class Sender:
             idempotency=idempotency,
             actor=actor,
             causation=causation,
-            correlation=correlation,
-            traceparent=traceparent,
+            correlation=correlation or trail.correlation,
+            traceparent=traceparent or trail.traceparent,
         )
         await self._log.send(
             target.commands.name, key.encode(), msgspec.json.encode(envelope), partition

@@ -24,6 +24,7 @@ from tunery.runtime.store.abstract import TODOS_CHANNEL, LeasedRow, StoreUnavail
 from tunery.runtime.tasks import run_together
 from tunery.runtime.telemetry.logs import log_context, log_event, subject_of
 from tunery.runtime.telemetry.metrics import EFFECTS_ENDED, EFFECTS_RUNNING
+from tunery.runtime.telemetry.trail import trail_context
 from tunery.runtime.verbs import Effect, RetryLater, Send
 from tunery.runtime.watchdog import beat
 
@@ -106,7 +107,8 @@ class EffectHost:
 
     async def _work(self, effect: Effect[Any], row: LeasedRow) -> None:
         """Work on one row. Every log line about it carries the ids in its body."""
-        with log_context(kind=row.kind, row_id=row.id, tenant=row.tenant):
+        about = log_context(kind=row.kind, row_id=row.id, tenant=row.tenant)
+        with about, trail_context(row.trail):
             try:
                 body = msgspec.json.decode(row.body, type=effect.body)
                 with log_context(**subject_of(body), try_number=row.try_number):
@@ -127,10 +129,10 @@ class EffectHost:
         try:
             await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
             if working.done():
-                _count(effect, working.result())
+                _note_end(effect, working.result())
             else:
                 log_event(LOG, logging.WARNING, "effect.row_lease_lost")
-                _count(effect, "lost")
+                _note_end(effect, "lost")
         except asyncio.CancelledError:
             await self._give_back(row)
             raise
@@ -226,7 +228,8 @@ def _note_unsent(error: Exception, try_number: int) -> None:
     log_event(LOG, logging.WARNING, "effect.outcome_not_sent", tries=try_number, why=error)
 
 
-def _count(effect: Effect[Any], outcome: str) -> None:
+def _note_end(effect: Effect[Any], outcome: str) -> None:
+    log_event(LOG, logging.INFO, "effect.ended", outcome=outcome)
     EFFECTS_ENDED.labels(effect.kind, outcome).inc()
 
 

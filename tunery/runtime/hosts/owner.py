@@ -27,6 +27,7 @@ from tunery.runtime.bus.abstract import (
     Writer,
 )
 from tunery.runtime.hosts.broker_time import BrokerTime
+from tunery.runtime.hosts.decisions import DecisionMeter, log_decision
 from tunery.runtime.ids import NewId
 from tunery.runtime.journal.acceptance import Divergence, Unreadable
 from tunery.runtime.journal.codec import encode
@@ -36,6 +37,7 @@ from tunery.runtime.journal.ports import HostLimits, JournalPorts
 from tunery.runtime.journal.reader import JournalReader
 from tunery.runtime.journal.snapshots import Snapshots
 from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.telemetry.metrics import CLAIMS, STAND_DOWNS
 from tunery.runtime.verbs import Aggregate
 from tunery.runtime.watchdog import beat
 
@@ -48,12 +50,14 @@ S = TypeVar("S")
 
 
 class Settled(NamedTuple):
-    """A command whose entry was read back as accepted."""
+    """A command whose entry was read back as accepted. at: of the entry, as its events see it."""
 
     stream: str
     partition: int
     offset: int
     command_id: str
+    events: tuple[Any, ...] = ()
+    at: Ms = 0
 
 
 class StandDown(Exception):
@@ -126,6 +130,7 @@ class PartitionOwner(Generic[S]):
         self._log, self._clock, self._limits = parts.log, parts.clock, limits
         self._aggregate, self._stream, self._partition = aggregate, aggregate.stream, partition
         self._owner, self._fresh_id = owner, fresh_id
+        self._meter = DecisionMeter(aggregate.stream.name)
         self._futile_claims = 0
         self._ticked_ms: Ms | None = None
         self._looked_ms = self._clock.monotonic_ms()
@@ -145,6 +150,7 @@ class PartitionOwner(Generic[S]):
                     await self._serve(await self._begin(cleanup))
             except (StandDown, AppendUnknown) as doubt:
                 self._log_event(logging.WARNING, "owner.stood_down", why=doubt)
+                STAND_DOWNS.labels(self._stream.name).inc()
                 wait_ms = self._back_off_ms()
             except (Unavailable, OutOfRange) as outage:
                 self._log_event(logging.WARNING, "owner.log_unavailable", why=outage)
@@ -193,6 +199,7 @@ class PartitionOwner(Generic[S]):
         cleanup.push_async_callback(commands.close)
         self.settled, self.serving = fold, True
         self._log_event(logging.INFO, "owner.serving", epoch=claimed.offset)
+        CLAIMS.labels(self._stream.name).inc()
         time = BrokerTime(self._clock, fold.at, claimed.timestamp)
         term = _Term(writer, commands, fold, fold, time)
         term.unsaved = fold.position.acceptance.cause - start.position.acceptance.cause
@@ -295,7 +302,9 @@ class PartitionOwner(Generic[S]):
         following = acceptance.cause + 1 - acceptance.base
         if record.offset != following:
             raise self._lost(record.offset, f"command {following} is missing")
-        decided = decide_record(self._aggregate, term.fold, self._bounded(term, record), expected)
+        bounded = self._bounded(term, record)
+        with self._meter.measure(self._clock.now_ms() - bounded.timestamp):
+            decided = decide_record(self._aggregate, term.fold, bounded, expected)
         pending = await term.writer.submit(decided.key, decided.value)
         term.flights.append(_Flight(pending, expected, decided))
         term.fold = decided.fold
@@ -326,9 +335,17 @@ class PartitionOwner(Generic[S]):
         self._untrimmed += 1
         term.unsaved += 1
         self._snapshot(term)
+        decided = flight.decided
+        log_decision(self._stream.name, self._partition, flight.expected, decided)
+        self._meter.count(decided.events)
         self._on_settled(
             Settled(
-                self._stream.name, self._partition, flight.expected, flight.decided.fold.command_id
+                self._stream.name,
+                self._partition,
+                flight.expected,
+                decided.fold.command_id,
+                decided.events,
+                decided.entry.at,
             )
         )
         if self._untrimmed >= self._limits.trim_every:

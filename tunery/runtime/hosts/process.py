@@ -14,13 +14,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import uvloop
-from prometheus_client import start_http_server
+from prometheus_client import REGISTRY
 
 from schemas.units import Ms
 from tunery.runtime.connections import open_runtime
 from tunery.runtime.health import Health
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.keeping import BACKOFF, HostUnstoppable, keep
+from tunery.runtime.hosts.probes import Probes
 from tunery.runtime.loop_watch import watched_event_loop
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import RuntimeSettings, SettingsError, load
@@ -39,7 +40,6 @@ LEAVE_MS_MAX: Final[Ms] = 800  # after the hosts: connections, threads
 EXIT_BAD_SETTINGS: Final = 2
 EXIT_HOST_LOST: Final = 70
 GARBAGE_MIN: Final = 20_000  # objects that may form cycles, between two looks for such cycles
-LOOPBACK: Final = "127.0.0.1"
 Build: TypeAlias = Callable[[Runtime], Awaitable[Sequence[Host]]]
 
 
@@ -55,8 +55,6 @@ def main(name: str, build: Build, *, stop_ms_max: Ms = STOP_MS_MAX) -> None:
         sys.exit(EXIT_BAD_SETTINGS)
     configure(name, settings.log_level, settings.secrets())
     spare_collector()
-    if settings.metrics_port is not None:
-        start_http_server(settings.metrics_port, addr=LOOPBACK)
     try:
         uvloop.run(_serve_watched(name, build, settings, stop_ms_max))
     except SettingsError as error:
@@ -88,7 +86,8 @@ async def serve(name: str, build: Build, settings: RuntimeSettings, stop_ms_max:
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGUSR2, log_all_tasks)
     log_event(LOG, logging.INFO, "process.starting")
-    work = asyncio.create_task(_live(name, build, settings, stop, stop_ms_max), name=name)
+    probes = open_probes(settings.metrics_port)
+    work = asyncio.create_task(_live(name, build, settings, stop, stop_ms_max, probes), name=name)
     stopping = _await_stop(stop)
     await asyncio.wait((work, stopping.ended), return_when=asyncio.FIRST_COMPLETED)
     if stop.is_set():
@@ -111,17 +110,37 @@ def _leave_in(ms: Ms) -> None:
     timer.start()
 
 
+def open_probes(port: int | None) -> Probes | None:
+    """Serve health and metrics from now on; None: no port is set. Raises SettingsError."""
+    try:
+        return None if port is None else Probes(port)
+    except OSError as error:
+        raise SettingsError(
+            f"TUNERY_METRICS_PORT: port {port} cannot be used: {error.strerror}; give each "
+            "process its own"
+        ) from error
+
+
 async def _live(
-    name: str, build: Build, settings: RuntimeSettings, stop: asyncio.Event, stop_ms_max: Ms
+    name: str,
+    build: Build,
+    settings: RuntimeSettings,
+    stop: asyncio.Event,
+    stop_ms_max: Ms,
+    probes: Probes | None,
 ) -> None:
     opening = open_runtime(name, settings)
     runtime = await _unless(stop, opening.__aenter__())
     if runtime is None:
         return
+    REGISTRY.register(runtime.figures)
     try:
+        if probes is not None:
+            probes.health = runtime.health
         hosts = await build(runtime)
         await run_hosts(hosts, stop, stop_ms_max, runtime.health)
     finally:
+        REGISTRY.unregister(runtime.figures)
         await opening.__aexit__(None, None, None)
 
 
@@ -157,7 +176,7 @@ async def run_hosts(
         return asyncio.create_task(keeping, name=f"keep {host.name}")
 
     kept = {number: start(host) for number, host in enumerate(hosts)}
-    announcing = KeptTask(lambda: _announce(hosts), "announce", is_watched=False)
+    announcing = KeptTask(lambda: _announce(hosts, health), "announce", is_watched=False)
     stopping = _await_stop(stop)
     try:
         while not stop.is_set():
@@ -190,8 +209,9 @@ def _is_final(host: Host, task: "asyncio.Task[None]", health: Health) -> bool:
     return True
 
 
-async def _announce(hosts: Sequence[Host]) -> None:
+async def _announce(hosts: Sequence[Host], health: Health) -> None:
     await asyncio.gather(*(host.ready() for host in hosts))
+    health.has_started = True
     log_event(LOG, logging.INFO, "process.ready", hosts=", ".join(host.name for host in hosts))
 
 

@@ -10,10 +10,12 @@ held back for a moment and committed once for many of them: read again, they lea
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.topics import PARTITIONS, Stream
@@ -32,7 +34,7 @@ from tunery.runtime.store.abstract import (
 from tunery.runtime.tasks import run_together
 from tunery.runtime.telemetry import metrics
 from tunery.runtime.telemetry.logs import log_event
-from tunery.runtime.verbs import Change, Project
+from tunery.runtime.verbs import Change, Project, Todo
 from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.work")
@@ -291,7 +293,7 @@ class Projector:
                 continue
             try:
                 for event in accepted.events:
-                    changes.extend(project(header, event))
+                    changes.extend(_following(header, project(header, event)))
                     if notify is not None and (notice := notify(header, event)) is not None:
                         notices.append(notice)
             except Exception as error:
@@ -322,6 +324,17 @@ class Projector:
             await self._store.prune_command_results(RESULT_KEPT_MS)
             beat("waiting")
             await self._runtime.clock.sleep(PRUNE_EVERY_MS)
+
+
+def _following(header: Header, changes: Iterable[Change]) -> Iterator[Change]:
+    """The changes; rows to do carry on the request that their entry follows from."""
+    for change in changes:
+        if isinstance(change, Todo) and (header.correlation or header.traceparent):
+            yield msgspec.structs.replace(
+                change, correlation=header.correlation, traceparent=header.traceparent
+            )
+        else:
+            yield change
 
 
 def command_result_of(accepted: Accepted) -> CommandResult:

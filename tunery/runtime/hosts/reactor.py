@@ -32,6 +32,7 @@ from tunery.runtime.journal.codec import encode
 from tunery.runtime.journal.ports import HostLimits, JournalPorts
 from tunery.runtime.journal.reader import START, Accepted, JournalReader, Position, load_position
 from tunery.runtime.telemetry.logs import log_context, log_event, subject_of
+from tunery.runtime.telemetry.trail import Trail, trail_context
 from tunery.runtime.verbs import React, Send
 from tunery.runtime.watchdog import beat
 
@@ -133,7 +134,8 @@ class Reactor:
             envelope = envelope_of(accepted, index, send)
             key = send.key.encode()
             partition = partition_of(key) if send.partition is None else send.partition
-            with log_context(tenant=send.tenant, **subject_of(send.body)):
+            trail = Trail(envelope.correlation, envelope.traceparent)
+            with log_context(tenant=send.tenant, **subject_of(send.body)), trail_context(trail):
                 await self._send_until_acknowledged(
                     target.commands.name, key, encode(envelope), partition, origin
                 )

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from prometheus_client import Gauge
-
 from tunery.runtime.journal.acceptance import PartitionStopped
+from tunery.runtime.telemetry.catalogue import Gauge
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.telemetry.metrics import PARTITION_STOPPED
 

@@ -71,11 +71,17 @@ class Incoming(Struct, frozen=True, gc=False):
 
 
 class Decided(Struct, Generic[S], frozen=True, gc=False):
-    """`fold`: as it will be once the record is accepted at the expected offset."""
+    """A record to append.
+
+    fold: as it will be once the record is accepted at the expected offset.
+    entry, events: what `value` is decoded to.
+    """
 
     key: bytes
     value: bytes
     fold: Fold[S]
+    entry: Entry
+    events: tuple[Message, ...]
 
 
 def read_command(stream: Stream, record: Record, cause: int) -> Incoming:
@@ -166,8 +172,9 @@ def _write(
     if reason is not None:
         raise RuntimeError(f"the record would be void: {reason}")
     position = Position(expected + 1, acceptance)
-    after = advance(aggregate, fold, parsed, codec.events(parsed), position)
-    return Decided(entry.key.encode(), value, after)
+    decoded = codec.events(parsed)
+    after = advance(aggregate, fold, parsed, decoded, position)
+    return Decided(entry.key.encode(), value, after, parsed, decoded)
 
 
 def _entry(fold: Fold[S], incoming: Incoming, at: Ms, events: tuple[Message, ...]) -> Entry:

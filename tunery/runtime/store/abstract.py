@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from schemas.envelope import Reason
 from schemas.units import Ms
 from tunery.runtime.journal.reader import START, Position
+from tunery.runtime.telemetry.trail import NO_TRAIL, Trail
 from tunery.runtime.verbs import Change
 
 FAILURE_CHARACTERS_MAX: Final = 2_000
@@ -145,6 +146,7 @@ class LeasedRow:
     token: tells this row lease from later ones.
     body: JSON of what the effect gets.
     failure: why the last failed try failed.
+    trail: the request that the entry follows from.
     """
 
     kind: str
@@ -155,6 +157,7 @@ class LeasedRow:
     token: str
     body: bytes = field(repr=False)
     failure: str | None = None
+    trail: Trail = NO_TRAIL
 
 
 class Store(Protocol):

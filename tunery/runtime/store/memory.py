@@ -26,6 +26,7 @@ from tunery.runtime.store.abstract import (
     Tables,
 )
 from tunery.runtime.store.changes import RowGroup, TableChanges, fold
+from tunery.runtime.telemetry.trail import Trail
 from tunery.runtime.verbs import Todo
 
 _JSON = msgspec.json.Encoder()
@@ -156,7 +157,15 @@ class MemoryStore:
         row.tries, row.due, row.token = row.tries + 1, until, str(self._count)
         todo = row.todo
         return LeasedRow(
-            todo.kind, todo.id, todo.key, todo.tenant, row.tries, row.token, row.body, row.failure
+            kind=todo.kind,
+            id=todo.id,
+            key=todo.key,
+            tenant=todo.tenant,
+            try_number=row.tries,
+            token=row.token,
+            body=row.body,
+            failure=row.failure,
+            trail=Trail(todo.correlation, todo.traceparent),
         )
 
     def _leased(self, leased: LeasedRow) -> _TodoRow | None:

@@ -34,6 +34,7 @@ from tunery.runtime.store.abstract import (
 )
 from tunery.runtime.store.changes import TableChanges, fold
 from tunery.runtime.store.listening import listen
+from tunery.runtime.telemetry.trail import Trail
 
 CONNECT_MS_MAX: Final = 3_000
 COMMAND_MS_MAX: Final = 30_000
@@ -302,6 +303,8 @@ class PostgresStore:
                 "key": todo.key,
                 "tenant": todo.tenant,
                 "body": _JSON.encode(todo.body),
+                "correlation": todo.correlation,
+                "traceparent": todo.traceparent,
             }
             for todo in plan.todos
         ]
@@ -368,6 +371,7 @@ class PostgresStore:
                 token=token,
                 body=row["body"],
                 failure=row["failure"],
+                trail=Trail(row["correlation"], row["traceparent"]),
             )
             for row in sorted(rows, key=itemgetter("turn", "number"))
         ]

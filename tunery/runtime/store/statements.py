@@ -31,6 +31,9 @@ CREATE TABLE IF NOT EXISTS todos (
     created_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (kind, id)
 );
+ALTER TABLE todos
+    ADD COLUMN IF NOT EXISTS correlation text,
+    ADD COLUMN IF NOT EXISTS traceparent text;
 CREATE INDEX IF NOT EXISTS todos_turn ON todos (kind, tenant, due, number);
 CREATE INDEX IF NOT EXISTS todos_leased ON todos (kind, tenant) WHERE row_lease IS NOT NULL;
 CREATE TABLE IF NOT EXISTS command_results (
@@ -106,13 +109,16 @@ $$
 COMMIT: Final = "SELECT commit_batch($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 
 TODO_PUT: Final = """
-INSERT INTO todos (projection, kind, id, key, tenant, body)
-SELECT projection, kind, id, key, tenant, body
+INSERT INTO todos (projection, kind, id, key, tenant, body, correlation, traceparent)
+SELECT projection, kind, id, key, tenant, body, correlation, traceparent
 FROM jsonb_to_recordset($1::jsonb)
-    AS t (projection text, kind text, id text, key text, tenant text, body bytea)
+    AS t (projection text, kind text, id text, key text, tenant text, body bytea,
+          correlation text, traceparent text)
 ON CONFLICT (kind, id) DO UPDATE
 SET projection = excluded.projection, key = excluded.key, tenant = excluded.tenant,
-    body = excluded.body, tries = 0, due = '-infinity', row_lease = NULL, failure = NULL
+    body = excluded.body, correlation = excluded.correlation,
+    traceparent = excluded.traceparent, tries = 0, due = '-infinity', row_lease = NULL,
+    failure = NULL
 """
 
 TODO_DONE: Final = """
@@ -180,7 +186,8 @@ FROM (
     ORDER BY q.turn, d.due, d.number LIMIT $2 FOR UPDATE OF d SKIP LOCKED
 ) AS free
 WHERE t.kind = free.kind AND t.id = free.id
-RETURNING t.kind, t.id, t.key, t.tenant, t.tries, t.body, t.failure, t.number, free.turn
+RETURNING t.kind, t.id, t.key, t.tenant, t.tries, t.body, t.failure, t.number, free.turn,
+    t.correlation, t.traceparent
 """
 
 RENEW: Final = """

@@ -1,5 +1,8 @@
 """Logs and metrics of a process.
 
 logs       structured logs: events with fields, and the context of a job
+trail      the request and the trace that work follows from
+catalogue  declares metrics: name, unit, labels, meaning
 metrics    every metric of the runtime
+figures    gauges that are read from states at each scrape
 """

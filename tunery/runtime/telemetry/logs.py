@@ -1,6 +1,7 @@
 """Structured logs: one JSON object a line on stdout, `event` first, never a secret.
 
 An event is a dotted name in the field's terms (effect.row_lease_lost); the rest are fields.
+Where they are known, `job_id`, `tenant`, `attempt`, `request_id` and `trace_id` are among them.
 Hosts bind what they work on with `log_context`: every line of a job, also a library's,
 carries `job_id`, `tenant` and `attempt`.
 """
@@ -13,6 +14,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
+
+from tunery.runtime.telemetry.trail import current_trail
 
 _CONTEXT: Final[ContextVar[Mapping[str, Any]]] = ContextVar("log context")
 _NO_FIELDS: Final[Mapping[str, Any]] = {}
@@ -52,7 +55,8 @@ class JsonFormatter(logging.Formatter):
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "logger": record.name,
         }
-        fields = {**_CONTEXT.get(_NO_FIELDS), **getattr(record, "fields", _NO_FIELDS)}
+        own = getattr(record, "fields", _NO_FIELDS)
+        fields = {**current_trail().fields(), **_CONTEXT.get(_NO_FIELDS), **own}
         line |= {name: _plain(value) for name, value in fields.items()}
         if record.exc_info and record.exc_info[0] is not None:
             line["error"] = record.exc_info[0].__name__

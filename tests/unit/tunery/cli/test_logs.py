@@ -1,5 +1,6 @@
 """`tunery logs`: the end of a log, logs that are cut or not text, and names that are unknown."""
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -105,3 +106,62 @@ def test_ctrl_c_ends_following_without_an_error(
     monkeypatch.setattr(time, "sleep", interrupt)
     done = run(folders, "kafka", "-f")
     assert (done.exit_code, done.output) == (0, "line\n")
+
+
+def event(job_id: str, at: int, **fields: object) -> str:
+    return json.dumps({"event": "x", "at": f"2026-11-25T00:00:{at:02}", "job_id": job_id, **fields})
+
+
+def test_lines_of_a_job_are_those_of_all_services_by_time(folders: DataDir) -> None:
+    folders.log("gateway").write_text(f"{event('job-1', 1)}\n{event('job-2', 2)}\n")
+    folders.log("trainer").write_text(f'job-1 is no event\n{event("job-1", 3)}\n["job-1"]\n')
+    folders.log("scheduler").write_text(f"{event('job-1', 2)}\n{event('job-11', 4)}\n")
+    folders.log("scheduler").with_suffix(".log.1").write_text(f"{event('job-1', 0)}\n")
+    done = run(folders, "--job", "job-1")
+    assert done.output.splitlines() == [event("job-1", at) for at in (0, 1, 2, 3)]
+    assert run(folders, "--job", "job-1", "-n", "1").output.splitlines() == [event("job-1", 3)]
+    only = run(folders, "trainer", "--job", "job-1").output.splitlines()
+    assert only == [event("job-1", 3)]
+
+
+def test_lines_of_a_request_may_be_asked_for(folders: DataDir) -> None:
+    mine = event("job-1", 1, request_id="req_1")
+    folders.log("gateway").write_text(f"{mine}\n{event('job-1', 2, request_id='req_2')}\n")
+    assert run(folders, "--request", "req_1").output.splitlines() == [mine]
+    both = run(folders, "--request", "req_2", "--job", "job-2")
+    assert (both.exit_code, "No line with job_id job-2 and request_id req_2" in both.output) == (
+        1,
+        True,
+    )
+
+
+def test_neither_a_service_nor_a_job_is_an_error_of_usage(folders: DataDir) -> None:
+    done = run(folders)
+    assert (done.exit_code, "Name a service, or use --job" in done.output) == (2, True)
+
+
+def test_new_lines_of_a_job_are_followed_in_all_logs(
+    folders: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def append(name: str, text: str) -> None:
+        with folders.log(name).open("a") as file:
+            file.write(text)
+
+    half = event("job-1", 4)
+    folders.log("gateway").touch()
+    steps: list[Callable[[], object]] = [
+        lambda: append("gateway", f"{event('job-1', 1)}\n{event('job-2', 2)}\n"),
+        lambda: append("trainer", f"{event('job-1', 3)}\n{half[:20]}"),  # a file that is new
+        lambda: append("trainer", f"{half[20:]}\n"),
+    ]
+    left = iter(steps)
+
+    def pause(_: float) -> None:
+        step = next(left, None)
+        if step is None:
+            raise KeyboardInterrupt
+        step()
+
+    monkeypatch.setattr(time, "sleep", pause)
+    done = run(folders, "--job", "job-1", "-f")
+    assert done.output.splitlines() == [event("job-1", 1), event("job-1", 3), half]

@@ -4,13 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from tunery.local import settings
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
+from tunery.local.secrets import load_or_create
 from tunery.local.stack import (
     AGENT,
     AGENT_STOP_MS_MAX,
     SERVICES,
     ServiceSpec,
+    Stack,
     hold,
     instance,
     is_held,
@@ -18,6 +21,7 @@ from tunery.local.stack import (
     service_specs,
     without,
 )
+from tunery.local.supervisor import Supervisor
 
 
 def folders_in(tmp_path: Path) -> DataDir:
@@ -78,3 +82,21 @@ def test_a_path_that_cannot_be_a_folder_is_named(tmp_path: Path) -> None:
 
 def test_excluded_names_are_left_out_in_order() -> None:
     assert without(["c", "a", "b"], ["a", "x"]) == ["c", "b"]
+
+
+def test_each_process_gets_a_port_of_its_own_for_its_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports = dict.fromkeys(("gateway", "kafka", "postgres", "valkey", "s3"), 1)
+    keys = load_or_create(tmp_path / "secrets.json")
+    where = settings.build(DataDir(tmp_path), ports, keys, {})
+    stack = Stack(where, Supervisor(DataDir(tmp_path), lambda _event: None))
+    monkeypatch.delenv("TUNERY_METRICS_PORT", raising=False)
+    assert stack.metrics_port("gateway") == {}
+    monkeypatch.setenv("TUNERY_METRICS_PORT", "9400")
+    stack.services += [*SERVICES, "trainer-2", "trainer-3"]
+    assigned = [
+        stack.metrics_port(name)["TUNERY_METRICS_PORT"]
+        for name in (*SERVICES, "exporter", "trainer-2", "trainer-3")
+    ]
+    assert assigned == [str(9400 + number) for number in range(len(SERVICES) + 3)]

@@ -69,7 +69,7 @@ class TestPostgresStore(StoreSuite):
         )
         await store.pool.execute("ANALYZE todos")
         plan = await store.pool.fetch(
-            f"EXPLAIN {LEASE_ROWS}", "scan", 2, 10_000, "token", CONTESTED_ROWS_MAX
+            f"EXPLAIN {LEASE_ROWS}", "scan", 2, 10_000, "token", CONTESTED_ROWS_MAX, None
         )
         assert "Seq Scan on todos" not in "\n".join(line for (line,) in plan)
 

@@ -9,7 +9,9 @@ import pytest
 from schemas.reasons import Failure, rejecting
 from schemas.telemetry import Step
 from services.gateway.jobs.tables import JOBS
+from tests.log_lines import logged
 from tests.unit.services.gateway.control_plane import ControlPlane
+from tests.unit.tunery.runtime.hosts.toy_service import until
 
 
 async def ready(api: ControlPlane) -> tuple[httpx.AsyncClient, str]:
@@ -513,3 +515,30 @@ async def test_first_hour_bad_input_with_a_twist_names_its_field(
     assert answer.status_code == 400, answer.text
     assert param in error["param"] + error["message"]
     assert words in error["message"]
+
+
+async def test_the_request_id_of_a_submission_is_in_events_and_log_lines_of_services(
+    api: ControlPlane,
+) -> None:
+    """Issue 19: also the client's trace, and through the reactions of one service to another."""
+    client, file_id = await ready(api)
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    header = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+    with logged() as lines:
+        answer = await submit(client, file_id, headers=header)
+        request_id = answer.headers["x-request-id"]
+
+        async def is_pinned() -> bool:
+            decided = lines.of("decision.settled")
+            streams = {line["stream"] for line in decided if line["request_id"] == request_id}
+            return {"dataset", "job"} <= streams
+
+        await until(is_pinned)
+    job_id = answer.json()["id"]
+    (command,) = lines.of("command.decided")
+    assert (command["job_id"], command["request_id"]) == (job_id, request_id)
+    decided = [line for line in lines.of("decision.settled") if line["request_id"] == request_id]
+    assert {line["trace_id"] for line in (command, *decided)} == {trace}
+    submitted = next(line for line in decided if "JobSubmitted" in line["events"])
+    assert (submitted["stream"], submitted["job_id"]) == ("job", job_id)
+    assert submitted["tenant"] == client.headers["x-tenant"]

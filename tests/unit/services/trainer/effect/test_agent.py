@@ -19,6 +19,7 @@ from schemas.topics import HEARTBEATS, PARTITIONS, POOL
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.effect import agent as agents
 from services.trainer.ports import NoticesUnavailable
+from tests.log_lines import logged
 from tests.searches import STRAY_SEEDS
 from tests.unit.services.trainer.effect.machines import POOL_NAME, WAIT_S_MAX, Script, node
 from tests.unit.tunery.runtime.strays import tasks_called
@@ -27,6 +28,7 @@ from tunery.runtime.blobs.abstract import BlobMissing
 from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.journal.reader import JournalReader
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
+from tunery.runtime.telemetry.trail import Trail, trail_context
 from tunery.work.events import Failed
 
 SLEEPS = "time.sleep(60)"
@@ -382,3 +384,17 @@ async def test_what_runs_when_the_notice_comes_is_drained(tmp_path: Path) -> Non
     assert isinstance(closed, pool.PlacementClosed)
     assert (closed.end.outcome, closed.end.ended_by) == ("preempted", "node")
     assert closed.end.reason.code == "node_noticed"
+
+
+async def test_an_attempt_follows_from_the_request_that_its_lease_was_granted_for(
+    tmp_path: Path,
+) -> None:
+    with logged("trainer") as lines:
+        async with node(await memory_servers(), tmp_path, lambda _: Script()) as here:
+            with trail_context(Trail("req_1")):
+                await here.request("job1")
+            await here.until(pool.MemberFreed)
+    (ended,) = lines.of("attempt.ended")
+    assert (ended["job_id"], ended["request_id"]) == ("job1", "req_1")
+    decided = {line["events"] for line in lines.of("decision.settled")}
+    assert "MemberFreed" in decided, "what the agent reports follows from the request, too"

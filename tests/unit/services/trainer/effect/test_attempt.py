@@ -17,11 +17,13 @@ from services.trainer.effect.environment import process_environment
 from services.trainer.effect.program import Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import NO_ACCESS, Access
+from tests.log_lines import logged
 from tests.unit.services.trainer.domain.test_evolve import grant
 from tests.unit.services.trainer.effect.machines import Script, ScriptProgram, settings
 from tests.unit.services.trainer.effect.outages import SleepClock
 from tests.unit.tunery.work.samples import STARTED
 from tunery.runtime.memory_servers import memory_servers
+from tunery.runtime.telemetry.trail import Trail, trail_context
 from tunery.work.codec import encode_event
 from tunery.work.events import Failed
 from tunery.work.exits import ExitCode
@@ -352,3 +354,37 @@ async def test_sched_b13_what_is_fetched_and_read_before_the_start_counts_as_pre
     lease.attempt.set_target("kill")
     await running
     assert lease.attempt.prepared_bytes() == 107, "it never shrinks"
+
+
+async def test_the_life_of_an_attempt_is_logged_without_what_its_tenant_wrote(lease: Lease) -> None:
+    lease.launcher.status = 1
+    lease.launcher.errors = (
+        '  File "/base/trl/train.py", line 8, in step\nValueError: my secret diagnosis\n'
+    )
+    with logged("trainer") as lines, trail_context(Trail("req_1")):
+        await lease.attempt.run()
+    events = [line["event"] for line in lines.all()]
+    assert events == [
+        "attempt.preparing",
+        "attempt.process_started",
+        "attempt.started",
+        "attempt.ended",
+    ]
+    for line in lines.all():
+        assert (line["job_id"], line["attempt"]) == (grant().job_id, grant().attempt)
+        assert (line["tenant"], line["request_id"]) == (grant().tenant, "req_1")
+    (ended,) = lines.of("attempt.ended")
+    assert (ended["outcome"], ended["cause"], ended["status"]) == ("failed", "platform", 1)
+    assert ended["stderr"] == "base/trl/train.py:8 step\nValueError"
+    assert "diagnosis" in lease.detail()
+    assert "diagnosis" not in lines.text()
+
+
+async def test_what_the_pool_wants_of_an_attempt_is_logged(lease: Lease) -> None:
+    lease.launcher.status = None
+    with logged("trainer") as lines:
+        lease.launcher.on_start = lambda: lease.attempt.set_target("drain")
+        await lease.attempt.run()
+    (target,) = lines.of("attempt.target_set")
+    assert (target["target"], target["job_id"]) == ("drain", grant().job_id)
+    assert lines.of("attempt.ended")[0]["outcome"] == "preempted"

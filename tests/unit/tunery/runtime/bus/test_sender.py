@@ -11,6 +11,7 @@ from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.journal.codec import codec_of, decode_envelope
+from tunery.runtime.telemetry.trail import Trail, trail_context
 
 
 async def test_a_command_lands_in_its_keys_partition_with_everything_it_carries() -> None:
@@ -46,3 +47,17 @@ async def test_what_is_too_large_is_refused_before_it_is_sent() -> None:
             SEATS, "ada", "ada", HoldSeats(seats=1), correlation="x" * MESSAGE_BYTES_MAX
         )
     assert await log.bounds(SEATS.commands.name, partition_of(b"ada")) == (0, 0)
+
+
+async def test_a_command_carries_on_the_request_of_the_task_that_sends_it() -> None:
+    log = MemoryLog()
+    await log.create((SEATS.commands,), PARTITIONS)
+    sender = Sender(log, STREAMS)
+    with trail_context(Trail("req_1", "00-trace")):
+        await sender.send(SEATS, "ada", "ada", HoldSeats(seats=1))
+        await sender.send(SEATS, "ada", "ada", HoldSeats(seats=1), correlation="other")
+    await sender.send(SEATS, "ada", "ada", HoldSeats(seats=1))
+    records = log.topics[SEATS.commands.name][partition_of(b"ada")].records
+    carried = [decode_envelope(record.value) for record in records]
+    assert [envelope.correlation for envelope in carried] == ["req_1", "other", None]
+    assert [envelope.traceparent for envelope in carried] == ["00-trace", "00-trace", None]

@@ -7,14 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from examples.first_stream import HoldSeats, ReleaseSeats, SeatsHeld
+from examples.first_stream import SEATS, HoldSeats, ReleaseSeats, SeatsHeld
+from tests.log_lines import Lines, logged
 from tests.unit.tunery.runtime.hosts.toy_service import HELD, Toy, give_back, running, toy, until
 from tunery.runtime.blobs.abstract import BlobsUnavailable
+from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts import effects
 from tunery.runtime.hosts.effects import EffectHost, outcome_id
 from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.journal.codec import decode_envelope
 from tunery.runtime.store.abstract import LeasedRow
 from tunery.runtime.telemetry.logs import JsonFormatter
+from tunery.runtime.telemetry.trail import Trail, trail_context
 from tunery.runtime.verbs import RETRIES, Effect, RetryLater, Send
 
 
@@ -307,3 +311,38 @@ async def test_log_lines_of_an_effect_carry_the_row_and_its_tenant(
     (line,) = [json.loads(text) for text in caplog.text.splitlines() if "effect.failed" in text]
     assert (line["kind"], line["tenant"], line["try_number"]) == ("give", "a", 1)
     assert line["error"] == "ValueError"
+
+
+async def test_what_an_effect_says_and_sends_follows_from_the_request_of_its_row() -> None:
+    trail = Trail("req_1", f"00-{'a' * 32}-{'b' * 16}-01")
+    with logged() as lines:
+        async with serving(give_back(lambda body, tenant: None)) as service:
+            with trail_context(trail):
+                await service.send("a", HoldSeats(seats=3))
+            await until(lambda: _has_ended(lines))
+            await gone(service)
+            records = service.runtime.log.topics[SEATS.commands.name]  # type: ignore[attr-defined]  # in memory
+            asked, outcome = (
+                decode_envelope(record.value) for record in records[partition_of(b"a")].records
+            )
+    assert (asked.correlation, outcome.correlation) == ("req_1", "req_1")
+    assert outcome.traceparent == trail.traceparent
+    (ended,) = lines.of("effect.ended")
+    assert (ended["request_id"], ended["trace_id"], ended["tenant"]) == ("req_1", "a" * 32, "a")
+    assert (ended["kind"], ended["outcome"]) == ("give", "sent")
+    held, released = lines.of("decision.settled")
+    assert (held["events"], released["events"]) == ("SeatsHeld", "SeatsReleased")
+    assert held["request_id"] == released["request_id"] == "req_1"
+
+
+async def _has_ended(lines: Lines) -> bool:
+    return bool(lines.of("effect.ended"))
+
+
+async def test_a_decision_that_no_request_led_to_is_not_logged() -> None:
+    with logged() as lines:
+        async with serving(give_back(lambda body, tenant: None)) as service:
+            await service.send("a", HoldSeats(seats=3))
+            await until(lambda: _has_ended(lines))
+            await gone(service)
+    assert lines.of("decision.settled") == []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tunery.runtime.telemetry.logs import JsonFormatter, log_context, log_event, subject_of
+from tunery.runtime.telemetry.trail import Trail, trail_context
 
 
 @pytest.fixture
@@ -83,3 +84,16 @@ def test_the_subject_of_a_message_is_its_job_and_attempt() -> None:
         "attempt": 2,
     }
     assert subject_of(SimpleNamespace(file_id="f")) == {}
+
+
+def test_a_line_names_the_request_and_the_trace_that_it_follows_from(
+    logger: logging.Logger, out: io.StringIO
+) -> None:
+    traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    with trail_context(Trail("req_1", traceparent)):
+        logger.warning("a library's line")
+    logger.warning("after it")
+    within, after = lines(out)
+    assert within["request_id"] == "req_1"
+    assert within["trace_id"] == "4bf92f3577b34da6a3ce929d0e0e4736"
+    assert not {"request_id", "trace_id"} & after.keys()

@@ -1,0 +1,112 @@
+"""What the scheduler's metrics say of its states and decisions, and how few series they are."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+from prometheus_client import REGISTRY
+
+from schemas.pool import LeaseGranted
+from services.scheduler.app import JOBS, POOLS
+from services.scheduler.figures import (
+    PoolMeter,
+    count_jobs,
+    figures_of_pool,
+    figures_of_tenants,
+)
+from simulator.control_plane.samples import POOL, T0, describe, limits, node, request, submit
+from tests.unit.services.scheduler.fold import Decider
+from tunery.runtime.hosts.owner import Settled
+from tunery.runtime.telemetry.figures import StateValue
+
+TENANTS = 1_000
+
+
+def values(figures: Iterable[StateValue]) -> dict[tuple[str, ...], float]:
+    return {(figure.metric.name, *figure.labels): figure.value for figure in figures}
+
+
+def ask(pool: Decider, job_id: str, tenant: str = "acme") -> None:
+    described = describe(job_id)
+    pool.when(replace(described, tenant=tenant))
+    asked = request(job_id)
+    pool.when(replace(asked, placement=replace(asked.placement, tenant=tenant)))
+
+
+def test_queue_leases_nodes_and_slots_of_a_pool() -> None:
+    pool = Decider(POOLS, POOL, T0)
+    pool.when(node("a", "a-1", 2))
+    pool.when(node("b", "b-1", 1))
+    for number in range(5):
+        ask(pool, f"ftjob-{number}")
+    shown = values(figures_of_pool(POOL, pool.state[POOL]))
+    waiting = sum(value for (name, *_), value in shown.items() if name == "tunery_pool_waiting")
+    assert waiting == 2
+    assert shown["tunery_pool_leases", POOL, "granted"] == 3
+    assert shown["tunery_pool_nodes", POOL, "up"] == 2
+    assert shown["tunery_pool_slots", POOL, "offered"] == 3
+    assert shown["tunery_pool_slots", POOL, "leased"] == 3
+    (oldest,) = (
+        value
+        for (name, *_), value in shown.items()
+        if name == "tunery_pool_oldest_submitted_timestamp_seconds"
+    )
+    assert oldest == request("ftjob-0").placement.first_submitted_at / 1_000
+
+
+def test_a_thousand_tenants_make_no_more_series_than_one() -> None:
+    """Issue 19: cardinality."""
+
+    def series(tenants: int) -> tuple[set[tuple[str, ...]], Counter[str]]:
+        pool, jobs = Decider(POOLS, POOL, T0), Decider(JOBS, "t-0", T0)
+        pool.when(node("a", "a-1", 1))
+        for number in range(tenants):
+            tenant, job_id = f"t-{number}", f"ftjob-{number}"
+            ask(pool, job_id, tenant)
+            ask(pool, f"{job_id}-more", tenant)
+            jobs.when(limits(), key=tenant)
+            jobs.when(submit(job_id), key=tenant)
+        shown = values(figures_of_pool(POOL, pool.state[POOL])) | values(
+            figures_of_tenants(jobs.state)
+        )
+        totals: Counter[str] = Counter()
+        for (name, *_), value in shown.items():
+            totals[name] += int(value)
+        return set(shown), totals
+
+    single, _ = series(1)
+    thousand, totals = series(TENANTS)
+    assert thousand == single
+    assert (totals["tunery_jobs_open"], totals["tunery_tenants"]) == (TENANTS, TENANTS)
+    assert totals["tunery_pool_waiting"] == 2 * TENANTS - 1
+
+
+def value_of(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def test_the_wait_of_a_placement_is_measured_from_queue_to_grant() -> None:
+    meter, pool = PoolMeter(), Decider(POOLS, POOL, T0)
+
+    def count(events: tuple[object, ...]) -> None:
+        meter.count(Settled("pool", 0, 0, "c", events, pool.at))
+
+    lane = request("ftjob-1").placement.lane
+    sum_before = value_of("tunery_pool_wait_seconds_sum", lane=lane)
+    count_before = value_of("tunery_pool_wait_seconds_count", lane=lane)
+    pool.when(describe("ftjob-1"))
+    count(pool.when(request("ftjob-1")))
+    pool.at += 90_000
+    granted = pool.when(node("a", "a-1", 1))
+    assert any(isinstance(event, LeaseGranted) for event in granted)
+    count(granted)
+    count(granted)  # its queueing is known to nobody: it is not measured
+    assert value_of("tunery_pool_wait_seconds_sum", lane=lane) - sum_before == 90
+    assert value_of("tunery_pool_wait_seconds_count", lane=lane) - count_before == 1
+
+
+def test_events_that_are_no_ends_count_nothing() -> None:
+    before = value_of("tunery_jobs_ended_total", outcome="cancelled")
+    jobs = Decider(JOBS, "acme", T0)
+    count_jobs(Settled("job", 0, 0, "c", jobs.when(limits()), T0))
+    assert value_of("tunery_jobs_ended_total", outcome="cancelled") == before

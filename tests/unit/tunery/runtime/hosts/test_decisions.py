@@ -1,0 +1,50 @@
+"""Decisions are counted by result and code, and timed."""
+
+from collections import Counter
+
+from prometheus_client import REGISTRY
+
+from examples.first_stream import HoldSeats, ReleaseSeats
+from schemas.topics import PARTITIONS
+from tests.unit.tunery.runtime.hosts.toy_service import toy, until
+
+
+def value_of(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+NAMES = {
+    "accepted": ("tunery_decisions_total", {"result": "accepted"}),
+    "rejected": ("tunery_decisions_total", {"result": "rejected"}),
+    "repeated": ("tunery_decisions_total", {"result": "repeated"}),
+    "not_held": ("tunery_rejections_total", {"code": "not_held"}),
+    "timed": ("tunery_decision_seconds_count", {}),
+    "lags": ("tunery_command_lag_seconds_count", {}),
+    "claims": ("tunery_owner_claims_total", {}),
+}
+
+
+def figures() -> Counter[str]:
+    return Counter(
+        {
+            short: int(value_of(name, stream="seats", **labels))
+            for short, (name, labels) in NAMES.items()
+        }
+    )
+
+
+async def test_what_an_owner_decides_is_counted_by_result_and_code() -> None:
+    before = figures()
+    async with toy() as service:
+        command_id = await service.send("a", HoldSeats(seats=1))
+        await service.send("a", ReleaseSeats(seats=9))
+        sender = service.runtime.sender
+        await sender.send("seats", "a", "a", HoldSeats(seats=1), command_id=command_id)
+
+        async def settled() -> bool:
+            return (figures() - before)["repeated"] == 1
+
+        await until(settled)
+    new = figures() - before
+    assert (new["accepted"], new["rejected"], new["not_held"]) == (1, 1, 1)
+    assert (new["timed"], new["lags"], new["claims"]) == (3, 3, PARTITIONS)

@@ -1,0 +1,61 @@
+"""Gauges that are read from the states of a process when somebody scrapes it.
+
+States are immutable, so the thread of a scrape may read them beside the decisions. Nothing is
+counted along, so nothing drifts, and a partition that another process took over is not told twice.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from tunery.runtime.telemetry.catalogue import Metric
+from tunery.runtime.telemetry.logs import log_event
+
+LOG: Final = logging.getLogger("tunery.metrics")
+
+
+class StateValue(NamedTuple):
+    """One value of a metric. labels: in the order of its declaration."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+
+
+Source: TypeAlias = Callable[[], Iterable[StateValue]]
+
+
+class StateGauges(Collector):
+    """What the services of a process tell about their states."""
+
+    def __init__(self) -> None:
+        self._sources: list[Source] = []
+
+    def add(self, source: Source) -> None:
+        """Ask this source at each scrape. It must not block."""
+        self._sources.append(source)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The values of all sources; those with equal labels are added up."""
+        sums: dict[Metric, dict[tuple[str, ...], float]] = {}
+        for source in self._sources:
+            for figure in _asked(source):
+                values = sums.setdefault(figure.metric, {})
+                values[figure.labels] = values.get(figure.labels, 0) + figure.value
+        for metric, values in sums.items():
+            family = GaugeMetricFamily(metric.name, metric.meaning, labels=metric.labels)
+            for labels, value in values.items():
+                family.add_metric(labels, value)
+            yield family
+
+
+def _asked(source: Source) -> Iterable[StateValue]:
+    """What a source says; nothing if it fails, so that all others are scraped still."""
+    try:
+        return tuple(source())
+    except Exception as error:  # a defect, or an owner that is dropped at this moment
+        log_event(LOG, logging.WARNING, "metrics.source_failed", error)
+        return ()
