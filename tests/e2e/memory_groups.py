@@ -27,12 +27,12 @@ while True:
 
 def kinds_here() -> list[tuple[Path, str]]:
     """The kinds of group that this user can make: at most one."""
-    found = []
+    kinds = []
     for parent, limit in KINDS:
         with contextlib.suppress(OSError), _group(parent) as group:
             if (group / limit).is_file():
-                found.append((parent, limit))
-    return found[:1]
+                kinds.append((parent, limit))
+    return kinds[:1]
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from collections import Counter
 from prometheus_client import REGISTRY
 
 from examples.first_stream import HoldSeats, ReleaseSeats
+from schemas.envelope import Idempotency
 from schemas.topics import PARTITIONS
 from tests.unit.tunery.runtime.hosts.toy_service import toy, until
 
@@ -36,15 +37,16 @@ def figures() -> Counter[str]:
 async def test_what_an_owner_decides_is_counted_by_result_and_code() -> None:
     before = figures()
     async with toy() as service:
-        command_id = await service.send("a", HoldSeats(seats=1))
+        for _ in range(2):
+            await service.runtime.sender.send(
+                "seats", "a", "a", HoldSeats(seats=1), idempotency=Idempotency(key="k", body="x")
+            )
         await service.send("a", ReleaseSeats(seats=9))
-        sender = service.runtime.sender
-        await sender.send("seats", "a", "a", HoldSeats(seats=1), command_id=command_id)
 
         async def settled() -> bool:
-            return (figures() - before)["repeated"] == 1
+            return (figures() - before)["rejected"] == 1
 
         await until(settled)
     new = figures() - before
-    assert (new["accepted"], new["rejected"], new["not_held"]) == (1, 1, 1)
+    assert (new["accepted"], new["repeated"], new["not_held"]) == (1, 1, 1)
     assert (new["timed"], new["lags"], new["claims"]) == (3, 3, PARTITIONS)
