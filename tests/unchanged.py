@@ -184,8 +184,10 @@ class Unchanged:
         if not report.passed:
             self._failed.add(report.nodeid.partition("::")[0])
 
-    def pytest_sessionfinish(self, exitstatus: int) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Remember the files without a failure, unless the run was ended before its end."""
+        if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self._left_out:
+            session.exitstatus = pytest.ExitCode.OK
         if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             return
         self._memory.mkdir(exist_ok=True)

@@ -105,5 +105,7 @@ def test_files_that_passed_are_left_out_and_counted_and_others_run_again(tmp_pat
     status, printed = run(tmp_path)
     assert (status, "1 failed in" in printed) == (pytest.ExitCode.TESTS_FAILED, True)
     assert "1 files of tests left out, 1 run" in printed
+    (tmp_path / "test_bad.py").unlink()
+    assert run(tmp_path)[0] == pytest.ExitCode.OK, "nothing is left to run"
     (tmp_path / "test_good.py").write_text("def test_good():\n    assert False\n", encoding="utf-8")
-    assert "2 failed" in run(tmp_path)[1]
+    assert "1 failed" in run(tmp_path)[1]
