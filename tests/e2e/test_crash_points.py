@@ -93,6 +93,8 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 SCORED = "reinforcement, a model scores"
 METHODS[SCORED] = METHODS["reinforcement"]
+# They resume as another does; `make soak` runs them.
+LIKE_OTHERS = ("dpo, smoothed", "orpo", "cpo", "full dpo", "reinforcement")
 
 
 class Forks:
@@ -225,7 +227,13 @@ def of_method(forks: Forks, method: str, folder: Path) -> Forks:
     return Forks(forks.server, spec, forks.socket)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(method, marks=pytest.mark.soak if method in LIKE_OTHERS else ())
+        for method in METHODS
+    ],
+)
 def test_resume_of_each_method_after_kills_in_a_row_gives_the_same_bytes(
     forks: Forks, tmp_path: Path, method: str
 ) -> None:
