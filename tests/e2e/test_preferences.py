@@ -98,7 +98,7 @@ def labelled() -> bytes:
 
 @pytest.mark.parametrize(
     "method",
-    ["simpo", "kto", *(pytest.param(name, marks=pytest.mark.soak) for name in ("orpo", "cpo"))],
+    ["kto", *(pytest.param(name, marks=pytest.mark.soak) for name in ("simpo", "orpo", "cpo"))],
 )
 async def test_method_each_of_preferences_ends_in_a_gated_model(
     home: RunningStack, method: str

@@ -13,7 +13,7 @@ from tests.simulation.scheduling.pool_machine import PoolMachine
 from tests.simulation.scheduling.rules import MISSING, Rule, Violation
 
 MACHINES = {"pool": PoolMachine, "cluster": PlannerMachine}
-SHARDS, EXAMPLES = 8, 150  # of each machine: 2,400 in all
+SHARDS, EXAMPLES = 8, 125  # of each machine: 2,000 in all
 QUICK_EXAMPLES, MUTANT_EXAMPLES, STEPS = 5, 400, 25
 CAUGHT_WITHIN = 150  # examples; a seed that takes more is slow, and about to miss its mutant
 MUTANTS = [
