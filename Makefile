@@ -25,8 +25,8 @@ OUTAGES := tests/e2e/test_outages.py
 FOCUS := tests/integration/services/exporter/test_focus.py
 PYTEST := $(BIN)/python -m pytest -q
 BESIDE := -n 2 --dist loadfile --no-loadscope-reorder
-# They take half an hour. A run that takes twice that ends with the names of what failed and of the
-# slowest tests, before CI ends it without any.
+# They take three quarters of an hour. A run that takes an hour ends with the names of what failed and
+# of the slowest tests, before CI ends it without any.
 WITHIN := --session-timeout=3600 --durations=20
 # Long searches share no servers, so a worker that has none left takes some of another. Some wait
 # for a process or a clock: three workers keep two cores busy.

@@ -150,7 +150,9 @@ async def test_a_training_without_progress_is_stopped_and_resumed(
 # --- servers --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("server", ["postgres", "s3", "kafka"])
+@pytest.mark.parametrize(
+    "server", [*(pytest.param(n, marks=pytest.mark.soak) for n in ("postgres", "s3")), "kafka"]
+)
 async def test_an_outage_of_ten_seconds_ends_no_training(home: RunningStack, server: str) -> None:
     assert await live_through(home, server, "paused", OUTAGE_S) == REFUSED[server]
 

@@ -1,4 +1,8 @@
-"""`tunery demo` with the real base model: every claim that it makes must hold."""
+"""`tunery demo` with the real base model: every claim that it makes must hold.
+
+It takes ten minutes of two cores, so `make soak` runs it; `make demo` is the same by hand. The
+tests beside it go through each of its steps with a tiny model.
+"""
 
 import asyncio
 import json
@@ -11,6 +15,7 @@ from tunery.cli.demo.claims import CLAIMS
 DEMO_S_MAX = 1_800  # ten minutes alone; its training runs at the lowest priority
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(DEMO_S_MAX + 60)
 async def test_every_claim_of_the_demo_holds() -> None:
     process = await asyncio.create_subprocess_exec(

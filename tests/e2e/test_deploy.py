@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from tests.e2e.stories import POLL_S, RunningStack, running_stack, tunery
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]  # two trainings, one after the other
 
 ASKED: list[Any] = [{"role": "user", "content": "What is 3 plus 6?"}]
 LOADED_S_MAX = 240.0
