@@ -121,8 +121,8 @@ TELEMETRY: Final = Topic(
 HEARTBEATS: Final = Topic(
     "tunery.heartbeats.v1", "node", HOUR_MS, ("trainer",), ("scheduler",), durable=False
 )
-#: one partition is used, so that its records have one order
 AUDIT: Final = Topic("tunery.audit.v1", "installation", FOREVER, ("gateway",), ("gateway",))
+AUDIT_PARTITION: Final = 0  # the only one that is used, so that its records have one order
 SNAPSHOTS: Final = Topic(
     "tunery.snapshots.v1",
     "stream/partition/slot",

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
@@ -15,13 +14,10 @@ from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
-    from tunery.runtime.bus.abstract import Log
     from tunery.runtime.tools.audit_chain import AuditTally
 
 LINES: Final = 100
 FOLLOW_S: Final = 2.0
-POLL_MS: Final = 500
-RECORDS_MAX: Final = 1_000
 EPILOG = """\
 \b
 Examples:
@@ -121,16 +117,18 @@ def export(file: str, folders: DataDir, as_json: bool) -> None:
 
     Keep it elsewhere: `verify --against` shows whether the log still holds what it held.
     """
+    from schemas.topics import AUDIT, AUDIT_PARTITION
     from tunery.cli.journal.connection import open_log
+    from tunery.runtime.bus.reading import records_now
     from tunery.runtime.tools.audit_chain import AuditChain
 
     async def write() -> "AuditTally":
         chain = AuditChain()
         async with open_log(folders) as log:
             with click.open_file(file, "wb", atomic=True) as target:
-                async for value in _values(log):
-                    chain.take(value)
-                    target.write(value + b"\n")
+                async for record in records_now(log, AUDIT.name, AUDIT_PARTITION):
+                    chain.take(record.value)
+                    target.write(record.value + b"\n")
         return chain.tally
 
     _report(_verified(write), as_json, err=file == "-")
@@ -153,7 +151,9 @@ def verify(file: Path | None, against: Path | None, folders: DataDir, as_json: b
     A chain cannot show that its last records were removed, nor that all of it was made anew: an
     export that is kept elsewhere can (--against).
     """
+    from schemas.topics import AUDIT, AUDIT_PARTITION
     from tunery.cli.journal.connection import open_log
+    from tunery.runtime.bus.reading import records_now
     from tunery.runtime.tools.audit_chain import AuditChain, BrokenAuditChain
 
     earlier = iter(()) if against is None else iter(against.read_bytes().splitlines())
@@ -168,8 +168,8 @@ def verify(file: Path | None, against: Path | None, folders: DataDir, as_json: b
         chain = AuditChain()
         if file is None:
             async with open_log(folders) as log:
-                async for value in _values(log):
-                    take(chain, value)
+                async for record in records_now(log, AUDIT.name, AUDIT_PARTITION):
+                    take(chain, record.value)
         else:
             for line in file.read_bytes().splitlines():
                 take(chain, line)
@@ -178,22 +178,6 @@ def verify(file: Path | None, against: Path | None, folders: DataDir, as_json: b
         return chain.tally
 
     _report(_verified(walk), as_json)
-
-
-async def _values(log: "Log") -> AsyncIterator[bytes]:
-    """The bytes of all records that the log has now."""
-    from schemas.topics import AUDIT
-
-    start, end = await log.bounds(AUDIT.name, 0)
-    reader = await log.reader(AUDIT.name, {0: start})
-    try:
-        while start < end:
-            for record in await reader.poll(POLL_MS, RECORDS_MAX):
-                start = record.offset + 1
-                if record.offset < end:
-                    yield record.value
-    finally:
-        await reader.close()
 
 
 def _verified(work: Any) -> "AuditTally":

@@ -12,16 +12,16 @@ from msgspec.structs import replace
 
 from schemas.audit import AuditEntry, AuditKind, AuditRecorded
 from schemas.envelope import GENESIS
-from schemas.topics import AUDIT
+from schemas.topics import AUDIT, AUDIT_PARTITION
 from schemas.units import Ms
 from services.gateway.web.metrics import AUDIT_LOST
 from tunery.runtime.bus.abstract import AppendUnknown, BusError, Log, Unavailable
+from tunery.runtime.bus.reading import record_at
 from tunery.runtime.clock import Clock
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.gateway")
-PARTITION: Final = 0
 MINUTE_MS: Final[Ms] = 60_000
 EVERY_MS: Final[Ms] = 500
 LAST_MS_MAX: Final[Ms] = 2_000  # for what is left when the process ends
@@ -128,7 +128,7 @@ class AuditWriter:
             if self._unsent is None:
                 self._unsent = await self._next_record()
             beat("working")
-            await self._log.send(AUDIT.name, self._writer.encode(), self._unsent, PARTITION)
+            await self._log.send(AUDIT.name, self._writer.encode(), self._unsent, AUDIT_PARTITION)
             self._previous, self._number = sha256(self._unsent).hexdigest(), self._number + 1
             self._unsent = None
 
@@ -159,16 +159,11 @@ class AuditWriter:
 
     async def _last_hash(self) -> str:
         """Of the log's last record, so that a chain that ends says which it follows."""
-        start, end = await self._log.bounds(AUDIT.name, PARTITION)
+        start, end = await self._log.bounds(AUDIT.name, AUDIT_PARTITION)
         if start == end:
             return GENESIS.hex()
-        reader = await self._log.reader(AUDIT.name, {PARTITION: end - 1})
-        try:
-            while not (records := await reader.poll(EVERY_MS, 1)):
-                continue
-        finally:
-            await reader.close()
-        return sha256(records[0].value).hexdigest()
+        last = await record_at(self._log, AUDIT.name, AUDIT_PARTITION, end - 1)
+        return sha256(last.value).hexdigest()
 
 
 def _is_over(window: _Window, now: Ms | None) -> bool:

@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from schemas.envelope import Claim
 from schemas.topics import PARTITIONS, STREAMS, TOPICS, Stream
-from schemas.units import Ms
 from tunery.local.errors import LocalError
 from tunery.runtime.bus.abstract import Appended, Commit, OperatedLog, Record
+from tunery.runtime.bus.reading import record_at
 from tunery.runtime.hosts.reactor import positions_of
 from tunery.runtime.ids import new_id
 from tunery.runtime.journal.codec import encode
@@ -30,7 +30,6 @@ from tunery.runtime.tools.archive import ArchiveError, ArchiveReader
 from tunery.runtime.tools.inspection import PartitionReport, PartitionScan
 
 WINDOW: Final = 256  # records in flight
-POLL_MS: Final[Ms] = 500
 SAY_EVERY: Final = 50_000  # records
 STOP: Final = "stop the services first: `tunery down`, then `tunery up --no-services`"
 
@@ -177,12 +176,7 @@ async def _base(log: OperatedLog, stream: Stream, tally: PartitionReport) -> int
     topic, last = stream.commands.name, tally.cause - tally.base
     start, end = await log.bounds(topic, tally.partition)
     if start <= last < end:
-        reader = await log.reader(topic, {tally.partition: last})
-        try:
-            while not (records := await reader.poll(POLL_MS, 1)):
-                continue
-        finally:
-            await reader.close()
-        if read_command(stream, records[0], tally.cause).id == tally.command_id:
+        record = await record_at(log, topic, tally.partition, last)
+        if read_command(stream, record, tally.cause).id == tally.command_id:
             return tally.base
     return tally.cause + 1 - start

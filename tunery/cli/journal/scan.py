@@ -15,6 +15,7 @@ from schemas.topics import PARTITIONS, STREAMS, Stream, Topic
 from schemas.units import Ms
 from tunery.local.errors import LocalError
 from tunery.runtime.bus.abstract import Log, Record
+from tunery.runtime.bus.reading import record_at
 from tunery.runtime.seal.abstract import SealError
 from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
@@ -153,13 +154,8 @@ async def inspect_command(
     """Read one command. Raises LocalError when it does not exist, or was trimmed."""
     stream = STREAMS[name]
     await _start_of(log, stream.commands, partition, offset)
-    reader = await log.reader(stream.commands.name, {partition: offset})
-    try:
-        while not (records := await reader.poll(POLL_MS, 1)):
-            continue
-    finally:
-        await reader.close()
-    return look_at_command(stream, records[0], show)
+    record = await record_at(log, stream.commands.name, partition, offset)
+    return look_at_command(stream, record, show)
 
 
 async def _start_of(log: Log, topic: Topic, partition: int, offset: int) -> int:

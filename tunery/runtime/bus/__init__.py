@@ -9,6 +9,7 @@ kafka_accounts      passwords and access control lists of principals
 grants              who may do what, computed from the catalogue of topics
 preparation         topics and rights on a Kafka of an operator's own
 kafka_reader        reads, over one client that all readers of a process share
+reading             one record of a partition, or all that it has now
 partitioner         key to partition, as Java clients do it
 sender              commands to streams, from outside their owners
 quiet               keeps outages from flooding the log of the process

@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from schemas.topics import PARTITIONS
-from schemas.units import Ms
 from tunery.runtime.bus.abstract import Log, Record
+from tunery.runtime.bus.reading import records_now
 from tunery.runtime.journal.codec import codec_of
 from tunery.runtime.journal.fold import Fold, advance
 from tunery.runtime.journal.reader import read_record
@@ -49,17 +49,9 @@ def fold_record(aggregate: Aggregate[S], fold: Fold[S], record: Record) -> tuple
     return advance(aggregate, fold, item.entry, item.events, item.position), True
 
 
-async def read_all(log: Log, topic: str, partition: int, wait_ms: Ms = 1_000) -> list[Record]:
+async def read_all(log: Log, topic: str, partition: int) -> list[Record]:
     """All records that the partition has now. Raises OutOfRange, Unavailable."""
-    start, end = await log.bounds(topic, partition)
-    reader = await log.reader(topic, {partition: start})
-    records: list[Record] = []
-    try:
-        while len(records) < end - start:
-            records.extend(await reader.poll(wait_ms, end - start - len(records)))
-    finally:
-        await reader.close()
-    return records
+    return [record async for record in records_now(log, topic, partition)]
 
 
 async def replay_stream(log: Log, aggregate: Aggregate[S]) -> list[Replay[S]]:

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from schemas.audit import AuditEntry, AuditKind, AuditRecorded
-from schemas.topics import AUDIT, PARTITIONS
+from schemas.topics import AUDIT, AUDIT_PARTITION, PARTITIONS
 from services.gateway.audit import writing
-from services.gateway.audit.writing import MINUTE_MS, PARTITION, AuditWriter
+from services.gateway.audit.writing import MINUTE_MS, AuditWriter
 from tunery.runtime.bus.abstract import Appended, AppendUnknown, Unavailable
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.clock import SystemClock
@@ -53,7 +53,7 @@ def entry(kind: AuditKind = "change", at: int = 1_000_000, **fields: Any) -> Aud
 
 
 def values(log: MemoryLog) -> list[bytes]:
-    return [record.value for record in log.partition(AUDIT.name, PARTITION).records]
+    return [record.value for record in log.partition(AUDIT.name, AUDIT_PARTITION).records]
 
 
 def sent(log: MemoryLog) -> list[AuditEntry]:
