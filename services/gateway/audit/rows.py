@@ -1,6 +1,5 @@
 """The topic of audit records → rows."""
 
-import logging
 from typing import Final
 
 import msgspec
@@ -9,13 +8,10 @@ from schemas.audit import AuditEntry, AuditRecorded
 from schemas.topics import AUDIT
 from services.gateway.accounts.tables import KEY_USES, KeyUseRow
 from services.gateway.audit.tables import AUDIT_ENTRIES, AuditRow
-from services.gateway.views.topic_reader import TopicRows
+from services.gateway.views.topic_reader import TopicRows, decoded
 from tunery.runtime.bus.abstract import Record
-from tunery.runtime.journal.codec import MALFORMED
-from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Upsert
 
-LOG: Final = logging.getLogger("tunery.gateway")
 ENTRIES_MAX: Final = 1_000  # of one record
 VERSION: Final = 1
 _DECODER: Final[msgspec.json.Decoder[AuditRecorded]] = msgspec.json.Decoder(AuditRecorded)
@@ -23,11 +19,8 @@ _DECODER: Final[msgspec.json.Decoder[AuditRecorded]] = msgspec.json.Decoder(Audi
 
 def changes_of(record: Record) -> tuple[Upsert, ...]:
     """Rows of one record. One that is on the log twice replaces its own rows."""
-    try:
-        recorded = _DECODER.decode(record.value)
-    except MALFORMED as error:
-        position = f"{record.partition}/{record.offset}"
-        log_event(LOG, logging.WARNING, "audit.record_skipped", why=error, position=position)
+    recorded = decoded(record, _DECODER, "audit.record_skipped")
+    if recorded is None:
         return ()
     rows = []
     for index, entry in enumerate(recorded.entries):

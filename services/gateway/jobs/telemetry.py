@@ -1,6 +1,5 @@
 """Reads the telemetry topic into the tables of steps and log lines."""
 
-import logging
 from collections.abc import Mapping
 from typing import Final
 
@@ -10,14 +9,11 @@ from schemas.telemetry import LogLine, Progress, Step, Telemetry
 from schemas.topics import TELEMETRY
 from services.gateway.jobs.event_ids import finite, line_id, step_event_id
 from services.gateway.jobs.tables import LINES, STEPS, LogLineRow, StepRow
-from services.gateway.views.topic_reader import TopicReader, TopicRows
+from services.gateway.views.topic_reader import TopicReader, TopicRows, decoded
 from tunery.runtime.bus.abstract import Record
-from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.ports import Runtime
-from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Upsert
 
-LOG: Final = logging.getLogger("tunery.gateway")
 NAME: Final = "telemetry"
 LINE_CHARACTERS_MAX: Final = 2_000
 # what an evaluation does, by the name that its process gives it
@@ -42,13 +38,10 @@ def telemetry_reader(runtime: Runtime) -> TopicReader:
 
 def changes_of(record: Record) -> tuple[Upsert, ...]:
     """Rows of one record. A step that a resumed attempt repeats replaces the earlier row."""
-    try:
-        message = _DECODER.decode(record.value)
-    except MALFORMED as error:
-        position = f"{record.partition}/{record.offset}"
-        log_event(LOG, logging.WARNING, "telemetry.record_skipped", why=error, position=position)
-        return ()
+    message = decoded(record, _DECODER, "telemetry.record_skipped")
     match message:
+        case None:
+            return ()
         case LogLine():
             return (_line(record, message, message.level, message.text),)
         case Progress():

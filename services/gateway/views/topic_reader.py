@@ -4,12 +4,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from schemas.topics import PARTITIONS, Topic
 from schemas.units import Ms
 from services.gateway.views.table import Table
 from tunery.runtime.bus.abstract import OutOfRange, Record
+from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.ports import Runtime
 from tunery.runtime.store.abstract import CommitResult, RowBatch, Tables
@@ -20,6 +23,7 @@ from tunery.runtime.watchdog import beat
 LOG: Final = logging.getLogger("tunery.gateway")
 POLL_MS: Final[Ms] = 500
 RECORDS_MAX: Final = 1_000
+MessageT = TypeVar("MessageT")
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,16 @@ class TopicRows:
         ddl = "\n".join(table.ddl() for table in self.tables)
         names = tuple(table.name for table in self.tables)
         return Tables(self.name, self.version, self.partitions, ddl, names)
+
+
+def decoded(record: Record, decoder: msgspec.json.Decoder[MessageT], event: str) -> MessageT | None:
+    """The message of a record; None for one that cannot be decoded, of which `event` is logged."""
+    try:
+        return decoder.decode(record.value)
+    except MALFORMED as error:
+        position = f"{record.partition}/{record.offset}"
+        log_event(LOG, logging.WARNING, event, why=error, position=position)
+        return None
 
 
 class TopicReader:
