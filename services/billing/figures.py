@@ -18,9 +18,8 @@ CLOSINGS: Final = computed(
 
 def account_figures(host: AggregateHost[Accounts]) -> Iterator[StateValue]:
     """What the partitions of `account` say that this process owns."""
-    for owner in tuple(host.owners.values()):
-        if owner.serving and owner.settled is not None:
-            yield from figures_of_accounts(owner.settled.state)
+    for state in host.settled_states():
+        yield from figures_of_accounts(state)
 
 
 def figures_of_accounts(accounts: Accounts) -> Iterator[StateValue]:

@@ -5,7 +5,7 @@ No label names a tenant or a job, so a thousand tenants make no more series than
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from schemas.job import JobEnded
 from schemas.pool import (
@@ -119,22 +119,15 @@ def count_jobs(settled: Settled) -> None:
 
 def job_figures(host: AggregateHost[Tenants]) -> Iterator[StateValue]:
     """What the partitions of `job` say that this process owns."""
-    for state in states_of(host):
+    for state in host.settled_states():
         yield from figures_of_tenants(state)
 
 
 def pool_figures(host: AggregateHost[Pools]) -> Iterator[StateValue]:
     """What the partitions of `pool` say that this process owns."""
-    for state in states_of(host):
+    for state in host.settled_states():
         for name, pool in state.items():
             yield from figures_of_pool(name, pool)
-
-
-def states_of(host: AggregateHost[Any]) -> Iterator[Any]:
-    """The settled states of the partitions that are served."""
-    for owner in tuple(host.owners.values()):
-        if owner.serving and owner.settled is not None:
-            yield owner.settled.state
 
 
 def figures_of_tenants(tenants: Tenants) -> Iterator[StateValue]:

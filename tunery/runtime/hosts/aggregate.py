@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from tunery.runtime.bus.grants import owner_group
@@ -59,6 +59,12 @@ class AggregateHost(Generic[S]):
             owner.serving or partition in self.stopped for partition, owner in self.owners.items()
         ):
             await self._runtime.clock.sleep(READY_POLL_MS)
+
+    def settled_states(self) -> Iterator[S]:
+        """Of the partitions that are served; another thread may ask, too."""
+        for owner in tuple(self.owners.values()):
+            if owner.serving and owner.settled is not None:
+                yield owner.settled.state
 
     async def _prepare(self, partitions: Sequence[int]) -> Mapping[int, PartitionWork]:
         for partition in partitions:
