@@ -295,6 +295,7 @@ class NodeAgent:
             self._registered.set()
         for lease in sorted(self._state.assignments):
             self._pursue(lease, self._state.assignments[lease])
+        self._trails.clear()  # all that are assigned have begun
         for lease in [lease for lease in self._leases if lease not in self._state.assignments]:
             if self._tasks[lease].ended.done():
                 del self._leases[lease], self._tasks[lease]
@@ -303,7 +304,7 @@ class NodeAgent:
         if lease not in self._leases:
             running = self._start_lease(assignment.grant, self._state.incarnation)
             # not watched: what runs under a lease says nothing for long, and `idle_ms` tells of it
-            with trail_context(self._trails.pop(lease, NO_TRAIL)):
+            with trail_context(self._trails.get(lease, NO_TRAIL)):
                 kept = KeptTask(running.run, f"lease {lease}", is_watched=False)
             kept.ended.add_done_callback(partial(_log_crash, lease))
             self._leases[lease], self._tasks[lease] = running, kept

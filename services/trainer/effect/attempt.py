@@ -74,7 +74,7 @@ class LeaseAttempt:
         self._memory_kills: int | None = None  # before it started
         self._prepared_bytes = 0
         self._status: int | None = None  # that the process ended with
-        self._error_lines: tuple[str, ...] = ()
+        self._errors = ""  # the end of its standard error
         self._idle_since_ms: int | None = None  # set while the agent waits for the next event
 
     @property
@@ -183,8 +183,8 @@ class LeaseAttempt:
         finally:
             self._process = self._idle_since_ms = None
             self._ended_ms = self._tools.runtime.clock.monotonic_ms()
-        self._status, self._error_lines = status, error_lines(process.error_tail())
-        return await self._end(status, process.error_tail())
+        self._status, self._errors = status, process.error_tail()
+        return await self._end(status, self._errors)
 
     async def _handle(self, line: bytes) -> None:
         event = decode_event(line)
@@ -243,7 +243,7 @@ class LeaseAttempt:
             cause=end.cause,
             status=self._status,
             elapsed_ms=self.elapsed_ms,
-            stderr="\n".join(self._error_lines) if end.outcome == "failed" else None,
+            stderr="\n".join(error_lines(self._errors)) if end.outcome == "failed" else None,
         )
 
     async def _report(self, end: ProcessEnd) -> None:
