@@ -145,30 +145,31 @@ def time_of(line: str, wanted: Mapping[str, str]) -> str | None:
 
 def appended_lines(log: Path, offset: int) -> tuple[list[str], int]:
     """The whole lines after an offset, and where the next one begins. A cut log is read anew."""
+    offset, text = appended(log, offset)
+    whole, _, _ = text.rpartition(b"\n")
+    if not whole:
+        return [], offset
+    return whole.decode("utf-8", errors="replace").split("\n"), offset + len(whole) + 1
+
+
+def appended(log: Path, offset: int) -> tuple[int, bytes]:
+    """Where to read on, and what is there: from the start if the file became shorter."""
     size = log.stat().st_size if log.exists() else 0
     if size < offset:
         offset = 0
     if size == offset:
-        return [], offset
+        return offset, b""
     with log.open("rb") as file:
         file.seek(offset)
-        text, _, _ = file.read(size - offset).rpartition(b"\n")
-    if not text:
-        return [], offset
-    return text.decode("utf-8", errors="replace").split("\n"), offset + len(text) + 1
+        return offset, file.read(size - offset)
 
 
 def tail(log: Path, offset: int) -> None:
     """Print what is appended to `log`. If the file became shorter, begin again at its start."""
     while True:
-        size = log.stat().st_size if log.exists() else 0
-        if size < offset:
-            offset = 0
-        if size > offset:
-            with log.open("rb") as file:
-                file.seek(offset)
-                text = file.read(size - offset)
-            offset += len(text)
+        offset, text = appended(log, offset)
+        offset += len(text)
+        if text:
             click.echo(text.decode("utf-8", errors="replace"), nl=False)
         else:
             time.sleep(POLL_MS / 1000)

@@ -45,7 +45,7 @@ SERVICES: Final = (
 )
 EXPORTER: Final = "exporter"  # runs where it is asked for: its files cost storage
 AGENT: Final = "trainer"
-KNOWN: Final = frozenset({*SERVICES, EXPORTER})
+KNOWN: Final = (*SERVICES, EXPORTER)
 METRICS_PORT: Final = "TUNERY_METRICS_PORT"
 NODE_ID: Final = "TUNERY_NODE_ID"
 AGENT_STOP_MS_MAX: Final = 60_000  # a training finishes its step and writes a checkpoint
@@ -89,10 +89,9 @@ class ServiceSpec:
 
 def service_specs(names: Sequence[str]) -> tuple[ServiceSpec, ...]:
     """Specs of our services by name. Raises LocalError for an unknown name."""
-    known = (*SERVICES, EXPORTER)
-    if unknown := [name for name in names if name not in known]:
+    if unknown := [name for name in names if name not in KNOWN]:
         raise LocalError(
-            f"there is no service {', '.join(unknown)}", f"choose from {', '.join(known)}"
+            f"there is no service {', '.join(unknown)}", f"choose from {', '.join(KNOWN)}"
         )
     return tuple(
         ServiceSpec(name, stop_ms_max=AGENT_STOP_MS_MAX if name == AGENT else 15_000)
@@ -180,8 +179,8 @@ class Stack:
         """The port of a process's metrics: one after the other from $TUNERY_METRICS_PORT on."""
         if not (first := os.environ.get(METRICS_PORT)):
             return {}
-        known = (*SERVICES, EXPORTER, *(each for each in self.services if each not in KNOWN))
-        return {METRICS_PORT: str(int(first) + known.index(name))}
+        names = (*KNOWN, *without(self.services, KNOWN))
+        return {METRICS_PORT: str(int(first) + names.index(name))}
 
     def kafka_as(self, principal: str = OPERATOR, **more: Any) -> KafkaSettings:
         """How a principal reaches the embedded Kafka. more: other settings."""
@@ -247,7 +246,7 @@ async def stack(
     specs = [service_specs([spec])[0] if isinstance(spec, str) else spec for spec in services]
     with hold(folders):
         supervisor = Supervisor(folders, listen)
-        await asyncio.to_thread(supervisor.clear_orphans, (*SERVICES, EXPORTER, *SERVERS[::-1]))
+        await asyncio.to_thread(supervisor.clear_orphans, (*KNOWN, *SERVERS[::-1]))
         where = configure(folders, listen, preferred_ports, env)
         running = Stack(where, supervisor)
         trimming = KeptTask(partial(trim_logs_regularly, supervisor), "trim logs", is_watched=False)
