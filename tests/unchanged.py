@@ -163,6 +163,7 @@ class Unchanged:
     def __init__(self, root: Path, dependencies: Dependencies, options: str) -> None:
         self._root, self._dependencies, self._options = root, dependencies, options
         self._memory = root / MEMORY
+        self._results: dict[str, Path] = {}  # where that of a file is remembered
         self._left_out: set[str] = set()
         self._collected: set[str] = set()
         self._failed: set[str] = set()
@@ -172,7 +173,8 @@ class Unchanged:
         name = collection_path.relative_to(self._root).as_posix()
         if not collection_path.name.startswith("test_") or name.startswith(ALWAYS):
             return None
-        if not self._passed(name).is_file():
+        self._results[name] = self._memory / self._dependencies.digest(name, self._options)
+        if not self._results[name].is_file():
             return None
         self._left_out.add(name)
         return True
@@ -194,8 +196,8 @@ class Unchanged:
         for old in self._memory.iterdir():
             if time.time() - old.stat().st_mtime > KEPT_S:
                 old.unlink(missing_ok=True)
-        for name in self._collected - self._failed:
-            self._passed(name).touch()
+        for name in (self._collected - self._failed) & self._results.keys():
+            self._results[name].touch()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._left_out:
@@ -203,9 +205,6 @@ class Unchanged:
                 f"{len(self._left_out)} files of tests left out, {len(self._collected)} run: what"
                 " the results came from has not changed (FULL=1 runs all)"
             )
-
-    def _passed(self, name: str) -> Path:
-        return self._memory / self._dependencies.digest(name, self._options)
 
 
 def pytest_configure(config: pytest.Config) -> None:
