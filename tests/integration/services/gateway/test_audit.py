@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from schemas.topics import AUDIT
+from tests.commands import run_tunery
 from tests.integration.services.gateway.control_plane import ROWS, admin
 from tests.integration.services.gateway.test_cli import tunery
 from tests.stacks import temporary_data_dir
@@ -22,15 +21,7 @@ TENANT = "audited"
 
 async def on_log(plane: Stack, *words: str, code: int = 0) -> str:
     """Output of `tunery audit …` about the log of this stack."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tunery.cli.main", "audit", *words),
-        *("--data-dir", str(plane.folders.root)),
-        env={name: value for name, value in os.environ.items() if not name.startswith("TUNERY_")},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, errors = await process.communicate()
-    assert process.returncode == code, (out + errors).decode()
+    out, errors = await run_tunery(plane.folders.root, "audit", *words, code=code)
     return (out or errors).decode()
 
 

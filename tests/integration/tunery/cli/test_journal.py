@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import os
 import re
 import shutil
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from schemas.topics import ACCOUNT
+from tests.commands import run_tunery
 from tests.integration.services.gateway.control_plane import admin
 from tests.stacks import temporary_data_dir
 from tunery.local import Stack, stack
@@ -30,15 +29,7 @@ WAIT_S = 60
 
 async def run_journal(where: Stack, *words: str, code: int = 0) -> Any:
     """Output of `tunery journal … --json`: an object, a list for `tail`, or text of an error."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tunery.cli.main", "journal", *words, "--json"),
-        *("--data-dir", str(where.folders.root)),
-        env={name: value for name, value in os.environ.items() if not name.startswith("TUNERY_")},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, errors = await process.communicate()
-    assert process.returncode == code, (out + errors).decode()
+    out, errors = await run_tunery(where.folders.root, "journal", *words, "--json", code=code)
     if not out:
         return errors.decode()
     lines = [json.loads(line) for line in out.splitlines()]
