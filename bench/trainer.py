@@ -3,8 +3,9 @@
     .venv/bin/python -m bench.trainer --json
 
 Documents have lognormal lengths around 74 tokens, as chats have, and half of each is labelled. TRL
-runs twice: padded, eight documents a step, and packed as tightly as it can. Tokens are real ones, a
-first step is not counted. Both sides compute without recompute and without dropout.
+runs twice: padded, four documents for each of our rows, and packed as tightly as it can. Tokens are
+real ones, a first step is not counted. With `--base` of `bench.bases`, `--batch 8` and bf16 it
+measures a GPU. Both sides compute without recompute and without dropout.
 
 Ours starts as on a node that has trained with these settings before: in a warm process, which takes
 no trial step. `start_first_s` is what it takes where nothing has been shown yet, and
@@ -26,13 +27,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from bench.measures import print_figures
-from schemas.training import HyperParameters
+from schemas.training import Device, HyperParameters
 from services.gateway.models.base_folders import describe
 from tunery.data.tokens.packing import pack
 from tunery.local.paths import cache_dir
 from tunery.ml.base import MODEL_ID, convert
 from tunery.ml.process import NICENESS
-from tunery.plan.memory import memory_bytes
+from tunery.plan.memory import CONTEXT_BYTES, memory_bytes
 from tunery.runtime.blobs.base_files import hash_base
 from tunery.work.codec import decode_event, encode_spec
 from tunery.work.events import AnyWorkEvent, Checkpointed, Finished, Started, StepCompleted
@@ -42,9 +43,10 @@ from tunery.work.warm import BEGUN, Order, encode_order
 CAPACITY: Final = 512  # tokens of a packed row
 MEDIAN: Final = 74
 SPREAD: Final = 0.8
-ROWS: Final = 2  # packed rows of a step
-PADDED: Final = 8  # documents of a padded step
+ROWS: Final = 2  # packed rows of a step, unless `--batch` says otherwise
+PADDED_FOR_EACH: Final = 4  # documents of a padded step, for each packed row of ours
 SEED: Final = 11
+EVERY: Final = 2  # steps between checkpoints: on a fast GPU one is still written when one step ends
 TOKEN_IDS: Final = 40_000
 
 
@@ -117,18 +119,20 @@ def follow_warm(spec: TrainSpec, folder: Path) -> list[AnyWorkEvent]:
     return [decode_event(line) for line in lines]
 
 
-def plain_trl(kind: str, folder: Path, steps: int, threads: int, precision: str) -> float:
+def plain_trl(kind: str, folder: Path, threads: int, hyper: HyperParameters) -> float:
     """Tokens a second of TRL in a process of its own."""
     command = [sys.executable, "-m", "bench.trainer", "--trl", kind, "--folder", str(folder)]
-    command += ["--steps", str(steps), "--threads", str(threads), "--precision", precision]
+    command += ["--steps", str(hyper.max_steps), "--threads", str(threads)]
+    command += ["--precision", hyper.precision, "--batch", str(hyper.batch_size)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"TRL {kind}: {done.stderr[-1000:]}")
     return float(done.stdout.splitlines()[-1])
 
 
-def run_trl(kind: str, folder: Path, steps: int, threads: int, precision: str) -> float:
+def run_trl(kind: str, folder: Path, threads: int, hyper: HyperParameters) -> float:
     """Train with nothing but TRL and PEFT; real tokens a second after the first step."""
+    steps, rows_at_once = hyper.max_steps, hyper.batch_size
     import torch
     from datasets import Dataset
     from peft import LoraConfig
@@ -150,19 +154,19 @@ def run_trl(kind: str, folder: Path, steps: int, threads: int, precision: str) -
         def on_step_end(self, *args: Any, **kwargs: Any) -> None:
             times[-1] += time.monotonic()
 
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    dtype = torch.bfloat16 if hyper.precision == "bf16" else torch.float32
     trainer = SFTTrainer(
         model=AutoModelForCausalLM.from_pretrained(base, dtype=dtype, attn_implementation="sdpa"),
         args=SFTConfig(
             output_dir=str(folder / kind),
             max_steps=steps,
-            per_device_train_batch_size=ROWS if kind == "packed" else PADDED,
+            per_device_train_batch_size=rows_at_once * (1 if kind == "packed" else PADDED_FOR_EACH),
             packing=kind == "packed",
             max_length=CAPACITY,
             learning_rate=1e-3,
             bf16=False,
             gradient_checkpointing=False,
-            use_cpu=True,
+            use_cpu=not torch.cuda.is_available(),
             save_strategy="no",
             report_to=[],
             disable_tqdm=True,
@@ -185,18 +189,30 @@ def run_trl(kind: str, folder: Path, steps: int, threads: int, precision: str) -
     return sum(tokens[1:steps]) / sum(times[1:steps])
 
 
-def measure(steps: int, threads: int, precision: Any, *, evaluates: bool) -> dict[str, float]:
-    """All figures of one run."""
-    dest = cache_dir() / "bases" / MODEL_ID
-    convert(dest)
+def base_folder(named: Path | None) -> Path:
+    """The folder of the base model: the bundled one unless another is named."""
+    if named is not None:
+        return named.absolute()
+    bundled = cache_dir() / "bases" / MODEL_ID
+    convert(bundled)
+    return bundled
+
+
+def measure(
+    dest: Path, threads: int, hyper: HyperParameters, *, evaluates: bool
+) -> dict[str, float]:
+    """All figures of one run. dest: the folder of the base model"""
+    from tunery.ml.device import pick_device
+
     base = describe(MODEL_ID, dest, "")
+    device: Device = "cuda" if pick_device().type == "cuda" else "cpu"
+    precision = hyper.precision
     with TemporaryDirectory() as name:
         folder = Path(name)
-        rows = documents(PADDED * (steps + 1) * 4)
+        rows = documents(4 * PADDED_FOR_EACH * hyper.batch_size * (hyper.max_steps + 1))
         write_shard(rows, folder / "train.safetensors")
         (folder / "documents.json").write_text(json.dumps(rows))
         (folder / "base.json").write_text(json.dumps(str(dest)))
-        hyper = hyper_parameters(steps, precision)
         spec = TrainSpec(
             base_dir=str(dest),
             base_id=MODEL_ID,
@@ -206,7 +222,7 @@ def measure(steps: int, threads: int, precision: Any, *, evaluates: bool) -> dic
             hyper=Hyper.from_log(hyper),
             precision=precision,
             threads=threads,
-            checkpoint_every_steps=1,
+            checkpoint_every_steps=EVERY,
             proof_dir=str(folder / "proofs"),
         )
         short = replace(spec, hyper=replace(spec.hyper, max_steps=1), out_dir=str(folder / "short"))
@@ -214,11 +230,11 @@ def measure(steps: int, threads: int, precision: Any, *, evaluates: bool) -> dic
         figures = of_training(follow_warm(spec, folder))
         figures["start_first_s"] = first["start_s"]
         adapter = figures.pop("adapter_dir")
-        estimated = memory_bytes(base, hyper, "cpu")
-        peak = figures.pop("peak_bytes")
+        estimated = memory_bytes(base, hyper, device)
+        peak = figures.pop("peak_bytes") + (CONTEXT_BYTES if device == "cuda" else 0)
         figures["memory_error_pct"] = round(100 * abs(estimated / peak - 1), 1)
-        for kind in ("packed", "padded"):
-            speed = plain_trl(kind, folder, steps, threads, precision)
+        for kind in ("packed", "padded") if hyper.adaptation == "lora" else ():
+            speed = plain_trl(kind, folder, threads, hyper)
             figures[f"trl_{kind}_tokens_s"] = round(speed, 1)
             ratio = figures["tokens_s"] / speed
             figures[f"tokens_ratio_to_trl_{kind}"] = round(ratio, 2)
@@ -269,27 +285,22 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--base", type=Path, help="a base model's folder; else the bundled one")
+    parser.add_argument(
+        "--adaptation", choices=("lora", "qlora", "full"), default="lora", help="TRL: lora alone"
+    )
+    parser.add_argument("--batch", type=int, default=ROWS, help="packed rows of a step, as TRL's")
     parser.add_argument("--no-evaluation", action="store_true", help="some minutes shorter")
     parser.add_argument("--trl", choices=("padded", "packed"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    hyper = hyper_parameters(arguments.steps, arguments.precision)
+    hyper = replace(hyper, batch_size=arguments.batch, adaptation=arguments.adaptation)
     if arguments.trl:
-        print(
-            run_trl(
-                arguments.trl,
-                arguments.folder,
-                arguments.steps,
-                arguments.threads,
-                arguments.precision,
-            )
-        )
+        print(run_trl(arguments.trl, arguments.folder, arguments.threads, hyper))
         return
-    figures = measure(
-        arguments.steps,
-        arguments.threads,
-        arguments.precision,
-        evaluates=not arguments.no_evaluation,
-    )
+    base, evaluates = base_folder(arguments.base), not arguments.no_evaluation
+    figures = measure(base, arguments.threads, hyper, evaluates=evaluates)
     print_figures(figures, as_json=arguments.json)
 
 

@@ -27,6 +27,7 @@ if settings().derandomize:
     # tests that ran before would choose the examples. It has no setting for that.
     providers._get_local_constants = lambda: providers._local_constants
 
+WHY_MAX: Final = 2_000  # characters of why a test failed
 ALL_TRAIN: Final = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.train\b", re.MULTILINE)
 
 
@@ -58,8 +59,13 @@ async def servers() -> AsyncIterator[Stack]:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """A failed test is named at once: whatever ends a long run, its log says what had failed."""
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
-        words = str(report.longrepr).strip().splitlines()[-1:]
-        print(f"\n{report.when} failed: {report.nodeid} {' '.join(words)}", file=sys.__stderr__)
+        crash = getattr(report.longrepr, "reprcrash", None)
+        why = (
+            str(report.longrepr)
+            if crash is None
+            else f"{crash.path}:{crash.lineno}: {crash.message}"
+        )
+        print(f"\n{report.when} failed: {report.nodeid} {why[-WHY_MAX:]}", file=sys.__stderr__)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -73,7 +79,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     text = collection_path.read_text(encoding="utf-8")
     match config.option.markexpr:
-        case "train":
+        case str(mark) if mark.startswith("train"):
             unwanted = "pytest.mark.train" not in text
         case str(mark) if "not train" in mark:
             unwanted = ALL_TRAIN.search(text) is not None

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.timeout(600)
 SERVERS: Final = ("postgres", "kafka", "s3", "valkey")
 LOAD_S_MAX: Final = 600
 WAYS: Final[tuple[Way, ...]] = ("paused", "cut off")
-LONGEST: Final = ("postgres", "paused")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -44,14 +43,8 @@ async def test_outage_of_ten_seconds_ends_by_itself(
     assert await live_through(home, server, way, 10) == REFUSED[server]
 
 
-#: eight minutes together; the one that once never ended stands for them in `make test`
-MINUTES: Final = [
-    pytest.param(server, way, marks=() if (server, way) == LONGEST else pytest.mark.soak)
-    for server in SERVERS
-    for way in WAYS
-]
-
-
-@pytest.mark.parametrize(("server", "way"), MINUTES)
+@pytest.mark.soak  # eight minutes together
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("server", SERVERS)
 async def test_outage_of_a_minute_ends_by_itself(home: RunningStack, server: str, way: Way) -> None:
     assert await live_through(home, server, way, 60) == REFUSED[server]

@@ -30,7 +30,7 @@ AGENTS: Final = tuple(
     for name in "abc"
 )
 TIERS: Final = ("premium", "standard", "free")
-JOBS_OF_TIER: Final = 20
+JOBS_OF_TIER: Final = 10
 #: how the trainings of a tier end, in turn: all but the second have an evaluation as well
 ENDS: Final[tuple[Story, ...]] = ("unpublished", "user", "unpublished", "unjudged")
 CONCURRENCY: Final = {"soft_gpu_ms": 10**12, "hard_gpu_ms": 10**12, "concurrency": JOBS_OF_TIER}

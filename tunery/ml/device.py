@@ -84,6 +84,12 @@ def make_deterministic(threads: int | None) -> int:
     return count
 
 
+def settle() -> None:
+    """Wait for an accelerator, which works while Python goes on, to have done what it was asked."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch
+        torch.cuda.synchronize()
+
+
 def peak_memory_bytes(device: torch.device) -> int:
     """The most memory that this process has had at once; on an accelerator that of the device."""
     if device.type == "cuda":

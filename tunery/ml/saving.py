@@ -21,6 +21,7 @@ from transformers import TrainerState
 from schemas.units import Ms
 from tunery.ml import checkpoints, state
 from tunery.ml.checkpoints import canonical_json
+from tunery.ml.device import settle
 from tunery.ml.divergence import LossWindow
 from tunery.ml.evaluations import Evaluations
 from tunery.ml.free_memory import free_bytes
@@ -77,6 +78,7 @@ class Saver:
 
     def save(self, model: Any, scheduler: Any, position: TrainerState) -> None:
         """Copy the state after a step, and have it written. Raises as `check` does."""
+        settle()  # the step itself is no stall
         run, began_s = self.run, time.monotonic()
         self._wait()  # two copies would need their memory twice
         can_copy = self._can_copy()

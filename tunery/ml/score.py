@@ -8,6 +8,7 @@ with a `tunery.work.exits.ExitCode`. Items and prompts that the spec does not na
 results.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ import msgspec
 
 from tunery.ml.events import EventWriter
 from tunery.ml.inputs import read_score_spec
-from tunery.ml.process import main
+from tunery.ml.process import leave_out_quantising, main
 from tunery.ml.stop import StopRequest
 from tunery.plan.methods import REWARD
 from tunery.work.exits import ExitCode
@@ -24,9 +25,16 @@ from tunery.work.spec import ScoreSpec
 ITEMS: Final = Path(__file__).with_name("items")
 
 
-def score_file(path: Path, events: EventWriter, stop: StopRequest) -> ExitCode:
-    """Score by a spec file. Raises WorkError when the inputs cannot be scored."""
+def score_file(
+    path: Path, events: EventWriter, stop: StopRequest, *, alone: bool = False
+) -> ExitCode:
+    """Score by a spec file. Raises WorkError when the inputs cannot be scored.
+
+    alone: the process does nothing else, before or after
+    """
     spec = read_score_spec(path)
+    if alone:
+        leave_out_quantising(spec.adaptation)
     if spec.method == REWARD:
         from tunery.ml.reward_scoring import score_pairs  # as below
 
@@ -49,4 +57,4 @@ def with_bundled_items(spec: ScoreSpec) -> ScoreSpec:
 
 
 if __name__ == "__main__":
-    main("tunery.ml.score", score_file)
+    main("tunery.ml.score", partial(score_file, alone=True))

@@ -17,6 +17,7 @@ from torch.nn import Parameter
 
 from tunery.ml.adapters import WEIGHTS, adapter_tensors
 from tunery.ml.checkpoints import canonical_json
+from tunery.ml.device import settle
 from tunery.ml.trained import configuration, files_of, is_whole
 from tunery.runtime.blobs.base_files import WEIGHTS as WHOLE_WEIGHTS
 
@@ -227,6 +228,7 @@ def take(
     }
     if best:
         tensors[BEST] = {name: best[name].contiguous() for name in sorted(best)}
+    settle()
     written = {**progress, "scheduler": scheduler.state_dict(), "groups": optimizer.groups()}
     all_texts = {
         **texts,
@@ -271,19 +273,25 @@ class Copies:
                 if fitting
                 else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
             )
-            self._by_memory[memory] = target.copy_(tensor)
+            self._by_memory[memory] = target.copy_(tensor, non_blocking=target.is_pinned())
         return self._by_memory[memory]
 
 
 def memory_for_copies(optimizer: AdapterAdamW) -> list[Tensor]:
-    """Memory to copy a state into, written once: the process has its pages from then on."""
+    """Memory to copy a state into, written once: the process has its pages from then on.
+
+    Those of an accelerator's tensors stay in place, which lets it copy all of them by itself.
+    """
     tensors: list[Tensor] = []
     for name, master in optimizer.masters.items():
         tensors += [master] * 3  # itself and two moments
         if optimizer.live[name] is not master:
             tensors.append(optimizer.live[name])
     return [
-        torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu").fill_(0) for tensor in tensors
+        torch.empty(
+            tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=tensor.is_cuda
+        ).fill_(0)
+        for tensor in tensors
     ]
 
 

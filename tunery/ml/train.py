@@ -7,18 +7,24 @@ with a `tunery.work.exits.ExitCode`. On SIGTERM or SIGINT the step in progress i
 checkpointed, then the process leaves with `PREEMPTED`.
 """
 
+from functools import partial
 from pathlib import Path
 
 from tunery.ml.events import EventWriter
 from tunery.ml.inputs import read_train_spec
-from tunery.ml.process import main
+from tunery.ml.process import leave_out_quantising, main
 from tunery.ml.stop import StopRequest
 from tunery.work.exits import ExitCode
 
 
-def train(path: Path, events: EventWriter, stop: StopRequest) -> ExitCode:
-    """Train on a spec file. Raises WorkError when the run cannot go on."""
+def train(path: Path, events: EventWriter, stop: StopRequest, *, alone: bool = False) -> ExitCode:
+    """Train on a spec file. Raises WorkError when the run cannot go on.
+
+    alone: the process does nothing else, before or after
+    """
     spec = read_train_spec(path)
+    if alone:
+        leave_out_quantising(spec.hyper.adaptation)
     from tunery.ml.fine_tuning import (
         fine_tune,
     )  # torch and trl take seconds; a bad spec fails before
@@ -27,4 +33,4 @@ def train(path: Path, events: EventWriter, stop: StopRequest) -> ExitCode:
 
 
 if __name__ == "__main__":
-    main("tunery.ml.train", train)
+    main("tunery.ml.train", partial(train, alone=True))

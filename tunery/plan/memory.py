@@ -43,18 +43,36 @@ PAIR_BYTES: Final = 8
 PAIR_BYTES_AT_WORK: Final = 16
 # Of one logit: fp32 log-probabilities and two gradients of them (measured 11.8 to 12.9).
 LOGIT_BYTES: Final = 12
-# Memory of a layer's activations for each 10 bytes of them. On a CPU glibc does not give all of
+# On an accelerator TRL's loss of plain answers never has all logits at once: of a label, what it
+# keeps for each unit of width (measured 30).
+FUSED_LABEL_BYTES: Final = 30
+# Memory of a layer's activations for each 100 bytes of them. On a CPU glibc does not give all of
 # what a step freed to the next one: up to 0.5 times more was measured in bf16, 0.3 to 0.9 in fp32.
-KEPT_TENTHS: Final[Mapping[str, int]] = {"bf16": 11, "fp32": 15}
+# On an accelerator fused kernels keep less (an H100 was measured: docs/how-to/gpu-machine.md).
+KEPT_PERCENT: Final[Mapping[Device, Mapping[str, int]]] = {
+    "cpu": {"bf16": 110, "fp32": 150},
+    "cuda": {"bf16": 78, "fp32": 118},
+}
 # With recompute one layer is at work, but glibc keeps what those before it freed (measured: 6.3).
-LAYERS_AT_WORK: Final = 6
+LAYERS_AT_WORK: Final[Mapping[Device, int]] = {"cpu": 6, "cuda": 1}
+# Of a value that dropout saw, times the width of a weight: its noise and its output; on an
+# accelerator a byte of noise, and some.
+DROPOUT_WIDTHS: Final[Mapping[Device, int]] = {"cpu": 2, "cuda": 1}
+# Of each weight where all are trained: what AdamW needs while it computes all of them at once.
+STEP_BYTES: Final[Mapping[Device, int]] = {"cpu": 0, "cuda": 4}
 SHARD_BYTES: Final = 6  # of a token of the training file: the file and a byte of labels
 # Of 1,000 weights in NF4: half a byte each, and for 64 a scale of a byte and some (QLoRA, §3).
 FOUR_BIT_BYTES: Final = 516
 WIDTH: Final[Mapping[str, int]] = {"bf16": 2, "fp32": 4}
 # "auto" takes bf16 where the processor multiplies it: on a CPU the larger one is counted.
 AUTO_PRECISION: Final[Mapping[Device, str]] = {"cpu": "fp32", "cuda": "bf16"}
-OVERHEAD_BYTES: Final = 1_020_000_000  # process, libraries, allocator
+CONTEXT_BYTES: Final = 650_000_000  # CUDA's own of each process, which PyTorch does not count
+QUANTISING_BYTES: Final = 54_000_000  # of bitsandbytes in a process, which QLoRA alone loads
+# process, libraries, allocator; on an accelerator: context, work space of its libraries
+OVERHEAD_BYTES: Final[Mapping[Device, int]] = {
+    "cpu": 966_000_000,
+    "cuda": CONTEXT_BYTES + 160_000_000,
+}
 
 
 # A replica keeps this many models, each with the keys and values of so many tokens in 16 bits; the
@@ -80,7 +98,7 @@ def replica_bytes(base: Base) -> int:
     """Most memory of a replica of a serving pool: the base model, contexts, process."""
     tokens = MODELS_KEPT * min(TOKENS_KEPT, 4 * base.context_length)
     context = 2 * WIDTH["bf16"] * base.layers * base.hidden_size * tokens
-    return WIDTH["fp32"] * base.parameters + context + OVERHEAD_BYTES
+    return WIDTH["fp32"] * base.parameters + context + OVERHEAD_BYTES["cpu"]
 
 
 def memory_bytes(
@@ -100,15 +118,17 @@ def memory_bytes(
     kept = _Kept(row, row, row * row)
     if hyper.method == "reinforcement":
         kept = _rollouts(hyper, row, tokens)
-    at_once = rows_at_once(hyper) * _row_bytes(base, kept, precision, hyper)
+    at_once = rows_at_once(hyper) * _row_bytes(base, kept, precision, hyper, device)
     trained = (LORA_BYTES + width) * (adapter + _whole_layers(base, hyper))
     if hyper.adaptation == "full":
-        trained = FULL_BYTES[precision] * base.parameters
+        trained = (FULL_BYTES[precision] + STEP_BYTES[device]) * base.parameters
         if hyper.best_checkpoint:
             trained += width * base.parameters
-    return (
-        _base_bytes(base, hyper, width) + trained + at_once + SHARD_BYTES * in_file + OVERHEAD_BYTES
-    )
+    besides = OVERHEAD_BYTES[device]
+    if device == "cpu":
+        besides += SHARD_BYTES * in_file
+        besides += QUANTISING_BYTES if hyper.adaptation == "qlora" else 0
+    return _base_bytes(base, hyper, width) + trained + at_once + besides
 
 
 def _rollouts(hyper: HyperParameters, row: int, tokens: BaseTokens | None) -> _Kept:
@@ -145,7 +165,9 @@ def _whole_layers(base: Base, hyper: HyperParameters) -> int:
     return len(hyper.modules_to_save) * (base.vocabulary or VOCABULARY) * base.hidden_size
 
 
-def _row_bytes(base: Base, kept: _Kept, precision: str, hyper: HyperParameters) -> int:
+def _row_bytes(
+    base: Base, kept: _Kept, precision: str, hyper: HyperParameters, device: Device
+) -> int:
     """What a packed row keeps from its forward pass to its backward pass."""
     width = WIDTH[precision]
     hidden = max(base.hidden_size, 1)
@@ -157,17 +179,20 @@ def _row_bytes(base: Base, kept: _Kept, precision: str, hyper: HyperParameters) 
     if hyper.dora:
         token += (DORA_HIDDEN * hidden + DORA_INNER * inner) * width
     if hyper.dropout_ppm:
-        token += (DROPOUT_INPUTS * hidden + inner) * 2 * width
+        token += (DROPOUT_INPUTS * hidden + inner) * DROPOUT_WIDTHS[device] * width
     # between documents; SDPA itself keeps nothing of a pair
     mask = width * kept.pairs + base.eager_heads * PAIR_BYTES * kept.pairs
     at_work = base.eager_heads * PAIR_BYTES_AT_WORK * kept.pairs
     # a reward is one number of an answer, and needs no logits
     labels = 0 if hyper.method == REWARD else kept.labels
     logits = labels * (base.vocabulary or VOCABULARY) * LOGIT_BYTES
-    layer = (kept.tokens * token + mask) * KEPT_TENTHS[precision] // 10
+    if device == "cuda" and hyper.method == "supervised" and hyper.packing:
+        logits = min(logits, labels * hidden * FUSED_LABEL_BYTES)
+    percent = KEPT_PERCENT[device][precision]
+    layer = (kept.tokens * token * percent + mask * max(100, percent)) // 100
     if hyper.recompute:  # of the others, their inputs
         inputs = layers * kept.tokens * hidden * width
-        return min(layers, LAYERS_AT_WORK) * layer + inputs + at_work + logits
+        return min(layers, LAYERS_AT_WORK[device]) * layer + inputs + at_work + logits
     return layers * layer + at_work + logits
 
 

@@ -45,6 +45,7 @@ def test_ratios_compare_the_same_number_of_streams() -> None:
     assert (figures["equal_texts"], figures["texts"]) == (STREAMS, STREAMS)
 
 
+@pytest.mark.soak  # a minute; tests of the engines compare their answers with those of generate
 @pytest.mark.train
 def test_in_fp32_the_answers_are_those_of_generate() -> None:
     command = [sys.executable, "-m", "bench.serve", "--json", "--tokens", "12"]

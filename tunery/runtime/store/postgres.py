@@ -57,6 +57,7 @@ AWAY: Final = (
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
+    asyncpg.InternalClientError,  # of a connection that was cut off in the middle of a statement
 )
 TRY_AGAIN: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 

@@ -74,16 +74,16 @@ class Shape:
 SHAPES = (
     Shape(64, 128, 4, 131_072, 160, 1, "fp32", rank=4),
     Shape(128, 384, 12, 16_384, 512, 2, "fp32"),
+    Shape(768, 2048, 8, 16_384, 128, 1, "fp32", adaptation="qlora"),
+)
+MORE_SHAPES = (
     Shape(256, 768, 12, 49_152, 256, 2, "auto", dropout=0.05),
     Shape(128, 384, 16, 8_192, 512, 4, "fp32", recompute=True),
-    Shape(768, 2048, 8, 16_384, 128, 1, "fp32", adaptation="qlora"),
     Shape(512, 1408, 6, 16_384, 128, 1, "fp32", adaptation="full"),
     # four answers of 128 tokens to each prompt
     Shape(256, 512, 8, 49_152, 64, 1, "fp32", method="reinforcement"),
     # without SDPA attention keeps each pair of tokens of a row
     Shape(256, 512, 6, 8_192, 1024, 1, "fp32", family="Gemma2", head=32),
-)
-MORE_SHAPES = (
     Shape(128, 384, 12, 20_480, 512, 2, "auto", dropout=0.05),
     Shape(128, 256, 4, 131_072, 256, 2, "auto", rank=8),
     Shape(256, 512, 8, 49_152, 1024, 1, "fp32"),

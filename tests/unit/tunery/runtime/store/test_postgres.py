@@ -19,6 +19,7 @@ class BadArgument(asyncpg.InterfaceError, ValueError):
     [
         (ConnectionResetError("gone"), StoreUnavailable),
         (asyncpg.InterfaceError("the pool is closed"), StoreUnavailable),
+        (asyncpg.InternalClientError("cannot switch to state 12"), StoreUnavailable),
         (BadArgument("a str is expected"), BadChange),
         (asyncpg.UndefinedColumnError("no column"), BadChange),
     ],
