@@ -62,9 +62,11 @@ def test_a_bad_spec_fails_before_torch_is_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("adaptation", "found"), [("lora", False), ("full", False), ("qlora", True)]
+    ("adaptation", "is_loaded"), [("lora", False), ("full", False), ("qlora", True)]
 )
-def test_bitsandbytes_is_left_out_where_nothing_is_quantised(adaptation: str, found: bool) -> None:
+def test_bitsandbytes_is_left_out_where_nothing_is_quantised(
+    adaptation: str, is_loaded: bool
+) -> None:
     """As PEFT, transformers and accelerate ask for it."""
     code = f"""
 from importlib.util import find_spec
@@ -73,7 +75,7 @@ from tunery.ml.process import leave_out_quantising
 leave_out_quantising({adaptation!r})
 print(find_spec("bitsandbytes") is not None)
 """
-    assert run("-c", code).stdout == f"{found}\n"
+    assert run("-c", code).stdout == f"{is_loaded}\n"
 
 
 def test_only_events_reach_standard_output() -> None:
