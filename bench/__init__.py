@@ -10,7 +10,8 @@ billing: the ledger and invoices in PostgreSQL
 scheduler, full_pool: what the planner decides on public traces, and how fast in a full pool
 journals: how much one job adds to the journals
 rebuild: all state rebuilt from the log
-trainer: training beside plain TRL
+trainer: training beside plain TRL, on a processor or a GPU
+bases: models of known shapes with random weights
 scoring: the gate's scorer beside lm-evaluation-harness
 serve: answers of the engine beside plain generate of transformers
 adaptation: QLoRA and other settings of a training beside LoRA
