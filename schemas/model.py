@@ -199,6 +199,7 @@ class ScoreSummary(Part):
     judge: what a judge said; None: the job asked for none.
     benchmarks: right answers to the items of each.
     safety: refusals in each benchmark of safety.
+    look, looks_ppm: which of the planned looks it was made at, as in `VerdictDue`.
     """
 
     verdict: Verdict
@@ -218,6 +219,8 @@ class ScoreSummary(Part):
     judge: JudgeResult | None = None
     benchmarks: tuple[BenchmarkResult, ...] = ()
     safety: tuple[SafetyResult, ...] = ()
+    look: int = 1
+    looks_ppm: tuple[int, ...] = ()
 
 
 # --- commands

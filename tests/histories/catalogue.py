@@ -47,6 +47,7 @@ _ALL: Final = (
     Story(JOBS, job.a_sweep_in_two_rungs),
     Story(JOBS, job.a_serving_pool_that_is_renewed),
     Story(JOBS, job.jobs_that_only_evaluate),
+    Story(JOBS, job.a_verdict_in_two_looks),
     Story(MODELS, model.versions_and_stages),
     Story(MODELS, model.checkpoints_that_others_may_fetch),
     Story(MODELS, model.policies_and_quarantine),

@@ -18,6 +18,7 @@ POLICY = {
     "gain_min": 0.05,
     "benchmarks": [],
     "refusal_min": 0,
+    "looks": [0.25, 0.5, 1],
 }
 DECIDED = {"quarantined": False, "reason": "poems only", "name": "Ada", "decided_at": 1}
 POST_MODEL = f"POST /models/{quote(MODEL, safe='')}/quarantine".replace("%3A", ":")
@@ -41,6 +42,11 @@ POST_MODEL = f"POST /models/{quote(MODEL, safe='')}/quarantine".replace("%3A", "
             ["set", "--benchmark", "mmlu", "--blocks", "safety", "--refusal-min", "0.9"],
             "POST /gate/policies",
             {"benchmarks": ["mmlu"], "blocking": ["safety"], "refusal_min": 0.9},
+        ),
+        (
+            ["set", "--look", "0.4", "--look", "1"],
+            "POST /gate/policies",
+            {"looks": [0.4, 1]},
         ),
         (["list"], "GET /gate/policies", None),
         (["reset"], "DELETE /gate/policies/default", None),
