@@ -248,6 +248,15 @@ class AddBenchmark(Message):
     benchmark: Benchmark
 
 
+class RemoveBenchmark(Message):
+    """The gate shall offer this benchmark no longer. Its key is `GLOBAL`.
+
+    name: of the benchmark.
+    """
+
+    name: str
+
+
 class SetGatePolicy(Message):
     """The gate shall judge new results of a base model so.
 
@@ -273,6 +282,12 @@ class BenchmarkAdded(Message):
     """The gate may ask this benchmark; fields as in `AddBenchmark`."""
 
     benchmark: Benchmark
+
+
+class BenchmarkRemoved(Message):
+    """The gate offers this benchmark no longer; fields as in `RemoveBenchmark`."""
+
+    name: str
 
 
 class LookTaken(Message):

@@ -12,6 +12,7 @@ from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, 
 from schemas.gate import (
     AddBenchmark,
     BenchmarkAdded,
+    BenchmarkRemoved,
     BenchmarkResult,
     GatePolicy,
     GatePolicySet,
@@ -19,6 +20,7 @@ from schemas.gate import (
     MeasureResult,
     QuarantineSet,
     RecordGateRun,
+    RemoveBenchmark,
     SafetyResult,
     SetGatePolicy,
     SetQuarantine,
@@ -540,6 +542,7 @@ Command: TypeAlias = (
     | RecordGateRun
     | SetQuarantine
     | AddBenchmark
+    | RemoveBenchmark
     | Deploy
     | CountTraffic
     | Tick
@@ -567,6 +570,7 @@ Event: TypeAlias = (
     | VersionGated
     | QuarantineSet
     | BenchmarkAdded
+    | BenchmarkRemoved
     | Deployed
     | TrafficCounted
     | Rejected

@@ -208,6 +208,7 @@ RefusalCode: TypeAlias = Literal[
     "base_not_global",
     "base_bytes",  # base_id, known_sha256, sha256
     "benchmark_not_global",
+    "benchmark_in_policy",  # name, base_id: whose policy names it
     "benchmark_bytes",  # name, known_sha256, sha256
     "benchmarks_full",  # limit
     "model_missing",  # model_id

@@ -56,6 +56,7 @@ _ALL: Final = (
     Story(MODELS, model.deletions_and_a_return),
     Story(MODELS, model.a_version_that_is_judged_again),
     Story(MODELS, model.benchmarks_of_the_operator),
+    Story(MODELS, model.a_benchmark_that_is_removed),
     Story(POOLS, pool.drained_and_succeeded, pool.POOL),
     Story(POOLS, pool.lost_and_killed, pool.POOL),
     Story(POOLS, pool.nodes_that_fail_and_leave, pool.POOL),

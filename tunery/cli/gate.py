@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tunery.cli import _api, _options
-from tunery.cli._gate_benchmarks import import_benchmark, list_benchmarks
+from tunery.cli._gate_benchmarks import import_benchmark, list_benchmarks, remove_benchmark
 from tunery.cli._job_view import gate_lines
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
@@ -28,6 +28,7 @@ Examples:
   tunery gate import gsm8k gsm8k/test.jsonl --examples gsm8k/train.jsonl
   tunery gate import xstest xstest_prompts.csv --name refusals
   tunery gate benchmarks
+  tunery gate remove refusals
   tunery gate reset smollm2-135m-instruct
   tunery gate override ft:smol:acme:demo:1a2b3c4d --reason "Only poems are asked of it"
   tunery gate quarantine ft:smol:acme:demo:1a2b3c4d --reason "It invents telephone numbers"
@@ -43,6 +44,7 @@ def command() -> None:
 
 command.add_command(import_benchmark)
 command.add_command(list_benchmarks)
+command.add_command(remove_benchmark)
 
 
 @command.command("list")

@@ -287,6 +287,9 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     # models
     "base_not_global": f"Base models are global: their key must be {GLOBAL}.",
     "benchmark_not_global": f"Benchmarks are global: their key must be {GLOBAL}.",
+    "benchmark_in_policy": (
+        "The policy {base_id!r} names benchmark {name!r}. Set that policy without it first."
+    ),
     "benchmark_bytes": (
         "Benchmark {name!r} has SHA-256 {known_sha256}, not {sha256}. What is asked under a name "
         "never changes: choose another name."

@@ -49,6 +49,7 @@ POST_MODEL = f"POST /models/{quote(MODEL, safe='')}/quarantine".replace("%3A", "
             {"looks": [0.4, 1]},
         ),
         (["list"], "GET /gate/policies", None),
+        (["remove", "exam"], "DELETE /gate/benchmarks/exam", None),
         (["reset"], "DELETE /gate/policies/default", None),
         (["reset", "smol"], "DELETE /gate/policies/smol", None),
         (
