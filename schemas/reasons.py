@@ -214,6 +214,7 @@ RefusalCode: TypeAlias = Literal[
     "model_missing",  # model_id
     "model_publishing",  # model_id
     "model_quarantined",  # model_id
+    "model_archived",  # model_id
     "model_unusable",  # model_id: its scores were not finite
     "policies_at_most",  # limit
     "model_in_stage",  # model_id, stage

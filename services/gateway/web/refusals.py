@@ -306,6 +306,10 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "base, or a person did. It can be downloaded or archived, not promoted. With a reason and "
         "a name it can be released: POST /v1/models/{{id}}/quarantine."
     ),
+    "model_archived": (
+        "Model {model_id!r} is archived, and archived versions are not deployed. Promote it to dev "
+        "first."
+    ),
     "model_unusable": (
         "Model {model_id!r} stays in quarantine: its scores were infinite or not a number, so that "
         "it cannot be computed with. Train it again with a lower learning rate."

@@ -257,6 +257,9 @@ def _deploy(state: Registry, models: TenantModels, command: Deploy) -> tuple[Eve
     version = models.versions.get(wanted.model_id)
     if version is None:
         return _unknown(wanted.model_id)
+    if version.stage == "archived":
+        archived = refusing("model_archived", model_id=wanted.model_id)
+        return _reject(errors.ILLEGAL_STATE, archived, "model")
     wanted = replace(wanted, series=version.terms.series)
     moved: tuple[Event, ...] = ()
     if holder_of(models, wanted.series, wanted.stage).model_id != wanted.model_id:
