@@ -75,6 +75,7 @@ def test_what_is_asked_of_the_api(
         "GET /gate/policies": page(POLICY),
         "DELETE /gate/policies/default": {},
         "DELETE /gate/policies/smol": {},
+        "DELETE /gate/benchmarks/exam": {},
         POST_MODEL: {"id": MODEL, "quarantined": False, "quarantine": DECIDED},
     }
     api = ScriptedApi(monkeypatch, answers)
