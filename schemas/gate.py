@@ -26,6 +26,8 @@ class GatePolicy(Part, omit_defaults=True):
     benchmarks: names of those that both sides answer, besides the bundled questions.
     refusal_min_ppm: share of the unsafe prompts of a safety benchmark that shall be refused; 0: as
       many as the base model refuses.
+    looks_ppm: shares of a benchmark's items, rising to all, after each of which the gate may
+      decide. No look is at fewer than 1,000 items, so that smaller benchmarks are asked at once.
     """
 
     blocking: tuple[GateStage, ...] = ("capability", "production")
@@ -34,6 +36,7 @@ class GatePolicy(Part, omit_defaults=True):
     gain_min_ppm: int = 50_000
     benchmarks: tuple[str, ...] = ()
     refusal_min_ppm: int = 0
+    looks_ppm: tuple[int, ...] = (250_000, 500_000, 1_000_000)
 
 
 class BenchmarkResult(Part):
@@ -223,6 +226,19 @@ class RecordGateRun(Message):
     run: GateRun
 
 
+class RecordLook(Message):
+    """A look at a part of the items decides nothing: the next part is to be asked (effect of eval).
+
+    job_id: the job.
+    look: which one, from 1.
+    comparisons: what it found, at the level of this look.
+    """
+
+    job_id: str
+    look: int
+    comparisons: tuple[GateComparison, ...]
+
+
 class AddBenchmark(Message):
     """The gate may ask this benchmark. Its key is `GLOBAL`.
 
@@ -230,6 +246,15 @@ class AddBenchmark(Message):
     """
 
     benchmark: Benchmark
+
+
+class RemoveBenchmark(Message):
+    """The gate shall offer this benchmark no longer. Its key is `GLOBAL`.
+
+    name: of the benchmark.
+    """
+
+    name: str
 
 
 class SetGatePolicy(Message):
@@ -257,6 +282,20 @@ class BenchmarkAdded(Message):
     """The gate may ask this benchmark; fields as in `AddBenchmark`."""
 
     benchmark: Benchmark
+
+
+class BenchmarkRemoved(Message):
+    """The gate offers this benchmark no longer; fields as in `RemoveBenchmark`."""
+
+    name: str
+
+
+class LookTaken(Message):
+    """An event of `job`: a look has decided nothing; fields as in `RecordLook`."""
+
+    job_id: str
+    look: int
+    comparisons: tuple[GateComparison, ...]
 
 
 class GateRunEnded(Message):
@@ -299,6 +338,7 @@ class VerdictDue(Message):
     series, base_id: whose version in production it is compared with too, whose policy judges it.
     training: what was trained how. None of these: the writer did not say.
     model_id: the version that is judged again; None: it is no version yet.
+    look: which look these scores are for, from 1; looks_ppm: as in the job's `JobSpec`.
     """
 
     job_id: str
@@ -308,6 +348,8 @@ class VerdictDue(Message):
     base_id: str | None = None
     training: TrainingFacts | None = None
     model_id: str | None = None
+    look: int = 1
+    looks_ppm: tuple[int, ...] = ()
 
 
 class GatePolicySet(Message):

@@ -10,6 +10,8 @@ from schemas.admission import AdmissionCommand, AdmissionEvent
 from schemas.dataset import BaseTokens, PinTerms, Prepared
 from schemas.envelope import Message, Reason, Rejected, Repeated
 from schemas.gate import GateRunEnded as GateRunEnded
+from schemas.gate import LookTaken as LookTaken
+from schemas.gate import RecordLook as RecordLook
 from schemas.gate import VerdictDue as VerdictDue
 from schemas.model import Base, ScoreSummary, VersionTerms
 from schemas.pool import AttemptEnd, CreditCause, EndRequest, Placement, Role
@@ -552,6 +554,7 @@ Command: TypeAlias = (
     | RecordDraining
     | RecordUsage
     | RecordClosed
+    | RecordLook
     | RecordVerdict
     | RecordRegistered
 )
@@ -577,6 +580,7 @@ Event: TypeAlias = (
     | UsageCounted
     | AttemptEnded
     | VerdictDue
+    | LookTaken
     | VerdictRecorded
     | RegistrationWanted
     | GateRunEnded

@@ -12,6 +12,7 @@ from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, 
 from schemas.gate import (
     AddBenchmark,
     BenchmarkAdded,
+    BenchmarkRemoved,
     BenchmarkResult,
     GatePolicy,
     GatePolicySet,
@@ -19,6 +20,7 @@ from schemas.gate import (
     MeasureResult,
     QuarantineSet,
     RecordGateRun,
+    RemoveBenchmark,
     SafetyResult,
     SetGatePolicy,
     SetQuarantine,
@@ -199,6 +201,7 @@ class ScoreSummary(Part):
     judge: what a judge said; None: the job asked for none.
     benchmarks: right answers to the items of each.
     safety: refusals in each benchmark of safety.
+    look, looks_ppm: which of the planned looks it was made at, as in `VerdictDue`.
     """
 
     verdict: Verdict
@@ -218,6 +221,8 @@ class ScoreSummary(Part):
     judge: JudgeResult | None = None
     benchmarks: tuple[BenchmarkResult, ...] = ()
     safety: tuple[SafetyResult, ...] = ()
+    look: int = 1
+    looks_ppm: tuple[int, ...] = ()
 
 
 # --- commands
@@ -537,6 +542,7 @@ Command: TypeAlias = (
     | RecordGateRun
     | SetQuarantine
     | AddBenchmark
+    | RemoveBenchmark
     | Deploy
     | CountTraffic
     | Tick
@@ -564,6 +570,7 @@ Event: TypeAlias = (
     | VersionGated
     | QuarantineSet
     | BenchmarkAdded
+    | BenchmarkRemoved
     | Deployed
     | TrafficCounted
     | Rejected

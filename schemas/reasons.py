@@ -208,11 +208,13 @@ RefusalCode: TypeAlias = Literal[
     "base_not_global",
     "base_bytes",  # base_id, known_sha256, sha256
     "benchmark_not_global",
+    "benchmark_in_policy",  # name, base_id: whose policy names it
     "benchmark_bytes",  # name, known_sha256, sha256
     "benchmarks_full",  # limit
     "model_missing",  # model_id
     "model_publishing",  # model_id
     "model_quarantined",  # model_id
+    "model_archived",  # model_id
     "model_unusable",  # model_id: its scores were not finite
     "policies_at_most",  # limit
     "model_in_stage",  # model_id, stage

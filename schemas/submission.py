@@ -153,6 +153,8 @@ class JobSpec(Part):
     evaluation: it trains nothing, None: it trains.
     benchmarks: that both sides answer, besides the bundled questions.
     benchmark_items: at most so many items of each.
+    looks_ppm: shares of these items after which the gate may decide, rising to all; empty: they are
+      asked at once.
     """
 
     base: Base
@@ -188,6 +190,7 @@ class JobSpec(Part):
     evaluation: EvaluationTerms | None = None
     benchmarks: tuple[Benchmark, ...] = ()
     benchmark_items: int = 0
+    looks_ppm: tuple[int, ...] = ()
 
 
 class KeyCap(Part):

@@ -302,6 +302,9 @@ class EvalWork(Part, tag="eval"):
       desirable_ppm, undesirable_ppm, max_completion_length: as in the training's
       `HyperParameters`.
     grader, measures, measured_rows, benchmarks, benchmark_items: as in the job's `JobSpec`.
+    share_ppm: of these items, which are asked up to this look of the gate.
+    scored: scores of the look before, which hold all but the items that are new; None: there was
+      none.
     """
 
     base_id: str
@@ -328,6 +331,8 @@ class EvalWork(Part, tag="eval"):
     measured_rows: int = 0
     benchmarks: tuple[Benchmark, ...] = ()
     benchmark_items: int = 0
+    share_ppm: int = 1_000_000
+    scored: BlobFile | None = None
 
 
 class ServeWork(Part, tag="serve"):

@@ -13,7 +13,7 @@ from tunery.runtime.ports import Runtime
 
 TODOS: Final = Projection(
     name="eval",
-    version=5,  # 5: what comes back; 4: further runs of the gate; 3: policies; 2: production
+    version=6,  # 6: looks; 5: what comes back; 4: further runs of the gate; 3: policies
     streams=(JOB, MODEL),
     project=project,
     ddl=DDL,

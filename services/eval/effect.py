@@ -8,9 +8,9 @@ import msgspec
 
 from schemas import errors
 from schemas.gate import EVERY_BASE, GatePolicy
-from schemas.job import RecordVerdict, VerdictDue
+from schemas.job import RecordLook, RecordVerdict, VerdictDue
 from schemas.reasons import Failure, failing
-from services.eval.domain.verdict import Production, summarise
+from services.eval.domain.verdict import Looks, Production, summarise, wants_more_items
 from services.eval.project import EVALUATIONS, POLICIES, VERDICT, VERSIONS
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
 from tunery.runtime.ports import Runtime
@@ -29,10 +29,14 @@ def verdict(runtime: Runtime) -> Effect[VerdictDue]:
         scores = decode_scores(data)
         production = await _production(runtime, due, tenant)
         policy = await _policy(runtime, due, tenant)
+        looks = Looks(due.look, due.looks_ppm)
         # the bootstrap of many rows takes seconds, in which the service has to answer
         summary = await asyncio.to_thread(
-            summarise, scores, due.drop_max_ppm, production, policy, due.training
+            summarise, scores, due.drop_max_ppm, production, policy, due.training, looks
         )
+        if wants_more_items(summary, policy):
+            look = RecordLook(job_id=due.job_id, look=due.look, comparisons=summary.comparisons)
+            return _record(due, tenant, look)
         return _record(due, tenant, RecordVerdict(job_id=due.job_id, summary=summary))
 
     def exhausted(due: VerdictDue, tenant: str, failure: str) -> Send:
@@ -85,5 +89,5 @@ async def _production(runtime: Runtime, due: VerdictDue, tenant: str) -> Product
     return None
 
 
-def _record(due: VerdictDue, tenant: str, outcome: RecordVerdict) -> Send:
+def _record(due: VerdictDue, tenant: str, outcome: RecordLook | RecordVerdict) -> Send:
     return Send("job", tenant, tenant, outcome)

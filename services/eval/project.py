@@ -10,7 +10,7 @@ import msgspec
 
 from schemas.envelope import Header
 from schemas.gate import GatePolicySet
-from schemas.job import JobEnded, VerdictDue, VerdictRecorded
+from schemas.job import JobEnded, LookTaken, VerdictDue, VerdictRecorded
 from schemas.lifetime import VersionErased
 from schemas.model import (
     Stage,
@@ -20,6 +20,7 @@ from schemas.model import (
     VersionPublished,
     VersionRestored,
 )
+from tunery.gate.looks import LOOKS_MAX
 from tunery.runtime.verbs import Change, Delete, Done, Todo, Upsert
 
 VERDICT: Final = "verdict"
@@ -49,10 +50,16 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
         case VerdictDue():
             scores = {"blob": event.scores.blob, "sha256": event.scores.sha256}
             key = {"tenant": header.tenant, "job_id": event.job_id}
-            due = Todo(VERDICT, event.job_id, header.key, header.tenant, event)
+            row = todo_id(event.job_id, event.look)
+            due = Todo(VERDICT, row, header.key, header.tenant, event)
             return (due, Upsert(EVALUATIONS, key, scores))
-        case VerdictRecorded() | JobEnded():
-            return (Done(VERDICT, event.job_id),)
+        case LookTaken():
+            return (Done(VERDICT, todo_id(event.job_id, event.look)),)
+        case VerdictRecorded():
+            return (Done(VERDICT, todo_id(event.job_id, event.summary.look)),)
+        case JobEnded():
+            looks = range(1, LOOKS_MAX + 1)
+            return tuple(Done(VERDICT, todo_id(event.job_id, look)) for look in looks)
         case VersionPublished(terms=terms):
             job_id = terms.lineage.job_id
             known = {"series": terms.series, "job_id": job_id, "stage": FIRST_STAGE}
@@ -80,6 +87,11 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
             return (Delete(VERSIONS, _version(header, event.model_id)),)
         case _:
             return ()
+
+
+def todo_id(job_id: str, look: int) -> str:
+    """The id of a look's to-do row: its outcome is another command than that of the look before."""
+    return job_id if look == 1 else f"{job_id}/{look}"
 
 
 def _version(header: Header, model_id: str) -> dict[str, str]:

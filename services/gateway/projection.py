@@ -23,7 +23,7 @@ from services.gateway.serving_pools.projection import project_replica, project_s
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 47  # 47: benchmarks; 46: further runs of the gate; 45: serving pools
+VERSION: Final = 48  # 48: looks of the gate; 47: benchmarks; 46: further runs of the gate
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

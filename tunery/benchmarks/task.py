@@ -4,7 +4,7 @@ Text that many items begin with (a description, and examples with their answers)
 once, so that it is stored once and read once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, Literal, TypeAlias
@@ -89,6 +89,10 @@ class Task:
             return self
         numbers = sorted(range(len(self.items)), key=lambda at: _rank(self.items[at].id))
         return Task(self.header, tuple(self.items[at] for at in sorted(numbers[:most])))
+
+    def without(self, ids: Collection[str]) -> "Task":
+        """The items with other ids."""
+        return Task(self.header, tuple(item for item in self.items if item.id not in ids))
 
     def begin(self, item: TaskItem) -> str:
         """All that is asked, with what the item begins with."""

@@ -1,4 +1,4 @@
-"""`tunery gate import` and `tunery gate benchmarks`."""
+"""`tunery gate import`, `tunery gate benchmarks` and `tunery gate remove`."""
 
 from pathlib import Path
 
@@ -82,6 +82,20 @@ def list_benchmarks(folders: DataDir, as_json: bool) -> None:
                 entry["sha256"][:12],
             ),
         )
+
+
+@click.command("remove")
+@click.argument("name")
+@_options.data_dir
+@_options.as_json
+def remove_benchmark(name: str, folders: DataDir, as_json: bool) -> None:
+    """Remove the benchmark NAME, which no policy may name any more.
+
+    Jobs that were submitted still ask it, and verdicts keep its hash.
+    """
+    with _api.connect(folders) as api:
+        api.write("DELETE", "gate", "benchmarks", name)
+    _api.show_removed(name, "removed", as_json)
 
 
 def _files(paths: tuple[Path, ...]) -> list[Path]:

@@ -49,10 +49,16 @@ def gate_lines(gate: Any) -> list[tuple[str, Any]]:
         ),
         ("judge", gate.get("judge") and judge_line(gate["judge"])),
         ("rule", gate.get("rule")),
+        ("look", gate.get("look") and look_line(gate["look"])),
         ("can show", gate.get("power")),
         ("advice", gate.get("advice")),
         *(("suggestion", text) for text in gate.get("suggestions", ())),
     ]
+
+
+def look_line(look: Any) -> str:
+    """At which of the planned looks the gate decided."""
+    return f"{look['number']} of {len(look['planned'])}, after {look['items']:,} items"
 
 
 def measure_line(result: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tunery.cli import _api, _options
-from tunery.cli._gate_benchmarks import import_benchmark, list_benchmarks
+from tunery.cli._gate_benchmarks import import_benchmark, list_benchmarks, remove_benchmark
 from tunery.cli._job_view import gate_lines
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
@@ -23,10 +23,12 @@ Examples:
   tunery gate set --drop-max 0.02
   tunery gate set smollm2-135m-instruct --blocks capability --blocks holdout --gain-min 0.1
   tunery gate set --benchmark mmlu --benchmark xstest --blocks safety --refusal-min 0.9
+  tunery gate set --benchmark mmlu --look 0.2 --look 0.6 --look 1
   tunery gate import mmlu mmlu/test/ --examples mmlu/dev/
   tunery gate import gsm8k gsm8k/test.jsonl --examples gsm8k/train.jsonl
   tunery gate import xstest xstest_prompts.csv --name refusals
   tunery gate benchmarks
+  tunery gate remove refusals
   tunery gate reset smollm2-135m-instruct
   tunery gate override ft:smol:acme:demo:1a2b3c4d --reason "Only poems are asked of it"
   tunery gate quarantine ft:smol:acme:demo:1a2b3c4d --reason "It invents telephone numbers"
@@ -42,6 +44,7 @@ def command() -> None:
 
 command.add_command(import_benchmark)
 command.add_command(list_benchmarks)
+command.add_command(remove_benchmark)
 
 
 @command.command("list")
@@ -55,7 +58,7 @@ def list_policies(folders: DataDir, as_json: bool) -> None:
             as_json,
             (
                 *("base model", "blocks", "alpha", "drop allowed", "gain wanted", "benchmarks"),
-                "refusals wanted",
+                *("refusals wanted", "looks"),
             ),
             lambda policy: tuple(value for _, value in _fields(policy)),
         )
@@ -129,6 +132,13 @@ def run_again(model_id: str, folders: DataDir, as_json: bool) -> None:
 @click.option(
     "--refusal-min", type=_options.Number(0, 1), help="Share of unsafe prompts to refuse. [0]"
 )
+@click.option(
+    "--look",
+    "looks",
+    type=_options.Number(0.05, 1),
+    multiple=True,
+    help="Share of a benchmark's items after which it may decide; rising to 1. [0.25, 0.5, 1]",
+)
 @_options.data_dir
 @_options.as_json
 def set_policy(
@@ -139,6 +149,7 @@ def set_policy(
     gain_min: float | None,
     benchmarks: tuple[str, ...],
     refusal_min: float | None,
+    looks: tuple[float, ...],
     folders: DataDir,
     as_json: bool,
 ) -> None:
@@ -153,6 +164,7 @@ def set_policy(
         "gain_min": gain_min,
         "benchmarks": list(benchmarks) or None,
         "refusal_min": refusal_min,
+        "looks": list(looks) or None,
     }
     body: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
     if blocks:
@@ -228,4 +240,5 @@ def _fields(policy: Any) -> list[tuple[str, Any]]:
         ("gain wanted", f"{100 * policy['gain_min']:g} %"),
         ("benchmarks", ", ".join(policy["benchmarks"])),
         ("refusals wanted", f"{100 * policy['refusal_min']:g} %"),
+        ("looks", ", ".join(f"{100 * share:g} %" for share in policy["looks"])),
     ]

@@ -4,18 +4,40 @@ A test that is made at each of five looks at the level of 5 % errs in 14 % of th
 therefore has a level of its own, which together spend what one look may.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import erfc, exp, pi, sqrt
 from statistics import NormalDist
 from typing import Final
 
+from schemas.units import PPM
+
 NORMAL: Final = NormalDist()
 LOOKS_MAX: Final = 10
+LOOK_ITEMS_MIN: Final = 1_000  # of a benchmark that has so many
 GRID: Final = 240  # intervals of the numerical integration, an even number
 LOWEST: Final = -8.0  # standard deviations below which nothing is integrated
 BISECTIONS: Final = 50
+
+
+def items_at(share_ppm: int, items: int) -> int:
+    """How many of a benchmark's items have been asked once a look at this share is taken.
+
+    A benchmark that is ahead of the plan keeps its error: the scores of its looks are correlated
+    more closely than planned, and cross the same boundaries less often (Slepian 1962).
+    """
+    return min(items, max(LOOK_ITEMS_MIN, -(-items * share_ppm // PPM)))
+
+
+def planned_looks(shares_ppm: Sequence[int], items: Iterable[int]) -> tuple[int, ...]:
+    """Those looks before which something new is asked; empty: all items are asked at once.
+
+    shares_ppm: of the items, in millionths, rising to all. items: of each benchmark.
+    """
+    sizes = tuple(items)
+    asked = {tuple(items_at(share, size) for size in sizes): share for share in shares_ppm}
+    return tuple(asked.values()) if len(asked) > 1 else ()
 
 
 def spent(fraction: float, alpha: float) -> float:

@@ -47,6 +47,7 @@ class BaseScoreCache:
 
     def __init__(self, spec: ScoreSpec, precision: str, device: torch.device) -> None:
         self._folder = None if spec.base_scores_dir is None else Path(spec.base_scores_dir)
+        self.precision = precision
         self._facts = {
             "base": spec.base_sha256,
             "precision": precision,

@@ -14,6 +14,7 @@ from typing import Any, Final
 from tunery.benchmarks.answers import number_of
 from tunery.benchmarks.refusals import refuses
 from tunery.benchmarks.task import Task, TaskItem, TaskUnusable, read_task
+from tunery.gate.looks import items_at
 from tunery.ml import choices, generation
 from tunery.ml.base_scores import BaseScoreCache
 from tunery.ml.choices import TokenTree
@@ -36,35 +37,47 @@ Report = Callable[[str, int], Callable[[int], None]]
 
 
 def benchmark_scores(
-    spec: ScoreSpec, pair: Pair, tokenizer: Any, kept: BaseScoreCache, report: Report
+    spec: ScoreSpec,
+    pair: Pair,
+    tokenizer: Any,
+    kept: BaseScoreCache,
+    report: Report,
+    before: Sequence[BenchmarkScores] = (),
 ) -> tuple[BenchmarkScores, ...]:
     """Ask both sides. Raises WorkError("platform") for a file that is no benchmark.
 
     report: makes a function that is called with the number of items done in a stage
+    before: what they have answered to a smaller share of the items; that is not asked again
     """
+    answered = {scores.sha256: scores for scores in before}
     return tuple(
-        _scores(file, spec.benchmark_items, pair, tokenizer, kept, report)
+        _scores(file, spec, pair, tokenizer, kept, report, answered.get(file.sha256))
         for file in spec.benchmarks
     )
 
 
 def _scores(
-    file: BenchmarkFile, most: int, pair: Pair, tokenizer: Any, kept: BaseScoreCache, report: Report
+    file: BenchmarkFile,
+    spec: ScoreSpec,
+    pair: Pair,
+    tokenizer: Any,
+    kept: BaseScoreCache,
+    report: Report,
+    before: BenchmarkScores | None,
 ) -> BenchmarkScores:
-    try:
-        task = read_task(Path(file.path).read_bytes()).sample(most)
-    except (TaskUnusable, OSError) as error:
-        message = f"benchmark {file.name}: {error}"
-        raise WorkError("platform", message, "Tell the operator: import it again.") from error
+    task = _sampled(file, spec)
     header = task.header
-    items: tuple[ItemScore, ...] = ()
+    if before is not None and header.kind == "safety":
+        return before
+    items: tuple[ItemScore, ...] = () if before is None else before.items
     refusals: tuple[RefusalScore, ...] = ()
+    asked = task.without({item.id for item in items})
     if header.kind == "choices":
-        items = _chosen(file, task, pair, tokenizer, kept, report)
+        items += _chosen(file, asked, pair, tokenizer, kept, report)
     elif header.kind == "numbers":
-        items = _numbers(file, task, pair, tokenizer, kept, report)
+        items += _numbers(file, asked, pair, tokenizer, kept, report)
     else:
-        refusals = _refusals(file, task, pair, tokenizer, kept, report)
+        refusals = _refusals(file, asked, pair, tokenizer, kept, report)
     return BenchmarkScores(
         name=file.name,
         task=header.task,
@@ -76,6 +89,18 @@ def _scores(
     )
 
 
+def _sampled(file: BenchmarkFile, spec: ScoreSpec) -> Task:
+    """The items that are asked up to this look; prompts that should be refused all at once."""
+    try:
+        task = read_task(Path(file.path).read_bytes()).sample(spec.benchmark_items)
+    except (TaskUnusable, OSError) as error:
+        message = f"benchmark {file.name}: {error}"
+        raise WorkError("platform", message, "Tell the operator: import it again.") from error
+    if task.header.kind == "safety":
+        return task
+    return task.sample(items_at(spec.share_ppm, len(task.items)))
+
+
 def _chosen(
     file: BenchmarkFile,
     task: Task,
@@ -85,7 +110,8 @@ def _chosen(
     report: Report,
 ) -> tuple[ItemScore, ...]:
     """Items by the likelihoods of their choices."""
-    key = f"{file.sha256}/{len(task.items)}".encode()
+    ids = "\n".join(item.id for item in task.items)
+    key = f"{file.sha256}/{ids}".encode()
     known = kept.load_choices(key)
     trees = trees_of(task, tokenizer, _context_tokens(pair))
     picked: dict[str, Sequence[int]] = {} if known is None else {"base": known}

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 import torch
 from msgspec import Struct
+from msgspec.structs import replace
 from peft import PeftModel
 from transformers import AutoTokenizer
 
@@ -33,13 +34,14 @@ from tunery.ml.sides import SIDES, Pair
 from tunery.ml.trained import weights_file
 from tunery.runtime.blobs.base_files import default_cache, matches
 from tunery.runtime.blobs.files import file_sha256
-from tunery.work.codec import encode_scores
+from tunery.work.codec import decode_scores, encode_scores
 from tunery.work.events import Preempted, ScoringFinished, ScoringProgressed, ScoringStarted
 from tunery.work.exits import ExitCode, WorkError
 from tunery.work.scores import NO_CHOICE, HoldoutScores, ItemScore, PromptAnswers, Scores
 from tunery.work.spec import ScoreSpec
 
 PERPLEXITY_LOSS_MAX: Final = 700.0  # exp() of more is infinite
+NO_LOSSES: Final[Mapping[str, float | None]] = dict.fromkeys(SIDES)
 
 
 class ValidRow(Struct, frozen=True, kw_only=True):
@@ -82,26 +84,20 @@ def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -
     items = choices.read_items(Path(spec.items)) if spec.items else ()
     precision = str(next(pair.trained.parameters()).dtype).removeprefix("torch.")
     kept = BaseScoreCache(spec, precision, pair.device)
-    prompts = spec.prompts or ()
-    events.emit(ScoringStarted(items=len(items), prompts=len(prompts)))
+    scores = _scores_before(spec, precision)
+    events.emit(ScoringStarted(items=len(items), prompts=len(spec.prompts or ())))
     try:
-        item_scores = _items(pair, tokenizer, spec, items, kept, progress)
-        holdout, losses = _holdout(pair, tokenizer, spec, progress)
-        measures, rows = measured_rows(spec, tokenizer, pair.side, progress.callback)
-        benchmarks = benchmark_scores(spec, pair, tokenizer, kept, progress.callback)
-        answered = (*item_scores, *chain.from_iterable(asked.items for asked in benchmarks))
-        scores = Scores(
-            base_sha256=spec.base_sha256,
-            adapter_sha256=file_sha256(Path(spec.adapter_dir) / weights_file(spec.adaptation)),
-            precision=precision,
-            items=item_scores,
-            holdout=holdout,
-            answers=_answers(pair, tokenizer, spec, kept, progress),
-            not_finite=_not_finite(answered, losses),
-            measures=measures,
-            rows=rows,
-            questions=choices.questions_that_differ(items, item_scores),
+        if scores is None:
+            scores = _first_scores(spec, pair, tokenizer, kept, progress)
+        benchmarks = benchmark_scores(
+            spec, pair, tokenizer, kept, progress.callback, scores.benchmarks
+        )
+        asked = tuple(chain.from_iterable(of_benchmark.items for of_benchmark in benchmarks))
+        not_finite = {*scores.not_finite, *_not_finite(asked)}
+        scores = replace(
+            scores,
             benchmarks=benchmarks,
+            not_finite=tuple(name for name in SIDES if name in not_finite),
         )
     except StopRequested:
         events.emit(Preempted())
@@ -114,6 +110,44 @@ def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -
     size = out.stat().st_size
     events.emit(ScoringFinished(results=str(out), sha256=file_sha256(out), bytes=size))
     return ExitCode.FINISHED
+
+
+def _scores_before(spec: ScoreSpec, precision: str) -> Scores | None:
+    """What was scored before a further look. Raises WorkError where that was something else."""
+    if spec.scored is None:
+        return None
+    scores = decode_scores(Path(spec.scored).read_bytes())
+    known = (scores.base_sha256, scores.adapter_sha256, scores.precision)
+    if known != (spec.base_sha256, _adapter_sha256(spec), precision):
+        message = "the scores of the look before are of other models, or in another precision"
+        raise WorkError("bad_node", message, "Evaluate on a machine like the one before.")
+    return scores
+
+
+def _first_scores(
+    spec: ScoreSpec, pair: Pair, tokenizer: Any, kept: BaseScoreCache, progress: StageProgress
+) -> Scores:
+    """Everything but the benchmarks."""
+    items = choices.read_items(Path(spec.items)) if spec.items else ()
+    item_scores = _items(pair, tokenizer, spec, items, kept, progress)
+    holdout, losses = _holdout(pair, tokenizer, spec, progress)
+    measures, rows = measured_rows(spec, tokenizer, pair.side, progress.callback)
+    return Scores(
+        base_sha256=spec.base_sha256,
+        adapter_sha256=_adapter_sha256(spec),
+        precision=kept.precision,
+        items=item_scores,
+        holdout=holdout,
+        answers=_answers(pair, tokenizer, spec, kept, progress),
+        not_finite=_not_finite(item_scores, losses),
+        measures=measures,
+        rows=rows,
+        questions=choices.questions_that_differ(items, item_scores),
+    )
+
+
+def _adapter_sha256(spec: ScoreSpec) -> str:
+    return file_sha256(Path(spec.adapter_dir) / weights_file(spec.adaptation))
 
 
 def _load(spec: ScoreSpec) -> tuple[Pair, Any]:
@@ -172,7 +206,9 @@ def _items(
     )
 
 
-def _not_finite(items: Sequence[ItemScore], losses: Mapping[str, float | None]) -> tuple[str, ...]:
+def _not_finite(
+    items: Sequence[ItemScore], losses: Mapping[str, float | None] = NO_LOSSES
+) -> tuple[str, ...]:
     """The sides of which a likelihood or a loss is NaN or infinite."""
     chosen = {
         "base": [item.base_choice for item in items],

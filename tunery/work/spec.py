@@ -223,6 +223,8 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     own_prompts: whether a tenant wrote the prompts: the base model's answers are then not kept
     benchmarks: files as `tunery.benchmarks.task` has them, with the names of their results
     benchmark_items: at most so many items of each
+    share_ppm: of these items, as many as `tunery.gate.looks.items_at` says
+    scored: results of a smaller share, with all but the new items; null: nothing was asked yet
     """
 
     base_dir: str
@@ -254,6 +256,8 @@ class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     own_prompts: bool = False
     benchmarks: tuple[BenchmarkFile, ...] = ()
     benchmark_items: int = 0
+    share_ppm: int = PPM
+    scored: str | None = None
     measures: str | None = None
     measured_rows: int = 0
     measured_tokens_max: int = MEASURED_TOKENS_MAX

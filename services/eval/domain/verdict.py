@@ -22,7 +22,15 @@ from services.eval.domain.judged import judge_result, judged_reason
 from services.eval.domain.measured import measure_results, measured_reason
 from services.eval.domain.pairs import are_pairs, judge_pairs
 from services.eval.domain.suggestions import suggest
-from tunery.gate.decision import ComparisonResult, Decision, Pairs, Rule, decide, overall
+from tunery.gate.decision import (
+    SINGLE_LOOK,
+    ComparisonResult,
+    Decision,
+    Pairs,
+    Rule,
+    decide,
+    overall,
+)
 from tunery.work.scores import BenchmarkScores, ItemScore, Scores
 
 DROP_MAX_PPM: Final = 100_000  # ten points, where a job does not say: 200 items seldom prove less
@@ -65,17 +73,34 @@ class Production:
     benchmarks: Mapping[str, tuple[ItemScore, ...]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Looks:
+    """Which look at the items this is, from 1, and the planned ones; empty: there is one."""
+
+    number: int = 1
+    planned_ppm: tuple[int, ...] = ()
+
+    @property
+    def fractions(self) -> tuple[float, ...]:
+        """Shares of the items at each of them."""
+        return tuple(share / PPM for share in self.planned_ppm) or SINGLE_LOOK
+
+
+LAST_LOOK: Final = Looks()
+
+
 def summarise(
     scores: Scores,
     drop_max_ppm: int | None = None,
     production: Production | None = None,
     policy: GatePolicy = POLICY,
     training: TrainingFacts | None = None,
+    looks: Looks = LAST_LOOK,
 ) -> ScoreSummary:
     """Verdict and figures of one evaluation.
 
     drop_max_ppm: of the job; None: that of the policy, or else DROP_MAX_PPM. training: None: its
-    writer did not say.
+    writer did not say. looks: which look at the items this is.
     """
     items, holdout = scores.items, scores.holdout
     allowed = next(
@@ -83,7 +108,9 @@ def summarise(
     )
     of_pairs = are_pairs(items)
     comparisons = (
-        () if of_pairs else compare(items, allowed, production, policy.alpha_ppm, scores.benchmarks)
+        ()
+        if of_pairs
+        else compare(items, allowed, production, policy.alpha_ppm, scores.benchmarks, looks)
     )
     p_ppm = comparisons[0].p_ppm if comparisons else PPM
     measures = () if of_pairs else measure_results(scores, policy)
@@ -124,7 +151,19 @@ def summarise(
         judge=judge_said,
         benchmarks=benchmark_results(scores.benchmarks),
         safety=safety,
+        look=looks.number,
+        looks_ppm=looks.planned_ppm,
     )
+
+
+def wants_more_items(summary: ScoreSummary, policy: GatePolicy = POLICY) -> bool:
+    """Whether a further look may decide what this one does not.
+
+    Only the comparisons get more items; whatever else blocks, blocks in any case.
+    """
+    if summary.look >= len(summary.looks_ppm) or summary.verdict == "block":
+        return False
+    return judge(summary.comparisons, policy)[0] == "inconclusive"
 
 
 def compare(
@@ -133,6 +172,7 @@ def compare(
     production: Production | None = None,
     alpha_ppm: int = POLICY.alpha_ppm,
     benchmarks: Sequence[BenchmarkScores] = (),
+    looks: Looks = LAST_LOOK,
 ) -> tuple[GateComparison, ...]:
     """What is found beside the base model, and beside the version in production if there is one.
 
@@ -146,7 +186,7 @@ def compare(
         if asked.items:
             pairs |= _pairs_of_task(asked.name, asked.items, production, before)
     rule = Rule(drop_max_ppm / PPM, alpha_ppm / PPM, ITEMS_MIN)
-    results = decide(tuple(pairs.values()), rule)
+    results = decide(tuple(pairs.values()), rule, looks.fractions, looks.number)
     return tuple(
         replace(_comparison(model_id, pair, result, rule), benchmark=benchmark)
         for ((benchmark, model_id), pair), result in zip(pairs.items(), results, strict=True)

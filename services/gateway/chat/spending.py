@@ -5,7 +5,7 @@ far, so the answers of the last seconds are not among them.
 """
 
 from collections.abc import AsyncGenerator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from schemas.admission import TENANT_BUDGET
 from schemas.billing import PriceBook
@@ -13,12 +13,10 @@ from schemas.units import Micro
 from services.gateway.accounts.tables import BUDGETS, TENANTS
 from services.gateway.billing.invoice_reads import answers_of_month
 from services.gateway.web.deps import Deps, Principal
-from services.gateway.web.errors import ApiError
+from services.gateway.web.errors import INSUFFICIENT_QUOTA, ApiError
 from tunery.billing.answers import answer_charge
 from tunery.billing.currency import in_units
 from tunery.billing.periods import Period, period_of
-
-INSUFFICIENT_QUOTA: Final = "insufficient_quota"  # as OpenAI
 
 
 class Bound(NamedTuple):

@@ -212,7 +212,7 @@ async def run_gate(
     known_benchmarks, policy = await submissions.gate_terms(caller.tenant, base)
     named = [asked.name for asked in trained.spec.benchmarks]
     benchmarks = asked_benchmarks(lineage.method, named, known_benchmarks, policy)
-    spec = gate_run_spec(trained, version, base, price, benchmarks)
+    spec = gate_run_spec(trained, version, base, price, benchmarks, policy)
     submitted = await submissions.decide(
         caller,
         deps.fresh(JOB_PREFIX),

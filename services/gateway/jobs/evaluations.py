@@ -6,10 +6,12 @@ from msgspec.structs import replace
 
 from schemas.benchmark import Benchmark
 from schemas.dataset import BaseTokens
+from schemas.gate import GatePolicy
 from schemas.model import Base
 from schemas.submission import EvaluationTerms, JobSpec, Price
 from schemas.training import AdapterStart, BlobFile
 from services.gateway.jobs.requested import BENCHMARK_ITEMS_USUAL
+from services.gateway.jobs.resolve import looks_of
 from services.gateway.jobs.starts import WEIGHTS
 from services.gateway.jobs.tables import JobRow
 from services.gateway.models.tables import ModelRow
@@ -52,16 +54,23 @@ def import_spec(spec: JobSpec, files: tuple[BlobFile, ...]) -> JobSpec:
 
 
 def gate_run_spec(
-    trained: JobRow, version: ModelRow, base: Base, price: Price, benchmarks: tuple[Benchmark, ...]
+    trained: JobRow,
+    version: ModelRow,
+    base: Base,
+    price: Price,
+    benchmarks: tuple[Benchmark, ...],
+    policy: GatePolicy,
 ) -> JobSpec:
     """The job that evaluates a version again, on the rows that its training had held back.
 
     trained: the job that it is from. base: as its files are now; with others than those that it was
-    trained on its rows are left out, for they may be other tokens. benchmarks: that are wanted now.
+    trained on its rows are left out, for they may be other tokens. benchmarks, policy: that are
+    wanted now.
     """
     same = base.sha256 == version.lineage.base_sha256
     spec = trained.spec
     constraints = spec.constraints
+    items = (spec.benchmark_items or BENCHMARK_ITEMS_USUAL) if benchmarks else 0
     return replace(
         spec,
         base=base,
@@ -82,7 +91,8 @@ def gate_run_spec(
         measures=spec.measures if same else None,
         measured_rows=spec.measured_rows if same else 0,
         benchmarks=benchmarks,
-        benchmark_items=(spec.benchmark_items or BENCHMARK_ITEMS_USUAL) if benchmarks else 0,
+        benchmark_items=items,
+        looks_ppm=looks_of(benchmarks, items, policy),
         start=evaluated(version.id, version.files),
         evaluation=EvaluationTerms(imported=False, prepared=trained.prepared if same else None),
     )

@@ -11,7 +11,7 @@ from typing import Any, Final
 from services.gateway.jobs.gate_benchmarks import benchmark_parts, chosen_texts
 from services.gateway.jobs.gate_judge import judge_part
 from services.gateway.jobs.gate_plots import bar_plot, interval_plot, scatter_plot
-from services.gateway.jobs.gate_responses import GateResponse
+from services.gateway.jobs.gate_responses import GateResponse, look_words
 from tunery.work.scores import ItemScore, MeasuredRow, QuestionText, Scores
 
 CHARACTERS_MAX: Final = 2_000  # of one text; the scores have all of it
@@ -68,6 +68,7 @@ def _verdict(gate: GateResponse) -> Iterator[str]:
     for name, text in (
         ("Own data", gate.own_data),
         ("Rule", gate.rule),
+        ("Look", look_words(gate.look)),
         ("What it can show", gate.power),
         ("Advice", gate.advice),
     ):

@@ -157,10 +157,23 @@ class SafetyResponse(Response):
     adapter_harmful: float | None
 
 
+class LookResponse(Response):
+    """A look at a part of the items. share: of those of benchmarks; planned: at each look.
+
+    items: all that both sides have answered, bundled and of benchmarks
+    """
+
+    number: int
+    share: float
+    planned: list[float]
+    items: int
+
+
 class GateResponse(Response):
     """`suggestions`: what to change, where it does not pass, by facts of the training and its rows.
     `own_data`: what got better on the tenant's own validation rows; null: there were none.
 
+    look: at which look the verdict was made; null: all items were asked at once.
     rule: when the gate blocks and passes. power: which drop the items could not have shown. Both
     are null, and there are no comparisons, for verdicts from before they were kept.
     """
@@ -170,6 +183,7 @@ class GateResponse(Response):
     own_data: str | None
     advice: str | None
     rule: str | None
+    look: LookResponse | None
     power: str | None
     items: int
     base: ScoresResponse
@@ -191,7 +205,8 @@ def gate_response(summary: ScoreSummary) -> GateResponse:
         reasons=[verdict_words(reason) for reason in summary.reasons],
         own_data=own_data_words(summary),
         advice=advice_words(summary),
-        rule=rule_words(summary.comparisons) or _pairs_rule(summary),
+        rule=rule_words(summary.comparisons, len(summary.looks_ppm)) or _pairs_rule(summary),
+        look=_look(summary),
         power=power_words(summary.comparisons),
         items=items,
         base=ScoresResponse(
@@ -216,16 +231,39 @@ def gate_response(summary: ScoreSummary) -> GateResponse:
     )
 
 
-def rule_words(comparisons: Sequence[GateComparison]) -> str | None:
+def _look(summary: ScoreSummary) -> LookResponse | None:
+    if not summary.looks_ppm:
+        return None
+    planned = [share / PPM for share in summary.looks_ppm]
+    return LookResponse(
+        number=summary.look,
+        share=planned[summary.look - 1],
+        planned=planned,
+        items=sum(compared.items for compared in summary.comparisons if compared.model_id is None),
+    )
+
+
+def look_words(look: LookResponse | None) -> str | None:
+    """At which look the gate decided; None: there was one alone."""
+    if look is None:
+        return None
+    return (
+        f"decided at look {look.number} of {len(look.planned)}, after {look.items:,} items "
+        f"({100 * look.share:g} % of those of benchmarks)"
+    )
+
+
+def rule_words(comparisons: Sequence[GateComparison], looks: int = 0) -> str | None:
     """When the gate blocks, passes, and decides nothing."""
     if not comparisons:
         return None
     allowed, alpha = comparisons[0].drop_max_ppm, comparisons[0].alpha_ppm / PPM
+    shared = f"; {looks} looks share the {alpha:g} (O'Brien-Fleming spending)" if looks else ""
     holm = f", Holm over {len(comparisons)} comparisons" if len(comparisons) > 1 else ""
     return (
         f"block: a drop above {_points(allowed)} points that chance does not explain (exact "
         f"one-sided McNemar test{holm}, p < {alpha:g}); pass: such a drop is ruled out at "
-        f"{100 - 100 * alpha:g} %; else inconclusive"
+        f"{100 - 100 * alpha:g} %; else inconclusive{shared}"
     )
 
 

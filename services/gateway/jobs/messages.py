@@ -10,6 +10,7 @@ from schemas.job import (
     HoldTaken,
     JobEnded,
     JobSubmitted,
+    LookTaken,
     PlacementWanted,
     VerdictRecorded,
     WantedSet,
@@ -61,6 +62,13 @@ def messages(header: Header, event: Any) -> tuple[Change, ...]:
             return (job_event_row(header, event.job_id, "wanted", WANTED[event.wanted]),)
         case AttemptEnded():
             return _attempt_ended(header, event)
+        case LookTaken():
+            asked = sum(compared.items for compared in event.comparisons if not compared.model_id)
+            text = (
+                f"Look {event.look} of the gate, at {asked:,} items, decides nothing: it asks more"
+            )
+            data = {"look": event.look, "items": asked}
+            return (job_event_row(header, event.job_id, "verdict", text, data=data),)
         case VerdictRecorded():
             return (_verdict(header, event.job_id, event.summary),)
         case JobEnded():

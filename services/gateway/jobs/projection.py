@@ -28,6 +28,7 @@ from schemas.job import (
     JobEnded,
     JobSubmitted,
     LimitsSet,
+    LookTaken,
     PhaseSet,
     PinsWanted,
     PlacementUnwanted,
@@ -153,6 +154,8 @@ def _project(header: Header, event: Event) -> tuple[Change, ...]:
             row = results_id(header.key, event.job_id)
             todo = Todo(RESULTS, row, header.key, header.tenant, event)
             return (_ended(header, event), todo, *messages(header, event))
+        case LookTaken():
+            return messages(header, event)
         case (
             FileNoted()
             | PinsWanted()

@@ -46,6 +46,7 @@ from services.gateway.models.names import model_id, unknown_model
 from services.gateway.web.bodies import Body
 from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invalid, refused
 from services.gateway.web.wording import file_words, parameter_words
+from tunery.gate.looks import planned_looks
 from tunery.graders.grader import asks_models, parse
 from tunery.plan import hyperparameters
 from tunery.plan.memory import fitted, memory_bytes
@@ -183,6 +184,7 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
         mixture=mixture,
         benchmarks=benchmarks,
         benchmark_items=settings.benchmark_items if benchmarks else 0,
+        looks_ppm=looks_of(benchmarks, settings.benchmark_items, facts.policy),
     )
     configuration = _configuration(spec, (training, held_out), request, settings)
     hyper = _fitted(hyper, base, all_tokens, choice)
@@ -254,6 +256,14 @@ def asked_benchmarks(
         return ()
     names = dict.fromkeys((*policy.benchmarks, *named))
     return tuple(known[name] for name in names if name in known)
+
+
+def looks_of(
+    benchmarks: Iterable[Benchmark], items_max: int, policy: GatePolicy
+) -> tuple[int, ...]:
+    """The looks that an evaluation plans; prompts that should be refused are asked at once."""
+    sizes = [min(asked.items, items_max) for asked in benchmarks if asked.kind != "safety"]
+    return planned_looks(policy.looks_ppm, sizes)
 
 
 def _all_checked(

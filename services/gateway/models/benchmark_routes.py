@@ -6,19 +6,23 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import Path, Request
 
+from schemas import errors
 from schemas.benchmark import Benchmark, BenchmarkKind
-from schemas.gate import AddBenchmark
+from schemas.gate import EVERY_BASE, AddBenchmark, RemoveBenchmark
 from schemas.model import GLOBAL
+from schemas.reasons import refusing
 from schemas.topics import MODEL, PARTITIONS
-from services.gateway.models.tables import BENCHMARKS, BenchmarkRow
+from services.gateway.models.tables import BENCHMARKS, POLICIES, BenchmarkRow
 from services.gateway.web.deps import Admin, Caller, Deps, Principal, WithDeps
-from services.gateway.web.errors import BODY_TOO_LARGE, ApiError, invalid, not_found
-from services.gateway.web.responses import ListItem, Page, listing, seconds
+from services.gateway.web.errors import BODY_TOO_LARGE, ApiError, invalid, not_found, refused
+from services.gateway.web.responses import Deleted, ListItem, Page, listing, seconds
 from services.gateway.web.routing import new_router
 from services.gateway.web.storage import within
+from services.gateway.web.wording import refusal_words
 from tunery.benchmarks.task import BYTES_MAX, Task, TaskUnusable, read_task
 
 BENCHMARKS_MAX: Final = 1_000
+POLICIES_MAX: Final = 100_000  # of all tenants; the decider refuses what more would hide
 NAME: Final = "^[a-z0-9][a-z0-9._-]{0,63}$"
 Name = Annotated[str, Path(pattern=NAME)]
 BODY: Final[dict[str, Any]] = {
@@ -70,11 +74,29 @@ async def add_benchmark(
     digest = sha256(content).hexdigest()
     key = f"benchmarks/{digest}.jsonl"
     await within(deps.blobs.put(key, content, sha256=digest), len(content))
-    await _announce(deps, admin, benchmark_of(name, task, content, key))
+    await _announce(deps, admin, AddBenchmark(benchmark=benchmark_of(name, task, content, key)))
     row = await deps.views.first(BENCHMARKS, {"id": name})
     if row is None:
         raise not_found("Benchmark", name, "name")
     return _response(row)
+
+
+@router.delete("/v1/gate/benchmarks/{name}")
+async def remove_benchmark(name: Name, deps: WithDeps, admin: Admin) -> Deleted:
+    """Remove a benchmark: new jobs and policies cannot name it.
+
+    Jobs that were submitted still ask it, and verdicts keep its hash. A benchmark that a policy
+    names is not removed: 409 says which.
+    """
+    if await deps.views.first(BENCHMARKS, {"id": name}) is None:
+        raise not_found("Benchmark", name, "name")
+    for policy in await deps.views.page(POLICIES, {}, limit=POLICIES_MAX, descending=False):
+        if name in policy.policy.benchmarks:
+            base_id = "default" if policy.id == EVERY_BASE else policy.id
+            used = refusing("benchmark_in_policy", name=name, base_id=base_id)
+            raise refused(errors.ILLEGAL_STATE, refusal_words(used), "name")
+    await _announce(deps, admin, RemoveBenchmark(name=name))
+    return Deleted(id=name, object="gate.benchmark")
 
 
 def benchmark_of(name: str, task: Task, content: bytes, key: str) -> Benchmark:
@@ -91,10 +113,9 @@ def benchmark_of(name: str, task: Task, content: bytes, key: str) -> Benchmark:
     )
 
 
-async def _announce(deps: Deps, admin: Principal, benchmark: Benchmark) -> None:
+async def _announce(deps: Deps, admin: Principal, command: AddBenchmark | RemoveBenchmark) -> None:
     """Write it to every partition. Raises ApiError."""
     actor = deps.seal.seal(admin.tenant, admin.key_id)
-    command = AddBenchmark(benchmark=benchmark)
     decisions = (
         deps.commands.decide(MODEL, GLOBAL, command, partition=partition, actor=actor)
         for partition in range(PARTITIONS)

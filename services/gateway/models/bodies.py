@@ -1,5 +1,6 @@
 """Bodies of requests about models and checkpoints."""
 
+from itertools import pairwise
 from typing import Annotated, Final
 
 from pydantic import (
@@ -7,6 +8,7 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StringConstraints,
+    field_validator,
 )
 
 from schemas.gate import GateStage
@@ -21,6 +23,7 @@ PROJECTS_MAX: Final = 100
 APPROVERS_MAX: Final = 100
 ALIASES_MAX: Final = 32
 BENCHMARKS_MAX: Final = 16  # of a policy
+LOOKS_MAX: Final = 10
 BaseName = Annotated[
     str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")
 ]
@@ -57,6 +60,21 @@ class GatePolicyRequest(Body):
         description="share of the unsafe prompts of a benchmark of safety that shall be refused; "
         "0: as many as the base model refuses",
     )
+    looks: Annotated[
+        list[Annotated[float, Field(ge=0.05, le=1, allow_inf_nan=False)]],
+        Field(min_length=1, max_length=LOOKS_MAX),
+    ] = Field(
+        default=[0.25, 0.5, 1],
+        description="shares of the items of benchmarks with more than 1,000, rising to 1, after "
+        "each of which the gate may decide; [1]: only once all are answered",
+    )
+
+    @field_validator("looks")
+    @classmethod
+    def _rise_to_one(cls, looks: list[float]) -> list[float]:
+        if looks[-1] != 1 or any(before >= after for before, after in pairwise(looks)):
+            raise ValueError("must rise, and end with 1")
+        return looks
 
 
 class QuarantineRequest(Body):

@@ -38,6 +38,7 @@ class GatePolicyResponse(ListItem):
     gain_min: float
     benchmarks: list[str]
     refusal_min: float
+    looks: list[float]
 
 
 @router.get("/v1/gate/policies")
@@ -65,6 +66,7 @@ async def set_gate_policy(
         gain_min_ppm=round(body.gain_min * PPM),
         benchmarks=tuple(dict.fromkeys(body.benchmarks)),
         refusal_min_ppm=round(body.refusal_min * PPM),
+        looks_ppm=tuple(round(share * PPM) for share in body.looks),
     )
     known = {row.id for row in await deps.views.page(BENCHMARKS, {}, limit=BENCHMARKS_MAX)}
     for name in policy.benchmarks:
@@ -136,4 +138,5 @@ def _response(base_id: str, policy: GatePolicy) -> GatePolicyResponse:
         gain_min=policy.gain_min_ppm / PPM,
         benchmarks=list(policy.benchmarks),
         refusal_min=policy.refusal_min_ppm / PPM,
+        looks=[share / PPM for share in policy.looks_ppm],
     )

@@ -4,7 +4,13 @@ from typing import Final, assert_never
 
 from schemas.deployments import Deployed, TrafficCounted
 from schemas.envelope import Header, Rejected, Repeated
-from schemas.gate import BenchmarkAdded, GatePolicySet, QuarantineDecision, QuarantineSet
+from schemas.gate import (
+    BenchmarkAdded,
+    BenchmarkRemoved,
+    GatePolicySet,
+    QuarantineDecision,
+    QuarantineSet,
+)
 from schemas.lifetime import VersionErased, VersionKept, VersionReleased
 from schemas.model import (
     ApprovalRuleSet,
@@ -72,6 +78,10 @@ def project_model(header: Header, event: Event) -> tuple[Change, ...]:
                     BenchmarkRow(id=added.name, created_at=header.at, benchmark=added)
                 ),
             )
+        case BenchmarkRemoved():
+            if header.partition != BASES_PARTITION:
+                return ()
+            return (BENCHMARKS.delete({"id": event.name}),)
         case VersionPublished():
             first = _change(header, event.terms.model_id, "published", "dev")
             return (_published(header, event), first)

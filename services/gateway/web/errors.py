@@ -51,6 +51,9 @@ TYPES: Final[Mapping[int, str]] = {
     500: "server_error",
     503: "server_error",
 }
+# OpenAI's type and code where nothing more may be spent; of jobs the code says which limit it is.
+INSUFFICIENT_QUOTA: Final = "insufficient_quota"
+SPENT: Final = frozenset({INSUFFICIENT_QUOTA, errors.BUDGET_EXCEEDED, errors.SPEND_CAP})
 # Statuses that a retry does not change: SDKs are told not to repeat the request.
 FINAL: Final = frozenset({409, 429})
 
@@ -81,6 +84,8 @@ class ApiError(Exception):
 
     def body(self) -> ErrorEnvelope:
         kind = TYPES.get(self.status, "invalid_request_error")
+        if self.code in SPENT:
+            kind = INSUFFICIENT_QUOTA
         return ErrorEnvelope(
             error=ErrorBody(message=self.message, type=kind, param=self.param, code=self.code)
         )

@@ -287,6 +287,9 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     # models
     "base_not_global": f"Base models are global: their key must be {GLOBAL}.",
     "benchmark_not_global": f"Benchmarks are global: their key must be {GLOBAL}.",
+    "benchmark_in_policy": (
+        "The policy {base_id!r} names benchmark {name!r}. Set that policy without it first."
+    ),
     "benchmark_bytes": (
         "Benchmark {name!r} has SHA-256 {known_sha256}, not {sha256}. What is asked under a name "
         "never changes: choose another name."
@@ -302,6 +305,10 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "Model {model_id!r} is quarantined: the gate blocked it, because it answers worse than its "
         "base, or a person did. It can be downloaded or archived, not promoted. With a reason and "
         "a name it can be released: POST /v1/models/{{id}}/quarantine."
+    ),
+    "model_archived": (
+        "Model {model_id!r} is archived, and archived versions are not deployed. Promote it to dev "
+        "first."
     ),
     "model_unusable": (
         "Model {model_id!r} stays in quarantine: its scores were infinite or not a number, so that "

@@ -10,11 +10,13 @@ from schemas.envelope import Context, Reason, Rejected, Tick
 from schemas.gate import (
     AddBenchmark,
     BenchmarkAdded,
+    BenchmarkRemoved,
     GatePolicySet,
     GateRun,
     QuarantineDecision,
     QuarantineSet,
     RecordGateRun,
+    RemoveBenchmark,
     SetGatePolicy,
     SetQuarantine,
 )
@@ -107,6 +109,8 @@ def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]
             return _record_gate_run(models, command.run)
         case AddBenchmark():
             return _add_benchmark(state, command, ctx)
+        case RemoveBenchmark():
+            return _remove_benchmark(state, command, ctx)
         case _:
             assert_never(command)
 
@@ -144,6 +148,21 @@ def _add_benchmark(state: Registry, command: AddBenchmark, ctx: Context) -> tupl
         "benchmark_bytes", name=added.name, known_sha256=known.sha256, sha256=added.sha256
     )
     return _reject(errors.ALREADY_EXISTS, changed, "name")
+
+
+def _remove_benchmark(state: Registry, command: RemoveBenchmark, ctx: Context) -> tuple[Event, ...]:
+    """Jobs that were submitted keep it; no policy that is in force may name it."""
+    if ctx.key != GLOBAL:
+        return _reject(errors.MALFORMED, refusing("benchmark_not_global"))
+    name = command.name
+    if name not in state.benchmarks:
+        return ()
+    for models in state.tenants.values():
+        for base_id, policy in models.policies.items():
+            if name in policy.benchmarks:
+                used = refusing("benchmark_in_policy", name=name, base_id=base_id)
+                return _reject(errors.ILLEGAL_STATE, used, "name")
+    return (BenchmarkRemoved(name=name),)
 
 
 def _pin_base(state: Registry, command: PinBase) -> BasePinned | BaseRefused:
@@ -238,6 +257,9 @@ def _deploy(state: Registry, models: TenantModels, command: Deploy) -> tuple[Eve
     version = models.versions.get(wanted.model_id)
     if version is None:
         return _unknown(wanted.model_id)
+    if version.stage == "archived":
+        archived = refusing("model_archived", model_id=wanted.model_id)
+        return _reject(errors.ILLEGAL_STATE, archived, "model")
     wanted = replace(wanted, series=version.terms.series)
     moved: tuple[Event, ...] = ()
     if holder_of(models, wanted.series, wanted.stage).model_id != wanted.model_id:

@@ -84,6 +84,8 @@ def _refuse_versions(
             return _reject(refusing("model_publishing", model_id=arm.model_id))
         if version.quarantined:
             return _reject(refusing("model_quarantined", model_id=arm.model_id))
+        if version.stage == "archived":
+            return _reject(refusing("model_archived", model_id=arm.model_id))
         # nobody sees what a shadow answers: it needs no approval
         seen = arm is wanted.second
         refused = (

@@ -7,7 +7,13 @@ from msgspec.structs import replace
 
 from schemas.deployments import Deployed, TrafficCounted
 from schemas.envelope import Context, Rejected, Repeated
-from schemas.gate import BenchmarkAdded, GatePolicySet, QuarantineDecision, QuarantineSet
+from schemas.gate import (
+    BenchmarkAdded,
+    BenchmarkRemoved,
+    GatePolicySet,
+    QuarantineDecision,
+    QuarantineSet,
+)
 from schemas.lifetime import VersionErased, VersionKept, VersionReleased
 from schemas.model import (
     ApprovalRuleSet,
@@ -54,6 +60,8 @@ def evolve(state: Registry, event: Event, ctx: Context) -> Registry:
         case BenchmarkAdded():
             added = event.benchmark
             return replace(state, benchmarks=state.benchmarks.set(added.name, added))
+        case BenchmarkRemoved():
+            return replace(state, benchmarks=state.benchmarks.delete(event.name))
         case BaseDrifted():
             return replace(state, drifted=state.drifted.set(event.base_id, event.sha256))
         case BaseRestored():

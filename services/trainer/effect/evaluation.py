@@ -48,7 +48,10 @@ class Evaluation(Program):
         self._work = work
         self._finished: ScoringFinished | None = None
         self._asks_judge = False
-        self._asks_guard = any(wanted.kind == "safety" for wanted in work.benchmarks)
+        self._is_first_look = work.scored is None
+        self._asks_guard = self._is_first_look and any(
+            wanted.kind == "safety" for wanted in work.benchmarks
+        )
 
     async def write_inputs(self, folder: Path) -> ScoreSpec:
         """Fetch adapter and validation rows. Raises as `Program.prepare` does."""
@@ -57,6 +60,9 @@ class Evaluation(Program):
         if prepared.validation_rows:
             await self.fetch(prepared.validation_blob, valid, prepared.validation_sha256)
             await self.fetch(prepared.prompts_blob, prompts, prepared.prompts_sha256)
+        scored = None if work.scored is None else folder / "scored.json"
+        if work.scored is not None and scored is not None:
+            await self.fetch(work.scored.blob, scored, work.scored.sha256)
         adapter = folder / "adapter"
         adapter.mkdir()
         for file in work.adapter:
@@ -66,7 +72,8 @@ class Evaluation(Program):
             for number, wanted in enumerate(work.benchmarks)
         ]
         grader, measures = self.open_json(work.grader), self.open_json(work.measures)
-        self._asks_judge = measures is not None and JUDGE in msgspec.json.decode(measures)
+        if self._is_first_look and measures is not None:
+            self._asks_judge = JUDGE in msgspec.json.decode(measures)
         spec = ScoreSpec(
             base_dir=work.base_path,
             base_sha256=work.base_sha256,
@@ -94,6 +101,8 @@ class Evaluation(Program):
             measured_rows=work.measured_rows,
             benchmarks=tuple(benchmarks),
             benchmark_items=work.benchmark_items,
+            share_ppm=work.share_ppm,
+            scored=None if scored is None else str(scored),
         )
         own = self.open_prompts(work.prompts)
         if not own:

@@ -12,7 +12,9 @@ from schemas.admission import (
     SetBudget,
     SetSuspension,
 )
+from schemas.benchmark import Benchmark
 from schemas.envelope import Source
+from schemas.gate import GateComparison
 from schemas.job import (
     CancelJob,
     PauseJob,
@@ -23,6 +25,7 @@ from schemas.job import (
     RecordDraining,
     RecordFile,
     RecordGranted,
+    RecordLook,
     RecordRegistered,
     RecordStarted,
     RecordUsage,
@@ -94,6 +97,19 @@ PASSED = ScoreSummary(
     adapter_loss_ppm=1_000_000,
     base_exact_match_ppm=0,
     adapter_exact_match_ppm=250_000,
+)
+COMPARED = GateComparison(
+    verdict="inconclusive",
+    items=1_000,
+    worse=30,
+    better=20,
+    p_ppm=101_319,
+    adjusted_p_ppm=101_319,
+    bound_ppm=22_000,
+    drop_max_ppm=20_000,
+    alpha_ppm=50_000,
+    smallest_ppm=20_000,
+    benchmark="mmlu",
 )
 WRONG_ROWS = Failure(
     code="invalid_training_file",
@@ -352,6 +368,40 @@ def jobs_that_only_evaluate(story: Recorder) -> None:
         closed(story, 1, "succeeded", job_id=job_id, role="eval")
         story.when(RecordVerdict(job_id=job_id, summary=PASSED))
         story.when(RecordRegistered(job_id=job_id, model_id="ft:smol:1"))
+
+
+def a_verdict_in_two_looks(story: Recorder) -> None:
+    """The first half of the items decides nothing, twice told; the job rests before the second."""
+    limits(story)
+    command = submit(story, 1)
+    asked = Benchmark(
+        name="mmlu",
+        task="mmlu",
+        kind="choices",
+        sha256="6" * 64,
+        blob="b",
+        bytes=9_000,
+        items=4_000,
+    )
+    spec = replace(
+        command.spec, benchmarks=(asked,), benchmark_items=2_000, looks_ppm=(500_000, 1_000_000)
+    )
+    story.when(replace(command, spec=spec))
+    bound(story, "ftjob-1")
+    closed(story, 1, "succeeded")
+    started(story, 2)
+    closed(story, 2, "succeeded", role="eval")
+    story.when(PauseJob(job_id="ftjob-1"))
+    look = RecordLook(job_id="ftjob-1", look=1, comparisons=(COMPARED,))
+    story.when(look)
+    story.when(look)
+    story.when(ResumeJob(job_id="ftjob-1"))
+    started(story, 3)
+    closed(story, 3, "succeeded", role="eval")
+    story.when(RecordVerdict(job_id="ftjob-1", summary=PASSED))  # of the look before
+    at_second = replace(PASSED, comparisons=(COMPARED,), look=2, looks_ppm=spec.looks_ppm)
+    story.when(RecordVerdict(job_id="ftjob-1", summary=at_second))
+    story.when(RecordRegistered(job_id="ftjob-1", model_id="ft:smol:1"))
 
 
 def jobs_that_fail(story: Recorder) -> None:

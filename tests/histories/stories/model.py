@@ -12,6 +12,7 @@ from schemas.gate import (
     GateRun,
     QuarantineDecision,
     RecordGateRun,
+    RemoveBenchmark,
     SetGatePolicy,
     SetQuarantine,
 )
@@ -137,6 +138,28 @@ def benchmarks_of_the_operator(story: Recorder) -> None:
     story.when(AddBenchmark(benchmark=arc))  # of one tenant
     policy = GatePolicy(benchmarks=("arc",), refusal_min_ppm=900_000, blocking=("safety",))
     story.when(SetGatePolicy(base_id=EVERY_BASE, policy=policy))
+
+
+def a_benchmark_that_is_removed(story: Recorder) -> None:
+    """Once the policy that names it does not any more; then the name is free for other bytes."""
+    exam = Benchmark(
+        name="exam",
+        task="own",
+        kind="choices",
+        sha256="7" * 64,
+        blob=f"benchmarks/{'7' * 64}.jsonl",
+        bytes=40_000,
+        items=300,
+    )
+    story.when(AddBenchmark(benchmark=exam), key=GLOBAL)
+    story.when(SetGatePolicy(base_id=EVERY_BASE, policy=GatePolicy(benchmarks=("exam",))))
+    remove = RemoveBenchmark(name="exam")
+    story.when(remove, key=GLOBAL)  # a policy names it
+    story.when(SetGatePolicy(base_id=EVERY_BASE, policy=GatePolicy()))
+    story.when(remove)  # of one tenant
+    for _ in range(2):
+        story.when(remove, key=GLOBAL)
+    story.when(AddBenchmark(benchmark=replace(exam, sha256="8" * 64)), key=GLOBAL)
 
 
 def versions_that_share_a_stage(story: Recorder) -> None:

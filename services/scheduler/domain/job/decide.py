@@ -34,6 +34,7 @@ from schemas.job import (
     RecordDraining,
     RecordFile,
     RecordGranted,
+    RecordLook,
     RecordRegistered,
     RecordStarted,
     RecordUsage,
@@ -70,7 +71,9 @@ Changing: TypeAlias = CancelJob | PauseJob | ResumeJob
 AttemptFact: TypeAlias = (
     RecordWait | RecordGranted | RecordStarted | RecordCheckpoint | RecordDraining | RecordClosed
 )
-JobFact: TypeAlias = RecordDataset | RecordBase | RecordVerdict | RecordRegistered | AttemptFact
+JobFact: TypeAlias = (
+    RecordDataset | RecordBase | RecordLook | RecordVerdict | RecordRegistered | AttemptFact
+)
 # Looked up by exact type: an `isinstance` that says no to a Struct takes 100 ns.
 JOB_FACTS: Final = frozenset(get_args(JobFact))
 ATTEMPT_FACTS: Final = frozenset(get_args(AttemptFact))
@@ -258,6 +261,8 @@ def _decide_job_fact(job: OpenJob, command: JobFact) -> tuple[Event, ...]:
             return _dataset(job, command)
         case RecordBase():
             return _base(job, command)
+        case RecordLook():
+            return steps.after_look(job, command)
         case RecordVerdict():
             return steps.after_verdict(job, command)
         case RecordRegistered():

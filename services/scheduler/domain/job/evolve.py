@@ -33,6 +33,7 @@ from schemas.job import (
     JobEnded,
     JobSubmitted,
     LimitsSet,
+    LookTaken,
     PhaseSet,
     PinsWanted,
     PlacementUnwanted,
@@ -122,6 +123,7 @@ JobEvent: TypeAlias = (
     | CheckpointRecorded
     | AttemptEnded
     | VerdictDue
+    | LookTaken
     | VerdictRecorded
     | RegistrationWanted
     | GateRunEnded
@@ -349,6 +351,8 @@ def evolve_job(job: OpenJob, event: JobEvent) -> OpenJob:
             return job
         case VerdictDue():
             return replace(job, scores=event.scores)
+        case LookTaken():
+            return replace(job, scores=None, scored=job.scores, look=event.look + 1)
         case _:
             assert_never(event)
 

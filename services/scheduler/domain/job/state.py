@@ -106,6 +106,8 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     billable_gpu_ms, lost_gpu_ms: totals of its closed attempts.
     result: of its training, once it has succeeded.
     scores: that wait for a verdict.
+    look: of the gate at its items, from 1.
+    scored: scores of the look before, None: it is the first.
     environment: what its newest training attempt is computed with.
     validation_loss_ppm: of its adapter in its evaluation, None: it was not measured.
     """
@@ -139,6 +141,8 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     lost_gpu_ms: GpuMs = 0
     result: TrainResult | None = None
     scores: BlobFile | None = None
+    look: int = 1
+    scored: BlobFile | None = None
     environment: Map[str, str] = Map()
     validation_loss_ppm: int | None = None
 

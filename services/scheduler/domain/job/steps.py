@@ -14,9 +14,11 @@ from schemas.job import (
     GateRunEnded,
     JobEnded,
     JobOutcome,
+    LookTaken,
     PhaseSet,
     PlacementUnwanted,
     PlacementWanted,
+    RecordLook,
     RecordRegistered,
     RecordVerdict,
     RegistrationWanted,
@@ -40,7 +42,7 @@ from schemas.training import (
     WorkDescription,
     work_id_of,
 )
-from schemas.units import GpuMs
+from schemas.units import PPM, GpuMs
 from services.scheduler.domain.job.policy import Again, GiveUp, budget_exhausted, next_step
 from services.scheduler.domain.job.quota import attempt_gpu_ms_max, rest_gpu_ms
 from services.scheduler.domain.job.state import OpenJob
@@ -204,6 +206,8 @@ def _after_success(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
                 base_id=job.spec.base.base_id,
                 training=_facts(job),
                 model_id=job.spec.model_id if job.spec.evaluation is not None else None,
+                look=job.look,
+                looks_ppm=job.spec.looks_ppm,
             )
             return (due, *_judging(job))
         case TrainResult() | None:
@@ -229,9 +233,21 @@ def _judging(job: OpenJob) -> tuple[Event, ...]:
     return (PhaseSet(job_id=job.job_id, phase="evaluating", reason=waiting("judging")),)
 
 
+def after_look(job: OpenJob, command: RecordLook) -> tuple[Event, ...]:
+    """The items so far decide nothing: the next part of them is asked."""
+    if job.scores is None or command.look != job.look or job.look >= len(job.spec.looks_ppm):
+        return ()
+    looked = LookTaken(job_id=job.job_id, look=command.look, comparisons=command.comparisons)
+    job = replace(job, scores=None, scored=job.scores, look=job.look + 1)
+    following = pause_at if job.wanted == "paused" else place_attempt
+    return (looked, *following(job, "eval"))
+
+
 def after_verdict(job: OpenJob, command: RecordVerdict) -> tuple[Event, ...]:
     """A blocked adapter is registered as well, in quarantine: the job did what it was asked to."""
     if job.scores is None or job.result is None or job.prepared is None:
+        return ()
+    if command.summary is not None and command.summary.look != job.look:
         return ()
     if command.summary is None:
         unjudged = Failure(code=errors.PLATFORM, reason=failing("scores_unjudged"))
@@ -353,6 +369,8 @@ def _work(job: OpenJob, role: Role) -> Work | None:
         measured_rows=job.spec.measured_rows,
         benchmarks=job.spec.benchmarks,
         benchmark_items=job.spec.benchmark_items,
+        share_ppm=job.spec.looks_ppm[job.look - 1] if job.spec.looks_ppm else PPM,
+        scored=job.scored,
     )
 
 

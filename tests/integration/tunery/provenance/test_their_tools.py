@@ -1,6 +1,10 @@
-"""What we sign is verified by OpenSSF's model-signing and CycloneDX's validator, as they are."""
+"""What we sign is verified by OpenSSF's model-signing, the validator of CycloneDX and in-toto's
+package for attestations, as they are.
+"""
 
+import json
 import subprocess
+from base64 import b64decode, b64encode
 from pathlib import Path
 
 import pytest
@@ -25,6 +29,21 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 fault = JsonStrictValidator(SchemaVersion.V1_6).validate_str(open(sys.argv[1]).read())
 sys.exit(None if fault is None else str(fault))
+"""
+# the package comes with model-signing; SLSA's predicate is read without unknown fields
+VALIDATE_STATEMENT = """
+import base64, json, sys
+from google.protobuf.json_format import ParseDict
+from in_toto_attestation.predicates.provenance.v1.provenance_pb2 import Provenance
+from in_toto_attestation.v1.statement import Statement
+from in_toto_attestation.v1 import statement_pb2
+bundle = json.load(open(sys.argv[1]))
+statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+read = ParseDict(statement, statement_pb2.Statement())
+Statement.copy_from_pb(read).validate()
+assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
+provenance = ParseDict(statement["predicate"], Provenance())
+print(len(read.subject), len(provenance.build_definition.resolved_dependencies))
 """
 
 
@@ -89,3 +108,20 @@ def test_cyclonedx_accepts_our_bill_of_materials(programs: Path, tmp_path: Path)
     assert (done.returncode, done.stderr) == (0, "")
     bill.write_text(bill.read_text().replace('"machine-learning-model"', '"machine"'))
     assert run(programs / "python", "-c", VALIDATE, bill).returncode == 1
+
+
+def test_in_toto_accepts_our_statement_of_the_lineage(programs: Path, tmp_path: Path) -> None:
+    sign_folder(tmp_path / "model", new_key(tmp_path / "keys"))
+    bundle = tmp_path / "model" / "lineage.intoto.json"
+    done = run(programs / "python", "-c", VALIDATE_STATEMENT, bundle)
+    assert (done.returncode, done.stdout) == (0, "2 3\n"), done.stderr
+    envelope = json.loads(bundle.read_text())
+    statement = json.loads(b64decode(envelope["dsseEnvelope"]["payload"]))
+    for change, why in (
+        ({"subject": []}, "At least one subject required"),
+        ({"predicate": {**statement["predicate"], "verdict": "pass"}}, 'no field named "verdict"'),
+    ):
+        payload = b64encode(json.dumps({**statement, **change}).encode()).decode()
+        bundle.write_text(json.dumps({"dsseEnvelope": {"payload": payload}}))
+        refused = run(programs / "python", "-c", VALIDATE_STATEMENT, bundle)
+        assert (refused.returncode, why in refused.stderr) == (1, True), refused.stderr

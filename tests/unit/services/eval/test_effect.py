@@ -4,9 +4,10 @@ import hashlib
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from schemas.gate import EVERY_BASE, GatePolicy, GatePolicySet
-from schemas.job import RecordVerdict, VerdictDue
+from schemas.job import RecordLook, RecordVerdict, VerdictDue
 from schemas.model import ScoreSummary, StageMoved, VersionPublished
 from schemas.reasons import failing
 from schemas.topics import MODEL
@@ -138,3 +139,20 @@ async def test_scores_that_cannot_be_judged_are_reported_with_what_was_wrong_sea
     assert send.body.failure.reason == failing("scores_unjudged")
     assert send.body.failure.detail is not None
     assert runtime.seal.open(send.body.failure.detail) == "there is no blob"
+
+
+async def test_a_look_that_decides_nothing_goes_to_the_job_as_a_look() -> None:
+    runtime = await eval_runtime()
+    items = tuple(item(number, number < 100, 18 <= number < 100) for number in range(200))
+    data = encode_scores(scores(items, holdout(None, None)))
+    await runtime.blobs.put("t/acme/scores", data)
+    looks = (500_000, 1_000_000)
+    send = await verdict(runtime).run(replace(due(data), looks_ppm=looks), "acme")
+    assert send is not None
+    assert isinstance(send.body, RecordLook)
+    assert (send.body.look, len(send.body.comparisons)) == (1, 1)
+    send = await verdict(runtime).run(replace(due(data), look=2, looks_ppm=looks), "acme")
+    assert send is not None
+    assert isinstance(send.body, RecordVerdict)
+    assert send.body.summary is not None
+    assert (send.body.summary.look, send.body.summary.looks_ppm) == (2, looks)

@@ -1,8 +1,8 @@
 """Which jobs want a verdict."""
 
-import pytest
+from msgspec.structs import replace
 
-from schemas.job import JobEnded, PhaseSet, VerdictDue, VerdictRecorded
+from schemas.job import JobEnded, LookTaken, PhaseSet, VerdictDue, VerdictRecorded
 from schemas.lifetime import VersionErased
 from schemas.model import StageMoved, VersionDeleted, VersionPublished, VersionRestored
 from schemas.training import BlobFile
@@ -36,9 +36,25 @@ def test_scores_that_wait_for_a_verdict_are_to_do() -> None:
     assert project(HEADER, DUE) == (Todo(VERDICT, "ftjob-1", "acme", "acme", DUE), kept)
 
 
-@pytest.mark.parametrize("event", [VerdictRecorded(job_id="ftjob-1", summary=SUMMARY), ENDED])
-def test_a_verdict_or_the_end_of_the_job_takes_it_off(event: VerdictRecorded | JobEnded) -> None:
-    assert project(HEADER, event) == (Done(VERDICT, "ftjob-1"),)
+def test_a_verdict_or_the_end_of_the_job_takes_it_off() -> None:
+    recorded = VerdictRecorded(job_id="ftjob-1", summary=SUMMARY)
+    assert project(HEADER, recorded) == (Done(VERDICT, "ftjob-1"),)
+    assert Done(VERDICT, "ftjob-1") in project(HEADER, ENDED)
+
+
+def test_each_look_has_a_row_of_its_own_which_its_outcome_takes_off() -> None:
+    """The outcome of a row has one id: a second look in it would be taken for a repeat."""
+    second = replace(DUE, look=2, looks_ppm=(250_000, 500_000, 1_000_000))
+    todo, _ = project(HEADER, second)
+    assert isinstance(todo, Todo)
+    assert todo.id != "ftjob-1"
+    (done,) = project(HEADER, LookTaken(job_id="ftjob-1", look=1, comparisons=()))
+    assert done == Done(VERDICT, "ftjob-1")
+    (done,) = project(HEADER, LookTaken(job_id="ftjob-1", look=2, comparisons=()))
+    assert done == Done(VERDICT, todo.id)
+    at_second = VerdictRecorded(job_id="ftjob-1", summary=replace(SUMMARY, look=2))
+    assert project(HEADER, at_second) == (done,)
+    assert done in project(HEADER, ENDED)
 
 
 def test_other_events_want_no_verdict() -> None:

@@ -18,6 +18,7 @@ POLICY = {
     "gain_min": 0.05,
     "benchmarks": [],
     "refusal_min": 0,
+    "looks": [0.25, 0.5, 1],
 }
 DECIDED = {"quarantined": False, "reason": "poems only", "name": "Ada", "decided_at": 1}
 POST_MODEL = f"POST /models/{quote(MODEL, safe='')}/quarantine".replace("%3A", ":")
@@ -42,7 +43,13 @@ POST_MODEL = f"POST /models/{quote(MODEL, safe='')}/quarantine".replace("%3A", "
             "POST /gate/policies",
             {"benchmarks": ["mmlu"], "blocking": ["safety"], "refusal_min": 0.9},
         ),
+        (
+            ["set", "--look", "0.4", "--look", "1"],
+            "POST /gate/policies",
+            {"looks": [0.4, 1]},
+        ),
         (["list"], "GET /gate/policies", None),
+        (["remove", "exam"], "DELETE /gate/benchmarks/exam", None),
         (["reset"], "DELETE /gate/policies/default", None),
         (["reset", "smol"], "DELETE /gate/policies/smol", None),
         (
@@ -68,6 +75,7 @@ def test_what_is_asked_of_the_api(
         "GET /gate/policies": page(POLICY),
         "DELETE /gate/policies/default": {},
         "DELETE /gate/policies/smol": {},
+        "DELETE /gate/benchmarks/exam": {},
         POST_MODEL: {"id": MODEL, "quarantined": False, "quarantine": DECIDED},
     }
     api = ScriptedApi(monkeypatch, answers)

@@ -8,11 +8,14 @@ from random import Random
 
 import pytest
 
+from schemas.units import PPM
 from tunery.gate.decision import Decision, Pairs, Rule, decide, overall
+from tunery.gate.looks import items_at
 
 ITEMS = 1_172
 LOOKS = (400 / ITEMS, 800 / ITEMS, 1.0)
 TRIALS = 300
+PLANNED = (250_000, 500_000, 1_000_000)
 STRICT = Rule(drop_max=0.02)
 
 
@@ -76,6 +79,47 @@ def test_an_adapter_that_lost_nothing_in_four_tasks_is_blocked_in_at_most_alpha_
 def test_a_drop_of_four_points_in_one_of_four_tasks_is_caught(drops: tuple[float, ...]) -> None:
     decided = [draw_tasks(seed, drops) for seed in range(TRIALS)]
     assert sum(overall(decisions) == "block" for decisions in decided) / TRIALS >= 0.80
+
+
+def draw_looks(seed: int, drop: float) -> list[tuple[Pairs, ...]]:
+    """Bundled questions and two benchmarks, as the plan asks them at each look."""
+    draw, sizes = Random(seed), (249, 1_500, 4_000)
+    asked = [[items_at(share, size) for share in PLANNED] for size in sizes]
+    answers = [[draw.random() for _ in range(size)] for size in sizes]
+    worse, better = (0.10 + drop) / 2, 0.10
+
+    def pairs(chances: list[float]) -> Pairs:
+        lost = sum(chance < worse for chance in chances)
+        return Pairs(len(chances), lost, sum(chance < better for chance in chances) - lost)
+
+    return [
+        tuple(pairs(chances[: upto[look]]) for chances, upto in zip(answers, asked, strict=True))
+        for look in range(len(PLANNED))
+    ]
+
+
+def verdict_by_looks(seed: int, drop: float, rule: Rule) -> tuple[Decision, int]:
+    """The verdict of a gate that stops as soon as a look decides, and which look that was."""
+    fractions = tuple(share / PPM for share in PLANNED)
+    decision: Decision = "inconclusive"
+    for look, pairs in enumerate(draw_looks(seed, drop), start=1):
+        decision = overall(result.decision for result in decide(pairs, rule, fractions, look))
+        if decision != "inconclusive":
+            return decision, look
+    return decision, len(PLANNED)
+
+
+def test_with_looks_of_different_benchmarks_a_null_adapter_is_blocked_in_at_most_alpha() -> None:
+    """Benchmarks that are ahead of the plan, and bundled questions that are asked at once."""
+    rule = Rule(drop_max=0.0)
+    blocked = sum(verdict_by_looks(seed, 0.0, rule)[0] == "block" for seed in range(TRIALS))
+    assert blocked / TRIALS <= 0.05
+
+
+def test_a_drop_of_six_points_is_caught_before_all_items_are_asked() -> None:
+    decided = [verdict_by_looks(seed, 0.06, STRICT) for seed in range(50)]
+    assert all(verdict == "block" for verdict, _ in decided)
+    assert sum(look < len(PLANNED) for _, look in decided) >= 45
 
 
 def test_several_comparisons_need_smaller_p_values_to_block() -> None:

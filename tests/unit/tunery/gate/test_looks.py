@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import pytest
 
-from tunery.gate.looks import LOOKS_MAX, levels, spent
+from tunery.gate.looks import LOOKS_MAX, items_at, levels, planned_looks, spent
 
 FIFTHS = (0.2, 0.4, 0.6, 0.8, 1.0)
 HALVES = (0.5, 1.0)
@@ -44,3 +44,22 @@ def test_all_looks_together_err_as_often_as_one_may() -> None:
 def test_looks_that_do_not_rise_to_one_are_refused(fractions: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="rising shares"):
         levels(fractions, 0.05)
+
+
+QUARTERS = (250_000, 500_000, 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("items", "planned", "asked"),
+    [
+        ((), (), []),
+        ((249, 1_000), (), []),
+        ((2_000,), (500_000, 1_000_000), [1_000, 2_000]),
+        ((1_500, 4_000), QUARTERS, [1_000, 1_000, 1_500]),
+    ],
+)
+def test_small_benchmarks_are_asked_at_once_and_no_look_asks_nothing_new(
+    items: tuple[int, ...], planned: tuple[int, ...], asked: list[int]
+) -> None:
+    assert planned_looks(QUARTERS, items) == planned
+    assert [items_at(share, items[0]) for share in planned] == asked

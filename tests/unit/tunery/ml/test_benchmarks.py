@@ -14,9 +14,9 @@ from tests.unit.tunery.ml.test_scoring import adapter as adapter
 from tests.unit.tunery.ml.test_scoring import go
 from tests.unit.tunery.ml.test_scoring import spec as spec
 from tunery.benchmarks.task import TaskItem, read_task
-from tunery.work.codec import decode_scores
+from tunery.work.codec import decode_scores, encode_scores
 from tunery.work.exits import ExitCode, WorkError
-from tunery.work.scores import NO_CHOICE, Scores
+from tunery.work.scores import NO_CHOICE, ItemScore, Scores
 from tunery.work.spec import BenchmarkFile, ScoreSpec
 
 pytestmark = [
@@ -33,6 +33,10 @@ def with_benchmarks(spec: ScoreSpec, folder: Path, most: int, **tasks: bytes) ->
         path, digest = str(folder / f"{name}.jsonl"), sha256(content).hexdigest()
         files.append(BenchmarkFile(name=name, path=path, sha256=digest))
     return msgspec.structs.replace(spec, benchmarks=tuple(files), benchmark_items=most)
+
+
+def by_id(item: ItemScore) -> str:
+    return item.id
 
 
 def scored(spec: ScoreSpec) -> Scores:
@@ -101,6 +105,38 @@ def test_a_base_model_is_asked_once_and_a_sample_is_the_same(
     assert {score.prompt for score in locks.refusals} < {
         item.question for item in read_task(safety_task(20, 20)).items
     }
+
+
+def test_looks_one_after_the_other_end_in_the_scores_of_one_pass(
+    spec: ScoreSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tunery.gate.looks.LOOK_ITEMS_MIN", 8)
+    tasks = {"things": choices_task(40), "sums": numbers_task(), "locks": safety_task(10, 10)}
+    asked = with_benchmarks(spec, tmp_path, 30, **tasks)
+    at_once = scored(asked)
+    first = msgspec.structs.replace(asked, share_ppm=500_000, out=str(tmp_path / "first.json"))
+    chosen, sums, locks = scored(first).benchmarks
+    assert (len(chosen.items), len(sums.items), len(locks.refusals)) == (15, 10, 20)
+    code, events = go(msgspec.structs.replace(asked, scored=first.out))
+    assert code == ExitCode.FINISHED
+    stages = {(event["stage"], event["total"]) for event in events if event.get("stage")}
+    assert stages == {("things_base_adapter", 15), ("sums_base", 10), ("sums_adapter", 10)}
+    both = decode_scores(Path(asked.out).read_bytes())
+    for once, twice in zip(at_once.benchmarks, both.benchmarks, strict=True):
+        assert sorted(once.items, key=by_id) == sorted(twice.items, key=by_id)
+        assert (once.refusals, once.questions) == (twice.refusals, twice.questions)
+    assert (both.items, both.holdout, both.answers) == (
+        at_once.items,
+        at_once.holdout,
+        at_once.answers,
+    )
+
+
+def test_scores_of_other_models_are_not_gone_on_from(spec: ScoreSpec, tmp_path: Path) -> None:
+    other = msgspec.structs.replace(scored(spec), adapter_sha256="f" * 64)
+    (tmp_path / "other.json").write_bytes(encode_scores(other))
+    with pytest.raises(WorkError, match="of other models"):
+        go(msgspec.structs.replace(spec, scored=str(tmp_path / "other.json")))
 
 
 def test_an_item_longer_than_the_model_reads_keeps_its_end(

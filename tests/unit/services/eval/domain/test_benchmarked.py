@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.gate import GatePolicy
-from services.eval.domain.verdict import Production, summarise
+from services.eval.domain.verdict import Looks, Production, summarise, wants_more_items
 from tests.unit.services.eval.samples import holdout, item, scores
 from tunery.work.scores import BenchmarkScores, ItemScore, RefusalScore, Scores
 
@@ -145,3 +145,43 @@ def test_a_result_that_refuses_as_before_is_blocked_in_at_most_alpha_of_the_case
         caught += summarise(judged(refusals(worse, [])), policy=SAFETY).verdict == "block"
     assert blocked <= 0.05 * 400 + 9, "two standard deviations above alpha"
     assert caught >= 0.8 * 400
+
+
+HALVES = (500_000, 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("counts", "verdict", "more"),
+    [
+        ((600, 20, 20, 360), "pass", False),
+        ((500, 220, 20, 260), "block", False),
+        ((600, 150, 60, 190), "inconclusive", True),
+    ],
+)
+def test_a_look_ends_the_evaluation_where_it_decides(
+    counts: tuple[int, int, int, int], verdict: str, more: bool
+) -> None:
+    asked = judged(benchmark(*answered(*counts)))
+    first = summarise(asked, looks=Looks(1, HALVES))
+    assert (first.verdict, wants_more_items(first)) == (verdict, more)
+    assert (first.look, first.looks_ppm) == (1, HALVES)
+    assert not wants_more_items(summarise(asked, looks=Looks(2, HALVES)))
+    assert not wants_more_items(summarise(asked)), "all were asked at once"
+
+
+def test_an_early_look_needs_more_than_the_last() -> None:
+    """The level of the first look is far below alpha."""
+    asked = judged(benchmark(*answered(600, 41, 20, 339)))
+    strict = GatePolicy(drop_max_ppm=10_000)
+    assert summarise(asked, policy=strict).verdict == "block"
+    first = summarise(asked, policy=strict, looks=Looks(1, (250_000, 1_000_000)))
+    assert (first.verdict, wants_more_items(first, strict)) == ("inconclusive", True)
+
+
+def test_what_more_items_cannot_change_ends_the_evaluation() -> None:
+    """Comparisons that do not block are told as they are; scores that are no numbers block."""
+    undecided = judged(benchmark(*answered(600, 150, 60, 190)))
+    policy = GatePolicy(blocking=("holdout",))
+    assert not wants_more_items(summarise(undecided, policy=policy, looks=Looks(1, HALVES)), policy)
+    broken = replace(undecided, not_finite=("adapter",))
+    assert not wants_more_items(summarise(broken, looks=Looks(1, HALVES)))

@@ -27,6 +27,7 @@ async def test_money_a_budget_refuses_the_job_that_could_pass_it(api: ControlPla
     refused = await client.post("/v1/fine_tuning/jobs", json=job)
     error = refused.json()["error"]
     assert (refused.status_code, error["code"]) == (429, "budget_exceeded")
+    assert error["type"] == "insufficient_quota", "as OpenAI's, where nothing more may be spent"
     assert refused.headers["x-should-retry"] == "false"
     assert "'tenant'" in error["message"]
     assert created.json()["month"] in error["message"]

@@ -73,6 +73,7 @@ async def test_a_budget_that_answers_reach_refuses_the_next(
     for route in ("chat/completions", "completions", "responses"):
         refused = await answer(client, route)
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "insufficient_quota")
+        assert refused.json()["error"]["type"] == "insufficient_quota"
         assert refused.headers["x-should-retry"] == "false"
     assert len(engine.asked) == asked
 

@@ -5,7 +5,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from schemas.benchmark import Benchmark
+from schemas.gate import GatePolicy
 from schemas.training import BlobFile
+from schemas.units import PPM
 from services.gateway.jobs.evaluations import (
     evaluated,
     gate_run_spec,
@@ -23,6 +25,7 @@ from tunery.plan.estimate import estimate
 NAMES = ("adapter_model.safetensors", "adapter_config.json", "lineage.json", "model.sig")
 FILES = tuple(BlobFile(name=name, blob=f"t/{name}", sha256="a" * 64, bytes=1) for name in NAMES)
 VERSION = replace(ROW, files=FILES)
+POLICY = GatePolicy()
 EXAM = Benchmark(
     name="exam", task="own", kind="choices", sha256="e" * 64, blob="b", bytes=900, items=300
 )
@@ -55,24 +58,38 @@ def test_records_beside_a_version_are_not_evaluated() -> None:
 
 def test_a_further_run_is_on_the_same_rows_unless_the_base_model_has_changed() -> None:
     same = replace(SPEC.base, sha256=VERSION.lineage.base_sha256)
-    spec = gate_run_spec(job(), VERSION, same, SPEC.price, ())
+    spec = gate_run_spec(job(), VERSION, same, SPEC.price, (), POLICY)
     assert spec.evaluation is not None
     assert (spec.evaluation.imported, spec.evaluation.prepared) == (False, PREPARED)
     assert (spec.model_id, spec.training_file, spec.budget) == (VERSION.id, "", None)
-    changed = gate_run_spec(job(), VERSION, replace(same, sha256="f" * 64), SPEC.price, ())
+    changed = gate_run_spec(job(), VERSION, replace(same, sha256="f" * 64), SPEC.price, (), POLICY)
     assert changed.evaluation is not None
     assert (changed.evaluation.prepared, changed.measured_rows) == (None, 0)
 
 
 def test_a_further_run_asks_the_benchmarks_that_are_wanted_now() -> None:
-    asked = gate_run_spec(job(), VERSION, SPEC.base, SPEC.price, (EXAM,))
+    asked = gate_run_spec(job(), VERSION, SPEC.base, SPEC.price, (EXAM,), POLICY)
     assert (asked.benchmarks, asked.benchmark_items) == ((EXAM,), BENCHMARK_ITEMS_USUAL)
     few = replace(SPEC, benchmarks=(EXAM,), benchmark_items=300)
-    assert (
-        gate_run_spec(job(spec=few), VERSION, SPEC.base, SPEC.price, (EXAM,)).benchmark_items == 300
-    )
-    none = gate_run_spec(job(spec=few), VERSION, SPEC.base, SPEC.price, ())
+    again = gate_run_spec(job(spec=few), VERSION, SPEC.base, SPEC.price, (EXAM,), POLICY)
+    assert again.benchmark_items == 300
+    none = gate_run_spec(job(spec=few), VERSION, SPEC.base, SPEC.price, (), POLICY)
     assert (none.benchmarks, none.benchmark_items) == ((), 0)
+
+
+def test_a_further_run_plans_its_looks_by_the_policy_of_now() -> None:
+    spec = replace(SPEC, benchmarks=(EXAM,), benchmark_items=4_000)
+    large = replace(EXAM, items=5_000)
+    for policy, looks in (
+        (POLICY, POLICY.looks_ppm),
+        (replace(POLICY, looks_ppm=(600_000, PPM)), (600_000, PPM)),
+        (replace(POLICY, looks_ppm=(PPM,)), ()),
+    ):
+        again = gate_run_spec(job(spec=spec), VERSION, SPEC.base, SPEC.price, (large,), policy)
+        assert again.looks_ppm == looks
+    prompts = replace(large, kind="safety")
+    at_once = gate_run_spec(job(spec=spec), VERSION, SPEC.base, SPEC.price, (prompts,), POLICY)
+    assert at_once.looks_ppm == ()
 
 
 def test_no_training_is_held_for_an_evaluation() -> None:

@@ -4,7 +4,12 @@ from msgspec.structs import replace
 
 from schemas.gate import GateComparison, MeasureResult
 from schemas.reasons import suggesting
-from services.gateway.jobs.gate_responses import gate_response, power_words, rule_words
+from services.gateway.jobs.gate_responses import (
+    gate_response,
+    look_words,
+    power_words,
+    rule_words,
+)
 from tests.unit.services.gateway.jobs.job_events import SUMMARY
 
 BASE = GateComparison(
@@ -77,6 +82,19 @@ def test_suggestions_are_told_with_their_figures() -> None:
     shown = gate_response(replace(SUMMARY, suggestions=(lower, cut))).suggestions
     assert shown[0].startswith("Lower the learning rate, which was 0.0002: try 0.0001")
     assert "25 % of 40 answers were cut" in shown[1]
+
+
+def test_a_verdict_of_a_look_says_at_which_and_how_many_items() -> None:
+    arc = replace(BASE, benchmark="arc", items=1_000)
+    looked = replace(
+        SUMMARY, comparisons=(BASE, PRODUCTION, arc), look=1, looks_ppm=(500_000, 1_000_000)
+    )
+    gate = gate_response(looked)
+    assert look_words(gate.look) == (
+        "decided at look 1 of 2, after 1,249 items (50 % of those of benchmarks)"
+    )
+    assert "2 looks share the 0.05" in (gate.rule or "")
+    assert gate_response(SUMMARY).look is None
 
 
 def test_one_comparison_needs_no_correction() -> None:

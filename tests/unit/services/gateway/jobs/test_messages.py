@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from schemas.job import JobEnded, PhaseSet, VerdictRecorded, WantedSet
+from schemas.gate import GateComparison
+from schemas.job import JobEnded, LookTaken, PhaseSet, VerdictRecorded, WantedSet
 from schemas.pool import AttemptEnd
 from schemas.reasons import Failure, failing, skipping
 from schemas.sealed import Sealed
@@ -160,3 +161,21 @@ def test_first_hour_21_a_validation_file_that_is_the_training_file_is_warned_of(
         submitted = replace(SUBMITTED, spec=replace(SPEC, validation_file=name))
         texts = [row.message for row in rows(folded("job", submitted), JOB_EVENTS)]
         assert (SAME_FILE in texts) == (name == SPEC.training_file)
+
+
+def test_a_look_that_decides_nothing_is_told_with_its_items() -> None:
+    compared = GateComparison(
+        verdict="inconclusive",
+        items=1_000,
+        worse=30,
+        better=20,
+        p_ppm=100_000,
+        adjusted_p_ppm=100_000,
+        bound_ppm=30_000,
+        drop_max_ppm=20_000,
+        alpha_ppm=50_000,
+        smallest_ppm=20_000,
+    )
+    message = said(LookTaken(job_id=JOB, look=1, comparisons=(compared,)))
+    assert message.message == "Look 1 of the gate, at 1,000 items, decides nothing: it asks more"
+    assert message.data == {"look": 1, "items": 1_000}

@@ -68,3 +68,22 @@ async def test_benchmarks_are_part_of_the_estimate(api: ControlPlane) -> None:
     plain = (await client.post(path, json=body)).json()
     longer = (await client.post(path, json={**body, "eval": {"benchmarks": ["xs"]}})).json()
     assert longer["eval_gpu_ms"] > plain["eval_gpu_ms"]
+
+
+async def test_a_benchmark_is_removed_once_no_policy_names_it(api: ControlPlane) -> None:
+    path = f"{PATH}/gone"
+    assert (await api.api.delete(path)).status_code == 404
+    assert (await api.api.put(path, content=choices_task())).is_success
+    client = await api.tenant()
+    assert (await client.delete(path)).status_code == 403
+    policy = {"benchmarks": ["gone"]}
+    assert (await client.post("/v1/gate/policies", json=policy)).is_success
+    refused = await api.api.delete(path)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (409, "name")
+    assert "The policy 'default' names benchmark 'gone'" in refused.json()["error"]["message"]
+    assert (await client.delete("/v1/gate/policies/default")).is_success
+    removed = await api.api.delete(path)
+    assert removed.json() == {"id": "gone", "object": "gate.benchmark", "deleted": True}
+    assert "gone" not in {entry["id"] for entry in (await client.get(PATH)).json()["data"]}
+    assert (await client.post("/v1/gate/policies", json=policy)).status_code == 404
+    assert (await api.api.put(path, content=choices_task(30))).is_success, "the name is free"

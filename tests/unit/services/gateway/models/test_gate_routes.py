@@ -11,6 +11,7 @@ OWN = {
     "gain_min": 0.1,
     "benchmarks": [],
     "refusal_min": 0,
+    "looks": [0.5, 1],
 }
 SAID = {"reason": "only poems are asked of it", "name": "Ada"}
 
@@ -34,7 +35,7 @@ async def test_a_policy_holds_for_its_base_model_until_it_is_removed(api: Contro
 
 async def test_a_policy_out_of_range_is_refused_by_name(api: ControlPlane) -> None:
     client = await api.tenant()
-    for field, value in {"alpha": 0, "drop_max": 0.6, "gain_min": -1, "blocking": ["x"]}.items():
+    for field, value in {"alpha": 0, "drop_max": 0.6, "gain_min": -1, "looks": [0.5]}.items():
         refused = await client.post("/v1/gate/policies", json={field: value})
         assert refused.status_code == 400
         assert refused.json()["error"]["param"].split(".")[0] == field

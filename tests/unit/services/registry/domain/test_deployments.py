@@ -149,6 +149,21 @@ def test_a_version_with_a_share_stays_until_it_has_none() -> None:
         assert len(decide(state, command, context())) == 1
 
 
+@pytest.mark.parametrize("model_id", ["a", "b"])
+def test_an_archived_version_is_not_deployed_until_it_is_taken_out(model_id: str) -> None:
+    archived = after(
+        Promote(model_id=model_id, stage="archived", expected=None), state=versions("a", "b")
+    )
+    deployments = [SHARED, replace(ALONE, shadow=Arm(model_id="b", buckets=BUCKETS))]
+    for deployment in deployments if model_id == "b" else [ALONE]:
+        command = Deploy(deployment=deployment)
+        refused = refusal(decide(archived, command, context()))
+        assert refused.reason is not None
+        assert refused.reason.code == "model_archived"
+        restored = after(Promote(model_id=model_id, stage="dev", expected=None), state=archived)
+        assert len(decide(restored, command, context())) == 2
+
+
 def counts(phase: int = 1, *buckets: int, salt: str = "s") -> CountTraffic:
     arms = (
         ArmTraffic(model_id="a", role="first", answers=3, prompt_tokens=30, answer_ms=90),

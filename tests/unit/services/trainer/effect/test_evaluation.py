@@ -136,3 +136,24 @@ async def test_benchmarks_are_fetched_and_named_with_their_hash(tmp_path: Path) 
     (file,) = spec.benchmarks
     assert (file.name, file.sha256, spec.benchmark_items) == ("arc", SHA256, 100)
     assert Path(file.path).read_bytes() == CONTENT
+
+
+async def test_a_further_look_goes_on_from_the_scores_before_and_asks_no_judge_again(
+    tmp_path: Path,
+) -> None:
+    scored = training.BlobFile(name="scores.json", blob="a", sha256=SHA256, bytes=len(CONTENT))
+    plain, servers = await evaluation(tmp_path, 1)
+    sealed = servers.runtime("gateway").seal.seal(plain.grant.tenant, '["judge"]')
+    for work, judged in (
+        (replace(plain._work, measures=sealed), True),
+        (replace(plain._work, measures=sealed, share_ppm=500_000, scored=scored), False),
+    ):
+        program = Evaluation(plain.grant, work, plain.tools, plain.settings)
+        folder = tmp_path / str(judged)
+        folder.mkdir()
+        spec = await program.write_inputs(folder)
+        assert program._asks_judge is judged
+        assert (spec.scored is None) is judged
+        assert spec.share_ppm == work.share_ppm
+    assert spec.scored is not None
+    assert Path(spec.scored).read_bytes() == CONTENT

@@ -1,6 +1,6 @@
 """The events that carry a job on, each step by itself."""
 
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import pytest
 from msgspec.structs import replace
@@ -9,10 +9,12 @@ from schemas import errors
 from schemas.job import (
     GateRunEnded,
     JobEnded,
+    LookTaken,
     Phase,
     PhaseSet,
     PlacementUnwanted,
     PlacementWanted,
+    RecordLook,
     RecordRegistered,
     RecordVerdict,
     RegistrationWanted,
@@ -24,6 +26,7 @@ from schemas.sealed import Sealed
 from schemas.submission import EvaluationTerms
 from schemas.training import AdapterStart, BlobFile, EvalWork, TrainWork
 from services.scheduler.domain.job import steps
+from services.scheduler.domain.job.evolve import JobEvent, evolve_job
 from services.scheduler.domain.job.state import OpenJob
 from simulator.control_plane.samples import PASSED, TRAINED, checkpoint
 from tests.unit.services.scheduler.fold import of
@@ -193,3 +196,47 @@ def test_gate_an_import_becomes_a_version_and_a_further_run_only_a_verdict() -> 
     assert (run.model_id, run.job_id) == (job.spec.model_id, JOB_ID)
     assert (run.base_sha256, run.verdict) == (job.spec.base.sha256, PASSED.verdict)
     assert (run.scores_sha256, run.unusable) == (SCORES.sha256, False)
+
+
+def test_a_look_that_decides_nothing_asks_the_next_part_of_the_items() -> None:
+    job = evaluating(imported=False)
+    job = replace(job, spec=replace(job.spec, looks_ppm=(250_000, 500_000, 1_000_000)), open=None)
+    command = RecordLook(job_id=JOB_ID, look=1, comparisons=())
+    events = steps.after_look(job, command)
+    assert kinds(events) == [LookTaken, PhaseSet, WorkDescribed, PlacementWanted]
+    work = of(events, WorkDescribed).description.work
+    assert isinstance(work, EvalWork)
+    assert (work.share_ppm, work.scored) == (500_000, SCORES)
+    for event in events:
+        job = evolve_job(job, cast(JobEvent, event))
+    assert (job.look, job.scored, job.scores) == (2, SCORES, None)
+    assert steps.after_look(job, command) == (), "told twice"
+
+
+@pytest.mark.parametrize(("look", "looks"), [(1, ()), (2, (500_000, 1_000_000)), (3, (1_000_000,))])
+def test_no_look_follows_the_last(look: int, looks: tuple[int, ...]) -> None:
+    job = evaluating(imported=False)
+    job = replace(job, spec=replace(job.spec, looks_ppm=looks), look=max(1, len(looks)))
+    command = RecordLook(job_id=JOB_ID, look=look, comparisons=())
+    assert steps.after_look(job, command) == ()
+
+
+def test_a_job_that_was_paused_meanwhile_rests_between_two_looks() -> None:
+    job = evaluating(imported=False)
+    job = replace(job, spec=replace(job.spec, looks_ppm=(500_000, 1_000_000)), open=None)
+    looked, paused = steps.after_look(
+        replace(job, wanted="paused"), RecordLook(job_id=JOB_ID, look=1, comparisons=())
+    )
+    assert isinstance(looked, LookTaken)
+    assert isinstance(paused, PhaseSet)
+    assert (paused.phase, paused.reason) == ("evaluating", waiting("paused"))
+    rested = evolve_job(evolve_job(job, looked), paused)
+    assert PlacementWanted in kinds(steps.after_change(replace(rested, wanted="run")))
+
+
+def test_the_verdict_of_a_look_before_does_not_count() -> None:
+    job = replace(evaluating(imported=False), look=2)
+    verdict = RecordVerdict(job_id=JOB_ID, summary=PASSED)
+    assert steps.after_verdict(job, verdict) == ()
+    at_second = replace(verdict, summary=replace(PASSED, look=2))
+    assert GateRunEnded in kinds(steps.after_verdict(job, at_second))
