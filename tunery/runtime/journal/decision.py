@@ -9,16 +9,29 @@ from typing import Any, Final, Generic, TypeVar
 from uuid import UUID, uuid5
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from schemas import errors
-from schemas.envelope import Context, Entry, Envelope, Message, Reason, Rejected, Repeated, Tick
+from schemas.envelope import (
+    Context,
+    Entry,
+    Envelope,
+    Message,
+    Reason,
+    Rejected,
+    Repeated,
+    Source,
+    Tick,
+)
 from schemas.ids import NAMESPACE
 from schemas.model import GLOBAL
 from schemas.reasons import refusing
-from schemas.topics import MESSAGE_BYTES_MAX, Stream
+from schemas.topics import MESSAGE_BYTES_MAX, STREAMS, Stream
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import Record
+from tunery.runtime.bus.grants import service_of
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.bus.signing import UNSIGNED, SenderKeys, Unproven
 from tunery.runtime.journal.acceptance import Poison, judge, record_hash
 from tunery.runtime.journal.codec import (
     Codec,
@@ -49,19 +62,25 @@ class CommandRefusal(Struct, frozen=True):
 
     reason: goes on the log.
     why: for operators, in words; it may quote the command.
+    code: what kind of refusal it is.
     """
 
     reason: Reason
     why: str
+    code: str = errors.MALFORMED
 
 
 class Incoming(Struct, frozen=True, gc=False):
-    """A decoded command record. Without an envelope it counts as a client's; its id is derived."""
+    """A decoded command record. Without an envelope it counts as a client's; its id is derived.
+
+    sender: who has proven to have sent it; None: that was not checked.
+    """
 
     id: str
     envelope: Envelope | None
     body: Any
     refused: CommandRefusal | None
+    sender: str | None = None
 
     @property
     def must_not_fail(self) -> bool:
@@ -106,14 +125,22 @@ def read_command(stream: Stream, record: Record, cause: int) -> Incoming:
 
 
 def decide_record(
-    aggregate: Aggregate[S], fold: Fold[S], record: Record, expected: int
+    aggregate: Aggregate[S],
+    fold: Fold[S],
+    record: Record,
+    expected: int,
+    keys: SenderKeys = UNSIGNED,
 ) -> Decided[S]:
     """Decide one command; `expected` is the journal offset that the record should get.
 
-    Raises Poison when a command of a saga, or a tick, cannot be decided.
+    keys: which tell who has sent it. A command of a sender who may not send it is refused, and
+    nothing of it but its id reaches the log. Raises Poison when a command of a saga, or a tick,
+    cannot be decided.
     """
     cause = fold.position.acceptance.cause + 1
-    incoming = read_command(aggregate.stream, record, cause)
+    incoming = _of_sender(
+        aggregate.stream, read_command(aggregate.stream, record, cause), record, keys
+    )
     at = max(fold.at, record.timestamp)
     if incoming.refused is not None and incoming.must_not_fail:
         raise _poison(aggregate.stream, record, incoming.refused.why)
@@ -127,7 +154,7 @@ def decide_record(
     try:
         return _write(aggregate, fold, incoming, at, (rejected,), expected)
     except _EntryTooLarge:  # the envelope's own fields are too large already
-        bare = Incoming(incoming.id, None, None, incoming.refused)
+        bare = Incoming(incoming.id, None, None, incoming.refused, incoming.sender)
         return _write(aggregate, fold, bare, at, (rejected,), expected)
 
 
@@ -144,7 +171,7 @@ def _events(
                 reused = refusing("idempotency_key_reused")
                 return (Rejected(code=errors.IDEMPOTENCY_CONFLICT, reason=reused),)
     if incoming.refused is not None:
-        return (Rejected(code=errors.MALFORMED, reason=incoming.refused.reason),)
+        return (Rejected(code=incoming.refused.code, reason=incoming.refused.reason),)
     return aggregate.decide(fold.state, incoming.body, context)
 
 
@@ -196,6 +223,7 @@ def _entry(fold: Fold[S], incoming: Incoming, at: Ms, events: tuple[Message, ...
         correlation=envelope.correlation,
         traceparent=envelope.traceparent,
         opened=acceptance.opened,
+        sender=incoming.sender,
     )
 
 
@@ -207,7 +235,42 @@ def _context(fold: Fold[S], incoming: Incoming, at: Ms) -> Context:
         tenant=envelope.tenant,
         command_id=incoming.id,
         seq=fold.seqs.get(envelope.key, 0) + 1,
+        sender=incoming.sender,
     )
+
+
+def _of_sender(stream: Stream, incoming: Incoming, record: Record, keys: SenderKeys) -> Incoming:
+    """The command with its sender; of one that may not send it only the id is left."""
+    if (envelope := incoming.envelope) is None:
+        return incoming
+    try:
+        sender = keys.sender_of(stream.name, record.value, record.timestamp)
+    except Unproven:
+        return _refused(incoming.id, refusing("sender_unproven"), None)
+    if sender is None:
+        return incoming
+    service, source, command = service_of(sender), envelope.source, type(incoming.body)
+    if source is not None and not _reacts(stream, service, source):
+        named = source.stream if source.stream in STREAMS else ""  # not any text of theirs
+        reaction = refusing("sender_of_reaction", sender=sender, stream=named)
+        return _refused(incoming.id, reaction, sender)
+    if incoming.refused is None and not stream.may_send(service, command):
+        other = refusing("sender_not_permitted", sender=sender, command=command.__name__)
+        return _refused(incoming.id, other, sender)
+    return replace(incoming, sender=sender)
+
+
+def _reacts(stream: Stream, service: str, source: Source) -> bool:
+    """Whether a service reacts to the source's stream. With a false source it would make others'
+    reactions be dropped, and one that cannot be decided stops the partition.
+    """
+    reacted = STREAMS.get(source.stream)
+    return not stream.permits or (reacted is not None and reacted.owner == service)
+
+
+def _refused(command_id: str, reason: Reason, sender: str | None) -> Incoming:
+    refusal = CommandRefusal(reason, reason.code, errors.SENDER_REFUSED)
+    return Incoming(command_id, None, None, refusal, sender)
 
 
 def _misrouted(stream: Stream, partition: int, envelope: Envelope) -> CommandRefusal | None:

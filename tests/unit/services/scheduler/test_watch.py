@@ -27,6 +27,7 @@ from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import codec_of, decode_record
@@ -56,6 +57,7 @@ class WatchFixture:
     clock: Clock = field(default_factory=SystemClock)
     blobs: Blobs = field(default_factory=MemoryBlobs)
     name: str = "scheduler"
+    keys: SenderKeys = UNSIGNED
 
     @property
     def sender(self) -> Sender:
