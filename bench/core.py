@@ -202,6 +202,7 @@ def settings_of(running: Stack) -> RuntimeSettings:
     return RuntimeSettings(
         kafka_bootstrap=running.kafka_bootstrap,
         **running.settings.kafka_login(),
+        command_keys=running.env["TUNERY_COMMAND_KEYS"],
         postgres_dsn=running.postgres_dsn,
         s3_endpoint=running.s3_endpoint,
         s3_access_key=running.s3_access_key,

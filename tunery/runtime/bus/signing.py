@@ -18,6 +18,7 @@ from tunery.runtime.bus.grants import NODE_PREFIX, service_of
 
 PRINCIPAL: Final = re.compile(r"[a-z]{1,64}|node\.[A-Za-z0-9._-]{1,128}")
 NODES: Final = HEARTBEATS.name  # signed like commands, by nodes
+SECRET_BYTES_MIN: Final = 32  # of an operator's own secret
 _HASH: Final = "sha256"
 _SENDER: Final = b',"sender":"'
 _SIGNATURE: Final = b',"signature":"'
