@@ -37,8 +37,8 @@ def project_refused_sender(header: Header, event: Rejected) -> tuple[Todo, ...]:
         command=str(reason.params.get("command", "")),
         reason=reason.code,
     )
-    window = header.at // WINDOW_MS
-    row = f"{header.stream}/{header.partition}/{window}/{refused.sender}/{refused.reason}"
+    where = (header.stream, str(header.partition), str(header.at // WINDOW_MS))
+    row = "/".join((*where, refused.sender, refused.command, refused.reason))
     return (Todo(KIND, row, header.key, header.tenant, refused),)
 
 
