@@ -199,6 +199,7 @@ def _ratios(figures: dict[str, float]) -> dict[str, float]:
 
 
 def settings_of(running: Stack) -> RuntimeSettings:
+    """Of a process that measures, as an operator."""
     return RuntimeSettings(
         kafka_bootstrap=running.kafka_bootstrap,
         **running.settings.kafka_login(),

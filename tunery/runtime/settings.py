@@ -33,7 +33,7 @@ class LogSettings(KafkaLogin):
 class RuntimeSettings(LogSettings):
     """Settings that every service has. Secrets are never shown in `repr` and logs.
 
-    command_keys: of `SenderKeys`, as `tunery kafka keys` prints them; `off`: commands are neither
+    command_keys: of `SenderKeys`, as `tunery kafka keys` prints them; "off": commands are neither
       signed nor checked.
     """
 

@@ -20,18 +20,16 @@ from schemas.envelope import (
     Reason,
     Rejected,
     Repeated,
-    Source,
     Tick,
 )
 from schemas.ids import NAMESPACE
 from schemas.model import GLOBAL
 from schemas.reasons import refusing
-from schemas.topics import MESSAGE_BYTES_MAX, STREAMS, Stream
+from schemas.topics import MESSAGE_BYTES_MAX, Stream
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import Record
-from tunery.runtime.bus.grants import service_of
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.bus.signing import UNSIGNED, SenderKeys, Unproven
+from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.journal.acceptance import Poison, judge, record_hash
 from tunery.runtime.journal.codec import (
     Codec,
@@ -45,6 +43,7 @@ from tunery.runtime.journal.codec import (
 from tunery.runtime.journal.dedupe import Conflict, Repeat, recognise
 from tunery.runtime.journal.fold import Fold, advance
 from tunery.runtime.journal.reader import Position
+from tunery.runtime.journal.senders import check_sender
 from tunery.runtime.verbs import Aggregate
 
 KEY_CHARS_MAX: Final = 256
@@ -241,36 +240,13 @@ def _context(fold: Fold[S], incoming: Incoming, at: Ms) -> Context:
 
 def _of_sender(stream: Stream, incoming: Incoming, record: Record, keys: SenderKeys) -> Incoming:
     """The command with its sender; of one that may not send it only the id is left."""
-    if (envelope := incoming.envelope) is None:
+    if incoming.envelope is None:
         return incoming
-    try:
-        sender = keys.sender_of(stream.name, record.value, record.timestamp)
-    except Unproven:
-        return _refused(incoming.id, refusing("sender_unproven"), None)
-    if sender is None:
-        return incoming
-    service, source, command = service_of(sender), envelope.source, type(incoming.body)
-    if source is not None and not _reacts(stream, service, source):
-        named = source.stream if source.stream in STREAMS else ""  # not any text of theirs
-        reaction = refusing("sender_of_reaction", sender=sender, stream=named)
-        return _refused(incoming.id, reaction, sender)
-    if incoming.refused is None and not stream.may_send(service, command):
-        other = refusing("sender_not_permitted", sender=sender, command=command.__name__)
-        return _refused(incoming.id, other, sender)
-    return replace(incoming, sender=sender)
-
-
-def _reacts(stream: Stream, service: str, source: Source) -> bool:
-    """Whether a service reacts to the source's stream. With a false source it would make others'
-    reactions be dropped, and one that cannot be decided stops the partition.
-    """
-    reacted = STREAMS.get(source.stream)
-    return not stream.permits or (reacted is not None and reacted.owner == service)
-
-
-def _refused(command_id: str, reason: Reason, sender: str | None) -> Incoming:
+    sender, reason = check_sender(stream, incoming.envelope, incoming.body, record, keys)
+    if reason is None:
+        return replace(incoming, sender=sender)
     refusal = CommandRefusal(reason, reason.code, errors.SENDER_REFUSED)
-    return Incoming(command_id, None, None, refusal, sender)
+    return Incoming(incoming.id, None, None, refusal, sender)
 
 
 def _misrouted(stream: Stream, partition: int, envelope: Envelope) -> CommandRefusal | None:

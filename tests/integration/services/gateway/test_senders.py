@@ -48,7 +48,9 @@ CREDIT: Final = AdjustInvoice(
         reference="forged", amount_micro=-(10**12), currency="EUR", reason="goodwill"
     )
 )
-SILENT: Final = ObserveNodes(seen=(NodeSeen(**MARK, last_seen=1, silent=True),))
+SILENT: Final = ObserveNodes(
+    seen=(NodeSeen(node_id="honest", incarnation="h-1", last_seen=1, silent=True),)
+)
 
 
 @asynccontextmanager

@@ -54,8 +54,8 @@ def test_security_c2_a_record_that_anybody_could_have_made_is_unproven() -> None
 
 def test_security_c2_no_byte_of_a_signed_record_can_be_changed() -> None:
     signed = as_sender("node.gpu-07")
-    for place in range(len(signed)):
-        changed = signed[:place] + bytes([signed[place] ^ 1]) + signed[place + 1 :]
+    for index in range(len(signed)):
+        changed = signed[:index] + bytes([signed[index] ^ 1]) + signed[index + 1 :]
         with pytest.raises(Unproven):
             OWNER.sender_of(ACCOUNT.name, changed, 0)
 
