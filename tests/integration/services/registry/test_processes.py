@@ -57,7 +57,7 @@ from schemas.model import (
     VersionTerms,
 )
 from schemas.storage import FileTerms
-from schemas.topics import PARTITIONS, STREAMS
+from schemas.topics import MODEL, PARTITIONS, STREAMS
 from schemas.training import BlobFile
 from tests.peers import peer_of
 from tests.unit.services.ingest.base import make_base, rows
@@ -140,11 +140,10 @@ async def base(client: Client, tmp_path: Path) -> Base:
         licence="apache-2.0",
         hidden_size=64,
     )
+    add = AddBase(base=base_model)
+    sender = peer_of(client.stack, client.runtime.log, MODEL, add)
     sends = (
-        client.runtime.sender.send(
-            "model", GLOBAL, GLOBAL, AddBase(base=base_model), partition=number
-        )
-        for number in range(PARTITIONS)
+        sender.send(MODEL, GLOBAL, GLOBAL, add, partition=number) for number in range(PARTITIONS)
     )
     await asyncio.gather(*sends)
     await client.send(
