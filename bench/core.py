@@ -199,9 +199,11 @@ def _ratios(figures: dict[str, float]) -> dict[str, float]:
 
 
 def settings_of(running: Stack) -> RuntimeSettings:
+    """Of a process that measures, as an operator."""
     return RuntimeSettings(
         kafka_bootstrap=running.kafka_bootstrap,
         **running.settings.kafka_login(),
+        command_keys=running.env["TUNERY_COMMAND_KEYS"],
         postgres_dsn=running.postgres_dsn,
         s3_endpoint=running.s3_endpoint,
         s3_access_key=running.s3_access_key,

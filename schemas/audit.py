@@ -21,7 +21,8 @@ class AuditEntry(Part):
     tenant: whose things it was about; empty: of nobody who is known.
     actor_tenant, key_id: whose key was sent, and which; empty: none that is known.
     address: of the client, as the trusted proxies give it.
-    method, route: verb, and path as a template; empty for the use of a key.
+    method, route: verb, and path as a template; empty for the use of a key. Of a command that was
+      refused because of its sender: `command`, and the stream.
     object_ids: of what the path names, the most special last. `[name]`: not an identifier.
     status, code: of the answer; code: of an error.
     """

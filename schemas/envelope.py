@@ -67,7 +67,10 @@ class Idempotency(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Envelope(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A command on its way to the owner of a stream. `body` is decoded with the stream's union."""
+    """A command on its way to the owner of a stream. `body` is decoded with the stream's union.
+
+    sender, signature: who sends it, and its proof over all bytes before; always the last fields.
+    """
 
     id: str
     key: str
@@ -79,6 +82,8 @@ class Envelope(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     causation: str | None = None
     correlation: str | None = None
     traceparent: str | None = None
+    sender: str | None = None
+    signature: str | None = None
 
 
 # --- journal --------------------------------------------------------------------------------------
@@ -102,6 +107,7 @@ class Entry(
     """The one record that a command leads to. `events` are decoded with the stream's union.
 
     opened: `cause` of the last record that counts before the owner's claim.
+    sender: who has sent the command, where that was checked: a service, or `node.` and its id.
     """
 
     epoch: int
@@ -120,6 +126,7 @@ class Entry(
     correlation: str | None = None
     traceparent: str | None = None
     opened: int | None = None
+    sender: str | None = None
 
 
 JournalRecord: TypeAlias = Claim | Entry
@@ -143,13 +150,17 @@ class Header(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Context(Struct, frozen=True, kw_only=True, gc=False):
-    """What a decision may know besides state and command; the fold of its events sees the same."""
+    """What a decision may know besides state and command; the fold of its events sees the same.
+
+    sender: a service, or `node.` and its id; None: it was not checked.
+    """
 
     at: Ms
     key: str
     tenant: str
     command_id: str
     seq: int
+    sender: str | None = None
 
 
 # --- events every stream has ----------------------------------------------------------------------

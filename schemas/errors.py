@@ -23,6 +23,7 @@ BASE_CHANGED: Final = "base_changed"
 STAGE_CONFLICT: Final = "stage_conflict"
 STALE_TOKEN: Final = "stale_token"  # noqa: S105  # a fencing token, not a secret
 MALFORMED: Final = "malformed_command"
+SENDER_REFUSED: Final = "sender_refused"
 TOO_LARGE: Final = "command_too_large"
 INTERNAL: Final = "internal_error"
 

@@ -83,6 +83,10 @@ RefusalCode: TypeAlias = Literal[
     "tenant_not_global",  # a command with the global key names a tenant
     "partition_wrong",  # its key belongs to another partition
     "tenant_not_key",  # it names another tenant than its key
+    "sender_unproven",  # it has no signature, or a wrong one
+    "sender_not_permitted",  # sender, command: its type
+    "sender_of_reaction",  # sender, stream: only its owner reacts to it
+    "sender_not_node",  # sender, node_id: a node speaks for another one
     "record_too_large",  # limit_bytes
     "decision_failed",  # error: the exception's type
     # tenants and what is theirs

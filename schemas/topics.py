@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from schemas import account, dataset, job, model, pool
+from schemas import account, dataset, job, model, pool, senders
+from schemas.senders import Permit
 from schemas.units import DAY_MS, HOUR_MS, Ms
 
 PARTITIONS: Final = 8  # everywhere, for ever: journals can be copied between installations
@@ -34,7 +35,8 @@ class Topic:
 class Stream:
     """A topic of commands, a topic of journal, one owner per partition.
 
-    senders: services that send commands; readers: those that read the journal.
+    permits: which service may send which commands; without any, any service may send all.
+    readers: services that read the journal.
     `command` and `event` are the unions that bodies are decoded with: every version there ever was.
     upcasts: an old version's type → the pure function to the next version. Readers of an event
     get its newest version.
@@ -47,7 +49,18 @@ class Stream:
     command: Any
     event: Any
     upcasts: tuple[tuple[type[Any], Callable[[Any], Any]], ...] = ()
-    senders: tuple[str, ...] = ()
+    permits: tuple[Permit, ...] = ()
+
+    @cached_property
+    def senders(self) -> tuple[str, ...]:
+        """Services that send commands."""
+        return tuple(permit.sender for permit in self.permits)
+
+    def may_send(self, service: str, command: type[Any]) -> bool:
+        """Whether a service may send a command of this type."""
+        return not self.permits or any(
+            permit.sender == service and command in permit.commands for permit in self.permits
+        )
 
     @cached_property
     def commands(self) -> Topic:
@@ -74,7 +87,7 @@ ACCOUNT: Final = Stream(
     ("billing", "gateway", "notifier", "exporter"),
     account.Command,
     account.Event,
-    senders=("billing", "engine", "exporter", "gateway", "notifier", "scheduler", "trainer"),
+    permits=senders.ACCOUNT,
 )
 DATASET: Final = Stream(
     "dataset",
@@ -83,7 +96,7 @@ DATASET: Final = Stream(
     ("ingest", "billing", "gateway"),
     dataset.Command,
     dataset.Event,
-    senders=("gateway", "ingest", "registry", "scheduler"),
+    permits=senders.DATASET,
 )
 JOB: Final = Stream(
     "job",
@@ -92,7 +105,7 @@ JOB: Final = Stream(
     ("scheduler", "gateway", "eval", "registry"),
     job.Command,
     job.Event,
-    senders=("billing", "eval", "gateway", "ingest", "registry", "scheduler"),
+    permits=senders.JOB,
 )
 POOL: Final = Stream(
     "pool",
@@ -101,7 +114,7 @@ POOL: Final = Stream(
     ("scheduler", "trainer", "billing", "gateway", "exporter"),
     pool.Command,
     pool.Event,
-    senders=("gateway", "scheduler", "trainer"),
+    permits=senders.POOL,
 )
 MODEL: Final = Stream(
     "model",
@@ -110,7 +123,7 @@ MODEL: Final = Stream(
     ("registry", "billing", "gateway", "ingest", "eval"),
     model.Command,
     model.Event,
-    senders=("gateway", "registry", "scheduler"),
+    permits=senders.MODEL,
 )
 STREAMS: Final = {stream.name: stream for stream in (ACCOUNT, DATASET, JOB, POOL, MODEL)}
 OWNERS: Final = tuple(sorted({stream.owner for stream in STREAMS.values()}))
@@ -138,6 +151,14 @@ TOPICS: Final = (
     AUDIT,
     SNAPSHOTS,
 )
+NODE_PREFIX: Final = "node."  # of the principals of nodes, before the id
+
+
+def node_of(principal: str) -> str | None:
+    """The id of the node that a principal is; None for a service."""
+    return principal[len(NODE_PREFIX) :] if principal.startswith(NODE_PREFIX) else None
+
+
 SERVICES: Final = tuple(
     sorted({name for topic in TOPICS for name in (*topic.writers, *topic.readers)})
 )

@@ -24,6 +24,7 @@ from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.blobs.s3 import S3Blobs
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.bus.kafka import KafkaLog
+from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.connections import kafka_settings, s3_settings
 from tunery.runtime.hosts.owner import PartitionOwner, Settled
@@ -48,6 +49,7 @@ class OwnerPorts:
     log: Log
     clock: Clock
     blobs: Blobs
+    keys: SenderKeys = UNSIGNED
 
 
 @asynccontextmanager

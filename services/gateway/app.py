@@ -7,6 +7,7 @@ from typing import Final
 from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL
 from services.gateway.accounts.prices import ViewedPrices
 from services.gateway.api import create_app
+from services.gateway.audit.refused_senders import refused_senders
 from services.gateway.audit.rows import AUDIT_ROWS
 from services.gateway.audit.writing import AuditWriter
 from services.gateway.chat.engine_socket import SocketEngine
@@ -64,7 +65,13 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         Projector(runtime, VIEWS_PROJECTION),
         telemetry_reader(runtime),
         TopicReader(runtime, AUDIT_ROWS),
-        EffectHost(runtime, (results(deps.views, deps.blobs, deps.seal),)),
+        EffectHost(
+            runtime,
+            (
+                results(deps.views, deps.blobs, deps.seal),
+                refused_senders(deps.audit, runtime.clock),
+            ),
+        ),
     )
 
 

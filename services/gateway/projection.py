@@ -3,9 +3,10 @@
 from typing import Any, Final
 
 from schemas.dataset import FileRegistered
-from schemas.envelope import Header
+from schemas.envelope import Header, Rejected
 from services.gateway.accounts import tables as accounts
 from services.gateway.accounts.projection import project_account
+from services.gateway.audit.refused_senders import project_refused_sender
 from services.gateway.billing import tables as billing
 from services.gateway.billing.projection import project_bills, project_storage
 from services.gateway.deployments import tables as deployments
@@ -57,6 +58,8 @@ DDL: Final = "\n".join(table.ddl() for table in TABLES)
 
 def project(header: Header, event: Any) -> tuple[Change, ...]:
     """Rows that follow from one event of any of the five streams. Raises ValueError for another."""
+    if isinstance(event, Rejected):
+        return project_refused_sender(header, event)
     match header.stream:
         case "account":
             return (*project_account(header, event), *project_bills(header, event))

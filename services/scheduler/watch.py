@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import msgspec
 
 from schemas.telemetry import Heartbeat
-from schemas.topics import HEARTBEATS, PARTITIONS, POOL
+from schemas.topics import HEARTBEATS, PARTITIONS, POOL, node_of
 from schemas.units import Ms
 from services.scheduler.domain.liveness import (
     INITIAL,
@@ -29,6 +29,7 @@ from tunery.runtime.bus.abstract import (
 )
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.bus.signing import NODES, SenderKeys, Unproven
 from tunery.runtime.clock import Clock
 from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import PartitionStopped
@@ -54,6 +55,8 @@ class WatcherRuntime(Protocol):
     def clock(self) -> Clock: ...
     @property
     def sender(self) -> Sender: ...
+    @property
+    def keys(self) -> SenderKeys: ...
 
 
 class Watcher:
@@ -63,6 +66,7 @@ class Watcher:
 
     def __init__(self, runtime: WatcherRuntime, ttl_ms: Ms, poll_ms: Ms, idle_ms_max: Ms) -> None:
         self._log, self._clock, self._sender = runtime.log, runtime.clock, runtime.sender
+        self._keys = runtime.keys
         self._ttl_ms, self._poll_ms, self._idle_ms_max = ttl_ms, poll_ms, idle_ms_max
         self._positions = dict.fromkeys(range(PARTITIONS), START)
         self._sights = INITIAL
@@ -184,6 +188,13 @@ class Watcher:
             beat = msgspec.json.decode(record.value, type=Heartbeat)
         except MALFORMED as error:
             LOG.warning("unreadable heartbeat at offset %d: %s", record.offset, error)
+            return
+        try:
+            sender = self._keys.sender_of(NODES, record.value, record.timestamp)
+        except Unproven:
+            sender = ""
+        if sender is not None and node_of(sender) != beat.node_id:
+            LOG.warning("refused heartbeat at offset %d: its sender is %r", record.offset, sender)
             return
         self._sights = record_heartbeat(self._sights, beat, record.timestamp)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from schemas.topics import NODE_PREFIX
 from schemas.training import EvalWork, ServeWork, TrainWork
 from services.trainer.adapters.hardware import probe
 from services.trainer.adapters.memory_kills import count_memory_kills
@@ -41,6 +42,11 @@ SCORES_AT_ONCE_MAX: Final = 8  # questions of one agent
 async def build(runtime: Runtime) -> Sequence[Host]:
     """The node agent, and what its replicas have counted. Raises SettingsError."""
     settings = load(TrainerSettings)
+    if (sender := runtime.keys.sender) not in ("", f"{NODE_PREFIX}{settings.id}"):
+        raise SettingsError(
+            f"TUNERY_COMMAND_KEYS is of {sender}, and this is the node {settings.id}: "
+            f"`tunery kafka keys {NODE_PREFIX}{settings.id}` prints its own"
+        )
     folder = settings.work_dir or runtime.settings.data_dir / "nodes" / settings.id
     folder = folder.absolute()
     for own in (folder, folder / LEASES):

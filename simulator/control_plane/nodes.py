@@ -13,7 +13,7 @@ import msgspec
 
 from schemas.envelope import Message
 from schemas.node import NodeDescription
-from schemas.topics import HEARTBEATS, POOL
+from schemas.topics import HEARTBEATS, NODE_PREFIX, POOL
 from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import Ms
 from services.trainer.domain.state import TargetState
@@ -27,7 +27,9 @@ from simulator.control_plane.agent import (
 from simulator.control_plane.samples import POOL as POOL_NAME
 from simulator.control_plane.samples import SLOT_BYTES
 from simulator.control_plane.sim_context import POOL_PARTITION, READ_WAIT_MS, SimContext, insist
+from simulator.engine.cluster import keys_as
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
+from tunery.runtime.bus.signing import NODES
 from tunery.runtime.journal.reader import START, JournalReader
 
 HEARTBEAT_MS: Final[Ms] = 7_500
@@ -175,7 +177,9 @@ class AgentTasks:
     def __init__(self, machine: SimMachine, incarnation: str) -> None:
         self.machine, self.incarnation = machine, incarnation
         self.rng = machine.context.chance(incarnation)
-        self.port, self._sender = machine.context.port(incarnation)
+        self.port, sender_as = machine.context.port(incarnation)
+        self._principal = NODE_PREFIX + machine.node_id
+        self._sender = sender_as(self._principal)
         accelerator, spot = HARDWARE.get(machine.node_id, ("", False))
         node = NodeDescription(
             node_id=machine.node_id,
@@ -234,6 +238,7 @@ class AgentTasks:
         while True:
             beat = self.agent.heartbeat(self.port.monotonic_ms())
             key, value = beat.node_id.encode(), msgspec.json.encode(beat)
+            value = keys_as(self._principal).sign(NODES, value)
             try:
                 await self.port.send(HEARTBEATS.name, key, value)
             except (AppendUnknown, Unavailable):

@@ -13,6 +13,7 @@ from schemas.topics import ACCOUNT, JOB, POOL, STREAMS, Stream
 from simulator.control_plane.plan import ControlPlanePlan, Size
 from simulator.control_plane.samples import POOL as POOL_NAME
 from simulator.engine.broker import Broker
+from simulator.engine.cluster import keys_as
 from simulator.engine.faulty_port import FaultyPort
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.bus.partitioner import partition_of
@@ -56,11 +57,15 @@ class SimContext:
         self._decided: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._answers: dict[str, tuple[Any, ...]] = {}
 
-    def port(self, name: str) -> tuple[FaultyPort, Sender]:
-        """A port to the log of its own, and a sender that goes through it."""
+    def port(self, name: str) -> tuple[FaultyPort, Callable[[str], Sender]]:
+        """A port to the log of its own, and the sender of a principal that goes through it."""
         rng = self.chance(name)
         port = FaultyPort(self.broker, name, rng)
-        return port, Sender(port, STREAMS, lambda: fresh_id(rng))
+
+        def sender_as(principal: str) -> Sender:
+            return Sender(port, STREAMS, lambda: fresh_id(rng), keys_as(principal))
+
+        return port, sender_as
 
     def chance(self, name: str) -> Random:
         return Random(f"{self.plan.seed}/{name}")

@@ -63,6 +63,7 @@ from simulator.control_plane.sim_context import READ_WAIT_MS, SimContext, insist
 from tunery.billing.periods import period_of
 from tunery.plan.estimate import AS_EXPECTED
 from tunery.plan.price import lane_price
+from tunery.runtime.bus.sender import Sender
 from tunery.runtime.journal.reader import Accepted
 
 NO_TEXT: Final = Sealed(key_id="", nonce=b"", ciphertext=b"")
@@ -86,7 +87,8 @@ class SimTenant:
     def __init__(self, context: SimContext, name: str, url: Sealed = NO_TEXT) -> None:
         self.context, self.name, self._url = context, name, url
         self.rng = context.chance(name)
-        self.port, self._sender = context.port(f"{name}'s client")
+        self.port, sender_as = context.port(f"{name}'s client")
+        self._sender, self._checker = sender_as("gateway"), sender_as("ingest")
         self._cap = self._draw_cap()
         self._budget = self._draw_budget()
         self._plans = {0: self._draw_plan()}  # as the gateway knows them, by their beginning
@@ -220,7 +222,7 @@ class SimTenant:
             count = self.rng.randrange(1_000, 60_000) + slots * TOKENS_PER_SLOT if accepted else 0
             counts = (tokens(count),) if accepted else ()
             fact = RecordFile(file_id=f"file-{number}", accepted=accepted, tokens=counts)
-            await insist(self.port, self._sender, "job", self.name, fact)
+            await insist(self.port, self._checker, "job", self.name, fact)
 
     async def change_mind(self) -> None:
         """Pause, resume or cancel one job, one to three times in a row."""
@@ -274,7 +276,7 @@ class AnsweringServices:
 
     def __init__(self, context: SimContext) -> None:
         self.context, self.rng = context, context.chance("neighbours")
-        self.port, self._sender = context.port("neighbours")
+        self.port, self._sender_as = context.port("neighbours")
         self._answered: set[str] = set()
         self.answering: set[asyncio.Task[None]] = set()
         context.readers.append(self._read)
@@ -299,9 +301,9 @@ class AnsweringServices:
                     reason = failing("file_unaccepted", file_id=body.terms.training_file)
                     failure = Failure(code=errors.FILE_REJECTED, reason=reason)
                     done = RecordDataset(job_id=body.job_id, prepared=None, failure=failure)
-                self._answer("job", tenant, done)
+                self._answer("ingest", "job", tenant, done)
             case PinBase():
-                self._answer("job", tenant, RecordBase(job_id=body.job_id, base=BASE))
+                self._answer("registry", "job", tenant, RecordBase(job_id=body.job_id, base=BASE))
             case RegisterVersion():
                 job_id = body.terms.lineage.job_id
                 full = Failure(
@@ -311,7 +313,7 @@ class AnsweringServices:
                 registered = RecordRegistered(
                     job_id=job_id, model_id=body.terms.model_id, failure=full if failed else None
                 )
-                self._answer("job", tenant, registered)
+                self._answer("registry", "job", tenant, registered)
             case _:
                 pass
 
@@ -327,23 +329,25 @@ class AnsweringServices:
                     if self._fails(f"verdict of {event.job_id}"):
                         lost = Failure(code=errors.PLATFORM, reason=failing("scores_unjudged"))
                         verdict = RecordVerdict(job_id=event.job_id, summary=None, failure=lost)
-                    self._answer("job", decision.header.key, verdict)
+                    self._answer("eval", "job", decision.header.key, verdict)
                 case DeliveryDue():
                     report = DeliveryReport(
                         delivery_id=event.delivery_id, outcome="delivered", attempts=1, status=200
                     )
-                    self._answer("account", decision.header.key, EndDelivery(report=report))
+                    ended = EndDelivery(report=report)
+                    self._answer("notifier", "account", decision.header.key, ended)
                 case _:
                     pass
 
-    def _answer(self, stream: str, tenant: str, body: Message) -> None:
-        task = asyncio.create_task(self._send_later(stream, tenant, body))
+    def _answer(self, service: str, stream: str, tenant: str, body: Message) -> None:
+        sender = self._sender_as(service)
+        task = asyncio.create_task(self._send_later(sender, stream, tenant, body))
         self.answering.add(task)
         task.add_done_callback(self.answering.discard)
 
-    async def _send_later(self, stream: str, tenant: str, body: Message) -> None:
+    async def _send_later(self, sender: Sender, stream: str, tenant: str, body: Message) -> None:
         await self.port.sleep(self.rng.randint(50, 4_000))
-        await insist(self.port, self._sender, stream, tenant, body)
+        await insist(self.port, sender, stream, tenant, body)
 
 
 PLAYED: Final = (DATASET, MODEL)

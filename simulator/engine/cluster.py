@@ -16,6 +16,7 @@ from simulator.engine.faults import SESSION_MS, Faults, FaultStep
 from simulator.engine.faulty_port import FaultyPort
 from simulator.engine.stores import Database, FaultyBlobs, FaultyStore, Storage
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.bus.signing import SenderKeys, operator_keys
 from tunery.runtime.health import FailureReason, Health
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.broker_time import AHEAD_MS_MAX
@@ -39,6 +40,12 @@ Action: TypeAlias = Callable[[Random], Coroutine[Any, Any, None]]
 @cache
 def _settings() -> RuntimeSettings:
     return settings()
+
+
+@cache
+def keys_as(sender: str) -> SenderKeys:
+    """By which a part of a simulated installation proves who it is."""
+    return operator_keys(b"simulator", sender)
 
 
 class _Watched:
@@ -105,8 +112,9 @@ class Process:
             store=FaultyStore(self.port, self._cluster.database(service)),
             blobs=FaultyBlobs(self.port, self._cluster.storage),
             seal=Sealer(self._cluster.keys),
-            sender=Sender(self.port, self._cluster.streams, self.fresh_id),
+            sender=Sender(self.port, self._cluster.streams, self.fresh_id, keys_as(service)),
             clock=self.port,
+            keys=keys_as(service),
         )
 
     def _crashed(self) -> None:

@@ -4,6 +4,7 @@ from collections import Counter
 from functools import partial
 
 from examples.first_stream import SEATS
+from simulator.engine.cluster import keys_as
 from simulator.engine.verdict import Verdict
 from simulator.event_core.invariants import (
     History,
@@ -63,6 +64,7 @@ def _histories(run: EventCoreRun) -> Histories:
             partition,
             run.broker.history[stream.journal.name, partition],
             run.broker.history[stream.commands.name, partition],
+            keys_as(stream.owner),
         )
         for name, stream in STREAMS.items()
         for partition in sorted(ACTIVE[name])

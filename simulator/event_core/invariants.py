@@ -13,6 +13,7 @@ from schemas.topics import Stream
 from simulator.event_core.streams import SeatsCounted
 from simulator.event_core.views import Rows, rebuild_rows
 from tunery.runtime.bus.abstract import Record
+from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.hosts.owner import Settled
 from tunery.runtime.hosts.projector import command_result_of
 from tunery.runtime.journal.acceptance import PartitionStopped
@@ -55,7 +56,10 @@ class _Reading:
     the state that all entries before it give, by the release that had claimed the partition.
     """
 
-    def __init__(self, decider: Decider, partition: int, commands: list[Record]) -> None:
+    def __init__(
+        self, decider: Decider, partition: int, commands: list[Record], keys: SenderKeys
+    ) -> None:
+        self.keys = keys
         self.aggregate, self.decider, self.commands = decider(FIRST), decider, commands
         self.stream, self.history = decider(LAST).stream, History()
         self.name, self.fold = f"{self.stream.name}/{partition}", Fold(self.aggregate.initial)
@@ -93,7 +97,7 @@ class _Reading:
         at = min(self.commands[cause].timestamp, decision.entry.at)
         command = self.commands[cause]._replace(timestamp=at)
         answers = {
-            decider: decide_record(aggregate, self.fold, command, record.offset).value
+            decider: decide_record(aggregate, self.fold, command, record.offset, self.keys).value
             for decider, aggregate in ((FIRST, self.decider(FIRST)), (LAST, self.decider(LAST)))
             if decider == FIRST or aggregate is not self.decider(FIRST)
         }
@@ -130,10 +134,14 @@ class _Reading:
 
 
 def read_history(
-    decider: Decider, partition: int, journal: list[Record], commands: list[Record]
+    decider: Decider,
+    partition: int,
+    journal: list[Record],
+    commands: list[Record],
+    keys: SenderKeys = UNSIGNED,
 ) -> History:
-    """`decider`: how the process of that name decides."""
-    return _Reading(decider, partition, commands).read(journal)
+    """`decider`: how the process of that name decides; `keys`: by which it knows senders."""
+    return _Reading(decider, partition, commands, keys).read(journal)
 
 
 def undecided(stream: Stream, history: History, commands: list[Record]) -> list[str]:

@@ -13,7 +13,7 @@ from examples.first_stream import SEATS, HoldSeats, ReleaseSeats, SeatsHeld, Tic
 from schemas.envelope import Claim, Idempotency
 from schemas.topics import PARTITIONS, SNAPSHOTS, Stream
 from simulator.engine.broker import LATE_MS_MAX, Broker
-from simulator.engine.cluster import Cluster, Process
+from simulator.engine.cluster import Cluster, Process, keys_as
 from simulator.engine.faults import FaultTally
 from simulator.engine.faulty_port import FaultyPort
 from simulator.engine.virtual_loop import run_virtual
@@ -216,7 +216,12 @@ class _EventCoreSim:
         key = f"{tenant}-{number}"
         by_body = rng.random() < 0.3
         decided = self.decided.setdefault(key, asyncio.Event())
-        sender = Sender(port, STREAMS, lambda: str(UUID(int=rng.getrandbits(128), version=4)))
+        sender = Sender(
+            port,
+            STREAMS,
+            lambda: str(UUID(int=rng.getrandbits(128), version=4)),
+            keys_as("gateway"),
+        )
         retry = False
         while not decided.is_set():
             mark = Idempotency(key=key, body=key, by_body=by_body, retry=retry)

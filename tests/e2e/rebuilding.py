@@ -165,7 +165,7 @@ class Story:
     async def one_more_webhook(self, job_id: str) -> None:
         """Submit a job that ends at once, and wait for its one webhook."""
         before = len(self.receiver.received)
-        sender = Sender(self.log)
+        sender = Sender(self.log, keys=self.running.settings.keys.sender_keys("gateway"))
         unknown = submit(job_id, None, training_file=job_id)
         for body in (unknown, CancelJob(job_id=job_id)):
             await sender.send("job", TENANT, TENANT, body)

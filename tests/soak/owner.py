@@ -27,6 +27,7 @@ from tests.soak.soak_streams import (
     react_requests,
 )
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.bus.signing import UNSIGNED
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.effects import EffectHost
@@ -175,7 +176,8 @@ async def build(runtime: Runtime) -> Sequence[Host]:
 
     log = cast(Any, FailingLog(runtime.log, points))
     store = cast(Any, FailingStore(runtime.store, points))
-    mine = replace(runtime, log=log, store=store, sender=Sender(log, STREAMS))
+    # clients of the soak sign nothing
+    mine = replace(runtime, log=log, store=store, sender=Sender(log, STREAMS), keys=UNSIGNED)
     owners = [
         AggregateHost(mine, aggregate, limits=LIMITS, on_settled=settled)
         for aggregate in (REQUESTS_AGGREGATE, TALLY_AGGREGATE)

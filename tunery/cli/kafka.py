@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from pathlib import Path
 
 import click
 
@@ -18,6 +19,8 @@ Examples:
   tunery kafka prepare
   tunery kafka prepare --node gpu-07 --node gpu-08
   tunery kafka prepare --principal gateway=CN=gateway.example.com
+  tunery kafka keys gateway
+  tunery kafka keys node.gpu-07 --secret command-secret.txt
 """
 
 
@@ -100,3 +103,54 @@ def prepare(
         click.echo(json.dumps(done))
     else:
         click.echo(f"{len(TOPICS)} topics exist, and {len(names)} principals have their rights")
+
+
+@command.command("keys")
+@click.argument("principal")
+@click.option(
+    "--secret",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with a secret of 32 characters or more; default: that of the data directory.",
+)
+@click.option(
+    "--signed-since",
+    type=click.IntRange(min=0),
+    default=0,
+    help="With --secret: commands of before this time (ms since 1970) are not checked.",
+)
+@_options.data_dir
+@_options.as_json
+def keys(
+    folders: DataDir, principal: str, file: Path | None, signed_since: int, as_json: bool
+) -> None:
+    """Print the keys by which PRINCIPAL proves that it sends a command.
+
+    PRINCIPAL is a service, or `node.` and the id of a node. The output belongs into its environment
+    alone.
+    """
+    from tunery.local.secrets import load
+    from tunery.runtime.bus.signing import SECRET_BYTES_MIN, keys_of, write_keys
+
+    try:
+        if file is None:
+            printed = load(folders.secrets).sender_keys(principal)
+        else:
+            secret = file.read_bytes().strip()
+            if len(secret) < SECRET_BYTES_MIN:
+                raise LocalError(
+                    f"{file} has fewer than {SECRET_BYTES_MIN} characters",
+                    f"write a random secret: openssl rand -hex 32 > {file}",
+                )
+            printed = keys_of(secret, principal, signed_since)
+    except FileNotFoundError as error:
+        raise LocalError(
+            f"there is no stack in {folders.root}", "name a secret of your own with --secret FILE"
+        ) from error
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    written = write_keys(printed)
+    if as_json:
+        click.echo(json.dumps({"TUNERY_COMMAND_KEYS": written}))
+    else:
+        click.echo(f"TUNERY_COMMAND_KEYS='{written}'")

@@ -6,11 +6,13 @@ import hmac
 import json
 import re
 import secrets
+import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
 from tunery.local.errors import LocalError
+from tunery.runtime.bus.signing import SenderKeys, keys_of, operator_keys
 
 BYTES: Final = 24
 _TEXT: Final = re.compile(r"[!-~]+")  # fits into a header and a command line
@@ -26,6 +28,8 @@ class Secrets:
     s3_secret_key: str
     valkey_password: str
     kafka_secret: str
+    command_secret: str
+    commands_signed_since: str
 
     def kafka_password(self, principal: str) -> str:
         """The password of a principal on Kafka: of services, nodes, operators, the broker.
@@ -35,6 +39,16 @@ class Secrets:
         """
         key, name = self.kafka_secret.encode("ascii"), principal.encode()
         return hmac.digest(key, b"kafka/" + name, "sha256").hex()
+
+    def sender_keys(self, principal: str = "") -> SenderKeys:
+        """By which a principal proves that it sends a command; without one, those of an operator.
+
+        Commands of before `commands_signed_since` (ms) are not checked.
+        """
+        secret, since = self.command_secret.encode("ascii"), int(self.commands_signed_since)
+        if not principal:
+            return operator_keys(secret, signed_since=since)
+        return keys_of(secret, principal, since)
 
     @property
     def admin_key_sha256(self) -> str:
@@ -55,7 +69,7 @@ def load_or_create(file: Path) -> Secrets:
         s3_access_key=secrets.token_hex(8),
         s3_secret_key=secrets.token_hex(BYTES),
         valkey_password=secrets.token_hex(BYTES),
-        kafka_secret=secrets.token_hex(BYTES),
+        **_later(),
     )
     _write(file, created)
     return created
@@ -69,16 +83,30 @@ def _write(file: Path, created: Secrets) -> None:
     part.replace(file)
 
 
+def _later() -> dict[str, str]:
+    """New values of what earlier versions did not have: their Kafka and owners asked nobody."""
+    return {
+        "kafka_secret": secrets.token_hex(BYTES),
+        "command_secret": secrets.token_hex(BYTES),
+        "commands_signed_since": str(time.time_ns() // 1_000_000),
+    }
+
+
 def _complete(file: Path) -> None:
-    """Add the secrets that an earlier version did not have; Kafka then asked for no password."""
+    """Add what an earlier version did not have."""
     try:
         stored = _stored(file)
     except (OSError, ValueError, RecursionError):
         return  # `load` explains it
-    if isinstance(stored, dict) and stored.keys() == _OF_EARLIER_VERSIONS:
-        completed = Secrets(**stored, kafka_secret=secrets.token_hex(BYTES))
+    if _is_earlier(stored):
+        completed = Secrets(**(_later() | stored))
         if _is_valid(completed):
             _write(file, completed)
+
+
+def _is_earlier(stored: object) -> bool:
+    names = {field.name for field in fields(Secrets)}
+    return isinstance(stored, dict) and names - _later().keys() <= stored.keys() < names
 
 
 def load(file: Path) -> Secrets:
@@ -88,9 +116,9 @@ def load(file: Path) -> Secrets:
     """
     try:
         stored = _stored(file)
-        if isinstance(stored, dict) and stored.keys() == _OF_EARLIER_VERSIONS:
+        if _is_earlier(stored):
             raise LocalError(
-                f"{file} is of an earlier version, whose Kafka asked for no password",
+                f"{file} is of an earlier version, which did not ask who writes to Kafka",
                 "`tunery down` and `tunery up` complete it",
             )
         loaded = Secrets(**stored)
@@ -112,15 +140,13 @@ def load(file: Path) -> Secrets:
     return loaded
 
 
-_OF_EARLIER_VERSIONS: Final = frozenset(
-    field.name for field in fields(Secrets) if field.name != "kafka_secret"
-)
-
-
 def _stored(file: Path) -> Any:
     """Raises OSError, ValueError, RecursionError."""
     return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _is_valid(loaded: Secrets) -> bool:
-    return all(isinstance(value, str) and _TEXT.fullmatch(value) for value in vars(loaded).values())
+    texts = all(
+        isinstance(value, str) and _TEXT.fullmatch(value) for value in vars(loaded).values()
+    )
+    return texts and loaded.commands_signed_since.isdecimal()

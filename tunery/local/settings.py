@@ -6,13 +6,15 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from schemas.topics import SERVICES
 from tunery.local import kafka, postgres, secrets
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 from tunery.local.ports import HOST, PREFERRED
 from tunery.local.ports import read as read_ports
 from tunery.local.secrets import Secrets
-from tunery.runtime.bus.grants import OPERATOR
+from tunery.runtime.bus.grants import OPERATOR, service_of
+from tunery.runtime.bus.signing import write_keys
 from tunery.runtime.kafka_login import PREFIX, KafkaLogin
 from tunery.runtime.settings import LogSettings, explain
 
@@ -69,12 +71,14 @@ class Settings:
     def environment(self, principal: str = OPERATOR) -> dict[str, str]:
         """Variables that a process gets in addition to our environment.
 
-        principal: as which it authenticates to the embedded Kafka; it gets no other's password.
+        principal: as which it authenticates to the embedded Kafka and sends commands; it gets no
+          other's password and keys.
         """
         login = self.kafka_login(principal)
         return {
             **OFFLINE,
             **{f"{PREFIX}{name.upper()}": value for name, value in login.items()},
+            **self._command_keys(principal),
             "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads cost four times the time here
             "PYTHONUNBUFFERED": "1",
             "TUNERY_ADMIN_KEY_SHA256": self.admin_key_sha256,
@@ -92,6 +96,16 @@ class Settings:
             "TUNERY_S3_SECRET_KEY": self.s3_secret_key,
             "TUNERY_VALKEY_URL": self.valkey_url,
         }
+
+    def _command_keys(self, principal: str) -> dict[str, str]:
+        """The variable with which a principal proves its commands; none where it sends none."""
+        if principal != OPERATOR and service_of(principal) not in SERVICES:
+            return {}
+        try:
+            keys = self.keys.sender_keys("" if principal == OPERATOR else principal)
+        except ValueError as error:
+            raise LocalError(str(error), "change TUNERY_NODE_ID") from None
+        return {"TUNERY_COMMAND_KEYS": write_keys(keys)}
 
 
 def of_stack(folders: DataDir, environ: Mapping[str, str]) -> Settings:

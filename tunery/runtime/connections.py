@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
+
 from schemas.topics import PARTITIONS, TOPICS
 from tunery.runtime.backoff import Backoff, retry
 from tunery.runtime.blobs.abstract import BlobsUnavailable
@@ -13,11 +15,12 @@ from tunery.runtime.blobs.s3 import S3Blobs, S3Settings
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.bus.signing import UNSIGNED, SenderKeys, read_keys
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
-from tunery.runtime.settings import LogSettings, RuntimeSettings
+from tunery.runtime.settings import LogSettings, RuntimeSettings, SettingsError
 from tunery.runtime.store.abstract import StoreUnavailable
 from tunery.runtime.store.postgres import PostgresStore, open_store
 from tunery.runtime.telemetry.logs import log_event
@@ -26,14 +29,18 @@ LOG: Final = logging.getLogger("tunery.process")
 BACKOFF: Final = Backoff(250, 2_000)
 LOG_EVERY: Final = 8  # tries between two log lines about a server that is still away
 AWAY: Final = (StoreUnavailable, BlobsUnavailable, BusError, OSError)
+UNCHECKED: Final = "off"  # of TUNERY_COMMAND_KEYS
 MIN_INSYNC: Final = 2  # of three replicas and more
 T = TypeVar("T")
 
 
 @asynccontextmanager
 async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Runtime]:
-    """Connect to Kafka, PostgreSQL and S3, however long it takes them to come up."""
-    clock = SystemClock()
+    """Connect to Kafka, PostgreSQL and S3, however long it takes them to come up.
+
+    Raises SettingsError.
+    """
+    clock, keys = SystemClock(), sender_keys(settings, name)
     async with AsyncExitStack() as stack:
         log = KafkaLog(kafka_settings(settings))
         stack.push_async_callback(log.close)
@@ -60,8 +67,9 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
             store=store.result(),
             blobs=blobs,
             seal=Sealer(DirectoryKeyStore(settings.keys)),
-            sender=Sender(log),
+            sender=Sender(log, keys=keys),
             clock=clock,
+            keys=keys,
         )
 
 
@@ -75,6 +83,24 @@ async def wait_for_server(server: str, connect: Callable[[], Awaitable[T]], cloc
             )
 
     return await retry(connect, AWAY, clock=clock, backoff=BACKOFF, on_failure=note)
+
+
+def sender_keys(settings: RuntimeSettings, name: str) -> SenderKeys:
+    """With which a process proves who it is: as its keys name it, else as `name`.
+
+    Raises SettingsError.
+    """
+    if settings.command_keys == UNCHECKED:
+        log_event(LOG, logging.WARNING, "commands.unchecked")
+        return UNSIGNED
+    how = f"`tunery kafka keys {name}` prints it; `{UNCHECKED}` believes whoever may write to Kafka"
+    if settings.command_keys is None:
+        raise SettingsError(f"TUNERY_COMMAND_KEYS is not set; {how}")
+    try:
+        keys = read_keys(settings.command_keys)
+    except ValueError:
+        raise SettingsError(f"TUNERY_COMMAND_KEYS cannot be read; {how}") from None
+    return replace(keys, sender=keys.sender or name)
 
 
 def kafka_settings(settings: LogSettings) -> KafkaSettings:

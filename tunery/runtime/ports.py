@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.clock import Clock
 from tunery.runtime.health import Health
 from tunery.runtime.seal.sealer import Sealer
@@ -18,7 +19,7 @@ class Runtime:
     """`name` is the service's; its tables live in the PostgreSQL schema of that name.
 
     `clock` is for effects, HTTP and hosts; never for money. `health`: of this process's hosts.
-    `figures`: what its states say at each scrape.
+    `figures`: what its states say at each scrape. `keys`: which prove who sends a command.
     """
 
     name: str
@@ -31,3 +32,4 @@ class Runtime:
     clock: Clock
     health: Health = field(default_factory=Health)
     figures: StateGauges = field(default_factory=StateGauges)
+    keys: SenderKeys = UNSIGNED

@@ -31,7 +31,11 @@ class LogSettings(KafkaLogin):
 
 
 class RuntimeSettings(LogSettings):
-    """Settings that every service has. Secrets are never shown in `repr` and logs."""
+    """Settings that every service has. Secrets are never shown in `repr` and logs.
+
+    command_keys: of `SenderKeys`, as `tunery kafka keys` prints them; "off": commands are neither
+      signed nor checked.
+    """
 
     postgres_dsn: str = Field(min_length=1, repr=False)
     s3_endpoint: str = Field(min_length=1)
@@ -47,6 +51,7 @@ class RuntimeSettings(LogSettings):
     postgres_connections_max: int = Field(default=8, ge=4, le=200)
     confine: ConfineMode = "require"  # of processes that read what tenants upload
     metrics_port: int | None = Field(default=None, ge=1, le=65_535)
+    command_keys: str | None = Field(default=None, repr=False)
 
     @field_validator("log_level", mode="before")
     @classmethod
@@ -66,7 +71,7 @@ class RuntimeSettings(LogSettings):
     def secrets(self) -> tuple[str, ...]:
         """Texts that must never reach a log."""
         own = (self.postgres_dsn, self.s3_access_key, self.s3_secret_key, self.valkey_url)
-        return (*filter(None, own), *super().secrets())
+        return (*filter(None, (*own, self.command_keys)), *super().secrets())
 
 
 def read_files(folder: Path, suffix: str) -> dict[str, bytes]:

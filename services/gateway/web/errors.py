@@ -25,6 +25,7 @@ RETRY_AFTER_S: Final = 2
 STATUS_OF: Final[Mapping[str, int]] = {
     errors.FORBIDDEN: 403,
     errors.SUSPENDED: 403,
+    errors.SENDER_REFUSED: 500,  # of our own services: keys that do not fit together
     errors.NOT_FOUND: 404,
     errors.UNKNOWN_BASE: 404,
     errors.ALREADY_EXISTS: 409,

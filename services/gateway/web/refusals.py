@@ -24,6 +24,12 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "tenant_not_global": f"A command with the key {GLOBAL} must have the tenant {GLOBAL}.",
     "partition_wrong": "The key of the command belongs to another partition.",
     "tenant_not_key": "The tenant of the command is not its key.",
+    "sender_unproven": (
+        "The command has no signature, or a wrong one. Nothing was changed; tell the operator."
+    ),
+    "sender_not_permitted": "{sender} may not send {command}. Nothing was changed.",
+    "sender_of_reaction": "{sender} may not react to {stream}. Nothing was changed.",
+    "sender_not_node": "{sender} may not speak for the node {node_id!r}. Nothing was changed.",
     "record_too_large": (
         "The record of this command would have more than {limit_bytes} bytes. Send less at once."
     ),

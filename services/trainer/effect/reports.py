@@ -10,6 +10,7 @@ from schemas.telemetry import Heartbeat, LogLine, Progress, Step
 from schemas.topics import HEARTBEATS, POOL, TELEMETRY
 from tunery.runtime.backoff import Backoff, retry
 from tunery.runtime.bus.abstract import AppendUnknown, BusError, Unavailable
+from tunery.runtime.bus.signing import NODES
 from tunery.runtime.ports import Runtime
 
 RETRIES: Final = Backoff(100, 5_000)
@@ -38,14 +39,15 @@ class Reports:
 
     async def telemetry(self, record: Telemetry) -> None:
         """Offer a record about a job; it is dropped when the log is unavailable."""
-        await self._offer(TELEMETRY.name, record.job_id, record)
+        await self._offer(TELEMETRY.name, record.job_id, msgspec.json.encode(record))
 
     async def heartbeat(self, beat: Heartbeat) -> None:
         """Offer a proof of life; it is dropped when the log is unavailable."""
-        await self._offer(HEARTBEATS.name, beat.node_id, beat)
+        signed = self._runtime.keys.sign(NODES, msgspec.json.encode(beat))
+        await self._offer(HEARTBEATS.name, beat.node_id, signed)
 
-    async def _offer(self, topic: str, key: str, record: Message) -> None:
+    async def _offer(self, topic: str, key: str, record: bytes) -> None:
         try:
-            await self._runtime.log.send(topic, key.encode(), msgspec.json.encode(record))
+            await self._runtime.log.send(topic, key.encode(), record)
         except BusError:
             return  # superseded by the next one

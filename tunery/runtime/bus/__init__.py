@@ -12,5 +12,6 @@ kafka_reader        reads, over one client that all readers of a process share
 reading             one record of a partition, or all that it has now
 partitioner         key to partition, as Java clients do it
 sender              commands to streams, from outside their owners
+signing             keys of senders, and the proof that a record carries of its sender
 quiet               keeps outages from flooding the log of the process
 """

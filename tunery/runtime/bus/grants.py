@@ -7,12 +7,12 @@ and forms groups with a name of its own. Creating, deleting and configuring is f
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from schemas.topics import SERVICES, STREAMS, TOPICS
+from schemas.topics import NODE_PREFIX as NODE_PREFIX
+from schemas.topics import SERVICES, STREAMS, TOPICS, node_of
 
 OPERATOR: Final = "operator"
 #: of nodes, each with a principal of its own: `node.` and its id
 NODE: Final = "trainer"
-NODE_PREFIX: Final = "node."
 ALL_TOPICS: Final = "tunery."
 
 Operation: TypeAlias = Literal["read", "write", "delete", "describe"]
@@ -41,7 +41,7 @@ def grants_of(service: str) -> frozenset[KafkaGrant]:
 
 def service_of(principal: str) -> str:
     """The service whose grants a principal has: all nodes have those of the agent."""
-    return NODE if principal.startswith(NODE_PREFIX) else principal
+    return principal if node_of(principal) is None else NODE
 
 
 def _on_topics(service: str) -> Iterator[KafkaGrant]:

@@ -8,6 +8,7 @@ from schemas.envelope import Envelope, Idempotency, Message, Source
 from schemas.sealed import Sealed
 from schemas.topics import STREAMS, Stream
 from tunery.runtime.bus.abstract import Log
+from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.ids import NewId, new_id
 from tunery.runtime.telemetry.trail import current_trail
 
@@ -16,12 +17,18 @@ class Sender:
     """Wraps a command in an envelope and appends it to the commands topic of its stream.
 
     streams: those that commands are sent to, by name; fresh_id: makes ids of commands.
+    keys: which prove the name of this process.
     """
 
     def __init__(
-        self, log: Log, streams: Mapping[str, Stream] = STREAMS, fresh_id: NewId = new_id
+        self,
+        log: Log,
+        streams: Mapping[str, Stream] = STREAMS,
+        fresh_id: NewId = new_id,
+        keys: SenderKeys = UNSIGNED,
     ) -> None:
         self._log, self._streams, self._fresh_id = log, streams, fresh_id
+        self._keys = keys
 
     async def send(
         self,
@@ -58,7 +65,6 @@ class Sender:
             correlation=correlation or trail.correlation,
             traceparent=traceparent or trail.traceparent,
         )
-        await self._log.send(
-            target.commands.name, key.encode(), msgspec.json.encode(envelope), partition
-        )
+        signed = self._keys.sign(target.name, msgspec.json.encode(envelope))
+        await self._log.send(target.commands.name, key.encode(), signed, partition)
         return envelope.id

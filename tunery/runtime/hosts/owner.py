@@ -128,6 +128,7 @@ class PartitionOwner(Generic[S]):
     ) -> None:
         self._on_settled = on_settled
         self._log, self._clock, self._limits = parts.log, parts.clock, limits
+        self._keys = parts.keys
         self._aggregate, self._stream, self._partition = aggregate, aggregate.stream, partition
         self._owner, self._fresh_id = owner, fresh_id
         self._meter = DecisionMeter(aggregate.stream.name)
@@ -304,7 +305,7 @@ class PartitionOwner(Generic[S]):
             raise self._lost(record.offset, f"command {following} is missing")
         bounded = self._bounded(term, record)
         with self._meter.measure(self._clock.now_ms() - bounded.timestamp):
-            decided = decide_record(self._aggregate, term.fold, bounded, expected)
+            decided = decide_record(self._aggregate, term.fold, bounded, expected, self._keys)
         pending = await term.writer.submit(decided.key, decided.value)
         term.flights.append(_Flight(pending, expected, decided))
         term.fold = decided.fold
@@ -388,9 +389,8 @@ class PartitionOwner(Generic[S]):
             tenant=key if self._stream.key == "tenant" else "",
             body=TICK,
         )
-        await self._log.send(
-            self._stream.commands.name, key.encode(), encode(envelope), self._partition
-        )
+        signed = self._keys.sign(self._stream.name, encode(envelope))
+        await self._log.send(self._stream.commands.name, key.encode(), signed, self._partition)
 
     def _trim(self, term: _Term[S], now: bool = False) -> None:
         """Delete decided commands, but for the last one: the next owner compares with it."""

@@ -54,7 +54,7 @@ class Reactor:
     ) -> None:
         self.name = f"{runtime.name} reactions to {stream.name}"
         self._positions = positions_of(runtime.name, stream)
-        self._log, self._clock = runtime.log, runtime.clock
+        self._log, self._clock, self._keys = runtime.log, runtime.clock, runtime.keys
         self._stream, self._react, self._streams = stream, react, streams
         self._limits = limits or HostLimits()
         self._partitions = AssignedPartitions(
@@ -136,8 +136,9 @@ class Reactor:
             partition = partition_of(key) if send.partition is None else send.partition
             trail = Trail(envelope.correlation, envelope.traceparent)
             with log_context(tenant=send.tenant, **subject_of(send.body)), trail_context(trail):
+                signed = self._keys.sign(target.name, encode(envelope))
                 await self._send_until_acknowledged(
-                    target.commands.name, key, encode(envelope), partition, origin
+                    target.commands.name, key, signed, partition, origin
                 )
 
     async def _send_until_acknowledged(

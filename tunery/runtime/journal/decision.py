@@ -9,9 +9,19 @@ from typing import Any, Final, Generic, TypeVar
 from uuid import UUID, uuid5
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from schemas import errors
-from schemas.envelope import Context, Entry, Envelope, Message, Reason, Rejected, Repeated, Tick
+from schemas.envelope import (
+    Context,
+    Entry,
+    Envelope,
+    Message,
+    Reason,
+    Rejected,
+    Repeated,
+    Tick,
+)
 from schemas.ids import NAMESPACE
 from schemas.model import GLOBAL
 from schemas.reasons import refusing
@@ -19,6 +29,7 @@ from schemas.topics import MESSAGE_BYTES_MAX, Stream
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.journal.acceptance import Poison, judge, record_hash
 from tunery.runtime.journal.codec import (
     Codec,
@@ -32,6 +43,7 @@ from tunery.runtime.journal.codec import (
 from tunery.runtime.journal.dedupe import Conflict, Repeat, recognise
 from tunery.runtime.journal.fold import Fold, advance
 from tunery.runtime.journal.reader import Position
+from tunery.runtime.journal.senders import check_sender
 from tunery.runtime.verbs import Aggregate
 
 KEY_CHARS_MAX: Final = 256
@@ -49,19 +61,25 @@ class CommandRefusal(Struct, frozen=True):
 
     reason: goes on the log.
     why: for operators, in words; it may quote the command.
+    code: what kind of refusal it is.
     """
 
     reason: Reason
     why: str
+    code: str = errors.MALFORMED
 
 
 class Incoming(Struct, frozen=True, gc=False):
-    """A decoded command record. Without an envelope it counts as a client's; its id is derived."""
+    """A decoded command record. Without an envelope it counts as a client's; its id is derived.
+
+    sender: who has proven to have sent it; None: that was not checked.
+    """
 
     id: str
     envelope: Envelope | None
     body: Any
     refused: CommandRefusal | None
+    sender: str | None = None
 
     @property
     def must_not_fail(self) -> bool:
@@ -106,14 +124,22 @@ def read_command(stream: Stream, record: Record, cause: int) -> Incoming:
 
 
 def decide_record(
-    aggregate: Aggregate[S], fold: Fold[S], record: Record, expected: int
+    aggregate: Aggregate[S],
+    fold: Fold[S],
+    record: Record,
+    expected: int,
+    keys: SenderKeys = UNSIGNED,
 ) -> Decided[S]:
     """Decide one command; `expected` is the journal offset that the record should get.
 
-    Raises Poison when a command of a saga, or a tick, cannot be decided.
+    keys: which tell who has sent it. A command of a sender who may not send it is refused, and
+    nothing of it but its id reaches the log. Raises Poison when a command of a saga, or a tick,
+    cannot be decided.
     """
     cause = fold.position.acceptance.cause + 1
-    incoming = read_command(aggregate.stream, record, cause)
+    incoming = _of_sender(
+        aggregate.stream, read_command(aggregate.stream, record, cause), record, keys
+    )
     at = max(fold.at, record.timestamp)
     if incoming.refused is not None and incoming.must_not_fail:
         raise _poison(aggregate.stream, record, incoming.refused.why)
@@ -127,7 +153,7 @@ def decide_record(
     try:
         return _write(aggregate, fold, incoming, at, (rejected,), expected)
     except _EntryTooLarge:  # the envelope's own fields are too large already
-        bare = Incoming(incoming.id, None, None, incoming.refused)
+        bare = Incoming(incoming.id, None, None, incoming.refused, incoming.sender)
         return _write(aggregate, fold, bare, at, (rejected,), expected)
 
 
@@ -144,7 +170,7 @@ def _events(
                 reused = refusing("idempotency_key_reused")
                 return (Rejected(code=errors.IDEMPOTENCY_CONFLICT, reason=reused),)
     if incoming.refused is not None:
-        return (Rejected(code=errors.MALFORMED, reason=incoming.refused.reason),)
+        return (Rejected(code=incoming.refused.code, reason=incoming.refused.reason),)
     return aggregate.decide(fold.state, incoming.body, context)
 
 
@@ -196,6 +222,7 @@ def _entry(fold: Fold[S], incoming: Incoming, at: Ms, events: tuple[Message, ...
         correlation=envelope.correlation,
         traceparent=envelope.traceparent,
         opened=acceptance.opened,
+        sender=incoming.sender,
     )
 
 
@@ -207,7 +234,19 @@ def _context(fold: Fold[S], incoming: Incoming, at: Ms) -> Context:
         tenant=envelope.tenant,
         command_id=incoming.id,
         seq=fold.seqs.get(envelope.key, 0) + 1,
+        sender=incoming.sender,
     )
+
+
+def _of_sender(stream: Stream, incoming: Incoming, record: Record, keys: SenderKeys) -> Incoming:
+    """The command with its sender; of one that may not send it only the id is left."""
+    if incoming.envelope is None:
+        return incoming
+    sender, reason = check_sender(stream, incoming.envelope, incoming.body, record, keys)
+    if reason is None:
+        return replace(incoming, sender=sender)
+    refusal = CommandRefusal(reason, reason.code, errors.SENDER_REFUSED)
+    return Incoming(incoming.id, None, None, refusal, sender)
 
 
 def _misrouted(stream: Stream, partition: int, envelope: Envelope) -> CommandRefusal | None:

@@ -42,6 +42,7 @@ def context_of(entry: Entry) -> Context:
         tenant=entry.tenant,
         command_id=entry.command_id,
         seq=entry.seq,
+        sender=entry.sender,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Protocol
 from schemas.units import Ms
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.bus.abstract import Log
+from tunery.runtime.bus.signing import SenderKeys
 from tunery.runtime.clock import Clock
 
 
@@ -14,6 +15,8 @@ class JournalPorts(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def keys(self) -> SenderKeys: ...
     @property
     def log(self) -> Log: ...
     @property

@@ -59,6 +59,7 @@ from services.scheduler.domain.pool.price_classes import (
     spot_from_of,
     spot_until_of,
 )
+from services.scheduler.domain.pool.speakers import refuse_other_node
 from services.scheduler.domain.pool.state import (
     Lease,
     Pool,
@@ -77,6 +78,8 @@ MEMBER_BYTES: Final = 200
 def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
     """Facts, grants and notices that follow from one command."""
     pool = state.get(ctx.key) or Pool()
+    if (refused := refuse_other_node(pool, command, ctx.sender)) is not None:
+        return (refused,)
     # 1. The fact itself. A stale or refused one changes nothing, so nothing can follow from it.
     facts = _decide_fact(pool, command, ctx)
     if not facts or isinstance(facts[0], Rejected):

@@ -92,7 +92,7 @@ class Exports:
         endpoint = EndpointTerms(
             endpoint_id="we_1", name=UNREADABLE, url=UNREADABLE, event_types=(USAGE_RECORDED,)
         )
-        sender = Sender(self._log)
+        sender = Sender(self._log, keys=self.stack.settings.keys.sender_keys("gateway"))
         for body in (CreateTenant(name=UNREADABLE, terms=terms), CreateEndpoint(terms=endpoint)):
             await sender.send(ACCOUNT, FED, FED, body)
 

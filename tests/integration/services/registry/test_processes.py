@@ -57,8 +57,9 @@ from schemas.model import (
     VersionTerms,
 )
 from schemas.storage import FileTerms
-from schemas.topics import PARTITIONS, STREAMS
+from schemas.topics import MODEL, PARTITIONS, STREAMS
 from schemas.training import BlobFile
+from tests.peers import peer_of
 from tests.unit.services.ingest.base import make_base, rows
 from tests.unit.services.notifier.receiver import receiving
 from tunery.local import ServiceSpec, Stack
@@ -80,11 +81,12 @@ SUCCEEDED = "fine_tuning.job.succeeded"
 class Client:
     """Sends commands and reads events of one tenant, in place of the gateway and the scheduler."""
 
-    def __init__(self, runtime: Runtime, tenant: str) -> None:
-        self.runtime, self.tenant = runtime, tenant
+    def __init__(self, stack: Stack, runtime: Runtime, tenant: str) -> None:
+        self.stack, self.runtime, self.tenant = stack, runtime, tenant
 
     async def send(self, stream: str, body: Message) -> None:
-        await self.runtime.sender.send(stream, self.tenant, self.tenant, body)
+        sender = peer_of(self.stack, self.runtime.log, STREAMS[stream], body)
+        await sender.send(stream, self.tenant, self.tenant, body)
 
     async def until(self, stream: str, kind: type[Any]) -> Any:
         """The first event of this type that the stream has for this tenant."""
@@ -111,6 +113,7 @@ async def client(servers: Stack, tmp_path: Path) -> AsyncIterator[Client]:
     settings = RuntimeSettings(
         kafka_bootstrap=servers.kafka_bootstrap,
         **servers.settings.kafka_login(),
+        command_keys=servers.env["TUNERY_COMMAND_KEYS"],
         postgres_dsn=servers.postgres_dsn,
         s3_endpoint=servers.s3_endpoint,
         s3_access_key=servers.s3_access_key,
@@ -120,7 +123,7 @@ async def client(servers: Stack, tmp_path: Path) -> AsyncIterator[Client]:
         keystore_dir=Path(servers.env["TUNERY_KEYSTORE_DIR"]),
     )
     async with open_runtime("tests", settings) as runtime:
-        yield Client(runtime, f"tenant{uuid4().hex[:12]}")
+        yield Client(servers, runtime, f"tenant{uuid4().hex[:12]}")
 
 
 @pytest_asyncio.fixture
@@ -137,11 +140,10 @@ async def base(client: Client, tmp_path: Path) -> Base:
         licence="apache-2.0",
         hidden_size=64,
     )
+    add = AddBase(base=base_model)
+    sender = peer_of(client.stack, client.runtime.log, MODEL, add)
     sends = (
-        client.runtime.sender.send(
-            "model", GLOBAL, GLOBAL, AddBase(base=base_model), partition=number
-        )
-        for number in range(PARTITIONS)
+        sender.send(MODEL, GLOBAL, GLOBAL, add, partition=number) for number in range(PARTITIONS)
     )
     await asyncio.gather(*sends)
     await client.send(

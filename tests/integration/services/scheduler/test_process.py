@@ -19,10 +19,12 @@ from schemas.pool import LeaseGranted, NodeLost
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, JOB, POOL, Stream
 from simulator.control_plane.samples import limits, node, submit
+from tests.peers import peer_of
 from tests.unit.services.scheduler.lives import JOB_ID, pinned, prepared
 from tunery.local import Stack
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.bus.signing import NODES
 from tunery.runtime.connections import open_runtime
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.ports import Runtime
@@ -56,6 +58,7 @@ async def scheduler(servers: Stack) -> AsyncIterator[asyncio.subprocess.Process]
 class Peers:
     """The scheduler's peers: an agent that only sends heartbeats, and a reader of both journals."""
 
+    stack: Stack
     runtime: Runtime
     incarnation: str = "a-1"
     beating: bool = True
@@ -66,7 +69,9 @@ class Peers:
             if self.beating:
                 body = Heartbeat(pool=NAME, node_id="a", incarnation=self.incarnation, leases=())
                 with suppress(BusError):  # the next heartbeat repeats it
-                    await self.runtime.log.send(HEARTBEATS.name, b"a", msgspec.json.encode(body))
+                    keys = self.stack.settings.keys.sender_keys("node.a")
+                    value = keys.sign(NODES, msgspec.json.encode(body))
+                    await self.runtime.log.send(HEARTBEATS.name, b"a", value)
             await asyncio.sleep(0.5)
 
     async def read(self, stream: Stream, key: str) -> None:
@@ -93,7 +98,8 @@ class Peers:
             tenant = key if stream is JOB else ""
             while True:
                 try:
-                    await self.runtime.sender.send(stream, key, tenant, body)
+                    sender = peer_of(self.stack, self.runtime.log, stream, body, "a")
+                    await sender.send(stream, key, tenant, body)
                     break
                 except BusError:
                     await asyncio.sleep(0.2)
@@ -116,7 +122,7 @@ async def peers(servers: Stack) -> AsyncIterator[Peers]:
         {name.removeprefix("TUNERY_").lower(): value for name, value in servers.env.items()}
     )
     async with open_runtime("schedulertest", settings) as runtime:
-        peers = Peers(runtime)
+        peers = Peers(servers, runtime)
         tasks = [
             asyncio.create_task(routine)
             for routine in (

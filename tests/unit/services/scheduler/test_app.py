@@ -28,6 +28,7 @@ from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.reactor import Reactor
@@ -44,6 +45,7 @@ class SchedulerFixture:
     clock: Clock = field(default_factory=SystemClock)
     blobs: Blobs = field(default_factory=MemoryBlobs)
     name: str = "scheduler"
+    keys: SenderKeys = UNSIGNED
 
     async def say(self, stream: Stream, key: str, *bodies: Any) -> None:
         for body in bodies:

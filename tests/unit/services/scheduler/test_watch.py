@@ -27,6 +27,7 @@ from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.bus.signing import NODES, UNSIGNED, SenderKeys, keys_of
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import codec_of, decode_record
@@ -56,10 +57,11 @@ class WatchFixture:
     clock: Clock = field(default_factory=SystemClock)
     blobs: Blobs = field(default_factory=MemoryBlobs)
     name: str = "scheduler"
+    keys: SenderKeys = UNSIGNED
 
     @property
     def sender(self) -> Sender:
-        return Sender(self.log)
+        return Sender(self.log, keys=self.keys)
 
     def observed(self) -> list[NodeSeen]:
         """What the pool has accepted so far."""
@@ -81,9 +83,9 @@ class WatchFixture:
             if body["type"] == "ObserveNodes.v1"
         ]
 
-    async def beat(self, incarnation: str = "a-1") -> None:
+    async def beat(self, incarnation: str = "a-1", keys: SenderKeys = UNSIGNED) -> None:
         body = Heartbeat(pool=NAME, node_id="a", incarnation=incarnation, leases=())
-        await self.log.send(HEARTBEATS.name, b"a", msgspec.json.encode(body))
+        await self.log.send(HEARTBEATS.name, b"a", keys.sign(NODES, msgspec.json.encode(body)))
 
     async def beats(self, seconds: float) -> None:
         for _ in range(int(1_000 * seconds / BEAT_MS)):
@@ -92,9 +94,11 @@ class WatchFixture:
 
 
 @asynccontextmanager
-async def watching(*nodes: RegisterNode) -> AsyncIterator[WatchFixture]:
+async def watching(
+    *nodes: RegisterNode, keys: SenderKeys = UNSIGNED
+) -> AsyncIterator[WatchFixture]:
     """A pool with its owner and its watcher, and nodes that have registered."""
-    fixture = WatchFixture()
+    fixture = WatchFixture(keys=keys)
     await fixture.log.create((POOL.commands, POOL.journal, HEARTBEATS, SNAPSHOTS), PARTITIONS)
     limits = HostLimits(idle_wait_ms=20, retry_ms=10)
     hosts = (AggregateHost(fixture, POOLS, limits=limits), Watcher(fixture, TTL_MS, 10, 60_000))
@@ -103,7 +107,8 @@ async def watching(*nodes: RegisterNode) -> AsyncIterator[WatchFixture]:
         for host in hosts:
             await host.ready()
         for observed in nodes:
-            await fixture.sender.send(POOL, NAME, "", observed)
+            sender = Sender(fixture.log, keys=node_keys("a") if keys.sender else UNSIGNED)
+            await sender.send(POOL, NAME, "", observed)
         yield fixture
     finally:
         for task in tasks:
@@ -128,6 +133,29 @@ async def test_a_node_that_falls_silent_is_lost_and_comes_back() -> None:
         assert (lost.node_id, lost.incarnation, lost.last_seen) == ("a", "a-1", last)
         beating = asyncio.create_task(fixture.beats(WAIT_S))
         assert (await until_silent(fixture, False)).last_seen > last
+        beating.cancel()
+
+
+def node_keys(node_id: str) -> SenderKeys:
+    return keys_of(b"s" * 32, f"node.{node_id}")
+
+
+async def test_security_c2_heartbeats_of_others_keep_no_node_alive() -> None:
+    """A node is lost although others, and one without keys, say that it lives."""
+    async with watching(node(), keys=keys_of(b"s" * 32, "scheduler")) as fixture:
+
+        async def beats(*senders: SenderKeys) -> None:
+            while True:
+                for keys in senders:
+                    await fixture.beat(keys=keys)
+                await asyncio.sleep(BEAT_MS / 1_000)
+
+        forging = asyncio.create_task(beats(UNSIGNED, node_keys("b"), keys_of(b"t" * 32, "node.a")))
+        await fixture.beat(keys=node_keys("a"))
+        await until_silent(fixture, True)
+        beating = asyncio.create_task(beats(node_keys("a")))
+        await until_silent(fixture, False)
+        forging.cancel()
         beating.cancel()
 
 

@@ -1,5 +1,6 @@
 """The composition root of the node agent: its settings decide where leases work."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from services.trainer.app import LEASES, build
 from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.replica_answers import ReplicaAnswers
 from services.trainer.ports import Hardware
+from tunery.runtime.bus.signing import keys_of
 from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.settings import SettingsError
 
@@ -70,3 +72,15 @@ async def test_bad_input_a_node_with_fewer_gpus_than_slots_does_not_start(
         return
     with pytest.raises(SettingsError, match="driver knows 2 accelerators"):
         await build(runtime)
+
+
+async def test_security_c2_an_agent_with_the_keys_of_another_node_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TUNERY_NODE_ID", "a")
+    monkeypatch.setenv("TUNERY_NODE_WORK_DIR", str(tmp_path))
+    runtime = (await memory_servers()).runtime("trainer")
+    secret = b"s" * 32
+    assert await build(replace(runtime, keys=keys_of(secret, "node.a")))
+    with pytest.raises(SettingsError, match=r"is of node\.b, and this is the node a"):
+        await build(replace(runtime, keys=keys_of(secret, "node.b")))

@@ -7,6 +7,8 @@ from click.testing import CliRunner
 
 from schemas.topics import ACCOUNT, SERVICES
 from tunery.cli.main import main
+from tunery.local.secrets import load_or_create
+from tunery.runtime.bus.signing import keys_of, read_keys
 
 
 def test_rights_are_listed_for_each_service() -> None:
@@ -24,3 +26,36 @@ def test_a_principal_that_no_service_has_is_refused(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 2
     assert "use SERVICE=NAME, with one of billing" in done.output
+
+
+def keys_printed(*arguments: str, code: int = 0) -> str:
+    done = CliRunner().invoke(main, ["kafka", "keys", *arguments])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_keys_of_a_principal_are_printed_for_its_environment(tmp_path: Path) -> None:
+    file = tmp_path / "secret.txt"
+    file.write_text("s" * 32 + "\n")
+    arguments = ("node.gpu-07", "--secret", str(file), "--signed-since", "7")
+    line = keys_printed(*arguments).strip()
+    name, _, value = line.partition("=")
+    assert name == "TUNERY_COMMAND_KEYS"
+    assert read_keys(value.strip("'")) == keys_of(b"s" * 32, "node.gpu-07", 7)
+    assert json.loads(keys_printed(*arguments, "--json")) == {name: value.strip("'")}
+
+
+def test_keys_of_a_stack_are_those_of_its_processes(tmp_path: Path) -> None:
+    secrets = load_or_create(tmp_path / "secrets.json")
+    line = keys_printed("gateway", "--data-dir", str(tmp_path)).strip()
+    assert read_keys(line.partition("=")[2].strip("'")) == secrets.sender_keys("gateway")
+
+
+def test_keys_are_refused_without_a_good_secret_or_name(tmp_path: Path) -> None:
+    there = ("--data-dir", str(tmp_path))
+    assert "there is no stack" in keys_printed("gateway", *there, code=1)
+    short = tmp_path / "secret.txt"
+    short.write_text("s" * 31)
+    assert "openssl rand" in keys_printed("gateway", "--secret", str(short), *there, code=1)
+    load_or_create(tmp_path / "secrets.json")
+    assert "'mailer' is no sender" in keys_printed("mailer", *there, code=2)

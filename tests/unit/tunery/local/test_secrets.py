@@ -3,6 +3,7 @@
 import hashlib
 import json
 import stat
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -36,8 +37,9 @@ NAMES = (
     "s3_secret_key",
     "valkey_password",
     "kafka_secret",
+    "command_secret",
 )
-WHOLE = dict.fromkeys(NAMES, "k")
+WHOLE = {**dict.fromkeys(NAMES, "k"), "commands_signed_since": "7"}
 
 
 @pytest.mark.parametrize(
@@ -48,6 +50,7 @@ WHOLE = dict.fromkeys(NAMES, "k")
             json.dumps(WHOLE | {"valkey_password": wrong}).encode()
             for wrong in (7, None, "", "k\xe9")
         ),
+        json.dumps(WHOLE | {"commands_signed_since": "yesterday"}).encode(),
     ],
 )
 def test_a_file_that_lacks_secrets_is_refused_with_its_path(tmp_path: Path, content: bytes) -> None:
@@ -109,6 +112,8 @@ def test_a_part_that_a_crash_left_does_not_matter(tmp_path: Path) -> None:
 
 def test_secrets_of_two_stacks_share_no_value(tmp_path: Path) -> None:
     left, right = (asdict(secrets.load_or_create(tmp_path / name)) for name in ("a.json", "b.json"))
+    for stack in (left, right):
+        del stack["commands_signed_since"]  # no secret
     assert set(left.values()).isdisjoint(right.values())
     assert len(set(left.values())) == len(left)
 
@@ -119,14 +124,28 @@ def test_services_compare_the_hash_of_the_admin_key(tmp_path: Path) -> None:
     assert created.admin_key_sha256 == hashlib.sha256(created.admin_key.encode()).hexdigest()
 
 
-def test_a_file_of_an_earlier_version_is_completed_when_the_stack_starts(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        ("kafka_secret", "command_secret", "commands_signed_since"),
+        ("command_secret", "commands_signed_since"),
+    ],
+)
+def test_a_file_of_an_earlier_version_is_completed_when_the_stack_starts(
+    tmp_path: Path, unknown: tuple[str, ...]
+) -> None:
+    """Commands that wait on its log have no signature, and count: they are older than the keys."""
     file = tmp_path / "secrets.json"
-    earlier = {name: value for name, value in WHOLE.items() if name != "kafka_secret"}
+    earlier = {name: value for name, value in WHOLE.items() if name not in unknown}
     file.write_text(json.dumps(earlier))
     with pytest.raises(LocalError, match="of an earlier version") as refused:
         secrets.load(file)
     assert "`tunery up`" in refused.value.fix
+    begun_ms = time.time_ns() // 1_000_000
     completed = secrets.load_or_create(file)
-    assert asdict(completed) == earlier | {"kafka_secret": completed.kafka_secret}
+    assert asdict(completed) == earlier | {name: getattr(completed, name) for name in unknown}
     assert secrets.load(file) == completed
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    keys = completed.sender_keys("gateway")
+    assert keys.signed_since >= begun_ms
+    assert keys.sender_of("account", b"{}", begun_ms - 1) is None

@@ -4,8 +4,16 @@ import pytest
 
 from tests.unit.tunery.runtime.step_clock import StepClock
 from tests.unit.tunery.runtime.test_backoff import Flaky
-from tunery.runtime.connections import LOG_EVERY, kafka_settings, wait_for_server
+from tunery.runtime.bus.signing import UNSIGNED, keys_of, operator_keys, write_keys
+from tunery.runtime.connections import (
+    LOG_EVERY,
+    UNCHECKED,
+    kafka_settings,
+    sender_keys,
+    wait_for_server,
+)
 from tunery.runtime.memory_servers import settings
+from tunery.runtime.settings import RuntimeSettings, SettingsError
 
 
 async def test_a_server_is_waited_for_and_named_now_and_then(
@@ -33,3 +41,25 @@ def test_of_three_replicas_two_must_have_a_record(replication: int, min_insync: 
     chosen = kafka_settings(settings().model_copy(update={"kafka_replication": replication}))
     assert (chosen.replication, chosen.min_insync) == (replication, min_insync)
     assert chosen.flush_each == (replication == 1)
+
+
+def with_keys(text: str | None) -> RuntimeSettings:
+    return settings().model_copy(update={"command_keys": text})
+
+
+def test_a_process_is_the_sender_that_its_keys_name() -> None:
+    node = keys_of(b"s" * 32, "node.a")
+    assert sender_keys(with_keys(write_keys(node)), "trainer") == node
+    every = sender_keys(with_keys(write_keys(operator_keys(b"s" * 32))), "billing")
+    assert every.sender == "billing"
+
+
+@pytest.mark.parametrize("text", [None, "", "{}", "yes"])
+def test_security_c2_a_process_without_keys_does_not_start(text: str | None) -> None:
+    with pytest.raises(SettingsError, match=r"TUNERY_COMMAND_KEYS .*`tunery kafka keys billing`"):
+        sender_keys(with_keys(text), "billing")
+
+
+def test_that_commands_are_not_checked_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    assert sender_keys(with_keys(UNCHECKED), "billing") is UNSIGNED
+    assert [record.getMessage() for record in caplog.records] == ["commands.unchecked"]

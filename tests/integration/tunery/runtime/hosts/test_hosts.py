@@ -20,6 +20,7 @@ from tunery.runtime.bus.abstract import AppendUnknown, Log, Unavailable
 from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.reactor import Reactor
@@ -38,6 +39,7 @@ class JournalPorts:
     log: Log
     clock: Clock
     blobs: Blobs
+    keys: SenderKeys = UNSIGNED
 
 
 @dataclass

@@ -44,7 +44,9 @@ async def client(servers: Stack) -> AsyncIterator[Runtime]:
 
 
 async def submit(client: Runtime, key: str) -> str:
-    return await Sender(client.log, STREAMS).send("seats", key, key, HoldSeats(seats=1))
+    return await Sender(client.log, STREAMS, keys=client.keys).send(
+        "seats", key, key, HoldSeats(seats=1)
+    )
 
 
 async def held(client: Runtime) -> set[str]:

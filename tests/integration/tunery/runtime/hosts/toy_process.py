@@ -26,7 +26,7 @@ def fail_for_keep_tenants(body: SeatsHeld, tenant: str) -> None:
 
 async def build(runtime: Runtime) -> Sequence[Host]:
     await runtime.log.create((SEATS.commands, SEATS.journal), PARTITIONS)
-    mine = replace(runtime, sender=Sender(runtime.log, STREAMS))
+    mine = replace(runtime, sender=Sender(runtime.log, STREAMS, keys=runtime.keys))
     return (
         AggregateHost(mine, SEATS_AGGREGATE),
         Projector(mine, replace(HELD, ddl=DDL)),

@@ -29,6 +29,7 @@ from tunery.runtime.bus.abstract import Log, TooLarge
 from tunery.runtime.bus.kafka import KafkaLog
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import codec_of, decode_record
@@ -45,6 +46,7 @@ WAIT_S = 60
 class Ports:
     log: Log
     name: str = "strangers"
+    keys: SenderKeys = UNSIGNED
     clock: Clock = field(default_factory=SystemClock)
     blobs: Blobs = field(default_factory=MemoryBlobs)
 

@@ -16,6 +16,7 @@ from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import codec_of, decode_record
@@ -33,6 +34,7 @@ class World:
     clock: Clock = field(default_factory=SystemClock)
     blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
     name: str = "toy"
+    keys: SenderKeys = UNSIGNED
 
     async def create(self) -> "World":
         topics = [

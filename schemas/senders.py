@@ -1,0 +1,100 @@
+"""Which service may send which commands. The owner of a stream refuses all others.
+
+A node has the rights of `trainer`, and may only speak for itself.
+"""
+
+from typing import Final, NamedTuple
+
+from schemas import account, admission, dataset, deployments, gate, job, lifetime, model, node, pool
+from schemas.answers import CountAnswers
+from schemas.envelope import Message, Tick
+from schemas.prepaid import GrantPrepaid, RevokePrepaid
+from schemas.serving import RemoveServingPool, SetServingPool
+from schemas.sweep import CancelSweep, SubmitSweep
+
+
+class Permit(NamedTuple):
+    """`sender`: the service that may send `commands`."""
+
+    sender: str
+    commands: frozenset[type[Message]]
+
+
+def _permit(sender: str, *commands: type[Message]) -> Permit:
+    return Permit(sender, frozenset(commands))
+
+
+ACCOUNT: Final = (
+    _permit("billing", account.CloseInvoice, account.ImportPrices, Tick),
+    _permit("engine", CountAnswers),
+    _permit("exporter", account.Announce),
+    _permit(
+        "gateway",
+        *(account.CreateTenant, account.SetPlan, account.SuspendTenant, account.ResumeTenant),
+        *(account.CreateKey, account.RotateKey, account.RevokeKey),
+        *(account.CreateEndpoint, account.ChangeEndpoint, account.RotateEndpoint),
+        *(account.DeleteEndpoint, account.Deliver),
+        *(account.ImportPrices, account.SetBillingTerms, account.AdjustInvoice),
+        *(GrantPrepaid, RevokePrepaid),
+    ),
+    _permit("notifier", account.EndDelivery),
+    _permit("scheduler", account.Announce),
+    _permit("trainer", CountAnswers),
+)
+DATASET: Final = (
+    _permit(
+        "gateway",
+        *(dataset.RegisterFile, dataset.DeleteFile, dataset.CreateUpload, dataset.AddPart),
+        *(dataset.CompleteUpload, dataset.CancelUpload),
+    ),
+    _permit("ingest", dataset.RecordValidation, dataset.RecordPrepared, Tick),
+    _permit("registry", dataset.KeepDataset, dataset.ReleaseDataset),
+    _permit("scheduler", dataset.PinDataset, dataset.UnpinDataset),
+)
+JOB: Final = (
+    _permit("billing", job.SetLimits, admission.SetSuspension),
+    _permit("eval", job.RecordVerdict),
+    _permit(
+        "gateway",
+        *(job.SubmitJob, job.CancelJob, job.PauseJob, job.ResumeJob),
+        *(admission.SetBudget, admission.RemoveBudget, SubmitSweep, CancelSweep),
+        *(SetServingPool, RemoveServingPool),
+    ),
+    _permit("ingest", job.RecordFile, job.RecordDataset),
+    _permit("registry", job.RecordBase, job.RecordRegistered),
+    _permit(
+        "scheduler",
+        *(job.RecordWait, job.RecordGranted, job.RecordStarted, job.RecordCheckpoint),
+        *(job.RecordDraining, job.RecordUsage, job.RecordClosed),
+    ),
+)
+POOL: Final = (
+    _permit("gateway", node.CordonNode, node.UncordonNode, node.DrainNode, node.ForgetNode),
+    _permit(
+        "scheduler",
+        *(pool.ObserveNodes, pool.DescribeWork, pool.ForgetWork),
+        *(pool.RequestPlacement, pool.ClosePlacement, Tick),
+    ),
+    _permit(
+        "trainer",
+        *(pool.RegisterNode, node.JoinNode, node.LeaveNode, node.NoticeNode, node.WarnNode),
+        *(pool.RetireNode, pool.ConfirmFreed),
+        *(pool.ReportStarted, pool.ReportCheckpoint, pool.ReportExit),
+    ),
+)
+MODEL: Final = (
+    _permit(
+        "gateway",
+        *(model.AddBase, model.Promote, model.RollBack, model.DeleteVersion),
+        *(lifetime.RestoreVersion, model.SetApprovalRule, model.ApproveVersion),
+        *(model.RecordBaseBytes, model.ShareCheckpoint, model.UnshareCheckpoint),
+        *(gate.SetGatePolicy, gate.SetQuarantine, gate.AddBenchmark),
+        *(deployments.Deploy, deployments.CountTraffic),
+    ),
+    _permit("registry", model.RecordPublished, Tick),
+    _permit(
+        "scheduler",
+        *(model.PinBase, model.RegisterVersion, lifetime.KeepVersion, lifetime.ReleaseVersion),
+        gate.RecordGateRun,
+    ),
+)

@@ -1,0 +1,45 @@
+"""A node speaks for itself alone: for its own registration, and for members of leases on it."""
+
+from schemas import errors
+from schemas.envelope import Rejected
+from schemas.node import JoinNode, LeaveNode, NoticeNode, WarnNode
+from schemas.pool import (
+    Command,
+    ConfirmFreed,
+    RegisterNode,
+    ReportCheckpoint,
+    ReportExit,
+    ReportStarted,
+    RetireNode,
+)
+from schemas.reasons import refusing
+from schemas.topics import node_of
+from services.scheduler.domain.pool.state import Pool, lease_key
+
+
+def refuse_other_node(pool: Pool, command: Command, sender: str | None) -> Rejected | None:
+    """The refusal when a node speaks for another one; None when anything else is the case."""
+    node_id = None if sender is None else node_of(sender)
+    if sender is None or node_id is None:
+        return None
+    named = _named_node(pool, command)
+    if named in (None, node_id):
+        return None
+    other = refusing("sender_not_node", sender=sender, node_id=named or "")
+    return Rejected(code=errors.SENDER_REFUSED, reason=other)
+
+
+def _named_node(pool: Pool, command: Command) -> str | None:
+    """The node that a command speaks for; None: of none that is known."""
+    match command:
+        case RegisterNode():
+            return command.node.node_id
+        case JoinNode() | LeaveNode() | NoticeNode() | WarnNode() | RetireNode() | ConfirmFreed():
+            return command.node_id
+        case ReportStarted() | ReportCheckpoint() | ReportExit():
+            lease = pool.leases.get(lease_key(command.token.lease))
+            members = () if lease is None else lease.members
+            runs = (m.node_id for m in members if m.incarnation == command.incarnation)
+            return next(runs, None)
+        case _:
+            return None

@@ -1,0 +1,116 @@
+"""A record proves who has sent it, to the owner of its stream alone."""
+
+import json
+
+import msgspec
+import pytest
+
+from schemas.topics import ACCOUNT, DATASET, JOB, POOL, STREAMS
+from tunery.runtime.bus.signing import (
+    NODES,
+    UNSIGNED,
+    SenderKeys,
+    Unproven,
+    keys_of,
+    operator_keys,
+    read_keys,
+    write_keys,
+)
+
+SECRET = b"s" * 32
+OWNER = keys_of(SECRET, "billing")
+RECORD = b'{"id":"1","tenant":"acme"}'
+
+
+def as_sender(principal: str, record: bytes = RECORD, stream: str = ACCOUNT.name) -> bytes:
+    return keys_of(SECRET, principal).sign(stream, record)
+
+
+def test_the_owner_knows_who_has_sent_a_record() -> None:
+    for sender in ("gateway", "billing", "node.gpu-07"):
+        assert OWNER.sender_of(ACCOUNT.name, as_sender(sender), 0) == sender
+
+
+def test_a_signed_record_is_the_same_object_with_two_more_fields() -> None:
+    signed = json.loads(as_sender("gateway"))
+    assert signed.pop("signature").isalnum()
+    assert signed == {"id": "1", "tenant": "acme", "sender": "gateway"}
+
+
+def test_security_c2_a_record_that_anybody_could_have_made_is_unproven() -> None:
+    signed = as_sender("gateway")
+    forged = (
+        *(RECORD, b"", b"{}", signed[:-1], signed + b" ", signed[-60:]),
+        signed.replace(b"acme", b"evil"),
+        signed.replace(b'"gateway"', b'"billing"'),
+        signed[:-4] + b'00"}',
+        RECORD[:-1] + b',"sender":"gateway","signature":"' + b"0" * 64 + b'"}',
+        operator_keys(b"t" * 32, "gateway").sign(ACCOUNT.name, RECORD),
+    )
+    for record in forged:
+        with pytest.raises(Unproven):
+            OWNER.sender_of(ACCOUNT.name, record, 0)
+
+
+def test_security_c2_no_byte_of_a_signed_record_can_be_changed() -> None:
+    signed = as_sender("node.gpu-07")
+    for index in range(len(signed)):
+        changed = signed[:index] + bytes([signed[index] ^ 1]) + signed[index + 1 :]
+        with pytest.raises(Unproven):
+            OWNER.sender_of(ACCOUNT.name, changed, 0)
+
+
+def test_security_c2_a_record_of_one_stream_proves_nothing_on_another() -> None:
+    keys = operator_keys(SECRET, "gateway")
+    with pytest.raises(Unproven):
+        keys.sender_of(DATASET.name, keys.sign(JOB.name, RECORD), 0)
+
+
+def test_security_c2_a_principal_has_keys_of_its_own_name_and_streams_alone() -> None:
+    node = keys_of(SECRET, "node.gpu-07")
+    assert node.own.keys() == {ACCOUNT.name, POOL.name, NODES}
+    assert not node.checked
+    assert not node.secret
+    scheduler = keys_of(SECRET, "scheduler")
+    assert scheduler.checked.keys() == {JOB.name, POOL.name, NODES}
+    for stream in STREAMS.values():
+        assert stream.name in keys_of(SECRET, stream.owner).checked
+    every = [keys_of(SECRET, name).own for name in ("gateway", "scheduler", "node.a", "node.b")]
+    values = [value for own in every for value in own.values()]
+    assert len(set(values)) == len(values)
+
+
+@pytest.mark.parametrize("name", ["stranger", "operator", "node.", 'node.a","x":"', "node.a b", ""])
+def test_a_name_that_no_sender_has_gets_no_keys(name: str) -> None:
+    with pytest.raises(ValueError, match="is no sender"):
+        keys_of(SECRET, name)
+
+
+def test_records_of_before_the_keys_are_taken_as_they_are() -> None:
+    keys = keys_of(SECRET, "billing", signed_since=1_000)
+    assert keys.sender_of(ACCOUNT.name, RECORD, 999) is None
+    with pytest.raises(Unproven):
+        keys.sender_of(ACCOUNT.name, RECORD, 1_000)
+
+
+def test_without_keys_nothing_is_signed_or_checked() -> None:
+    assert UNSIGNED.sign(ACCOUNT.name, RECORD) == RECORD
+    assert UNSIGNED.sender_of(ACCOUNT.name, RECORD, 0) is None
+
+
+def test_keys_are_one_line_of_text() -> None:
+    keys = keys_of(SECRET, "scheduler", 7)
+    text = write_keys(keys)
+    assert "\n" not in text
+    assert read_keys(text) == keys
+    assert read_keys(write_keys(operator_keys(SECRET))).secret == SECRET
+
+
+@pytest.mark.parametrize("text", ["", "{}", "off", '{"sender":"gateway"}', '{"own":{},"else":1}'])
+def test_a_text_without_keys_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"keys|JSON|truncated|field|malformed"):
+        read_keys(text)
+
+
+def test_keys_are_compared_by_their_values() -> None:
+    assert SenderKeys("a", {"x": b"1"}) == msgspec.structs.replace(SenderKeys("a"), own={"x": b"1"})
