@@ -53,7 +53,7 @@ DATASET: Final = (
 )
 JOB: Final = (
     _permit("billing", job.SetLimits, admission.SetSuspension),
-    _permit("eval", job.RecordVerdict),
+    _permit("eval", job.RecordVerdict, gate.RecordLook),
     _permit(
         "gateway",
         *(job.SubmitJob, job.CancelJob, job.PauseJob, job.ResumeJob),
@@ -88,7 +88,7 @@ MODEL: Final = (
         *(model.AddBase, model.Promote, model.RollBack, model.DeleteVersion),
         *(lifetime.RestoreVersion, model.SetApprovalRule, model.ApproveVersion),
         *(model.RecordBaseBytes, model.ShareCheckpoint, model.UnshareCheckpoint),
-        *(gate.SetGatePolicy, gate.SetQuarantine, gate.AddBenchmark),
+        *(gate.SetGatePolicy, gate.SetQuarantine, gate.AddBenchmark, gate.RemoveBenchmark),
         *(deployments.Deploy, deployments.CountTraffic),
     ),
     _permit("registry", model.RecordPublished, Tick),
