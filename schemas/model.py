@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 from schemas.deployments import CountTraffic, Deploy, Deployed, TrafficCounted
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
+from schemas.erasure import EraseModels, ModelsErased
 from schemas.gate import (
     AddBenchmark,
     BenchmarkAdded,
@@ -539,6 +540,7 @@ Command: TypeAlias = (
     | AddBenchmark
     | Deploy
     | CountTraffic
+    | EraseModels
     | Tick
 )
 Event: TypeAlias = (
@@ -566,6 +568,7 @@ Event: TypeAlias = (
     | BenchmarkAdded
     | Deployed
     | TrafficCounted
+    | ModelsErased
     | Rejected
     | Repeated
 )

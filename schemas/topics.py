@@ -74,7 +74,10 @@ ACCOUNT: Final = Stream(
     ("billing", "gateway", "notifier", "exporter"),
     account.Command,
     account.Event,
-    senders=("billing", "engine", "exporter", "gateway", "notifier", "scheduler", "trainer"),
+    senders=(
+        *("billing", "engine", "exporter", "gateway", "ingest"),
+        *("notifier", "registry", "scheduler", "trainer"),
+    ),
 )
 DATASET: Final = Stream(
     "dataset",
@@ -83,7 +86,7 @@ DATASET: Final = Stream(
     ("ingest", "billing", "gateway"),
     dataset.Command,
     dataset.Event,
-    senders=("gateway", "ingest", "registry", "scheduler"),
+    senders=("billing", "gateway", "ingest", "registry", "scheduler"),
 )
 JOB: Final = Stream(
     "job",
@@ -110,7 +113,7 @@ MODEL: Final = Stream(
     ("registry", "billing", "gateway", "ingest", "eval"),
     model.Command,
     model.Event,
-    senders=("gateway", "registry", "scheduler"),
+    senders=("billing", "gateway", "registry", "scheduler"),
 )
 STREAMS: Final = {stream.name: stream for stream in (ACCOUNT, DATASET, JOB, POOL, MODEL)}
 OWNERS: Final = tuple(sorted({stream.owner for stream in STREAMS.values()}))

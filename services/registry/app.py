@@ -29,7 +29,7 @@ def _deadline(state: Registry) -> Deadline | None:
 
 MODELS = Aggregate(
     stream=MODEL,
-    fold_version=11,  # 11: benchmarks; 10: further runs of the gate; 9: deployments
+    fold_version=12,  # 12: erasure; 11: benchmarks; 10: further runs of the gate
     initial=INITIAL,
     state_type=Registry,
     decide=decide,

@@ -34,7 +34,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=25,  # 25: ends of exclusions; 24: jobs that only evaluate; 23: serving pools
+    fold_version=26,  # 26: erasure; 25: ends of exclusions; 24: jobs that only evaluate
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,
