@@ -187,8 +187,8 @@ def planted(text: str) -> str:
 async def plant(home: RunningStack, tenant: str) -> str:
     """Write each text somewhere as a new tenant; returns its key."""
     await home.api.post("/tenants", {"id": tenant, "name": planted("tenant")})
-    made = await home.api.post(f"/tenants/{tenant}/keys", {"name": planted("key")})
-    async with stories.client(home.stack.api_url, made["key"]) as http:
+    created = await home.api.post(f"/tenants/{tenant}/keys", {"name": planted("key")})
+    async with stories.client(home.stack.api_url, created["key"]) as http:
         api = Api(http)
         row = {
             "messages": [
@@ -213,7 +213,7 @@ async def plant(home: RunningStack, tenant: str) -> str:
         asks = [("system", planted("system")), ("user", planted("prompt"))]
         messages = [{"role": role, "content": text} for role, text in asks]
         await api.post("/chat/completions", {"model": TINY, "messages": messages, "max_tokens": 2})
-    return str(made["key"])
+    return str(created["key"])
 
 
 def holding(folder: Path) -> dict[str, list[str]]:

@@ -212,6 +212,7 @@ class S3Blobs:
             await self.call(key, self._client.delete_object, Key=key)
 
     async def delete_below(self, prefix: str, *, but: str) -> int:
+        """One by one: not every storage deletes many keys in one request."""
         check_key(f"{prefix}key")
         removed = 0
         async for page in self._pages(prefix, self._client.list_objects_v2, "ContinuationToken"):
