@@ -66,7 +66,7 @@ ERASED = {
     "parts": [{"part": part, "erased_at": 9} for part in PARTS],
     "sha256": "5" * 64,
 }
-HALF = {**BEGUN, "parts": [*ERASED["parts"][:2], *BEGUN["parts"][2:]]}  # type: ignore[misc,index]  # lists
+HALF = {**BEGUN, "parts": [*ERASED["parts"][:2], *BEGUN["parts"][2:]]}  # type: ignore[index]  # lists
 ERASE, STATE = "POST /tenants/acme/erase", "GET /tenants/acme/erasure"
 
 
@@ -75,7 +75,7 @@ def test_security_h4_an_erasure_asks_for_the_name_and_waits_for_the_end(
 ) -> None:
     monkeypatch.setattr("tunery.cli.tenant.POLL_S", 0)
     api = ScriptedApi(monkeypatch, {ERASE: BEGUN, STATE: [BEGUN, HALF, ERASED]})
-    done = api.run("tenant", "erase", "acme", given="acme\n")
+    done = api.run("tenant", "erase", "acme", typed="acme\n")
     assert done.exit_code == 0, done.output
     assert (api.asked[0], api.bodies[0]) == (ERASE, {"confirm": "acme"})
     assert done.stderr.splitlines()[-4:] == [f"{part} erased" for part in PARTS]
@@ -84,7 +84,7 @@ def test_security_h4_an_erasure_asks_for_the_name_and_waits_for_the_end(
 
 def test_security_h4_a_wrong_name_erases_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     api = ScriptedApi(monkeypatch, {ERASE: ERASED})
-    refused = api.run("tenant", "erase", "acme", given="acne\n")
+    refused = api.run("tenant", "erase", "acme", typed="acne\n")
     assert (refused.exit_code, api.asked) == (1, [])
     assert "nothing was changed" in refused.output
     said_before = api.run("tenant", "erase", "acme", "--yes", "--json")

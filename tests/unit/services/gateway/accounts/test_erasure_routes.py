@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from schemas.sealed import REDACTED, Sealed
-from schemas.topics import ACCOUNT
 from services.billing.app import TENANTS as BILLING_ROWS
 from services.billing.effect import destroy_key
 from services.gateway.accounts.tables import TENANTS
@@ -21,7 +20,6 @@ from tests.unit.services.gateway.jobs.test_routes import submit
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projector
-from tunery.runtime.verbs import Effect
 
 DONE_S_MAX = 30
 TEXT = "Zanzibar"
@@ -31,14 +29,16 @@ TEXT = "Zanzibar"
 async def effects(plane: ControlPlane, *names: str) -> AsyncIterator[None]:
     """The effects of these services run inside the block, over stores that begin empty."""
     hosts: list[Host] = []
-    for name in names:
-        runtime = plane.world.runtime(name)
-        rows, effect = {
-            "ingest": (INGEST_ROWS, erase_tenant(runtime.blobs, runtime.sender)),
-            "billing": (BILLING_ROWS, destroy_key(runtime.seal)),
-        }[name]
-        effect_of: Effect[Any] = effect
-        hosts += [Projector(runtime, rows), EffectHost(runtime, (effect_of,))]
+    if "ingest" in names:
+        runtime = plane.world.runtime("ingest")
+        erasing = erase_tenant(runtime.blobs, runtime.sender)
+        hosts += [Projector(runtime, INGEST_ROWS), EffectHost(runtime, (erasing,))]
+    if "billing" in names:
+        runtime = plane.world.runtime("billing")
+        hosts += [
+            Projector(runtime, BILLING_ROWS),
+            EffectHost(runtime, (destroy_key(runtime.seal),)),
+        ]
     tasks = [asyncio.create_task(host.run()) for host in hosts]
     try:
         yield
@@ -130,8 +130,6 @@ async def test_security_h4_effects_that_run_again_and_read_models_made_anew_chan
         async with effects(plane, "ingest", "billing"):
             await asyncio.sleep(0.5)
         assert (await plane.api.get(f"/v1/tenants/{tenant}/erasure")).json() == state
-        end = sum([(await plane.world.log.bounds(ACCOUNT.journal.name, n))[1] for n in range(8)])
-        assert end > 0
 
 
 async def test_security_h4_there_is_no_erasure_of_who_is_not_erased(api: ControlPlane) -> None:
