@@ -190,13 +190,15 @@ async def plant(home: RunningStack, tenant: str) -> str:
     created = await home.api.post(f"/tenants/{tenant}/keys", {"name": planted("key")})
     async with stories.client(home.stack.api_url, created["key"]) as http:
         api = Api(http)
-        row = {
-            "messages": [
-                {"role": "user", "content": planted("question")},
-                {"role": "assistant", "content": planted("answer")},
+        texts = (
+            [
+                {"role": "user", "content": f"{planted('question')} {number}, captain?"},
+                {"role": "assistant", "content": f"{planted('answer')} {2 * number + 3}."},
             ]
-        }
-        file_id = await api.upload((json.dumps(row) + "\n").encode() * 12, planted("file"))
+            for number in range(stories.ROWS)
+        )
+        rows = "".join(json.dumps({"messages": messages}) + "\n" for messages in texts)
+        file_id = await api.upload(rows.encode(), planted("file"))
         broken = f'{{"messages": "{planted("broken")}"}}\n'.encode()
         named = {"purpose": "fine-tune", "dataset": planted("dataset")}
         files = {"file": (planted("file"), broken)}
