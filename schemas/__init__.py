@@ -10,6 +10,7 @@ account     stream `account`: tenants, plans, API keys, webhooks
 keys        nouns of `account`: API keys
 billing     nouns of `account`: terms of bills, adjustments, closed months, credit notes
 answers     of `account`: tokens of answers
+erasure     of `account`, `job`, `dataset`, `model`: the end of a tenant and of what it wrote
 prepaid     of `account`: credits that were bought in advance
 dataset     stream `dataset`: files, uploads, validation, prepared caches
 storage     nouns of `dataset`: terms of files and uploads, quotas

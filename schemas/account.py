@@ -17,6 +17,7 @@ from schemas.billing import (
     Statement,
 )
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
+from schemas.erasure import ErasureCommand, ErasureEvent
 from schemas.keys import KeyRotation, KeyTerms
 from schemas.prepaid import PrepaidCommand, PrepaidEvent
 from schemas.sealed import Sealed
@@ -561,6 +562,7 @@ Command: TypeAlias = (
     | SetBillingTerms
     | AdjustInvoice
     | PrepaidCommand
+    | ErasureCommand
     | CountAnswers
     | CloseInvoice
     | Tick
@@ -587,6 +589,7 @@ Event: TypeAlias = (
     | BillingTermsSet
     | CreditNoteIssued
     | PrepaidEvent
+    | ErasureEvent
     | AnswersCounted
     | Rejected
     | Repeated

@@ -3,6 +3,7 @@
 from typing import Final, Literal, TypeAlias
 
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
+from schemas.erasure import EraseFiles, FilesErased
 from schemas.reasons import Failure
 from schemas.storage import FileTerms, StorageQuota, UploadPart, UploadTerms
 from schemas.units import Ms, Tokens
@@ -524,6 +525,7 @@ Command: TypeAlias = (
     | KeepDataset
     | ReleaseDataset
     | RecordPrepared
+    | EraseFiles
     | Tick
 )
 Event: TypeAlias = (
@@ -543,6 +545,7 @@ Event: TypeAlias = (
     | DatasetUnpinned
     | DatasetKept
     | DatasetReleased
+    | FilesErased
     | Rejected
     | Repeated
 )

@@ -9,6 +9,7 @@ from schemas.account import Lane, PlanTerms
 from schemas.admission import AdmissionCommand, AdmissionEvent
 from schemas.dataset import BaseTokens, PinTerms, Prepared
 from schemas.envelope import Message, Reason, Rejected, Repeated
+from schemas.erasure import CloseJobs, JobErasureEvent
 from schemas.gate import GateRunEnded as GateRunEnded
 from schemas.gate import LookTaken as LookTaken
 from schemas.gate import RecordLook as RecordLook
@@ -540,6 +541,7 @@ Command: TypeAlias = (
     | AdmissionCommand
     | SweepCommand
     | ServingCommand
+    | CloseJobs
     | SubmitJob
     | CancelJob
     | PauseJob
@@ -563,6 +565,7 @@ Event: TypeAlias = (
     | AdmissionEvent
     | SweepEvent
     | ServingEvent
+    | JobErasureEvent
     | JobSubmitted
     | HoldTaken
     | FileNoted

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 from schemas.deployments import CountTraffic, Deploy, Deployed, TrafficCounted
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
+from schemas.erasure import EraseModels, ModelsErased
 from schemas.gate import (
     AddBenchmark,
     BenchmarkAdded,
@@ -545,6 +546,7 @@ Command: TypeAlias = (
     | RemoveBenchmark
     | Deploy
     | CountTraffic
+    | EraseModels
     | Tick
 )
 Event: TypeAlias = (
@@ -573,6 +575,7 @@ Event: TypeAlias = (
     | BenchmarkRemoved
     | Deployed
     | TrafficCounted
+    | ModelsErased
     | Rejected
     | Repeated
 )

@@ -93,6 +93,8 @@ RefusalCode: TypeAlias = Literal[
     "tenant_missing",  # tenant
     "tenant_exists",  # tenant
     "tenant_suspended",
+    "tenant_erased",  # tenant
+    "tenant_of_operators",  # tenant
     "concurrency_below_one",
     "limits_out_of_order",  # soft above hard, or below 0
     "key_exists",  # key_id

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from schemas import account, admission, dataset, deployments, gate, job, lifetime, model, node, pool
 from schemas.answers import CountAnswers
 from schemas.envelope import Message, Tick
+from schemas.erasure import CloseJobs, EraseFiles, EraseModels, EraseTenant, RecordErasedPart
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.serving import RemoveServingPool, SetServingPool
 from schemas.sweep import CancelSweep, SubmitSweep
@@ -25,7 +26,7 @@ def _permit(sender: str, *commands: type[Message]) -> Permit:
 
 
 ACCOUNT: Final = (
-    _permit("billing", account.CloseInvoice, account.ImportPrices, Tick),
+    _permit("billing", account.CloseInvoice, account.ImportPrices, RecordErasedPart, Tick),
     _permit("engine", CountAnswers),
     _permit("exporter", account.Announce),
     _permit(
@@ -35,24 +36,27 @@ ACCOUNT: Final = (
         *(account.CreateEndpoint, account.ChangeEndpoint, account.RotateEndpoint),
         *(account.DeleteEndpoint, account.Deliver),
         *(account.ImportPrices, account.SetBillingTerms, account.AdjustInvoice),
-        *(GrantPrepaid, RevokePrepaid),
+        *(GrantPrepaid, RevokePrepaid, EraseTenant),
     ),
+    _permit("ingest", RecordErasedPart),
     _permit("notifier", account.EndDelivery),
-    _permit("scheduler", account.Announce),
+    _permit("registry", RecordErasedPart),
+    _permit("scheduler", account.Announce, RecordErasedPart),
     _permit("trainer", CountAnswers),
 )
 DATASET: Final = (
+    _permit("billing", EraseFiles),
     _permit(
         "gateway",
         *(dataset.RegisterFile, dataset.DeleteFile, dataset.CreateUpload, dataset.AddPart),
         *(dataset.CompleteUpload, dataset.CancelUpload),
     ),
-    _permit("ingest", dataset.RecordValidation, dataset.RecordPrepared, Tick),
+    _permit("ingest", dataset.RecordValidation, dataset.RecordPrepared, EraseFiles, Tick),
     _permit("registry", dataset.KeepDataset, dataset.ReleaseDataset),
     _permit("scheduler", dataset.PinDataset, dataset.UnpinDataset),
 )
 JOB: Final = (
-    _permit("billing", job.SetLimits, admission.SetSuspension),
+    _permit("billing", job.SetLimits, admission.SetSuspension, CloseJobs),
     _permit("eval", job.RecordVerdict, gate.RecordLook),
     _permit(
         "gateway",
@@ -65,7 +69,7 @@ JOB: Final = (
     _permit(
         "scheduler",
         *(job.RecordWait, job.RecordGranted, job.RecordStarted, job.RecordCheckpoint),
-        *(job.RecordDraining, job.RecordUsage, job.RecordClosed),
+        *(job.RecordDraining, job.RecordUsage, job.RecordClosed, CloseJobs),
     ),
 )
 POOL: Final = (
@@ -83,6 +87,7 @@ POOL: Final = (
     ),
 )
 MODEL: Final = (
+    _permit("billing", EraseModels),
     _permit(
         "gateway",
         *(model.AddBase, model.Promote, model.RollBack, model.DeleteVersion),
@@ -91,7 +96,7 @@ MODEL: Final = (
         *(gate.SetGatePolicy, gate.SetQuarantine, gate.AddBenchmark, gate.RemoveBenchmark),
         *(deployments.Deploy, deployments.CountTraffic),
     ),
-    _permit("registry", model.RecordPublished, Tick),
+    _permit("registry", model.RecordPublished, EraseModels, Tick),
     _permit(
         "scheduler",
         *(model.PinBase, model.RegisterVersion, lifetime.KeepVersion, lifetime.ReleaseVersion),

@@ -10,7 +10,7 @@ from services.billing.domain.decide import decide
 from services.billing.domain.evolve import evolve
 from services.billing.domain.state import INITIAL, Accounts
 from services.billing.domain.statements import earliest
-from services.billing.effect import close
+from services.billing.effect import close, destroy_key
 from services.billing.figures import account_figures
 from services.billing.project import (
     ANSWERS_DDL,
@@ -42,7 +42,7 @@ def _deadline(state: Accounts) -> Deadline | None:
 
 ACCOUNTS = Aggregate(
     stream=ACCOUNT,
-    fold_version=13,  # 13: price books at months' ends
+    fold_version=14,  # 14: erasure; 13: price books at months' ends
     initial=INITIAL,
     state_type=Accounts,
     decide=decide,
@@ -94,5 +94,5 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         Projector(runtime, STORAGE),
         tenants,
         PriceImport(runtime, tenants, read_imports(settings.prices_dir)),
-        EffectHost(runtime, (close(runtime.log, books),)),
+        EffectHost(runtime, (close(runtime.log, books), destroy_key(runtime.seal))),
     )

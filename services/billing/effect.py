@@ -1,18 +1,23 @@
-"""Closes a month: bills what the ledger has, once it has read everything of the month.
+"""Closes a month, and destroys the data key of an erased tenant.
+
+A month is billed as the ledger has it, once that has read everything of the month.
 
 The ledger must have passed the end that the pool's journal had after the month's end; what is
 written later is late, and on the next bill. What tenants keep must be known up to such an end, too;
 it is never late, because its time is that of the journal.
 """
 
+import asyncio
 from typing import Final
 
 from schemas.account import CloseInvoice, PeriodEnded
+from schemas.erasure import RecordErasedPart
 from schemas.topics import DATASET, MODEL, PARTITIONS, POOL, Stream
 from services.billing.ports import Books
-from services.billing.project import CLOSE
+from services.billing.project import CLOSE, DESTROY_KEY, DestroyKey
 from tunery.billing.periods import BillShare, Cut, cut_of, later_cut, period
 from tunery.runtime.bus.abstract import Log
+from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.verbs import Effect, Send
 
 TRIES_MAX: Final = 1_000_000  # at most one a minute: a partition that stopped waits for an operator
@@ -43,6 +48,23 @@ def close(log: Log, books: Books) -> Effect[PeriodEnded]:
         return None
 
     return Effect(kind=CLOSE, body=PeriodEnded, run=run, exhausted=exhausted, tries_max=TRIES_MAX)
+
+
+def destroy_key(seal: Sealer) -> Effect[DestroyKey]:
+    """The effect after which no sealed text of a tenant can be opened; a second time it changes
+    nothing.
+    """
+
+    async def run(_: DestroyKey, tenant: str, __: int = 1) -> Send:
+        await asyncio.to_thread(seal.destroy, tenant)
+        return Send("account", tenant, tenant, RecordErasedPart(part="key"))
+
+    def exhausted(_: DestroyKey, tenant: str, failure: str) -> None:
+        return None
+
+    return Effect(
+        kind=DESTROY_KEY, body=DestroyKey, run=run, exhausted=exhausted, tries_max=TRIES_MAX
+    )
 
 
 async def _expect_storage(log: Log, books: Books) -> None:

@@ -21,11 +21,12 @@ from schemas.account import (
     TenantCreated,
 )
 from schemas.answers import AnswersCounted
-from schemas.envelope import Header
+from schemas.envelope import Header, Message
+from schemas.erasure import ErasurePartDone, TenantErased
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.training import LeaseHardware
 from schemas.units import HOUR_MS
-from tunery.billing.storage import FOREVER, storage_fact
+from tunery.billing.storage import FOREVER, StorageFact, storage_facts
 from tunery.plan.price import billed_lease
 from tunery.runtime.verbs import Change, Done, Todo, Upsert
 
@@ -130,6 +131,11 @@ CREATE TABLE IF NOT EXISTS storage (
 CREATE INDEX IF NOT EXISTS storage_tenant_until ON storage (tenant, until);
 """
 CLOSE: Final = "close"
+DESTROY_KEY: Final = "destroy_key"
+
+
+class DestroyKey(Message):
+    """Destroy the data key of a tenant of which all else is gone."""
 
 
 def project_ledger(header: Header, event: Any) -> tuple[Change, ...]:
@@ -189,14 +195,15 @@ def _row(
 
 def project_storage(header: Header, event: Any) -> tuple[Change, ...]:
     """A row for each file and model that a tenant keeps or has kept."""
-    fact = storage_fact(event)
-    if fact is None:
-        return ()
+    return tuple(_storage(header, fact) for fact in storage_facts(event))
+
+
+def _storage(header: Header, fact: StorageFact) -> Upsert:
     if fact.bytes is None:
         values = {"until": header.at}
     else:
         values = {"bytes": fact.bytes, "since": header.at, "until": FOREVER}
-    return (Upsert("storage", {"tenant": header.key, "object_id": fact.object_id}, values),)
+    return Upsert("storage", {"tenant": header.key, "object_id": fact.object_id}, values)
 
 
 def project_tenants(header: Header, event: Any) -> tuple[Change, ...]:
@@ -227,6 +234,10 @@ def project_tenants(header: Header, event: Any) -> tuple[Change, ...]:
             return (_tenant(header.key, event.terms),)
         case AnswersCounted():
             return (_answers(header, event),)
+        case ErasurePartDone(begins=("key",)):
+            return (Todo(DESTROY_KEY, tenant, tenant, header.tenant, DestroyKey()),)
+        case TenantErased():
+            return (Done(DESTROY_KEY, tenant),)
         case _:
             return ()
 

@@ -1,4 +1,6 @@
-"""Commands that follow from `account`: limits for `job`, price books for all partitions."""
+"""Commands that follow from `account`: limits for `job`, price books, parts of an erasure."""
+
+from typing import Final
 
 from schemas.account import (
     PRICES_PARTITION,
@@ -14,13 +16,27 @@ from schemas.account import (
 from schemas.admission import (
     SetSuspension,
 )
-from schemas.envelope import Header
+from schemas.envelope import Header, Message
+from schemas.erasure import (
+    CloseJobs,
+    EraseFiles,
+    EraseModels,
+    ErasurePart,
+    ErasurePartDone,
+    TenantErasureBegun,
+)
 from schemas.job import (
     SetLimits,
 )
 from schemas.model import GLOBAL
 from schemas.topics import PARTITIONS
 from tunery.runtime.verbs import Send
+
+ERASING: Final[dict[ErasurePart, tuple[str, Message]]] = {  # the key is an effect's
+    "jobs": ("job", CloseJobs()),
+    "models": ("model", EraseModels()),
+    "files": ("dataset", EraseFiles()),
+}
 
 
 def react_account(header: Header, event: Event) -> tuple[Send, ...]:
@@ -34,6 +50,8 @@ def react_account(header: Header, event: Event) -> tuple[Send, ...]:
         case TenantSuspended() | TenantResumed():
             suspension = SetSuspension(suspended=isinstance(event, TenantSuspended))
             return (Send("job", header.key, header.tenant, suspension),)
+        case TenantErasureBegun(begins=begins) | ErasurePartDone(begins=begins):
+            return tuple(_erase(header, part) for part in begins if part in ERASING)
         case PricesImported() if header.partition == PRICES_PARTITION:
             command = ImportPrices(book=event.book, sha256=event.sha256)
             others = (number for number in range(PARTITIONS) if number != PRICES_PARTITION)
@@ -42,3 +60,8 @@ def react_account(header: Header, event: Event) -> tuple[Send, ...]:
             )
         case _:
             return ()
+
+
+def _erase(header: Header, part: ErasurePart) -> Send:
+    stream, command = ERASING[part]
+    return Send(stream, header.key, header.tenant, command)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from schemas.envelope import Header
+from schemas.erasure import JobsErased, ModelsErased
 from schemas.gate import GatePolicySet
 from schemas.job import JobEnded, LookTaken, VerdictDue, VerdictRecorded
 from schemas.lifetime import VersionErased
@@ -85,6 +86,10 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
             return (Upsert(POLICIES, known_base, {"policy": text}),)
         case VersionDeleted(erase_at=None) | VersionErased():
             return (Delete(VERSIONS, _version(header, event.model_id)),)
+        case JobsErased():
+            return (Delete(EVALUATIONS, {"tenant": header.tenant}),)
+        case ModelsErased():
+            return tuple(Delete(table, {"tenant": header.tenant}) for table in (VERSIONS, POLICIES))
         case _:
             return ()
 

@@ -11,6 +11,7 @@ from services.gateway.billing import tables as billing
 from services.gateway.billing.projection import project_bills, project_storage
 from services.gateway.deployments import tables as deployments
 from services.gateway.deployments.projection import project_deployment
+from services.gateway.erased_rows import delete_erased
 from services.gateway.files import tables as files
 from services.gateway.files.projection import project_dataset
 from services.gateway.jobs import sweep_tables as sweeps
@@ -24,11 +25,14 @@ from services.gateway.serving_pools.projection import project_replica, project_s
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 48  # 48: looks of the gate; 47: benchmarks; 46: further runs of the gate
+VERSION: Final = (
+    49  # 49: erasure; 48: looks of the gate; 47: benchmarks; 46: further runs of the gate
+)
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
         accounts.TENANTS,
+        accounts.ERASED_PARTS,
         accounts.LIMITS,
         accounts.KEYS,
         accounts.BUDGETS,
@@ -53,13 +57,18 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     *(serving_pools.SERVING_POOLS, serving_pools.REPLICAS),
     *(models.MODEL_CHANGES, models.APPROVAL_RULES),
 )
-DDL: Final = "\n".join(table.ddl() for table in TABLES)
+#: rows of telemetry are kept by a reader of their own, and deleted with their tenant here
+DDL: Final = "\n".join(table.ddl() for table in (*TABLES, jobs.STEPS, jobs.LINES))
 
 
 def project(header: Header, event: Any) -> tuple[Change, ...]:
     """Rows that follow from one event of any of the five streams. Raises ValueError for another."""
     if isinstance(event, Rejected):
         return project_refused_sender(header, event)
+    return (*_project(header, event), *delete_erased(header, event))
+
+
+def _project(header: Header, event: Any) -> tuple[Change, ...]:
     match header.stream:
         case "account":
             return (*project_account(header, event), *project_bills(header, event))

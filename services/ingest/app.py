@@ -10,7 +10,7 @@ from services.ingest.domain.decide import decide
 from services.ingest.domain.evolve import evolve
 from services.ingest.domain.expiry import earliest
 from services.ingest.domain.state import INITIAL, DatasetsByTenant
-from services.ingest.effect import Workers, erase, prepare, validate
+from services.ingest.effect import Workers, erase, erase_tenant, prepare, validate
 from services.ingest.ports import LocalBase
 from services.ingest.project import BASES, DDL, project
 from services.ingest.react import react_dataset
@@ -37,7 +37,7 @@ def _deadline(state: DatasetsByTenant) -> Deadline | None:
 
 DATASETS = Aggregate(
     stream=DATASET,
-    fold_version=6,  # 6: bytes of files; 5: files of mixtures; 4: pins and uploads as their terms
+    fold_version=7,  # 7: erasure; 6: bytes of files; 5: files of mixtures
     initial=INITIAL,
     state_type=DatasetsByTenant,
     decide=decide,
@@ -80,6 +80,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         validate(runtime.blobs, runtime.seal, workbench, bases, scratch, workers),
         prepare(runtime.blobs, runtime.seal, workbench, bases, scratch, workers),
         erase(runtime.blobs),
+        erase_tenant(runtime.blobs, runtime.sender),
     )
     owner = AggregateHost(runtime, DATASETS)
     return (

@@ -1,4 +1,4 @@
-"""The effects of ingest: validate a file, prepare a dataset, erase deleted bytes."""
+"""The effects of ingest: validate a file, prepare a dataset, erase deleted bytes and tenants."""
 
 import asyncio
 import hashlib
@@ -22,23 +22,33 @@ from schemas.dataset import (
     Validation,
 )
 from schemas.envelope import Message
+from schemas.erasure import RecordErasedPart
 from schemas.reasons import Failure, failing
 from services.ingest.ports import CheckedFile, LocalBase, Workbench, WorkRefused
-from services.ingest.project import ERASE, PREPARE, VALIDATE, EraseFileBlob
+from services.ingest.project import (
+    ERASE,
+    ERASE_TENANT,
+    PREPARE,
+    VALIDATE,
+    EraseFileBlob,
+    EraseTenantBlobs,
+)
 from services.ingest.scratch import named_folder, new_folder
 from tunery.confinement.taking import opened_within
 from tunery.data.mixing import MixedSource
 from tunery.data.preparing import PreparedDirectory
 from tunery.runtime.blobs.abstract import Blobs, Stored, blob_key
 from tunery.runtime.blobs.files import file_sha256
+from tunery.runtime.bus.sender import Sender
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.telemetry.logs import log_event
-from tunery.runtime.verbs import Effect, Send
+from tunery.runtime.verbs import Effect, RetryLater, Send
 
 LOG: Final = logging.getLogger("tunery.ingest")
 LEASE_MS: Final = 120_000  # renewed while the work goes on
 TRIES_MAX: Final = 3
 ERASE_TRIES_MAX: Final = 100
+ERASE_TENANT_TRIES_MAX: Final = 1_000_000  # at most one a minute, until an operator has looked
 Bases = Callable[[], Awaitable[tuple[LocalBase, ...]]]
 
 
@@ -158,6 +168,31 @@ def erase(blobs: Blobs) -> Effect[EraseFileBlob]:
         run=run,
         exhausted=exhausted,
         tries_max=ERASE_TRIES_MAX,
+    )
+
+
+def erase_tenant(blobs: Blobs, sender: Sender) -> Effect[EraseTenantBlobs]:
+    """Remove everything stored for a tenant but the exports of its bills, until nothing is left.
+
+    No event ends the row, because the same tenant may be erased again after something late came;
+    so the report is sent before the row goes, and repeated reports are dropped.
+    """
+
+    async def run(_: EraseTenantBlobs, tenant: str, __: int = 1) -> None:
+        removed = await blobs.delete_below(f"t/{tenant}/", but=f"t/{tenant}/exports/")
+        if removed:  # what is being written now is complete when it is looked for once more
+            raise RetryLater(f"{removed} objects were removed; there may be more")
+        await sender.send("account", tenant, tenant, RecordErasedPart(part="files"))
+
+    def exhausted(_: EraseTenantBlobs, tenant: str, failure: str) -> None:
+        return None
+
+    return Effect(
+        kind=ERASE_TENANT,
+        body=EraseTenantBlobs,
+        run=run,
+        exhausted=exhausted,
+        tries_max=ERASE_TENANT_TRIES_MAX,
     )
 
 

@@ -14,12 +14,14 @@ from schemas.dataset import (
     part_blob,
 )
 from schemas.envelope import Header, Message
+from schemas.erasure import FilesErased
 from schemas.model import BaseAdded
 from tunery.runtime.verbs import Change, Done, Todo, Upsert
 
 VALIDATE: Final = "validate"
 PREPARE: Final = "prepare"
 ERASE: Final = "erase"
+ERASE_TENANT: Final = "erase_tenant"
 BASES: Final = "bases"
 DDL: Final = """
 CREATE TABLE IF NOT EXISTS bases (
@@ -34,6 +36,10 @@ class EraseFileBlob(Message):
     """A stored object that the tenant no longer needs."""
 
     blob: str
+
+
+class EraseTenantBlobs(Message):
+    """Everything stored for a tenant, but exports of its bills."""
 
 
 def project(header: Header, event: Any) -> tuple[Change, ...]:
@@ -64,6 +70,11 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
             return (Done(PREPARE, event.prepare_id), *(Done(ERASE, key) for key in blobs))
         case PreparationFailed():
             return (Done(PREPARE, event.prepare_id),)
+        case FilesErased(more=False):
+            body = EraseTenantBlobs()
+            # one row for each event: a later one must not be taken for done with an earlier one
+            row = f"{header.key}/{header.offset}"
+            return (Todo(ERASE_TENANT, row, header.key, header.tenant, body),)
         case BaseAdded():
             base = event.base
             values = {"sha256": base.sha256, "path": base.path}

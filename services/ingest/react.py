@@ -10,6 +10,7 @@ from schemas.dataset import (
     PinRefused,
 )
 from schemas.envelope import Header
+from schemas.erasure import EraseFiles, FilesErased
 from schemas.job import RecordDataset, RecordFile
 from schemas.reasons import Failure, failing
 from tunery.runtime.verbs import Send
@@ -37,6 +38,8 @@ def react_dataset(header: Header, event: Event) -> tuple[Send, ...]:
             body = RecordDataset(job_id=event.job_id, prepared=event.prepared)
         case PinRefused():
             body = RecordDataset(job_id=event.job_id, prepared=None, failure=event.failure)
+        case FilesErased(more=True):
+            return (Send("dataset", header.key, header.tenant, EraseFiles()),)
         case _:
             return ()
     return (Send("job", header.key, header.tenant, body),)

@@ -7,6 +7,7 @@ left in object storage, `ended_jobs` those of which no more files come.
 from typing import Any, Final
 
 from schemas.envelope import Header, Message
+from schemas.erasure import JobsErased, ModelsErased
 from schemas.job import AttemptEnded, CheckpointRecorded, JobEnded, JobSubmitted
 from schemas.lifetime import VersionErased
 from schemas.model import (
@@ -17,7 +18,7 @@ from schemas.model import (
     VersionSubmitted,
 )
 from schemas.training import BlobFile, files_of
-from tunery.runtime.verbs import Change, Done, Todo, Upsert
+from tunery.runtime.verbs import Change, Delete, Done, Todo, Upsert
 
 PUBLISH: Final = "publish"
 ERASE: Final = "erase"
@@ -81,6 +82,10 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
             return tuple(_file_of_job(header, event.job_id, file) for file in _left(event))
         case JobEnded():
             return (Upsert(ENDED_JOBS, {"tenant": header.key, "job_id": event.job_id}, {}),)
+        case JobsErased():
+            return tuple(Delete(table, {"tenant": header.key}) for table in (JOB_FILES, ENDED_JOBS))
+        case ModelsErased():
+            return (Delete(VERSION_JOBS, {"tenant": header.key}),)
         case _:
             return ()
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from schemas.dataset import KeepDataset, ReleaseDataset
 from schemas.envelope import Header, Message
+from schemas.erasure import EraseModels, ModelsErased, RecordErasedPart
 from schemas.job import RecordBase, RecordRegistered
 from schemas.lifetime import VersionErased
 from schemas.model import (
@@ -25,6 +26,8 @@ from tunery.runtime.verbs import Send
 
 _JOB: Final = "job"
 _DATASET: Final = "dataset"
+_ACCOUNT: Final = "account"
+_MODEL: Final = "model"
 
 
 def react_model(header: Header, event: Event) -> tuple[Send, ...]:
@@ -60,5 +63,9 @@ def _commands(event: Event) -> tuple[tuple[str, Message], ...]:
             return ((_DATASET, ReleaseDataset(job_id=job_id)),)
         case VersionErased():
             return ((_DATASET, ReleaseDataset(job_id=event.job_id)),)
+        case ModelsErased(more=True):
+            return ((_MODEL, EraseModels()),)
+        case ModelsErased():
+            return ((_ACCOUNT, RecordErasedPart(part="models")),)
         case _:
             return ()

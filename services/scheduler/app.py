@@ -34,7 +34,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=26,  # 26: looks of the gate; 25: ends of exclusions; 24: jobs that only evaluate
+    fold_version=27,  # 27: erasure; 26: looks of the gate; 25: ends of exclusions
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,

@@ -8,6 +8,7 @@ from schemas.admission import (
 )
 from schemas.dataset import PinDataset, UnpinDataset
 from schemas.envelope import Header, Message
+from schemas.erasure import CloseJobs, JobsClosed, JobsErased, RecordErasedPart
 from schemas.gate import RecordGateRun
 from schemas.ids import EVENT, derived_id
 from schemas.job import (
@@ -86,6 +87,11 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
             return (_announce(header, event.job_id, "gated", "gated"),)
         case BudgetThresholdReached():
             return (_announce_alert(header, event),)
+        case JobsClosed(more=True):
+            return (_to_job(header.tenant, CloseJobs()),)
+        case JobsErased():
+            done = RecordErasedPart(part="jobs")
+            return (Send("account", header.key, header.tenant, done),)
         case JobEnded():
             return _after_job(header, event)
         case ServingTermBegun() | ServingTermUnwanted() | ServingTermEnded():

@@ -165,3 +165,19 @@ class BlobsSuite:
         key = blob_key("acme", "files", digest, ".jsonl")
         assert key == f"t/acme/files/{digest[:2]}/{digest}.jsonl"
         assert (await blobs.put(key, b"x", sha256=digest)).key == key
+
+    async def test_security_h4_everything_below_a_prefix_is_removed_but_one_folder(
+        self, blobs: Blobs
+    ) -> None:
+        tenant = f"t/suite-{uuid4().hex}"
+        kept = (f"{tenant}/exports/a", f"{tenant}2/rows")
+        gone = [f"{tenant}/rows/{number}" for number in range(3)]
+        for key in (*kept, *gone):
+            await blobs.put(key, b"x")
+        unfinished = await blobs.upload(f"{tenant}/models/weights")
+        await unfinished.write(big_body())
+        removed = await blobs.delete_below(f"{tenant}/", but=f"{tenant}/exports/")
+        assert removed >= len(gone)
+        assert [await blobs.exists(key) for key in (*kept, *gone)] == [True] * 2 + [False] * 3
+        assert await blobs.delete_below(f"{tenant}/", but=f"{tenant}/exports/") == 0
+        await unfinished.abort()

@@ -165,6 +165,19 @@ class StoreSuite:
         assert row.get("size") is None
         assert await store.rows("seen") == [{"id": "x"}]
 
+    async def test_security_h4_a_delete_by_a_part_of_the_key_removes_all_such_rows(
+        self, store: Store
+    ) -> None:
+        await store.ensure(TABLES)
+        await commit(store, 0, 1, upsert("1", name="one"), upsert("2", name="two"))
+        other = Upsert("things", {"tenant": "b", "id": "1"}, {"name": "stays"})
+        all_of_a = Delete("things", {"tenant": "a"})
+        await commit(store, 1, 2, upsert("3", name="of this batch"), other, all_of_a)
+        assert [row["tenant"] for row in await store.rows("things")] == ["b"]
+        await commit(store, 2, 3, all_of_a, upsert("4", name="later"))
+        names = sorted(row["name"] for row in await store.rows("things"))
+        assert names == ["later", "stays"]
+
     async def test_values_come_back_as_they_are(self, store: Store) -> None:
         await store.ensure(TABLES)
         sealed = Sealed(key_id="a.1", nonce=b"\0\1", ciphertext=b"\xff")

@@ -3,13 +3,16 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import asyncpg
 import openai
 import pytest
 import pytest_asyncio
 
-from tests.e2e.stories import POLL_S, TINY, RunningStack, running_stack, tunery
+from tests.e2e import stories
+from tests.e2e.stories import POLL_S, TINY, Api, RunningStack, running_stack, tunery
 
 pytestmark = pytest.mark.train
 
@@ -168,3 +171,88 @@ async def test_while_the_engine_is_away_the_answer_is_503_and_it_comes_back(
         assert int(away.value.response.headers["retry-after"]) > 0
         await home.stack.start("engine")
         assert await asked(client, TINY) == before
+
+
+TEXTS = (
+    *("tenant", "key", "file", "dataset", "question", "answer", "metadata", "owner", "hook"),
+    *("host", "path", "upload", "part", "prompt", "system", "idempotency", "broken"),
+)
+
+
+def planted(text: str) -> str:
+    """A word that nothing but its tenant has ever written."""
+    return f"zanzibar{text}quince"
+
+
+async def plant(home: RunningStack, tenant: str) -> str:
+    """Write each text somewhere as a new tenant; returns its key."""
+    await home.api.post("/tenants", {"id": tenant, "name": planted("tenant")})
+    created = await home.api.post(f"/tenants/{tenant}/keys", {"name": planted("key")})
+    async with stories.client(home.stack.api_url, created["key"]) as http:
+        api = Api(http)
+        texts = (
+            [
+                {"role": "user", "content": f"{planted('question')} {number}, captain?"},
+                {"role": "assistant", "content": f"{planted('answer')} {2 * number + 3}."},
+            ]
+            for number in range(stories.ROWS)
+        )
+        rows = "".join(json.dumps({"messages": messages}) + "\n" for messages in texts)
+        file_id = await api.upload(rows.encode(), planted("file"))
+        broken = f'{{"messages": "{planted("broken")}"}}\n'.encode()
+        named = {"purpose": "fine-tune", "dataset": planted("dataset")}
+        files = {"file": (planted("file"), broken)}
+        assert (await api.call("POST", "/files", data=named, files=files)).is_success
+        begun = {"bytes": 90, "purpose": "fine-tune", "mime_type": "text/jsonl"}
+        upload = await api.post("/uploads", {**begun, "filename": planted("upload")})
+        part = {"data": ("part", planted("part").encode())}
+        sent = await api.call("POST", f"/uploads/{upload['id']}/parts", files=part)
+        assert sent.is_success, sent.text
+        hook = f"https://{planted('host')}.example.com/{planted('path')}"
+        await api.post("/webhook_endpoints", {"url": hook, "name": planted("hook")})
+        body = home.request(training_file=file_id, metadata={planted("owner"): planted("metadata")})
+        await api.submit(body, planted("idempotency"))
+        asks = [("system", planted("system")), ("user", planted("prompt"))]
+        messages = [{"role": role, "content": text} for role, text in asks]
+        await api.post("/chat/completions", {"model": TINY, "messages": messages, "max_tokens": 2})
+    return str(created["key"])
+
+
+def holding(folder: Path) -> dict[str, list[str]]:
+    """The files below a folder that have planted texts in the clear, by text."""
+    words = {text: planted(text).encode() for text in TEXTS}
+    held: dict[str, list[str]] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            body = path.read_bytes().lower()
+            for text, word in words.items():
+                if word in body:
+                    held.setdefault(text, []).append(str(path.relative_to(folder)))
+    return held
+
+
+async def test_security_h4_nothing_of_an_erased_tenant_is_left_readable(home: RunningStack) -> None:
+    """Services are killed on the way. PostgreSQL is rewritten first, because it keeps dead rows."""
+    root = home.stack.folders.root
+    key = await plant(home, "zanzibar")
+    assert {"question", "answer", "part", "broken"} <= holding(root).keys()
+    erasing = asyncio.create_task(tunery(root, "tenant", "erase", "zanzibar", "--yes", "--json"))
+    for name in ("scheduler", "ingest", "billing"):
+        await asyncio.sleep(1)
+        home.stack.kill(name)
+    status, said = await erasing
+    assert status == 0, said
+    state = json.loads(said)
+    assert (state["status"], len(state["sha256"])) == ("done", 64)
+    async with stories.client(home.stack.api_url, key) as http:
+        assert (await Api(http).call("GET", "/files")).status_code == 401
+    connection = await asyncpg.connect(home.dsn)
+    try:
+        for statement in ("VACUUM FULL", "CHECKPOINT", "SELECT pg_switch_wal()", "CHECKPOINT"):
+            await connection.execute(statement)
+    finally:
+        await connection.close()
+    assert holding(root) == {}
+    assert (root / "keystore" / "zanzibar.key").read_bytes() == b""
+    report = await stories.replayed(root)
+    assert report["equal"], report

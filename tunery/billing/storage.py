@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from schemas.billing import PriceBook, StorageCharge
 from schemas.dataset import FileDeleted, FileRegistered
+from schemas.erasure import FilesErased, ModelsErased
 from schemas.lifetime import VersionErased
 from schemas.model import (
     VersionDeleted,
@@ -52,8 +53,17 @@ class StorageFact(NamedTuple):
     bytes: int | None
 
 
-def storage_fact(event: Any) -> StorageFact | None:
-    """What an event of `dataset` or `model` changes in what its tenant keeps, None: nothing."""
+def storage_facts(event: Any) -> tuple[StorageFact, ...]:
+    """What an event of `dataset` or `model` changes in what its tenant keeps."""
+    match event:
+        case FilesErased(files=names) | ModelsErased(models=names):
+            return tuple(StorageFact(name, None) for name in names)
+        case _:
+            fact = _storage_fact(event)
+            return () if fact is None else (fact,)
+
+
+def _storage_fact(event: Any) -> StorageFact | None:
     match event:
         case FileRegistered():
             return StorageFact(event.file_id, event.content.bytes)

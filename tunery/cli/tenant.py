@@ -1,6 +1,7 @@
-"""`tunery tenant`: tenants, their plans and billing terms, suspension; for operators."""
+"""`tunery tenant`: tenants, their plans, billing terms, suspension, erasure; for operators."""
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from tunery.billing.currency import in_units
 from tunery.cli import _api, _options
 from tunery.cli._billing_terms import billing_fields
 from tunery.cli.invoice import micro_of
+from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from tunery.client.shapes import TenantObject
 
 HOUR_MS = 3_600_000
+POLL_S = 1.0
 EPILOG = """\
 \b
 Examples:
@@ -31,13 +34,14 @@ Examples:
   tunery tenant revoke-prepaid acme P-17
   tunery tenant suspend acme
   tunery tenant resume acme
+  tunery tenant erase acme
   tunery tenant list
 """
 
 
 @click.group("tenant", cls=_options.ExampleGroup, epilog=EPILOG)
 def command() -> None:
-    """Create tenants, change their plans, suspend and list them (admin key)."""
+    """Create tenants, change their plans, suspend, erase and list them (admin key)."""
 
 
 @command.command("create")
@@ -231,6 +235,40 @@ _change(
     "Accept submissions and resumptions of TENANT again.",
     lambda api, tenant: api.resume_tenant(tenant),
 )
+
+
+@command.command("erase")
+@click.argument("tenant")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_options.data_dir
+@_options.as_json
+def erase(tenant: str, yes: bool, folders: DataDir, as_json: bool) -> None:
+    """Erase TENANT and everything that it wrote, for good.
+
+    Its keys are closed and its jobs end; then its models, files and all that is stored of them go,
+    and at last its data key, with which every text of it on the log becomes unreadable. Bills and
+    the audit log stay: they have identifiers only. The command waits for the end and may be
+    stopped: the erasure goes on, and the same command shows it again.
+    """
+    if not yes:
+        question = f"Everything of {tenant} will be gone for good. Type its name to erase it"
+        if click.prompt(question, err=True) != tenant:
+            raise LocalError("that is not the tenant's name", "nothing was changed; try again")
+    shown = 0
+    with _api.connect(folders) as api:
+        state = api.post("tenants", tenant, "erase", confirm=tenant)
+        while True:
+            gone = [done["part"] for done in state["parts"] if done["erased_at"] is not None]
+            for part in gone[shown:]:
+                click.echo(f"{part} erased", err=True)
+            shown = len(gone)
+            if state["status"] == "done":
+                break
+            time.sleep(POLL_S)
+            state = api.get("tenants", tenant, "erasure")
+    parts = [(f"{done['part']} erased", _api.moment(done["erased_at"])) for done in state["parts"]]
+    fields = [("tenant", tenant), ("begun", _api.moment(state["begun_at"])), *parts]
+    _api.show_one(state, as_json, [*fields, ("record", state["sha256"])])
 
 
 @command.command("list")

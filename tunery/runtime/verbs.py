@@ -76,6 +76,8 @@ class Upsert(Struct, frozen=True, gc=False):
 
 
 class Delete(Struct, frozen=True, gc=False):
+    """Delete the row with this key, or all rows that have these columns of a wider key."""
+
     table: str
     key: Mapping[str, Json]
 

@@ -5,5 +5,6 @@ decide        commands to events
 evolve        events to state
 plans         plans over time, and suspension
 statements    months that are closed
+erasure       the end of a tenant, part by part
 prepaid       credits that were bought in advance
 """

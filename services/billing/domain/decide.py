@@ -44,11 +44,13 @@ from schemas.account import (
 )
 from schemas.answers import AnswersCounted, CountAnswers
 from schemas.envelope import Context, Reason, Rejected, Sha256, Tick
+from schemas.erasure import EraseTenant, RecordErasedPart
 from schemas.ids import DELIVERY, derived_id
 from schemas.model import GLOBAL
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.reasons import refusing
 from services.billing.domain import plans, prepaid, statements
+from services.billing.domain.erasure import decide_erasure, refuse_erased
 from services.billing.domain.state import (
     DELIVERIES_OPEN_MAX,
     ENDPOINTS_MAX,
@@ -70,6 +72,8 @@ def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]
     tenant = state.tenants.get(ctx.key)
     if tenant is None:
         return _without_tenant(command, ctx)
+    if refused := refuse_erased(tenant, command, ctx):
+        return refused
     match command:
         case SetPlan() | SuspendTenant() | ResumeTenant():
             return plans.decide(tenant, command, ctx)
@@ -87,6 +91,8 @@ def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]
             return _announce(tenant, command)
         case EndDelivery():
             return _end_delivery(tenant, command)
+        case EraseTenant() | RecordErasedPart():
+            return decide_erasure(tenant, command, ctx)
         case CountAnswers():  # sent again after a doubt, it is dropped by its source
             return (AnswersCounted(uses=command.uses),)
         case RevokePrepaid():
@@ -105,7 +111,9 @@ def _currency(state: Accounts, tenant: AccountState) -> str | None:
 
 
 def _without_tenant(command: Command, ctx: Context) -> tuple[Event, ...]:
-    if isinstance(command, Announce | EndDelivery | CountAnswers | CloseInvoice | Tick):
+    if isinstance(
+        command, Announce | EndDelivery | CountAnswers | CloseInvoice | RecordErasedPart | Tick
+    ):
         return ()
     return _reject(errors.NOT_FOUND, refusing("tenant_missing", tenant=ctx.key))
 

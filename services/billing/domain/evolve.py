@@ -33,7 +33,9 @@ from schemas.billing import (
     Statement,
 )
 from schemas.envelope import Context, Rejected, Repeated
+from schemas.erasure import ErasureEvent, ErasurePartDone, TenantErased, TenantErasureBegun
 from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
+from services.billing.domain.erasure import evolve_erasure
 from services.billing.domain.prepaid import use_up
 from services.billing.domain.state import (
     Accounts,
@@ -89,6 +91,7 @@ Changed: TypeAlias = (
     | PrepaidGranted
     | PrepaidExpired
     | PrepaidRevoked
+    | ErasureEvent
 )
 
 
@@ -129,6 +132,8 @@ def _evolved(tenant: AccountState, event: Changed, ctx: Context) -> AccountState
             return _credit_invoice(tenant, event)
         case PrepaidGranted() | PrepaidExpired() | PrepaidRevoked():
             return replace(tenant, prepaid=_prepaid(tenant.prepaid, event))
+        case TenantErasureBegun() | ErasurePartDone() | TenantErased():
+            return evolve_erasure(tenant, event, ctx)
         case DeliveryDue():
             opened = tenant.deliveries.set(event.delivery_id, event.endpoint_id)
             return replace(tenant, deliveries=opened)

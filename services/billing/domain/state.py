@@ -18,6 +18,7 @@ from schemas.billing import (
     TaxRate,
 )
 from schemas.envelope import Sha256
+from schemas.erasure import ErasedPart, ErasurePart
 from schemas.units import GpuMs, Micro, Ms
 
 KEYS_MAX: Final = 100  # usable keys of one tenant
@@ -69,6 +70,17 @@ class PrepaidBalance(Struct, frozen=True, kw_only=True):
         return self.credit.amount_micro - self.used_micro - self.expired_micro
 
 
+class Erasure(Struct, frozen=True, kw_only=True):
+    """The erasure of a tenant. `parts`: those that are gone, in their order."""
+
+    begun_at: Ms
+    parts: tuple[ErasedPart, ...] = ()
+
+    @property
+    def names(self) -> tuple[ErasurePart, ...]:
+        return tuple(done.part for done in self.parts)
+
+
 class AccountState(Struct, frozen=True, kw_only=True):
     """`deliveries` are the open ones: delivery id → endpoint id.
 
@@ -78,7 +90,7 @@ class AccountState(Struct, frozen=True, kw_only=True):
     `price_versions`: likewise the price book.
     `adjustments`: reference → month, of `closed` and later. `issued`: month → currency →
     invoice. `adjusted`: month → how many of `adjustments`. `invoices`, `credit_notes`: how many
-    there are. `prepaid`: by reference.
+    there are. `prepaid`: by reference. `erasure`: None: the tenant is not erased.
     """
 
     terms: PlanTerms
@@ -99,6 +111,7 @@ class AccountState(Struct, frozen=True, kw_only=True):
     invoices: int = 0
     credit_notes: int = 0
     prepaid: Map[str, PrepaidBalance] = Map()
+    erasure: Erasure | None = None
 
 
 class Accounts(Struct, frozen=True, kw_only=True):

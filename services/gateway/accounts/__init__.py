@@ -1,7 +1,7 @@
 """Tenants, API keys, budgets, webhook endpoints.
 
 * `auth`: which key a request is sent with
-* `tenant_routes`, `price_routes`: what operators manage
+* `tenant_routes`, `erasure_routes`, `price_routes`: what operators manage
 * `key_routes`, `budget_routes`, `webhook_routes`: what tenants manage
 * `bodies`, `responses`: bodies of requests and of responses
 * `tables`, `projection`: the journal `account` as rows; `budget_projection`: budgets of `job`

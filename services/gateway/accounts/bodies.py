@@ -68,6 +68,12 @@ Url = Annotated[
 EventTypes = Annotated[list[Id], Field(min_length=1, max_length=EVENT_TYPES_MAX)]
 
 
+class EraseRequest(Body):
+    """`confirm`: the id of the tenant."""
+
+    confirm: Name
+
+
 class LimitsBody(Body):
     soft_gpu_ms: Count
     hard_gpu_ms: Count

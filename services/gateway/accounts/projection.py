@@ -30,6 +30,7 @@ from schemas.account import (
 )
 from schemas.answers import AnswersCounted
 from schemas.envelope import Header, Rejected, Repeated
+from schemas.erasure import ErasureEvent, ErasurePartDone, TenantErased, TenantErasureBegun
 from schemas.keys import (
     KeyTerms,
 )
@@ -37,11 +38,13 @@ from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
 from services.gateway.accounts.tables import (
     DELIVERIES,
     ENDPOINTS,
+    ERASED_PARTS,
     KEYS,
     PRICES,
     TENANTS,
     DeliveryRow,
     EndpointRow,
+    ErasedPartRow,
     KeyRow,
     PriceRow,
     TenantRow,
@@ -69,6 +72,8 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
             return (TENANTS.update({"id": tenant}, suspended_at=header.at),)
         case TenantResumed():
             return (TENANTS.update({"id": tenant}, suspended_at=None),)
+        case TenantErasureBegun() | ErasurePartDone() | TenantErased():
+            return (_erasure(header, event),)
         case KeyCreated():
             return (_key(header, event.terms),)
         case KeyRotated():
@@ -125,6 +130,20 @@ def _tenant(header: Header, event: TenantCreated) -> Change:
             created_at=header.at,
         )
     )
+
+
+def _erasure(header: Header, event: ErasureEvent) -> Change:
+    match event:
+        case TenantErasureBegun():
+            return TENANTS.update({"id": header.key}, erasure_begun_at=header.at)
+        case ErasurePartDone():
+            done = ErasedPartRow(tenant=header.key, id=event.part, at=header.at)
+            return ERASED_PARTS.insert(done)
+        case TenantErased():
+            erased = {"erased_at": header.at, "erasure_sha256": event.sha256}
+            return TENANTS.update({"id": header.key}, **erased)
+        case _:
+            assert_never(event)
 
 
 def _key(header: Header, terms: KeyTerms) -> Change:

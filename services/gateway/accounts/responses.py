@@ -15,6 +15,7 @@ from schemas.billing import (
     AdjustmentReason,
     InvoiceAdjustment,
 )
+from schemas.erasure import ErasurePart
 from schemas.units import Ms
 from services.gateway.accounts.tables import (
     DeliveryRow,
@@ -59,6 +60,25 @@ class TenantResponse(ListItem):
     price_version: str
     scheduled_plan: ScheduledPlanResponse | None
     suspended_at: int | None
+
+
+class ErasedPartResponse(Response):
+    """`erased_at`: null until the part is gone."""
+
+    part: ErasurePart
+    erased_at: int | None
+
+
+class ErasureResponse(Response):
+    """`sha256`: of the record `TenantErased` on the log; null until all parts are gone."""
+
+    object: Literal["tenant.erasure"] = "tenant.erasure"
+    tenant: str
+    status: Literal["running", "done"]
+    begun_at: int
+    erased_at: int | None
+    parts: list[ErasedPartResponse]
+    sha256: str | None
 
 
 class AdjustmentResponse(Response):

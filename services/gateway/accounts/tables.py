@@ -32,6 +32,16 @@ class TenantRow(TableRow):
     created_at: Ms
     scheduled: PlanChange | None = None
     suspended_at: Ms | None = None
+    erasure_begun_at: Ms | None = None
+    erased_at: Ms | None = None
+    erasure_sha256: str | None = None
+
+
+class ErasedPartRow(TableRow):
+    """A part of an erased tenant that is gone; its id is the part."""
+
+    tenant: str
+    at: Ms
 
 
 class PriceRow(TableRow):
@@ -124,6 +134,7 @@ class BudgetRow(TableRow):
 
 PRICES: Final = Table("prices", PriceRow, key=("id",), order="effective_from")
 TENANTS: Final = Table("tenants", TenantRow, key=("id",), order="id")
+ERASED_PARTS: Final = Table("erased_parts", ErasedPartRow, key=TENANT_ID, order="at")
 LIMITS: Final = Table("limits", LimitsRow, key=("id",), order="id")
 KEYS: Final = Table(
     "keys",

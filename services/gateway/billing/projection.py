@@ -34,7 +34,7 @@ from services.gateway.billing.tables import (
     PrepaidRow,
     StoredRow,
 )
-from tunery.billing.storage import FOREVER, storage_fact
+from tunery.billing.storage import FOREVER, StorageFact, storage_facts
 from tunery.runtime.verbs import Change
 
 
@@ -109,12 +109,13 @@ def _answer_uses(header: Header, event: AnswersCounted) -> tuple[Change, ...]:
 
 def project_storage(header: Header, event: DatasetEvent | ModelEvent) -> tuple[Change, ...]:
     """The row of a file or a model, which stays when that is deleted: its months are billed."""
-    fact = storage_fact(event)
-    if fact is None:
-        return ()
+    return tuple(_stored(header, fact) for fact in storage_facts(event))
+
+
+def _stored(header: Header, fact: StorageFact) -> Change:
     if fact.bytes is None:
-        return (STORED.update({"tenant": header.key, "id": fact.object_id}, until=header.at),)
+        return STORED.update({"tenant": header.key, "id": fact.object_id}, until=header.at)
     kept = StoredRow(
         tenant=header.key, id=fact.object_id, bytes=fact.bytes, since=header.at, until=FOREVER
     )
-    return (STORED.insert(kept),)
+    return STORED.insert(kept)

@@ -22,6 +22,7 @@ from schemas.dataset import (
     UploadEnded,
 )
 from schemas.envelope import Header, Rejected, Repeated
+from schemas.erasure import FilesErased
 from services.gateway.files.tables import (
     DATASETS,
     FILES,
@@ -61,6 +62,7 @@ def project_dataset(header: Header, event: Event) -> tuple[Change, ...]:
             | DatasetUnpinned()
             | DatasetKept()
             | DatasetReleased()
+            | FilesErased()
             | Rejected()
             | Repeated()
         ):

@@ -14,6 +14,7 @@ from schemas.admission import (
 )
 from schemas.dataset import FileRegistered
 from schemas.envelope import Header, Rejected, Repeated
+from schemas.erasure import JobsClosed, JobsErased
 from schemas.ids import CHECKPOINT, derived_id
 from schemas.job import (
     AttemptEnded,
@@ -171,6 +172,8 @@ def _project(header: Header, event: Event) -> tuple[Change, ...]:
             | ServingTermDraining()
             | ServingTermUnwanted()
             | ServingTermEnded()
+            | JobsClosed()
+            | JobsErased()
             | Rejected()
             | Repeated()
         ):

@@ -4,6 +4,7 @@ from typing import Final, assert_never
 
 from schemas.deployments import Deployed, TrafficCounted
 from schemas.envelope import Header, Rejected, Repeated
+from schemas.erasure import ModelsErased
 from schemas.gate import (
     BenchmarkAdded,
     BenchmarkRemoved,
@@ -112,6 +113,7 @@ def project_model(header: Header, event: Event) -> tuple[Change, ...]:
         case (
             Deployed()
             | TrafficCounted()
+            | ModelsErased()
             | VersionSubmitted()
             | VersionFailed()
             | VersionKept()

@@ -43,6 +43,11 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "This tenant is suspended: it cannot submit or resume jobs. Jobs that it has submitted go "
         "on. Ask an operator to resume the tenant."
     ),
+    "tenant_erased": "Tenant {tenant!r} was erased. Its id is not used again.",
+    "tenant_of_operators": (
+        "Tenant {tenant!r} has keys of operators, and who erases it could do nothing more. Revoke "
+        "those keys first, with a key of another tenant."
+    ),
     "concurrency_below_one": "limits.concurrency must be at least 1.",
     "limits_out_of_order": "Limits must satisfy 0 <= soft_gpu_ms <= hard_gpu_ms.",
     "key_exists": "Key {key_id!r} exists already.",

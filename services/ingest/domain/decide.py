@@ -39,8 +39,10 @@ from schemas.dataset import (
     UnpinDataset,
 )
 from schemas.envelope import Context, Reason, Rejected, Sha256, Tick
+from schemas.erasure import EraseFiles
 from schemas.ids import derived_id
 from schemas.reasons import Failure, failing, refusing
+from services.ingest.domain.erasure import decide_erased, erase_files, is_late
 from services.ingest.domain.evolve import evolve_tenant
 from services.ingest.domain.expiry import due, expires_at
 from services.ingest.domain.quotas import check_bytes, check_file
@@ -64,6 +66,8 @@ def decide(state: DatasetsByTenant, command: Command, ctx: Context) -> tuple[Eve
     Commands of clients are refused with `Rejected`, those of jobs with `PinRefused`.
     """
     datasets = state.get(ctx.key, TenantDatasets())
+    if is_late(datasets, command):
+        return decide_erased(command, ctx)
     match command:
         case RegisterFile():
             return _register(datasets, command, ctx)
@@ -85,6 +89,8 @@ def decide(state: DatasetsByTenant, command: Command, ctx: Context) -> tuple[Eve
             return (DatasetReleased(job_id=command.job_id),) if kept else ()
         case RecordPrepared():
             return _record_preparation(datasets, command)
+        case EraseFiles():
+            return erase_files(datasets)
         case Tick():
             return _expire(datasets, ctx)
         case _:

@@ -24,7 +24,9 @@ from schemas.dataset import (
     UploadEnded,
 )
 from schemas.envelope import Context, Rejected, Repeated
+from schemas.erasure import FilesErased
 from schemas.units import Ms
+from services.ingest.domain.erasure import evolve_erasure
 from services.ingest.domain.quotas import counted_bytes
 from services.ingest.domain.state import (
     DatasetsByTenant,
@@ -66,6 +68,7 @@ StateEvent = (
     | DatasetUnpinned
     | DatasetKept
     | DatasetReleased
+    | FilesErased
 )
 
 
@@ -104,6 +107,8 @@ def _apply(datasets: TenantDatasets, event: StateEvent) -> TenantDatasets:
             return _lineage(datasets, event)
         case DatasetReady():
             return datasets
+        case FilesErased():
+            return evolve_erasure(datasets, event)
         case PreparationDue() | DatasetPrepared() | PreparationFailed():
             return _preparation(datasets, event)
         case _:

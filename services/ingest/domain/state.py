@@ -88,6 +88,7 @@ class TenantDatasets(Struct, frozen=True, kw_only=True):
     kept: files that models need, by the id of the job that trained the model
     versions: latest version number, by the key of the dataset name
     stored_bytes: of all files that count for the tenant's quota
+    erased: the tenant is erased, or this is under way: what comes late is stored no more
     """
 
     files: Map[str, FileState] = Map()
@@ -98,6 +99,7 @@ class TenantDatasets(Struct, frozen=True, kw_only=True):
     kept: Map[str, LineageHold] = Map()
     versions: Map[str, int] = Map()
     stored_bytes: int = 0
+    erased: bool = False
 
 
 DatasetsByTenant: TypeAlias = Map[str, TenantDatasets]

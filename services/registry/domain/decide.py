@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.deployments import CountTraffic, Deploy
 from schemas.envelope import Context, Reason, Rejected, Tick
+from schemas.erasure import EraseModels
 from schemas.gate import (
     AddBenchmark,
     BenchmarkAdded,
@@ -55,6 +56,7 @@ from services.registry.domain.deployments import (
     decide_deployment,
     refuse_deployed,
 )
+from services.registry.domain.erasure import erase_models, is_late, refuse_late
 from services.registry.domain.lifetime import decide_lifetime
 from services.registry.domain.state import (
     BENCHMARKS_MAX,
@@ -76,7 +78,11 @@ def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]
     Refusals are `Rejected` for requests, `BaseRefused` or `VersionFailed` for jobs.
     """
     models = state.tenants.get(ctx.key, TenantModels())
+    if is_late(models, command):
+        return refuse_late(command, ctx)
     match command:
+        case EraseModels():
+            return erase_models(models)
         case AddBase():
             return _add_base(state, command, ctx)
         case PinBase():

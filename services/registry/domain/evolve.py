@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from schemas.deployments import Deployed, TrafficCounted
 from schemas.envelope import Context, Rejected, Repeated
+from schemas.erasure import ModelsErased
 from schemas.gate import (
     BenchmarkAdded,
     BenchmarkRemoved,
@@ -35,6 +36,7 @@ from schemas.model import (
     VersionSubmitted,
 )
 from services.registry.domain.deployments import end_deployments, evolve_deployment
+from services.registry.domain.erasure import evolve_erasure
 from services.registry.domain.state import (
     EXCLUSIVE,
     FORMER_MAX,
@@ -102,10 +104,13 @@ def _evolve_tenant(
     | ApprovalRuleSet
     | GatePolicySet
     | Deployed
-    | TrafficCounted,
+    | TrafficCounted
+    | ModelsErased,
 ) -> TenantModels:
     if isinstance(event, Deployed | TrafficCounted):
         return evolve_deployment(models, event)
+    if isinstance(event, ModelsErased):
+        return evolve_erasure(models, event)
     if isinstance(event, ApprovalRuleSet):
         return replace(models, rules=models.rules.set(event.rule.stage, event.rule))
     if isinstance(event, GatePolicySet):

@@ -99,6 +99,7 @@ class TenantModels(Struct, frozen=True, kw_only=True):
     deployments: by `holder_key`
     deleted: versions that can be restored, by model id
     kept: versions that open jobs begin with, by the id of the job
+    erased: the tenant is erased, or this is under way: nothing is added any more
     """
 
     versions: Map[str, ModelVersion] = Map()
@@ -109,6 +110,7 @@ class TenantModels(Struct, frozen=True, kw_only=True):
     deployments: Map[str, ActiveDeployment] = Map()
     deleted: Map[str, DeletedVersion] = Map()
     kept: Map[str, str] = Map()
+    erased: bool = False
 
 
 class Registry(Struct, frozen=True, kw_only=True):

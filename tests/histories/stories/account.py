@@ -49,6 +49,7 @@ from schemas.billing import (
     TaxRate,
 )
 from schemas.envelope import Idempotency, Source, Tick
+from schemas.erasure import EraseTenant, RecordErasedPart
 from schemas.keys import (
     KeyRotation,
     KeyTerms,
@@ -346,3 +347,18 @@ def owners_and_repeats(story: Recorder) -> None:
     story.claim("operator", base=4)
     story.when(key(story, "key_2"), traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01")
     story.when(RevokeKey(key_id="key_3"))
+
+
+def a_tenant_that_is_erased(story: Recorder) -> None:
+    """Its parts go in their order, one report comes twice, and nobody gives it a key any more."""
+    tenant(story)
+    story.when(key(story, "key_1"))
+    story.when(endpoint(story, "we_1"))
+    story.when(EraseTenant(), actor=story.seal("operator@acme.example"))
+    story.when(EraseTenant())
+    story.when(RecordErasedPart(part="jobs"))
+    story.when(key(story, "key_2"))
+    story.when(RecordErasedPart(part="files"))
+    story.when(RecordErasedPart(part="files"))
+    story.when(RecordErasedPart(part="models"), after_ms=1_000)
+    story.when(RecordErasedPart(part="key"), after_ms=1_000)

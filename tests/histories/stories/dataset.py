@@ -24,6 +24,7 @@ from schemas.dataset import (
     Validation,
 )
 from schemas.envelope import Source, Tick
+from schemas.erasure import EraseFiles
 from schemas.reasons import Failure, failing
 from schemas.storage import DatasetName, FileTerms, UploadPart, UploadTerms
 from schemas.units import DAY_MS, HOUR_MS
@@ -185,3 +186,16 @@ def uploads_that_end(story: Recorder) -> None:
     story.when(Tick(), after_ms=2 * HOUR_MS)  # an upload expires
     story.when(file(story, 2, expires_after_ms=DAY_MS))
     story.when(Tick(), after_ms=3 * DAY_MS)  # and both files
+
+
+def files_of_an_erased_tenant(story: Recorder) -> None:
+    """What comes late is refused or ended, and erased again."""
+    story.when(file(story, 1))
+    story.when(file(story, 2))
+    story.when(upload(story, "upload_1"))
+    story.when(validated(1))
+    story.when(EraseFiles())
+    story.when(validated(2))
+    story.when(file(story, 3))
+    story.when(RecordPrepared(prepare_id="late", prepared=PREPARED))
+    story.when(UnpinDataset(job_id="ftjob-1"))

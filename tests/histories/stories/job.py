@@ -14,6 +14,7 @@ from schemas.admission import (
 )
 from schemas.benchmark import Benchmark
 from schemas.envelope import Source
+from schemas.erasure import CloseJobs
 from schemas.gate import GateComparison
 from schemas.job import (
     CancelJob,
@@ -426,3 +427,16 @@ def jobs_that_fail(story: Recorder) -> None:
     closed(story, 2, "failed", job_id="ftjob-2", cause="bad_data")
     story.when(CancelJob(job_id="ftjob-3"))
     closed(story, 1, "preempted", job_id="ftjob-3")
+
+
+def jobs_of_an_erased_tenant(story: Recorder) -> None:
+    """One job holds slots when its tenant is erased, one waits; the last end is the end of all."""
+    limits(story)
+    story.when(submit(story, 1))
+    bound(story, "ftjob-1")
+    started(story, 1)
+    story.when(submit(story, 2))
+    story.when(CloseJobs())
+    story.when(submit(story, 3))
+    closed(story, 1, "preempted")
+    story.when(CloseJobs())

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from schemas.benchmark import Benchmark
 from schemas.deployments import Arm, ArmTraffic, CountTraffic, Deploy, Deployment
 from schemas.envelope import Source
+from schemas.erasure import EraseModels
 from schemas.gate import (
     EVERY_BASE,
     AddBenchmark,
@@ -261,3 +262,16 @@ def a_version_that_is_judged_again(story: Recorder) -> None:
         by=story.seal("Ada"),
     )
     story.when(SetQuarantine(decision=kept))
+
+
+def models_of_an_erased_tenant(story: Recorder) -> None:
+    """A published version, one that was deleted, a permission; later commands change nothing."""
+    for number in (1, 2):
+        story.when(register(number))
+        story.when(published(number))
+    story.when(DeleteVersion(model_id="ft:smol:2"))
+    shares = (Share(permission_id="cp_a", project_id="a"),)
+    story.when(ShareCheckpoint(checkpoint_id="ftckpt_1", shares=shares))
+    story.when(EraseModels())
+    story.when(register(3))
+    story.when(RestoreVersion(model_id="ft:smol:2"))

@@ -9,15 +9,17 @@ from services.gateway import app as gateway
 from services.gateway.jobs.projection import RESULTS
 from services.ingest import app as ingest
 from services.ingest.project import ERASE as ERASE_BLOBS
+from services.ingest.project import ERASE_TENANT
 from services.notifier import app as notifier
 from services.registry import app as registry
 from services.registry.project import ERASE as ERASE_VERSIONS
+from services.registry.project import ERASE_WORK
 from services.scheduler import app as scheduler
 from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.verbs import Aggregate
 
 #: kinds of to-do rows that end without an event, so that the log does not tell which are left
-UNRECORDED: Final = tuple(sorted({ERASE_BLOBS, ERASE_VERSIONS, RESULTS}))
+UNRECORDED: Final = tuple(sorted({ERASE_BLOBS, ERASE_TENANT, ERASE_VERSIONS, ERASE_WORK, RESULTS}))
 AGGREGATES: Final[Mapping[str, tuple[Aggregate[Any], ...]]] = {
     "billing": (billing.ACCOUNTS,),
     "ingest": (ingest.DATASETS,),

@@ -133,6 +133,10 @@ class Blobs(Protocol):
     async def delete(self, key: str) -> None:
         """Remove the blob; repeats are harmless."""
 
+    async def delete_below(self, prefix: str, *, but: str) -> int:
+        """Remove all blobs whose keys begin with `prefix`, and unfinished uploads to such keys,
+        except those that begin with `but`; how many there were. Both end in "/"."""
+
     async def presign(self, key: str, *, ttl_ms: Ms, filename: str | None = None) -> str:
         """URL that gives read access to the blob for `ttl_ms`; browsers save it as `filename`."""
 

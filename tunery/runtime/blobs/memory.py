@@ -103,6 +103,12 @@ class MemoryBlobs:
     async def delete(self, key: str) -> None:
         self.bodies.pop(key, None)
 
+    async def delete_below(self, prefix: str, *, but: str) -> int:
+        keys = [key for key in self.bodies if key.startswith(prefix) and not key.startswith(but)]
+        for key in keys:
+            await self.delete(key)
+        return len(keys)
+
     async def presign(self, key: str, *, ttl_ms: Ms, filename: str | None = None) -> str:
         return f"memory://{key}?ttl_ms={ttl_ms}&filename={filename or ''}"
 

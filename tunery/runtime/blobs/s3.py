@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -210,6 +210,38 @@ class S3Blobs:
         check_key(key)
         with suppress(BlobMissing):
             await self.call(key, self._client.delete_object, Key=key)
+
+    async def delete_below(self, prefix: str, *, but: str) -> int:
+        """One by one: not every storage deletes many keys in one request."""
+        check_key(f"{prefix}key")
+        removed = 0
+        async for page in self._pages(prefix, self._client.list_objects_v2, "ContinuationToken"):
+            for entry in page.get("Contents", ()):
+                if not entry["Key"].startswith(but):
+                    await self.delete(entry["Key"])
+                    removed += 1
+        listing = self._client.list_multipart_uploads
+        async for page in self._pages(prefix, listing, "KeyMarker", "UploadIdMarker"):
+            for entry in page.get("Uploads", ()):
+                key, upload_id = entry["Key"], entry["UploadId"]
+                if key.startswith(prefix) and not key.startswith(but):
+                    aborting = self._client.abort_multipart_upload
+                    with suppress(BlobMissing):
+                        await self.call(key, aborting, Key=key, UploadId=upload_id)
+                    removed += 1
+        return removed
+
+    async def _pages(
+        self, prefix: str, listing: Callable[..., Any], *markers: str
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """The pages of a listing. markers: of where the next page begins, as it calls them."""
+        begin: dict[str, str] = {}
+        while True:
+            page = await self.call(prefix, listing, Prefix=prefix, **begin)
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            begin = {name: page[f"Next{name}"] for name in markers}
 
     async def presign(self, key: str, *, ttl_ms: Ms, filename: str | None = None) -> str:
         """Raises ValueError of a time that S3 does not sign for."""

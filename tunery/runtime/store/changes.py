@@ -56,6 +56,7 @@ def fold(changes: Iterable[Change]) -> TableChanges:
             case Upsert():
                 _upsert(folded, change)
             case Delete():
+                _drop_rows_of_wider_keys(folded, change)
                 rows, values = _rows_of(folded, change)
                 rows[values] = RowChange(change.key, True, None)
             case Todo():
@@ -72,6 +73,15 @@ def _rows_of(folded: _Folded, change: Upsert | Delete) -> tuple[dict[Values, Row
     names = _in_order(tuple(change.key))
     rows = folded.rows.setdefault((change.table, names), {})
     return rows, tuple([change.key[name] for name in names])
+
+
+def _drop_rows_of_wider_keys(folded: _Folded, change: Delete) -> None:
+    """A delete by some columns of the key takes along what earlier changes wrote."""
+    wanted = change.key.items()
+    for (table, names), rows in folded.rows.items():
+        if table == change.table and set(names) > set(change.key):
+            for values in [v for v, row in rows.items() if wanted <= row.key.items()]:
+                del rows[values]
 
 
 @lru_cache(maxsize=1_024)

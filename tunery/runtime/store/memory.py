@@ -114,7 +114,11 @@ class MemoryStore:
         for group in plan.deletes:
             table = self._tables.setdefault(group.table, {})
             for row in group.rows:
-                table.pop(_key(group, row), None)
+                if len(next(iter(table), ())) <= len(group.key):
+                    table.pop(_key(group, row), None)
+                    continue
+                for key in [key for key, kept in table.items() if row.items() <= kept.items()]:
+                    del table[key]
         for group in plan.upserts:
             table = self._tables.setdefault(group.table, {})
             for row in group.rows:

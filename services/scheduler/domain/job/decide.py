@@ -17,6 +17,7 @@ from schemas.admission import (
     SuspensionSet,
 )
 from schemas.envelope import Context, Reason, Rejected
+from schemas.erasure import CloseJobs
 from schemas.job import (
     BaseBound,
     CancelJob,
@@ -54,6 +55,12 @@ from services.scheduler.domain.job import attempts, steps
 from services.scheduler.domain.job.admission import take_hold, tokens_of
 from services.scheduler.domain.job.budgets import change_budget, follow_budgets
 from services.scheduler.domain.job.ended import ended_job
+from services.scheduler.domain.job.erasure import (
+    close_jobs,
+    follow_erasure,
+    is_erasing,
+    refuse_closed,
+)
 from services.scheduler.domain.job.evolve import evolve_job, evolve_tenant
 from services.scheduler.domain.job.phases import WANTS, Change, answer
 from services.scheduler.domain.job.quota import running, terms_at
@@ -82,11 +89,15 @@ ATTEMPT_FACTS: Final = frozenset(get_args(AttemptFact))
 def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
     """What follows from one command for one tenant."""
     tenant = state.get(ctx.key) or TenantJobs()
+    if (refused := refuse_closed(tenant, command, ctx)) is not None:
+        return refused
     events = _decide(tenant, command, ctx)
     if tenant.sweeps or isinstance(command, SubmitSweep):
         events = (*events, *follow_sweeps(tenant, events, ctx))
     if tenant.serving_pools or isinstance(command, SetServingPool):
         events = (*events, *follow_serving(tenant, events, ctx))
+    if is_erasing(tenant, command):
+        events = (*events, *follow_erasure(tenant, events, ctx))
     if tenant.budgets or isinstance(command, SetBudget):
         return (*events, *follow_budgets(tenant, events, ctx))
     return events
@@ -126,6 +137,8 @@ def _decide(tenant: TenantJobs, command: Command, ctx: Context) -> tuple[Event, 
             return _change(tenant, command, "pause", ctx)
         case ResumeJob():
             return _change(tenant, command, "resume", ctx)
+        case CloseJobs():
+            return () if tenant.erased else close_jobs(tenant)
         case SetBudget() | RemoveBudget():
             return change_budget(tenant, command)
         case RecordFile():

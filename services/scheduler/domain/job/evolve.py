@@ -20,6 +20,7 @@ from schemas.admission import (
 )
 from schemas.dataset import EMPTY_SHA256
 from schemas.envelope import Context, Rejected, Repeated
+from schemas.erasure import JobErasureEvent, JobsClosed, JobsErased
 from schemas.job import (
     AttemptEnded,
     AttemptStarted,
@@ -69,6 +70,7 @@ from schemas.sweep import (
 from schemas.training import ADAPTER_FILES, WHOLE_FILES, EvalResult, TrainResult, TrainWork
 from schemas.units import Ms
 from services.scheduler.domain.job.ended import correct_charge, ended_job, remember_end
+from services.scheduler.domain.job.erasure_state import evolve_erasure
 from services.scheduler.domain.job.quota import charged_micro, terms_at, with_use
 from services.scheduler.domain.job.serving_state import evolve_serving
 from services.scheduler.domain.job.state import (
@@ -95,6 +97,7 @@ TenantEvent: TypeAlias = (
     | BudgetEvent
     | SweepEvent
     | ServingEvent
+    | JobErasureEvent
     | FileNoted
     | JobSubmitted
     | UsageCounted
@@ -197,6 +200,8 @@ def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> Tena
             return _set_limits(tenant, event, ctx.at)
         case SuspensionSet():
             return replace(tenant, suspended=event.suspended)
+        case JobsClosed() | JobsErased():
+            return evolve_erasure(tenant, event)
         case BudgetSet() | BudgetRemoved() | BudgetThresholdReached():
             return _evolve_budget(tenant, event)
         case (

@@ -285,6 +285,8 @@ class TenantJobs(Struct, frozen=True, kw_only=True):
     serving_pools: wanted serving pools by id.
     serving_terms: open terms by id; those of removed serving pools, too.
     terms_begun: counts the terms of all serving pools: no id is used twice.
+    closed: the tenant is erased: it submits nothing any more.
+    erased: and nothing of it runs any more.
     """
 
     terms: PlanTerms | None = None
@@ -302,6 +304,8 @@ class TenantJobs(Struct, frozen=True, kw_only=True):
     serving_pools: Map[str, ServingPool] = Map()
     serving_terms: Map[str, OpenTerm] = Map()
     terms_begun: int = 0
+    closed: bool = False
+    erased: bool = False
 
     @property
     def used_gpu_ms(self) -> dict[str, GpuMs]:

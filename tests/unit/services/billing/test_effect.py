@@ -12,11 +12,17 @@ from schemas.account import (
 from schemas.billing import (
     Statement,
 )
+from schemas.erasure import RecordErasedPart
+from schemas.sealed import REDACTED
 from schemas.topics import DATASET, MODEL, PARTITIONS, POOL
-from services.billing.effect import Behind, close
+from services.billing.effect import Behind, close, destroy_key
+from services.billing.project import DestroyKey
 from tunery.billing.periods import BillShare, Cut, period
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.seal.memory import MemoryKeyStore
+from tunery.runtime.seal.sealer import Sealer
+from tunery.runtime.verbs import Send
 
 WRITTEN = 5  # records in partition 3 of the pool's journal
 
@@ -91,3 +97,13 @@ async def test_closing_waits_until_the_ledger_is_up_to_date() -> None:
     with pytest.raises(Behind, match=r"partitions \[3\]"):
         await close(await written(), books).run(ended(), "acme")
     assert books.asked is None
+
+
+async def test_security_h4_a_destroyed_key_opens_nothing_and_may_be_destroyed_again() -> None:
+    seal = Sealer(MemoryKeyStore())
+    secret, other = seal.seal("acme", "Zanzibar"), seal.seal("acme2", "Zanzibar")
+    report = Send("account", "acme", "acme", RecordErasedPart(part="key"))
+    for number in (1, 2):
+        assert await destroy_key(seal).run(DestroyKey(), "acme", number) == report
+    assert (seal.open(secret), seal.open(other)) == (REDACTED, "Zanzibar")
+    assert seal.seal("acme", "late").ciphertext == b""

@@ -21,19 +21,21 @@ from schemas.dataset import (
 from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
 from schemas.storage import FileTerms
+from schemas.topics import ACCOUNT, PARTITIONS
 from services.gateway.web.wording import file_words
 from services.ingest.adapters.process_workbench import ProcessWorkbench
 from services.ingest.adapters.tasks import Answer, Task
 from services.ingest.adapters.worker import process
-from services.ingest.effect import Workers, erase, prepare, validate
+from services.ingest.effect import Workers, erase, erase_tenant, prepare, validate
 from services.ingest.ports import LocalBase, Workbench, WorkFailed
-from services.ingest.project import EraseFileBlob
+from services.ingest.project import EraseFileBlob, EraseTenantBlobs
 from tests.unit.services.ingest.base import make_base, rows
 from tunery.runtime.blobs.abstract import BlobCorrupt
 from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
-from tunery.runtime.verbs import Send
+from tunery.runtime.verbs import RetryLater, Send
 
 SHA = "b" * 64
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
@@ -285,3 +287,28 @@ async def test_deleted_bytes_are_erased(tmp_path: Path) -> None:
     await blobs.put("t/acme/x", b"1")
     assert await erase(blobs).run(EraseFileBlob(blob="t/acme/x"), "acme") is None
     assert not blobs.bodies
+
+
+async def test_security_h4_a_tenants_objects_go_until_none_is_left_and_then_it_is_reported() -> (
+    None
+):
+    servers = await memory_servers()
+    runtime, blobs = servers.runtime("ingest"), servers.blobs
+    kept = ("t/acme/exports/focus.csv", "t/acme2/files/a", "exports/pool/0/newest.json")
+    for key in (*kept, "t/acme/files/a", "t/acme/models/m/w"):
+        await blobs.put(key, b"x")
+    effect = erase_tenant(blobs, runtime.sender)
+
+    async def reports() -> int:
+        ends = [await servers.log.bounds(ACCOUNT.commands.name, at) for at in range(PARTITIONS)]
+        return sum(end for _, end in ends)
+
+    with pytest.raises(RetryLater):
+        await effect.run(EraseTenantBlobs(), "acme", 1)
+    assert sorted(blobs.bodies) == sorted(kept)
+    await blobs.put("t/acme/files/late", b"x")
+    with pytest.raises(RetryLater):
+        await effect.run(EraseTenantBlobs(), "acme", 2)
+    assert await reports() == 0
+    assert await effect.run(EraseTenantBlobs(), "acme", 3) is None
+    assert (await reports(), sorted(blobs.bodies)) == (1, sorted(kept))

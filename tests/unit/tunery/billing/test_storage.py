@@ -12,6 +12,7 @@ from schemas.dataset import (
     FileDeleted,
     FileRegistered,
 )
+from schemas.erasure import FilesErased, ModelsErased
 from schemas.model import Lineage, VersionDeleted, VersionPublished, VersionSubmitted, VersionTerms
 from schemas.sealed import Sealed
 from schemas.storage import FileTerms
@@ -28,7 +29,7 @@ from tunery.billing.storage import (
     gb_months,
     kept_byte_hours,
     storage_charge,
-    storage_fact,
+    storage_facts,
     storage_words,
 )
 
@@ -89,7 +90,15 @@ def invoice(use: StorageUse, books: dict[str, PriceBook], **changes: Any) -> Inv
 def test_money_b3_files_and_models_are_kept_until_they_are_deleted(
     event: Any, fact: tuple[str, int | None] | None
 ) -> None:
-    assert storage_fact(event) == fact
+    assert storage_facts(event) == (() if fact is None else (fact,))
+
+
+def test_security_h4_what_an_erased_tenant_kept_is_kept_no_more() -> None:
+    assert storage_facts(FilesErased(files=("file-1", "file-2"))) == (
+        ("file-1", None),
+        ("file-2", None),
+    )
+    assert storage_facts(ModelsErased(models=("ft:1",))) == (("ft:1", None),)
 
 
 def test_money_b3_only_the_time_inside_the_month_counts() -> None:

@@ -38,9 +38,10 @@ class ScriptedApi:
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         return answer if isinstance(answer, httpx.Response) else httpx.Response(200, json=answer)
 
-    def run(self, *words: str, columns: int | None = None) -> Result:
+    def run(self, *words: str, columns: int | None = None, typed: str | None = None) -> Result:
+        """The result of a command. typed: what a person types."""
         wide = {} if columns is None else {"COLUMNS": str(columns)}
-        return CliRunner().invoke(main, words, env={**ENVIRON, **wide})
+        return CliRunner().invoke(main, words, env={**ENVIRON, **wide}, input=typed)
 
     @property
     def asked(self) -> list[str]:

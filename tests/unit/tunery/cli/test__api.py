@@ -47,6 +47,7 @@ CHOSEN: Final[dict[tuple[str, ...], list[str]]] = {  # options without which the
         ("job", verb): ["--model", "x", "--file", "file-x"]
         for verb in ("estimate", "plan", "submit")
     },
+    ("tenant", "erase"): ["--yes"],
     ("tenant", "plan"): ["--plan", "free"],
     ("tenant", "prepaid"): ["--amount", "1"],
     ("webhook", "change"): ["--name", "n"],

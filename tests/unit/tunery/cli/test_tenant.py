@@ -1,5 +1,6 @@
 """`tunery tenant`: what each command asks the API for."""
 
+import json
 from typing import Any
 
 import pytest
@@ -47,3 +48,44 @@ def test_commands_ask_for_changes(
 def test_limits_are_given_together(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(main, ["tenant", "plan", "acme", "--soft-hours", "1"])
     assert (done.exit_code, "together" in done.output) == (2, True)
+
+
+PARTS = ("jobs", "models", "files", "key")
+BEGUN = {
+    "tenant": "acme",
+    "status": "running",
+    "begun_at": 1,
+    "erased_at": None,
+    "parts": [{"part": part, "erased_at": None} for part in PARTS],
+    "sha256": None,
+}
+ERASED = {
+    **BEGUN,
+    "status": "done",
+    "erased_at": 9,
+    "parts": [{"part": part, "erased_at": 9} for part in PARTS],
+    "sha256": "5" * 64,
+}
+HALF = {**BEGUN, "parts": [*ERASED["parts"][:2], *BEGUN["parts"][2:]]}  # type: ignore[index]  # lists
+ERASE, STATE = "POST /tenants/acme/erase", "GET /tenants/acme/erasure"
+
+
+def test_security_h4_an_erasure_asks_for_the_name_and_waits_for_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tunery.cli.tenant.POLL_S", 0)
+    api = ScriptedApi(monkeypatch, {ERASE: BEGUN, STATE: [BEGUN, HALF, ERASED]})
+    done = api.run("tenant", "erase", "acme", typed="acme\n")
+    assert done.exit_code == 0, done.output
+    assert (api.asked[0], api.bodies[0]) == (ERASE, {"confirm": "acme"})
+    assert done.stderr.splitlines()[-4:] == [f"{part} erased" for part in PARTS]
+    assert "5" * 64 in done.stdout
+
+
+def test_security_h4_a_wrong_name_erases_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = ScriptedApi(monkeypatch, {ERASE: ERASED})
+    refused = api.run("tenant", "erase", "acme", typed="acne\n")
+    assert (refused.exit_code, api.asked) == (1, [])
+    assert "nothing was changed" in refused.output
+    said_before = api.run("tenant", "erase", "acme", "--yes", "--json")
+    assert json.loads(said_before.stdout) == ERASED

@@ -1,0 +1,45 @@
+"""Which rows of a tenant go with its erasure: those of each journal with that journal's own event.
+
+So the order of the journals does not matter when the read models are made anew. What bills are made
+of stays (months, adjustments, credit notes, use, answers, storage), and so does the audit log.
+"""
+
+from typing import Any, Final
+
+from schemas.envelope import Header
+from schemas.erasure import FilesErased, JobsErased, ModelsErased, TenantErased
+from services.gateway.accounts import tables as accounts
+from services.gateway.deployments import tables as deployments
+from services.gateway.files import tables as files
+from services.gateway.jobs import sweep_tables as sweeps
+from services.gateway.jobs import tables as jobs
+from services.gateway.models import tables as models
+from services.gateway.serving_pools import tables as serving_pools
+from services.gateway.views.table import Table
+from tunery.runtime.verbs import Change
+
+JOB_ROWS: Final[tuple[Table[Any], ...]] = (
+    *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.STEPS, jobs.LINES),
+    *(sweeps.SWEEPS, sweeps.SKIPPED_RUNS, accounts.BUDGETS),
+    *(serving_pools.SERVING_POOLS, serving_pools.REPLICAS),
+)
+ROWS: Final[dict[type[Any], tuple[Table[Any], ...]]] = {
+    JobsErased: JOB_ROWS,
+    FilesErased: (
+        *(files.FILES, files.DATASETS, files.UPLOADS, files.UPLOAD_PARTS),
+        *(jobs.JOBS, jobs.JOB_HISTORY),  # a file of results names its job
+    ),
+    ModelsErased: (
+        *(models.MODELS, models.MODEL_CHANGES, models.POLICIES, models.APPROVAL_RULES),
+        *(models.PERMISSIONS, deployments.DEPLOYMENTS),
+    ),
+    TenantErased: (
+        *(accounts.KEYS, accounts.ENDPOINTS, accounts.DELIVERIES),
+        *(jobs.STEPS, jobs.LINES),  # reported by the last attempts
+    ),
+}
+
+
+def delete_erased(header: Header, event: Any) -> tuple[Change, ...]:
+    """The deletes that follow from one event of an erasure; none of any other event."""
+    return tuple(table.delete({"tenant": header.key}) for table in ROWS.get(type(event), ()))

@@ -1,0 +1,24 @@
+"""Erasure in the state of a tenant: what events change."""
+
+from msgspec.structs import replace
+
+from schemas.erasure import JobErasureEvent, JobsClosed
+from services.scheduler.domain.job.state import TenantJobs
+
+
+def evolve_erasure(tenant: TenantJobs, event: JobErasureEvent) -> TenantJobs:
+    """What was used stays, because it is on bills; all else that was known of jobs goes."""
+    if isinstance(event, JobsClosed):
+        return replace(tenant, closed=True)
+    return TenantJobs(
+        terms=tenant.terms,
+        scheduled=tenant.scheduled,
+        suspended=tenant.suspended,
+        ended=tenant.ended,
+        ended_before=tenant.ended_before,
+        generation_at=tenant.generation_at,
+        use=tenant.use,
+        terms_begun=tenant.terms_begun,
+        closed=True,
+        erased=True,
+    )
