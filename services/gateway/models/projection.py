@@ -52,27 +52,30 @@ from services.gateway.models.tables import (
 )
 from tunery.runtime.verbs import Change
 
+# Every partition has its own event with its own time, and their order is not defined: a row that a
+# rebuild makes again comes from one of them.
+_OF_EVERY_PARTITION: Final = (
+    BaseAdded,
+    BaseDrifted,
+    BaseRestored,
+    BenchmarkAdded,
+    BenchmarkRemoved,
+)
 BASES_PARTITION: Final = 0
 
 
 def project_model(header: Header, event: Event) -> tuple[Change, ...]:
     """Rows of base models, versions and permissions that follow from one event of `model`."""
+    if isinstance(event, _OF_EVERY_PARTITION) and header.partition != BASES_PARTITION:
+        return ()
     match event:
         case BaseAdded():
-            # Every partition has its own event with its own time, and their order is not defined:
-            # a row that a rebuild makes again comes from one of them.
-            if header.partition != BASES_PARTITION:
-                return ()
             row = BaseRow(id=event.base.base_id, created_at=header.at, base=event.base)
             return (BASES.insert(row), BASES.update({"id": row.id}, drifted_sha256=None))
         case BaseDrifted() | BaseRestored():
-            if header.partition != BASES_PARTITION:
-                return ()
             now = event.sha256 if isinstance(event, BaseDrifted) else None
             return (BASES.update({"id": event.base_id}, drifted_sha256=now),)
         case BenchmarkAdded():
-            if header.partition != BASES_PARTITION:  # as base models
-                return ()
             added = event.benchmark
             return (
                 BENCHMARKS.insert(
@@ -80,8 +83,6 @@ def project_model(header: Header, event: Event) -> tuple[Change, ...]:
                 ),
             )
         case BenchmarkRemoved():
-            if header.partition != BASES_PARTITION:
-                return ()
             return (BENCHMARKS.delete({"id": event.name}),)
         case VersionPublished():
             first = _change(header, event.terms.model_id, "published", "dev")
