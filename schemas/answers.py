@@ -8,6 +8,9 @@ from schemas.envelope import Message, Part
 from schemas.units import Ms, Tokens
 
 USES_MAX = 1_000  # of one command
+NUMBERED_ANSWERS = (
+    "answers."  # begins the `source.stream` of a count; the rest is its counter's name
+)
 
 Count = Annotated[int, Meta(ge=0)]
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from schemas.answers import USES_MAX, AnswerUse, CountAnswers
+from schemas.answers import NUMBERED_ANSWERS, USES_MAX, AnswerUse, CountAnswers
 from schemas.envelope import Source
 from schemas.ids import reaction_id
 from schemas.topics import ACCOUNT
@@ -75,7 +75,7 @@ async def send_closed(
             beat("working")
             if only_of not in (None, tenant):
                 continue
-            source = Source(f"answers.{name}", 0, 0, number_of(path), index)
+            source = Source(f"{NUMBERED_ANSWERS}{name}", 0, 0, number_of(path), index)
             command_id = reaction_id(source.stream, 0, 0, source.offset, index)
             await sender.send(
                 ACCOUNT, tenant, tenant, command, command_id=command_id, source=source

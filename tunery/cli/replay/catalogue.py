@@ -6,6 +6,7 @@ from typing import Any, Final
 from services.billing import app as billing
 from services.eval import app as evaluation
 from services.gateway import app as gateway
+from services.gateway.audit.refused_senders import KIND as REFUSED_SENDER
 from services.gateway.jobs.projection import RESULTS
 from services.ingest import app as ingest
 from services.ingest.project import ERASE as ERASE_BLOBS
@@ -19,7 +20,9 @@ from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.verbs import Aggregate
 
 #: kinds of to-do rows that end without an event, so that the log does not tell which are left
-UNRECORDED: Final = tuple(sorted({ERASE_BLOBS, ERASE_TENANT, ERASE_VERSIONS, ERASE_WORK, RESULTS}))
+UNRECORDED: Final = tuple(
+    sorted({ERASE_BLOBS, ERASE_TENANT, ERASE_VERSIONS, ERASE_WORK, REFUSED_SENDER, RESULTS})
+)
 AGGREGATES: Final[Mapping[str, tuple[Aggregate[Any], ...]]] = {
     "billing": (billing.ACCOUNTS,),
     "ingest": (ingest.DATASETS,),

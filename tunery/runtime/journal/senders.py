@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from schemas.answers import NUMBERED_ANSWERS, CountAnswers
 from schemas.envelope import Envelope, Reason, Source
 from schemas.reasons import refusing
 from schemas.topics import STREAMS, Stream
@@ -31,7 +32,7 @@ def check_sender(
     if sender is None:
         return CheckedSender(None)
     service, source, command = service_of(sender), envelope.source, type(body)
-    if source is not None and not _reacts(stream, service, source):
+    if source is not None and not _may_name(stream, service, source, body):
         named = source.stream if source.stream in STREAMS else ""  # not any text of theirs
         reaction = refusing("sender_of_reaction", sender=sender, stream=named)
         return CheckedSender(sender, reaction)
@@ -41,9 +42,13 @@ def check_sender(
     return CheckedSender(sender)
 
 
-def _reacts(stream: Stream, service: str, source: Source) -> bool:
+def _may_name(stream: Stream, service: str, source: Source, body: Any) -> bool:
     """Whether a service reacts to the source's stream. With a false source it would make others'
     reactions be dropped, and one that cannot be decided stops the partition.
+
+    Counts of answers have numbers of their own, below a name that nobody can guess.
     """
+    if source.stream.startswith(NUMBERED_ANSWERS):
+        return isinstance(body, CountAnswers)
     reacted = STREAMS.get(source.stream)
     return not stream.permits or (reacted is not None and reacted.owner == service)

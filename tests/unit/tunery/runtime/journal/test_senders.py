@@ -8,7 +8,7 @@ import pytest
 
 from schemas import errors
 from schemas.account import AdjustInvoice, CreateKey, SuspendTenant
-from schemas.answers import CountAnswers
+from schemas.answers import NUMBERED_ANSWERS, CountAnswers
 from schemas.billing import InvoiceAdjustment
 from schemas.envelope import Context, Envelope, Message, Rejected, Source, Tick
 from schemas.keys import KeyTerms
@@ -42,7 +42,6 @@ KEY: Final = CreateKey(
 
 
 def decide(decided: int, command: Message, context: Context) -> tuple[Message, ...]:
-    assert not isinstance(command, CountAnswers), "this one cannot be decided"
     return ()
 
 
@@ -74,6 +73,7 @@ def refusal(decided: Decided[int]) -> Rejected:
 
 
 NODE: Final = keys_of(SECRET, "node.gpu-07")
+NUMBERED: Final = Source(f"{NUMBERED_ANSWERS}a-counter", 0, 0, 7, 0)
 REFUSED: Final[dict[str, tuple[Message | bytes, SenderKeys | None, dict[str, Any], str]]] = {
     "a credit that nobody signed": (CREDIT, None, {}, "sender_unproven"),
     "a key signed with another secret": (
@@ -106,6 +106,18 @@ REFUSED: Final[dict[str, tuple[Message | bytes, SenderKeys | None, dict[str, Any
         b'{"type":"Dance.v1"}',
         NODE,
         {"source": Source("x" * 1_000, 0, 0, 7, 0)},
+        "sender_of_reaction",
+    ),
+    "numbered answers that nothing can be read of": (
+        b'{"type":"Dance.v1"}',
+        NODE,
+        {"source": NUMBERED},
+        "sender_of_reaction",
+    ),
+    "another command under the name of a counter": (
+        SuspendTenant(),
+        keys_of(SECRET, "gateway"),
+        {"source": NUMBERED},
         "sender_of_reaction",
     ),
     "a reaction that nobody signed": (
@@ -155,3 +167,10 @@ def test_what_a_permitted_sender_writes_and_nobody_can_read_is_malformed() -> No
 def test_a_reaction_of_the_owner_that_cannot_be_decided_still_stops_it() -> None:
     with pytest.raises(Poison):
         decided_as(b'{"type":"Dance.v1"}', keys_of(SECRET, "billing"), source=REACTION)
+
+
+@pytest.mark.parametrize("principal", ["engine", "node.gpu-07"])
+def test_counts_of_answers_have_numbers_of_their_own(principal: str) -> None:
+    """They are sent again after a doubt, and the owner drops by their number what it has."""
+    decided = decided_as(CountAnswers(uses=()), keys_of(SECRET, principal), source=NUMBERED)
+    assert (decided.events, decided.entry.source) == ((), NUMBERED)
