@@ -72,7 +72,7 @@ focus: setup ## the FinOps Foundation's validator on exported files; it needs Py
 # examples of each property, here and in the tests with servers.
 integration: export HYPOTHESIS_PROFILE = repeatable
 integration: setup
-	$(BIN)/python -m simulator --seeds 200 --first 1001
+	$(BIN)/python -m simulator --seeds 100 --first 1001
 	$(PYTEST) $(SHARED) -m "(hypothesis or long) and not train" $(QUICK)
 	$(PYTEST) $(BESIDE) tests/unit tests/repo -m "train and not soak"
 	$(PYTEST) $(BESIDE) $(WITHIN) -m "not soak" --ignore=$(OUTAGES) --ignore=$(FOCUS) $(SLOW)
