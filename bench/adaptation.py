@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from bench.bases import bundled_base
 from bench.measures import print_figures
 from bench.trainer import ROWS, documents, hyper_parameters, write_shard
-from tunery.local.paths import cache_dir
-from tunery.ml.base import MODEL_ID, convert
+from tunery.ml.base import MODEL_ID
 from tunery.runtime.blobs.base_files import hash_base
 from tunery.work.codec import decode_event, encode_spec
 from tunery.work.events import StepCompleted
@@ -70,8 +70,7 @@ def of_setting(spec: TrainSpec, name: str, steps: int) -> TrainSpec:
 
 def measure(steps: int, names: list[str]) -> dict[str, float]:
     """Figures of each setting."""
-    dest = cache_dir() / "bases" / MODEL_ID
-    convert(dest)
+    dest = bundled_base()
     figures: dict[str, float] = {}
     with TemporaryDirectory() as folder:
         shard = Path(folder) / "train.safetensors"

@@ -11,7 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-LLAMA: Final = {"max_position_embeddings": 4096, "tie_word_embeddings": False}
+from tunery.local.paths import cache_dir
+from tunery.ml.base import MODEL_ID, convert
+
+LLAMA: Final = {
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+}
 # Of each: transformers' class of the configuration, and what it is given. `gpt_oss_6l` has six of
 # the 24 layers of gpt-oss-20b, each with its 32 experts: 5.6 instead of 21 billion parameters.
 SHAPES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
@@ -22,8 +30,6 @@ SHAPES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
             "hidden_size": 2048,
             "intermediate_size": 8192,
             "num_hidden_layers": 16,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 8,
         },
     ),
     "llama_8b": (
@@ -33,8 +39,6 @@ SHAPES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
             "hidden_size": 4096,
             "intermediate_size": 14_336,
             "num_hidden_layers": 32,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 8,
         },
     ),
     "gpt_oss_6l": (
@@ -48,18 +52,19 @@ SHAPES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 }
 
 
+def bundled_base() -> Path:
+    """The folder of the bundled model, which is made where it is not there yet."""
+    folder = cache_dir() / "bases" / MODEL_ID
+    convert(folder)
+    return folder
+
+
 def write_base(shape: str, folder: Path, tokenizer: Path | None = None) -> Path:
     """Write the model in bf16, on the accelerator where there is one, which takes seconds."""
     import torch
     import transformers
 
-    from tunery.local.paths import cache_dir
-    from tunery.ml.base import MODEL_ID, convert
-
-    if tokenizer is None:
-        tokenizer = cache_dir() / "bases" / MODEL_ID
-        convert(tokenizer)
-    words = transformers.AutoTokenizer.from_pretrained(tokenizer)
+    words = transformers.AutoTokenizer.from_pretrained(tokenizer or bundled_base())
     config_class, values = SHAPES[shape]
     ids = {name: getattr(words, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     config = getattr(transformers, config_class)(vocab_size=len(words), **values, **ids)

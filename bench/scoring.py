@@ -17,10 +17,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from bench.bases import bundled_base
 from bench.measures import print_figures
 from tests.clients.programs import HERE, NoClient, command_of
-from tunery.local.paths import cache_dir
-from tunery.ml.base import MODEL_ID, convert
 
 HARNESS: Final = "lm_eval"
 ITEMS: Final = Path(__file__).parents[1] / "tunery" / "ml" / "items" / "capability.jsonl"
@@ -146,8 +145,7 @@ def compare(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, float]:
 
 def measure(items: int, threads: int) -> dict[str, float]:
     """All figures of one run."""
-    dest = cache_dir() / "bases" / MODEL_ID
-    convert(dest)
+    dest = bundled_base()
     with TemporaryDirectory() as name:
         folder = Path(name)
         write_adapter(dest, folder / "adapter")

@@ -26,6 +26,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from bench.bases import bundled_base
 from bench.measures import print_figures
 from schemas.training import ADAPTER_FILES, BlobFile
 from services.engine.adapters.llama import LlamaEngine
@@ -35,8 +36,7 @@ from services.engine.loaded_models import LoadedModels
 from services.engine.meter import AnswerMeter
 from services.engine.settings import EngineSettings
 from services.gateway.chat.engine_socket import SocketEngine
-from tunery.local.paths import cache_dir
-from tunery.ml.base import MODEL_ID, convert
+from tunery.ml.base import MODEL_ID
 from tunery.runtime.blobs.base_files import base_files, hash_base
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.work.engine import AnswerEnded, EngineModel, Question, QuestionRefused, Sampling
@@ -335,13 +335,6 @@ def measure(arguments: argparse.Namespace) -> dict[str, float]:
         single, eight = asyncio.run(engine)
         plain = in_own_process("plain", arguments, folder)
         return figures_of(single, eight, msgspec.json.decode(plain, type=PlainRounds))
-
-
-def bundled_base() -> Path:
-    """The folder of the bundled base model."""
-    folder = cache_dir() / "bases" / MODEL_ID
-    convert(folder)
-    return folder
 
 
 def main() -> None:

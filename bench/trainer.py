@@ -26,12 +26,12 @@ from typing import Any, Final
 import numpy as np
 from msgspec.structs import replace
 
+from bench.bases import bundled_base
 from bench.measures import print_figures
 from schemas.training import Device, HyperParameters
 from services.gateway.models.base_folders import describe
 from tunery.data.tokens.packing import pack
-from tunery.local.paths import cache_dir
-from tunery.ml.base import MODEL_ID, convert
+from tunery.ml.base import MODEL_ID
 from tunery.ml.process import NICENESS
 from tunery.plan.memory import CONTEXT_BYTES, memory_bytes
 from tunery.runtime.blobs.base_files import hash_base
@@ -189,15 +189,6 @@ def run_trl(kind: str, folder: Path, threads: int, hyper: HyperParameters) -> fl
     return sum(tokens[1:steps]) / sum(times[1:steps])
 
 
-def base_folder(named: Path | None) -> Path:
-    """The folder of the base model: the bundled one unless another is named."""
-    if named is not None:
-        return named.absolute()
-    bundled = cache_dir() / "bases" / MODEL_ID
-    convert(bundled)
-    return bundled
-
-
 def measure(
     dest: Path, threads: int, hyper: HyperParameters, *, evaluates: bool
 ) -> dict[str, float]:
@@ -299,8 +290,8 @@ def main() -> None:
     if arguments.trl:
         print(run_trl(arguments.trl, arguments.folder, arguments.threads, hyper))
         return
-    base, evaluates = base_folder(arguments.base), not arguments.no_evaluation
-    figures = measure(base, arguments.threads, hyper, evaluates=evaluates)
+    base = bundled_base() if arguments.base is None else arguments.base.absolute()
+    figures = measure(base, arguments.threads, hyper, evaluates=not arguments.no_evaluation)
     print_figures(figures, as_json=arguments.json)
 
 

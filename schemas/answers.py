@@ -8,9 +8,7 @@ from schemas.envelope import Message, Part
 from schemas.units import Ms, Tokens
 
 USES_MAX = 1_000  # of one command
-NUMBERED_ANSWERS = (
-    "answers."  # begins the `source.stream` of a count; the rest is its counter's name
-)
+NUMBERED_ANSWERS = "answers."  # before the name of a counter, in the `source.stream` of a count
 
 Count = Annotated[int, Meta(ge=0)]
 

@@ -75,8 +75,9 @@ def _part_done(tenant: AccountState, part: ErasurePart, ctx: Context) -> tuple[E
     erasure = tenant.erasure
     if erasure is None or part in erasure.names:
         return ()
-    done = ErasurePartDone(part=part, begins=_following({*erasure.names, part}, part))
-    if not {*erasure.names, part}.issuperset(name for step in ERASURE_PARTS for name in step):
+    gone = {*erasure.names, part}
+    done = ErasurePartDone(part=part, begins=_following(gone, part))
+    if not gone.issuperset(name for step in ERASURE_PARTS for name in step):
         return (done,)
     record = ErasureRecord(
         tenant=ctx.key,

@@ -39,19 +39,16 @@ def decide_erased(command: Command, ctx: Context) -> tuple[Event, ...]:
     Its sender may have stored bytes, so they are erased again; what works on a file is told its
     end.
     """
+    gone = Failure(code=errors.FILE_REJECTED, reason=failing("file_deleted"))
     match command:
         case RegisterFile() | CreateUpload() | AddPart() | CompleteUpload():
             erased = refusing("tenant_erased", tenant=ctx.key)
             refused = Rejected(code=errors.ILLEGAL_STATE, reason=erased)
             return (FilesErased(), refused)
         case RecordValidation():
-            gone = failing("file_deleted")
-            failure = Failure(code=errors.FILE_REJECTED, reason=gone)
-            return (FileUnreadable(file_id=command.file_id, failure=failure), FilesErased())
+            return (FileUnreadable(file_id=command.file_id, failure=gone), FilesErased())
         case RecordPrepared():
-            failure = Failure(code=errors.FILE_REJECTED, reason=failing("file_deleted"))
-            failed = PreparationFailed(prepare_id=command.prepare_id, failure=failure)
-            return (failed, FilesErased())
+            return (PreparationFailed(prepare_id=command.prepare_id, failure=gone), FilesErased())
         case _:
             return ()
 
