@@ -17,7 +17,7 @@ from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
-from tunery.runtime.connections import kafka_settings
+from tunery.runtime.connections import patient_kafka_settings
 
 
 class VerifiedPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ async def open_servers(folders: DataDir) -> AsyncIterator[tuple[KafkaLog, str]]:
 
 def servers(folders: DataDir, environ: Mapping[str, str]) -> tuple[KafkaSettings, str]:
     """Kafka and PostgreSQL's address, as the environment or the stack says. Raises LocalError."""
-    log = kafka_settings(settings.log_settings(folders, environ))
+    log = patient_kafka_settings(settings.log_settings(folders, environ))
     if dsn := environ.get("TUNERY_POSTGRES_DSN"):
         return log, dsn
     return log, settings.of_stack(folders, environ).postgres_dsn

@@ -79,7 +79,7 @@ def prepare(
     from tunery.runtime.bus.abstract import BusError
     from tunery.runtime.bus.grants import NODE, NODE_PREFIX
     from tunery.runtime.bus.preparation import prepare_kafka
-    from tunery.runtime.connections import kafka_settings
+    from tunery.runtime.connections import patient_kafka_settings
 
     principals = [service for service in SERVICES if service != NODE]
     principals += [f"{NODE_PREFIX}{node}" for node in nodes]
@@ -92,7 +92,7 @@ def prepare(
             )
         names[principal] = name
     try:
-        asyncio.run(prepare_kafka(kafka_settings(log_settings(folders, os.environ)), names))
+        asyncio.run(prepare_kafka(patient_kafka_settings(log_settings(folders, os.environ)), names))
     except BusError as error:
         raise LocalError(
             f"Kafka was not prepared: {error}",

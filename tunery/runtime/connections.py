@@ -1,6 +1,7 @@
 """Connects a service to Kafka, PostgreSQL and S3, and waits for servers that are not up yet."""
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -27,6 +28,7 @@ from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.process")
 BACKOFF: Final = Backoff(250, 2_000)
+PATIENCE_MS: Final = 30_000
 LOG_EVERY: Final = 8  # tries between two log lines about a server that is still away
 AWAY: Final = (StoreUnavailable, BlobsUnavailable, BusError, OSError)
 UNCHECKED: Final = "off"  # of TUNERY_COMMAND_KEYS
@@ -111,6 +113,19 @@ def kafka_settings(settings: LogSettings) -> KafkaSettings:
         min_insync=min(MIN_INSYNC, max(1, settings.kafka_replication - 1)),
         flush_each=settings.flush_each,
         session_timeout_ms=settings.session_timeout_ms,
+    )
+
+
+def patient_kafka_settings(settings: LogSettings) -> KafkaSettings:
+    """For commands that a person waits for: no client of theirs must be told within seconds.
+
+    The first writer of a fresh broker may wait for its transaction state and all new topics.
+    """
+    return dataclasses.replace(
+        kafka_settings(settings),
+        send_ms_max=PATIENCE_MS,
+        append_ms_max=PATIENCE_MS,
+        request_ms_max=PATIENCE_MS,
     )
 
 

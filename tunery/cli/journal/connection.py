@@ -9,7 +9,7 @@ from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.bus.kafka import KafkaLog
-from tunery.runtime.connections import kafka_settings
+from tunery.runtime.connections import patient_kafka_settings
 
 
 @asynccontextmanager
@@ -19,7 +19,7 @@ async def open_log(folders: DataDir) -> AsyncIterator[KafkaLog]:
     Raises LocalError when there is no stack, or its Kafka does not answer.
     """
     log_config = settings.log_settings(folders, os.environ)
-    log = KafkaLog(kafka_settings(log_config))
+    log = KafkaLog(patient_kafka_settings(log_config))
     try:
         yield log
     except BusError as error:

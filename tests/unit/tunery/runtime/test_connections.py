@@ -1,4 +1,5 @@
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -7,8 +8,10 @@ from tests.unit.tunery.runtime.test_backoff import Flaky
 from tunery.runtime.bus.signing import UNSIGNED, keys_of, operator_keys, write_keys
 from tunery.runtime.connections import (
     LOG_EVERY,
+    PATIENCE_MS,
     UNCHECKED,
     kafka_settings,
+    patient_kafka_settings,
     sender_keys,
     wait_for_server,
 )
@@ -41,6 +44,15 @@ def test_of_three_replicas_two_must_have_a_record(replication: int, min_insync: 
     chosen = kafka_settings(settings().model_copy(update={"kafka_replication": replication}))
     assert (chosen.replication, chosen.min_insync) == (replication, min_insync)
     assert chosen.flush_each == (replication == 1)
+
+
+def test_a_command_that_a_person_waits_for_gives_a_slow_broker_time() -> None:
+    """On a loaded machine a fresh broker answered an import's first writer after three seconds."""
+    service, person = kafka_settings(settings()), patient_kafka_settings(settings())
+    assert service.send_ms_max < 2_000  # an HTTP request is answered 503 within two seconds
+    limits = (person.send_ms_max, person.append_ms_max, person.request_ms_max)
+    assert limits == (PATIENCE_MS,) * 3
+    assert replace(person, send_ms_max=1_500, append_ms_max=3_000, request_ms_max=5_000) == service
 
 
 def with_keys(text: str | None) -> RuntimeSettings:
