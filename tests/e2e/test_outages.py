@@ -1,19 +1,17 @@
 """Outages of each server on a busy machine: paused and cut off, for seconds and for a minute."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Final
 
 import pytest
 import pytest_asyncio
 
-from tests.busy import busy_loops
 from tests.e2e.outages import REFUSED, SharedStack, Way, live_through
 from tests.e2e.stories import RunningStack
 
 pytestmark = pytest.mark.timeout(600)
 
 SERVERS: Final = ("postgres", "kafka", "s3", "valkey")
-LOAD_S_MAX: Final = 600
 WAYS: Final[tuple[Way, ...]] = ("paused", "cut off")
 
 
@@ -27,12 +25,6 @@ async def shared_stack() -> AsyncIterator[SharedStack]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def home(shared_stack: SharedStack) -> RunningStack:
     return await shared_stack.ready()
-
-
-@pytest.fixture(autouse=True)
-def load() -> Iterator[None]:
-    with busy_loops(LOAD_S_MAX):
-        yield
 
 
 @pytest.mark.parametrize("way", WAYS)
