@@ -57,8 +57,8 @@ class Base(Part, omit_defaults=True):
     family: architecture, "llama" for example.
     licence: its SPDX identifier.
     hidden_size: width of its hidden states.
-    layers, inner_size, vocabulary: its layers, the width inside of them, its tokens; 0: the writer
-      did not say.
+    layers, inner_size, vocabulary: its layers, the width inside of them that a token goes through
+      (of all its experts together), its tokens; 0: the writer did not say.
     eager_heads: heads of attention without SDPA, which keeps each pair of tokens; 0: it has SDPA.
     aliases: other names of it in requests, so that scripts written for another service run.
     source, revision: where the public can load it from: its name and commit at a hub; empty:

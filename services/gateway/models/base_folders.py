@@ -62,7 +62,7 @@ def describe(base_id: str, folder: Path, licence: str) -> Base:
             licence=licence,
             hidden_size=_number(config, "hidden_size"),
             layers=_number_or_zero(config, "num_hidden_layers"),
-            inner_size=_number_or_zero(config, "intermediate_size"),
+            inner_size=_inner_size(config),
             vocabulary=_number_or_zero(config, "vocab_size"),
             eager_heads=_eager_heads(config),
         )
@@ -118,6 +118,20 @@ def _number_or_zero(config: dict[str, Any], key: str) -> int:
     """0 where the configuration does not say it: the estimate of memory then goes by the size."""
     value = config.get(key)
     return value if isinstance(value, int) and value > 0 else 0
+
+
+def _inner_size(config: dict[str, Any]) -> int:
+    """The width inside of a layer for one token: of experts, of all those that it goes through.
+
+    `shared_expert_intermediate_size` is Qwen's word for what DeepSeek's `n_shared_experts` counts.
+    """
+    inner = _number_or_zero(config, "intermediate_size")
+    routed = _number_or_zero(config, "num_experts_per_tok")
+    if not routed:
+        return inner
+    expert = _number_or_zero(config, "moe_intermediate_size") or inner
+    shared = _number_or_zero(config, "shared_expert_intermediate_size")
+    return (routed + _number_or_zero(config, "n_shared_experts")) * expert + shared
 
 
 def _eager_heads(config: dict[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""Finding M5: the estimate of memory beside the peak of real trainings, on fifteen shapes.
+"""Finding M5: the estimate of memory beside the peak of real trainings, on sixteen shapes.
 
 Each shape is trained for two steps by the real process, on rows that are as long as they may be
 and labelled throughout: the most that a training of this shape can need.
@@ -59,6 +59,7 @@ class Shape:
     method: Any = "supervised"
     family: str = "Llama"  # of transformers' classes
     head: int = 64  # width of one
+    experts: int = 0  # of each layer; a token goes through half of them
 
 
 # Small, but each needs 0.1 to 1.1 GB besides the process itself. The estimate is 17 % too large for
@@ -84,6 +85,8 @@ MORE_SHAPES = (
     Shape(256, 512, 8, 49_152, 64, 1, "fp32", method="reinforcement"),
     # without SDPA attention keeps each pair of tokens of a row
     Shape(256, 512, 6, 8_192, 1024, 1, "fp32", family="Gemma2", head=32),
+    # attention keeps pairs, documents are not packed, a token goes through four of eight experts
+    Shape(128, 256, 6, 8_192, 512, 2, "fp32", family="GptOss", head=32, experts=8),
     Shape(128, 384, 12, 20_480, 512, 2, "auto", dropout=0.05),
     Shape(128, 256, 4, 131_072, 256, 2, "auto", rank=8),
     Shape(256, 512, 8, 49_152, 1024, 1, "fp32"),
@@ -130,6 +133,7 @@ def test_training_m5_the_estimate_of_memory_is_near_the_measured_peak(
         precision=precision,
         recompute=shape.recompute,
         adaptation=shape.adaptation,
+        packing=not shape.experts,
         method=shape.method,
         beta_ppm=PPM // 10,
         num_generations=4,
@@ -174,6 +178,7 @@ def made_base(shape: Shape, folder: Path) -> Base:
     import transformers
 
     heads = max(1, shape.hidden // shape.head)
+    experts = {"num_local_experts": shape.experts, "num_experts_per_tok": shape.experts // 2}
     config = getattr(transformers, f"{shape.family}Config")(
         vocab_size=shape.vocabulary,
         hidden_size=shape.hidden,
@@ -184,6 +189,7 @@ def made_base(shape: Shape, folder: Path) -> Base:
         head_dim=shape.head,
         max_position_embeddings=4096,
         tie_word_embeddings=True,
+        **(experts if shape.experts else {}),
     )
     torch.manual_seed(1)
     getattr(transformers, f"{shape.family}ForCausalLM")(config).to(torch.bfloat16).save_pretrained(
@@ -195,17 +201,21 @@ def made_base(shape: Shape, folder: Path) -> Base:
 
 
 def made_shard(shape: Shape, path: Path) -> Path:
-    """Rows of two steps, each of two documents whose every token is a label, or of one prompt."""
+    """Rows of two steps, each of two documents whose every token is a label, or of one prompt.
+
+    Where documents are not packed, of one.
+    """
     import torch
     from safetensors.torch import save_file
 
     rows = 2 * shape.rows * shape.accumulation
     tokens = rows * shape.max_length
+    packed = 1 if shape.experts else 2
     tensors = {
         "input_ids": (5 + torch.arange(tokens, dtype=torch.int32) * 31 % TOKEN_IDS),
         "loss_mask": torch.ones(tokens, dtype=torch.uint8),
-        "seq_lengths": torch.full((2 * rows,), shape.max_length // 2, dtype=torch.int32),
-        "row_lengths": torch.full((rows,), 2, dtype=torch.int32),
+        "seq_lengths": torch.full((packed * rows,), shape.max_length // packed, dtype=torch.int32),
+        "row_lengths": torch.full((rows,), packed, dtype=torch.int32),
     }
     if shape.method == "kto":
         tensors["seq_roles"] = torch.tensor([3, 4] * rows, dtype=torch.uint8)

@@ -107,6 +107,28 @@ def test_training_m5_heads_count_where_attention_keeps_each_pair_of_tokens(tmp_p
     assert describe("b", folder, "mit").eager_heads == 0
 
 
+@pytest.mark.parametrize(
+    ("config", "inner"),
+    [
+        ({"intermediate_size": 64}, 64),
+        ({"intermediate_size": 64, "num_experts_per_tok": 4}, 256),  # Mixtral, gpt-oss
+        ({"num_experts_per_tok": 8, "moe_intermediate_size": 16}, 128),  # Qwen3
+        # Qwen2: a shared expert of a width of its own
+        (
+            {"moe_intermediate_size": 16, "num_experts_per_tok": 4}
+            | {"shared_expert_intermediate_size": 100, "intermediate_size": 999},
+            164,
+        ),
+        # DeepSeek: shared experts as wide as the others
+        ({"moe_intermediate_size": 16, "num_experts_per_tok": 8, "n_shared_experts": 1}, 144),
+    ],
+)
+def test_training_m5_a_token_goes_through_several_experts_at_once(
+    tmp_path: Path, config: dict[str, int], inner: int
+) -> None:
+    assert describe("b", a_base(tmp_path / "b", **config), "mit").inner_size == inner
+
+
 @pytest.mark.train
 def test_training_m5_families_without_sdpa_are_those_of_transformers() -> None:
     import transformers
