@@ -26,7 +26,7 @@ from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
 VERSION: Final = (
-    49  # 49: erasure; 48: looks of the gate; 47: benchmarks; 46: further runs of the gate
+    50  # 50: an index of configurations; 49: erasure; 48: looks of the gate; 47: benchmarks
 )
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(

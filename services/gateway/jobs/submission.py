@@ -47,7 +47,6 @@ LINE_CHARACTERS: Final = 16
 SLOTS_END: Final = 2**31
 BY_SLOTS: Final = Buckets("slots", 0, SLOTS_END, 1)
 KINDS_MAX: Final = 1_024
-ALIKE_MAX: Final = 20  # jobs with the same configuration that are looked at
 UNDECIDED: Final = 500  # from this status on there is no decision
 
 
@@ -179,8 +178,7 @@ class Submissions:
 
         One that is submitted at the same moment may be missed: it is a warning, not a lock.
         """
-        where = {"tenant": caller.tenant, "configuration": spec.configuration}
-        return earlier_job(await self._deps.views.page(JOBS, where, limit=ALIKE_MAX))
+        return await earlier_job(self._deps.views, caller.tenant, spec.configuration)
 
     async def gather(self, caller: Principal, body: JobRequest, job_id: str) -> Facts:
         """Everything that a request is resolved against."""

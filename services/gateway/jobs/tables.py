@@ -311,7 +311,7 @@ JOBS: Final = Table(
         TableIndex(("tenant", "sequence")),
         TableIndex(("tenant", "command_id")),
         TableIndex(("phase", "sequence")),
-        TableIndex(("tenant", "configuration")),
+        TableIndex(("tenant", "configuration", "sequence")),
     ),
 )
 JOB_HISTORY: Final = Table("job_history", JobChangeRow, key=JOB_ENTRY, order="id")

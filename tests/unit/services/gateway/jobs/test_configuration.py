@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from services.gateway.jobs.configuration import configuration_of, earlier_job
-from services.gateway.jobs.tables import JobRow
+from services.gateway.jobs.tables import JOBS, JobRow
 from simulator.control_plane.samples import spec
 from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
+from tests.unit.services.gateway.view_rows import views_over
 
 JOB = spec()
 KNOWN = configuration_of(JOB, ["a"], is_seed_drawn=True)
@@ -21,14 +22,14 @@ def row(job_id: str, **changes: Any) -> JobRow:
         tenant="t",
         sequence=1,
         command_id="c",
+        configuration=KNOWN,
         created_at=1,
         spec=JOB,
         lane="free",
         suffix=None,
         metadata=None,
         wanted="run",
-        phase="done",
-        **changes,
+        **{"phase": "done", **changes},
     )
 
 
@@ -65,13 +66,26 @@ def test_what_changes_the_result_changes_the_hash(changes: dict[str, Any]) -> No
     assert asked not in (KNOWN, configuration_of(other, ["a"], is_seed_drawn=False))
 
 
-def test_of_several_earlier_jobs_the_newest_that_succeeded_is_named() -> None:
-    newest = row("newest", outcome="failed")
-    assert earlier_job([newest, row("running"), row("b", outcome="succeeded")]) == row(
-        "b", outcome="succeeded"
-    )
-    assert earlier_job([newest, row("running")]) == row("running")
-    assert earlier_job([]) is None
+@pytest.mark.parametrize(
+    ("rows", "named"),
+    [
+        ([row("a", outcome="succeeded"), row("b", outcome="succeeded"), row("c")], "b"),
+        ([row("a", outcome="succeeded"), row("b", phase="running")], "a"),
+        ([row("a", phase="queued"), row("b", phase="running"), row("c", outcome="failed")], "b"),
+        ([row("a", outcome="failed"), row("b", phase="queued")], "b"),
+        ([row("a", outcome="failed"), row("b", outcome="cancelled")], "b"),
+        ([], None),
+    ],
+)
+async def test_of_several_earlier_jobs_the_one_that_tells_most_is_named(
+    rows: list[JobRow], named: str | None
+) -> None:
+    written = [JOBS.insert(replace(job, sequence=number)) for number, job in enumerate(rows)]
+    table = {tuple(change.key.values()): {**change.key, **change.values} for change in written}
+    views = views_over({JOBS.name: table})
+    earlier = await earlier_job(views, "t", KNOWN)
+    assert named == (None if earlier is None else earlier.id)
+    assert await earlier_job(views, "u", KNOWN) is None
 
 
 async def test_a_second_job_with_the_same_configuration_is_told_of_the_first(
