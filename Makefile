@@ -98,7 +98,7 @@ services:
 	@$(QUICK_TESTS) tests/simulation tests/histories tests/contract tests/unit/simulator tests/unit/services $(addprefix --ignore=,$(WITH_HTTP))
 
 gateway:
-	@$(QUICK_TESTS) tests/repo $(WITH_HTTP)
+	@$(QUICK_TESTS) tests/repo tests/infra $(WITH_HTTP)
 
 others:
 	@$(QUICK_TESTS) tests/unit $(addprefix --ignore=,tests/unit/services tests/unit/simulator $(WITH_HTTP))
