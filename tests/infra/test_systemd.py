@@ -15,17 +15,17 @@ from typing import Final
 
 import httpx
 import pytest
-from click.testing import CliRunner
 
 from services.trainer.settings import STOP_MS_MAX
 from tests.infra.variables import (
     CONTROL_PLANE,
     INFRA,
+    NODE,
     ROOT,
+    environment,
     load_as,
     unknown_in,
 )
-from tunery.cli.main import main
 from tunery.local.settings import OFFLINE
 from tunery.local.stack import AGENT, AGENT_STOP_MS_MAX, EXPORTER, service_specs
 from tunery.runtime.bus.signing import read_keys
@@ -37,7 +37,6 @@ TEMPLATE: Final = FOLDER / "tunery@.service"
 AGENT_UNIT: Final = FOLDER / "tunery-agent.service"
 TARGET: Final = FOLDER / "tunery.target"
 COMMON: Final = FOLDER / "environment" / "common.env"
-NODE: Final = "gpu-07"
 PYTHON: Final = "/opt/tunery/bin/python"
 EXPOSURE: Final = re.compile(r"Overall exposure level for \S+: ([\d.]+)")
 START_S_MAX: Final = 60
@@ -48,29 +47,12 @@ def values(unit: Path, key: str) -> list[str]:
     return [line.partition("=")[2] for line in lines if line.startswith(f"{key}=")]
 
 
-def environment(text: str) -> dict[str, str]:
-    """What systemd makes of an EnvironmentFile without escapes."""
-    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-    return dict(line.split("=", 1) for line in lines)
-
-
 def argv_of(unit: Path, instance: str = "") -> list[str]:
     """The command line of a unit, with our Python in the place of the installed one."""
     (line,) = values(unit, "ExecStart")
     return [
         sys.executable if word == PYTHON else word.replace("%i", instance) for word in line.split()
     ]
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Environment files of all services and of one node, as the command line writes them."""
-    folder = tmp_path_factory.mktemp("etc")
-    secret = folder / "secret.txt"
-    secret.write_text("0123456789abcdef" * 4, encoding="ascii")
-    words = ["kafka", "files", str(folder / "tunery"), "--secret", str(secret), "--node", NODE]
-    assert CliRunner().invoke(main, words).exit_code == 0
-    return folder / "tunery"
 
 
 # --- what the units say ------------------------------------------------------------------------

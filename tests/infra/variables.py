@@ -18,6 +18,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 INFRA: Final = ROOT / "infra"
 #: what runs beside the nodes, the exporter included
 CONTROL_PLANE: Final = tuple(name for name in KNOWN if name != AGENT)
+NODE: Final = "gpu-07"  # of examples
 VARIABLE: Final = re.compile(r"\bTUNERY_[A-Z0-9_]+\b")
 #: read elsewhere than in settings
 OF_FOLDERS: Final = frozenset({"TUNERY_CONFINE_READ", "TUNERY_CACHE_DIR"})
@@ -66,3 +67,9 @@ def load_as(
     for own in own_settings(service):
         load(own)
     return load(RuntimeSettings)
+
+
+def environment(text: str) -> dict[str, str]:
+    """What an env-file says, as systemd, containers and Kubernetes read it."""
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return dict(line.split("=", 1) for line in lines)
