@@ -47,7 +47,8 @@ def variables_of(settings: type[BaseSettings]) -> Iterator[str]:
 
 @cache
 def known_variables() -> frozenset[str]:
-    classes = [RuntimeSettings, *(own for name in KNOWN for own in own_settings(name))]
+    classes: list[type[BaseSettings]] = [RuntimeSettings]
+    classes += [own for name in KNOWN for own in own_settings(name)]
     return frozenset(name for settings in classes for name in variables_of(settings)) | OF_FOLDERS
 
 
