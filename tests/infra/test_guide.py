@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from tests.infra.chart import example, example_objects, merged
+from tests.infra.chart import example, example_objects
 from tests.infra.containerfiles import read
 from tests.infra.variables import CONTROL_PLANE, INFRA, ROOT, unknown_in
 from tunery.local.stack import EXPORTER
@@ -26,7 +26,7 @@ def test_variables_and_files_of_the_guide_are_there() -> None:
     assert unknown_in(PAGE) == set()
     paths = set(re.findall(r"infra/[\w./*-]+", PAGE))
     assert [path for path in paths if not list(ROOT.glob(path.rstrip("/")))] == []
-    assert merged(example(), {})["images"]["control"]["repository"] + ":0.1.0" in PAGE
+    assert example()["images"]["control"]["repository"] + ":0.1.0" in PAGE
     assert {f"{path.name}/" for path in INFRA.iterdir() if path.is_dir()} <= set(
         re.findall(r"(?:infra/)?(\w+/)", read(INFRA / "README.md") + PAGE)
     )
