@@ -116,7 +116,7 @@ soak: setup ## the long proofs, never in CI: kills of real processes (ROUNDS=50)
 	HYPOTHESIS_PROFILE=searching $(PYTEST) tests/unit -m "not train"
 	$(BIN)/python -m bench.data.scale --rows 10000000 --kill
 	for round in 1 2 3 4 5; do $(PYTEST) $(BESIDE) -m "not soak" $(SLOW) $(ARGS) || exit 1; done
-	$(PYTEST) -m soak tests/unit $(SLOW) $(ARGS)
+	$(PYTEST) -m soak tests/unit tests/infra $(SLOW) $(ARGS)
 	$(BIN)/python -m tests.busy $(PYTEST) -m "not soak" tests/e2e $(ARGS)
 
 bench: setup ## the figures of the README; ARGS=--json

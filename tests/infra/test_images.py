@@ -94,6 +94,7 @@ def test_the_user_of_images_is_that_of_pods() -> None:
         assert module in {f"services.{name}" for name in (*CONTROL_PLANE, AGENT)}
 
 
+@pytest.mark.long  # so that `make check` leaves it out
 @pytest.mark.soak
 def test_the_steps_of_the_control_plane_make_an_environment_that_runs(tmp_path: Path) -> None:
     """The build stage as a script, in a folder instead of a container."""
