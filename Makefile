@@ -98,7 +98,7 @@ services:
 	@$(QUICK_TESTS) tests/simulation tests/histories tests/contract tests/unit/simulator tests/unit/services $(addprefix --ignore=,$(WITH_HTTP))
 
 gateway:
-	@$(QUICK_TESTS) tests/repo $(WITH_HTTP)
+	@$(QUICK_TESTS) tests/repo tests/infra $(WITH_HTTP)
 
 others:
 	@$(QUICK_TESTS) tests/unit $(addprefix --ignore=,tests/unit/services tests/unit/simulator $(WITH_HTTP))
@@ -116,7 +116,7 @@ soak: setup ## the long proofs, never in CI: kills of real processes (ROUNDS=50)
 	HYPOTHESIS_PROFILE=searching $(PYTEST) tests/unit -m "not train"
 	$(BIN)/python -m bench.data.scale --rows 10000000 --kill
 	for round in 1 2 3 4 5; do $(PYTEST) $(BESIDE) -m "not soak" $(SLOW) $(ARGS) || exit 1; done
-	$(PYTEST) -m soak tests/unit $(SLOW) $(ARGS)
+	$(PYTEST) -m soak tests/unit tests/infra $(SLOW) $(ARGS)
 	$(BIN)/python -m tests.busy $(PYTEST) -m "not soak" tests/e2e $(ARGS)
 
 bench: setup ## the figures of the README; ARGS=--json

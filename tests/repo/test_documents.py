@@ -21,7 +21,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 DECISIONS: Final = ROOT / "docs" / "decisions"
 PYTHON: Final = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK: Final = re.compile(r"\]\(([^)#:]+)\)")
-FOLDERS: Final = "docs|examples|bench|schemas|services|simulator|tests|tunery"
+FOLDERS: Final = "docs|examples|bench|infra|schemas|services|simulator|tests|tunery"
 PATH: Final = re.compile(rf"`((?:{FOLDERS})/[\w./-]+)`")
 TRAINING_PACKAGES: Final = re.compile(
     r"^(?:from|import) (?:torch|transformers|peft|trl)\b", re.MULTILINE

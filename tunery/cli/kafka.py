@@ -21,7 +21,15 @@ Examples:
   tunery kafka prepare --principal gateway=CN=gateway.example.com
   tunery kafka keys gateway
   tunery kafka keys node.gpu-07 --secret command-secret.txt
+  tunery kafka files environment --secret command-secret.txt --node gpu-07
 """
+
+signed_since_option = click.option(
+    "--signed-since",
+    type=click.IntRange(min=0),
+    default=0,
+    help="With --secret: commands of before this time (ms since 1970) are not checked.",
+)
 
 
 @click.group("kafka", cls=_options.ExampleGroup, epilog=EPILOG)
@@ -113,12 +121,7 @@ def prepare(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File with a secret of 32 characters or more; default: that of the data directory.",
 )
-@click.option(
-    "--signed-since",
-    type=click.IntRange(min=0),
-    default=0,
-    help="With --secret: commands of before this time (ms since 1970) are not checked.",
-)
+@signed_since_option
 @_options.data_dir
 @_options.as_json
 def keys(
@@ -130,19 +133,13 @@ def keys(
     alone.
     """
     from tunery.local.secrets import load
-    from tunery.runtime.bus.signing import SECRET_BYTES_MIN, keys_of, write_keys
+    from tunery.runtime.bus.signing import keys_of, write_keys
 
     try:
         if file is None:
             printed = load(folders.secrets).sender_keys(principal)
         else:
-            secret = file.read_bytes().strip()
-            if len(secret) < SECRET_BYTES_MIN:
-                raise LocalError(
-                    f"{file} has fewer than {SECRET_BYTES_MIN} characters",
-                    f"write a random secret: openssl rand -hex 32 > {file}",
-                )
-            printed = keys_of(secret, principal, signed_since)
+            printed = keys_of(read_secret(file), principal, signed_since)
     except FileNotFoundError as error:
         raise LocalError(
             f"there is no stack in {folders.root}", "name a secret of your own with --secret FILE"
@@ -154,3 +151,66 @@ def keys(
         click.echo(json.dumps({"TUNERY_COMMAND_KEYS": written}))
     else:
         click.echo(f"TUNERY_COMMAND_KEYS='{written}'")
+
+
+@command.command("files")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--secret",
+    "file",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with a secret of 32 characters or more.",
+)
+@click.option("--node", "nodes", multiple=True, help="Id of a node; its file is `node.ID.env`.")
+@signed_since_option
+@_options.as_json
+def files(
+    folder: Path, file: Path, nodes: tuple[str, ...], signed_since: int, as_json: bool
+) -> None:
+    """Write a file of variables for each service and named node into FOLDER.
+
+    It has the keys, the name at Kafka and the port of health and metrics of one process, as
+    systemd, containers and Kubernetes read it. Add the password to it; it stays as it is then.
+    """
+    from tunery.local.stack import AGENT, KNOWN, METRICS_PORT, METRICS_PORT_FIRST, NODE_ID
+    from tunery.runtime.bus.grants import NODE_PREFIX
+    from tunery.runtime.bus.signing import keys_of, write_keys
+
+    secret, written = read_secret(file), []
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    processes = [(name, name, "") for name in KNOWN if name != AGENT]
+    processes += [(f"{NODE_PREFIX}{node}", AGENT, node) for node in nodes]
+    for principal, service, node in processes:
+        try:
+            keys = write_keys(keys_of(secret, principal, signed_since))
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        variables = {
+            "TUNERY_COMMAND_KEYS": keys,
+            "TUNERY_KAFKA_USERNAME": principal,
+            METRICS_PORT: str(METRICS_PORT_FIRST + KNOWN.index(service)),
+            **({NODE_ID: node} if node else {}),
+        }
+        path = folder / f"{principal}.env"
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            continue
+        with os.fdopen(handle, "w", encoding="ascii") as target:
+            target.writelines(f"{name}={value}\n" for name, value in variables.items())
+        written.append(str(path))
+    click.echo(json.dumps(written) if as_json else "\n".join(written))
+
+
+def read_secret(file: Path) -> bytes:
+    """The secret that keys of commands follow from. Raises LocalError for one that is too short."""
+    from tunery.runtime.bus.signing import SECRET_BYTES_MIN
+
+    secret = file.read_bytes().strip()
+    if len(secret) < SECRET_BYTES_MIN:
+        raise LocalError(
+            f"{file} has fewer than {SECRET_BYTES_MIN} characters",
+            f"write a random secret: openssl rand -hex 32 > {file}",
+        )
+    return secret

@@ -47,6 +47,7 @@ EXPORTER: Final = "exporter"  # runs where it is asked for: its files cost stora
 AGENT: Final = "trainer"
 KNOWN: Final = (*SERVICES, EXPORTER)
 METRICS_PORT: Final = "TUNERY_METRICS_PORT"
+METRICS_PORT_FIRST: Final = 9400  # where services are started by others than `tunery up`
 NODE_ID: Final = "TUNERY_NODE_ID"
 AGENT_STOP_MS_MAX: Final = 60_000  # a training finishes its step and writes a checkpoint
 TRIM_LOGS_MS: Final = 30_000

@@ -1,5 +1,6 @@
 """Where a process finds its servers. Read from the environment once, at the start."""
 
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -33,6 +34,7 @@ class LogSettings(KafkaLogin):
 class RuntimeSettings(LogSettings):
     """Settings that every service has. Secrets are never shown in `repr` and logs.
 
+    metrics_host: where `metrics_port` listens; 0.0.0.0 in a container, behind a firewall.
     command_keys: of `SenderKeys`, as `tunery kafka keys` prints them; "off": commands are neither
       signed nor checked.
     """
@@ -51,6 +53,7 @@ class RuntimeSettings(LogSettings):
     postgres_connections_max: int = Field(default=8, ge=4, le=200)
     confine: ConfineMode = "require"  # of processes that read what tenants upload
     metrics_port: int | None = Field(default=None, ge=1, le=65_535)
+    metrics_host: IPv4Address = IPv4Address("127.0.0.1")
     command_keys: str | None = Field(default=None, repr=False)
 
     @field_validator("log_level", mode="before")

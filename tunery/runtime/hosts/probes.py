@@ -1,7 +1,8 @@
-"""`/healthz`, `/readyz`, `/metrics` of a process, on a port of its own of this machine.
+"""`/healthz`, `/readyz`, `/metrics` of a process, on a port of its own.
 
-They answer from a thread, so they do also while the event loop is busy, and need no key. The
-gateway has routes with these names for the outside, too.
+It is one of this machine alone, unless `TUNERY_METRICS_HOST` says otherwise. They answer from a
+thread, so they do also while the event loop is busy, and need no key. The gateway has routes with
+these names for the outside, too.
 """
 
 import json
@@ -22,10 +23,10 @@ READ_S_MAX: Final = 10
 class Probes:
     """The server; `health` is None until the process is connected to its servers."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, host: str = LOOPBACK) -> None:
         """Listen from now on. Raises OSError when the port is taken. Port 0: a free one."""
         self.health: Health | None = None
-        self._server = ThreadingHTTPServer((LOOPBACK, port), self._handler())
+        self._server = ThreadingHTTPServer((host, port), self._handler())
         self.port: int = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, name="probes", daemon=True).start()
 

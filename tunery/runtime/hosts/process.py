@@ -21,7 +21,7 @@ from tunery.runtime.connections import open_runtime
 from tunery.runtime.health import Health
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.keeping import BACKOFF, HostUnstoppable, keep
-from tunery.runtime.hosts.probes import Probes
+from tunery.runtime.hosts.probes import LOOPBACK, Probes
 from tunery.runtime.loop_watch import watched_event_loop
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import RuntimeSettings, SettingsError, load
@@ -86,7 +86,7 @@ async def serve(name: str, build: Build, settings: RuntimeSettings, stop_ms_max:
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGUSR2, log_all_tasks)
     log_event(LOG, logging.INFO, "process.starting")
-    probes = open_probes(settings.metrics_port)
+    probes = open_probes(settings.metrics_port, str(settings.metrics_host))
     work = asyncio.create_task(_live(name, build, settings, stop, stop_ms_max, probes), name=name)
     stopping = _await_stop(stop)
     await asyncio.wait((work, stopping.ended), return_when=asyncio.FIRST_COMPLETED)
@@ -110,14 +110,14 @@ def _leave_in(ms: Ms) -> None:
     timer.start()
 
 
-def open_probes(port: int | None) -> Probes | None:
+def open_probes(port: int | None, host: str = LOOPBACK) -> Probes | None:
     """Serve health and metrics from now on; None: no port is set. Raises SettingsError."""
     try:
-        return None if port is None else Probes(port)
+        return None if port is None else Probes(port, host)
     except OSError as error:
         raise SettingsError(
-            f"TUNERY_METRICS_PORT: port {port} cannot be used: {error.strerror}; give each "
-            "process its own"
+            f"TUNERY_METRICS_PORT: port {port} of {host} cannot be used: {error.strerror}; "
+            "give each process its own, and TUNERY_METRICS_HOST an address of this machine"
         ) from error
 
 

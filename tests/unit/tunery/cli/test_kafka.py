@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from schemas.topics import ACCOUNT, SERVICES
 from tunery.cli.main import main
 from tunery.local.secrets import load_or_create
+from tunery.local.stack import KNOWN
 from tunery.runtime.bus.signing import keys_of, read_keys
 
 
@@ -59,3 +60,22 @@ def test_keys_are_refused_without_a_good_secret_or_name(tmp_path: Path) -> None:
     assert "openssl rand" in keys_printed("gateway", "--secret", str(short), *there, code=1)
     load_or_create(tmp_path / "secrets.json")
     assert "'mailer' is no sender" in keys_printed("mailer", *there, code=2)
+
+
+def test_files_has_one_for_each_process_and_keeps_those_that_are_there(tmp_path: Path) -> None:
+    secret, folder = tmp_path / "secret.txt", tmp_path / "files"
+    secret.write_text("0123456789abcdef" * 4, encoding="ascii")
+    folder.mkdir()
+    (folder / "billing.env").write_text("TUNERY_KAFKA_PASSWORD=mine\n", encoding="utf-8")
+    words = ["kafka", "files", str(folder), "--secret", str(secret), "--node", "gpu-07"]
+    written = CliRunner().invoke(main, [*words, "--json"])
+    assert len(json.loads(written.output)) == len(KNOWN) - 1  # one was there
+    files = {path.stem: path for path in folder.iterdir()}
+    assert files.keys() == {*KNOWN, "node.gpu-07"} - {"trainer"}
+    assert files["billing"].read_text(encoding="utf-8") == "TUNERY_KAFKA_PASSWORD=mine\n"
+    node = dict(line.split("=", 1) for line in files["node.gpu-07"].read_text().splitlines())
+    assert read_keys(node["TUNERY_COMMAND_KEYS"]).sender == node["TUNERY_KAFKA_USERNAME"]
+    assert (node["TUNERY_NODE_ID"], node["TUNERY_METRICS_PORT"]) == ("gpu-07", "9403")
+    assert "TUNERY_METRICS_PORT=9400\n" in files["gateway"].read_text(encoding="utf-8")
+    assert files["gateway"].stat().st_mode & 0o777 == 0o600
+    assert "is no sender" in CliRunner().invoke(main, [*words, "--node", "a b"]).output

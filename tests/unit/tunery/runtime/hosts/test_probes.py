@@ -67,6 +67,19 @@ def test_metrics_are_in_the_format_of_prometheus(probes: Probes) -> None:
 
 
 def test_a_port_that_is_taken_is_named_with_what_to_do(probes: Probes) -> None:
-    with pytest.raises(SettingsError, match=f"TUNERY_METRICS_PORT: port {probes.port} cannot"):
+    with pytest.raises(SettingsError, match=f"TUNERY_METRICS_PORT: port {probes.port} of 127"):
         open_probes(probes.port)
     assert open_probes(None) is None
+
+
+def test_it_listens_where_the_settings_say() -> None:
+    everywhere = open_probes(0, "0.0.0.0")  # noqa: S104  # what a container sets
+    assert everywhere is not None
+    try:
+        answer = httpx.get(f"http://127.0.0.2:{everywhere.port}/healthz", timeout=WAIT_MS / 1_000)
+        assert answer.status_code == 200
+        elsewhere = "192.0.2.1"  # of documentation: no machine has it
+        with pytest.raises(SettingsError, match="TUNERY_METRICS_HOST an address of this machine"):
+            open_probes(0, elsewhere)
+    finally:
+        everywhere.close()
