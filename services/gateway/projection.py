@@ -25,9 +25,7 @@ from services.gateway.serving_pools.projection import project_replica, project_s
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = (
-    49  # 49: erasure; 48: looks of the gate; 47: benchmarks; 46: further runs of the gate
-)
+VERSION: Final = 50  # 50: faults of devices; 49: erasure; 48: looks of the gate; 47: benchmarks
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

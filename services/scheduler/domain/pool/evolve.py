@@ -10,6 +10,7 @@ from schemas.envelope import Context, Reason, Rejected, Repeated
 from schemas.node import (
     BackOffEnded,
     Beneficiary,
+    DeviceFaultsChanged,
     DomainGivenUp,
     LeaseSeen,
     NodeCordoned,
@@ -130,6 +131,8 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
             return _with_node_change(pool, event.node_id, ends_at=event.ends_at)
         case NodeWarned():
             return _with_node_change(pool, event.node_id, warned=True)
+        case DeviceFaultsChanged():
+            return _with_node_change(pool, event.node_id, faults=event.faults)
         case NodeRetired():
             retired = _with_standing(pool, event.node_id, "retired")
             return _without_deferred(retired, (event.node_id,))
