@@ -9,7 +9,7 @@ from schemas.node import DeviceFault
 from schemas.reasons import device_fault
 from services.trainer.adapters.nvml import DeviceWatch
 
-ROOM_AGAIN: Final = 1.25  # times the limit; between the two it stays as it was
+HYSTERESIS: Final = 1.25  # times the limit; between the two it stays as it was
 
 
 @dataclass
@@ -40,7 +40,7 @@ class MachineHealth:
         )
 
     def _lacks_disk(self) -> bool:
-        limit = self.disk_bytes_min * (ROOM_AGAIN if self._is_full else 1)
+        limit = self.disk_bytes_min * (HYSTERESIS if self._is_full else 1)
         try:
             self._is_full = shutil.disk_usage(self.folder).free < limit
         except OSError:  # a disk that is not read is of no use either

@@ -395,7 +395,9 @@ def a_domain_that_is_waited_for(story: Recorder) -> None:
 
 def a_device_that_breaks(story: Recorder) -> None:
     """Of a node's four devices one breaks under a lease, which ends; another one is slowed down."""
-    story.when(RegisterNode(node=replace(node("a", 4).node, device="cuda", interconnect="nvlink")))
+    story.when(
+        RegisterNode(node=replace(node("a", 1, 4).node, device="cuda", interconnect="nvlink"))
+    )
     placed = replace(request(1).placement, device="cuda")
     story.when(describe(1))
     token = token_of(story.when(RequestPlacement(placement=placed)))
