@@ -56,31 +56,31 @@ class EightDevices:
     def nvmlInitWithFlags(self, flags: int) -> int:  # noqa: N802  # names of NVML
         return 0
 
-    def nvmlDeviceGetCount_v2(self, count: Any) -> int:  # noqa: N802  # NVML's
+    def nvmlDeviceGetCount_v2(self, count: Any) -> int:  # noqa: N802  # a name of NVML
         return put(count, len(self.states))
 
-    def nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> int:  # noqa: N802  # NVML's
+    def nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> int:  # noqa: N802  # a name of NVML
         return point(handle, index.value)
 
-    def nvmlDeviceGetHandleByUUID(self, uuid: Any, handle: Any) -> int:  # noqa: N802  # NVML's
+    def nvmlDeviceGetHandleByUUID(self, uuid: Any, handle: Any) -> int:  # noqa: N802  # a name of NVML
         for at, state in enumerate(self.states):
             if state.name.encode() == uuid.value:
                 return int(pynvml.NVML_ERROR_GPU_IS_LOST) if state.lost else point(handle, at)
         return int(pynvml.NVML_ERROR_NOT_FOUND)
 
-    def nvmlDeviceGetUUID(self, handle: Any, text: Any, length: Any) -> int:  # noqa: N802  # NVML's
+    def nvmlDeviceGetUUID(self, handle: Any, text: Any, length: Any) -> int:  # noqa: N802  # a name of NVML
         text.value = self.state(handle).name.encode()
         return 0
 
-    def nvmlDeviceGetName(self, handle: Any, text: Any, length: Any) -> int:  # noqa: N802  # NVML's
+    def nvmlDeviceGetName(self, handle: Any, text: Any, length: Any) -> int:  # noqa: N802  # a name of NVML
         text.value = self.state(handle).model.encode()
         return 0
 
-    def nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> int:  # noqa: N802  # NVML's
+    def nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> int:  # noqa: N802  # a name of NVML
         memory._obj.total = self.state(handle).memory_bytes
         return 0
 
-    def nvmlDeviceGetP2PStatus(  # noqa: N802  # NVML's
+    def nvmlDeviceGetP2PStatus(  # noqa: N802  # a name of NVML
         self, first: Any, other: Any, way: Any, status: Any
     ) -> int:
         pair = (number(first), number(other))
@@ -88,31 +88,31 @@ class EightDevices:
         ok, none = pynvml.NVML_P2P_STATUS_OK, pynvml.NVML_P2P_STATUS_NOT_SUPPORTED
         return put(status, ok if linked else none)
 
-    def nvmlDeviceGetMigMode(self, handle: Any, current: Any, pending: Any) -> int:  # noqa: N802  # NVML's
+    def nvmlDeviceGetMigMode(self, handle: Any, current: Any, pending: Any) -> int:  # noqa: N802  # a name of NVML
         return put(current, self.state(handle).mig)
 
-    def nvmlDeviceGetTotalEccErrors(  # noqa: N802  # NVML's
+    def nvmlDeviceGetTotalEccErrors(  # noqa: N802  # a name of NVML
         self, handle: Any, kind: Any, counter: Any, count: Any
     ) -> int:
         assert (kind.value, counter.value) == (1, 0), "uncorrected, since the driver was loaded"
         return put(count, self.state(handle).errors)
 
-    def nvmlDeviceGetRemappedRows(self, handle: Any, *counts: Any) -> int:  # noqa: N802  # NVML's
+    def nvmlDeviceGetRemappedRows(self, handle: Any, *counts: Any) -> int:  # noqa: N802  # a name of NVML
         return put(counts[3], self.state(handle).rows_failed)
 
-    def nvmlDeviceGetCurrentClocksThrottleReasons(  # noqa: N802  # NVML's
+    def nvmlDeviceGetCurrentClocksThrottleReasons(  # noqa: N802  # a name of NVML
         self, handle: Any, reasons: Any
     ) -> int:
         return put(reasons, self.state(handle).slowed)
 
-    def nvmlEventSetCreate(self, events: Any) -> int:  # noqa: N802  # NVML's
+    def nvmlEventSetCreate(self, events: Any) -> int:  # noqa: N802  # a name of NVML
         return point(events, id(self))
 
-    def nvmlDeviceRegisterEvents(self, handle: Any, kinds: Any, events: Any) -> int:  # noqa: N802  # NVML's
+    def nvmlDeviceRegisterEvents(self, handle: Any, kinds: Any, events: Any) -> int:  # noqa: N802  # a name of NVML
         assert kinds.value == pynvml.nvmlEventTypeXidCriticalError
         return 0
 
-    def nvmlEventSetWait_v2(self, events: Any, data: Any, wait_ms: Any) -> int:  # noqa: N802  # NVML's
+    def nvmlEventSetWait_v2(self, events: Any, data: Any, wait_ms: Any) -> int:  # noqa: N802  # a name of NVML
         # A watch of another driver may still run: it ends with its process alone.
         if not self.xids or number(events) != id(self):
             time.sleep(wait_ms.value / 1_000)
