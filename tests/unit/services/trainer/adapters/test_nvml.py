@@ -17,7 +17,7 @@ HW_THERMAL, SW_POWER_CAP = 0x40, 0x4
 
 
 def watch(driver: EightDevices, **parts: object) -> DeviceWatch:
-    return DeviceWatch([state.name for state in driver.states], **parts)  # type: ignore[arg-type]
+    return DeviceWatch([state.name for state in driver.states], **parts)  # type: ignore[arg-type]  # of any part
 
 
 def codes(watched: DeviceWatch) -> dict[int, str]:
