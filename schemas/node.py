@@ -24,6 +24,9 @@ class NodeDescription(Part):
     taints: only placements that tolerate all of them get it.
     domain: nodes of one domain are connected faster than others; empty: not told.
     scores: its agent asks an endpoint of the operator for the scores of graders.
+    interconnect: between its devices: "nvlink", "mixed" (some pairs have it), "pcie"; empty: not
+        told.
+    device_names: the driver's names of its devices, in the order of their numbers.
     """
 
     node_id: str
@@ -37,6 +40,19 @@ class NodeDescription(Part):
     taints: tuple[str, ...] = ()
     domain: str = ""
     scores: bool = False
+    interconnect: str = ""
+    device_names: tuple[str, ...] = ()
+
+
+class DeviceFault(Part):
+    """What keeps a device of a node from new leases, and the other devices not.
+
+    device: its number on the node; a slot without a device has one as well.
+    reason: what is wrong.
+    """
+
+    device: int
+    reason: Reason
 
 
 class Seat(Part):
@@ -147,6 +163,18 @@ class WarnNode(Message):
     incarnation: str
 
 
+class ReportDeviceFaults(Message):
+    """What is wrong with the devices of a node now. What is not listed works.
+
+    node_id, incarnation: whose devices.
+    faults: one for each device that is faulty, by its number.
+    """
+
+    node_id: str
+    incarnation: str
+    faults: tuple[DeviceFault, ...]
+
+
 class CordonNode(Message):
     """An operator takes a node out of service: what runs there goes on, and nothing new comes.
 
@@ -220,6 +248,17 @@ class NodeWarned(Message):
     """
 
     node_id: str
+
+
+class DeviceFaultsChanged(Message):
+    """These devices of the node get no new leases; all others may.
+
+    node_id: the node.
+    faults: of this incarnation of the node; empty: all its devices work again.
+    """
+
+    node_id: str
+    faults: tuple[DeviceFault, ...]
 
 
 class NodeCordoned(Message):
@@ -317,6 +356,7 @@ NodeEvent: TypeAlias = (
     | NodeLeaving
     | NodeNoticed
     | NodeWarned
+    | DeviceFaultsChanged
     | NodeCordoned
     | NodeUncordoned
     | NodeForgotten

@@ -16,6 +16,7 @@ from schemas.node import (
     NodeOrder,
     NodeSeen,
     NoticeNode,
+    ReportDeviceFaults,
     WarnNode,
 )
 from schemas.sealed import Sealed
@@ -548,6 +549,7 @@ Command: TypeAlias = (
     | LeaveNode
     | NoticeNode
     | WarnNode
+    | ReportDeviceFaults
     | RetireNode
     | NodeOrder
     | ObserveNodes

@@ -59,6 +59,7 @@ EndCode: TypeAlias = Literal[
     "exit_unreported",  # it was killed, and its agent did not report the exit in time
     "exit_missing",  # its agent freed the slots without reporting an exit
     "no_progress",  # its process lived and did nothing
+    "device_failed",  # device: number of a device of its lease that is broken, fault: its code
     "work_unknown",  # it named a work that was never described
     "slots_above_largest",  # slots, largest: no known node with such devices has more
 ]
@@ -66,6 +67,16 @@ EndCode: TypeAlias = Literal[
 CordonCode: TypeAlias = Literal[
     "operator",  # an operator ordered it
     "jobs_failed",  # jobs: so many different ones failed on it in a row
+]
+# Why a device of a node gets no new leases. The first three end what runs on it.
+DeviceFaultCode: TypeAlias = Literal[
+    "ecc",  # its memory has errors that cannot be corrected
+    "xid",  # xid: the driver's number of a fault of the device
+    "unreachable",  # the driver has lost it
+    "throttled",  # it has been slowed down by heat or by its power supply for a minute
+    "partitioned",  # it is divided into instances (MIG), and a slot is a whole device
+    "driver_silent",  # the driver does not answer
+    "disk_full",  # limit_bytes: the disk that the node works on has less than that left
 ]
 # Why a checkpoint could not be used.
 SkipCode: TypeAlias = Literal[
@@ -372,6 +383,11 @@ def ending(code: EndCode, **params: str | int) -> Reason:
 
 def cordoning(code: CordonCode, **params: str | int) -> Reason:
     """Why a node gets no new leases."""
+    return Reason(code=code, params=params)
+
+
+def device_fault(code: DeviceFaultCode, **params: str | int) -> Reason:
+    """Why a device gets no new leases."""
     return Reason(code=code, params=params)
 
 

@@ -82,7 +82,7 @@ POOL: Final = (
     _permit(
         "trainer",
         *(pool.RegisterNode, node.JoinNode, node.LeaveNode, node.NoticeNode, node.WarnNode),
-        *(pool.RetireNode, pool.ConfirmFreed),
+        *(node.ReportDeviceFaults, pool.RetireNode, pool.ConfirmFreed),
         *(pool.ReportStarted, pool.ReportCheckpoint, pool.ReportExit),
     ),
 )

@@ -44,8 +44,13 @@ NODES: Final = computed(
 )
 SLOTS: Final = computed(
     "tunery_pool_slots",
-    "Slots (GPUs) of nodes that are up: offered, and leased by works that hold them",
+    "Slots (GPUs) of nodes that are up: offered (they work), and leased by works that hold them",
     ("pool", "state"),
+)
+FAULTY: Final = computed(
+    "tunery_pool_devices_faulty",
+    "Devices of nodes that are up and get no new leases, by what is wrong with them",
+    ("pool", "cause"),
 )
 JOBS: Final = computed("tunery_jobs_open", "Jobs that have not ended, by phase", ("phase",))
 HELD: Final = computed(
@@ -161,7 +166,9 @@ def figures_of_pool(name: str, pool: Pool) -> Iterator[StateValue]:
     nodes = [node for node in pool.nodes.values() if node.standing != "retired"]
     yield from _counted(NODES, Counter(map(node_state, nodes)), name)
     up = [node for node in nodes if node.standing == "up"]
-    yield StateValue(SLOTS, (name, "offered"), sum(node.description.slots for node in up))
+    yield StateValue(SLOTS, (name, "offered"), sum(len(node.devices) for node in up))
+    faults = Counter(fault.reason.code for node in up for fault in node.faults)
+    yield from _counted(FAULTY, faults, name)
     yield StateValue(SLOTS, (name, "leased"), sum(slots_held(leases)))
 
 

@@ -7,8 +7,10 @@ from typing import Final
 from schemas.topics import NODE_PREFIX
 from schemas.training import EvalWork, ServeWork, TrainWork
 from services.trainer.adapters.hardware import probe
+from services.trainer.adapters.health import MachineHealth
 from services.trainer.adapters.memory_kills import count_memory_kills
 from services.trainer.adapters.notices import notices_of
+from services.trainer.adapters.nvml import DeviceWatch
 from services.trainer.adapters.processes import ProcessGroups, Walls
 from services.trainer.adapters.warm import WarmProcesses
 from services.trainer.domain.state import Grant
@@ -24,7 +26,7 @@ from services.trainer.effect.reports import Reports
 from services.trainer.effect.serving import Serving
 from services.trainer.effect.training import Training
 from services.trainer.ports import Hardware, ProcessLauncher
-from services.trainer.settings import TrainerSettings
+from services.trainer.settings import SLOTS_MAX, TrainerSettings
 from tunery.confinement.confined import Confinement
 from tunery.graders.pair_questions import PairsRefused
 from tunery.runtime.chat_endpoint import ChatEndpoint
@@ -52,14 +54,16 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     for own in (folder, folder / LEASES):
         own.mkdir(mode=0o700, parents=True, exist_ok=True)
         own.chmod(0o700)  # also where an earlier release made it
-    hardware, notices = probe(), notices_of(settings.notices, settings.notices_url)
+    hardware, notices = _probe(), notices_of(settings.notices, settings.notices_url)
+    settings = _with_slots(settings, hardware)
     launcher = _launcher(settings, folder, hardware, await confinement_of(runtime))
     reports, scores = Reports(runtime, settings.pool), _score_endpoint(settings)
     judge, guard = _pair_judge(settings, scores), _answer_guard(settings, scores)
 
     def attempt(grant: Grant, incarnation: str) -> LeaseAttempt:
         tools = Tools(
-            runtime, launcher, reports, incarnation, count_memory_kills, scores, judge, guard
+            *(runtime, launcher, reports, incarnation, count_memory_kills),
+            *(scores, judge, guard, hardware.device_names),
         )
         lease_folder = folder / LEASES / str(grant.token.lease)
         return LeaseAttempt(grant, tools, program(grant, tools), lease_folder)
@@ -73,12 +77,38 @@ async def build(runtime: Runtime) -> Sequence[Host]:
             case ServeWork():
                 return Serving(grant, grant.work, tools, settings, answers)
 
-    if hardware.device == "cuda" and settings.slots > hardware.devices:
-        said = f"TUNERY_NODE_SLOTS is {settings.slots}, and the driver knows {hardware.devices}"
-        raise SettingsError(f"{said} accelerators: each slot needs one of its own")
-    agent = NodeAgent(runtime, settings, launcher, hardware, attempt, notices)
+    health = _health(settings, hardware, folder)
+    agent = NodeAgent(runtime, settings, launcher, hardware, attempt, notices, health)
     answers = ReplicaAnswers(folder / "answers", runtime.sender, runtime.clock, agent.ready)
     return (agent, answers)
+
+
+def _probe() -> Hardware:
+    try:
+        return probe()
+    except TimeoutError as error:
+        raise SettingsError(f"{error}: restart the machine, or its driver") from None
+
+
+def _with_slots(settings: TrainerSettings, hardware: Hardware) -> TrainerSettings:
+    """A slot for each device where none are set. Raises SettingsError for more than devices."""
+    devices = len(hardware.device_names)
+    if hardware.device != "cuda":
+        return settings
+    if "slots" not in settings.model_fields_set:
+        return settings.model_copy(update={"slots": min(devices, SLOTS_MAX)})
+    if settings.slots > devices:
+        said = f"TUNERY_NODE_SLOTS is {settings.slots}, and the driver knows {devices}"
+        raise SettingsError(f"{said} accelerators: each slot needs one of its own")
+    return settings
+
+
+def _health(settings: TrainerSettings, hardware: Hardware, folder: Path) -> MachineHealth:
+    """What watches the devices of the slots, and the disk."""
+    watch = DeviceWatch(hardware.device_names) if hardware.device_names else None
+    if watch is not None:
+        watch.start()
+    return MachineHealth(settings.slots, folder, settings.disk_bytes_min, watch)
 
 
 def _launcher(
@@ -90,7 +120,7 @@ def _launcher(
     groups = ProcessGroups(str(folder), Walls(confinement, has_devices, memory_bytes_max))
     if not settings.warm:
         return groups
-    first = environment_on((0,) if has_devices else ())
+    first = environment_on(hardware.device_names[:1])
     return WarmProcesses(groups, folder / "warm", settings.slots, first)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
+from schemas.node import DeviceFault
 from schemas.training import Device
 from schemas.units import Ms
 
@@ -17,14 +18,16 @@ class Hardware:
     """What one slot of the machine has.
 
     memory_bytes: of the device, or of the machine.
-    devices: how many accelerators there are; each is one slot at most.
+    device_names: the driver's names of accelerators; each is one slot at most.
     accelerator: their model, where all are of one; empty: not known.
+    interconnect: between them, as in `NodeDescription`.
     """
 
     device: Device
     memory_bytes: int
-    devices: int = 0
+    device_names: tuple[str, ...] = ()
     accelerator: str = ""
+    interconnect: str = ""
 
 
 class WorkProcess(Protocol):
@@ -95,6 +98,13 @@ class ChatCompletions(Protocol):
 
     async def complete(self, body: Mapping[str, Any]) -> Any:
         """The answer to a chat, as JSON. Raises EndpointError of `tunery.runtime.chat_endpoint`."""
+
+
+class SlotHealth(Protocol):
+    """Says what is wrong with the slots of this machine."""
+
+    def faults(self) -> tuple[DeviceFault, ...]:
+        """One for each slot that gets no new leases now, by its number. Returns at once."""
 
 
 class NoticesUnavailable(Exception):

@@ -14,6 +14,7 @@ from tunery.work.questions import CALLS_MAX
 LABEL_OR_NONE: Final = rf"^({LABEL})?$"
 LABELS: Final = rf"^({LABEL}(,{LABEL}){{0,7}})?$"
 MODULE_OR_NONE: Final = r"^([a-z_]+(\.[a-z_]+)*)?$"
+SLOTS_MAX: Final = 64
 STOP_MS_MAX: Final = 55_000  # the agent checkpoints what runs before it leaves
 
 
@@ -24,7 +25,8 @@ class TrainerSettings(BaseSettings):
 
     id: str = Field(default_factory=lambda: f"node-{socket.gethostname()}")
     pool: str = "default"
-    slots: int = Field(default=1, ge=1, le=64)
+    slots: int = Field(default=1, ge=1, le=SLOTS_MAX)  # not set: one for each device
+    disk_bytes_min: int = Field(default=1 << 30, ge=0)  # less is left: no new leases
     accelerator: str = Field(default="", pattern=LABEL_OR_NONE)
     spot: bool = False
     reserved: bool = False  # it is paid for in any case
@@ -39,6 +41,7 @@ class TrainerSettings(BaseSettings):
     notices: Literal["aws", "gcp"] | None = None
     notices_url: str = ""  # of another server than the cloud's own
     notices_poll_ms: int = Field(default=2_000, ge=10, le=30_000)
+    health_poll_ms: int = Field(default=2_000, ge=10, le=30_000)
     # An endpoint of OpenAI's form, up to /v1, which gives scores for graders; None: there is none.
     score_url: str | None = Field(default=None, pattern="^https?://")
     score_key: str | None = Field(default=None, repr=False)  # sent to it

@@ -68,6 +68,7 @@ _ALL: Final = (
     Story(POOLS, pool.a_machine_that_is_taken_away, pool.POOL),
     Story(POOLS, pool.spot_nodes_that_are_lost, pool.POOL),
     Story(POOLS, pool.spot_nodes_after_four_hours, pool.POOL),
+    Story(POOLS, pool.a_device_that_breaks, pool.POOL),
     Story(POOLS, pool.a_domain_that_is_waited_for, pool.POOL),
     Story(POOLS, pool.more_notices_than_one_decision, pool.POOL),
     Story(POOLS, pool.work_that_teaches_how_long_it_takes, pool.POOL),

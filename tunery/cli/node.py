@@ -1,5 +1,6 @@
 """`tunery node`: shows the machines that run jobs, and takes them out of service."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -49,14 +50,14 @@ def list_nodes(folders: DataDir, as_json: bool) -> None:
                 node["id"],
                 node["pool"],
                 node["status"],
-                node["slots"],
+                _slots(node),
                 node["accelerator"] or node["device"],
                 f"{node['memory_bytes'] / 1e9:.0f} GB",
                 node["price_class"].replace("_", "-"),
                 ", ".join(node["taints"]),
                 node["domain"] or "",
                 _api.moment(node["seen_at"]),
-                node["reason"] or ("may soon be taken away" if node["warned"] else ""),
+                " ".join(_reasons(node)),
             ),
         )
 
@@ -86,6 +87,25 @@ def forget(node: str, folders: DataDir, as_json: bool) -> None:
     with _api.connect(folders) as api:
         forgotten = api.forget_node(node)
     _api.show_one(forgotten, as_json, [("node", node), ("status", "forgotten")])
+
+
+def _slots(node: dict[str, Any]) -> str:
+    """All slots, and how many of them get jobs where not all do: "7 of 8"."""
+    slots, faulty = node["slots"], len(node["device_faults"])
+    return f"{slots - faulty} of {slots}" if faulty else str(slots)
+
+
+def _reasons(node: dict[str, Any]) -> Iterator[str]:
+    """Why it, or a device of it, gets no jobs."""
+    if node["reason"]:
+        yield node["reason"]
+    elif node["warned"]:
+        yield "may soon be taken away"
+    devices: dict[str, list[str]] = {}
+    for fault in node["device_faults"]:
+        devices.setdefault(fault["reason"], []).append(str(fault["device"]))
+    for reason, numbers in devices.items():
+        yield f"{'device' if len(numbers) == 1 else 'devices'} {', '.join(numbers)}: {reason}"
 
 
 def _fields(node: dict[str, Any]) -> list[tuple[str, object]]:

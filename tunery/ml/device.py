@@ -25,7 +25,8 @@ def pick_device(accelerators: int | None = None) -> torch.device:
     """The accelerator, if there is one, else the processor.
 
     accelerators: how many the process must see, by its lease; None: it has none
-    Raises WorkError("bad_node") when it sees fewer or more.
+    Raises WorkError("bad_node") when it sees fewer or more, and ("platform") for several: a process
+    works on one, and transformers would share its batches among all that it sees (DataParallel).
     """
     seen = torch.cuda.device_count()
     if accelerators is not None and seen != accelerators:
@@ -35,6 +36,12 @@ def pick_device(accelerators: int | None = None) -> torch.device:
             f"the lease has {accelerators} accelerators, and the process sees {seen} "
             f"(CUDA_VISIBLE_DEVICES={visible})",
             "Compare nvidia-smi with TUNERY_NODE_SLOTS, and check the driver of the node.",
+        )
+    if seen > 1:
+        raise WorkError(
+            "platform",
+            f"a process works on one accelerator, and this one sees {seen}",
+            "Name one of them in CUDA_VISIBLE_DEVICES.",
         )
     return torch.device("cuda" if seen and torch.cuda.is_available() else "cpu")
 

@@ -9,13 +9,28 @@ from schemas.training import Device
 from services.gateway.jobs.tables import NODES, NodeRow, NodeStatus
 from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
 from services.gateway.web.errors import not_found
-from services.gateway.web.responses import Deleted, ListItem, Page, listing, seconds_or_none
+from services.gateway.web.responses import (
+    Deleted,
+    ListItem,
+    Page,
+    Response,
+    listing,
+    seconds_or_none,
+)
 from services.gateway.web.routing import new_router
-from services.gateway.web.wording import cordon_words
+from services.gateway.web.wording import cordon_words, device_fault_words
 from tunery.plan.scheduling.requests import PriceClass, price_class_of
 
 NODES_MAX: Final = 10_000
 router = new_router("nodes", "/v1/nodes")
+
+
+class DeviceFaultResponse(Response):
+    """What keeps a device, by its number, from new jobs."""
+
+    device: int
+    code: str
+    reason: str
 
 
 class NodeResponse(ListItem):
@@ -24,7 +39,9 @@ class NodeResponse(ListItem):
     `code` and `reason`: why it is cordoned. `memory_bytes`: of the machine (cpu) or of one device
     (cuda). `accelerator`: model of its devices, null: not known. `price_class`: on_demand, reserved
     (paid for in any case) or spot (it may be taken away). `warned`: its cloud says that it may soon
-    take it away. `taints`: only jobs that tolerate all of them get it. `domain`: of its fabric.
+    take it away. `interconnect`: between its devices: nvlink, mixed (some pairs have it) or pcie,
+    null: there is one, or it is not known. `device_faults`: devices that get no new jobs, while the
+    others do. `taints`: only jobs that tolerate all of them get it. `domain`: of its fabric.
     `seen_at`: its last proof of life on the log, which is written every hour and when something
     changes.
     """
@@ -43,6 +60,8 @@ class NodeResponse(ListItem):
     warned: bool
     taints: list[str]
     domain: str | None
+    interconnect: str | None
+    device_faults: list[DeviceFaultResponse]
     registered_at: int | None
     seen_at: int | None
 
@@ -117,6 +136,13 @@ def _response(row: NodeRow) -> NodeResponse:
         warned=bool(row.warned),
         taints=list(row.taints),
         domain=row.domain or None,
+        interconnect=row.interconnect or None,
+        device_faults=[
+            DeviceFaultResponse(
+                device=fault.device, code=fault.reason.code, reason=device_fault_words(fault.reason)
+            )
+            for fault in row.faults
+        ],
         registered_at=seconds_or_none(row.registered_at),
         seen_at=seconds_or_none(row.seen_at),
     )

@@ -176,6 +176,7 @@ def _seat(header: Header, lease: LeaseRef, member: LeaseMember) -> Change:
             lease=lease.token.lease,
             node_id=member.node_id,
             slots=member.slots,
+            devices=member.devices,
             granted_at=header.at,
         )
     )

@@ -2,6 +2,7 @@
 
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.node import (
+    DeviceFaultsChanged,
     NodeCordoned,
     NodeForgotten,
     NodeJoined,
@@ -51,6 +52,8 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
             return (NODES.update({"id": event.node_id}, ends_at=event.ends_at, interrupted_at=at),)
         case NodeWarned():
             return (NODES.update({"id": event.node_id}, warned=True),)
+        case DeviceFaultsChanged():
+            return (NODES.update({"id": event.node_id}, faults=event.faults),)
         case NodeCordoned():
             return (NODES.update({"id": event.node_id}, cordon=event.reason),)
         case NodeUncordoned():
@@ -86,6 +89,9 @@ def _node(header: Header, event: NodeRegistered) -> Change:
         taints=event.node.taints,
         domain=event.node.domain,
         scores=event.node.scores,
+        interconnect=event.node.interconnect,
+        device_names=event.node.device_names,
+        faults=(),
         state="alive",
         joining=event.joining,
         leaving=False,

@@ -39,9 +39,9 @@ class JobQueueResponse(Response):
 class NodeKindResponse(Response):
     """Nodes of one device, model and price class, and how scarce their slots are.
 
-    `nodes`, `slots`: of those that are up. `held`: by leases. `asked`: by jobs that wait and may
-    have such nodes; a job that may have several kinds counts for each. `interrupted`: nodes that
-    were taken away or lost in the last day.
+    `nodes`, `slots`: of those that are up, less devices with a fault. `held`: by leases. `asked`:
+    by jobs that wait and may have such nodes; a job that may have several kinds counts for each.
+    `interrupted`: nodes that were taken away or lost in the last day.
     """
 
     device: Device
@@ -67,7 +67,9 @@ class CalibrationResponse(Response):
 
 
 class QueuedNodeResponse(Response):
-    """A node and its slots. Only those of a node that is `up` can be given to jobs."""
+    """A node and its slots. Only those of a node that is `up` can be given to jobs, and of these
+    only those whose devices have no fault.
+    """
 
     id: str
     status: NodeStatus
@@ -164,7 +166,7 @@ def pool_queue_response(pool: str, rows: QueueRows, view: QueueView, now: Ms) ->
     """The whole queue of a pool. It names tenants and jobs: it is for operators."""
     held = Counter[str]()
     for seat in rows.seats:
-        held[seat.node_id] += seat.slots
+        held[seat.node_id] += rows.held_slots(seat)
     return PoolQueueResponse(
         pool=pool,
         at=seconds(now),
@@ -194,8 +196,8 @@ def _kinds(
             accelerator=accelerator or None,
             price_class=price_class,
             nodes=len(up := [row for row in of_kind if row.id in planned]),
-            slots=sum(row.slots for row in up),
-            free=sum(max(0, row.slots - held[row.id]) for row in up),
+            slots=sum(len(row.devices) for row in up),
+            free=sum(max(0, len(row.devices) - held[row.id]) for row in up),
             held=sum(held[row.id] for row in of_kind),
             asked=sum(
                 slots
@@ -235,7 +237,7 @@ def _node(row: NodeRow, held: int) -> QueuedNodeResponse:
         device=row.device,
         accelerator=row.accelerator or None,
         slots=row.slots,
-        free=max(0, row.slots - held),
+        free=max(0, len(row.devices) - held),
     )
 
 

@@ -65,10 +65,18 @@ class QueueRows:
             leases.setdefault(seat.lease, []).append(seat)
         return leases
 
+    def held_slots(self, seat: SeatRow) -> int:
+        """Slots that a lease holds of a node, less those whose devices have a fault."""
+        return seat.slots_of(self._node_by_id.get(seat.node_id))
+
     def open_placement(self, seat: SeatRow) -> PlacementRow | None:
         """What a lease was granted for; None: it has ended, and its slots are not free yet."""
         row = self.placement(seat.job_id)
         return row if row is not None and row.granted_at == seat.granted_at else None
+
+    @cached_property
+    def _node_by_id(self) -> Mapping[str, NodeRow]:
+        return {row.id: row for row in self.nodes}
 
     @cached_property
     def _coming_by_id(self) -> Mapping[str, JobRow]:
@@ -115,7 +123,7 @@ def view_queue(rows: QueueRows, at: Ms, *more: Request) -> QueueView:
     nodes = [
         PlanNode(
             row.id,
-            row.slots,
+            len(row.devices),
             row.device,
             row.memory_bytes,
             accelerator=row.accelerator,
@@ -125,7 +133,7 @@ def view_queue(rows: QueueRows, at: Ms, *more: Request) -> QueueView:
             domain=row.domain,
         )
         for row in sorted(rows.nodes, key=_by_id)
-        if row.status == "up"
+        if row.status == "up" and row.devices
     ]
     state = PlanningState(nodes, PRODUCT)
     for lease in _running(rows):
@@ -270,7 +278,7 @@ def _running(rows: QueueRows) -> Iterable[Running]:
     for held in rows.leases.values():
         first = held[0]
         row = rows.open_placement(first)
-        where = tuple((seat.node_id, seat.slots) for seat in sorted(held, key=_by_id))
+        where = tuple((seat.node_id, rows.held_slots(seat)) for seat in sorted(held, key=_by_id))
         yield _ending(first, where) if row is None else _open_lease(row, first, where)
 
 

@@ -7,7 +7,7 @@ from schemas.dataset import BaseTokens, Prepared
 from schemas.envelope import Part, Reason
 from schemas.job import JobOutcome, Phase, Wanted
 from schemas.model import Lineage, ScoreSummary
-from schemas.node import Seat
+from schemas.node import DeviceFault, Seat
 from schemas.pool import Role
 from schemas.reasons import Failure
 from schemas.sealed import Sealed
@@ -127,7 +127,7 @@ class NodeRow(TableRow):
     gets no new leases. accelerator: model of its devices; empty: not known. spot, reserved, taints:
     as in its description. seen_at: its last proof of life on the log.
     domain: of its fabric; empty: not told. interrupted_at: when its machine was last taken away, or
-    it was lost. scores: as in its description.
+    it was lost. scores, interconnect, device_names: as in its description. faults: of its devices.
     """
 
     pool: str
@@ -149,6 +149,14 @@ class NodeRow(TableRow):
     cordon: Reason | None = None
     registered_at: Ms | None = None
     seen_at: Ms | None = None
+    interconnect: str = ""
+    device_names: tuple[str, ...] = ()
+    faults: tuple[DeviceFault, ...] = ()
+
+    @property
+    def devices(self) -> frozenset[int]:
+        """Numbers of its devices that have no fault."""
+        return frozenset(range(self.slots)) - {fault.device for fault in self.faults}
 
     @property
     def status(self) -> NodeStatus:
@@ -228,7 +236,10 @@ class AttemptTimeRow(TableRow):
 
 
 class SeatRow(TableRow):
-    """Slots of one node that a lease holds, until its agent says that they are free."""
+    """Slots of one node that a lease holds, until its agent says that they are free.
+
+    devices: their numbers on the node.
+    """
 
     pool: str
     tenant: str
@@ -239,6 +250,13 @@ class SeatRow(TableRow):
     node_id: str
     slots: int
     granted_at: Ms
+    devices: tuple[int, ...] = ()
+
+    def slots_of(self, node: NodeRow | None) -> int:
+        """Those of its slots that count on its node: their devices have no fault."""
+        if node is None or not self.devices:
+            return self.slots
+        return len(node.devices.intersection(self.devices))
 
 
 class UsageRow(TableRow):

@@ -11,6 +11,7 @@ from schemas.envelope import Reason
 from schemas.model import ScoreSummary, Verdict
 from schemas.reasons import (
     CordonCode,
+    DeviceFaultCode,
     Failure,
     FailureCode,
     FileCode,
@@ -99,6 +100,15 @@ CORDONS: Final[Mapping[CordonCode, str]] = {
         "{jobs} different jobs in a row failed on it. Look at its agent's log, repair it, and "
         "uncordon it."
     ),
+}
+DEVICE_FAULTS: Final[Mapping[DeviceFaultCode, str]] = {
+    "ecc": "Its memory has errors that cannot be corrected. Reset or replace it.",
+    "xid": "The driver reports Xid {xid}. Reset the device, and restart the node's agent.",
+    "unreachable": "The driver does not reach it any more. Restart the machine, or replace it.",
+    "throttled": "It is slowed down by heat or by its power supply. Check its cooling.",
+    "partitioned": "It is divided (MIG), and a slot is a whole device. Turn MIG off.",
+    "driver_silent": "The driver does not answer. Restart the machine.",
+    "disk_full": "The disk of the node has less than {limit_bytes} bytes left. Make room.",
 }
 ALLOWED: Final = ("limit_", "left_", "budget_")  # names of what there is; the rest is needed
 FILES: Final[Mapping[FileCode, str]] = {
@@ -464,6 +474,11 @@ def skip_words(reason: Reason) -> str:
 def cordon_words(reason: Reason) -> str:
     """Why a node gets no new jobs, and what to do."""
     return _fill(CORDONS, reason)
+
+
+def device_fault_words(reason: Reason) -> str:
+    """Why a device gets no new jobs, and what to do."""
+    return _fill(DEVICE_FAULTS, reason)
 
 
 def refusal_words(reason: Reason) -> str:

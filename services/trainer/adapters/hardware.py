@@ -2,41 +2,66 @@
 
 import os
 import re
-import shutil
-import subprocess
+from collections.abc import Sequence
+from typing import Final
 
+from services.trainer.adapters.nvml import (
+    FIRST_S_MAX,
+    NvidiaDevice,
+    interconnect_of,
+    list_devices,
+    within,
+)
 from services.trainer.ports import Hardware
 
-PROBE_S_MAX = 10
-MIB = 1 << 20
 MODEL_MAX = 32  # characters, as in the settings
+VISIBLE: Final = "CUDA_VISIBLE_DEVICES"  # numbers or names of devices, separated by commas
 
 
 def probe() -> Hardware:
-    """Accelerators as the driver's own tool tells them, without loading a tensor library."""
-    tool = shutil.which("nvidia-smi")
-    if tool is not None:
-        asked = subprocess.run(
-            [tool, "--query-gpu=memory.total,name", "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            timeout=PROBE_S_MAX,
-            check=False,
-        )
-        lines = [line.partition(",") for line in asked.stdout.splitlines()]
-        devices = [(int(size), name) for size, _, name in lines if size.strip().isdigit()]
-        devices = devices[: _visible_max()]
-        if asked.returncode == 0 and devices:
-            models = {model_of(name) for _, name in devices}
-            model = models.pop() if len(models) == 1 else ""
-            return Hardware("cuda", min(devices)[0] * MIB, len(devices), model)
-    return Hardware("cpu", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    """Accelerators as the driver tells them, without loading a tensor library.
+
+    Raises TimeoutError when the driver hangs.
+    """
+    return within(FIRST_S_MAX, _probe)
 
 
-def _visible_max() -> int | None:
-    """How many devices the agent may use; None: all. The driver's tool lists all of them."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return None if visible is None else len([name for name in visible.split(",") if name.strip()])
+def _probe() -> Hardware:
+    devices = _visible(list_devices(), os.environ.get(VISIBLE))
+    if not devices:
+        return Hardware("cpu", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    models = {model_of(device.model) for device in devices}
+    names = tuple(device.name for device in devices)
+    return Hardware(
+        "cuda",
+        min(device.memory_bytes for device in devices),
+        device_names=names,
+        accelerator=models.pop() if len(models) == 1 else "",
+        interconnect=interconnect_of(names),
+    )
+
+
+def _visible(devices: Sequence[NvidiaDevice], asked: str | None) -> Sequence[NvidiaDevice]:
+    """The devices that the agent may use, in the order in which its environment names them.
+
+    As CUDA does it: by number, or by the beginning of a name, up to the first that there is not.
+    """
+    if asked is None:
+        return devices
+    visible: list[NvidiaDevice] = []
+    for name in asked.split(","):
+        device = _device_of(devices, name.strip())
+        if device is None or device in visible:
+            break
+        visible.append(device)
+    return visible
+
+
+def _device_of(devices: Sequence[NvidiaDevice], name: str) -> NvidiaDevice | None:
+    if name.isdecimal():
+        return devices[int(name)] if int(name) < len(devices) else None
+    named = [device for device in devices if name and device.name.startswith(name)]
+    return named[0] if len(named) == 1 else None
 
 
 def model_of(name: str) -> str:

@@ -170,7 +170,7 @@ class ProcessGroups:
         """Kill all processes with the mark; how many there were. Raises TimeoutError."""
         killed: set[int] = set()
         for _ in range(SWEEP_ROUNDS_MAX):
-            alive = _find_marked(self._mark)
+            alive = find_marked(self._mark)
             if not alive:
                 return len(killed)
             killed |= alive
@@ -181,7 +181,8 @@ class ProcessGroups:
         raise TimeoutError(f"processes of an earlier agent do not die: {sorted(alive)}")
 
 
-def _find_marked(mark: str) -> set[int]:
+def find_marked(mark: str) -> set[int]:
+    """Ids of all processes with this mark but our own."""
     entry_of_mark = f"{MARK}={mark}".encode()
     pids = set()
     for entry in Path("/proc").iterdir():

@@ -16,7 +16,15 @@ from uuid import uuid4
 from immutables import Map
 
 from schemas.envelope import Header
-from schemas.node import JoinNode, LeaveNode, NodeDescription, NoticeNode, WarnNode
+from schemas.node import (
+    DeviceFault,
+    JoinNode,
+    LeaveNode,
+    NodeDescription,
+    NoticeNode,
+    ReportDeviceFaults,
+    WarnNode,
+)
 from schemas.pool import Event, LeaseGranted, RegisterNode, RetireNode
 from schemas.telemetry import Heartbeat
 from schemas.topics import POOL
@@ -36,6 +44,7 @@ from services.trainer.ports import (
     NoticeSource,
     NoticesUnavailable,
     ProcessLauncher,
+    SlotHealth,
 )
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.bus.abstract import Unavailable
@@ -103,10 +112,11 @@ class NodeAgent:
         hardware: Hardware,
         start_lease: Callable[[Grant, str], RunningLease],
         notices: NoticeSource,
+        health: SlotHealth,
     ) -> None:
         self._runtime, self._settings, self._launcher = runtime, settings, launcher
         self._hardware, self._start_lease = hardware, start_lease
-        self._notices = notices
+        self._notices, self._health = notices, health
         self._reports = Reports(runtime, settings.pool)
         self._partition = partition_of(settings.pool.encode())
         self._registered = asyncio.Event()
@@ -116,6 +126,7 @@ class NodeAgent:
         self._state = NodeState(node_id=self._settings.id, incarnation=uuid4().hex)
         self._has_joined = self._is_leaving = False
         self._grants_ended = asyncio.Event()
+        self._faults: tuple[DeviceFault, ...] = ()  # that the pool was told of
         self._mildest: TargetState = "run"  # of all leases; harder once this agent leaves
         self._position = START
         self._leases: dict[int, RunningLease] = {}
@@ -143,16 +154,40 @@ class NodeAgent:
         beating = KeptTask(self._beat, "agent heartbeats")
         try:
             await run_again(self._register, "agent registration")
-            noticing = KeptTask(self._await_notice, "agent notices")
+            await run_again(self._report_faults, "faults of devices")  # before the first lease
+            watching = (
+                KeptTask(self._await_notice, "agent notices"),
+                KeptTask(self._watch_health, "agent health"),
+            )
             try:
                 await self._follow_while(beating)
             finally:
-                await noticing.stop()
+                for task in watching:
+                    await task.stop()
         finally:
             try:
                 await self._leave()
             finally:
                 await beating.stop()
+
+    async def _watch_health(self) -> None:
+        while True:
+            beat("waiting")
+            await self._runtime.clock.sleep(self._settings.health_poll_ms)
+            await self._report_faults()
+
+    async def _report_faults(self) -> None:
+        """Tell the pool when something else is wrong with the slots than it was told last."""
+        faults, state = self._health.faults(), self._state
+        if faults == self._faults:
+            return
+        said = " ".join(f"{fault.device}:{fault.reason.code}" for fault in faults)
+        log_event(LOG, logging.WARNING, "node.device_faults", faults=said)
+        report = ReportDeviceFaults(
+            node_id=state.node_id, incarnation=state.incarnation, faults=faults
+        )
+        await self._reports.fact(report)
+        self._faults = faults
 
     async def _await_notice(self) -> None:
         """Tell the pool once that the machine is taken away. What runs ends by the pool's order.
@@ -236,6 +271,8 @@ class NodeAgent:
             taints=tuple(filter(None, self._settings.taints.split(","))),
             domain=self._settings.domain,
             scores=self._settings.score_url is not None,
+            interconnect=self._hardware.interconnect,
+            device_names=self._hardware.device_names,
         )
         await self._reports.fact(RegisterNode(node=node, joins=True))
 

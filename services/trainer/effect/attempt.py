@@ -161,7 +161,7 @@ class LeaseAttempt:
         self._memory_kills = self._tools.memory_kills()
         process = await self._tools.launcher.start(
             (sys.executable, *arguments),
-            process_environment(self._grant),
+            process_environment(self._grant, self._tools.device_names),
             self._folder,
             self._program.access,
         )

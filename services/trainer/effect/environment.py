@@ -7,7 +7,7 @@ from typing import Final
 
 from services.trainer.domain.state import Grant
 
-VISIBLE: Final = "CUDA_VISIBLE_DEVICES"  # numbers or names of devices, separated by commas
+VISIBLE: Final = "CUDA_VISIBLE_DEVICES"  # names of devices, separated by commas
 # What a process may know of its agent's environment. It reads what tenants upload, so all else,
 # such as AWS_*, PG*, HF_TOKEN or a proxy with a password, stays with the agent.
 INHERITED: Final = frozenset(
@@ -29,16 +29,24 @@ def accelerators(grant: Grant) -> int:
     return len(grant.member.devices) if hardware is not None and hardware.device == "cuda" else 0
 
 
-def process_environment(grant: Grant) -> dict[str, str]:
-    """The environment of the process that works under a lease. Raises as `environment_on`."""
-    return environment_on(grant.member.devices if accelerators(grant) else ())
+def process_environment(grant: Grant, names: Sequence[str]) -> dict[str, str]:
+    """The environment of the process that works under a lease.
+
+    names: of the node's devices, in the order of their numbers
+    Raises OSError (ENODEV) when the node has no device of such a number.
+    """
+    devices = grant.member.devices if accelerators(grant) else ()
+    if devices and max(devices) >= len(names):
+        text = f"device {max(devices)} of the lease is none of the node's {len(names)}"
+        raise OSError(errno.ENODEV, text)
+    return environment_on([names[device] for device in devices])
 
 
-def environment_on(devices: Sequence[int]) -> dict[str, str]:
+def environment_on(names: Sequence[str]) -> dict[str, str]:
     """The environment of a process: the devices of its lease, no secret, and no library that
     reaches for the network.
 
-    Raises OSError (ENODEV) when the agent does not see one of the devices.
+    names: of the devices; unlike numbers they stay when another device falls off its bus
     """
     kept = {
         name: value
@@ -46,8 +54,8 @@ def environment_on(devices: Sequence[int]) -> dict[str, str]:
         if name in INHERITED or name.startswith(INHERITED_PREFIXES)
     }
     return kept | {
-        VISIBLE: _visible(devices, os.environ.get(VISIBLE)),
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the driver's tool counts like this
+        VISIBLE: ",".join(names),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
@@ -56,17 +64,3 @@ def environment_on(devices: Sequence[int]) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
     }
-
-
-def _visible(devices: Sequence[int], agents: str | None) -> str:
-    """The devices of a lease, which are numbered as the agent sees them.
-
-    agents: the agent's own variable; None: it sees all devices of the machine
-    """
-    if agents is None:
-        return ",".join(str(device) for device in devices)
-    names = [name.strip() for name in agents.split(",") if name.strip()]
-    if devices and max(devices) >= len(names):
-        text = f"device {max(devices)} of the lease is not in the agent's {VISIBLE}={agents}"
-        raise OSError(errno.ENODEV, text)
-    return ",".join(names[device] for device in devices)

@@ -46,6 +46,7 @@ class Tools:
     scores: gives scores for graders; None: this node asks nobody
     judge: compares answers; None: the operator names none
     guard: says what harms and what refuses; None: the operator names none
+    device_names: of the node's devices, in the order of their numbers
     """
 
     runtime: Runtime
@@ -56,6 +57,7 @@ class Tools:
     scores: ChatCompletions | None = None
     judge: PairJudge | None = None
     guard: AnswerGuard | None = None
+    device_names: tuple[str, ...] = ()
 
 
 class Program(ABC):

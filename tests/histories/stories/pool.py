@@ -8,6 +8,7 @@ from schemas.account import Lane
 from schemas.envelope import Source, Tick
 from schemas.node import (
     CordonNode,
+    DeviceFault,
     DrainNode,
     ForgetNode,
     JoinNode,
@@ -17,6 +18,7 @@ from schemas.node import (
     NodeSeen,
     NoticeNode,
     PlanningDeferred,
+    ReportDeviceFaults,
     UncordonNode,
     WarnNode,
 )
@@ -41,7 +43,7 @@ from schemas.pool import (
     RetireNode,
     Token,
 )
-from schemas.reasons import ending, skipping
+from schemas.reasons import device_fault, ending, skipping
 from schemas.training import (
     AttemptOutcome,
     AttemptStart,
@@ -389,6 +391,24 @@ def a_domain_that_is_waited_for(story: Recorder) -> None:
         story.when(describe(number))
         story.when(request(number, constraints=replace(near, domain_wait_ms=wait_ms)))
     story.when(Tick(), after_ms=10 * MINUTE_MS)
+
+
+def a_device_that_breaks(story: Recorder) -> None:
+    """Of a node's four devices one breaks under a lease, which ends; another one is slowed down."""
+    story.when(
+        RegisterNode(node=replace(node("a", 1, 4).node, device="cuda", interconnect="nvlink"))
+    )
+    placed = replace(request(1).placement, device="cuda")
+    story.when(describe(1))
+    token = token_of(story.when(RequestPlacement(placement=placed)))
+    story.when(started(token, "a"), after_ms=MINUTE_MS)
+    slow = DeviceFault(device=3, reason=device_fault("throttled"))
+    broken = DeviceFault(device=0, reason=device_fault("xid", xid=79))
+    faults = ReportDeviceFaults(node_id="a", incarnation="a-1", faults=(broken, slow))
+    story.when(faults, after_ms=10 * MINUTE_MS)
+    story.when(freed(token, "a"))
+    story.when(RequestPlacement(placement=replace(placed, attempt=2)))
+    story.when(replace(faults, faults=(broken,)))
 
 
 def spot_nodes_after_four_hours(story: Recorder) -> None:

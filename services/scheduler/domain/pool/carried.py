@@ -15,6 +15,7 @@ from typing_extensions import TypeIs
 
 from schemas.node import (
     BackOffEnded,
+    DeviceFaultsChanged,
     DomainGivenUp,
     NodeCordoned,
     NodeForgotten,
@@ -150,6 +151,14 @@ def _is_of_one_lease(event: Event) -> TypeIs[OneLeaseEvent]:
     return type(event) in ONE_LEASE_EVENTS
 
 
+def _node_and_leases(pool: Pool, node_id: str) -> Iterator[Part]:
+    """A node that has other devices now, and what is held of them."""
+    yield node_part(pool, node_id)
+    for key, lease in pool.leases.items():
+        if node_id in lease.node_ids:
+            yield lease_part(pool, key)
+
+
 def _touched(after: Pool, before: Pool, event: Event) -> Iterator[Part]:
     """Parts that an event may have changed."""
     if _is_of_one_node(event):
@@ -163,10 +172,9 @@ def _touched(after: Pool, before: Pool, event: Event) -> Iterator[Part]:
             for seen in event.seen:
                 yield node_part(after, seen.node_id)
         case NodeRegistered():
-            yield node_part(after, event.node.node_id)
-            for key, lease in before.leases.items():
-                if event.node.node_id in lease.node_ids:
-                    yield lease_part(after, key)
+            yield from _node_and_leases(after, event.node.node_id)
+        case DeviceFaultsChanged():
+            yield from _node_and_leases(after, event.node_id)
         case PlacementQueued():
             yield job_part(after, event.placement.job_id)
         case (

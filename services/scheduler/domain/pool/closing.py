@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.envelope import Reason
-from schemas.node import Beneficiary
+from schemas.node import Beneficiary, DeviceFault
 from schemas.pool import (
     AttemptEnd,
     CreditCause,
@@ -100,6 +100,13 @@ def end_of_stuck(lease: Lease, at: Ms) -> LeaseEnd:
     """The process lives without progress: the lease ends, so that the job can resume elsewhere."""
     end_ms = elapsed_ms(lease, lease.proven_ms, at)
     return LeaseEnd(end_ms, "failed", "node", ending("no_progress"), "bad_node")
+
+
+def end_of_broken(lease: Lease, fault: DeviceFault, at: Ms) -> LeaseEnd:
+    """One of its devices is broken: its job goes on from its last checkpoint on another one."""
+    end_ms = elapsed_ms(lease, lease.proven_ms, at)
+    failed = ending("device_failed", device=fault.device, fault=fault.reason.code)
+    return LeaseEnd(end_ms, "failed", "node", failed, "bad_node")
 
 
 def end_of_unlisted(lease: Lease, at: Ms) -> LeaseEnd:

@@ -13,6 +13,7 @@ from schemas.node import (
     LeaveNode,
     NoticeNode,
     PlanningDeferred,
+    ReportDeviceFaults,
     Seat,
     UncordonNode,
     WarnNode,
@@ -122,6 +123,8 @@ def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...
             return nodes.decide_noticed(pool, command, ctx)
         case WarnNode():
             return nodes.decide_warned(pool, command)
+        case ReportDeviceFaults():
+            return nodes.decide_faults(pool, command, ctx)
         case RetireNode():
             return nodes.decide_retired(pool, command, ctx)
         case CordonNode() | UncordonNode() | DrainNode() | ForgetNode():

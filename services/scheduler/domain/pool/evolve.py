@@ -10,6 +10,7 @@ from schemas.envelope import Context, Reason, Rejected, Repeated
 from schemas.node import (
     BackOffEnded,
     Beneficiary,
+    DeviceFaultsChanged,
     DomainGivenUp,
     LeaseSeen,
     NodeCordoned,
@@ -130,9 +131,11 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
             return _with_node_change(pool, event.node_id, ends_at=event.ends_at)
         case NodeWarned():
             return _with_node_change(pool, event.node_id, warned=True)
+        case DeviceFaultsChanged():
+            return _with_node_change(pool, event.node_id, faults=event.faults)
         case NodeRetired():
-            retired = _with_standing(pool, event.node_id, "retired")
-            return _without_deferred(retired, (event.node_id,))
+            pool = _with_standing(pool, event.node_id, "retired")
+            return _without_deferred(pool, (event.node_id,))
         case NodesObserved():
             return _with_proof_of_life(pool, event, ctx)
         case ObservationsDeferred():
@@ -142,9 +145,8 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
         case PlanningDeferred():
             return replace(pool, planning_deferred=event.pending)
         case NodeLost():
-            return _with_standing(
-                with_spot_lost(pool, event.node_id, ctx.at), event.node_id, "lost"
-            )
+            pool = with_spot_lost(pool, event.node_id, ctx.at)
+            return _with_standing(pool, event.node_id, "lost")
         case NodeCordoned():
             return _with_cordon(pool, event.node_id, event.reason)
         case NodeUncordoned():

@@ -10,13 +10,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from schemas.envelope import Context
-from schemas.node import BackOffEnded, NodeCordoned
+from schemas.node import BackOffEnded, DeviceFault, NodeCordoned
 from schemas.pool import (
     Event,
     PlacementClosed,
     PlacementQueued,
 )
-from schemas.reasons import cordoning
+from schemas.reasons import DeviceFaultCode, cordoning
 from schemas.training import FailureCause
 from schemas.units import Ms
 from services.scheduler.domain.pool.state import Lease, Node, NodeFailure, Pool
@@ -29,6 +29,8 @@ BACK_OFF_MS: Final[tuple[Ms, ...]] = (60_000, 300_000, 900_000)
 # For so long a replica keeps away from a node that failed under its serving pool while another node
 # is large enough: that one may never become free, for the pool's other replicas have no end.
 EXCLUDED_MS: Final[Ms] = BACK_OFF_MS[-1]
+# Faults of devices that end what runs on them; with the others it goes on.
+BROKEN_CODES: Final[frozenset[DeviceFaultCode]] = frozenset({"ecc", "xid", "unreachable"})
 FAULTS_OF_NODES: Final[frozenset[FailureCause | None]] = frozenset({"bad_node", "platform", None})
 
 
@@ -37,6 +39,15 @@ def is_node_fault(outcome: str, cause: FailureCause | None, has_checkpoint: bool
     if outcome != "failed" or cause not in FAULTS_OF_NODES:
         return False
     return cause == "bad_node" or not has_checkpoint
+
+
+def broken_device(lease: Lease, node_id: str, faults: Iterable[DeviceFault]) -> DeviceFault | None:
+    """The first of these faults by which a device of the lease on a node is broken."""
+    held = {d for member in lease.members if member.node_id == node_id for d in member.devices}
+    broken = (
+        fault for fault in faults if fault.device in held and fault.reason.code in BROKEN_CODES
+    )
+    return next(broken, None)
 
 
 def barred_nodes(pool: Pool, job_id: str) -> tuple[str, ...]:
@@ -51,7 +62,10 @@ def barred_nodes(pool: Pool, job_id: str) -> tuple[str, ...]:
 
 
 def with_attempt_end(pool: Pool, lease: Lease, event: PlacementClosed, ctx: Context) -> Pool:
-    """The pool after an attempt: what its end says about the job, and about its nodes."""
+    """The pool after an attempt: what its end says about the job, and about its nodes.
+
+    Where a device of the lease is broken it speaks against that alone, and not against its node.
+    """
     end = event.end
     if not is_node_fault(end.outcome, end.cause, lease.last_manifest is not None):
         return with_progress(pool, lease) if end.outcome == "succeeded" else pool
@@ -59,7 +73,9 @@ def with_attempt_end(pool: Pool, lease: Lease, event: PlacementClosed, ctx: Cont
     for node_id in lease.node_ids:
         failures = _count(failures, node_id, ctx.at)
         node = pool.nodes.get(node_id)
-        if node is not None and event.job_id not in node.failed_jobs:
+        if node is None or broken_device(lease, node_id, node.faults) is not None:
+            continue
+        if event.job_id not in node.failed_jobs:
             failed_jobs = (*node.failed_jobs, event.job_id)[-FAILED_JOBS_MAX:]
             failed = replace(node, failed_jobs=failed_jobs)
             pool = replace(pool, nodes=pool.nodes.set(node_id, failed))

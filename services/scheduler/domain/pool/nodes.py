@@ -7,6 +7,7 @@ from schemas import errors
 from schemas.envelope import Context, Reason, Rejected
 from schemas.node import (
     CordonNode,
+    DeviceFaultsChanged,
     DrainNode,
     ForgetNode,
     JoinNode,
@@ -21,6 +22,7 @@ from schemas.node import (
     NodeWarned,
     NoticeNode,
     ObservationsDeferred,
+    ReportDeviceFaults,
     UncordonNode,
     WarnNode,
 )
@@ -41,6 +43,7 @@ from schemas.units import Ms
 from services.scheduler.domain.pool import closing, deadlines
 from services.scheduler.domain.pool.closing import FACTS_BYTES_MAX
 from services.scheduler.domain.pool.evolve import evolve_pool
+from services.scheduler.domain.pool.faults import broken_device
 from services.scheduler.domain.pool.state import (
     Lease,
     Node,
@@ -127,6 +130,26 @@ def decide_warned(pool: Pool, command: WarnNode) -> tuple[Event, ...]:
     if node.warned or node.ends_at is not None or node.standing == "retired":
         return ()
     return (NodeWarned(node_id=command.node_id),)
+
+
+def decide_faults(pool: Pool, command: ReportDeviceFaults, ctx: Context) -> tuple[Event, ...]:
+    """Faulty devices get nothing new. What runs on broken ones ends, and its job goes on elsewhere.
+
+    It is killed: a checkpoint from memory with errors would be worth nothing.
+    """
+    node = pool.nodes.get(command.node_id)
+    if node is None or command.incarnation != node.description.incarnation:
+        return (_incarnation_unknown(command.node_id),)
+    if command.faults == node.faults or node.standing == "retired":
+        return ()
+    events: list[Event] = [DeviceFaultsChanged(node_id=command.node_id, faults=command.faults)]
+    for lease in leases_on(pool, command.node_id):
+        broken = broken_device(lease, command.node_id, command.faults)
+        if broken is not None and not lease.closed and lease.killed_at is None:
+            end = closing.end_of_broken(lease, broken, ctx.at)
+            events.append(closing.kill(lease, end.ended_by, end.reason))
+            events += closing.close(lease, end)
+    return tuple(events)
 
 
 def decide_retired(pool: Pool, command: RetireNode, ctx: Context) -> tuple[Event, ...]:

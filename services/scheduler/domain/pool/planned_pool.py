@@ -1,6 +1,6 @@
 """A pool as the planner sees it."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import replace
 from typing import Final, TypeAlias, assert_never
 
@@ -62,14 +62,15 @@ Part: TypeAlias = NodePart | LeasePart | JobPart
 def node_part(pool: Pool, node_id: str) -> NodePart:
     """A node of a pool."""
     node = pool.nodes.get(node_id)
-    if node is None or not node.is_grantable:
+    slots = 0 if node is None else len(node.devices)
+    if node is None or not node.is_grantable or slots == 0:
         return NodePart(node_id, None)
     described = node.description
     return NodePart(
         node_id,
         PlanNode(
             node_id,
-            described.slots,
+            slots,
             described.device,
             described.memory_bytes,
             accelerator=described.accelerator,
@@ -186,16 +187,16 @@ def _request(queued: Queued) -> Request:
 
 
 def _seats(pool: Pool, lease: Lease) -> Seats:
-    """Slots that a lease holds, as far as their nodes still have them."""
+    """Slots that a lease holds, as far as their nodes still have them, and they work."""
     return tuple(
-        (member.node_id, sum(number < _slots(pool, member) for number in member.devices))
+        (member.node_id, sum(number in _devices(pool, member) for number in member.devices))
         for member in held_members(lease)
     )
 
 
-def _slots(pool: Pool, member: LeaseMember) -> int:
+def _devices(pool: Pool, member: LeaseMember) -> Container[int]:
     node = pool.nodes.get(member.node_id)
-    return member.slots if node is None else node.description.slots
+    return range(member.slots) if node is None else node.devices
 
 
 def _running(key: str, lease: Lease, seats: Seats) -> Running:

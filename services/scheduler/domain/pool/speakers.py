@@ -2,7 +2,7 @@
 
 from schemas import errors
 from schemas.envelope import Rejected
-from schemas.node import JoinNode, LeaveNode, NoticeNode, WarnNode
+from schemas.node import JoinNode, LeaveNode, NoticeNode, ReportDeviceFaults, WarnNode
 from schemas.pool import (
     Command,
     ConfirmFreed,
@@ -34,7 +34,9 @@ def _named_node(pool: Pool, command: Command) -> str | None:
     match command:
         case RegisterNode():
             return command.node.node_id
-        case JoinNode() | LeaveNode() | NoticeNode() | WarnNode() | RetireNode() | ConfirmFreed():
+        case JoinNode() | LeaveNode() | NoticeNode() | WarnNode() | ReportDeviceFaults():
+            return command.node_id
+        case RetireNode() | ConfirmFreed():
             return command.node_id
         case ReportStarted() | ReportCheckpoint() | ReportExit():
             lease = pool.leases.get(lease_key(command.token.lease))

@@ -7,7 +7,7 @@ from immutables import Map
 from msgspec import Struct
 
 from schemas.envelope import Reason
-from schemas.node import LeaseSeen, NodeDescription, NodeSeen, Seat
+from schemas.node import DeviceFault, LeaseSeen, NodeDescription, NodeSeen, Seat
 from schemas.pool import CreditCause, EndAuthor, LeaseMember, LeaseRef, Placement
 from schemas.training import Checkpoint, ExpectedTime, WorkDescription
 from schemas.units import GpuMs, Ms, Tokens
@@ -33,6 +33,7 @@ class Node(Struct, frozen=True, kw_only=True):
     former: its older incarnations, newest first.
     cordon: why an operator, or the failures of jobs, keep new leases away from it.
     failed_jobs: different jobs that failed on it in a row, oldest first.
+    faults: of its devices, which get no new leases while they have them.
     """
 
     description: NodeDescription
@@ -46,6 +47,13 @@ class Node(Struct, frozen=True, kw_only=True):
     former: tuple[str, ...] = ()
     cordon: Reason | None = None
     failed_jobs: tuple[str, ...] = ()
+    faults: tuple[DeviceFault, ...] = ()
+
+    @property
+    def devices(self) -> frozenset[int]:
+        """Numbers of its devices that have no fault."""
+        faulty = {fault.device for fault in self.faults}
+        return frozenset(range(self.description.slots)) - faulty
 
     @property
     def is_grantable(self) -> bool:
@@ -302,10 +310,10 @@ def is_described(pool: Pool, job_id: str, work_id: str) -> bool:
 
 
 def free_devices(node: Node, leases: Iterable[Lease]) -> list[int]:
-    """Numbers of the devices of a node that none of these leases holds, ascending."""
-    node_id, free = node.description.node_id, set(range(node.description.slots))
+    """Numbers of the devices of a node that work and none of these leases holds, ascending."""
+    node_id, free = node.description.node_id, node.devices
     for lease in leases:
         member = member_on(lease, node_id)
         if member is not None:
-            free.difference_update(member.devices)
+            free = free.difference(member.devices)
     return sorted(free)

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
+from schemas.node import DeviceFault, ReportDeviceFaults
 from schemas.pool import LeaseGranted
+from schemas.reasons import device_fault
 from services.scheduler.app import JOBS, POOLS
 from services.scheduler.figures import (
     PoolMeter,
@@ -36,7 +38,9 @@ def ask(pool: Decider, job_id: str, tenant: str = "acme") -> None:
 def test_queue_leases_nodes_and_slots_of_a_pool() -> None:
     pool = Decider(POOLS, POOL, T0)
     pool.when(node("a", "a-1", 2))
-    pool.when(node("b", "b-1", 1))
+    pool.when(node("b", "b-1", 2))
+    hot = DeviceFault(device=1, reason=device_fault("throttled"))
+    pool.when(ReportDeviceFaults(node_id="b", incarnation="b-1", faults=(hot,)))
     for number in range(5):
         ask(pool, f"ftjob-{number}")
     shown = values(figures_of_pool(POOL, pool.state[POOL]))
@@ -46,6 +50,7 @@ def test_queue_leases_nodes_and_slots_of_a_pool() -> None:
     assert shown["tunery_pool_nodes", POOL, "up"] == 2
     assert shown["tunery_pool_slots", POOL, "offered"] == 3
     assert shown["tunery_pool_slots", POOL, "leased"] == 3
+    assert shown["tunery_pool_devices_faulty", POOL, "throttled"] == 1
     (oldest,) = (
         value
         for (name, *_), value in shown.items()

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from services.trainer import app
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.adapters.warm import WarmProcesses
 from services.trainer.app import LEASES, build
 from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.replica_answers import ReplicaAnswers
-from services.trainer.ports import Hardware
+from tests.unit.services.trainer.adapters.eight_devices import EightDevices
 from tunery.runtime.bus.signing import keys_of
 from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.settings import SettingsError
@@ -63,7 +62,7 @@ async def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 async def test_bad_input_a_node_with_fewer_gpus_than_slots_does_not_start(
     slots: int, starts: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(app, "probe", lambda: Hardware("cuda", 80 << 30, devices=2))
+    EightDevices(count=2).install(monkeypatch)
     monkeypatch.setenv("TUNERY_NODE_SLOTS", str(slots))
     monkeypatch.setenv("TUNERY_NODE_WORK_DIR", str(tmp_path))
     runtime = (await memory_servers()).runtime("trainer")
@@ -84,3 +83,17 @@ async def test_security_c2_an_agent_with_the_keys_of_another_node_does_not_start
     assert await build(replace(runtime, keys=keys_of(secret, "node.a")))
     with pytest.raises(SettingsError, match=r"is of node\.b, and this is the node a"):
         await build(replace(runtime, keys=keys_of(secret, "node.b")))
+
+
+@pytest.mark.parametrize(("slots", "offered"), [("", 8), ("4", 4)])
+async def test_devices_are_a_slot_each_where_none_are_set(
+    slots: str, offered: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A node with eight offered one slot, so seven of them were never used."""
+    EightDevices().install(monkeypatch)
+    if slots:
+        monkeypatch.setenv("TUNERY_NODE_SLOTS", slots)
+    monkeypatch.setenv("TUNERY_NODE_WORK_DIR", str(tmp_path))
+    agent, _ = await build((await memory_servers()).runtime("trainer"))
+    assert isinstance(agent, NodeAgent)
+    assert agent._settings.slots == offered

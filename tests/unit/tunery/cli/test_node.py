@@ -24,6 +24,8 @@ NODE: dict[str, Any] = {
     "warned": False,
     "taints": ["research"],
     "domain": "rack-3",
+    "interconnect": "nvlink",
+    "device_faults": [],
     "slots": 8,
     "memory_bytes": 80_000_000_000,
     "registered_at": 1_762_700_400,
@@ -75,3 +77,14 @@ def test_a_node_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     done, (request,) = run(["forget", "gpu-07"], monkeypatch)
     assert (done.exit_code, request.method, request.url.path) == (0, "DELETE", "/v1/nodes/gpu-07")
     assert "forgotten" in done.output
+
+
+def test_devices_with_a_fault_are_listed_beside_their_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = [(2, "xid", "Xid 79."), (3, "throttled", "Hot."), (5, "throttled", "Hot.")]
+    faults = [{"device": device, "code": code, "reason": text} for device, code, text in said]
+    monkeypatch.setitem(NODE, "device_faults", faults)
+    monkeypatch.setitem(NODE, "reason", None)
+    monkeypatch.setenv("COLUMNS", "300")
+    done, _ = run(["list"], monkeypatch)
+    assert "5 of 8" in done.output
+    assert "device 2: Xid 79. devices 3, 5: Hot." in done.output

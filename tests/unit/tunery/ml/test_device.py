@@ -50,6 +50,16 @@ def test_training_m7_a_process_that_sees_other_devices_than_its_lease_has_does_n
     assert caught.value.cause == "bad_node"
 
 
+def test_devices_are_one_for_each_process_and_batches_are_never_shared_among_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Finding M7: transformers wraps a model in DataParallel for all devices that it sees."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for accelerators in (2, None):
+        with pytest.raises(WorkError, match="works on one accelerator, and this one sees 2"):
+            device.pick_device(accelerators)
+
+
 def test_the_peak_of_memory_only_grows() -> None:
     before = device.peak_memory_bytes(CPU)
     block = torch.ones(before // 4)  # as much as the process has had

@@ -3,19 +3,24 @@
 import asyncio
 from typing import Any
 
-from schemas.node import JoinNode
+from msgspec.structs import replace
+
+from schemas.node import DeviceFault, JoinNode, ReportDeviceFaults
 from schemas.pool import RetireNode
+from schemas.reasons import device_fault
 from schemas.topics import POOL
 from simulator.control_plane.samples import node
 from tests.unit.services.gateway.control_plane import ControlPlane
 
 
-async def known(api: ControlPlane, status: str, node_id: str = "a") -> dict[str, Any]:
-    """The node once it has this status."""
+async def known(
+    api: ControlPlane, status: str, node_id: str = "a", faults: int = 0
+) -> dict[str, Any]:
+    """The node once it has this status, and so many devices with a fault."""
     async with asyncio.timeout(5):
         while True:
             shown: dict[str, Any] = (await api.api.get(f"/v1/nodes/{node_id}")).json()
-            if shown.get("status") == status:
+            if shown.get("status") == status and len(shown["device_faults"]) == faults:
                 return shown
             await asyncio.sleep(0.01)
 
@@ -63,3 +68,25 @@ async def test_nodes_are_for_operators_and_unknown_ones_are_missing(api: Control
     assert (await client.get("/v1/nodes")).status_code == 403
     assert (await client.post("/v1/nodes/a/drain")).status_code == 403
     assert (await api.api.post("/v1/nodes/z/drain")).status_code == 404
+
+
+async def test_devices_with_a_fault_are_shown_with_what_to_do(api: ControlPlane) -> None:
+    registered = node("eight", "eight-1", 8)
+    described = replace(registered.node, interconnect="nvlink")
+    await send(api, replace(registered, node=described))
+    shown = await known(api, "up", "eight")
+    assert (shown["interconnect"], shown["device_faults"]) == ("nvlink", [])
+    broken = DeviceFault(device=3, reason=device_fault("xid", xid=79))
+    await send(api, ReportDeviceFaults(node_id="eight", incarnation="eight-1", faults=(broken,)))
+    shown = await known(api, "up", "eight", faults=1)
+    (fault,) = shown["device_faults"]
+    assert (fault["device"], fault["code"]) == (3, "xid")
+    assert "Xid 79" in fault["reason"]
+    assert shown["slots"] == 8
+    queue = (await api.api.get("/v1/queue")).json()
+    (listed,) = (entry for entry in queue["nodes"] if entry["id"] == "eight")
+    assert (listed["slots"], listed["free"]) == (8, 7)
+    await send(api, node("eight", "eight-2", 8))
+    await known(api, "up", "eight")
+    await send(api, RetireNode(node_id="eight", incarnation="eight-2"))
+    await known(api, "retired", "eight")

@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from schemas.account import Limits
 from schemas.job import Phase
-from schemas.reasons import waiting
+from schemas.node import DeviceFault
+from schemas.reasons import device_fault, waiting
 from services.gateway.accounts.tables import LimitsRow
 from services.gateway.jobs.queue_reading import KEPT_MS, Queues
-from services.gateway.jobs.queue_view import Outlook, request_of_new
+from services.gateway.jobs.queue_view import Outlook, QueueRows, request_of_new, view_queue
 from services.gateway.jobs.tables import JOBS, JobRow, NodeRow, PlacementRow, SeatRow
 from services.gateway.ports import Cursor, Where
 from services.gateway.views.table import R, Table, TableRow
@@ -313,3 +314,17 @@ async def test_a_reading_that_fails_is_tried_again_by_the_next_request() -> None
     views.away = False
     rows, _ = await queues.read("default")
     assert len(rows.nodes) == 1
+
+
+def test_devices_with_a_fault_are_no_slots_to_expect() -> None:
+    """The reader of the queue plans on what the pool plans on."""
+    hot = tuple(DeviceFault(device=d, reason=device_fault("throttled")) for d in (0, 1))
+    of_four = replace(node(slots=4), faults=hot)
+    row, seat = runs("runs")
+    held = replace(seat, devices=(0,))
+    rows = QueueRows(nodes=[of_four], placements=[row], seats=[held])
+    assert view_queue(rows, NOW).state.capacity.free == {"a": 2}, (
+        "the slow device is not waited for"
+    )
+    gone = QueueRows(nodes=[replace(node(slots=2), faults=hot)], placements=[], seats=[])
+    assert not view_queue(gone, NOW).state.capacity.nodes

@@ -1,38 +1,57 @@
-"""Detection of accelerators, with and without the driver's tool."""
-
-from pathlib import Path
+"""What a machine has: devices as the driver's library says them, and none without a driver."""
 
 import pytest
 
-from services.trainer.adapters.hardware import MIB, probe
+from services.trainer.adapters.hardware import model_of, probe
+from tests.unit.services.trainer.adapters.eight_devices import GIB, EightDevices
 
 
-def driver(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    tool = folder / "nvidia-smi"
-    tool.write_text(f"#!/bin/sh\n{script}\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
-
-
-def test_the_smallest_accelerator_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver(
-        tmp_path,
-        monkeypatch,
-        "echo 81920, NVIDIA A100-SXM4-80GB; echo 40960, NVIDIA A100-SXM4-40GB",
-    )
-    hardware = probe()
-    assert (hardware.device, hardware.memory_bytes) == ("cuda", 40_960 * MIB)
-    assert (hardware.devices, hardware.accelerator) == (2, "")
-
-
-@pytest.mark.parametrize(("visible", "devices"), [("2,3", 2), ("1", 1), ("", 0)])
-def test_only_devices_that_the_agent_may_use_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str, devices: int
+def test_devices_are_probed_with_count_memory_model_and_interconnect(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    driver(tmp_path, monkeypatch, "for _ in 1 2 3 4; do echo 81920, NVIDIA H200; done")
+    driver = EightDevices().install(monkeypatch)
+    hardware = probe()
+    assert (hardware.device, hardware.memory_bytes) == ("cuda", 141 * GIB)
+    assert (hardware.accelerator, hardware.interconnect) == ("h200", "nvlink")
+    assert hardware.device_names == tuple(state.name for state in driver.states)
+
+
+@pytest.mark.parametrize(("links", "way"), [(set(), "pcie"), ({(0, 1), (2, 3)}, "mixed")])
+def test_devices_are_connected_as_well_as_each_pair_is(
+    links: set[tuple[int, int]], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    EightDevices(links=links).install(monkeypatch)
+    assert probe().interconnect == way
+
+
+def test_bad_input_devices_that_differ_count_as_the_smallest_and_are_of_no_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = EightDevices(count=2).install(monkeypatch)
+    driver.states[1].model, driver.states[1].memory_bytes = "NVIDIA A100-SXM4-40GB", 40 * GIB
+    hardware = probe()
+    assert (hardware.memory_bytes, hardware.accelerator) == (40 * GIB, "")
+
+
+@pytest.mark.parametrize(
+    ("visible", "numbers"),
+    [
+        ("2,3", [2, 3]),
+        ("7, 0", [7, 0]),
+        ("GPU-00000005,1", [5, 1]),
+        ("1,9,2", [1]),  # CUDA stops at the first that there is not
+        ("GPU-0000000", []),  # of several
+        ("", []),
+    ],
+)
+def test_devices_are_those_that_the_agent_may_use_in_its_order(
+    visible: str, numbers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = EightDevices().install(monkeypatch)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     hardware = probe()
-    assert (hardware.devices, hardware.device) == (devices, "cuda" if devices else "cpu")
+    assert hardware.device_names == tuple(driver.states[at].name for at in numbers)
+    assert hardware.device == ("cuda" if numbers else "cpu")
 
 
 @pytest.mark.parametrize(
@@ -44,18 +63,12 @@ def test_only_devices_that_the_agent_may_use_count(
         ("NVIDIA RTX 6000 Ada Generation of the year", "rtx-6000-ada-generation-of-the-y"),
     ],
 )
-def test_the_driver_says_the_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, model: str
-) -> None:
-    driver(tmp_path, monkeypatch, f"echo '81920, {name}'; echo '81920, {name}'")
-    assert probe().accelerator == model
+def test_the_driver_says_the_model(name: str, model: str) -> None:
+    assert model_of(name) == model
 
 
-@pytest.mark.parametrize("script", ["echo failed; exit 9", "exit 0"])
-def test_without_a_working_driver_it_is_a_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
-) -> None:
-    driver(tmp_path, monkeypatch, script)
+def test_without_a_device_it_is_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    EightDevices(count=0).install(monkeypatch)
     hardware = probe()
-    assert hardware.device == "cpu"
+    assert (hardware.device, hardware.device_names) == ("cpu", ())
     assert hardware.memory_bytes > 1 << 28

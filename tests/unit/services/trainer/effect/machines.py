@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from schemas import pool, training
+from schemas.node import DeviceFault
 from schemas.reasons import ending
 from schemas.topics import POOL
 from schemas.training import work_id_of
@@ -23,7 +24,7 @@ from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.attempt import LeaseAttempt
 from services.trainer.effect.program import Program, Tools
 from services.trainer.effect.reports import Reports
-from services.trainer.ports import Hardware, NoticeSource
+from services.trainer.ports import Hardware, NoticeSource, SlotHealth
 from services.trainer.settings import TrainerSettings
 from simulator.control_plane import samples
 from tests.unit.services.trainer.domain.test_evolve import WORK
@@ -40,6 +41,7 @@ from tunery.work.spec import TrainSpec
 
 POOL_NAME = "default"
 LIMITS = HostLimits()
+PROCESSORS, SLOTS = Hardware("cpu", 8 << 30), 2
 WAIT_S_MAX = 20
 TTL_MS, POLL_MS, IDLE_MS_MAX = 60_000, 50, 1_000
 
@@ -56,6 +58,16 @@ class Script:
     lines: tuple[str, ...] = ()
     then: str = ""
     failure: Exception | None = None
+
+
+@dataclass
+class Reported:
+    """What a test says is wrong with the slots."""
+
+    now: tuple[DeviceFault, ...] = ()
+
+    def faults(self) -> tuple[DeviceFault, ...]:
+        return self.now
 
 
 class ScriptProgram(Program):
@@ -95,10 +107,10 @@ class Node:
     agent: NodeAgent
     folder: Path
 
-    async def request(self, job_id: str, attempt: int = 1) -> None:
+    async def request(self, job_id: str, attempt: int = 1, **changes: Any) -> None:
         described = training.WorkDescription(job_id=job_id, work_id=work_id_of(WORK), work=WORK)
         placement = replace(
-            samples.request(job_id, attempt).placement,
+            samples.request(job_id, attempt, **changes).placement,
             role="eval",
             work_id=described.work_id,
             price_version="p",
@@ -136,11 +148,11 @@ class Node:
             await reader.close()
 
 
-def settings(folder: Path) -> TrainerSettings:
+def settings(folder: Path, slots: int = SLOTS) -> TrainerSettings:
     return TrainerSettings(
         id="a",
         pool=POOL_NAME,
-        slots=2,
+        slots=slots,
         work_dir=folder,
         heartbeat_ms=100,
         drain_grace_ms=5_000,
@@ -149,6 +161,7 @@ def settings(folder: Path) -> TrainerSettings:
         taints="eu,research",
         domain="rack-3",
         notices_poll_ms=50,
+        health_poll_ms=50,
     )
 
 
@@ -159,20 +172,27 @@ async def node(
     script: Callable[[Grant], Script],
     limits: HostLimits = LIMITS,
     notices: NoticeSource | None = None,
+    health: SlotHealth | None = None,
+    hardware: Hardware = PROCESSORS,
 ) -> AsyncIterator[Node]:
     """A running agent and a running owner of the pool."""
     runtime = world.runtime("trainer")
     launcher = ProcessGroups(mark=str(folder))
-    chosen = settings(folder)
+    chosen = settings(folder, max(SLOTS, len(hardware.device_names)))
     reports = Reports(runtime, POOL_NAME)
 
     def attempt(grant: Grant, incarnation: str) -> LeaseAttempt:
-        tools = Tools(runtime, launcher, reports, incarnation, count_memory_kills)
+        names = hardware.device_names
+        tools = Tools(
+            *(runtime, launcher, reports, incarnation, count_memory_kills), device_names=names
+        )
         program = ScriptProgram(grant, tools, chosen, script(grant))
         return LeaseAttempt(grant, tools, program, folder / str(grant.token.lease))
 
-    hardware = Hardware("cpu", 8 << 30)
-    agent = NodeAgent(runtime, chosen, launcher, hardware, attempt, notices or NoNotices())
+    agent = NodeAgent(
+        *(runtime, chosen, launcher, hardware, attempt),
+        *(notices or NoNotices(), health or Reported()),
+    )
     owner_runtime = world.runtime("scheduler")
     owner = AggregateHost(owner_runtime, POOLS, limits=limits)
     watcher = Watcher(owner_runtime, TTL_MS, POLL_MS, IDLE_MS_MAX)

@@ -4,6 +4,8 @@ import asyncio
 import errno
 import os
 import signal
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -13,15 +15,33 @@ import pytest
 from msgspec.structs import replace
 
 from schemas import pool, training
-from schemas.node import ForgetNode, NodeForgotten, NodeJoined, NodeLeaving, NodeNoticed, NodeWarned
+from schemas.node import (
+    DeviceFault,
+    DeviceFaultsChanged,
+    ForgetNode,
+    NodeForgotten,
+    NodeJoined,
+    NodeLeaving,
+    NodeNoticed,
+    NodeWarned,
+)
+from schemas.reasons import device_fault
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, PARTITIONS, POOL
-from services.trainer.adapters.processes import ProcessGroups
+from services.trainer.adapters.processes import ProcessGroups, find_marked
 from services.trainer.effect import agent as agents
+from services.trainer.effect.environment import VISIBLE
 from services.trainer.ports import NoticesUnavailable
 from tests.log_lines import logged
 from tests.searches import STRAY_SEEDS
-from tests.unit.services.trainer.effect.machines import POOL_NAME, WAIT_S_MAX, Script, node
+from tests.unit.services.trainer.effect import eight_slots
+from tests.unit.services.trainer.effect.machines import (
+    POOL_NAME,
+    WAIT_S_MAX,
+    Reported,
+    Script,
+    node,
+)
 from tests.unit.tunery.runtime.strays import tasks_called
 from tests.unit.tunery.work.samples import STARTED
 from tunery.runtime.blobs.abstract import BlobMissing
@@ -398,3 +418,80 @@ async def test_an_attempt_follows_from_the_request_that_its_lease_was_granted_fo
     assert (ended["job_id"], ended["request_id"]) == ("job1", "req_1")
     decided = {line["events"] for line in lines.of("decision.settled")}
     assert "MemberFreed" in decided, "what the agent reports follows from the request, too"
+
+
+async def test_devices_that_break_end_their_lease_and_the_other_slot_goes_on(
+    tmp_path: Path,
+) -> None:
+    health = Reported((DeviceFault(device=0, reason=device_fault("throttled")),))
+    world = await memory_servers()
+    async with node(world, tmp_path, lambda _: Script(then=SLEEPS), health=health) as here:
+        events = await here.until(NodeJoined)
+        order = [type(event) for event in events]
+        assert order.index(DeviceFaultsChanged) < order.index(NodeJoined), "before any lease"
+        await here.request("job1")
+        started = only(await here.until(pool.LeaseStarted), pool.LeaseStarted)
+        assert isinstance(started, pool.LeaseStarted)
+        health.now = (DeviceFault(device=1, reason=device_fault("ecc")),)
+        events = await here.until(pool.MemberFreed)
+        closed = only(events, pool.PlacementClosed)
+        assert isinstance(closed, pool.PlacementClosed)
+        assert (closed.end.cause, closed.end.reason.code) == ("bad_node", "device_failed")
+        assert await ProcessGroups(str(tmp_path)).sweep() == 0, "it was killed"
+        await here.request("job2")
+        granted = [
+            e for e in await here.until(pool.LeaseStarted, 2) if type(e) is pool.LeaseGranted
+        ]
+        assert [lease.members[0].devices for lease in granted] == [(1,), (0,)]
+
+
+def visible_of(pids: set[int]) -> list[list[str]]:
+    """The devices that each of these processes was given, as the kernel knows its environment."""
+    visible = []
+    for pid in sorted(pids):
+        entries = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+        values = dict(entry.split("=", 1) for entry in entries if "=" in entry)
+        visible.append(values[VISIBLE].split(","))
+    return visible
+
+
+def start_eight(folder: Path) -> "subprocess.Popen[str]":
+    """An agent of its own process, once its leases of 1, 2 and 4 slots have begun."""
+    command = [sys.executable, "-m", eight_slots.__name__, str(folder)]
+    agent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert agent.stdout is not None
+    assert agent.stdout.readline() == eight_slots.READY
+    return agent
+
+
+def kill(agent: "subprocess.Popen[str]") -> None:
+    agent.kill()
+    agent.wait()
+    assert agent.stdout is not None
+    agent.stdout.close()
+
+
+@pytest.mark.timeout(120)
+async def test_devices_of_children_are_disjoint_also_after_their_agent_was_killed(
+    tmp_path: Path,
+) -> None:
+    """Leases of 1, 2 and 4 slots beside each other, read from /proc; then SIGKILL, and again."""
+    first = start_eight(tmp_path)
+    orphans = find_marked(str(tmp_path))
+    try:
+        assert sorted(map(len, visible_of(orphans))) == [1, 2, 4]
+        named = [name for names in visible_of(orphans) for name in names]
+        assert len({*named}) == 7
+        kill(first)
+        assert find_marked(str(tmp_path)) == orphans, "they outlive their agent"
+        second = start_eight(tmp_path)
+        try:
+            alive = find_marked(str(tmp_path))
+            assert not alive & orphans
+            assert sorted(map(len, visible_of(alive))) == [1, 2, 4]
+            assert len({name for names in visible_of(alive) for name in names}) == 7
+        finally:
+            kill(second)
+    finally:
+        kill(first)
+        await ProcessGroups(str(tmp_path)).sweep()

@@ -329,7 +329,7 @@ async def test_money_a1_elapsed_time_counts_from_the_start_and_stands_still_afte
 
 async def test_a_process_gets_the_environment_of_its_lease(lease: Lease) -> None:
     await lease.attempt.run()
-    assert lease.launcher.environment == process_environment(grant())
+    assert lease.launcher.environment == process_environment(grant(), ())
 
 
 async def test_an_event_that_is_none_ends_the_process(lease: Lease) -> None:

@@ -16,6 +16,7 @@ from services.trainer.domain.state import Grant
 from services.trainer.effect.environment import VISIBLE, accelerators, process_environment
 from tests.unit.services.trainer.domain.test_evolve import grant
 
+NAMES = tuple(f"GPU-{number}" for number in range(8))
 WAITS = "import time; print('ready', flush=True); time.sleep(60)"
 
 
@@ -34,7 +35,7 @@ async def environment_of_child(of_lease: Grant, folder: Path) -> dict[str, str]:
     folder.mkdir(parents=True)
     launcher = ProcessGroups(folder.name)
     command = [sys.executable, "-c", WAITS]
-    child = await launcher.start(command, process_environment(of_lease), folder)
+    child = await launcher.start(command, process_environment(of_lease, NAMES), folder)
     try:
         assert await anext(child.lines()) == b"ready\n"
         entries = Path(f"/proc/{child.pid}/environ").read_bytes().decode().split("\0")
@@ -48,13 +49,12 @@ async def test_training_m7_leases_beside_each_other_have_their_own_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Finding M7: every process took the first device, and failed where it saw several."""
-    monkeypatch.delenv(VISIBLE, raising=False)
+    monkeypatch.setenv(VISIBLE, "0,1,2,3,4,5,6,7")
     first, other = await asyncio.gather(
         environment_of_child(on_devices(0), tmp_path / "first"),
         environment_of_child(on_devices(3), tmp_path / "other"),
     )
-    assert (first[VISIBLE], other[VISIBLE]) == ("0", "3")
-    assert first["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", "as the driver's tool counts them"
+    assert (first[VISIBLE], other[VISIBLE]) == ("GPU-0", "GPU-3"), "not what the agent sees"
 
 
 async def test_training_m7_a_lease_of_processors_sees_no_device(tmp_path: Path) -> None:
@@ -63,22 +63,9 @@ async def test_training_m7_a_lease_of_processors_sees_no_device(tmp_path: Path) 
     assert (accelerators(of_lease), accelerators(on_devices(1, 2))) == (0, 2)
 
 
-@pytest.mark.parametrize(
-    ("agents", "visible"), [("4,5,6,7", "5,6"), ("GPU-a, GPU-b, GPU-c", "GPU-b,GPU-c")]
-)
-def test_training_m7_devices_are_numbered_as_the_agent_sees_them(
-    agents: str, visible: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(VISIBLE, agents)
-    assert process_environment(on_devices(1, 2))[VISIBLE] == visible
-
-
-def test_training_m7_a_device_that_the_agent_does_not_see_is_a_fault_of_the_node(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(VISIBLE, "4")
-    with pytest.raises(OSError, match="device 1 of the lease") as caught:
-        process_environment(on_devices(1))
+def test_training_m7_a_device_that_the_node_does_not_have_is_a_fault_of_the_node() -> None:
+    with pytest.raises(OSError, match="device 8 of the lease is none of the node's 8") as caught:
+        process_environment(on_devices(7, 8), NAMES)
     assert caught.value.errno == errno.ENODEV
 
 
@@ -88,7 +75,7 @@ def test_a_process_knows_no_secret_of_the_agent(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    environment = process_environment(grant())
+    environment = process_environment(grant(), NAMES)
     assert "secret" not in environment.values()
     assert environment["PATH"] == os.environ["PATH"]
     assert environment["ATEN_CPU_CAPABILITY"] == "avx2", "a resume is equal only with the same"

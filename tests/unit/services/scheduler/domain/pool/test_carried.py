@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from schemas.node import DeviceFault, ReportDeviceFaults
+from schemas.reasons import device_fault
 from services.scheduler.domain.pool import carried
 from services.scheduler.domain.pool import decide as pool_decide
 from services.scheduler.domain.pool.carried import planned_pool
@@ -101,3 +103,16 @@ def test_what_is_carried_is_no_part_of_a_snapshot() -> None:
     before = canonical(pool)
     planned_pool(pool)
     assert canonical(pool) == before
+
+
+def test_devices_that_fail_are_carried_along() -> None:
+    """Also those that leases hold, and pools from before the fault may be planned again."""
+    decider = empty().accept(register("a", "a-1", 4), request("f", slots=2), request("s1"))
+    pools = [decider.state[POOL]]
+    for numbers in ((1, 3), (1,), (0, 1, 2, 3), ()):
+        listed = tuple(DeviceFault(device=d, reason=device_fault("throttled")) for d in numbers)
+        planned_pool(pools[-1])
+        decider.accept(ReportDeviceFaults(node_id="a", incarnation="a-1", faults=listed))
+        pools.append(decider.state[POOL])
+    for pool in (*pools, *reversed(pools)):
+        check(pool, 0)

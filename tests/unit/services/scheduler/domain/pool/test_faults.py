@@ -1,15 +1,27 @@
 """Nodes that fail under jobs (finding A9): back-off, exclusion, cordons."""
 
-from schemas.envelope import Tick
+from schemas import errors
+from schemas.envelope import Rejected, Tick
 from schemas.job import JobEnded, PlacementWanted
-from schemas.node import BackOffEnded, CordonNode, NodeCordoned, NodeUncordoned, UncordonNode
+from schemas.node import (
+    BackOffEnded,
+    CordonNode,
+    DeviceFault,
+    DeviceFaultsChanged,
+    NodeCordoned,
+    NodeUncordoned,
+    ReportDeviceFaults,
+    UncordonNode,
+)
 from schemas.pool import (
     ConfirmFreed,
+    LeaseGranted,
+    LeaseKilled,
     RegisterNode,
     ReportExit,
     ReportStarted,
 )
-from schemas.reasons import cordoning
+from schemas.reasons import DeviceFaultCode, cordoning, device_fault, ending
 from schemas.training import AttemptStart, FailureCause
 from services.scheduler.domain.pool.deadlines import earliest
 from services.scheduler.domain.pool.faults import (
@@ -18,10 +30,21 @@ from services.scheduler.domain.pool.faults import (
     FAILED_JOBS_MAX,
     barred_nodes,
 )
-from services.scheduler.domain.pool.state import Lease, Pool, open_leases
-from simulator.control_plane.samples import POOL, T0, node, request, submit
-from tests.unit.services.scheduler.domain.pool.test_decide import begun, close, member_of, pool
-from tests.unit.services.scheduler.fold import of
+from services.scheduler.domain.pool.state import Lease, Pool, free_devices, open_leases
+from simulator.control_plane.samples import MINUTE, POOL, T0, node, request, submit
+from tests.unit.services.scheduler.domain.pool.test_decide import (
+    ALIVE,
+    begun,
+    close,
+    end_of,
+    exited,
+    freed,
+    member_of,
+    pool,
+    running,
+    seen,
+)
+from tests.unit.services.scheduler.fold import Decider, of
 from tests.unit.services.scheduler.joined import TENANT, Joined
 
 NODES = {"good": node("good", "good-1", 4), "broken": node("broken", "broken-1", 4)}
@@ -224,3 +247,89 @@ def test_what_waits_no_more_has_no_exclusion_that_could_end() -> None:
     assert not decider.state[POOL].excluded_until
     decider.accept(request("ftjob-3", excluded_nodes=("b",)))
     assert not decider.state[POOL].excluded_until, "a job waits: the others end"
+
+
+def faults(*reasons: tuple[int, DeviceFaultCode], incarnation: str = ALIVE) -> ReportDeviceFaults:
+    """What the agent of node `a` says of its devices."""
+    listed = tuple(
+        DeviceFault(device=number, reason=device_fault(code)) for number, code in reasons
+    )
+    return ReportDeviceFaults(node_id="a", incarnation=incarnation, faults=listed)
+
+
+def free_of(decider: Decider) -> list[int]:
+    state: Pool = decider.state[POOL]
+    return free_devices(state.nodes["a"], state.leases.values())
+
+
+def test_devices_one_that_breaks_ends_its_lease_and_the_others_go_on() -> None:
+    """What runs on it is killed, credited and billed as any fault of the platform is."""
+    decider = pool().accept(node("a", ALIVE, 8), request("f"), begun(), request("s1"), begun(2))
+    decider.at += 10 * MINUTE
+    decider.when(seen(decider.at))
+    events = decider.when(faults((0, "xid"), (5, "ecc")))
+    changed, killed = of(events, DeviceFaultsChanged), of(events, LeaseKilled)
+    assert [fault.device for fault in changed.faults] == [0, 5]
+    assert (killed.lease.job_id, killed.ended_by) == ("f", "node")
+    end = end_of(events)
+    assert (end.outcome, end.cause, end.ended_by) == ("failed", "bad_node", "node")
+    assert end.reason == ending("device_failed", device=0, fault="xid")
+    assert end.used_gpu_ms == end.lost_gpu_ms > 0, "it had no checkpoint"
+    assert [lease.ref.job_id for lease in open_leases(decider.state[POOL])] == ["s1"]
+    decider.accept(freed())
+    assert free_of(decider) == [2, 3, 4, 6, 7]
+
+
+def test_devices_with_a_fault_get_no_new_lease_until_it_is_gone() -> None:
+    decider = pool().accept(node("a", ALIVE, 3), faults((0, "throttled"), (2, "partitioned")))
+    assert member_of(decider.when(request("f"))).devices == (1,)
+    assert not [each for each in decider.when(request("s1")) if isinstance(each, LeaseGranted)]
+    assert decider.when(faults((0, "throttled"), (2, "partitioned"))) == (), "said already"
+    events = decider.when(faults((2, "partitioned")))
+    assert member_of(events).devices == (0,), "the job that waited has it in the same decision"
+
+
+def test_devices_that_are_slowed_down_finish_what_runs_on_them() -> None:
+    decider = running()
+    events = decider.when(faults((0, "throttled"), (1, "disk_full")))
+    assert [type(event) for event in events] == [DeviceFaultsChanged]
+    assert free_of(decider) == []
+    decider.accept(request("f"), exited(outcome="succeeded"), freed(), faults())
+    assert len(open_leases(decider.state[POOL])) == 1, "what waited has begun"
+
+
+def test_devices_of_a_lease_of_several_end_together() -> None:
+    decider = pool().accept(node("a", ALIVE, 8), request("f", slots=4), begun())
+    assert end_of(decider.when(faults((3, "unreachable")))).reason.params["device"] == 3
+    decider.accept(request("s1", slots=2))
+    decider.accept(freed())
+    leases = decider.state[POOL].leases.values()
+    assert [lease.members[0].devices for lease in leases] == [(4, 5)]
+    assert free_of(decider) == [0, 1, 2, 6, 7]
+
+
+def test_devices_that_break_say_nothing_against_their_node() -> None:
+    """Three jobs that failed on it in a row would have it cordoned: the rest goes on."""
+    decider = pool().accept(node("a", ALIVE, 4))
+    broken: tuple[tuple[int, DeviceFaultCode], ...] = ()
+    for number, job_id in enumerate(("f", "s1", "s2")):
+        decider.accept(request(job_id), begun(number + 1))
+        broken = (*broken, (number, "ecc"))
+        decider.accept(faults(*broken), freed(number + 1))
+    known = decider.state[POOL].nodes["a"]
+    assert (known.failed_jobs, known.cordon) == ((), None)
+    assert member_of(decider.when(request("p"))).devices == (3,)
+
+
+def test_devices_are_judged_anew_by_each_incarnation_and_by_no_former_one() -> None:
+    decider = pool().accept(node("a", ALIVE, 2), faults((0, "xid")))
+    former = decider.when(faults((1, "xid"), incarnation="a-0"))
+    assert of(former, Rejected).code == errors.STALE_TOKEN
+    decider.accept(node("a", "a-2", 2))
+    assert free_of(decider) == [0, 1]
+
+
+def test_devices_without_any_that_works_are_no_node_to_wait_for_and_come_back() -> None:
+    decider = pool().accept(node("a", ALIVE, 2), faults((0, "disk_full"), (1, "disk_full")))
+    assert not [each for each in decider.when(request("f")) if isinstance(each, LeaseGranted)]
+    assert member_of(decider.when(faults((1, "disk_full")))).devices == (0,)

@@ -4,7 +4,7 @@ import pytest
 
 from schemas import errors
 from schemas.envelope import Context, Message, Rejected
-from schemas.node import JoinNode, LeaveNode, NoticeNode, WarnNode
+from schemas.node import JoinNode, LeaveNode, NoticeNode, ReportDeviceFaults, WarnNode
 from schemas.pool import RegisterNode, ReportCheckpoint, RetireNode
 from services.scheduler.domain.pool.decide import decide
 from simulator.control_plane.samples import POOL, checkpoint, node
@@ -23,6 +23,7 @@ OF_A: tuple[Message, ...] = (
     LeaveNode(**MARK),
     NoticeNode(**MARK, left_ms=1_000),
     WarnNode(**MARK),
+    ReportDeviceFaults(**MARK, faults=()),
     RetireNode(**MARK),
     begun(),
     ReportCheckpoint(token=token(), incarnation="a-1", checkpoint=checkpoint(1, 1, 0)),

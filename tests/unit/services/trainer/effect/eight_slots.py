@@ -1,0 +1,41 @@
+"""An agent in a process of its own, which tests kill: `python -m … FOLDER`.
+
+It has the eight devices of a driver in memory, and runs leases of one, two and four slots.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from schemas import pool
+from services.trainer.adapters.hardware import probe
+from tests.unit.services.trainer.adapters.eight_devices import EightDevices
+from tests.unit.services.trainer.effect import machines
+from tests.unit.services.trainer.effect.machines import Script
+from tunery.runtime.memory_servers import memory_servers
+
+READY: Final = "ready\n"
+SLEEPS: Final = "time.sleep(60)"
+START_S_MAX: Final = 60
+
+
+async def main(folder: Path) -> None:
+    """Run until killed; says when all leases have begun."""
+    EightDevices().install(pytest.MonkeyPatch())
+    machines.WAIT_S_MAX = START_S_MAX
+    world, hardware = await memory_servers(), probe()
+    async with machines.node(
+        world, folder, lambda _: Script(then=SLEEPS), hardware=hardware
+    ) as here:
+        for slots in (1, 2, 4):
+            await here.request(f"job{slots}", slots=slots, device="cuda")
+        await here.until(pool.LeaseStarted, 3)
+        print(READY, end="", flush=True)
+        await asyncio.sleep(START_S_MAX)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))
