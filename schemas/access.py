@@ -13,22 +13,24 @@ class Access(NamedTuple):
     """What one service may use.
 
     rows: whether it keeps rows in PostgreSQL, in the schema of its name. Others have no account.
+    keys: whether it opens or seals texts of tenants. Others are not given the key store.
     """
 
     rows: bool
+    keys: bool
 
 
 ACCESS: Final = {
-    "billing": Access(rows=True),
-    "engine": Access(rows=False),
-    "eval": Access(rows=True),
-    "exporter": Access(rows=False),
-    "gateway": Access(rows=True),
-    "ingest": Access(rows=True),
-    "notifier": Access(rows=True),
-    "registry": Access(rows=True),
-    "scheduler": Access(rows=True),
-    "trainer": Access(rows=False),
+    "billing": Access(rows=True, keys=True),
+    "engine": Access(rows=False, keys=False),
+    "eval": Access(rows=True, keys=True),
+    "exporter": Access(rows=False, keys=False),
+    "gateway": Access(rows=True, keys=True),
+    "ingest": Access(rows=True, keys=True),
+    "notifier": Access(rows=True, keys=True),
+    "registry": Access(rows=True, keys=True),
+    "scheduler": Access(rows=True, keys=False),
+    "trainer": Access(rows=False, keys=True),
 }
 KEEPS_ROWS: Final = tuple(service for service in SERVICES if ACCESS[service].rows)
 
@@ -36,3 +38,8 @@ KEEPS_ROWS: Final = tuple(service for service in SERVICES if ACCESS[service].row
 def keeps_rows(service: str) -> bool:
     """Whether a process of this name has a schema; one that is no service of ours does."""
     return service not in ACCESS or ACCESS[service].rows
+
+
+def opens_keys(service: str) -> bool:
+    """Whether a process of this name is given the key store; one that is no service of ours is."""
+    return service not in ACCESS or ACCESS[service].keys

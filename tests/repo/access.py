@@ -16,8 +16,10 @@ Rights on Kafka are in [topics](topics.md).
 A service without a role has no account of PostgreSQL. What roles mean:
 [Secure PostgreSQL](../how-to/secure-postgresql.md).
 
-| service | role of PostgreSQL | owns the schema |
-|---|---|---|
+A service that opens or seals texts of tenants is given the key store, others are not.
+
+| service | role of PostgreSQL | owns the schema | key store |
+|---|---|---|---|
 """
 
 
@@ -27,7 +29,8 @@ def page() -> str:
 
 def _row(service: str) -> str:
     cells = (f"`{role_of(service)}`", f"`{service}`") if ACCESS[service].rows else ("–", "–")
-    return f"| {' | '.join((service, *cells))} |"
+    keys = "yes" if ACCESS[service].keys else "–"
+    return f"| {' | '.join((service, *cells, keys))} |"
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from schemas.access import KEEPS_ROWS
+from schemas.access import KEEPS_ROWS, opens_keys
 from schemas.topics import SERVICES
 from tunery.local import kafka, postgres, secrets
 from tunery.local.errors import LocalError
@@ -85,6 +85,7 @@ class Settings:
             **{f"{PREFIX}{name.upper()}": value for name, value in login.items()},
             **self._command_keys(principal),
             **self._database(principal),
+            **self._keystore(principal),
             "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads cost four times the time here
             "PYTHONUNBUFFERED": "1",
             "TUNERY_ADMIN_KEY_SHA256": self.admin_key_sha256,
@@ -92,7 +93,6 @@ class Settings:
             "TUNERY_GATEWAY_HOST": HOST,
             "TUNERY_GATEWAY_PORT": str(self.gateway_port),
             "TUNERY_KAFKA_BOOTSTRAP": self.kafka_bootstrap,
-            "TUNERY_KEYSTORE_DIR": str(self.folders.keystore),
             "TUNERY_LOG_LEVEL": self.log_level,
             "TUNERY_NODE_SERVE_MODULE": "services.engine.replica",
             "TUNERY_S3_ACCESS_KEY": self.s3_access_key,
@@ -111,6 +111,12 @@ class Settings:
         if self.postgres_port is None:
             return {"TUNERY_POSTGRES_DSN": self.postgres_dsn}
         return {"TUNERY_POSTGRES_DSN": postgres.dsn(self.postgres_port, self.keys, principal)}
+
+    def _keystore(self, principal: str) -> dict[str, str]:
+        """The variable that names the key store; none where no text of tenants is opened."""
+        if not opens_keys(service_of(principal)):
+            return {}
+        return {"TUNERY_KEYSTORE_DIR": str(self.folders.keystore)}
 
     def _command_keys(self, principal: str) -> dict[str, str]:
         """The variable with which a principal proves its commands; none where it sends none."""

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from schemas.access import keeps_rows
+from schemas.access import keeps_rows, opens_keys
 from schemas.topics import PARTITIONS, TOPICS
 from tunery.runtime.backoff import Backoff, retry
 from tunery.runtime.blobs.abstract import BlobsUnavailable
@@ -20,6 +20,7 @@ from tunery.runtime.bus.sender import Sender
 from tunery.runtime.bus.signing import UNSIGNED, SenderKeys, read_keys
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.ports import Runtime
+from tunery.runtime.seal.absent import NoKeys
 from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import LogSettings, RuntimeSettings, SettingsError
@@ -72,7 +73,7 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
             log=log,
             store=store.result(),
             blobs=blobs,
-            seal=Sealer(DirectoryKeyStore(settings.keys)),
+            seal=Sealer(DirectoryKeyStore(settings.keys) if opens_keys(name) else NoKeys(name)),
             sender=Sender(log, keys=keys),
             clock=clock,
             keys=keys,

@@ -114,3 +114,12 @@ def test_a_postgres_of_the_users_own_has_one_address_for_all_that_keep_rows(tmp_
     configured = build(tmp_path, {"TUNERY_POSTGRES_DSN": "postgresql://db/x"})
     assert configured.environment("notifier")["TUNERY_POSTGRES_DSN"] == "postgresql://db/x"
     assert "TUNERY_POSTGRES_DSN" not in configured.environment("exporter")
+
+
+def test_security_m3_the_key_store_is_named_to_those_who_open_texts(tmp_path: Path) -> None:
+    configured = build(tmp_path, {})
+    named = {
+        principal: "TUNERY_KEYSTORE_DIR" in configured.environment(principal)
+        for principal in ("gateway", "node.a", "operator", "scheduler", "exporter", "engine")
+    }
+    assert list(named.values()) == [True, True, True, False, False, False]
