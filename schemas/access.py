@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from schemas.topics import SERVICES
 
 
-class Access(NamedTuple):
+class ServiceAccess(NamedTuple):
     """What one service may use.
 
     rows: whether it keeps rows in PostgreSQL, in the schema of its name. Others have no account.
@@ -21,16 +21,16 @@ class Access(NamedTuple):
 
 
 ACCESS: Final = {
-    "billing": Access(rows=True, keys=True),
-    "engine": Access(rows=False, keys=False),
-    "eval": Access(rows=True, keys=True),
-    "exporter": Access(rows=False, keys=False),
-    "gateway": Access(rows=True, keys=True),
-    "ingest": Access(rows=True, keys=True),
-    "notifier": Access(rows=True, keys=True),
-    "registry": Access(rows=True, keys=True),
-    "scheduler": Access(rows=True, keys=False),
-    "trainer": Access(rows=False, keys=True),
+    "billing": ServiceAccess(rows=True, keys=True),
+    "engine": ServiceAccess(rows=False, keys=False),
+    "eval": ServiceAccess(rows=True, keys=True),
+    "exporter": ServiceAccess(rows=False, keys=False),
+    "gateway": ServiceAccess(rows=True, keys=True),
+    "ingest": ServiceAccess(rows=True, keys=True),
+    "notifier": ServiceAccess(rows=True, keys=True),
+    "registry": ServiceAccess(rows=True, keys=True),
+    "scheduler": ServiceAccess(rows=True, keys=False),
+    "trainer": ServiceAccess(rows=False, keys=True),
 }
 KEEPS_ROWS: Final = tuple(service for service in SERVICES if ACCESS[service].rows)
 
