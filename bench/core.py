@@ -163,6 +163,7 @@ async def _all(log: Log, settings: RuntimeSettings, sizes: Sizes) -> dict[str, f
     log_progress("appends: one after the other, then with a window in flight")
     figures = await appends.measure(log, options, sizes.appends, sizes.in_flight)
     log_progress("ledger: batches of slices, alternating with the bare statements")
+    assert settings.postgres_dsn is not None
     figures |= await ledger.measure(settings.postgres_dsn, sizes.ledger_batches)
     log_progress(f"decisions: {sizes.decisions:,} prepared commands")
     figures |= await owners.decisions(settings, sizes.decisions)

@@ -28,6 +28,7 @@ deployments of `model`: which versions answer in a stage
 lifetime    of `model`: what keeps a version, its return, its erasure
 training    nouns of training and evaluation that `job`, `pool` and `model` share
 senders     which service may send which commands
+access      which service may use what besides the log
 audit       the topic of who did what over HTTP
 telemetry   topics that are not journals: steps, log lines, heartbeats
 topics      the one catalogue of topics, made of the streams above

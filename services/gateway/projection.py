@@ -25,7 +25,9 @@ from services.gateway.serving_pools.projection import project_replica, project_s
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
+VERSION: Final = (
     51  # 51: faults of devices; 50: an index of configurations; 49: erasure; 48: looks of the gate
+)
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

@@ -34,6 +34,8 @@ from tunery.cli.demo.receiver import Receiver, receiving
 from tunery.cli.replay import verify as verification
 from tunery.local import SERVICES, Stack, stack
 from tunery.local.paths import DataDir
+from tunery.local.postgres import provide_database
+from tunery.local.settings import Settings
 from tunery.local.stack import AGENT, ServiceSpec
 from tunery.runtime.bus.kafka import KafkaLog
 from tunery.runtime.bus.sender import Sender
@@ -185,7 +187,7 @@ class Story:
         """Drop the whole database while all services are stopped; returns when they start again."""
         for name in self.running.services:
             await self.running.stop(name)
-        await _drop(self.dsn)
+        await _drop(self.running.settings)
         begun = time.monotonic()
         await asyncio.gather(*(self.running.start(name) for name in self.running.services))
         return begun
@@ -251,15 +253,16 @@ async def _log(running: Stack) -> AsyncIterator[KafkaLog]:
         await log.close()
 
 
-async def _drop(dsn: str) -> None:
-    """Drop the database and create an empty one."""
-    server_dsn, _, name = dsn.rpartition("/")
+async def _drop(where: Settings) -> None:
+    """Drop the database and create an empty one, as a start of PostgreSQL does."""
+    assert where.postgres_port is not None
+    server_dsn, _, name = where.postgres_dsn.rpartition("/")
     connection = await asyncpg.connect(f"{server_dsn}/postgres")
     try:
         await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
-        await connection.execute(f"CREATE DATABASE {name}")
     finally:
         await connection.close()
+    await provide_database(where.postgres_port, where.keys)
 
 
 def _first(counts: Mapping[Any, int]) -> str:

@@ -69,9 +69,7 @@ async def test_a_running_job_survives_kill_9_of_everything(folders: DataDir) -> 
         api = Api(http)
         tiny = await asyncio.to_thread(tiny_base)
         await api.post("/bases", {"id": TINY, "path": str(tiny.dir)})
-        postgres_dsn = dsn(
-            ports.read(folders.ports)["postgres"], secrets.load(folders.secrets).postgres_password
-        )
+        postgres_dsn = dsn(ports.read(folders.ports)["postgres"], secrets.load(folders.secrets))
         home = Tenant(api, TINY, await api.upload(rows()), postgres_dsn)
         job_id = await home.submit(n_epochs=40)
         kept = await home.with_checkpoint(job_id)

@@ -15,7 +15,7 @@ from schemas.sealed import Sealed
 from services.notifier.domain.message import body
 from services.notifier.effect import signed_headers
 from tests.notebooks import code_cells
-from tests.repo.topics import PAGE, page
+from tests.repo import access, topics
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DECISIONS: Final = ROOT / "docs" / "decisions"
@@ -30,7 +30,11 @@ MODULE: Final = re.compile(rf"python -m ((?:{FOLDERS})[\w.]*)")
 
 
 def test_the_page_of_topics_is_that_of_the_catalogue() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "python -m tests.repo.topics"
+    assert topics.PAGE.read_text(encoding="utf-8") == topics.page(), "python -m tests.repo.topics"
+
+
+def test_the_page_of_access_is_that_of_the_table() -> None:
+    assert access.PAGE.read_text(encoding="utf-8") == access.page(), "python -m tests.repo.access"
 
 
 def test_decisions_are_numbered_without_gaps_and_listed_by_their_titles() -> None:

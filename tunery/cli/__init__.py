@@ -10,7 +10,7 @@ tenant, key, webhook             over the API: accounts
 audit                            who did what; the log of it, exported and verified
 budget, usage, invoice, prices   over the API: money
 node, queue                      over the API: machines, and what waits for them
-kafka                            rights on Kafka
+kafka, postgres                  rights on Kafka and in PostgreSQL
 journal, replay, reconcile       the log: inspect it, rebuild all state from it, compare bills
 demo                             the whole loop, with a killed node
 simulate                         a trace of jobs, played through the planner

@@ -11,16 +11,21 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from schemas.access import KEEPS_ROWS
 from tunery.local.child import Child, LogText
 from tunery.local.errors import LocalError
 from tunery.local.identity import Identity, may_traverse, unprivileged
 from tunery.local.ports import HOST
+from tunery.local.secrets import Secrets
+from tunery.runtime.store.roles import role_of, role_statements
 
-USER: Final = "tunery"
+USER: Final = "tunery"  # the operator's; services have roles of their own
 DATABASE: Final = "tunery"
 SHARED_ROOT: Final = Path("/var/lib/tunery")
 READY_MS_MAX: Final = 30_000
@@ -172,8 +177,12 @@ def run(layout: PostgresLayout, name: str, *arguments: str) -> None:
         )
 
 
-def child(folder: Path, instance: str, port: int, password: str) -> Child:
-    """The server with its data for `folder`, on 127.0.0.1:`port`."""
+def child(folder: Path, instance: str, port: int, keys: Secrets) -> Child:
+    """The server with its data for `folder`, on 127.0.0.1:`port`.
+
+    After each start the roles of services, and what they own, are made equal to the table of
+    access: also in folders of versions that had one role for all.
+    """
     layout = choose_layout(folder, instance)
 
     def prepare() -> None:
@@ -182,7 +191,7 @@ def child(folder: Path, instance: str, port: int, password: str) -> Child:
         if layout.identity is not None:
             sweep()
         provide_install(layout, packaged_install())
-        initialise(layout, folder, password)
+        initialise(layout, folder, keys.postgres_password)
         # Our server is not running (the supervisor checked), so the lock names another process.
         (layout.data / "postmaster.pid").unlink(missing_ok=True)
 
@@ -201,20 +210,39 @@ def child(folder: Path, instance: str, port: int, password: str) -> Child:
         identity=layout.identity,
         address=f"{HOST}:{port}",
         prepare=prepare,
-        settle=lambda: create_database(dsn(port, password, "postgres")),
+        settle=lambda: provide_database(port, keys),
     )
 
 
-def dsn(port: int, password: str, database: str = DATABASE) -> str:
-    return f"postgresql://{USER}:{password}@{HOST}:{port}/{database}"
+def dsn(port: int, keys: Secrets, service: str = "", database: str = DATABASE) -> str:
+    """The address of the database for a service that keeps rows; for the operator without one."""
+    user, password = USER, keys.postgres_password
+    if service:
+        user, password = role_of(service), keys.role_password(service)
+    return f"postgresql://{user}:{password}@{HOST}:{port}/{database}"
 
 
-async def create_database(maintenance_dsn: str) -> None:
-    import asyncpg
-
-    connection = await asyncpg.connect(maintenance_dsn, timeout=10)
-    try:
+async def provide_database(port: int, keys: Secrets) -> None:
+    """Create the database unless it exists, and give each service its role and its schema."""
+    async with _connected(dsn(port, keys, database="postgres")) as connection:
         if not await connection.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", DATABASE):
             await connection.execute(f'CREATE DATABASE "{DATABASE}"')
+        await connection.execute("REVOKE ALL ON DATABASE postgres, template1 FROM PUBLIC")
+    roles = {service: role_of(service) for service in KEEPS_ROWS}
+    passwords = {service: keys.role_password(service) for service in KEEPS_ROWS}
+    async with _connected(dsn(port, keys)) as connection, connection.transaction():
+        for statement in role_statements(roles, passwords):
+            await connection.execute(statement)
+
+
+@asynccontextmanager
+async def _connected(address: str) -> AsyncIterator[Any]:
+    """As the operator; its statements, with passwords in them, do not reach the server's log."""
+    import asyncpg
+
+    quiet = {"log_min_error_statement": "panic"}
+    connection = await asyncpg.connect(address, timeout=10, server_settings=quiet)
+    try:
+        yield connection
     finally:
         await connection.close()

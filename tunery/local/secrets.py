@@ -40,6 +40,11 @@ class Secrets:
         key, name = self.kafka_secret.encode("ascii"), principal.encode()
         return hmac.digest(key, b"kafka/" + name, "sha256").hex()
 
+    def role_password(self, service: str) -> str:
+        """The password of a service's role of PostgreSQL; it does not lead to the operator's."""
+        key, name = self.postgres_password.encode("ascii"), service.encode()
+        return hmac.digest(key, b"postgres/" + name, "sha256").hex()
+
     def sender_keys(self, principal: str = "") -> SenderKeys:
         """By which a principal proves that it sends a command; without one, those of an operator.
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from schemas.access import KEEPS_ROWS, opens_keys
 from schemas.topics import SERVICES
 from tunery.local import kafka, postgres, secrets
 from tunery.local.errors import LocalError
@@ -43,7 +44,10 @@ OFFLINE: Final = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Addresses and credentials of a stack."""
+    """Addresses and credentials of a stack, the operator's.
+
+    postgres_port: of the embedded PostgreSQL; None where the user's own is used.
+    """
 
     kafka_bootstrap: str
     postgres_dsn: str
@@ -58,6 +62,7 @@ class Settings:
     folders: DataDir
     keys: Secrets = field(repr=False)
     own_kafka: bool = False
+    postgres_port: int | None = None
     log_level: str = "INFO"
 
     @property
@@ -71,14 +76,16 @@ class Settings:
     def environment(self, principal: str = OPERATOR) -> dict[str, str]:
         """Variables that a process gets in addition to our environment.
 
-        principal: as which it authenticates to the embedded Kafka and sends commands; it gets no
-          other's password and keys.
+        principal: as which it authenticates to the embedded Kafka and PostgreSQL and sends
+          commands; it gets no other's password and keys.
         """
         login = self.kafka_login(principal)
         return {
             **OFFLINE,
             **{f"{PREFIX}{name.upper()}": value for name, value in login.items()},
             **self._command_keys(principal),
+            **self._database(principal),
+            **self._keystore(principal),
             "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads cost four times the time here
             "PYTHONUNBUFFERED": "1",
             "TUNERY_ADMIN_KEY_SHA256": self.admin_key_sha256,
@@ -86,16 +93,30 @@ class Settings:
             "TUNERY_GATEWAY_HOST": HOST,
             "TUNERY_GATEWAY_PORT": str(self.gateway_port),
             "TUNERY_KAFKA_BOOTSTRAP": self.kafka_bootstrap,
-            "TUNERY_KEYSTORE_DIR": str(self.folders.keystore),
             "TUNERY_LOG_LEVEL": self.log_level,
             "TUNERY_NODE_SERVE_MODULE": "services.engine.replica",
-            "TUNERY_POSTGRES_DSN": self.postgres_dsn,
             "TUNERY_S3_ACCESS_KEY": self.s3_access_key,
             "TUNERY_S3_BUCKET": self.s3_bucket,
             "TUNERY_S3_ENDPOINT": self.s3_endpoint,
             "TUNERY_S3_SECRET_KEY": self.s3_secret_key,
             "TUNERY_VALKEY_URL": self.valkey_url,
         }
+
+    def _database(self, principal: str) -> dict[str, str]:
+        """The variable with which a principal reaches its schema; none where it keeps no rows."""
+        if principal == OPERATOR:
+            return {"TUNERY_POSTGRES_DSN": self.postgres_dsn}
+        if principal not in KEEPS_ROWS:
+            return {}
+        if self.postgres_port is None:
+            return {"TUNERY_POSTGRES_DSN": self.postgres_dsn}
+        return {"TUNERY_POSTGRES_DSN": postgres.dsn(self.postgres_port, self.keys, principal)}
+
+    def _keystore(self, principal: str) -> dict[str, str]:
+        """The variable that names the key store; none where no text of tenants is opened."""
+        if not opens_keys(service_of(principal)):
+            return {}
+        return {"TUNERY_KEYSTORE_DIR": str(self.folders.keystore)}
 
     def _command_keys(self, principal: str) -> dict[str, str]:
         """The variable with which a principal proves its commands; none where it sends none."""
@@ -162,8 +183,7 @@ def build(
 
     return Settings(
         kafka_bootstrap=environ.get("TUNERY_KAFKA_BOOTSTRAP") or f"{HOST}:{ports['kafka']}",
-        postgres_dsn=environ.get("TUNERY_POSTGRES_DSN")
-        or postgres.dsn(ports["postgres"], secrets.postgres_password),
+        postgres_dsn=environ.get("TUNERY_POSTGRES_DSN") or postgres.dsn(ports["postgres"], secrets),
         s3_endpoint=s3("TUNERY_S3_ENDPOINT", f"http://{HOST}:{ports['s3']}"),
         s3_access_key=s3("TUNERY_S3_ACCESS_KEY", secrets.s3_access_key),
         s3_secret_key=s3("TUNERY_S3_SECRET_KEY", secrets.s3_secret_key),
@@ -173,6 +193,7 @@ def build(
         gateway_port=ports["gateway"],
         keys=secrets,
         own_kafka=bool(environ.get("TUNERY_KAFKA_BOOTSTRAP")),
+        postgres_port=None if environ.get("TUNERY_POSTGRES_DSN") else ports["postgres"],
         admin_key=secrets.admin_key,
         admin_key_sha256=secrets.admin_key_sha256,
         folders=folders,

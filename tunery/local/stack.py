@@ -301,7 +301,7 @@ def server_children(where: settings.Settings, environ: Mapping[str, str]) -> lis
             folders.server("postgres"),
             instance(folders),
             chosen["postgres"],
-            keys.postgres_password,
+            keys,
         ),
         "valkey": lambda: valkey.child(
             folders.server("valkey"), chosen["valkey"], keys.valkey_password

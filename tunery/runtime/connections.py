@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
+from schemas.access import keeps_rows, opens_keys
 from schemas.topics import PARTITIONS, TOPICS
 from tunery.runtime.backoff import Backoff, retry
 from tunery.runtime.blobs.abstract import BlobsUnavailable
@@ -19,11 +20,13 @@ from tunery.runtime.bus.sender import Sender
 from tunery.runtime.bus.signing import UNSIGNED, SenderKeys, read_keys
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.ports import Runtime
+from tunery.runtime.seal.absent import NoKeys
 from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import LogSettings, RuntimeSettings, SettingsError
-from tunery.runtime.store.abstract import StoreUnavailable
-from tunery.runtime.store.postgres import PostgresStore, open_store
+from tunery.runtime.store.absent import absent_store
+from tunery.runtime.store.abstract import Store, StoreUnavailable
+from tunery.runtime.store.postgres import open_store
 from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.process")
@@ -42,15 +45,17 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
 
     Raises SettingsError.
     """
-    clock, keys = SystemClock(), sender_keys(settings, name)
+    clock, keys, dsn = SystemClock(), sender_keys(settings, name), database_of(settings, name)
     async with AsyncExitStack() as stack:
         log = KafkaLog(kafka_settings(settings))
         stack.push_async_callback(log.close)
         blobs = S3Blobs(s3_settings(settings))
         stack.push_async_callback(blobs.close)
 
-        async def connect_store() -> PostgresStore:
-            store = await open_store(settings.postgres_dsn, name, settings.postgres_connections_max)
+        async def connect_store() -> Store:
+            if dsn is None:
+                return absent_store(name)
+            store = await open_store(dsn, name, settings.postgres_connections_max)
             stack.push_async_callback(store.close)
             return store
 
@@ -68,7 +73,7 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
             log=log,
             store=store.result(),
             blobs=blobs,
-            seal=Sealer(DirectoryKeyStore(settings.keys)),
+            seal=Sealer(DirectoryKeyStore(settings.keys) if opens_keys(name) else NoKeys(name)),
             sender=Sender(log, keys=keys),
             clock=clock,
             keys=keys,
@@ -103,6 +108,18 @@ def sender_keys(settings: RuntimeSettings, name: str) -> SenderKeys:
     except ValueError:
         raise SettingsError(f"TUNERY_COMMAND_KEYS cannot be read; {how}") from None
     return replace(keys, sender=keys.sender or name)
+
+
+def database_of(settings: RuntimeSettings, name: str) -> str | None:
+    """Where a process keeps its rows; None for a service that keeps none. Raises SettingsError."""
+    if not keeps_rows(name):
+        return None
+    if settings.postgres_dsn is None:
+        raise SettingsError(
+            "TUNERY_POSTGRES_DSN is not set: start the service with `tunery up`, "
+            f"or name the role of {name} (`tunery postgres sql`)"
+        )
+    return settings.postgres_dsn
 
 
 def kafka_settings(settings: LogSettings) -> KafkaSettings:

@@ -35,11 +35,12 @@ class RuntimeSettings(LogSettings):
     """Settings that every service has. Secrets are never shown in `repr` and logs.
 
     metrics_host: where `metrics_port` listens; 0.0.0.0 in a container, behind a firewall.
+    postgres_dsn: of the service's own role; services that keep no rows need none.
     command_keys: of `SenderKeys`, as `tunery kafka keys` prints them; "off": commands are neither
       signed nor checked.
     """
 
-    postgres_dsn: str = Field(min_length=1, repr=False)
+    postgres_dsn: str | None = Field(default=None, min_length=1, repr=False)
     s3_endpoint: str = Field(min_length=1)
     s3_access_key: str = Field(min_length=1, repr=False)
     s3_secret_key: str = Field(min_length=1, repr=False)

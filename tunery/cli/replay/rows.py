@@ -12,7 +12,7 @@ from tunery.runtime.bus.abstract import Log
 from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.journal.reader import START, Accepted, JournalReader, Position
 from tunery.runtime.store.abstract import RowBatch, SavedPosition, StreamPartition
-from tunery.runtime.store.postgres import PostgresStore, open_store
+from tunery.runtime.store.postgres import PostgresStore, connect_store, open_store
 from tunery.runtime.verbs import Change
 
 CONNECTIONS_MAX: Final = 4
@@ -57,7 +57,7 @@ async def compare(
     log: Log, dsn: str, service: str, projection: Projection
 ) -> tuple[TableComparison, ...]:
     """Every table of a projection, and its to-do rows, at the positions that are live now."""
-    live = await open_store(dsn, service, CONNECTIONS_MAX)
+    live = await connect_store(dsn, service, CONNECTIONS_MAX)
     try:
         async with scratch_store(dsn, service) as (scratch, schema):
             await scratch.ensure(projection.described())

@@ -3,6 +3,7 @@
 abstract     the port of the key store
 memory       for tests and the simulator
 directory    keys as files of one folder
+absent       for services that open and seal nothing
 sealer       seals text, and derives other secrets
 webhooks     signing secrets of webhook endpoints
 """

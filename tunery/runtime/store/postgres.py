@@ -97,6 +97,32 @@ class BoundedPool(_Pool):
 
 async def open_store(dsn: str, schema: str, connections_max: int) -> "PostgresStore":
     """Connect, and make the schema and the runtime's tables. Raises StoreUnavailable."""
+    store = await connect_store(dsn, schema, connections_max)
+    try:
+        with named_errors():
+            async with store.pool.acquire() as connection, connection.transaction():
+                await _one_at_a_time(connection, schema)
+                # A role of its own may not create schemas, even one that exists.
+                if not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", schema):
+                    await connection.execute(f"CREATE SCHEMA {encoding.name(schema)}")
+                await connection.execute(sql.TABLES)
+                await connection.execute(sql.COMMIT_FUNCTION)
+    except BadChange as error:
+        store.pool.terminate()
+        if isinstance(error.__cause__, asyncpg.InsufficientPrivilegeError):
+            raise StoreUnavailable(
+                f"the schema {schema} is missing or of another role ({error.__cause__}): "
+                "an operator runs what `tunery postgres sql` prints"
+            ) from error
+        raise
+    except BaseException:
+        store.pool.terminate()
+        raise
+    return store
+
+
+async def connect_store(dsn: str, schema: str, connections_max: int) -> "PostgresStore":
+    """Connect to a schema as it is. Raises StoreUnavailable."""
     encoding.name(schema)
     with named_errors():
         pool = await BoundedPool(
@@ -122,15 +148,6 @@ async def open_store(dsn: str, schema: str, connections_max: int) -> "PostgresSt
                 "synchronous_commit": "off",
             },
         )
-        try:
-            async with pool.acquire() as connection, connection.transaction():
-                await _one_at_a_time(connection, schema)
-                await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {encoding.name(schema)}")
-                await connection.execute(sql.TABLES)
-                await connection.execute(sql.COMMIT_FUNCTION)
-        except BaseException:
-            pool.terminate()
-            raise
     return PostgresStore(pool, dsn, schema)
 
 

@@ -76,8 +76,7 @@ def live_processes(folders: DataDir) -> dict[str, processes.ProcessRecord]:
 
 
 def database(folders: DataDir) -> str:
-    password = secrets.load(folders.secrets).postgres_password
-    return dsn(ports.read(folders.ports)["postgres"], password)
+    return dsn(ports.read(folders.ports)["postgres"], secrets.load(folders.secrets))
 
 
 async def insert_value(folders: DataDir, value: int) -> None:
@@ -92,6 +91,15 @@ async def read_values(folders: DataDir) -> list[int]:
     rows = await connection.fetch("SELECT n FROM kept ORDER BY n")
     await connection.close()
     return [row["n"] for row in rows]
+
+
+async def leave_as_an_earlier_version(folders: DataDir) -> None:
+    """A schema and a table of the one role that all services had."""
+    connection = await asyncpg.connect(database(folders))
+    await connection.execute("ALTER SCHEMA gateway OWNER TO CURRENT_USER")
+    await connection.execute("CREATE TABLE gateway.earlier (id serial, n int)")
+    await connection.execute("INSERT INTO gateway.earlier (n) VALUES (7)")
+    await connection.close()
 
 
 async def test_up_after_a_kill_of_the_supervisor_keeps_all_data(started_stack: DataDir) -> None:
@@ -113,6 +121,7 @@ async def test_up_after_a_kill_of_the_supervisor_keeps_all_data(started_stack: D
 
 async def test_up_after_a_kill_of_every_process_keeps_all_data(started_stack: DataDir) -> None:
     await insert_value(started_stack, 2)
+    await leave_as_an_earlier_version(started_stack)
     supervisor = state.read(started_stack).supervisor
     assert supervisor is not None
     for record in (supervisor, *live_processes(started_stack).values()):
@@ -121,6 +130,12 @@ async def test_up_after_a_kill_of_every_process_keeps_all_data(started_stack: Da
     up(started_stack)
     assert sorted(live_processes(started_stack)) == ["kafka", "postgres", "s3", "valkey"]
     assert (await read_values(started_stack)).count(2) == 1
+    keys, port = secrets.load(started_stack.secrets), ports.read(started_stack.ports)["postgres"]
+    gateway = await asyncpg.connect(dsn(port, keys, "gateway"))
+    await gateway.execute("ALTER TABLE gateway.earlier ADD COLUMN more int")
+    assert await gateway.fetchval("INSERT INTO gateway.earlier (n) VALUES (8) RETURNING id") == 2
+    assert await gateway.fetchval("SELECT sum(n) FROM gateway.earlier") == 15
+    await gateway.close()
 
 
 async def test_half_initialised_servers_are_initialised_again(folders: DataDir) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas.access import KEEPS_ROWS
 from tunery.local import ports, secrets, settings
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
@@ -92,3 +93,33 @@ def test_wrong_settings_of_kafka_are_named_to_the_operator(
     monkeypatch.setenv("TUNERY_KAFKA_SECURITY_PROTOCOL", "SASL_SSL")
     with pytest.raises(LocalError, match="TUNERY_KAFKA_SASL_MECHANISM is not set"):
         settings.log_settings(DataDir(tmp_path), {"TUNERY_KAFKA_BOOTSTRAP": "k:9092"})
+
+
+def test_security_m3_a_process_reaches_its_own_schema_alone(tmp_path: Path) -> None:
+    configured = build(tmp_path, {})
+    addresses = {
+        service: configured.environment(service)["TUNERY_POSTGRES_DSN"] for service in KEEPS_ROWS
+    }
+    assert len(set(addresses.values())) == len(KEEPS_ROWS)
+    assert addresses["notifier"].startswith("postgresql://tunery_notifier:")
+    assert configured.environment()["TUNERY_POSTGRES_DSN"] == configured.postgres_dsn
+    for principal in ("engine", "exporter", "node.a", "other"):
+        assert "TUNERY_POSTGRES_DSN" not in configured.environment(principal)
+    for principal in (*KEEPS_ROWS, "node.a"):
+        values = "".join(configured.environment(principal).values())
+        assert configured.keys.postgres_password not in values
+
+
+def test_a_postgres_of_the_users_own_has_one_address_for_all_that_keep_rows(tmp_path: Path) -> None:
+    configured = build(tmp_path, {"TUNERY_POSTGRES_DSN": "postgresql://db/x"})
+    assert configured.environment("notifier")["TUNERY_POSTGRES_DSN"] == "postgresql://db/x"
+    assert "TUNERY_POSTGRES_DSN" not in configured.environment("exporter")
+
+
+def test_security_m3_the_key_store_is_named_to_those_who_open_texts(tmp_path: Path) -> None:
+    configured = build(tmp_path, {})
+    named = {
+        principal: "TUNERY_KEYSTORE_DIR" in configured.environment(principal)
+        for principal in ("gateway", "node.a", "operator", "scheduler", "exporter", "engine")
+    }
+    assert list(named.values()) == [True, True, True, False, False, False]

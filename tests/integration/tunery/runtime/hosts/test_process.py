@@ -145,7 +145,7 @@ async def test_a_missing_setting_is_reported_on_start(servers: Stack) -> None:
     )
     _, errors = await process.communicate()
     assert process.returncode == 2
-    assert b"TUNERY_POSTGRES_DSN is not set" in errors
+    assert b"TUNERY_S3_ENDPOINT is not set" in errors
 
 
 async def test_the_in_memory_runtime_has_the_same_fields(client: Runtime) -> None:

@@ -1,0 +1,37 @@
+"""The page of who may use what, made from the table: `python -m tests.repo.access`."""
+
+from pathlib import Path
+from typing import Final
+
+from schemas.access import ACCESS
+from tunery.runtime.store.roles import role_of
+
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "access.md"
+HEAD: Final = """\
+# Access of services
+
+Made from `schemas/access.py` by `python -m tests.repo.access`; a test compares the two.
+Rights on Kafka are in [topics](topics.md).
+
+A service without a role has no account of PostgreSQL. What roles mean:
+[Secure PostgreSQL](../how-to/secure-postgresql.md).
+
+A service that opens or seals texts of tenants is given the key store, others are not.
+
+| service | role of PostgreSQL | owns the schema | key store |
+|---|---|---|---|
+"""
+
+
+def page() -> str:
+    return HEAD + "".join(f"{_row(service)}\n" for service in sorted(ACCESS))
+
+
+def _row(service: str) -> str:
+    cells = (f"`{role_of(service)}`", f"`{service}`") if ACCESS[service].rows else ("–", "–")
+    keys = "yes" if ACCESS[service].keys else "–"
+    return f"| {' | '.join((service, *cells, keys))} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
