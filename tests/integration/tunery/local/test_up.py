@@ -133,7 +133,8 @@ async def test_up_after_a_kill_of_every_process_keeps_all_data(started_stack: Da
     keys, port = secrets.load(started_stack.secrets), ports.read(started_stack.ports)["postgres"]
     gateway = await asyncpg.connect(dsn(port, keys, "gateway"))
     await gateway.execute("ALTER TABLE gateway.earlier ADD COLUMN more int")
-    assert await gateway.fetchval("INSERT INTO gateway.earlier (n) VALUES (8) RETURNING id") == 2
+    # 2, or 34: after a crash a sequence leaves out what it had fetched
+    assert await gateway.fetchval("INSERT INTO gateway.earlier (n) VALUES (8) RETURNING id") > 1
     assert await gateway.fetchval("SELECT sum(n) FROM gateway.earlier") == 15
     await gateway.close()
 
