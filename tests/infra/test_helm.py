@@ -39,7 +39,6 @@ WORKLOADS: Final = ("Deployment", "StatefulSet", "DaemonSet", "Job")
 #: what the Secrets hold that are made by hand
 SECRETS: Final = {
     "tunery-shared": {
-        "TUNERY_POSTGRES_DSN": "postgresql://tunery:x@postgres.example.com/tunery",
         "TUNERY_S3_ACCESS_KEY": "access",
         "TUNERY_S3_SECRET_KEY": "secret",
         "TUNERY_VALKEY_URL": "rediss://:x@valkey.example.com",
