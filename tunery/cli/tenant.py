@@ -4,6 +4,8 @@ import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+from uuid import uuid4
 
 import click
 
@@ -256,7 +258,9 @@ def erase(tenant: str, yes: bool, folders: DataDir, as_json: bool) -> None:
             raise LocalError("that is not the tenant's name", "nothing was changed; try again")
     shown = 0
     with _api.connect(folders) as api:
-        state = api.post("tenants", tenant, "erase", confirm=tenant)
+        # asked again while it is not decided: an erasure that has begun is shown
+        asked = f"/tenants/{quote(tenant, safe='')}/erase"
+        state = api.send(asked, {"confirm": tenant}, str(uuid4()))
         while True:
             gone = [done["part"] for done in state["parts"] if done["erased_at"] is not None]
             for part in gone[shown:]:

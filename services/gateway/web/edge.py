@@ -26,7 +26,8 @@ from services.gateway.web.token_bucket import Allowance, duration
 from services.gateway.web.wrong_keys import WrongKeys
 from tunery.runtime.fair_places import FairPlaces
 from tunery.runtime.telemetry.logs import log_event
-from tunery.runtime.telemetry.trail import Trail, readable_traceparent, trail_context
+from tunery.runtime.telemetry.traces import traced
+from tunery.runtime.telemetry.trail import Trail, readable_traceparent
 
 LOG: Final = logging.getLogger("tunery.gateway")
 BODY_BYTES_MAX: Final = 1024 * 1024
@@ -102,13 +103,13 @@ class Edge:
 
         traceparent = readable_traceparent(Headers(scope=scope).get("traceparent"))
         try:
-            with trail_context(Trail(request_id, traceparent)):
+            trail, name = Trail(request_id, traceparent), f"HTTP {_method(scope)}"
+            with traced(trail, name, "server", is_root=scope["path"] not in OPEN):
                 await self._through(scope, receive, answer, request_id)
         finally:
             observe(b"")
             route = _route(scope)
-            # whatever a client sends as its method must not become a series of its own
-            method = scope["method"] if scope["method"] in METHODS else "other"
+            method = _method(scope)
             REQUESTS.labels(method, route, str(status)).inc()
             REQUEST_SECONDS.labels(method, route).observe(time.perf_counter() - begun)
 
@@ -224,6 +225,11 @@ def _limit_body(scope: Scope, receive: Receive) -> Receive:
 
 def _is_upload(scope: Scope) -> bool:
     return scope["method"] == "POST" and STREAMED.fullmatch(scope["path"]) is not None
+
+
+def _method(scope: Scope) -> str:
+    """Whatever a client sends as its method must not become a series of its own."""
+    return scope["method"] if scope["method"] in METHODS else "other"
 
 
 def _route(scope: Scope) -> str:

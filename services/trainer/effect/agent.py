@@ -25,7 +25,7 @@ from schemas.node import (
     ReportDeviceFaults,
     WarnNode,
 )
-from schemas.pool import Event, LeaseGranted, RegisterNode, RetireNode
+from schemas.pool import Event, RegisterNode, RetireNode, WorkForgotten, WorkKept
 from schemas.telemetry import Heartbeat
 from schemas.topics import POOL
 from schemas.units import Ms
@@ -131,7 +131,7 @@ class NodeAgent:
         self._position = START
         self._leases: dict[int, RunningLease] = {}
         self._tasks: dict[int, KeptTask[None]] = {}
-        self._trails: dict[int, Trail] = {}  # of leases that were granted and not begun
+        self._submissions: dict[str, Trail] = {}  # of jobs, by what their works follow from
 
     async def run(self) -> None:
         """Register, follow the pool until cancelled, then drain and retire.
@@ -311,12 +311,11 @@ class NodeAgent:
     def _fold(self, header: Header, events: tuple[Event, ...]) -> None:
         for event in events:
             self._state = evolve(self._state, event)
-            if (
-                isinstance(event, LeaseGranted)
-                and event.lease.token.lease in self._state.assignments
-            ):
+            if isinstance(event, WorkKept):
                 trail = Trail(header.correlation, header.traceparent)
-                self._trails[event.lease.token.lease] = trail
+                self._submissions.setdefault(event.description.job_id, trail)
+            elif isinstance(event, WorkForgotten):
+                self._submissions.pop(event.job_id, None)
 
     def _reconcile(self) -> None:
         if self._state.leaving:
@@ -332,7 +331,6 @@ class NodeAgent:
             self._registered.set()
         for lease in sorted(self._state.assignments):
             self._pursue(lease, self._state.assignments[lease])
-        self._trails.clear()  # all that are assigned have begun
         for lease in [lease for lease in self._leases if lease not in self._state.assignments]:
             if self._tasks[lease].ended.done():
                 del self._leases[lease], self._tasks[lease]
@@ -341,7 +339,8 @@ class NodeAgent:
         if lease not in self._leases:
             running = self._start_lease(assignment.grant, self._state.incarnation)
             # not watched: what runs under a lease says nothing for long, and `idle_ms` tells of it
-            with trail_context(self._trails.get(lease, NO_TRAIL)):
+            # not what it was granted for: that may be another job, which freed its slots
+            with trail_context(self._submissions.get(assignment.grant.job_id, NO_TRAIL)):
                 kept = KeptTask(running.run, f"lease {lease}", is_watched=False)
             kept.ended.add_done_callback(partial(_log_crash, lease))
             self._leases[lease], self._tasks[lease] = running, kept

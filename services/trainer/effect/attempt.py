@@ -27,6 +27,8 @@ from services.trainer.effect.program import Program, Tools
 from services.trainer.ports import WorkProcess
 from tunery.runtime.tasks import run_again, run_apart
 from tunery.runtime.telemetry.logs import log_context, log_event
+from tunery.runtime.telemetry.traces import traced
+from tunery.runtime.telemetry.trail import current_trail
 from tunery.work.codec import decode_event
 from tunery.work.events import Failed
 from tunery.work.exits import ExitCode, WorkError, is_machine_fault
@@ -124,7 +126,8 @@ class LeaseAttempt:
         Called again after a stray cancellation, which ended the process, it only reports.
         """
         grant = self._grant
-        with log_context(**self._subject):
+        span = traced(current_trail(), f"attempt {grant.role}", "consumer", **self._subject)
+        with log_context(**self._subject), span:
             if self._known_end is None:
                 self._known_end = await self._work()
                 self._log_end(self._known_end)

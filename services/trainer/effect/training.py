@@ -26,6 +26,8 @@ from services.trainer.effect.program import Program, Tools
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
 from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.telemetry.traces import traced
+from tunery.runtime.telemetry.trail import current_trail
 from tunery.work.events import (
     AnyWorkEvent,
     Checkpointed,
@@ -222,7 +224,8 @@ class Training(Program):
         """Store a checkpoint, then report it; not one that was deleted during an outage."""
         folder = Path(event.dir)
         try:
-            files = [await self.upload("checkpoints", folder, file) for file in event.files]
+            with traced(current_trail(), "store checkpoint", "client", step=event.step):
+                files = [await self.upload("checkpoints", folder, file) for file in event.files]
         except FileNotFoundError:  # training went on meanwhile, and keeps its newest ones only
             log_event(LOG, logging.WARNING, "checkpoint.deleted_before_upload", step=event.step)
             return

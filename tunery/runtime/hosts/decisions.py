@@ -16,19 +16,34 @@ from tunery.runtime.telemetry.metrics import (
     DECISIONS,
     REJECTIONS,
 )
+from tunery.runtime.telemetry.traces import note_span
 from tunery.runtime.telemetry.trail import Trail, trail_context
 
 LOG: Final = logging.getLogger("tunery.journal")
 
 
 def log_decision(stream: str, partition: int, offset: int, decided: Decided[Any]) -> None:
-    """Name the events of a settled entry, where a client's request led to it; no other contents."""
+    """Name the events of a settled entry, where a client's request led to it; no other contents.
+
+    Its span lasts from the command's arrival at Kafka to the acknowledgement of the decision.
+    """
     entry, events = decided.entry, decided.events
     trail = Trail(entry.correlation, entry.traceparent)
     if trail.request_id is None:
         return
     subject = next(filter(None, map(subject_of, events)), {})
     refused = next((event.code for event in events if isinstance(event, Rejected)), None)
+    note_span(
+        trail,
+        f"decide {stream}",
+        "consumer",
+        entry.at,
+        refused,
+        partition=partition,
+        offset=offset,
+        tenant=entry.tenant,
+        **subject,
+    )
     with trail_context(trail):
         log_event(
             LOG,

@@ -24,7 +24,7 @@ from tunery.runtime.store.abstract import TODOS_CHANNEL, LeasedRow, StoreUnavail
 from tunery.runtime.tasks import run_together
 from tunery.runtime.telemetry.logs import log_context, log_event, subject_of
 from tunery.runtime.telemetry.metrics import EFFECTS_ENDED, EFFECTS_RUNNING
-from tunery.runtime.telemetry.trail import trail_context
+from tunery.runtime.telemetry.traces import traced
 from tunery.runtime.verbs import Effect, RetryLater, Send
 from tunery.runtime.watchdog import beat
 
@@ -108,7 +108,8 @@ class EffectHost:
     async def _work(self, effect: Effect[Any], row: LeasedRow) -> None:
         """Work on one row. Every log line about it carries the ids in its body."""
         about = log_context(kind=row.kind, row_id=row.id, tenant=row.tenant)
-        with about, trail_context(row.trail):
+        span = traced(row.trail, f"effect {row.kind}", "consumer", row_id=row.id, tenant=row.tenant)
+        with about, span:
             try:
                 body = msgspec.json.decode(row.body, type=effect.body)
                 with log_context(**subject_of(body), try_number=row.try_number):

@@ -33,6 +33,7 @@ from tunery.runtime.tasks import (
     stop_tasks,
 )
 from tunery.runtime.telemetry.logs import configure, log_event
+from tunery.runtime.telemetry.traces import start_traces, stop_traces
 
 LOG: Final = logging.getLogger("tunery.process")
 STOP_MS_MAX: Final[Ms] = 4_000
@@ -54,12 +55,15 @@ def main(name: str, build: Build, *, stop_ms_max: Ms = STOP_MS_MAX) -> None:
         sys.stderr.write(f"{name} cannot start:\n{error}\n")
         sys.exit(EXIT_BAD_SETTINGS)
     configure(name, settings.log_level, settings.secrets())
+    start_traces(name)
     spare_collector()
     try:
         uvloop.run(_serve_watched(name, build, settings, stop_ms_max))
     except SettingsError as error:
         log_event(LOG, logging.CRITICAL, "process.settings_invalid", why=error)
         sys.exit(EXIT_BAD_SETTINGS)
+    finally:
+        stop_traces()
 
 
 def spare_collector() -> None:

@@ -32,7 +32,8 @@ from tunery.runtime.journal.codec import encode
 from tunery.runtime.journal.ports import HostLimits, JournalPorts
 from tunery.runtime.journal.reader import START, Accepted, JournalReader, Position, load_position
 from tunery.runtime.telemetry.logs import log_context, log_event, subject_of
-from tunery.runtime.telemetry.trail import Trail, trail_context
+from tunery.runtime.telemetry.traces import traced
+from tunery.runtime.telemetry.trail import Trail
 from tunery.runtime.verbs import React, Send
 from tunery.runtime.watchdog import beat
 
@@ -135,7 +136,9 @@ class Reactor:
             key = send.key.encode()
             partition = partition_of(key) if send.partition is None else send.partition
             trail = Trail(envelope.correlation, envelope.traceparent)
-            with log_context(tenant=send.tenant, **subject_of(send.body)), trail_context(trail):
+            about = {"tenant": send.tenant, **subject_of(send.body)}
+            name = f"send {type(send.body).__name__} to {target.name}"
+            with log_context(**about), traced(trail, name, "producer", **about):
                 signed = self._keys.sign(target.name, encode(envelope))
                 await self._send_until_acknowledged(
                     target.commands.name, key, signed, partition, origin

@@ -2,6 +2,7 @@
 
 logs       structured logs: events with fields, and the context of a job
 trail      the request and the trace that work follows from
+traces     spans of what follows from a request, sent by OTLP
 catalogue  declares metrics: name, unit, labels, meaning
 metrics    every metric of the runtime
 figures    gauges that are read from states at each scrape

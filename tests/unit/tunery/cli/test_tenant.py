@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.unit.tunery.cli.scripted_api import ScriptedApi
+from tests.unit.tunery.cli.scripted_api import ScriptedApi, refusal
 from tunery.cli.main import main
 
 TENANT = {
@@ -74,7 +74,9 @@ def test_security_h4_an_erasure_asks_for_the_name_and_waits_for_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tunery.cli.tenant.POLL_S", 0)
-    api = ScriptedApi(monkeypatch, {ERASE: BEGUN, STATE: [BEGUN, HALF, ERASED]})
+    monkeypatch.setattr("tunery.client.api.PAUSE_S", 0)
+    undecided = refusal(503, "not_decided_yet", "The request was not decided in time.")
+    api = ScriptedApi(monkeypatch, {ERASE: [undecided, BEGUN], STATE: [BEGUN, HALF, ERASED]})
     done = api.run("tenant", "erase", "acme", typed="acme\n")
     assert done.exit_code == 0, done.output
     assert (api.asked[0], api.bodies[0]) == (ERASE, {"confirm": "acme"})

@@ -406,16 +406,15 @@ async def test_what_runs_when_the_notice_comes_is_drained(tmp_path: Path) -> Non
     assert closed.end.reason.code == "node_noticed"
 
 
-async def test_an_attempt_follows_from_the_request_that_its_lease_was_granted_for(
-    tmp_path: Path,
-) -> None:
+async def test_an_attempt_follows_from_the_request_that_submitted_its_job(tmp_path: Path) -> None:
     with logged("trainer") as lines:
         async with node(await memory_servers(), tmp_path, lambda _: Script()) as here:
-            with trail_context(Trail("req_1")):
-                await here.request("job1")
-            await here.until(pool.MemberFreed)
-    (ended,) = lines.of("attempt.ended")
-    assert (ended["job_id"], ended["request_id"]) == ("job1", "req_1")
+            for job_id, request in (("job1", "req_1"), ("job2", "req_2"), ("job3", "req_3")):
+                with trail_context(Trail(request)):
+                    await here.request(job_id)
+            await here.until(pool.MemberFreed, count=3)  # one began as slots became free
+    ended = {line["job_id"]: line["request_id"] for line in lines.of("attempt.ended")}
+    assert ended == {"job1": "req_1", "job2": "req_2", "job3": "req_3"}
     decided = {line["events"] for line in lines.of("decision.settled")}
     assert "MemberFreed" in decided, "what the agent reports follows from the request, too"
 

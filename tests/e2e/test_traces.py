@@ -1,0 +1,82 @@
+"""One trace and one request id of a job, from its HTTP request over a lost node to its bill."""
+
+import asyncio
+import json
+import time
+from typing import Final
+
+import pytest
+
+from tests.e2e.stories import AGENT_A, POLL_S, RunningStack, running_stack
+from tests.otlp import SpanReceiver, receiving_spans
+from tunery.local.stack import SERVICES, ServiceSpec
+from tunery.runtime.telemetry.traces import ENDPOINTS
+
+pytestmark = pytest.mark.timeout(300)
+
+TRACE: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
+HEADER: Final = f"00-{TRACE}-00f067aa0ba902b7-01"
+SPANS_S_MAX: Final = 30
+EXPECTED: Final = {
+    ("tunery-gateway", "HTTP POST"),
+    ("tunery-scheduler", "decide job"),
+    ("tunery-scheduler", "decide pool"),
+    ("tunery-trainer", "attempt train"),
+    ("tunery-trainer", "store checkpoint"),
+    ("tunery-trainer", "attempt eval"),
+    ("tunery-registry", "decide model"),
+    ("tunery-billing", "decide account"),
+}
+
+
+async def test_observe_a_job_has_one_trace_and_one_request_id_from_http_to_its_bill() -> None:
+    with receiving_spans() as receiver:
+        traced = {ENDPOINTS[0]: receiver.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "500"}
+        agent = ServiceSpec(AGENT_A.name, module=AGENT_A.module, env={**AGENT_A.env, **traced})
+        variables = dict.fromkeys(SERVICES, traced)
+        async with running_stack((agent,), **variables) as home:
+            reply = await home.api.call(
+                "POST",
+                "/fine_tuning/jobs",
+                json=home.request(n_epochs=6),
+                headers={"traceparent": HEADER},
+            )
+            assert reply.is_success, reply.text
+            job_id, request_id = reply.json()["id"], reply.headers["x-request-id"]
+            await home.with_checkpoint(job_id)
+            home.stack.kill(agent.name, tree=True)
+            job = await home.api.ended(job_id)
+            await home.bill(job_id)
+            assert job["attempt"] >= 3  # a training before the kill and one after it, an evaluation
+            assert await spans_missing(receiver) == set()
+            check_tree(receiver, job_id)
+            assert len(services_that_name(home, request_id)) >= 4
+
+
+async def spans_missing(receiver: SpanReceiver) -> set[tuple[str, str]]:
+    """What of the trace has not come, at the latest after SPANS_S_MAX."""
+    deadline = time.monotonic() + SPANS_S_MAX
+    while time.monotonic() < deadline:
+        if receiver.names(TRACE) >= EXPECTED:
+            break
+        await asyncio.sleep(POLL_S)
+    return EXPECTED - receiver.names(TRACE)
+
+
+def check_tree(receiver: SpanReceiver, job_id: str) -> None:
+    """All spans come from the client's, each begins where another has said so."""
+    spans = receiver.of(TRACE)
+    known = {span.span_id for span in spans} | {HEADER.split("-")[2]}
+    assert {span.parent_id for span in spans} <= known
+    attempts = [span for span in spans if span.name.startswith("attempt")]
+    assert {span.attributes["tunery.job_id"] for span in attempts} == {job_id}
+
+
+def services_that_name(home: RunningStack, request_id: str) -> set[str]:
+    """Services with a log line of the request."""
+    named = set()
+    for log in home.stack.folders.logs.glob("*.log"):
+        for line in log.read_text("utf-8", "replace").splitlines():
+            if request_id in line and json.loads(line).get("request_id") == request_id:
+                named.add(log.stem)
+    return named
