@@ -358,6 +358,12 @@ def test_training_m4_sched_c15_slots_that_no_training_uses_are_refused_with_the_
     assert spec_of(request(training={"slots": 1})).slots == 1
 
 
+@pytest.mark.parametrize("slots", [0.5, 1.5, "half", True])
+def test_devices_no_part_of_a_device_can_be_had(slots: object) -> None:
+    refused = refusal_of(request(training={"slots": slots}))
+    assert (refused.status, refused.param) == (400, "training.slots")
+
+
 def test_training_m5_a_step_is_divided_until_the_largest_slot_has_the_memory() -> None:
     """Finding M5: no estimate was ever compared with a node, so such a job ran out of memory."""
     body = request(training={"max_length": 512}, hyperparameters={"batch_size": 16})
