@@ -12,7 +12,7 @@ from tests.otlp import SpanReceiver, receiving_spans
 from tunery.local.stack import SERVICES, ServiceSpec
 from tunery.runtime.telemetry.traces import ENDPOINTS
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 TRACE: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
 HEADER: Final = f"00-{TRACE}-00f067aa0ba902b7-01"
