@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Final, TypeVar
@@ -87,14 +88,19 @@ def _is_linked(first: Any, other: Any) -> bool:
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
-    """What a call returns. Raises TimeoutError when it hangs, and leaves it behind."""
-    returned: list[T] = []
-    thread = threading.Thread(target=lambda: returned.append(call()), daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if not returned:
+    """What a call returns, or raises. Raises TimeoutError when it hangs, and leaves it behind."""
+    answer: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    if not wait([answer], seconds).done:
         raise TimeoutError(f"the driver of accelerators has not answered for {seconds:.0f} s")
-    return returned[0]
+    return answer.result()
 
 
 @dataclass

@@ -90,6 +90,11 @@ def test_a_call_that_hangs_is_left_behind() -> None:
     never.set()
 
 
+def test_devices_an_error_of_the_driver_is_no_hang() -> None:
+    with pytest.raises(ZeroDivisionError):
+        within(10, lambda: 1 // 0)
+
+
 def test_devices_are_watched_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = EightDevices().install(monkeypatch)
     driver.states[7].lost = True
