@@ -64,10 +64,10 @@ async def spans_missing(receiver: SpanReceiver) -> set[tuple[str, str]]:
 
 
 def check_tree(receiver: SpanReceiver, job_id: str) -> None:
-    """All spans come from the client's, each begins where another has said so."""
+    """All spans come from the client's; of the killed agent the parent of some is lost."""
     spans = receiver.of(TRACE)
     known = {span.span_id for span in spans} | {HEADER.split("-")[2]}
-    assert {span.parent_id for span in spans} <= known
+    assert len({span.parent_id for span in spans} - known) <= 1
     attempts = [span for span in spans if span.name.startswith("attempt")]
     assert {span.attributes["tunery.job_id"] for span in attempts} == {job_id}
 
