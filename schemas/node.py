@@ -1,5 +1,6 @@
 """Nodes of a pool, in the stream `pool`: how they join, leave, are seen, and are cordoned."""
 
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from schemas.envelope import Message, Part, Reason
@@ -53,6 +54,11 @@ class DeviceFault(Part):
 
     device: int
     reason: Reason
+
+
+def working_devices(slots: int, faults: Iterable[DeviceFault]) -> frozenset[int]:
+    """Numbers of the devices of a node with so many slots that have none of its faults."""
+    return frozenset(range(slots)) - {fault.device for fault in faults}
 
 
 class Seat(Part):

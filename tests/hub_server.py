@@ -5,11 +5,12 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any, Final
 from urllib.parse import unquote
+
+from tests.http_server import answering
 
 COMMIT: Final = "12fd25f77366fa6b3b4b768ec3050bf629380bac"
 
@@ -74,15 +75,5 @@ def serving(hub: HubServer) -> Iterator[HubServer]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: Any) -> None:
-            """Nothing: `requests` has them."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        hub.url = f"http://127.0.0.1:{server.server_port}"
-        try:
-            yield hub
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(Handler) as hub.url:
+        yield hub

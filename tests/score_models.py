@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
 
 from services.trainer.effect.scores import ScoreRelay
+from tests.http_server import answering
 from tunery.graders.grader import parse
 from tunery.runtime.chat_endpoint import ChatEndpoint
 
@@ -78,19 +79,9 @@ def judging(reply: Callable[[str], Reply]) -> Iterator[Judge]:
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, *_: object) -> None:
-            """Tests print nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    judge.url = f"http://127.0.0.1:{server.server_port}/v1"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with answering(Handler) as url:
+        judge.url = f"{url}/v1"
         yield judge
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from schemas.training import Device
 from schemas.units import Ms
 
 # How many processes the kernel has killed here for lack of memory; None: it does not say.
+VISIBLE: Final = "CUDA_VISIBLE_DEVICES"  # numbers or names of devices, separated by commas
 MemoryKills: TypeAlias = Callable[[], int | None]
 
 

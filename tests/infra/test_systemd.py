@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from tests.infra.variables import (
     load_as,
     unknown_in,
 )
+from tunery.local.ports import find_free
 from tunery.local.settings import OFFLINE
 from tunery.local.stack import AGENT, AGENT_STOP_MS_MAX, EXPORTER, service_specs
 from tunery.runtime.bus.signing import read_keys
@@ -170,7 +170,7 @@ def test_a_unit_lives_with_its_files_and_waits_for_servers(
     unit: Path, written: Path, tmp_path: Path
 ) -> None:
     own = written / (f"node.{NODE}.env" if unit == AGENT_UNIT else "scheduler.env")
-    port = free_port()
+    port = find_free(set())
     settings = {
         **environment(COMMON.read_text(encoding="utf-8")),
         **environment(own.read_text(encoding="utf-8")),
@@ -206,12 +206,6 @@ def nowhere(folder: Path) -> Mapping[str, str]:
         "TUNERY_DATA_DIR": str(folder),
         "TUNERY_KEYSTORE_DIR": str(folder / "keystore"),
     }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def until_alive(process: "subprocess.Popen[str]", port: int) -> httpx.Response:

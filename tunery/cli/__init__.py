@@ -24,5 +24,6 @@ _billing_terms                   billing terms as names and values
 _job_lists, _job_view, _plan_view, _queue_view, _stack_view, _tables, _watch
                                  how jobs, queues, stacks and tables look in a terminal
 _recipes, _yaml                  recipes in files
+_rights                          what `kafka` and `postgres` share
 _verification                    servers and parts that `replay` and `reconcile` compare
 """

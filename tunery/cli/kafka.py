@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from tunery.cli import _options
+from tunery.cli._rights import print_rights, rename
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 
@@ -44,10 +45,7 @@ def command() -> None:
 @_options.as_json
 def grants(as_json: bool) -> None:
     """List what each service may do on Kafka, as the catalogue of topics says."""
-    from rich.console import Console
-
     from schemas.topics import SERVICES
-    from tunery.cli._tables import table_lines
     from tunery.runtime.bus.grants import grants_of
 
     rows = [
@@ -56,11 +54,7 @@ def grants(as_json: bool) -> None:
         for grant in sorted(grants_of(service), key=lambda grant: (grant.resource, grant.name))
     ]
     columns = ("service", "operation", "resource", "name")
-    if as_json:
-        click.echo(json.dumps([dict(zip(columns, row, strict=True)) for row in rows]))
-        return
-    for line in table_lines(columns, rows, None):
-        Console().print(line, soft_wrap=True)
+    print_rights({column: column for column in columns}, rows, as_json)
 
 
 @command.command("prepare")
@@ -91,14 +85,8 @@ def prepare(
 
     principals = [service for service in SERVICES if service != NODE]
     principals += [f"{NODE_PREFIX}{node}" for node in nodes]
-    names = {principal: principal for principal in principals}
-    for pair in renamed:
-        principal, _, name = pair.partition("=")
-        if principal not in names or not name:
-            raise click.UsageError(
-                f"--principal {pair}: use SERVICE=NAME, with one of {', '.join(principals)}"
-            )
-        names[principal] = name
+    own = {principal: principal for principal in principals}
+    names = rename("--principal SERVICE=NAME", renamed, own)
     try:
         asyncio.run(prepare_kafka(patient_kafka_settings(log_settings(folders, os.environ)), names))
     except BusError as error:

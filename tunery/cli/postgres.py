@@ -5,6 +5,7 @@ import json
 import click
 
 from tunery.cli import _options
+from tunery.cli._rights import print_rights, rename
 
 EPILOG = """\
 \b
@@ -29,23 +30,15 @@ def command() -> None:
 @_options.as_json
 def grants(as_json: bool) -> None:
     """List the role and the schema of each service; some have none."""
-    from rich.console import Console
-
     from schemas.access import ACCESS, keeps_rows
-    from tunery.cli._tables import table_lines
     from tunery.runtime.store.roles import role_of
 
     rows = [
         (service, role_of(service), service) if keeps_rows(service) else (service, "", "")
         for service in sorted(ACCESS)
     ]
-    columns = ("service", "role", "owns schema")
-    if as_json:
-        keys = ("service", "role", "schema")
-        click.echo(json.dumps([dict(zip(keys, row, strict=True)) for row in rows]))
-        return
-    for line in table_lines(columns, rows, None):
-        Console().print(line, soft_wrap=True)
+    columns = {"service": "service", "role": "role", "schema": "owns schema"}
+    print_rights(columns, rows, as_json)
 
 
 @command.command("sql")
@@ -66,14 +59,8 @@ def sql(renamed: tuple[str, ...], as_json: bool) -> None:
     from schemas.access import KEEPS_ROWS
     from tunery.runtime.store.roles import role_of, role_statements
 
-    roles = {service: role_of(service) for service in KEEPS_ROWS}
-    for pair in renamed:
-        service, _, role = pair.partition("=")
-        if service not in roles or not role:
-            raise click.UsageError(
-                f"--role {pair}: use SERVICE=ROLE, with one of {', '.join(KEEPS_ROWS)}"
-            )
-        roles[service] = role
+    own = {service: role_of(service) for service in KEEPS_ROWS}
+    roles = rename("--role SERVICE=ROLE", renamed, own)
     try:
         statements = list(role_statements(roles, {}))
     except ValueError as error:

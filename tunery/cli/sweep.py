@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import click
 
@@ -89,7 +88,9 @@ def list_sweeps(folders: DataDir, as_json: bool) -> None:
 def cancel(sweep_id: str, folders: DataDir, as_json: bool) -> None:
     """End a sweep: no more jobs are submitted, and those that are open are cancelled."""
     with _api.connect(folders) as api:
-        sweep = api.send(f"/sweeps/{quote(sweep_id, safe='')}/cancel", {}, str(uuid.uuid4()))
+        from tunery.client.wire import path_of
+
+        sweep = api.send(path_of(("sweeps", sweep_id, "cancel")), {}, str(uuid.uuid4()))
     _show(sweep, as_json)
 
 

@@ -4,7 +4,6 @@ import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 from uuid import uuid4
 
 import click
@@ -258,8 +257,10 @@ def erase(tenant: str, yes: bool, folders: DataDir, as_json: bool) -> None:
             raise LocalError("that is not the tenant's name", "nothing was changed; try again")
     shown = 0
     with _api.connect(folders) as api:
+        from tunery.client.wire import path_of
+
         # asked again while it is not decided: an erasure that has begun is shown
-        asked = f"/tenants/{quote(tenant, safe='')}/erase"
+        asked = path_of(("tenants", tenant, "erase"))
         state = api.send(asked, {"confirm": tenant}, str(uuid4()))
         while True:
             gone = [done["part"] for done in state["parts"] if done["erased_at"] is not None]

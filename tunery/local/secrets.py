@@ -37,13 +37,11 @@ class Secrets:
         Each follows from one secret, so a node may be added at any time, and no password leads to
         another one.
         """
-        key, name = self.kafka_secret.encode("ascii"), principal.encode()
-        return hmac.digest(key, b"kafka/" + name, "sha256").hex()
+        return _derived(self.kafka_secret, f"kafka/{principal}")
 
     def role_password(self, service: str) -> str:
         """The password of a service's role of PostgreSQL; it does not lead to the operator's."""
-        key, name = self.postgres_password.encode("ascii"), service.encode()
-        return hmac.digest(key, b"postgres/" + name, "sha256").hex()
+        return _derived(self.postgres_password, f"postgres/{service}")
 
     def sender_keys(self, principal: str = "") -> SenderKeys:
         """By which a principal proves that it sends a command; without one, those of an operator.
@@ -58,6 +56,11 @@ class Secrets:
     @property
     def admin_key_sha256(self) -> str:
         return hashlib.sha256(self.admin_key.encode("ascii")).hexdigest()
+
+
+def _derived(secret: str, name: str) -> str:
+    """A password that follows from a secret, does not lead back to it, nor to another one."""
+    return hmac.digest(secret.encode("ascii"), name.encode(), "sha256").hex()
 
 
 def load_or_create(file: Path) -> Secrets:

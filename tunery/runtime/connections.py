@@ -134,9 +134,9 @@ def kafka_settings(settings: LogSettings) -> KafkaSettings:
 
 
 def patient_kafka_settings(settings: LogSettings) -> KafkaSettings:
-    """For commands that a person waits for: no client of theirs must be told within seconds.
+    """For commands that a person waits for: unlike services they answer no HTTP client in time.
 
-    The first writer of a fresh broker may wait for its transaction state and all new topics.
+    The first writer of a fresh broker waits for a producer id and for all new topics.
     """
     return dataclasses.replace(
         kafka_settings(settings),

@@ -7,7 +7,7 @@ from schemas.dataset import BaseTokens, Prepared
 from schemas.envelope import Part, Reason
 from schemas.job import JobOutcome, Phase, Wanted
 from schemas.model import Lineage, ScoreSummary
-from schemas.node import DeviceFault, Seat
+from schemas.node import DeviceFault, Seat, working_devices
 from schemas.pool import Role
 from schemas.reasons import Failure
 from schemas.sealed import Sealed
@@ -156,7 +156,7 @@ class NodeRow(TableRow):
     @property
     def devices(self) -> frozenset[int]:
         """Numbers of its devices that have no fault."""
-        return frozenset(range(self.slots)) - {fault.device for fault in self.faults}
+        return working_devices(self.slots, self.faults)
 
     @property
     def status(self) -> NodeStatus:

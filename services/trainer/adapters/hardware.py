@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Sequence
-from typing import Final
 
 from services.trainer.adapters.nvml import (
     FIRST_S_MAX,
@@ -12,10 +11,9 @@ from services.trainer.adapters.nvml import (
     list_devices,
     within,
 )
-from services.trainer.ports import Hardware
+from services.trainer.ports import VISIBLE, Hardware
 
 MODEL_MAX = 32  # characters, as in the settings
-VISIBLE: Final = "CUDA_VISIBLE_DEVICES"  # numbers or names of devices, separated by commas
 
 
 def probe() -> Hardware:

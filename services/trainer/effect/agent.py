@@ -338,9 +338,9 @@ class NodeAgent:
     def _pursue(self, lease: int, assignment: Assignment) -> None:
         if lease not in self._leases:
             running = self._start_lease(assignment.grant, self._state.incarnation)
-            # not watched: what runs under a lease says nothing for long, and `idle_ms` tells of it
             # not what it was granted for: that may be another job, which freed its slots
             with trail_context(self._submissions.get(assignment.grant.job_id, NO_TRAIL)):
+                # not watched: it says nothing for long, and `idle_ms` tells of it
                 kept = KeptTask(running.run, f"lease {lease}", is_watched=False)
             kept.ended.add_done_callback(partial(_log_crash, lease))
             self._leases[lease], self._tasks[lease] = running, kept

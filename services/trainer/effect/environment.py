@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from services.trainer.domain.state import Grant
+from services.trainer.ports import VISIBLE
 
-VISIBLE: Final = "CUDA_VISIBLE_DEVICES"  # names of devices, separated by commas
 # What a process may know of its agent's environment. It reads what tenants upload, so all else,
 # such as AWS_*, PG*, HF_TOKEN or a proxy with a password, stays with the agent.
 INHERITED: Final = frozenset(

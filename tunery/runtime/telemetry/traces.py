@@ -19,14 +19,13 @@ from tunery.runtime.telemetry.trail import Trail, trail_context
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span, Tracer
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 LAST_MS_MAX: Final[Ms] = 500  # for the last spans of a process that ends
 PREFIX: Final = "tunery."
 NS_PER_MS: Final = 1_000_000
-Kind: TypeAlias = Literal["server", "client", "producer", "consumer", "internal"]
+Kind: TypeAlias = Literal["server", "client", "producer", "consumer"]
 
 
 class _Traces:
@@ -39,12 +38,12 @@ class _Traces:
 _TRACES: Final = _Traces()
 
 
-def start_traces(service: str, exporter: "SpanExporter | None" = None) -> None:
-    """Begin to make spans, if an endpoint or an exporter is given.
+def start_traces(service: str) -> None:
+    """Begin to make spans, if an endpoint is given.
 
     service: `service.name` of the resource.
     """
-    if exporter is None and not any(os.environ.get(name) for name in ENDPOINTS):
+    if not any(os.environ.get(name) for name in ENDPOINTS):
         return
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
@@ -53,7 +52,7 @@ def start_traces(service: str, exporter: "SpanExporter | None" = None) -> None:
 
     resource = Resource.create({"service.name": f"tunery-{service}", "service.namespace": "tunery"})
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter()))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     _TRACES.provider, _TRACES.tracer = provider, provider.get_tracer("tunery")
 
 

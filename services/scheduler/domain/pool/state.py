@@ -7,7 +7,14 @@ from immutables import Map
 from msgspec import Struct
 
 from schemas.envelope import Reason
-from schemas.node import DeviceFault, LeaseSeen, NodeDescription, NodeSeen, Seat
+from schemas.node import (
+    DeviceFault,
+    LeaseSeen,
+    NodeDescription,
+    NodeSeen,
+    Seat,
+    working_devices,
+)
 from schemas.pool import CreditCause, EndAuthor, LeaseMember, LeaseRef, Placement
 from schemas.training import Checkpoint, ExpectedTime, WorkDescription
 from schemas.units import GpuMs, Ms, Tokens
@@ -52,8 +59,7 @@ class Node(Struct, frozen=True, kw_only=True):
     @property
     def devices(self) -> frozenset[int]:
         """Numbers of its devices that have no fault."""
-        faulty = {fault.device for fault in self.faults}
-        return frozenset(range(self.description.slots)) - faulty
+        return working_devices(self.description.slots, self.faults)
 
     @property
     def is_grantable(self) -> bool:

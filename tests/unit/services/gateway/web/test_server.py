@@ -1,5 +1,4 @@
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,6 +11,7 @@ from starlette.responses import StreamingResponse
 from services.gateway.web import server as server_module
 from services.gateway.web.server import HttpServer
 from tests.unit.tunery.runtime.strays import cancel_by_mistake, tasks_called, until
+from tunery.local.ports import find_free
 from tunery.runtime.backoff import Backoff
 from tunery.runtime.health import Health
 from tunery.runtime.hosts import keeping
@@ -23,12 +23,6 @@ async def hello(scope: Any, _receive: Any, send: Any) -> None:
     """The smallest ASGI application."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": scope["path"].encode()})
-
-
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
 
 
 async def answer(client: httpx.AsyncClient, url: str) -> str:
@@ -52,7 +46,7 @@ def test_server_answers_again_on_its_port_after_a_stray_cancellation(
 
 async def answers_after_cancellations(name: str) -> list[str]:
     """Cancel the task of this name twice; what the server answers after each."""
-    server, health = HttpServer(hello, "127.0.0.1", free_port()), Health()
+    server, health = HttpServer(hello, "127.0.0.1", find_free(set())), Health()
     url = "http://{}:{}/there".format(*server.address)
     keeper = asyncio.create_task(keep(server, health))
     try:

@@ -30,8 +30,7 @@ from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, PARTITIONS, POOL
 from services.trainer.adapters.processes import ProcessGroups, find_marked
 from services.trainer.effect import agent as agents
-from services.trainer.effect.environment import VISIBLE
-from services.trainer.ports import NoticesUnavailable
+from services.trainer.ports import VISIBLE, NoticesUnavailable
 from tests.log_lines import logged
 from tests.searches import STRAY_SEEDS
 from tests.unit.services.trainer.effect import eight_slots

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from schemas.training import LeaseHardware
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.domain.state import Grant
-from services.trainer.effect.environment import VISIBLE, accelerators, process_environment
+from services.trainer.effect.environment import accelerators, process_environment
+from services.trainer.ports import VISIBLE
 from tests.unit.services.trainer.domain.test_evolve import grant
 
 NAMES = tuple(f"GPU-{number}" for number in range(8))
