@@ -28,6 +28,7 @@ def test_a_base_has_the_shape_and_the_words_it_was_given(
     monkeypatch.setattr(bases, "SHAPES", {shape: (config_class, smaller)})
     folder = bases.write_base(shape, tmp_path / "base", tiny_base().dir)
     base = describe("random", folder, "")
-    assert (base.hidden_size, base.layers, base.inner_size) == (64, 2, 128)
+    inner = 128 * smaller.get("num_experts_per_tok", 1)
+    assert (base.hidden_size, base.layers, base.inner_size) == (64, 2, inner)
     assert base.vocabulary == describe("tiny", tiny_base().dir, "").vocabulary
     assert (folder / "tokenizer.json").is_file()
