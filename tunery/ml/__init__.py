@@ -2,7 +2,7 @@
 
 * processes: `train`, `score` (with the bundled `items/`), `warm` (waits to become one of them),
   `process` (what they have in common), `inputs` (spec files, checked), `events` (their output),
-  `stop` (signals)
+  `stop` (signals), `imports` (of large libraries)
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
   `sft` (TRL's trainer on packed rows), `boundary` (what happens between two steps), `order` (which
   rows each step sees), `schedule` (learning rate), `packed` (rows and batches), `divergence`,

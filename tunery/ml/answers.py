@@ -19,14 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-from peft import PeftConfig, PeftModel
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
-from transformers import AutoModelForCausalLM
-
 from schemas.training import ADAPTER_FILES
+from tunery.ml.imports import large_imports
 from tunery.work.answers import (
     AbandonAnswer,
     DropModel,
@@ -42,6 +36,14 @@ from tunery.work.answers import (
     encode_record,
 )
 from tunery.work.engine import Sampling
+
+with large_imports():
+    import torch
+    from peft import PeftConfig, PeftModel
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+    from torch import Tensor
+    from transformers import AutoModelForCausalLM
 
 #: what reading broken files raises
 UNREADABLE: Final = (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError)
@@ -248,3 +250,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # what is imported is not taken apart, which takes a second

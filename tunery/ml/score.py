@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from tunery.ml.events import EventWriter
+from tunery.ml.imports import large_imports
 from tunery.ml.inputs import read_score_spec
 from tunery.ml.process import leave_out_quantising, main
 from tunery.ml.stop import StopRequest
@@ -36,11 +37,13 @@ def score_file(
     if alone:
         leave_out_quantising(spec.adaptation)
     if spec.method == REWARD:
-        from tunery.ml.reward_scoring import score_pairs  # as below
+        with large_imports():  # as below
+            from tunery.ml.reward_scoring import score_pairs
 
         return score_pairs(spec, events, stop)
     spec = with_bundled_items(spec)
-    from tunery.ml.scoring import score  # torch and peft take seconds; a bad spec fails before
+    with large_imports():  # torch and peft take seconds; a bad spec fails before
+        from tunery.ml.scoring import score
 
     return score(spec, events, stop)
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from tunery.ml.events import EventWriter
+from tunery.ml.imports import large_imports
 from tunery.ml.inputs import read_train_spec
 from tunery.ml.process import leave_out_quantising, main
 from tunery.ml.stop import StopRequest
@@ -25,9 +26,8 @@ def train(path: Path, events: EventWriter, stop: StopRequest, *, alone: bool = F
     spec = read_train_spec(path)
     if alone:
         leave_out_quantising(spec.hyper.adaptation)
-    from tunery.ml.fine_tuning import (
-        fine_tune,
-    )  # torch and trl take seconds; a bad spec fails before
+    with large_imports():  # torch and trl take seconds; a bad spec fails before
+        from tunery.ml.fine_tuning import fine_tune
 
     return fine_tune(spec, events, stop)
 

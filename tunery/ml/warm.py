@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
+from tunery.ml.imports import large_imports
 from tunery.ml.process import NICENESS, WorkFunction, run_to_end
 from tunery.ml.score import score_file
 from tunery.ml.stop import StopRequest
@@ -33,8 +34,9 @@ def main() -> NoReturn:
     os.nice(NICENESS)
     said = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print while they load
-    import tunery.ml.fine_tuning  # all that takes seconds
-    import tunery.ml.scoring  # noqa: F401  # as above
+    with large_imports():
+        import tunery.ml.fine_tuning
+        import tunery.ml.scoring  # noqa: F401
 
     line = sys.stdin.buffer.readline()
     if not line:
