@@ -1,7 +1,7 @@
 # Tunery. `make help` lists the targets; each sets up what it needs first.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-vllm pythons focus check lint types contracts unit gateway services others fmt integration sim soak bench figures lock sbom clean
+.PHONY: help setup demo test test-security test-clients test-vllm pythons focus check lint types contracts unit gateway services others fmt integration sim soak bench figures lock sbom clean
 MAKEFLAGS += --no-print-directory
 # Our modules are compiled once, not again in each of the hundreds of processes of a test run.
 unexport PYTHONDONTWRITEBYTECODE
@@ -41,7 +41,7 @@ QUICK_TESTS = $(QUICK_FILES) $(PYTEST) -p no:cacheprovider $(if $(FULL),,-p test
 WITH_HTTP := $(addprefix tests/unit/,services/gateway services/notifier tunery/cli/replay tunery/cli/reconcile)
 
 help: ## what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## everything below: packages, servers, base model; seconds when it is all there
 	@python="$$($(FIND_PYTHON))"; \
@@ -55,6 +55,11 @@ demo: setup ## a real fine-tune that loses its machine half-way; ARGS="--json --
 test: export FULL := 1
 test: check integration ## all that must pass: check, then tests with torch and real servers
 	@$(BIN)/python -c 'import sys; print("tested on Python", sys.version.split()[0], "only; make pythons: the oldest and the newest")'
+
+# All of it is in `make test` as well, beside other tests.
+test-security: export HYPOTHESIS_PROFILE = repeatable
+test-security: setup ## what shows that findings of the security review hold: rights, borders, walls, quotas, generated requests
+	$(PYTEST) $(BESIDE) --durations=10 -m "security and not soak" tests $(ARGS)
 
 test-clients: setup ## DSPy, LlamaIndex, litellm, instructor, W&B, openai-node, unchanged, each in an environment of its own
 	@$(BIN)/python -m tests.clients $(ARGS)

@@ -28,11 +28,18 @@ if settings().derandomize:
     providers._get_local_constants = lambda: providers._local_constants
 
 WHY_MAX: Final = 2_000  # characters of why a test failed
+SECURITY: Final = "test_security_"  # before the number of a finding
 ALL_TRAIN: Final = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.train\b", re.MULTILINE)
 
 
 GARBAGE_OBJECTS: Final = 20_000  # new ones between two collections
 gc.disable()  # until all tests are collected: modules and tests are no garbage
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What is named after a finding of the security review belongs to `make test-security`."""
+    if item.name.startswith(SECURITY):
+        item.add_marker("security")
 
 
 def pytest_collection_finish() -> None:
@@ -81,6 +88,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     match config.option.markexpr:
         case str(mark) if mark.startswith("train"):
             unwanted = "pytest.mark.train" not in text
+        case str(mark) if mark.startswith("security"):
+            unwanted = SECURITY not in text and "pytest.mark.security" not in text
         case str(mark) if "not train" in mark:
             unwanted = ALL_TRAIN.search(text) is not None
         case _:

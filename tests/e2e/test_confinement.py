@@ -15,7 +15,7 @@ from tests.bases import tiny_base
 from tests.e2e.stories import RunningStack, rows, running_stack
 from tunery.local.stack import ServiceSpec
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.security, pytest.mark.timeout(300)]
 
 REFUSALS: Final = ("PermissionError", "BlockingIOError")
 PROBE: Final = Path(__file__).with_name("confinement_probe.py")

@@ -1,7 +1,11 @@
 """The table of access: every service of the catalogue of topics is in it."""
 
+import pytest
+
 from schemas.access import ACCESS, KEEPS_ROWS, keeps_rows
 from schemas.topics import OWNERS, SERVICES
+
+pytestmark = pytest.mark.security
 
 
 def test_each_service_has_its_line() -> None:

@@ -10,6 +10,8 @@ import services
 from schemas.envelope import Tick
 from schemas.topics import ACCOUNT, JOB, POOL, STREAMS, Stream
 
+pytestmark = pytest.mark.security
+
 SOURCES: Final = {
     folder.name: "\n".join(
         path.read_text(encoding="utf-8")

@@ -5,10 +5,14 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from tests.environments import environment
 from tests.integration.services.gateway.control_plane import ROWS, admin
 from tests.repo.openapi import FILE
 from tunery.local import Stack
+
+pytestmark = pytest.mark.security
 
 VERSION: Final = "4.32.5"
 FUZZ_S_MAX: Final = 60

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import httpx
+import pytest
 from msgspec.structs import replace
 
 from schemas import errors
@@ -28,6 +29,8 @@ from tunery.runtime.bus.kafka import KafkaLog
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.bus.signing import UNSIGNED, SenderKeys
 from tunery.runtime.journal.history import read_history
+
+pytestmark = pytest.mark.security
 
 SETTLE_S_MAX: Final = 30
 HONEST, EVIL = "node.honest", "node.evil"

@@ -54,7 +54,7 @@ ssl.truststore.location={folder}/ca.pem
 super.users=User:kafka;User:operator;User:CN=operator
 """
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.security, pytest.mark.timeout(300)]
 
 
 @dataclass(frozen=True)

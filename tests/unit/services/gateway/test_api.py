@@ -324,6 +324,7 @@ async def asked(
     return answer.status_code, text, list(spy.asked)
 
 
+@pytest.mark.security
 async def test_objects_of_another_tenant_answer_like_unknown_ones(
     api: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,6 +348,7 @@ async def test_objects_of_another_tenant_answer_like_unknown_ones(
         assert (await other.get(path)).json()["data"] == []
 
 
+@pytest.mark.security
 async def test_another_tenants_file_is_no_training_file(api: ControlPlane) -> None:
     owner, other = await api.tenant(), await api.tenant()
     mine = await owned(api, owner)
@@ -357,6 +359,7 @@ async def test_another_tenants_file_is_no_training_file(api: ControlPlane) -> No
         assert refused.json()["error"]["param"] == "training_file"
 
 
+@pytest.mark.security
 async def test_after_with_another_tenants_id_answers_404(api: ControlPlane) -> None:
     owner, other = await api.tenant(), await api.tenant()
     mine = await owned(api, owner)
@@ -364,6 +367,7 @@ async def test_after_with_another_tenants_id_answers_404(api: ControlPlane) -> N
         assert (await other.get(path, params={"after": mine.ids[name]})).status_code == 404
 
 
+@pytest.mark.security
 async def test_admin_routes_answer_403_for_every_tenant(api: ControlPlane) -> None:
     owner, other = await api.tenant(), await api.tenant()
     document = (await api.api.get("/openapi.json")).json()

@@ -16,6 +16,8 @@ from tunery.confinement.confined import Confinement, private_environment, start_
 from tunery.confinement.enter import CANNOT_CONFINE
 from tunery.confinement.policy import ConfinementPolicy, with_links
 
+pytestmark = pytest.mark.security
+
 TRIES: Final = """
 import json, os, pathlib, resource, signal, socket, subprocess, sys, tempfile, threading
 parent, lines = os.getppid(), {}

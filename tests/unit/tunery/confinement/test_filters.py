@@ -8,6 +8,8 @@ import pytest
 from tunery.confinement import filters
 from tunery.confinement.filters import AARCH64, ALLOW, FAIL, KILL_PROCESS, X86_64, Architecture
 
+pytestmark = pytest.mark.security
+
 EPERM, EAGAIN, ENOSYS = FAIL | 1, FAIL | 11, FAIL | 38
 OWN_PID: Final = 4711
 

@@ -5,6 +5,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import pytest
+
+pytestmark = pytest.mark.security
+
 ENTERS: Final = """
 import os
 from tunery.confinement import namespaces

@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from tunery.confinement.policy import ConfinementPolicy, with_links
+
+pytestmark = pytest.mark.security
 
 
 def test_files_that_links_of_a_folder_lead_to_are_named(tmp_path: Path) -> None:

@@ -1,6 +1,10 @@
 """Which walls this machine has."""
 
+import pytest
+
 from tunery.confinement import support
+
+pytestmark = pytest.mark.security
 
 
 def test_this_machine_has_landlock_and_seccomp() -> None:

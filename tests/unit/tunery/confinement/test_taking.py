@@ -7,6 +7,8 @@ import pytest
 
 from tunery.confinement.taking import NotTaken, opened_within
 
+pytestmark = pytest.mark.security
+
 
 def test_a_file_is_taken_by_either_name_and_stays_the_same(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()

@@ -50,7 +50,7 @@ REFUSED: Final = (
 )
 WAIT_MS: Final = 5_000
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.security, pytest.mark.timeout(300)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

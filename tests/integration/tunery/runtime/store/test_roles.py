@@ -16,6 +16,8 @@ from tunery.runtime.store.abstract import StoreUnavailable
 from tunery.runtime.store.postgres import open_store
 from tunery.runtime.store.roles import role_of, role_statements
 
+pytestmark = pytest.mark.security
+
 #: what a role may not do in the schema of another service
 FORBIDDEN: Final = (
     "SELECT * FROM {schema}.todos",

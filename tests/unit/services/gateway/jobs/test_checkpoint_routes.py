@@ -126,7 +126,7 @@ async def test_a_checkpoint_is_known_by_its_name_as_a_model(api: ControlPlane) -
     assert (await checkpoint.owner.get(wrong)).status_code == 404
 
 
-async def test_c1_files_of_another_tenant_are_not_handed_out(api: ControlPlane) -> None:
+async def test_security_c1_files_of_another_tenant_are_not_handed_out(api: ControlPlane) -> None:
     """An agent named another tenant's rows in a checkpoint, which then were downloaded."""
     checkpoint = await checkpoint_of_tenant(api, of="another")
     assert (await checkpoint.owner.get(f"{checkpoint.url}/download")).status_code == 404

@@ -4,6 +4,8 @@ import pytest
 
 from services.gateway.web.scopes import allows, scope_of
 
+pytestmark = pytest.mark.security
+
 
 @pytest.mark.parametrize(
     ("method", "path", "scope"),

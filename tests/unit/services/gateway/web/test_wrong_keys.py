@@ -5,6 +5,8 @@ import pytest
 from services.gateway.web import wrong_keys
 from services.gateway.web.wrong_keys import PER_MINUTE, WrongKeys
 
+pytestmark = pytest.mark.security
+
 
 class Clock:
     us = 1_000_000

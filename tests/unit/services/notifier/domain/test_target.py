@@ -4,6 +4,8 @@ import pytest
 
 from services.notifier.domain.target import Forbidden, Target, check_address, parse
 
+pytestmark = pytest.mark.security
+
 
 @pytest.mark.parametrize(
     "address",

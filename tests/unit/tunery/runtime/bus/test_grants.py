@@ -5,6 +5,8 @@ import pytest
 from schemas.topics import ACCOUNT, HEARTBEATS, JOB, POOL, SERVICES, STREAMS, TELEMETRY
 from tunery.runtime.bus.grants import KafkaGrant, grants_of, owner_group, reactor_group, service_of
 
+pytestmark = pytest.mark.security
+
 
 def on(resource: str, service: str, *, but: str = "") -> set[tuple[str, str]]:
     return {

@@ -17,6 +17,8 @@ from tunery.runtime.bus.signing import (
     write_keys,
 )
 
+pytestmark = pytest.mark.security
+
 SECRET = b"s" * 32
 OWNER = keys_of(SECRET, "billing")
 RECORD = b'{"id":"1","tenant":"acme"}'

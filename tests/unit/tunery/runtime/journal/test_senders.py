@@ -22,6 +22,8 @@ from tunery.runtime.journal.decision import Decided, decide_record
 from tunery.runtime.journal.fold import Fold
 from tunery.runtime.verbs import Aggregate
 
+pytestmark = pytest.mark.security
+
 SECRET: Final = b"s" * 32
 TENANT: Final = "acme"
 OWNER: Final = keys_of(SECRET, "billing", signed_since=1_000)

@@ -129,7 +129,7 @@ def test_slots_of_an_unknown_lease_are_free_already() -> None:
     assert len(decider.state[POOL].leases) == 1
 
 
-def test_c1_a_checkpoint_may_only_name_files_of_its_leases_tenant() -> None:
+def test_security_c1_a_checkpoint_may_only_name_files_of_its_leases_tenant() -> None:
     """An agent named rows of tenant A in a checkpoint of C's job, and C downloaded them."""
     decider = running()
     decider.when(begun())
@@ -142,7 +142,7 @@ def test_c1_a_checkpoint_may_only_name_files_of_its_leases_tenant() -> None:
     assert names(decider.when(reported(1))) == ["CheckpointAccepted"]
 
 
-def test_c1_a_result_may_only_name_files_of_its_leases_tenant() -> None:
+def test_security_c1_a_result_may_only_name_files_of_its_leases_tenant() -> None:
     decider = running()
     decider.when(begun())
     foreign = replace(TRAINED, adapter=(replace(FILE, blob="t/globex/files/rows"),))
