@@ -19,6 +19,7 @@ from schemas.billing import (
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.erasure import ErasureCommand, ErasureEvent
 from schemas.keys import KeyRotation, KeyTerms
+from schemas.node import NodeKeysWithdrawn, WithdrawNodeKeys
 from schemas.prepaid import PrepaidCommand, PrepaidEvent
 from schemas.sealed import Sealed
 from schemas.units import GpuMs, Ms
@@ -564,6 +565,7 @@ Command: TypeAlias = (
     | PrepaidCommand
     | ErasureCommand
     | CountAnswers
+    | WithdrawNodeKeys
     | CloseInvoice
     | Tick
 )
@@ -591,6 +593,7 @@ Event: TypeAlias = (
     | PrepaidEvent
     | ErasureEvent
     | AnswersCounted
+    | NodeKeysWithdrawn
     | Rejected
     | Repeated
 )

@@ -217,6 +217,19 @@ class ForgetNode(Message):
     node_id: str
 
 
+class WithdrawNodeKeys(Message):
+    """An operator says that keys of a node are in wrong hands: what they sign is refused.
+
+    With the key `GLOBAL` it says so to a partition, also one of `account`.
+
+    node_id: the node.
+    number: of the last key that is withdrawn, None: of the key that the node registered with.
+    """
+
+    node_id: str
+    number: int | None = None
+
+
 # --- events
 class NodeJoined(Message):
     """The node may get leases.
@@ -356,6 +369,17 @@ class NodeForgotten(Message):
     node_id: str
 
 
+class NodeKeysWithdrawn(Message):
+    """Commands and heartbeats that are signed with these keys are refused from here on.
+
+    node_id: whose keys.
+    number: of the last of them; all before it are withdrawn as well.
+    """
+
+    node_id: str
+    number: int
+
+
 NodeOrder: TypeAlias = CordonNode | UncordonNode | DrainNode | ForgetNode
 NodeEvent: TypeAlias = (
     NodeJoined
@@ -366,6 +390,7 @@ NodeEvent: TypeAlias = (
     | NodeCordoned
     | NodeUncordoned
     | NodeForgotten
+    | NodeKeysWithdrawn
     | BackOffEnded
     | SpotGivenUp
     | SpotReconsidered

@@ -18,6 +18,7 @@ from schemas.node import (
     NoticeNode,
     ReportDeviceFaults,
     WarnNode,
+    WithdrawNodeKeys,
 )
 from schemas.sealed import Sealed
 from schemas.training import (
@@ -552,6 +553,7 @@ Command: TypeAlias = (
     | ReportDeviceFaults
     | RetireNode
     | NodeOrder
+    | WithdrawNodeKeys
     | ObserveNodes
     | DescribeWork
     | ForgetWork

@@ -53,6 +53,7 @@ EndCode: TypeAlias = Literal[
     "node_lost",  # its node was silent for longer than the TTL
     "node_replaced",  # an agent with a new incarnation registered for its node
     "node_left",  # its node left in order
+    "node_withdrawn",  # an operator withdrew the keys of its node
     "node_drained",  # an operator emptied its node
     "node_noticed",  # its machine is taken away by the cloud that it is rented from
     "start_timeout",  # it did not start in time
@@ -98,6 +99,7 @@ RefusalCode: TypeAlias = Literal[
     "sender_not_permitted",  # sender, command: its type
     "sender_of_reaction",  # sender, stream: only its owner reacts to it
     "sender_not_node",  # sender, node_id: a node speaks for another one
+    "sender_withdrawn",  # sender: the key that it has is withdrawn
     "record_too_large",  # limit_bytes
     "decision_failed",  # error: the exception's type
     # tenants and what is theirs

@@ -41,7 +41,7 @@ ACCOUNT: Final = (
     _permit("ingest", RecordErasedPart),
     _permit("notifier", account.EndDelivery),
     _permit("registry", RecordErasedPart),
-    _permit("scheduler", account.Announce, RecordErasedPart),
+    _permit("scheduler", account.Announce, RecordErasedPart, node.WithdrawNodeKeys),
     _permit("trainer", CountAnswers),
 )
 DATASET: Final = (
@@ -73,9 +73,17 @@ JOB: Final = (
     ),
 )
 POOL: Final = (
-    _permit("gateway", node.CordonNode, node.UncordonNode, node.DrainNode, node.ForgetNode),
+    _permit(
+        "gateway",
+        node.CordonNode,
+        node.UncordonNode,
+        node.DrainNode,
+        node.ForgetNode,
+        node.WithdrawNodeKeys,
+    ),
     _permit(
         "scheduler",
+        node.WithdrawNodeKeys,
         *(pool.ObserveNodes, pool.DescribeWork, pool.ForgetWork),
         *(pool.RequestPlacement, pool.ClosePlacement, Tick),
     ),

@@ -151,12 +151,20 @@ TOPICS: Final = (
     AUDIT,
     SNAPSHOTS,
 )
+KEY_NUMBER: Final = "#"  # before the number of a node's key, from its second one on
 NODE_PREFIX: Final = "node."  # of the principals of nodes, before the id
 
 
 def node_of(principal: str) -> str | None:
-    """The id of the node that a principal is; None for a service."""
-    return principal[len(NODE_PREFIX) :] if principal.startswith(NODE_PREFIX) else None
+    """The id of the node that a principal is, with any of its keys; None for a service."""
+    if not principal.startswith(NODE_PREFIX):
+        return None
+    return principal[len(NODE_PREFIX) :].partition(KEY_NUMBER)[0]
+
+
+def key_number_of(principal: str) -> int:
+    """Which key of its node a sender has: its first one is not named, the next is `node.a#2`."""
+    return int(principal.partition(KEY_NUMBER)[2] or 1)
 
 
 SERVICES: Final = tuple(

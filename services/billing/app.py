@@ -42,7 +42,7 @@ def _deadline(state: Accounts) -> Deadline | None:
 
 ACCOUNTS = Aggregate(
     stream=ACCOUNT,
-    fold_version=14,  # 14: erasure; 13: price books at months' ends
+    fold_version=15,  # 15: withdrawn keys of nodes; 14: erasure
     initial=INITIAL,
     state_type=Accounts,
     decide=decide,

@@ -42,7 +42,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=26,  # 26: faults of devices; 25: ends of exclusions; 24: times by model of devices
+    fold_version=27,  # 27: withdrawn keys of nodes; 26: faults of devices; 25: ends of exclusions
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

@@ -1,5 +1,6 @@
 """Commands to other streams that follow from the `job` and `pool` journals."""
 
+from collections.abc import Iterator
 from typing import assert_never
 
 from schemas.account import Announce, WebhookEvent
@@ -33,9 +34,11 @@ from schemas.job import (
 from schemas.job import Event as JobEvent
 from schemas.lifetime import KeepVersion, ReleaseVersion
 from schemas.model import (
+    GLOBAL,
     PinBase,
     RegisterVersion,
 )
+from schemas.node import NodeKeysWithdrawn, WithdrawNodeKeys
 from schemas.pool import (
     CheckpointAccepted,
     ClosePlacement,
@@ -52,6 +55,7 @@ from schemas.pool import (
 from schemas.pool import Event as PoolEvent
 from schemas.serving import ServingTermBegun, ServingTermEnded, ServingTermUnwanted
 from schemas.submission import JobSpec, UsageSource
+from schemas.topics import PARTITIONS
 from schemas.training import AdapterStart
 from tunery.plan.price import billed_lease
 from tunery.runtime.verbs import Send
@@ -121,9 +125,11 @@ def _of_term(
             assert_never(event)
 
 
-def react_pool(_: Header, event: PoolEvent) -> tuple[Send, ...]:
-    """The command to `job` that follows from an event of `pool`."""
+def react_pool(header: Header, event: PoolEvent) -> tuple[Send, ...]:
+    """The commands that follow from an event of `pool`: to `job`, or to all who hear of nodes."""
     match event:
+        case NodeKeysWithdrawn() if header.key != GLOBAL:
+            return tuple(_withdraw_everywhere(header, event))
         case PlacementClosed():
             closed = RecordClosed(
                 job_id=event.job_id, attempt=event.attempt, role=event.role, end=event.end
@@ -135,6 +141,15 @@ def react_pool(_: Header, event: PoolEvent) -> tuple[Send, ...]:
             return (_to_job(event.lease.tenant, _record_of_usage(event)),)
         case _:
             return ()
+
+
+def _withdraw_everywhere(header: Header, event: NodeKeysWithdrawn) -> Iterator[Send]:
+    """To the other partitions of `pool`, and to `account`, which nodes tell what they answered."""
+    command = WithdrawNodeKeys(node_id=event.node_id, number=event.number)
+    for partition in range(PARTITIONS):
+        if partition != header.partition:
+            yield Send("pool", GLOBAL, GLOBAL, command, partition=partition)
+        yield Send("account", GLOBAL, GLOBAL, command, partition=partition)
 
 
 def _record_of_lease(

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 import msgspec
+from immutables import Map
 
+from schemas.node import NodeKeysWithdrawn
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, PARTITIONS, POOL, node_of
 from schemas.units import Ms
@@ -35,6 +37,7 @@ from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.journal.senders import refuse_withdrawn
 from tunery.runtime.watchdog import beat
 
 LOG = logging.getLogger("tunery.watch")
@@ -72,6 +75,7 @@ class Watcher:
         self._sights = INITIAL
         self._reading = False
         self._unreadable: frozenset[int] = frozenset()
+        self._withdrawn: Map[str, int] = Map()  # number of the last such key, by node id
 
     async def run(self) -> None:
         """Watch until it is cancelled; an outage gives every node a fresh TTL."""
@@ -134,6 +138,8 @@ class Watcher:
                     for event in accepted.events:
                         header = accepted.header
                         self._sights = fold_event(self._sights, header.key, event, header.at)
+                        if type(event) is NodeKeysWithdrawn:
+                            self._withdrawn = self._withdrawn.set(event.node_id, event.number)
             if not batches:
                 return
 
@@ -193,7 +199,8 @@ class Watcher:
             sender = self._keys.sender_of(NODES, record.value, record.timestamp)
         except Unproven:
             sender = ""
-        if sender is not None and node_of(sender) != beat.node_id:
+        withdrawn = refuse_withdrawn(self._withdrawn, sender) is not None
+        if sender is not None and (withdrawn or node_of(sender) != beat.node_id):
             LOG.warning("refused heartbeat at offset %d: its sender is %r", record.offset, sender)
             return
         self._sights = record_heartbeat(self._sights, beat, record.timestamp)

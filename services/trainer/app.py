@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from schemas.topics import NODE_PREFIX
+from schemas.topics import NODE_PREFIX, node_of
 from schemas.training import EvalWork, ServeWork, TrainWork
 from services.trainer.adapters.hardware import probe
 from services.trainer.adapters.health import MachineHealth
@@ -44,7 +44,7 @@ SCORES_AT_ONCE_MAX: Final = 8  # questions of one agent
 async def build(runtime: Runtime) -> Sequence[Host]:
     """The node agent, and what its replicas have counted. Raises SettingsError."""
     settings = load(TrainerSettings)
-    if (sender := runtime.keys.sender) not in ("", f"{NODE_PREFIX}{settings.id}"):
+    if (sender := runtime.keys.sender) and node_of(sender) != settings.id:
         raise SettingsError(
             f"TUNERY_COMMAND_KEYS is of {sender}, and this is the node {settings.id}: "
             f"`tunery kafka keys {NODE_PREFIX}{settings.id}` prints its own"

@@ -38,6 +38,7 @@ _ALL: Final = (
     Story(ACCOUNTS, account.a_prepaid_credit_that_is_revoked),
     Story(ACCOUNTS, account.answers_that_are_counted),
     Story(ACCOUNTS, account.a_tenant_that_is_erased),
+    Story(ACCOUNTS, account.keys_of_a_node_that_are_withdrawn, GLOBAL),
     Story(DATASETS, dataset.files_and_preparations),
     Story(DATASETS, dataset.uploads_that_end),
     Story(DATASETS, dataset.versions_and_what_models_keep),
@@ -70,6 +71,7 @@ _ALL: Final = (
     Story(POOLS, pool.spot_nodes_after_four_hours, pool.POOL),
     Story(POOLS, pool.a_device_that_breaks, pool.POOL),
     Story(POOLS, pool.a_domain_that_is_waited_for, pool.POOL),
+    Story(POOLS, pool.a_node_whose_keys_are_withdrawn, pool.POOL),
     Story(POOLS, pool.more_notices_than_one_decision, pool.POOL),
     Story(POOLS, pool.work_that_teaches_how_long_it_takes, pool.POOL),
 )

@@ -117,8 +117,8 @@ def keys(
 ) -> None:
     """Print the keys by which PRINCIPAL proves that it sends a command.
 
-    PRINCIPAL is a service, or `node.` and the id of a node. The output belongs into its environment
-    alone.
+    PRINCIPAL is a service, or `node.` and the id of a node; `node.gpu-07#2` is the second key of a
+    node, for one whose first was withdrawn. The output belongs into its environment alone.
     """
     from tunery.local.secrets import load
     from tunery.runtime.bus.signing import keys_of, write_keys
@@ -150,7 +150,12 @@ def keys(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File with a secret of 32 characters or more.",
 )
-@click.option("--node", "nodes", multiple=True, help="Id of a node; its file is `node.ID.env`.")
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    help="Id of a node, with `#2` behind it for its second key; its file is `node.ID.env`.",
+)
 @signed_since_option
 @_options.as_json
 def files(
@@ -161,17 +166,20 @@ def files(
     It has the keys, the name at Kafka and the port of health and metrics of one process, as
     systemd, containers and Kubernetes read it. Add the password to it; it stays as it is then.
     """
+    from schemas.topics import node_of
     from tunery.local.stack import AGENT, KNOWN, METRICS_PORT, METRICS_PORT_FIRST, NODE_ID
     from tunery.runtime.bus.grants import NODE_PREFIX
     from tunery.runtime.bus.signing import keys_of, write_keys
 
     secret, written = read_secret(file), []
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    processes = [(name, name, "") for name in KNOWN if name != AGENT]
-    processes += [(f"{NODE_PREFIX}{node}", AGENT, node) for node in nodes]
-    for principal, service, node in processes:
+    named = [name for name in KNOWN if name != AGENT] + [f"{NODE_PREFIX}{node}" for node in nodes]
+    senders = [(name, AGENT if name.startswith(NODE_PREFIX) else name) for name in named]
+    for sender, service in senders:
+        node = node_of(sender)
+        principal = sender if node is None else f"{NODE_PREFIX}{node}"
         try:
-            keys = write_keys(keys_of(secret, principal, signed_since))
+            keys = write_keys(keys_of(secret, sender, signed_since))
         except ValueError as error:
             raise click.UsageError(str(error)) from error
         variables = {

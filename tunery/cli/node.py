@@ -16,6 +16,7 @@ Examples:
   tunery node drain gpu-07
   tunery node uncordon gpu-07
   tunery node forget gpu-07
+  tunery node withdraw gpu-07
 """
 
 
@@ -87,6 +88,22 @@ def forget(node: str, folders: DataDir, as_json: bool) -> None:
     with _api.connect(folders) as api:
         forgotten = api.forget_node(node)
     _api.show_one(forgotten, as_json, [("node", node), ("status", "forgotten")])
+
+
+@command.command()
+@click.argument("node")
+@_options.data_dir
+@_options.as_json
+def withdraw(node: str, folders: DataDir, as_json: bool) -> None:
+    """Refuse all that the present key of NODE has signed; its jobs go on elsewhere.
+
+    The node comes back with the key that is named: `tunery kafka keys` prints it.
+    """
+    with _api.connect(folders) as api:
+        shown = api.order_node(node, "withdraw")
+    number = shown["keys_withdrawn"]
+    fields = [*_fields(shown), ("withdrawn", f"key {number}")]
+    _api.show_one(shown, as_json, [*fields, ("next key", f"node.{node}#{number + 1}")])
 
 
 def _slots(node: dict[str, Any]) -> str:

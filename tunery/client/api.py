@@ -397,7 +397,7 @@ class Api:
         return self._all("/nodes")
 
     def order_node(self, node_id: str, order: str) -> dict[str, Any]:
-        """Give an order: "cordon", "uncordon" or "drain"; repeating it changes nothing."""
+        """Give an order: "cordon", "uncordon", "drain" or "withdraw"; again, it changes nothing."""
         return self._call("POST", f"/nodes/{part(node_id)}/{part(order)}")
 
     def forget_node(self, node_id: str) -> dict[str, Any]:

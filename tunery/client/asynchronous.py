@@ -397,7 +397,7 @@ class AsyncApi:
         return self._all("/nodes")
 
     async def order_node(self, node_id: str, order: str) -> dict[str, Any]:
-        """Give an order: "cordon", "uncordon" or "drain"; repeating it changes nothing."""
+        """Give an order: "cordon", "uncordon", "drain" or "withdraw"; again, it changes nothing."""
         return await self._call("POST", f"/nodes/{part(node_id)}/{part(order)}")
 
     async def forget_node(self, node_id: str) -> dict[str, Any]:

@@ -47,6 +47,7 @@ from schemas.envelope import Context, Reason, Rejected, Sha256, Tick
 from schemas.erasure import EraseTenant, RecordErasedPart
 from schemas.ids import DELIVERY, derived_id
 from schemas.model import GLOBAL
+from schemas.node import NodeKeysWithdrawn, WithdrawNodeKeys
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.reasons import refusing
 from services.billing.domain import plans, prepaid, statements
@@ -61,10 +62,15 @@ from services.billing.domain.state import (
     WebhookEndpoint,
 )
 from tunery.billing.books import refuse_book
+from tunery.runtime.journal.senders import refuse_withdrawn
 
 
 def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]:
     """The events of a command: `Rejected` for a refusal, () for a late or repeated fact."""
+    if refused := refuse_withdrawn(state.withdrawn, ctx.sender):
+        return (refused,)
+    if isinstance(command, WithdrawNodeKeys):
+        return _withdraw(state, command)
     if isinstance(command, CreateTenant):
         return _create_tenant(state, command, ctx)
     if isinstance(command, ImportPrices):
@@ -72,8 +78,8 @@ def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]
     tenant = state.tenants.get(ctx.key)
     if tenant is None:
         return _without_tenant(command, ctx)
-    if refused := refuse_erased(tenant, command, ctx):
-        return refused
+    if erased := refuse_erased(tenant, command, ctx):
+        return erased
     match command:
         case SetPlan() | SuspendTenant() | ResumeTenant():
             return plans.decide(tenant, command, ctx)
@@ -137,6 +143,13 @@ def _import_prices(
     if book.version in state.books:
         return ()
     return (PricesImported(book=book, sha256=command.sha256),)
+
+
+def _withdraw(state: Accounts, command: WithdrawNodeKeys) -> tuple[Event, ...]:
+    number = command.number or 0
+    if number <= state.withdrawn.get(command.node_id, 0):
+        return ()
+    return (NodeKeysWithdrawn(node_id=command.node_id, number=number),)
 
 
 def _create_key(tenant: AccountState, command: CreateKey, ctx: Context) -> tuple[Event, ...]:

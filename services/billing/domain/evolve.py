@@ -34,6 +34,7 @@ from schemas.billing import (
 )
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.erasure import ErasureEvent, ErasurePartDone, TenantErased, TenantErasureBegun
+from schemas.node import NodeKeysWithdrawn
 from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
 from services.billing.domain.erasure import evolve_erasure
 from services.billing.domain.prepaid import use_up
@@ -64,6 +65,8 @@ def evolve(state: Accounts, event: Event, ctx: Context) -> Accounts:
         return replace(state, tenants=state.tenants.set(ctx.key, created))
     if isinstance(event, PricesImported):
         return replace(state, books=state.books.set(event.book.version, event.book))
+    if isinstance(event, NodeKeysWithdrawn):
+        return replace(state, withdrawn=state.withdrawn.set(event.node_id, event.number))
     tenant = state.tenants.get(ctx.key)
     if tenant is None:
         return state

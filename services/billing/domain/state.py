@@ -115,10 +115,13 @@ class AccountState(Struct, frozen=True, kw_only=True):
 
 
 class Accounts(Struct, frozen=True, kw_only=True):
-    """State of one partition. `tenants`: by id; `books`: price books by version, of everybody."""
+    """State of one partition. `tenants`: by id; `books`: price books by version, of everybody;
+    `withdrawn`: number of the last key that is withdrawn, by node id.
+    """
 
     tenants: Map[str, AccountState] = Map()
     books: Map[str, PriceBook] = Map()
+    withdrawn: Map[str, int] = Map()
 
 
 INITIAL: Final = Accounts()

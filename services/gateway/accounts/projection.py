@@ -34,6 +34,7 @@ from schemas.erasure import ErasureEvent, ErasurePartDone, TenantErased, TenantE
 from schemas.keys import (
     KeyTerms,
 )
+from schemas.node import NodeKeysWithdrawn
 from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
 from services.gateway.accounts.tables import (
     DELIVERIES,
@@ -111,6 +112,7 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
             | PrepaidExpired()
             | PrepaidRevoked()
             | AnswersCounted()
+            | NodeKeysWithdrawn()
             | Rejected()
             | Repeated()
         ):

@@ -3,7 +3,7 @@
 from typing import Final, Literal
 
 from schemas.envelope import Message
-from schemas.node import CordonNode, DrainNode, ForgetNode, UncordonNode
+from schemas.node import CordonNode, DrainNode, ForgetNode, UncordonNode, WithdrawNodeKeys
 from schemas.topics import POOL
 from schemas.training import Device
 from services.gateway.jobs.tables import NODES, NodeRow, NodeStatus
@@ -43,7 +43,7 @@ class NodeResponse(ListItem):
     null: there is one, or it is not known. `device_faults`: devices that get no new jobs, while the
     others do. `taints`: only jobs that tolerate all of them get it. `domain`: of its fabric.
     `seen_at`: its last proof of life on the log, which is written every hour and when something
-    changes.
+    changes. `keys_withdrawn`: number of its last key that is withdrawn, 0: none is.
     """
 
     id: str
@@ -64,6 +64,7 @@ class NodeResponse(ListItem):
     device_faults: list[DeviceFaultResponse]
     registered_at: int | None
     seen_at: int | None
+    keys_withdrawn: int
 
 
 @router.get("")
@@ -94,6 +95,15 @@ async def uncordon_node(node_id: str, deps: WithDeps, admin: Admin) -> NodeRespo
 async def drain_node(node_id: str, deps: WithDeps, admin: Admin) -> NodeResponse:
     """Cordon the node, and let what runs there write a checkpoint and go on elsewhere."""
     return await _order(deps, admin, node_id, DrainNode(node_id=node_id))
+
+
+@router.post("/{node_id}/withdraw")
+async def withdraw_node_keys(node_id: str, deps: WithDeps, admin: Admin) -> NodeResponse:
+    """Refuse all that is signed with the key that the node has, and with those before.
+
+    Its leases end, and their jobs go on elsewhere. The node comes back with another key.
+    """
+    return await _order(deps, admin, node_id, WithdrawNodeKeys(node_id=node_id))
 
 
 @router.delete("/{node_id}")
@@ -145,4 +155,5 @@ def _response(row: NodeRow) -> NodeResponse:
         ],
         registered_at=seconds_or_none(row.registered_at),
         seen_at=seconds_or_none(row.seen_at),
+        keys_withdrawn=row.keys_withdrawn or 0,
     )

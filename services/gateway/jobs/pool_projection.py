@@ -1,11 +1,13 @@
 """`pool` → nodes, what waits and runs on them, and the usage of each job, slice by slice."""
 
 from schemas.envelope import Header, Rejected, Repeated
+from schemas.model import GLOBAL
 from schemas.node import (
     DeviceFaultsChanged,
     NodeCordoned,
     NodeForgotten,
     NodeJoined,
+    NodeKeysWithdrawn,
     NodeLeaving,
     NodeNoticed,
     NodeUncordoned,
@@ -58,6 +60,10 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
             return (NODES.update({"id": event.node_id}, cordon=event.reason),)
         case NodeUncordoned():
             return (NODES.update({"id": event.node_id}, cordon=None),)
+        case NodeKeysWithdrawn() if header.key == GLOBAL:
+            return ()  # the pool of the node has said it
+        case NodeKeysWithdrawn():
+            return (NODES.update({"id": event.node_id}, keys_withdrawn=event.number),)
         case NodeForgotten():
             return (NODES.delete({"id": event.node_id}),)
         case NodeRetired():

@@ -128,6 +128,7 @@ class NodeRow(TableRow):
     as in its description. seen_at: its last proof of life on the log.
     domain: of its fabric; empty: not told. interrupted_at: when its machine was last taken away, or
     it was lost. scores, interconnect, device_names: as in its description. faults: of its devices.
+    keys_withdrawn: number of its last key that is withdrawn.
     """
 
     pool: str
@@ -152,6 +153,7 @@ class NodeRow(TableRow):
     interconnect: str = ""
     device_names: tuple[str, ...] = ()
     faults: tuple[DeviceFault, ...] = ()
+    keys_withdrawn: int | None = None
 
     @property
     def devices(self) -> frozenset[int]:

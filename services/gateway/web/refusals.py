@@ -30,6 +30,7 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "sender_not_permitted": "{sender} may not send {command}. Nothing was changed.",
     "sender_of_reaction": "{sender} may not react to {stream}. Nothing was changed.",
     "sender_not_node": "{sender} may not speak for the node {node_id!r}. Nothing was changed.",
+    "sender_withdrawn": "The key of {sender} is withdrawn. Nothing was changed.",
     "record_too_large": (
         "The record of this command would have more than {limit_bytes} bytes. Send less at once."
     ),

@@ -6,7 +6,9 @@ from immutables import Map
 from msgspec.structs import replace
 
 from schemas import pool
-from schemas.node import NodeForgotten, NodeLeaving
+from schemas.envelope import Reason, Rejected
+from schemas.node import NodeForgotten, NodeKeysWithdrawn, NodeLeaving
+from schemas.topics import key_number_of
 from services.trainer.domain.state import Assignment, Grant, NodeState, TargetState
 
 V = TypeVar("V")
@@ -24,6 +26,12 @@ def evolve(state: NodeState, event: pool.Event) -> NodeState:
                 registered=state.registered or mine,
                 replaced=state.replaced or (state.registered and not mine),
             )
+        case NodeKeysWithdrawn() if event.node_id == state.node_id and state.sender:
+            withdrawn = event.number >= key_number_of(state.sender)
+            return replace(state, withdrawn=state.withdrawn or withdrawn)
+        case Rejected(reason=Reason(code="sender_withdrawn", params=params)) if state.sender:
+            withdrawn = params.get("sender") == state.sender
+            return replace(state, withdrawn=state.withdrawn or withdrawn)
         case NodeForgotten() if event.node_id == state.node_id:
             return replace(state, forgotten=state.registered)
         case NodeLeaving() if event.node_id == state.node_id:

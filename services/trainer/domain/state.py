@@ -4,6 +4,7 @@ from typing import Literal, TypeAlias
 
 from immutables import Map
 from msgspec import Struct
+from msgspec.structs import replace
 
 from schemas.pool import LeaseMember, LeaseRef, Placement, Role, Token
 from schemas.training import Checkpoint, Work, WorkDescription
@@ -100,6 +101,8 @@ class NodeState(Struct, frozen=True, kw_only=True):
     leaving: the pool grants this incarnation nothing more
     forgotten: the pool knows this incarnation no longer
     replaced: another incarnation registered after this one
+    sender: as whom the agent sends; empty: nobody checks that
+    withdrawn: an operator withdrew the key that it has
     assignments: leases whose member here is not free yet, by lease number
     placements: waiting placements of the pool by job id; a grant refers to one
     works: works of the pool's open jobs by job id; a placement refers to one
@@ -111,19 +114,16 @@ class NodeState(Struct, frozen=True, kw_only=True):
     leaving: bool = False
     forgotten: bool = False
     replaced: bool = False
+    sender: str = ""
+    withdrawn: bool = False
     assignments: Map[int, Assignment] = Map()
     placements: Map[str, Placement] = Map()
     works: Map[str, tuple[WorkDescription, ...]] = Map()
 
 
-def state_of_snapshot(node_id: str, incarnation: str, snapshot: PoolSnapshot | None) -> NodeState:
-    """What a new incarnation knows of its pool; None: nothing."""
+def state_of_snapshot(state: NodeState, snapshot: PoolSnapshot | None) -> NodeState:
+    """What a new incarnation, of this state, knows of its pool; None: nothing."""
     if snapshot is None:
-        return NodeState(node_id=node_id, incarnation=incarnation)
+        return state
     placements = {job_id: queued.placement for job_id, queued in snapshot.waiting.items()}
-    return NodeState(
-        node_id=node_id,
-        incarnation=incarnation,
-        placements=Map(placements),
-        works=snapshot.works,
-    )
+    return replace(state, placements=Map(placements), works=snapshot.works)

@@ -68,6 +68,10 @@ class Replaced(HostStopped):
     """Another agent registered under this node's name; two would fight over the machine."""
 
 
+class Withdrawn(HostStopped):
+    """An operator withdrew the key by which this node proves its name."""
+
+
 class Forgotten(Exception):
     """An operator said that this node is gone for good, and it is not."""
 
@@ -123,7 +127,8 @@ class NodeAgent:
         self._begin()
 
     def _begin(self) -> None:
-        self._state = NodeState(node_id=self._settings.id, incarnation=uuid4().hex)
+        sender = self._runtime.keys.sender
+        self._state = NodeState(node_id=self._settings.id, incarnation=uuid4().hex, sender=sender)
         self._has_joined = self._is_leaving = False
         self._grants_ended = asyncio.Event()
         self._faults: tuple[DeviceFault, ...] = ()  # that the pool was told of
@@ -136,7 +141,8 @@ class NodeAgent:
     async def run(self) -> None:
         """Register, follow the pool until cancelled, then drain and retire.
 
-        Raises Replaced when another agent registers under this name.
+        Raises Replaced when another agent registers under this name, Withdrawn when its key
+        counts no more.
         """
         while True:
             try:
@@ -234,8 +240,8 @@ class NodeAgent:
         kind = Map[str, PoolSnapshot]
         snapshots = SnapshotReader(self._runtime, POOL, kind, empty, self._partition)
         fold = await snapshots.load()
-        state, known = self._state, fold.state.get(self._settings.pool)
-        self._state = state_of_snapshot(state.node_id, state.incarnation, known)
+        known = fold.state.get(self._settings.pool)
+        self._state = state_of_snapshot(self._state, known)
         self._position = fold.position
         log_event(LOG, logging.INFO, "node.restored", offset=fold.position.offset)
 
@@ -325,6 +331,11 @@ class NodeAgent:
                 f"another agent registered as {self._state.node_id}; give each its own "
                 "TUNERY_NODE_ID"
             )
+        if self._state.withdrawn and not self._is_leaving:
+            raise Withdrawn(
+                f"an operator withdrew the key of {self._state.sender}; give this node another one "
+                "in TUNERY_COMMAND_KEYS"
+            )
         if self._state.forgotten and not self._is_leaving:
             raise Forgotten
         if self._state.registered:
@@ -386,7 +397,7 @@ class NodeAgent:
     @property
     def _is_unknown(self) -> bool:
         """The pool has no node of this incarnation any more."""
-        return self._state.replaced or self._state.forgotten
+        return self._state.replaced or self._state.forgotten or self._state.withdrawn
 
     async def _end_grants(self) -> None:
         """Return when the pool grants this node nothing more, or after LEAVE_MS_MAX."""

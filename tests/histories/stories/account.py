@@ -54,6 +54,7 @@ from schemas.keys import (
     KeyRotation,
     KeyTerms,
 )
+from schemas.node import WithdrawNodeKeys
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.units import DAY_MS, HOUR_MS
 from tests.histories.recorder import BEGAN, Recorder
@@ -327,6 +328,12 @@ def answers_that_are_counted(story: Recorder) -> None:
     story.when(CountAnswers(uses=(use,)), source=Source(origin, 0, 0, 7, 0))
     of_base = replace(use, model="smollm2-135m-instruct", requests=0)
     story.when(CountAnswers(uses=(of_base, use)), source=Source(origin, 0, 0, 8, 1))
+
+
+def keys_of_a_node_that_are_withdrawn(story: Recorder) -> None:
+    """What a pool has said to all partitions; a repetition, and an earlier key, change nothing."""
+    for number in (2, 2, 1, 3):
+        story.when(WithdrawNodeKeys(node_id="n1", number=number))
 
 
 def owners_and_repeats(story: Recorder) -> None:

@@ -21,6 +21,7 @@ from schemas.node import (
     ReportDeviceFaults,
     UncordonNode,
     WarnNode,
+    WithdrawNodeKeys,
 )
 from schemas.pool import (
     CloseMode,
@@ -289,6 +290,19 @@ def nodes_that_are_forgotten(story: Recorder) -> None:
     story.when(node("n1", 2))
     story.when(RetireNode(node_id="n1", incarnation="n1-2"))
     story.when(Tick(), after_ms=25 * HOUR_MS)
+
+
+def a_node_whose_keys_are_withdrawn(story: Recorder) -> None:
+    """Its job goes on elsewhere; it comes back with another key, which is withdrawn from afar."""
+    story.when(node("n1", 1))
+    story.when(describe(1))
+    events = story.when(request(1))
+    story.when(started(token_of(events), "n1"))
+    story.when(WithdrawNodeKeys(node_id="n1"))
+    story.when(WithdrawNodeKeys(node_id="n1"))
+    story.when(node("n1", 2))
+    story.when(WithdrawNodeKeys(node_id="n1", number=2))
+    story.when(WithdrawNodeKeys(node_id="n3"))
 
 
 def work_that_teaches_how_long_it_takes(story: Recorder) -> None:

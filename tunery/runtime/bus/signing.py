@@ -3,6 +3,8 @@
 Keys follow from one secret (HMAC-SHA256): that of a stream from the secret, that of a sender from
 the stream's. So a sender can prove its own name alone, on the streams that it sends to; the owner
 of a stream knows the keys of all its senders, and may write all of its journal anyway.
+
+A node whose key was withdrawn gets another one: its name as a sender is then `node.ID#2`.
 """
 
 import hmac
@@ -16,7 +18,7 @@ from schemas.topics import HEARTBEATS, SERVICES, STREAMS
 from schemas.units import Ms
 from tunery.runtime.bus.grants import NODE_PREFIX, service_of
 
-PRINCIPAL: Final = re.compile(r"[a-z]{1,64}|node\.[A-Za-z0-9._-]{1,128}")
+PRINCIPAL: Final = re.compile(r"[a-z]{1,64}|node\.[A-Za-z0-9._-]{1,128}(#([2-9]|[1-9][0-9]{1,3}))?")
 NODES: Final = HEARTBEATS.name  # signed like commands, by nodes
 SECRET_BYTES_MIN: Final = 32  # of an operator's own secret
 _HASH: Final = "sha256"
@@ -105,7 +107,8 @@ def keys_of(secret: bytes, sender: str, signed_since: Ms = 0) -> SenderKeys:
     if PRINCIPAL.fullmatch(sender) is None or service not in SERVICES:
         raise ValueError(
             f"{sender!r} is no sender: use one of {', '.join(SERVICES)}, or for a node "
-            f"{NODE_PREFIX!r} and its id of letters, digits, '.', '_' and '-'"
+            f"{NODE_PREFIX!r} and its id of letters, digits, '.', '_' and '-', with '#2' behind it "
+            "for its second key"
         )
     sent = [stream.name for stream in STREAMS.values() if service in stream.senders]
     owned = [stream.name for stream in STREAMS.values() if service == stream.owner]

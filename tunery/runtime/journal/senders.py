@@ -2,10 +2,13 @@
 
 from typing import Any, NamedTuple
 
+from immutables import Map
+
+from schemas import errors
 from schemas.answers import NUMBERED_ANSWERS, CountAnswers
-from schemas.envelope import Envelope, Reason, Source
+from schemas.envelope import Envelope, Reason, Rejected, Source
 from schemas.reasons import refusing
-from schemas.topics import STREAMS, Stream
+from schemas.topics import STREAMS, Stream, key_number_of, node_of
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.grants import service_of
 from tunery.runtime.bus.signing import SenderKeys, Unproven
@@ -40,6 +43,18 @@ def check_sender(
         other = refusing("sender_not_permitted", sender=sender, command=command.__name__)
         return CheckedSender(sender, other)
     return CheckedSender(sender)
+
+
+def refuse_withdrawn(withdrawn: Map[str, int], sender: str | None) -> Rejected | None:
+    """The refusal of a node whose key an operator has withdrawn; None for all others.
+
+    withdrawn: number of the last key that is, by node id.
+    """
+    node_id = None if sender is None else node_of(sender)
+    if sender is None or node_id is None or key_number_of(sender) > withdrawn.get(node_id, 0):
+        return None
+    reason = refusing("sender_withdrawn", sender=sender)
+    return Rejected(code=errors.SENDER_REFUSED, reason=reason)
 
 
 def _may_name(stream: Stream, service: str, source: Source, body: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from typing import Final, assert_never
 
+from immutables import Map
+
 from schemas import errors
 from schemas.envelope import Context, Rejected, Tick
 from schemas.node import (
@@ -17,6 +19,7 @@ from schemas.node import (
     Seat,
     UncordonNode,
     WarnNode,
+    WithdrawNodeKeys,
 )
 from schemas.pool import (
     AttemptEnd,
@@ -67,8 +70,10 @@ from services.scheduler.domain.pool.state import (
     Pools,
     is_described,
     lease_of,
+    withdrawn_keys,
 )
 from services.scheduler.domain.pool.usage import notice_ms
+from tunery.runtime.journal.senders import refuse_withdrawn
 
 # Grants of one record, beside facts and notices; the next tick goes on with the others.
 GRANTS_BYTES_MAX: Final = 200_000
@@ -79,10 +84,13 @@ MEMBER_BYTES: Final = 200
 def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
     """Facts, grants and notices that follow from one command."""
     pool = state.get(ctx.key) or Pool()
-    if (refused := refuse_other_node(pool, command, ctx.sender)) is not None:
+    withdrawn = withdrawn_keys(state)
+    refused = refuse_withdrawn(withdrawn, ctx.sender)
+    refused = refused or refuse_other_node(pool, command, ctx.sender)
+    if refused is not None:
         return (refused,)
     # 1. The fact itself. A stale or refused one changes nothing, so nothing can follow from it.
-    facts = _decide_fact(pool, command, ctx)
+    facts = _decide_fact(pool, command, ctx, withdrawn)
     if not facts or isinstance(facts[0], Rejected):
         return facts
     return (*facts, *decide_following(pool, facts, ctx))
@@ -111,7 +119,9 @@ def decide_following(pool: Pool, facts: tuple[Event, ...], ctx: Context) -> tupl
     return (*cordons, *grants, *notices, *deferral)
 
 
-def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...]:
+def _decide_fact(
+    pool: Pool, command: Command, ctx: Context, withdrawn: Map[str, int]
+) -> tuple[Event, ...]:
     match command:
         case RegisterNode():
             return nodes.decide_registered(pool, command, ctx)
@@ -129,6 +139,8 @@ def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...
             return nodes.decide_retired(pool, command, ctx)
         case CordonNode() | UncordonNode() | DrainNode() | ForgetNode():
             return nodes.decide_order(pool, command, ctx)
+        case WithdrawNodeKeys():
+            return nodes.decide_withdrawn(pool, withdrawn, command, ctx)
         case ObserveNodes():
             return nodes.decide_observed(pool, command, ctx)
         case DescribeWork():

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from typing_extensions import TypeIs
 
 from schemas.envelope import Context, Reason, Rejected, Repeated
+from schemas.model import GLOBAL
 from schemas.node import (
     BackOffEnded,
     Beneficiary,
@@ -16,6 +17,7 @@ from schemas.node import (
     NodeCordoned,
     NodeForgotten,
     NodeJoined,
+    NodeKeysWithdrawn,
     NodeLeaving,
     NodeNoticed,
     NodeSeen,
@@ -46,6 +48,7 @@ from schemas.pool import (
     WorkForgotten,
     WorkKept,
 )
+from schemas.topics import key_number_of
 from schemas.units import Ms
 from services.scheduler.domain.pool.carried import carry
 from services.scheduler.domain.pool.experience import (
@@ -100,6 +103,10 @@ LEASE_EVENTS: Final = frozenset(get_args(LeaseEvent))
 
 def evolve(state: Pools, event: Event, ctx: Context) -> Pools:
     """All pools after an event of one of them."""
+    if type(event) is NodeKeysWithdrawn:
+        everywhere = state.get(GLOBAL) or Pool()
+        withdrawn = everywhere.withdrawn.set(event.node_id, event.number)
+        return state.set(GLOBAL, replace(everywhere, withdrawn=withdrawn))
     pool = state.get(ctx.key) or Pool()
     evolved = evolve_pool(pool, event, ctx)
     return state if evolved is pool else state.set(ctx.key, evolved)
@@ -119,6 +126,8 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
         return _with_lease_event(pool, event, ctx)
     match event:
         case Rejected() | Repeated() | WaitExplained():  # readers compute why something waits
+            return pool
+        case NodeKeysWithdrawn():  # known to all pools of the partition
             return pool
         case NodeRegistered():
             return _with_node(pool, event, ctx)
@@ -191,7 +200,12 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
 
 def _with_node(pool: Pool, event: NodeRegistered, ctx: Context) -> Pool:
     before = pool.nodes.get(event.node.node_id)
-    node = Node(description=event.node, last_seen=ctx.at, joining=event.joining)
+    node = Node(
+        description=event.node,
+        last_seen=ctx.at,
+        joining=event.joining,
+        key_number=key_number_of(ctx.sender or ""),
+    )
     if before is not None:
         former = (before.description.incarnation, *before.former)
         node = replace(

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias, assert_never
 
+from immutables import Map
+
 from schemas import errors
 from schemas.envelope import Context, Reason, Rejected
 from schemas.node import (
@@ -15,6 +17,7 @@ from schemas.node import (
     NodeCordoned,
     NodeForgotten,
     NodeJoined,
+    NodeKeysWithdrawn,
     NodeLeaving,
     NodeNoticed,
     NodeSeen,
@@ -25,6 +28,7 @@ from schemas.node import (
     ReportDeviceFaults,
     UncordonNode,
     WarnNode,
+    WithdrawNodeKeys,
 )
 from schemas.pool import (
     EndAuthor,
@@ -186,6 +190,27 @@ def decide_order(
             return forget(pool, node_id, ctx)
         case _:
             assert_never(command)
+
+
+def decide_withdrawn(
+    pool: Pool, withdrawn: Map[str, int], command: WithdrawNodeKeys, ctx: Context
+) -> tuple[Event, ...]:
+    """The node gets nothing more, and what it ran goes on elsewhere, until it has another key.
+
+    withdrawn: number of the last key that is, by node id.
+    """
+    node_id, node = command.node_id, pool.nodes.get(command.node_id)
+    if node is None and command.number is None:
+        missing = refusing("node_missing", node_id=node_id)
+        return (Rejected(code=errors.NOT_FOUND, reason=missing, param="node_id"),)
+    number = node.key_number if command.number is None and node is not None else command.number or 0
+    if number <= withdrawn.get(node_id, 0):
+        return ()
+    events: list[Event] = [NodeKeysWithdrawn(node_id=node_id, number=number)]
+    if node is not None and node.key_number <= number and node.standing != "retired":
+        events += _end_leases(pool, node_id, ctx, "node_withdrawn")
+        events.append(NodeRetired(node_id=node_id))
+    return tuple(events)
 
 
 def forget(pool: Pool, node_id: str, ctx: Context) -> tuple[Event, ...]:

@@ -7,6 +7,7 @@ from immutables import Map
 from msgspec import Struct
 
 from schemas.envelope import Reason
+from schemas.model import GLOBAL
 from schemas.node import (
     DeviceFault,
     LeaseSeen,
@@ -41,6 +42,7 @@ class Node(Struct, frozen=True, kw_only=True):
     cordon: why an operator, or the failures of jobs, keep new leases away from it.
     failed_jobs: different jobs that failed on it in a row, oldest first.
     faults: of its devices, which get no new leases while they have them.
+    key_number: of the key by which it has proven its name.
     """
 
     description: NodeDescription
@@ -55,6 +57,7 @@ class Node(Struct, frozen=True, kw_only=True):
     cordon: Reason | None = None
     failed_jobs: tuple[str, ...] = ()
     faults: tuple[DeviceFault, ...] = ()
+    key_number: int = 1
 
     @property
     def devices(self) -> frozenset[int]:
@@ -244,6 +247,8 @@ class Pool(Struct, frozen=True, kw_only=True, dict=True):
     durations: how much longer than estimated ended work took, by its class.
     next_lease: number of the next lease.
     arrivals: placements queued so far.
+    withdrawn: number of the last key that is withdrawn, by node id; of the pool `GLOBAL`, for all
+        pools of its partition.
     """
 
     nodes: Map[str, Node] = Map()
@@ -266,10 +271,17 @@ class Pool(Struct, frozen=True, kw_only=True, dict=True):
     durations: History = Map()
     next_lease: int = 1
     arrivals: int = 0
+    withdrawn: Map[str, int] = Map()
 
 
 Pools: TypeAlias = Map[str, Pool]
 INITIAL: Final[Pools] = Map()
+
+
+def withdrawn_keys(state: Pools) -> Map[str, int]:
+    """Number of the last key that is withdrawn, by node id, as all pools of a partition know it."""
+    everywhere = state.get(GLOBAL)
+    return Map() if everywhere is None else everywhere.withdrawn
 
 
 def lease_key(number: int) -> str:

@@ -27,7 +27,7 @@ from services.scheduler.domain.pool import closing, evolve, nodes
 from services.scheduler.domain.pool.faults import BACK_OFF_MS
 from services.scheduler.domain.pool.state import open_leases
 from services.scheduler.domain.pool.usage import ChargedHour
-from services.trainer.domain.state import PoolSnapshot, state_of_snapshot
+from services.trainer.domain.state import NodeState, PoolSnapshot, state_of_snapshot
 from simulator.control_plane.bills import SimBill, compare_bills, make_bills
 from simulator.control_plane.samples import MINUTE, PASSED, POOL, T0, submit
 from simulator.control_plane.usage_books import WHOLE
@@ -299,6 +299,6 @@ def test_agents_can_begin_from_snapshots_of_the_pool(seed: int) -> None:
     world = chaotic(seed)
     decoder = msgspec.json.Decoder(Map[str, PoolSnapshot], dec_hook=revive)
     snapshot = decoder.decode(canonical(world.pool.state))[POOL]
-    begun = state_of_snapshot("", "", snapshot)
+    begun = state_of_snapshot(NodeState(node_id="", incarnation=""), snapshot)
     assert begun.placements == world.journal.placements
     assert begun.works == world.journal.works

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from schemas import errors
 from schemas.account import RICH_EVENT_TYPES, USAGE_RECORDED, Announce
@@ -18,6 +19,8 @@ from schemas.job import (
     RecordVerdict,
 )
 from schemas.lifetime import KeepVersion, ReleaseVersion
+from schemas.model import GLOBAL
+from schemas.node import NodeKeysWithdrawn, WithdrawNodeKeys
 from schemas.pool import (
     ClosePlacement,
     ConfirmFreed,
@@ -34,6 +37,7 @@ from schemas.pool import (
 from schemas.reasons import Failure, ending, failing
 from schemas.serving import RemoveServingPool, ReplicaTerms, ServingPoolTerms, SetServingPool
 from schemas.submission import Price
+from schemas.topics import PARTITIONS
 from schemas.training import AdapterStart, FailureCause
 from schemas.units import HOUR_MS
 from services.scheduler.domain.pool import closing
@@ -441,3 +445,15 @@ def test_more_replicas_than_slots_wait_and_a_removed_pool_leaves_the_queue() -> 
     story.to_job(RemoveServingPool(serving_pool_id="sp_1"))
     assert waiting_terms(story) == []
     assert sorted(story.job.state[TENANT].serving_terms) == ["sp_1-1"]
+
+
+def test_security_c2_withdrawn_keys_are_told_to_every_partition() -> None:
+    """Once, by the pool of the node: what a partition was told is not told again."""
+    header = replace(HEADER, stream="pool", key=POOL)
+    event = NodeKeysWithdrawn(node_id="a", number=1)
+    sends = react_pool(header, event)
+    assert {send.body for send in sends} == {WithdrawNodeKeys(node_id="a", number=1)}
+    told = {(send.stream, send.partition) for send in sends}
+    everywhere = {(stream, part) for stream in ("pool", "account") for part in range(PARTITIONS)}
+    assert told == everywhere - {("pool", header.partition)}
+    assert react_pool(replace(header, key=GLOBAL), event) == ()

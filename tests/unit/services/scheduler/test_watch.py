@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from schemas.envelope import Entry
-from schemas.node import NodeSeen
+from schemas.node import NodeSeen, WithdrawNodeKeys
 from schemas.pool import (
     NodesObserved,
     ObserveNodes,
@@ -154,6 +154,27 @@ async def test_security_c2_heartbeats_of_others_keep_no_node_alive() -> None:
         await fixture.beat(keys=node_keys("a"))
         await until_silent(fixture, True)
         beating = asyncio.create_task(beats(node_keys("a")))
+        await until_silent(fixture, False)
+        forging.cancel()
+        beating.cancel()
+
+
+async def test_security_c2_a_withdrawn_key_keeps_no_node_alive() -> None:
+    """The node comes back with its second key; what its first one signs is refused."""
+    async with watching(node(), keys=keys_of(b"s" * 32, "scheduler")) as fixture:
+        operator = Sender(fixture.log, keys=keys_of(b"s" * 32, "gateway"))
+        await operator.send(POOL, NAME, "", WithdrawNodeKeys(node_id="a"))
+        again = Sender(fixture.log, keys=node_keys("a#2"))
+        await again.send(POOL, NAME, "", node(incarnation="a-2"))
+
+        async def beats(keys: SenderKeys) -> None:
+            while True:
+                await fixture.beat("a-2", keys)
+                await asyncio.sleep(BEAT_MS / 1_000)
+
+        forging = asyncio.create_task(beats(node_keys("a")))
+        assert (await until_silent(fixture, True)).incarnation == "a-2"
+        beating = asyncio.create_task(beats(node_keys("a#2")))
         await until_silent(fixture, False)
         forging.cancel()
         beating.cancel()

@@ -73,6 +73,15 @@ def test_an_order_is_sent_and_its_outcome_shown(
     assert "cordoned" in done.output
 
 
+def test_security_c2_a_withdrawn_key_is_shown_with_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(NODE, "keys_withdrawn", 1)
+    done, (request,) = run(["withdraw", "gpu-07"], monkeypatch)
+    assert (done.exit_code, request.url.path) == (0, "/v1/nodes/gpu-07/withdraw")
+    assert "node.gpu-07#2" in done.output
+
+
 def test_a_node_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     done, (request,) = run(["forget", "gpu-07"], monkeypatch)
     assert (done.exit_code, request.method, request.url.path) == (0, "DELETE", "/v1/nodes/gpu-07")

@@ -63,6 +63,15 @@ async def test_orders_are_shown_at_once_and_survive_a_restart_of_the_agent(
     assert (answer.json()["status"], answer.json()["reason"]) == ("up", None)
 
 
+async def test_security_c2_the_keys_of_a_node_are_withdrawn(api: ControlPlane) -> None:
+    await send(api, node("a", "a-1", 8))
+    await known(api, "up")
+    for _ in range(2):
+        shown = (await api.api.post("/v1/nodes/a/withdraw")).json()
+        assert (shown["status"], shown["keys_withdrawn"]) == ("retired", 1)
+    assert (await api.api.post("/v1/nodes/z/withdraw")).status_code == 404
+
+
 async def test_nodes_are_for_operators_and_unknown_ones_are_missing(api: ControlPlane) -> None:
     client = await api.tenant()
     assert (await client.get("/v1/nodes")).status_code == 403

@@ -5,9 +5,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from schemas import pool, training
-from schemas.node import NodeDescription
-from schemas.reasons import ending
+from schemas import errors, pool, training
+from schemas.envelope import Rejected
+from schemas.node import NodeDescription, NodeKeysWithdrawn
+from schemas.reasons import ending, refusing
 from services.trainer.domain.evolve import evolve
 from services.trainer.domain.state import Grant, NodeState
 from simulator.control_plane.samples import PREPARED
@@ -130,6 +131,20 @@ def registered(incarnation: str) -> pool.NodeRegistered:
         node_id="a", incarnation=incarnation, slots=1, device="cpu", memory_bytes=1
     )
     return pool.NodeRegistered(node=described)
+
+
+def test_security_c2_an_agent_learns_that_its_key_is_withdrawn() -> None:
+    def learnt(sender: str, event: pool.Event) -> bool:
+        return evolve(replace(START, sender=sender), event).withdrawn
+
+    first = NodeKeysWithdrawn(node_id="a", number=1)
+    assert learnt("node.a", first)
+    assert not learnt("node.a#2", first)
+    assert not learnt("node.a", replace(first, node_id="b"))
+    reason = refusing("sender_withdrawn", sender="node.a")
+    refused = Rejected(code=errors.SENDER_REFUSED, reason=reason)
+    assert learnt("node.a", refused), "also one that was away, and registers again"
+    assert not learnt("node.a#2", refused)
 
 
 def test_only_leases_of_this_incarnation_count() -> None:

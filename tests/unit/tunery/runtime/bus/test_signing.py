@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from schemas.topics import ACCOUNT, DATASET, JOB, POOL, STREAMS
+from schemas.topics import ACCOUNT, DATASET, JOB, POOL, STREAMS, key_number_of, node_of
 from tunery.runtime.bus.signing import (
     NODES,
     UNSIGNED,
@@ -82,7 +82,28 @@ def test_security_c2_a_principal_has_keys_of_its_own_name_and_streams_alone() ->
     assert len(set(values)) == len(values)
 
 
-@pytest.mark.parametrize("name", ["stranger", "operator", "node.", 'node.a","x":"', "node.a b", ""])
+def test_security_c2_a_second_key_of_a_node_is_another_one() -> None:
+    first, second = keys_of(SECRET, "node.a"), keys_of(SECRET, "node.a#2")
+    assert first.own.keys() == second.own.keys()
+    assert not set(first.own.values()) & set(second.own.values())
+    assert (node_of(second.sender), key_number_of(second.sender)) == ("a", 2)
+    assert (node_of(first.sender), key_number_of(first.sender)) == ("a", 1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "stranger",
+        "operator",
+        "node.",
+        "node.a#1",
+        "node.a#02",
+        "gateway#2",
+        'node.a","x":"',
+        "node.a b",
+        "",
+    ],
+)
 def test_a_name_that_no_sender_has_gets_no_keys(name: str) -> None:
     with pytest.raises(ValueError, match="is no sender"):
         keys_of(SECRET, name)

@@ -1,12 +1,30 @@
 """Security, finding C2: a node speaks for itself alone, though it may send to the pool."""
 
 import pytest
+from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Context, Message, Rejected
-from schemas.node import JoinNode, LeaveNode, NoticeNode, ReportDeviceFaults, WarnNode
-from schemas.pool import RegisterNode, ReportCheckpoint, RetireNode
+from schemas.model import GLOBAL
+from schemas.node import (
+    JoinNode,
+    LeaveNode,
+    NodeKeysWithdrawn,
+    NoticeNode,
+    ReportDeviceFaults,
+    WarnNode,
+    WithdrawNodeKeys,
+)
+from schemas.pool import (
+    MemberFreed,
+    NodeRetired,
+    PlacementClosed,
+    RegisterNode,
+    ReportCheckpoint,
+    RetireNode,
+)
 from services.scheduler.domain.pool.decide import decide
+from services.scheduler.domain.pool.evolve import evolve
 from simulator.control_plane.samples import POOL, checkpoint, node
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     begun,
@@ -54,6 +72,27 @@ def test_security_c2_a_node_that_speaks_for_another_is_refused(command: Message)
 @pytest.mark.parametrize("command", OF_A, ids=lambda command: type(command).__name__)
 def test_what_is_not_checked_is_decided_as_before(command: Message) -> None:
     assert errors.SENDER_REFUSED not in codes(decided(command, None))
+
+
+def test_security_c2_a_node_with_a_withdrawn_key_is_refused_until_it_has_another() -> None:
+    context = Context(at=10_000_000, key=POOL, tenant="", command_id="c", seq=9)
+    state = running().state
+    events = decide(state, WithdrawNodeKeys(node_id="a"), context)
+    assert isinstance(events[0], NodeKeysWithdrawn)
+    kinds = {type(event) for event in events}
+    assert {PlacementClosed, MemberFreed, NodeRetired} <= kinds, "its leases end at once"
+    for event in events:
+        state = evolve(state, event, context)
+    assert decide(state, WithdrawNodeKeys(node_id="a"), context) == (), "it has no other key yet"
+    for key, sender, refused in (
+        (POOL, "node.a", True),
+        (POOL, "node.a#2", False),
+        (GLOBAL, "node.a", True),
+    ):
+        by = replace(context, key=key, sender=sender)
+        codes_of = codes(decide(state, node("a", "a-2"), by))
+        assert codes_of == ([errors.SENDER_REFUSED] if refused else []), (key, sender)
+    assert codes(decide(state, node("b", "b-1"), replace(context, sender="node.b"))) == []
 
 
 def test_a_node_registers_under_its_own_name() -> None:
