@@ -37,6 +37,7 @@ from schemas.account import (
     TenantCreated,
     WebhookEvent,
 )
+from schemas.answers import CountAnswers
 from schemas.billing import PriceBook
 from schemas.envelope import Context, Rejected
 from schemas.keys import (
@@ -44,6 +45,7 @@ from schemas.keys import (
     KeyTerms,
 )
 from schemas.model import GLOBAL
+from schemas.node import WithdrawNodeKeys
 from schemas.reasons import refusing
 from schemas.sealed import Sealed
 from services.billing.domain.decide import decide
@@ -310,3 +312,18 @@ def test_money_b3_the_content_of_a_version_never_changes() -> None:
 
 def test_money_b3_books_are_of_everybody() -> None:
     assert refusal(decide(after(create_tenant()), prices(), context())) == errors.MALFORMED
+
+
+def test_security_c2_answers_that_a_withdrawn_key_counts_are_refused() -> None:
+    everywhere = Context(at=1, key=GLOBAL, tenant=GLOBAL, command_id="c", seq=1)
+    state: Accounts = INITIAL
+    for number, events in ((1, 1), (1, 0)):
+        withdrawn = decide(state, WithdrawNodeKeys(node_id="a", number=number), everywhere)
+        assert len(withdrawn) == events
+        for event in withdrawn:
+            state = evolve(state, event, everywhere)
+    for sender, refused in (("node.a", 1), ("node.a#2", 0), ("node.b", 0), ("engine", 0)):
+        context = replace(everywhere, key="acme", tenant="acme", sender=sender)
+        decided = decide(state, CountAnswers(uses=()), context)
+        codes = [event.code for event in decided if isinstance(event, Rejected)]
+        assert codes == [errors.SENDER_REFUSED] * refused, sender
