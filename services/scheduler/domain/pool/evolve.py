@@ -125,9 +125,7 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
     if _is_lease_event(event):
         return _with_lease_event(pool, event, ctx)
     match event:
-        case Rejected() | Repeated() | WaitExplained():  # readers compute why something waits
-            return pool
-        case NodeKeysWithdrawn():  # known to all pools of the partition
+        case Rejected() | Repeated() | WaitExplained() | NodeKeysWithdrawn():  # nothing of one pool
             return pool
         case NodeRegistered():
             return _with_node(pool, event, ctx)

@@ -453,7 +453,7 @@ def test_security_c2_withdrawn_keys_are_told_to_every_partition() -> None:
     event = NodeKeysWithdrawn(node_id="a", number=1)
     sends = react_pool(header, event)
     assert {send.body for send in sends} == {WithdrawNodeKeys(node_id="a", number=1)}
-    told = {(send.stream, send.partition) for send in sends}
+    partitions = {(send.stream, send.partition) for send in sends}
     everywhere = {(stream, part) for stream in ("pool", "account") for part in range(PARTITIONS)}
-    assert told == everywhere - {("pool", header.partition)}
+    assert partitions == everywhere - {("pool", header.partition)}
     assert react_pool(replace(header, key=GLOBAL), event) == ()
