@@ -88,6 +88,7 @@ def test_shares_are_judged_by_how_much_their_mean_fell(
     assert result.base_share_ppm is not None
     assert result.adapter_share_ppm is not None
     fell = result.base_share_ppm - result.adapter_share_ppm
+    assert compared.share_drop_ppm is not None
     assert compared.share_drop_ppm == pytest.approx(fell, abs=2)
     assert compared.change_ppm == -compared.share_drop_ppm
     assert fell == pytest.approx(-1_000_000 * by, abs=20_000)
