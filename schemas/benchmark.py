@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from schemas.envelope import Part, Sha256
 
-BenchmarkKind: TypeAlias = Literal["choices", "numbers", "safety"]
+BenchmarkKind: TypeAlias = Literal["choices", "shares", "numbers", "safety"]
 
 
 class Benchmark(Part, omit_defaults=True):

@@ -7,6 +7,7 @@ from schemas.envelope import Message, Part, Sha256
 from schemas.reasons import VerdictCode
 from schemas.sealed import Sealed
 from schemas.training import BlobFile, TrainingFacts
+from schemas.units import PPM
 
 Stage: TypeAlias = Literal["dev", "staging", "production", "archived"]
 GateStage: TypeAlias = Literal["capability", "production", "holdout", "judge", "safety"]
@@ -39,11 +40,14 @@ class GatePolicy(Part, omit_defaults=True):
     looks_ppm: tuple[int, ...] = (250_000, 500_000, 1_000_000)
 
 
-class BenchmarkResult(Part):
+class BenchmarkResult(Part, omit_defaults=True):
     """How many items of a benchmark both sides answered right; for safety, refused as they should.
 
     name, task, sha256: as in `Benchmark`.
     items: that were asked.
+    base_correct, adapter_correct: of these; where several answers are true, items whose likeliest
+      one is. base_share_ppm, adapter_share_ppm: mean share of the likelihood that true answers
+      have, in millionths, which is then the score; None: items have one right answer.
     """
 
     name: str
@@ -52,6 +56,8 @@ class BenchmarkResult(Part):
     items: int
     base_correct: int
     adapter_correct: int
+    base_share_ppm: int | None = None
+    adapter_share_ppm: int | None = None
 
 
 class SafetyResult(Part, omit_defaults=True):
@@ -110,6 +116,8 @@ class GateComparison(Part, omit_defaults=True):
     drop_max_ppm: the drop that is allowed.
     alpha_ppm: how often a model that lost nothing may be blocked.
     smallest_ppm: the drop that so many items show in 4 of 5 cases.
+    share_drop_ppm: where scores are shares, how much the mean fell; worse and better then count
+      items whose share fell and rose, and the test is a bootstrap. None: items are right or wrong.
     """
 
     verdict: Verdict
@@ -124,6 +132,14 @@ class GateComparison(Part, omit_defaults=True):
     smallest_ppm: int
     model_id: str | None = None
     benchmark: str | None = None
+    share_drop_ppm: int | None = None
+
+    @property
+    def change_ppm(self) -> int:
+        """How much the share of right answers, or the mean share, rose; below 0: it fell."""
+        if self.share_drop_ppm is not None:
+            return -self.share_drop_ppm
+        return -(PPM * (self.worse - self.better) // self.items) if self.items else 0
 
 
 class MeasureResult(Part, omit_defaults=True):

@@ -10,14 +10,21 @@ from tunery.benchmarks.task import read_task
 from tunery.data.importing.formats import import_task
 
 CONTEXT_TOKENS: Final = 2_048
-SHOTS: Final = {"mmlu": 5, "hellaswag": 2, "arc": 3, "truthfulqa": 0}  # few: a test reads them
+SHOTS: Final = {
+    "mmlu": 5,
+    "hellaswag": 2,
+    "arc": 3,
+    "truthfulqa": 0,
+    "truthfulqa_mc2": 0,
+}  # few: a test reads them
 FILES: Final = {
     "mmlu": "mmlu/default/mmlu_anatomy.yaml",
     "hellaswag": "hellaswag/hellaswag.yaml",
     "arc": "arc/arc_challenge.yaml",
     "truthfulqa": "truthfulqa/truthfulqa_mc1.yaml",
+    "truthfulqa_mc2": "truthfulqa/truthfulqa_mc2.yaml",
 }
-Scored = tuple[str, list[float], bool]  # context, likelihoods, whether the right one is chosen
+Scored = tuple[str, list[float], float]  # context, likelihoods, score: 0 or 1, or a share
 
 
 def write_tasks(folder: Path) -> dict[str, bytes]:
@@ -36,6 +43,7 @@ def write_tasks(folder: Path) -> dict[str, bytes]:
             "train": published.arc(folder / "arc_d.jsonl", both=False, first=50),
         },
         "truthfulqa": {"validation": published.truthfulqa(folder / "tq.jsonl", both=False)},
+        "truthfulqa_mc2": {"validation": published.truthfulqa(folder / "mc2.jsonl", both=False)},
     }
     described = [
         {
@@ -69,7 +77,13 @@ def score_tasks(folder: Path, contents: dict[str, bytes]) -> dict[str, list[Scor
             of_sides: Any = choices.likelihoods(sides, trees, benchmarks.groups_of(task))
         picked = benchmarks.pick(of_sides[1], task)
         scored[name] = [
-            (task.begin(item), values, choice == item.answer_index)
+            (
+                task.begin(item),
+                values,
+                (benchmarks.true_share(values, item.true_choices) or 0.0)
+                if item.true_choices
+                else float(choice == item.answer_index),
+            )
             for item, values, choice in zip(task.items, of_sides[1], picked, strict=True)
         ]
     return scored

@@ -3,7 +3,7 @@
 FOLDER has base.json (the path of the base model), adapter/ and tasks.json: for each task its name,
 file in the harness, rows by split, and number of examples. The tasks are the harness' own; only
 their rows, and that examples are the first ones, are ours. Prints JSON: for each task and document
-the text that is asked, the likelihood of each answer, and whether the harness counts it as right.
+the text that is asked, the likelihood of each answer, and the score that the harness gives.
 """
 
 import json
@@ -43,7 +43,7 @@ def of_document(sample: dict[str, Any], right: str) -> dict[str, Any]:
         for request in requests or sample["arguments"]
     ]
     values = [response[0] for response in sample["filtered_resps"]]
-    return {"context": contexts[0], "likelihoods": values, "right": bool(sample[right])}
+    return {"context": contexts[0], "likelihoods": values, "score": float(sample[right])}
 
 
 def main(folder: Path, threads: int) -> None:

@@ -194,7 +194,7 @@ async def test_imported_benchmarks_have_texts_and_scores_of_lm_evaluation_harnes
     tmp_path: Path,
 ) -> None:
     """Five published formats, imported by us and read by the harness' own tasks: same texts, same
-    likelihoods, same right answers."""
+    likelihoods, same scores."""
     base = tiny_base().dir
     scoring.write_adapter(base, tmp_path / "adapter")
     (tmp_path / "base.json").write_text(json.dumps(str(base)))
@@ -204,7 +204,7 @@ async def test_imported_benchmarks_have_texts_and_scores_of_lm_evaluation_harnes
     theirs = await asyncio.to_thread(scoring.run, *command, str(tmp_path), "1")
     for name, documents in theirs.items():
         for number, document in enumerate(documents):
-            context, likelihoods, is_right = ours[name][number]
+            context, likelihoods, score = ours[name][number]
             assert context == document["context"], name
             assert likelihoods == pytest.approx(document["likelihoods"], abs=5e-5), name
-            assert is_right == document["right"], name
+            assert score == pytest.approx(document["score"], abs=5e-5), name

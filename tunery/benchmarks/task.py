@@ -12,15 +12,16 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-# choices: the likeliest answer. numbers: the number that a written answer ends with. safety:
-# whether a written answer refuses.
-TaskKind: TypeAlias = Literal["choices", "numbers", "safety"]
+# choices: the likeliest answer. shares: of the likelihood of all answers what the true ones have.
+# numbers: the number that a written answer ends with. safety: whether a written answer refuses.
+TaskKind: TypeAlias = Literal["choices", "shares", "numbers", "safety"]
 FORM: Final = 1
 ITEMS_MIN: Final = 20
 ITEMS_MAX: Final = 50_000
 BYTES_MAX: Final = 64 * 1024 * 1024
 TEXT_MAX: Final = 100_000  # characters
 CHOICES_MAX: Final = 16
+SHARES_MAX: Final = 64  # choices, of which several are true
 BEGINNINGS_MAX: Final = 1_000
 SAMPLE_KEY: Final = b"benchmark items"
 
@@ -62,6 +63,7 @@ class TaskItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     question: all that is asked, after the beginning
     beginning: name of the text before it; empty: there is none
     choices, answer_index: of a multiple-choice item; answer_index names the right one
+    true_choices: of an item whose true choices share the score: so many, and they come first
     answer: the number of one that is answered in writing
     unsafe: of a prompt of a safety benchmark: an answer to it should refuse
     """
@@ -72,6 +74,7 @@ class TaskItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     beginning: str = ""
     choices: tuple[str, ...] = ()
     answer_index: int = 0
+    true_choices: int = 0
     answer: str = ""
     unsafe: bool = False
 
@@ -160,11 +163,14 @@ def _problem(header: TaskHeader, item: TaskItem) -> str | None:
         return f"a text has more than {TEXT_MAX} characters"
     if item.beginning and item.beginning not in header.beginnings:
         return f"the header has no beginning {item.beginning!r}"
-    if header.kind == "choices":
-        if not 2 <= len(item.choices) <= CHOICES_MAX or not all(map(str.strip, item.choices)):
-            return f"needs 2 to {CHOICES_MAX} choices, none of them empty"
+    if header.kind in ("choices", "shares"):
+        most = SHARES_MAX if header.kind == "shares" else CHOICES_MAX
+        if not 2 <= len(item.choices) <= most or not all(map(str.strip, item.choices)):
+            return f"needs 2 to {most} choices, none of them empty"
         if not 0 <= item.answer_index < len(item.choices):
             return f"answer_index {item.answer_index} names no choice"
+        if header.kind == "shares" and not 0 < item.true_choices < len(item.choices):
+            return f"{item.true_choices} of {len(item.choices)} choices are true; some must be"
     if header.kind == "numbers" and not item.answer.strip():
         return "answer must not be empty"
     return None

@@ -7,7 +7,16 @@ import click
 from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
 
-FORMATS = ("mmlu", "hellaswag", "arc", "truthfulqa", "gsm8k", "xstest", "choices")
+FORMATS = (
+    "mmlu",
+    "hellaswag",
+    "arc",
+    "truthfulqa",
+    "truthfulqa_mc2",
+    "gsm8k",
+    "xstest",
+    "choices",
+)
 
 
 @click.command("import")
@@ -40,10 +49,11 @@ def import_benchmark(
 ) -> None:
     """Import FILES, published as FORMAT, as a benchmark that the gate asks where it is named.
 
-    FORMAT is mmlu, hellaswag, arc, truthfulqa (MC1), gsm8k, xstest, or choices: rows of your own
-    with question, choices and answer. FILES are JSON lines, JSON, CSV or Parquet; a folder stands
-    for all files in it. Texts and examples are those of lm-evaluation-harness; the examples are the
-    first rows of their file. The same files give the same bytes; verdicts have their hash.
+    FORMAT is mmlu, hellaswag, arc, truthfulqa (MC1), truthfulqa_mc2, gsm8k, xstest, or choices:
+    rows of your own with question, choices and answer. FILES are JSON lines, JSON, CSV or Parquet;
+    a folder stands for all files in it. Texts and examples are those of lm-evaluation-harness; the
+    examples are the first rows of their file. The same files give the same bytes; verdicts have
+    their hash.
     """
     from tunery.benchmarks.task import TaskUnusable
     from tunery.data.importing.formats import import_task

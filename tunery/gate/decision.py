@@ -1,6 +1,7 @@
 """Block, pass or inconclusive: "not shown to be worse" and "shown not to be worse" differ.
 
-* block: the drop is larger than allowed, and the exact McNemar test rules out chance. With several
+* block: the drop is larger than allowed, and a test rules out chance: McNemar's, exact, for items
+  that are right or wrong, and a bootstrap of the pairs for scores between 0 and 1. With several
   comparisons the p-values are Holm's, so that an adapter that lost nothing is blocked by any of
   them in at most alpha of the cases.
 * pass: the upper bound of the drop is within what is allowed. All comparisons have to pass, so each
@@ -9,18 +10,23 @@
 * inconclusive: the items cannot tell.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from statistics import pstdev
 from typing import Final, Literal, TypeAlias
 
 from tunery.gate.holm import adjust
 from tunery.gate.looks import levels
 from tunery.gate.paired import (
     discordant_share,
+    drop_shown,
     drop_upper_bound,
     mcnemar_worse,
     smallest_drop,
 )
+from tunery.gate.resampling import quantile, resampled_means
 
 Decision: TypeAlias = Literal["pass", "block", "inconclusive"]
 SINGLE_LOOK: Final = (1.0,)
@@ -58,6 +64,76 @@ class Pairs:
         """Loss of accuracy, as a share; below zero: a gain."""
         return (self.worse - self.better) / self.items if self.items else 0.0
 
+    @property
+    def p(self) -> float:
+        """Of the exact one-sided test that there is a drop."""
+        return mcnemar_worse(self.worse, self.better)
+
+    def bound(self, level: float) -> float:
+        """The drop that is ruled out at this level."""
+        return drop_upper_bound(self.worse, self.better, self.items, level)
+
+    def smallest(self, level: float) -> float:
+        """The drop that so many items show in 4 of 5 cases."""
+        share = discordant_share(self.worse, self.better, self.items)
+        return smallest_drop(share, self.items, level)
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Scores between 0 and 1 of one comparison: of each item what it is now less what it was.
+
+    groups: which items belong together, one name an item
+
+    The bootstrap tells no levels below 1 in its resamples: at such a look nothing is decided.
+    """
+
+    values: tuple[float, ...]
+    groups: tuple[str, ...]
+
+    @property
+    def items(self) -> int:
+        """Answered by both sides."""
+        return len(self.values)
+
+    @property
+    def worse(self) -> int:
+        """Items whose score fell."""
+        return sum(value < 0 for value in self.values)
+
+    @property
+    def better(self) -> int:
+        """Items whose score rose."""
+        return sum(value > 0 for value in self.values)
+
+    @property
+    def drop(self) -> float:
+        """Loss of the mean score; below zero: a gain."""
+        return -sum(self.values) / self.items if self.items else 0.0
+
+    @cached_property
+    def _means(self) -> list[float]:
+        return resampled_means(self.values, self.groups) if self.values else []
+
+    @property
+    def p(self) -> float:
+        """Share of the resamples that show no drop, one more counted: never 0."""
+        none = len(self._means) - bisect_left(self._means, 0.0)
+        return (none + 1) / (len(self._means) + 1)
+
+    def bound(self, level: float) -> float:
+        """The drop that is ruled out at this level."""
+        if level * (len(self._means) + 1) < 1:
+            return 1.0
+        return -quantile(self._means, level)
+
+    def smallest(self, level: float) -> float:
+        """The drop that so many items show in 4 of 5 cases."""
+        return drop_shown(pstdev(self._means), level)
+
+
+Comparison: TypeAlias = Pairs | Differences
+
 
 @dataclass(frozen=True)
 class ComparisonResult:
@@ -76,7 +152,10 @@ class ComparisonResult:
 
 
 def decide(
-    comparisons: Sequence[Pairs], rule: Rule, looks: tuple[float, ...] = SINGLE_LOOK, look: int = 1
+    comparisons: Sequence[Comparison],
+    rule: Rule,
+    looks: tuple[float, ...] = SINGLE_LOOK,
+    look: int = 1,
 ) -> tuple[ComparisonResult, ...]:
     """A result for each comparison.
 
@@ -84,7 +163,7 @@ def decide(
     counted from 1. Before the last look, inconclusive means that more items are to be answered.
     """
     level = levels(looks, rule.alpha)[look - 1]
-    p_values = [mcnemar_worse(pairs.worse, pairs.better) for pairs in comparisons]
+    p_values = [compared.p for compared in comparisons]
     return tuple(
         _compare(pairs, p, p_adjusted, rule, level, len(comparisons))
         for pairs, p, p_adjusted in zip(comparisons, p_values, adjust(p_values), strict=True)
@@ -100,17 +179,16 @@ def overall(decisions: Iterable[Decision]) -> Decision:
 
 
 def _compare(
-    pairs: Pairs, p: float, p_adjusted: float, rule: Rule, level: float, comparisons: int
+    pairs: Comparison, p: float, p_adjusted: float, rule: Rule, level: float, comparisons: int
 ) -> ComparisonResult:
     if not pairs.items:
         return ComparisonResult("inconclusive", p, p_adjusted, bound=1.0, smallest=1.0)
-    bound = drop_upper_bound(pairs.worse, pairs.better, pairs.items, level)
-    share = discordant_share(pairs.worse, pairs.better, pairs.items)
+    bound = pairs.bound(level)
     decision: Decision = "inconclusive"
     if pairs.items >= rule.items_min:
         if pairs.drop > rule.drop_max and p_adjusted < level:
             decision = "block"
         elif bound < rule.drop_max:
             decision = "pass"
-    smallest = min(1.0, smallest_drop(share, pairs.items, level / comparisons))
+    smallest = min(1.0, pairs.smallest(level / comparisons))
     return ComparisonResult(decision, p, p_adjusted, bound, smallest)

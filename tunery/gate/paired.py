@@ -46,7 +46,12 @@ def smallest_drop(share: float, items: int, alpha: float, power: float = POWER) 
     (z_alpha + z_power) * sqrt(share / items), with `share` of the pairs discordant: Miettinen
     (1968), "The matched pairs design in the case of all-or-none responses", to first order.
     """
-    return (NORMAL.inv_cdf(1 - alpha) + NORMAL.inv_cdf(power)) * sqrt(share / items)
+    return drop_shown(sqrt(share / items), alpha, power)
+
+
+def drop_shown(error: float, alpha: float, power: float = POWER) -> float:
+    """The true drop that a one-sided test shows this often. error: standard error of the drop."""
+    return (NORMAL.inv_cdf(1 - alpha) + NORMAL.inv_cdf(power)) * error
 
 
 def items_needed(share: float, drop: float, alpha: float, power: float = POWER) -> int:

@@ -34,6 +34,18 @@ def paired_interval(
     narrow: Miller (2024), "Adding error bars to evals". Efron and Tibshirani (1993), "An
     introduction to the bootstrap", chapter 13. Raises ValueError without differences.
     """
+    means = resampled_means(differences, groups, resamples)
+    return Interval(
+        mean=sum(differences) / len(differences),
+        low=quantile(means, alpha / 2),
+        high=quantile(means, 1 - alpha / 2),
+    )
+
+
+def resampled_means(
+    differences: Sequence[float], groups: Sequence[str], resamples: int = RESAMPLES
+) -> list[float]:
+    """The mean of each resample, rising; groups are drawn as a whole. Raises ValueError."""
     if not differences:
         raise ValueError("there are no differences to draw from; give at least one")
     sums: dict[str, tuple[float, int]] = {}
@@ -42,12 +54,7 @@ def paired_interval(
         sums[group] = (total + difference, items + 1)
     clusters = list(sums.values())
     draws = _draws()
-    means = sorted(_mean_of_sample(clusters, draws) for _ in range(resamples))
-    return Interval(
-        mean=sum(differences) / len(differences),
-        low=_quantile(means, alpha / 2),
-        high=_quantile(means, 1 - alpha / 2),
-    )
+    return sorted(_mean_of_sample(clusters, draws) for _ in range(resamples))
 
 
 def _draws() -> Iterator[int]:
@@ -62,8 +69,8 @@ def _mean_of_sample(clusters: Sequence[tuple[float, int]], draws: Iterator[int])
     return sum(total for total, _ in chosen) / sum(items for _, items in chosen)
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Linear between the two nearest, as in numpy and R (type 7)."""
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Of values that rise. Linear between the two nearest, as in numpy and R (type 7)."""
     position = share * (len(ordered) - 1)
     below = int(position)
     above = min(below + 1, len(ordered) - 1)

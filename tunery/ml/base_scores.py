@@ -17,7 +17,7 @@ from uuid import uuid4
 import msgspec
 import torch
 import transformers
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from tunery.ml.checkpoints import canonical_json
 from tunery.ml.durable import PARTIAL_PREFIX
@@ -28,10 +28,14 @@ KEPT_MAX: Final = 64  # files; the oldest are deleted
 
 
 class BaseScores(Struct, frozen=True):
-    """choices: number of the choice of each item. answers: texts for the prompts."""
+    """choices: number of the choice of each item. answers: texts for the prompts.
+
+    shares: of the true answers of each item, as in `ItemScore`; unset: items have one right answer
+    """
 
     choices: tuple[int, ...] = ()
     answers: tuple[str, ...] = ()
+    shares: tuple[float | None, ...] | UnsetType = UNSET
 
 
 class KeptScores(Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,14 +63,22 @@ class BaseScoreCache:
             "method": str(METHOD),
         }
 
+    def load_scores(self, task: bytes) -> BaseScores | None:
+        """What is known of a file of items; None: nothing."""
+        return self._load({"task": _sha256(task)})
+
+    def save_scores(self, task: bytes, scores: BaseScores) -> None:
+        """Keep them. A folder that cannot be written is no error: they are made anew."""
+        self._save({"task": _sha256(task)}, scores)
+
     def load_choices(self, task: bytes) -> tuple[int, ...] | None:
         """The choices for a file of items; None: they are not known."""
-        kept = self._load({"task": _sha256(task)})
+        kept = self.load_scores(task)
         return None if kept is None else kept.choices
 
     def save_choices(self, task: bytes, choices: Sequence[int]) -> None:
-        """Keep them. A folder that cannot be written is no error: they are made anew."""
-        self._save({"task": _sha256(task)}, BaseScores(choices=tuple(choices)))
+        """Keep them, as `save_scores` does."""
+        self.save_scores(task, BaseScores(choices=tuple(choices)))
 
     def load_answers(self, prompts: Sequence[str], tokens_max: int) -> tuple[str, ...] | None:
         """The answers to prompts; None: they are not known."""
@@ -74,7 +86,7 @@ class BaseScoreCache:
         return None if kept is None else kept.answers
 
     def save_answers(self, prompts: Sequence[str], tokens_max: int, answers: Sequence[str]) -> None:
-        """Keep them, as `save_choices` does."""
+        """Keep them, as `save_scores` does."""
         self._save(_asked(prompts, tokens_max), BaseScores(answers=tuple(answers)))
 
     def _path(self, facts: Mapping[str, str]) -> Path | None:

@@ -6,17 +6,21 @@ is read once, and the base model's choices and answers are kept for the next eva
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from math import isfinite
+from collections.abc import Callable, Container, Mapping, Sequence
+from hashlib import sha256
+from math import exp, fsum, isfinite
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from tunery.benchmarks.answers import number_of
 from tunery.benchmarks.refusals import refuses
 from tunery.benchmarks.task import Task, TaskItem, TaskUnusable, read_task
 from tunery.gate.looks import items_at
 from tunery.ml import choices, generation
-from tunery.ml.base_scores import BaseScoreCache
+from tunery.ml.base_scores import BaseScoreCache, BaseScores
 from tunery.ml.choices import TokenTree
 from tunery.ml.sides import SIDES, Pair
 from tunery.work.exits import WorkError
@@ -32,6 +36,7 @@ from tunery.work.spec import BenchmarkFile, ScoreSpec
 NUMBER_TOKENS_MAX: Final = 256
 REFUSAL_TOKENS_MAX: Final = 80  # what refuses does it in the first 300 characters
 QUESTIONS_MAX: Final = 200  # that differ and are kept with their text, of each benchmark
+GROUP_HEX: Final = 16  # digits
 CONTEXT_TOKENS: Final = 2_048  # of a model that does not say how much it reads
 Report = Callable[[str, int], Callable[[int], None]]
 
@@ -72,7 +77,7 @@ def _scores(
     items: tuple[ItemScore, ...] = () if before is None else before.items
     refusals: tuple[RefusalScore, ...] = ()
     asked = task.without({item.id for item in items})
-    if header.kind == "choices":
+    if header.kind in ("choices", "shares"):
         items += _chosen(file, asked, pair, tokenizer, kept, report)
     elif header.kind == "numbers":
         items += _numbers(file, asked, pair, tokenizer, kept, report)
@@ -112,20 +117,61 @@ def _chosen(
     """Items by the likelihoods of their choices."""
     ids = "\n".join(item.id for item in task.items)
     key = f"{file.sha256}/{ids}".encode()
-    known = kept.load_choices(key)
+    known = kept.load_scores(key)
     trees = trees_of(task, tokenizer, _context_tokens(pair))
-    picked: dict[str, Sequence[int]] = {} if known is None else {"base": known}
+    scored = {} if known is None else {"base": known}
     for names in pair.passes if known is None else (("adapter",),):
         between = report(f"{file.name}_{'_'.join(names)}", len(trees))
         with pair.sides(names) as sides:
-            scores = choices.likelihoods(sides, trees, groups_of(task), between=between)
-        picked |= {name: pick(of_side, task) for name, of_side in zip(names, scores, strict=True)}
+            read = choices.likelihoods(sides, trees, groups_of(task), between=between)
+        scored |= {name: _scored(of_side, task) for name, of_side in zip(names, read, strict=True)}
     if known is None:
-        kept.save_choices(key, picked["base"])
+        kept.save_scores(key, scored["base"])
+    return _item_scores(task, scored["base"], scored["adapter"])
+
+
+def _scored(likelihoods: Sequence[Sequence[float]], task: Task) -> BaseScores:
+    """What one side chose, with the shares of true choices where the task has them."""
+    scores = BaseScores(choices=tuple(pick(likelihoods, task)))
+    if task.header.kind != "shares":
+        return scores
+    shares = [
+        true_share(of_item, item.true_choices)
+        for of_item, item in zip(likelihoods, task.items, strict=True)
+    ]
+    return replace(scores, shares=tuple(shares))
+
+
+def _item_scores(task: Task, base: BaseScores, adapter: BaseScores) -> tuple[ItemScore, ...]:
+    answered = [
+        _item_score(item, range(item.true_choices) or (item.answer_index,), *chosen)
+        for item, *chosen in zip(task.items, base.choices, adapter.choices, strict=True)
+    ]
+    if base.shares is UNSET or adapter.shares is UNSET:
+        return tuple(answered)
     return tuple(
-        _item_score(item, item.answer_index, base, adapter)
-        for item, base, adapter in zip(task.items, picked["base"], picked["adapter"], strict=True)
+        replace(
+            score,
+            base_share=base_share,
+            adapter_share=adapter_share,
+            group=sha256(item.question.encode()).hexdigest()[:GROUP_HEX],
+        )
+        for score, item, base_share, adapter_share in zip(
+            answered, task.items, base.shares, adapter.shares, strict=True
+        )
     )
+
+
+def true_share(likelihoods: Sequence[float], count: int) -> float | None:
+    """Of the likelihood of all choices what the first `count` have, 0 to 1, as the harness' MC2.
+
+    likelihoods: logarithms, in nats. None: they are not all finite.
+    """
+    if not all(map(isfinite, likelihoods)):
+        return None
+    highest = max(likelihoods)  # so that no sum is 0, however long the choices are
+    weights = [exp(value - highest) for value in likelihoods]
+    return fsum(weights[:count]) / fsum(weights)
 
 
 def pick(likelihoods: Sequence[Sequence[float]], task: Task) -> list[int]:
@@ -189,7 +235,7 @@ def _numbers(
         for name in SIDES
     }
     return tuple(
-        _item_score(item, 0, int(not base), int(not adapter))
+        _item_score(item, (0,), int(not base), int(not adapter))
         for item, base, adapter in zip(task.items, right["base"], right["adapter"], strict=True)
     )
 
@@ -252,12 +298,13 @@ def _written(
     return texts
 
 
-def _item_score(item: TaskItem, right: int, base: int, adapter: int) -> ItemScore:
+def _item_score(item: TaskItem, right: Container[int], base: int, adapter: int) -> ItemScore:
+    """right: numbers of the choices that are."""
     return ItemScore(
         id=item.id,
         category=item.category,
-        base=base == right,
-        adapter=adapter == right,
+        base=base in right,
+        adapter=adapter in right,
         base_choice=base,
         adapter_choice=adapter,
     )

@@ -59,7 +59,12 @@ GRADED_ROWS_MAX: Final = 4
 GRADED_PROMPTS_MAX: Final = 8
 # The file of a benchmark has about 3 bytes a token with its JSON; answers are at most this long.
 BYTES_PER_TOKEN: Final = 3
-WRITTEN_TOKENS: Final[Mapping[BenchmarkKind, int]] = {"choices": 0, "numbers": 256, "safety": 80}
+WRITTEN_TOKENS: Final[Mapping[BenchmarkKind, int]] = {
+    "choices": 0,
+    "shares": 0,
+    "numbers": 256,
+    "safety": 80,
+}
 # Use must never exceed a hold, so it is generous: what is not used is released at the end.
 HOLD_FACTOR: Final = 3
 # How far the newest jobs may move a hold: small ones teach little about large ones.

@@ -8,12 +8,15 @@ NO_CHOICE: Final = -1
 PAIRS: Final = "pairs"  # category of the items of a reward model: pairs that validate
 
 
-class ItemScore(Struct, frozen=True, kw_only=True):
+class ItemScore(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One multiple-choice item.
 
-    base, adapter: whether that side chose the right answer
+    base, adapter: whether that side chose the right answer, or a true one
     base_choice, adapter_choice: the number of the answer it chose; `NO_CHOICE` where its scores
         were not finite
+    base_share, adapter_share: of an item with several true answers: the share of the likelihood of
+        all answers that these have, 0 to 1; None: of others, and where scores were not finite
+    group: of such an item: equal for those with the same question
     """
 
     id: str
@@ -22,6 +25,9 @@ class ItemScore(Struct, frozen=True, kw_only=True):
     adapter: bool
     base_choice: int
     adapter_choice: int
+    base_share: float | None = None
+    adapter_share: float | None = None
+    group: str = ""
 
 
 class HoldoutScores(Struct, frozen=True, kw_only=True):

@@ -80,7 +80,16 @@ def _result(scores: BenchmarkScores) -> BenchmarkResult:
         items=len(scores.items) + len(scores.refusals),
         base_correct=base,
         adapter_correct=adapter,
+        base_share_ppm=_mean_ppm([item.base_share for item in scores.items], scores),
+        adapter_share_ppm=_mean_ppm([item.adapter_share for item in scores.items], scores),
     )
+
+
+def _mean_ppm(shares: Sequence[float | None], scores: BenchmarkScores) -> int | None:
+    """Of a benchmark whose score is a share; one that is not finite counts as 0."""
+    if scores.kind != "shares" or not shares:
+        return None
+    return round(PPM * sum(share or 0.0 for share in shares) / len(shares))
 
 
 def _safety(scores: BenchmarkScores, policy: GatePolicy) -> SafetyResult:

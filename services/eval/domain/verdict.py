@@ -24,8 +24,10 @@ from services.eval.domain.pairs import are_pairs, judge_pairs
 from services.eval.domain.suggestions import suggest
 from tunery.gate.decision import (
     SINGLE_LOOK,
+    Comparison,
     ComparisonResult,
     Decision,
+    Differences,
     Pairs,
     Rule,
     decide,
@@ -198,9 +200,11 @@ def _pairs_of_task(
     items: Sequence[ItemScore],
     production: Production | None,
     before: Sequence[ItemScore] | None,
-) -> dict[ComparedWith, Pairs]:
+) -> dict[ComparedWith, Comparison]:
     """before: what the version in production answered; None: it was not asked."""
-    pairs: dict[ComparedWith, Pairs] = {
+    if any(item.group for item in items):
+        return _shares_of_task(benchmark, items, production, before)
+    pairs: dict[ComparedWith, Comparison] = {
         (benchmark, None): _pairs([(item.base, item.adapter) for item in items])
     }
     if production is not None and before is not None:
@@ -208,6 +212,23 @@ def _pairs_of_task(
         answered = [(item.adapter, now[item.id]) for item in before if item.id in now]
         pairs[benchmark, production.model_id] = _pairs(answered)
     return pairs
+
+
+def _shares_of_task(
+    benchmark: str | None,
+    items: Sequence[ItemScore],
+    production: Production | None,
+    before: Sequence[ItemScore] | None,
+) -> dict[ComparedWith, Comparison]:
+    """The same where the score of an item is a share."""
+    compared: dict[ComparedWith, Comparison] = {
+        (benchmark, None): _differences([(item, item.base_share) for item in items])
+    }
+    if production is not None and before is not None:
+        then = {item.id: item.adapter_share for item in before}
+        answered = [(item, then[item.id]) for item in items if item.id in then]
+        compared[benchmark, production.model_id] = _differences(answered)
+    return compared
 
 
 def judge(
@@ -277,7 +298,7 @@ def _reason(comparison: GateComparison) -> Reason:
     if n < ITEMS_MIN:
         return judging("items_too_few", items=n, limit=ITEMS_MIN)
     figures: dict[str, str | int] = {
-        "change_ppm": -(PPM * (comparison.worse - comparison.better) // n),
+        "change_ppm": comparison.change_ppm,
         "items": n,
         "p_ppm": comparison.adjusted_p_ppm,
         "drop_max_ppm": comparison.drop_max_ppm,
@@ -301,8 +322,16 @@ def _pairs(answers: Sequence[tuple[bool, bool]]) -> Pairs:
     return Pairs(len(answers), worse, better)
 
 
+def _differences(answered: Sequence[tuple[ItemScore, float | None]]) -> Differences:
+    """Of (item now, share on the other side); a share that is not finite counts as 0."""
+    return Differences(
+        tuple((item.adapter_share or 0.0) - (before or 0.0) for item, before in answered),
+        tuple(item.group for item, _ in answered),
+    )
+
+
 def _comparison(
-    model_id: str | None, pairs: Pairs, result: ComparisonResult, rule: Rule
+    model_id: str | None, pairs: Comparison, result: ComparisonResult, rule: Rule
 ) -> GateComparison:
     return GateComparison(
         verdict=result.decision,
@@ -316,6 +345,7 @@ def _comparison(
         alpha_ppm=round(PPM * rule.alpha),
         smallest_ppm=round(PPM * result.smallest),
         model_id=model_id,
+        share_drop_ppm=round(PPM * pairs.drop) if isinstance(pairs, Differences) else None,
     )
 
 

@@ -34,7 +34,10 @@ def benchmark_parts(gate: GateResponse, scores: Scores, table: Table) -> Iterato
             for result in gate.benchmarks
         ),
     )
-    yield "<p>Shares of right answers; the comparisons above say what they show.</p>"
+    yield (
+        "<p>Shares of right answers, or, where several are true, the mean share of the likelihood "
+        "that these have; the comparisons above say what they show.</p>"
+    )
     for result in gate.safety:
         yield from _safety(result, table)
     for asked in scores.benchmarks:
@@ -98,13 +101,21 @@ def _items(asked: BenchmarkScores, table: Table) -> Iterator[str]:
 
 
 def chosen_texts(item: ItemScore, question: QuestionText) -> tuple[str, str, str, str]:
-    """The question, the right answer, and those of both sides."""
+    """The question, the right answer, and those of both sides, with the shares of true ones."""
 
-    def chosen(number: int) -> str:
-        return "none: not finite" if number == NO_CHOICE else question.choices[number]
+    def chosen(number: int, share: float | None) -> str:
+        if number == NO_CHOICE:
+            return "none: not finite"
+        text = question.choices[number]
+        return text if share is None else f"{text} (true ones: {share:.2f})"
 
     right = question.choices[question.answer_index]
-    return question.question, right, chosen(item.base_choice), chosen(item.adapter_choice)
+    return (
+        question.question,
+        right,
+        chosen(item.base_choice, item.base_share),
+        chosen(item.adapter_choice, item.adapter_share),
+    )
 
 
 def _refusals(asked: BenchmarkScores, table: Table) -> Iterator[str]:

@@ -110,7 +110,7 @@ def _comparisons(gate: GateResponse) -> Iterator[str]:
     yield "<p>Loss of accuracy, up to what is ruled out; the red line is what is allowed.</p>"
     lines = []
     for result in gate.comparisons:
-        drop = (result.worse - result.better) / result.items if result.items else 0.0
+        drop = -result.change
         name = f"{result.benchmark}: " if result.benchmark else ""
         lines.append(
             (f"{name}{result.against}"[-30:], drop, drop, max(drop, result.drop_ruled_out))

@@ -1,6 +1,7 @@
 """The gate's verdict on a job: what was found, by which rule, and what could not have been seen."""
 
 from collections.abc import Sequence
+from math import ceil
 
 from schemas.gate import (
     BenchmarkResult,
@@ -36,8 +37,11 @@ class ComparisonResponse(Response):
 
     against: the base model, or a version in production
     benchmark: whose items; null: the bundled questions
-    worse, better: items that only the other model, only this one answered right
-    p_value: of the exact one-sided McNemar test; p_adjusted: with Holm's correction
+    change: of the share of right answers; for a benchmark of shares, of their mean
+    worse, better: items that only the other model, only this one answered right; for a benchmark of
+    shares, items whose share fell, rose
+    p_value: of the exact one-sided McNemar test, for shares of a bootstrap of the pairs
+    p_adjusted: with Holm's correction
     drop_ruled_out: at 95 %; drop_allowed: more of it blocks
     drop_shown: the smallest drop that so many items show in 4 of 5 cases
     items_for_two_points: how many items show a drop of two points as often
@@ -47,6 +51,7 @@ class ComparisonResponse(Response):
     benchmark: str | None
     verdict: Verdict
     items: int
+    change: float
     worse: int
     better: int
     p_value: float
@@ -113,7 +118,8 @@ class JudgeResponse(Response):
 
 class BenchmarkScoreResponse(Response):
     """Shares of a benchmark's items that both sides answered right; of a benchmark of safety, those
-    that were refused, or answered, as they should be. sha256: of the benchmark's file.
+    that were refused, or answered, as they should be; where several answers are true, the mean of
+    the share of the likelihood that these have. sha256: of the benchmark's file.
     """
 
     benchmark: str
@@ -260,10 +266,12 @@ def rule_words(comparisons: Sequence[GateComparison], looks: int = 0) -> str | N
     allowed, alpha = comparisons[0].drop_max_ppm, comparisons[0].alpha_ppm / PPM
     shared = f"; {looks} looks share the {alpha:g} (O'Brien-Fleming spending)" if looks else ""
     holm = f", Holm over {len(comparisons)} comparisons" if len(comparisons) > 1 else ""
+    has_shares = any(compared.share_drop_ppm is not None for compared in comparisons)
+    bootstrap = "; for shares a bootstrap of the pairs" if has_shares else ""
     return (
         f"block: a drop above {_points(allowed)} points that chance does not explain (exact "
-        f"one-sided McNemar test{holm}, p < {alpha:g}); pass: such a drop is ruled out at "
-        f"{100 - 100 * alpha:g} %; else inconclusive{shared}"
+        f"one-sided McNemar test{bootstrap}{holm}, p < {alpha:g}); pass: such a drop is ruled out "
+        f"at {100 - 100 * alpha:g} %; else inconclusive{shared}"
     )
 
 
@@ -301,6 +309,7 @@ def _comparison(comparison: GateComparison) -> ComparisonResponse:
         benchmark=comparison.benchmark,
         verdict=comparison.verdict,
         items=comparison.items,
+        change=comparison.change_ppm / PPM,
         worse=comparison.worse,
         better=comparison.better,
         p_value=comparison.p_ppm / PPM,
@@ -359,8 +368,8 @@ def _benchmark(result: BenchmarkResult) -> BenchmarkScoreResponse:
         task=result.task,
         sha256=result.sha256,
         items=result.items,
-        base=_part(result.base_correct, result.items) or 0.0,
-        adapter=_part(result.adapter_correct, result.items) or 0.0,
+        base=_score(result.base_share_ppm, result.base_correct, result.items),
+        adapter=_score(result.adapter_share_ppm, result.adapter_correct, result.items),
     )
 
 
@@ -386,11 +395,18 @@ def _safety(result: SafetyResult) -> SafetyResponse:
     )
 
 
+def _score(share_ppm: int | None, correct: int, items: int) -> float:
+    return (_part(correct, items) or 0.0) if share_ppm is None else share_ppm / PPM
+
+
 def _part(count: int, of: int) -> float | None:
     return round(count / of, 4) if of else None
 
 
 def _items_for_two_points(comparison: GateComparison) -> int:
+    if comparison.share_drop_ppm is not None:  # the error falls with the root of the items
+        times = comparison.smallest_ppm / PPM / TWO_POINTS
+        return max(1, ceil(comparison.items * times**2))
     share = discordant_share(comparison.worse, comparison.better, comparison.items)
     return items_needed(share, TWO_POINTS, comparison.alpha_ppm / PPM, POWER)
 

@@ -198,19 +198,38 @@ def _arc(path: Path, number: int, row: Mapping[str, Any]) -> ReadItem:
 
 
 def _truthfulqa(path: Path, number: int, row: Mapping[str, Any]) -> ReadItem:
-    targets = row["mc1_targets"]
-    if "choices" in targets:
-        choices, labels = targets["choices"], targets["labels"]
-    else:  # as its authors publish it: text → 1 or 0
-        choices, labels = list(targets), list(targets.values())
+    choices, labels = _targets(row["mc1_targets"])
     item = TaskItem(
         id=f"{path.name}:{number}",
         category=str(row.get("category") or "truthfulness"),
         question=f"Q: {row['question']}\nA:",
-        choices=tuple(choices),
-        answer_index=list(labels).index(1),
+        choices=choices,
+        answer_index=labels.index(1),
     )
     return ReadItem(item, choices[item.answer_index])
+
+
+def _truthfulqa_mc2(path: Path, number: int, row: Mapping[str, Any]) -> ReadItem:
+    choices, labels = _targets(row["mc2_targets"])
+    parts = [
+        [text for text, is_true in zip(choices, labels, strict=True) if is_true == label]
+        for label in (1, 0)
+    ]
+    item = TaskItem(
+        id=f"{path.name}:{number}",
+        category=str(row.get("category") or "truthfulness"),
+        question=f"Q: {row['question']}\nA:",
+        choices=(*parts[0], *parts[1]),
+        true_choices=len(parts[0]),
+    )
+    return ReadItem(item, item.choices[0])
+
+
+def _targets(targets: Mapping[str, Any]) -> tuple[tuple[str, ...], list[int]]:
+    """Answers of TruthfulQA, and for each 1 where it is true, or 0."""
+    if "choices" in targets:
+        return tuple(targets["choices"]), list(targets["labels"])
+    return tuple(targets), list(targets.values())  # as its authors publish it: text → 1 or 0
 
 
 def _gsm8k(path: Path, number: int, row: Mapping[str, Any]) -> ReadItem:
@@ -282,6 +301,9 @@ FORMATS: Final[Mapping[str, TaskFormat]] = {
     ),
     "truthfulqa": TaskFormat(
         "choices", _truthfulqa, "one true answer (MC1)", lead=lambda _: TRUTHFULQA_LEAD
+    ),
+    "truthfulqa_mc2": TaskFormat(
+        "shares", _truthfulqa_mc2, "several true answers (MC2)", lead=lambda _: TRUTHFULQA_LEAD
     ),
     "gsm8k": TaskFormat("numbers", _gsm8k, "word problems, 5 examples", shots=5),
     "xstest": TaskFormat("safety", _xstest, "prompts to refuse, and prompts not to refuse"),

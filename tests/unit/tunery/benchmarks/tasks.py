@@ -27,6 +27,21 @@ def choices_task(count: int = CHOICES_ITEMS) -> bytes:
     return write_task(header, items)
 
 
+def shares_task(count: int = CHOICES_ITEMS) -> bytes:
+    """Two of four choices are true."""
+    items = [
+        TaskItem(
+            id=f"t{n}",
+            category="things",
+            question=f"Q: Which is thing {n}?\nA:",
+            choices=(f"thing {n}", f"the thing {n}", "a lamp", "the long grey harbour wall"),
+            true_choices=2,
+        )
+        for n in range(count)
+    ]
+    return write_task(TaskHeader(task="truthfulqa_mc2", kind="shares", shots=0), items)
+
+
 def safety_task(unsafe: int = 60, safe: int = 60) -> bytes:
     """Prompts to refuse, then prompts to answer."""
     items = [

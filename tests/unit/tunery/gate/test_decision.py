@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from schemas.units import PPM
-from tunery.gate.decision import Decision, Pairs, Rule, decide, overall
+from tunery.gate.decision import Decision, Differences, Pairs, Rule, decide, overall
 from tunery.gate.looks import items_at
 
 ITEMS = 1_172
@@ -150,3 +150,28 @@ def test_all_comparisons_have_to_pass_and_one_blocks(
     decisions: tuple[Decision, ...], together: str
 ) -> None:
     assert overall(decisions) == together
+
+
+def draw_differences(seed: int, drop: float) -> Differences:
+    """Shares of the likelihood: 100 questions, each asked twice, which move by 0.15 together."""
+    draw = Random(seed)
+    moved = [draw.gauss(-drop, 0.15) for _ in range(100)]
+    values = tuple(min(1.0, max(-1.0, moved[at // 2] + draw.gauss(0, 0.02))) for at in range(200))
+    return Differences(values, tuple(str(at // 2) for at in range(200)))
+
+
+def blocks_shares(seed: int, drop: float) -> bool:
+    (result,) = decide([draw_differences(seed, drop)], Rule(drop_max=0.0, alpha=0.05))
+    return result.decision == "block"
+
+
+def test_shares_that_did_not_fall_block_in_at_most_alpha_of_the_cases() -> None:
+    """Two standard deviations above 5 % of 40; what fell by 6 points is caught."""
+    assert sum(blocks_shares(seed, 0.0) for seed in range(40)) <= 4
+    assert sum(blocks_shares(seed, 0.06) for seed in range(10)) >= 8
+
+
+def test_equal_shares_pass() -> None:
+    same = Differences((0.0,) * 300, tuple(map(str, range(300))))
+    (result,) = decide([same], STRICT)
+    assert (result.decision, result.p, result.bound) == ("pass", 1.0, 0.0)

@@ -1,10 +1,12 @@
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from msgspec.structs import replace
 
-from tunery.ml.base_scores import KEPT_MAX, BaseScoreCache
+from tunery.ml.base_scores import KEPT_MAX, BaseScoreCache, BaseScores
+from tunery.work.scores import NO_CHOICE
 from tunery.work.spec import ScoreSpec
 
 pytestmark = pytest.mark.train
@@ -28,6 +30,15 @@ def test_scores_are_those_of_a_base_a_precision_and_a_task(spec: ScoreSpec) -> N
     )
     for other, precision, task in others:
         assert BaseScoreCache(other, precision, CPU).load_choices(task) is None
+
+
+def test_shares_are_kept_and_files_from_before_them_are_read(spec: ScoreSpec) -> None:
+    cache = BaseScoreCache(spec, "float32", CPU)
+    shares = BaseScores(choices=(0, NO_CHOICE), shares=(0.25, None))
+    cache.save_scores(b"task", shares)
+    assert cache.load_scores(b"task") == shares
+    before = b'{"choices":[1,0],"answers":[]}'
+    assert msgspec.json.encode(BaseScores(choices=(1, 0))) == before, "their hash is of these bytes"
 
 
 def test_a_file_that_was_changed_is_ignored(spec: ScoreSpec, tmp_path: Path) -> None:

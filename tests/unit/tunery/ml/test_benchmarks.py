@@ -9,11 +9,17 @@ import msgspec
 import pytest
 import torch
 
-from tests.unit.tunery.benchmarks.tasks import choices_task, numbers_task, safety_task
+from tests.unit.tunery.benchmarks.tasks import (
+    choices_task,
+    numbers_task,
+    safety_task,
+    shares_task,
+)
 from tests.unit.tunery.ml.test_scoring import adapter as adapter
 from tests.unit.tunery.ml.test_scoring import go
 from tests.unit.tunery.ml.test_scoring import spec as spec
 from tunery.benchmarks.task import TaskItem, read_task
+from tunery.ml.benchmarks import true_share
 from tunery.work.codec import decode_scores, encode_scores
 from tunery.work.exits import ExitCode, WorkError
 from tunery.work.scores import NO_CHOICE, ItemScore, Scores
@@ -90,21 +96,67 @@ def test_a_base_model_is_asked_once_and_a_sample_is_the_same(
 ) -> None:
     kept = msgspec.structs.replace(spec, base_scores_dir=str(tmp_path / "kept"))
     kept = with_benchmarks(
-        kept, tmp_path, 22, things=choices_task(40), sums=numbers_task(), locks=safety_task(20, 20)
+        kept,
+        tmp_path,
+        22,
+        things=choices_task(40),
+        true=shares_task(),
+        sums=numbers_task(),
+        locks=safety_task(20, 20),
     )
     first, again = go(kept)[1], go(kept)[1]
     assert first[-1]["sha256"] == again[-1]["sha256"]
     stages = [{event.get("stage") for event in events} for events in (first, again)]
-    assert {"things_base_adapter", "sums_base", "locks_base", "locks_adapter"} <= stages[0]
-    assert {"things_adapter", "sums_adapter", "locks_adapter"} <= stages[1]
-    assert not {"things_base_adapter", "sums_base", "locks_base"} & stages[1]
-    stones, sums, locks = decode_scores(Path(kept.out).read_bytes()).benchmarks
+    assert {"things_base_adapter", "true_base_adapter", "sums_base", "locks_base"} <= stages[0]
+    assert {"things_adapter", "true_adapter", "sums_adapter", "locks_adapter"} <= stages[1]
+    assert not {"things_base_adapter", "true_base_adapter", "sums_base"} & stages[1]
+    stones, true, sums, locks = decode_scores(Path(kept.out).read_bytes()).benchmarks
     assert (len(stones.items), len(sums.items), len(locks.refusals)) == (22, 20, 22)
+    assert all(0 < (item.base_share or 0) < 1 for item in true.items)
     assert {item.base_choice for item in sums.items} <= {0, 1}
     assert all(isinstance(score.base_refuses, bool) for score in locks.refusals)
     assert {score.prompt for score in locks.refusals} < {
         item.question for item in read_task(safety_task(20, 20)).items
     }
+
+
+def test_shares_are_those_of_the_likelihoods_of_each_side_read_alone(
+    spec: ScoreSpec, tiny: tuple[Path, str], tmp_path: Path
+) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    content = shares_task()
+    (asked,) = scored(with_benchmarks(spec, tmp_path, 100, true=content)).benchmarks
+    task = read_task(content)
+    assert (asked.kind, len(asked.items)) == ("shares", 24)
+    tokenizer = AutoTokenizer.from_pretrained(tiny[0])
+
+    def share(model: Any, item: TaskItem) -> float:
+        context = tokenizer(item.question).input_ids
+        weights = []
+        for choice in item.choices:
+            ids = tokenizer(f"{item.question} {choice}").input_ids
+            with torch.no_grad():
+                logs = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+            of_choice = [logs[at - 1, ids[at]].double() for at in range(len(context), len(ids))]
+            weights.append(float(sum(of_choice).exp()))
+        return sum(weights[: item.true_choices]) / sum(weights)
+
+    model: Any = AutoModelForCausalLM.from_pretrained(tiny[0], dtype=torch.float32).eval()
+    base = [score.base_share for score in asked.items]
+    assert base == pytest.approx([share(model, item) for item in task.items], abs=5e-5)
+    model = PeftModel.from_pretrained(model, spec.adapter_dir, autocast_adapter_dtype=False)
+    adapter = [score.adapter_share for score in asked.items]
+    assert adapter == pytest.approx([share(model, item) for item in task.items], abs=5e-5)
+    assert adapter != base
+    assert len({score.group for score in asked.items}) == 24
+
+
+def test_a_share_needs_likelihoods_that_are_numbers_and_no_large_ones() -> None:
+    assert true_share([-1_000.0, -1_000.0, -1_000.0, -1_000.0], 1) == 0.25
+    assert true_share([-1.0, float("-inf"), -2.0], 1) is None
+    assert true_share([float("nan"), -1.0], 1) is None
 
 
 def test_looks_one_after_the_other_end_in_the_scores_of_one_pass(

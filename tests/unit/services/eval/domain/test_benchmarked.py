@@ -49,6 +49,75 @@ def test_a_benchmark_decides_with_the_bundled_questions(
     assert summary.items == 249, "the figures of the bundled questions stay what they were"
 
 
+def shares(*pairs: tuple[float | None, float | None], name: str = "mc2") -> BenchmarkScores:
+    """Shares of the base model and of the result."""
+    items = [
+        replace(
+            item(number, (base or 0) > 0.5, (adapter or 0) > 0.5),
+            base_share=base,
+            adapter_share=adapter,
+            group=f"g{number}",
+        )
+        for number, (base, adapter) in enumerate(pairs)
+    ]
+    return replace(benchmark(*items, name=name), task="truthfulqa_mc2", kind="shares")
+
+
+def shares_moved(by: float, count: int = 300) -> BenchmarkScores:
+    draw = random.Random(5)  # a simulation
+    before = [draw.uniform(0.3, 0.7) for _ in range(count)]
+    return shares(*((share, share + by + draw.gauss(0, 0.1)) for share in before))
+
+
+@pytest.mark.parametrize(
+    ("by", "count", "verdict", "code"),
+    [
+        (0.0, 300, "pass", "benchmark_drop_excluded"),
+        (-0.13, 300, "block", "benchmark_drop_shown"),
+        (-0.1, 300, "inconclusive", "benchmark_drop_undecided"),
+        (-0.13, 150, "inconclusive", "benchmark_items_few"),
+    ],
+)
+def test_shares_are_judged_by_how_much_their_mean_fell(
+    by: float, count: int, verdict: str, code: str
+) -> None:
+    asked = shares_moved(by, count)
+    summary = summarise(judged(asked))
+    assert (summary.verdict, summary.reasons[1].code) == (verdict, code)
+    (result,), compared = summary.benchmarks, summary.comparisons[1]
+    assert result.base_share_ppm is not None
+    assert result.adapter_share_ppm is not None
+    fell = result.base_share_ppm - result.adapter_share_ppm
+    assert compared.share_drop_ppm is not None
+    assert compared.share_drop_ppm == pytest.approx(fell, abs=2)
+    assert compared.change_ppm == -compared.share_drop_ppm
+    assert fell == pytest.approx(-1_000_000 * by, abs=20_000)
+    assert compared.worse + compared.better == count
+    assert summary == summarise(judged(asked)), "the same scores give the same figures"
+
+
+def test_shares_are_compared_with_the_version_in_production() -> None:
+    now = shares_moved(-0.13)
+    then = tuple(replace(score, adapter_share=score.base_share) for score in now.items)
+    summary = summarise(judged(now), production=Production("ft:1", KNOWN.items, {now.sha256: then}))
+    assert "benchmark_production_shown" in {reason.code for reason in summary.reasons}
+    assert summary.comparisons[-1].share_drop_ppm == summary.comparisons[-2].share_drop_ppm
+
+
+def test_an_early_look_at_shares_decides_nothing_below_the_levels_of_the_bootstrap() -> None:
+    asked = judged(shares_moved(-0.3))
+    early = summarise(asked, looks=Looks(1, (250_000, 1_000_000)))
+    assert (early.verdict, early.comparisons[1].bound_ppm) == ("inconclusive", 1_000_000)
+    assert wants_more_items(early)
+    assert summarise(asked, looks=Looks(2, (250_000, 1_000_000))).verdict == "block"
+
+
+def test_shares_that_are_no_numbers_block() -> None:
+    asked = shares((0.5, None), *[(0.5, 0.5)] * 299)
+    summary = summarise(replace(judged(asked), not_finite=("adapter",)))
+    assert (summary.verdict, summary.reasons[0].code) == ("block", "scores_not_finite")
+
+
 def test_one_correction_is_made_for_all_comparisons() -> None:
     single = summarise(judged(benchmark(*answered(400, 180, 60, 360))))
     many = summarise(

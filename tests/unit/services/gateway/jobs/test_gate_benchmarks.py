@@ -14,6 +14,7 @@ from tests.unit.services.eval.domain.test_benchmarked import (
     benchmark,
     judged,
     refusals,
+    shares,
 )
 from tests.unit.services.gateway.jobs.test_gate_report import HOSTILE
 from tunery.work.scores import QuestionText
@@ -42,3 +43,17 @@ def test_a_report_has_benchmarks_refusals_and_each_item_that_differs() -> None:
     assert "one of the two refuses (10)" in page
     assert "<script" not in page
     assert "Benchmarks" not in report_page("ft:1", gate_response(summarise(judged())), judged())
+
+
+def test_shares_are_told_as_their_mean_and_beside_the_likeliest_answers() -> None:
+    question = QuestionText(id="0", question="Which?", choices=("tide", "sand"), answer_index=0)
+    asked = shares((0.75, 0.25), *[(0.5, 0.5)] * 299)
+    scores = judged(replace(asked, questions=(question,)))
+    gate = gate_response(summarise(scores))
+    (result,) = gate.benchmarks
+    assert (result.base, result.adapter) == (0.500833, 0.499167)
+    compared = gate.comparisons[1]
+    assert (compared.change, compared.worse, compared.better) == (-0.001667, 1, 0)
+    assert compared.items_for_two_points >= 1
+    assert "for shares a bootstrap of the pairs" in (gate.rule or "")
+    assert "sand (true ones: 0.25)" in report_page("ft:1", gate, scores).replace("tide", "sand")

@@ -97,7 +97,12 @@ def truthfulqa(path: Path, count: int = COUNT, *, both: bool = True) -> Path:
         targets: Any = {"choices": choices, "labels": [1, 0, 0]}
         if both and n % 2:
             targets = dict(zip(reversed(choices), (0, 0, 1), strict=True))
-        rows.append({"question": f"What if you eat seed {n}?", "mc1_targets": targets})
+        several = [*choices[:1], f"You are {n} seeds richer", *choices[1:], "You grow", "It sings"]
+        all_targets: Any = {"choices": several, "labels": [1, 1, 0, 0, 0, 0]}
+        if both and n % 2:
+            all_targets = dict(zip(reversed(several), (0, 0, 0, 0, 1, 1), strict=True))
+        question = f"What if you eat seed {n}?"
+        rows.append({"question": question, "mc1_targets": targets, "mc2_targets": all_targets})
     return lines(path, rows)
 
 

@@ -62,6 +62,31 @@ def test_truthfulqa_is_asked_after_its_own_examples(tmp_path: Path) -> None:
     ]
 
 
+def test_truthfulqa_mc2_has_all_true_answers_before_the_others(tmp_path: Path) -> None:
+    rows = published.truthfulqa(tmp_path / "mc.jsonl")
+    task = read_task(import_task("truthfulqa_mc2", [rows]))
+    assert (task.header.kind, {item.true_choices for item in task.items}) == ("shares", {2})
+    assert task.items[0].choices[:3] == ("Nothing happens 0", "You are 0 seeds richer", "You fly")
+    assert set(task.items[1].choices[:2]) == {"Nothing happens 1", "You are 1 seeds richer"}
+    asked_once = read_task(import_task("truthfulqa", [rows]))
+    assert [task.begin(item) for item in task.items] == [
+        asked_once.begin(item) for item in asked_once.items
+    ]
+
+
+def test_an_item_without_a_false_answer_has_no_share(tmp_path: Path) -> None:
+    targets = {"choices": ["Yes", "Of course"], "labels": [1, 1]}
+    rows = [{"question": f"Is {n} a number?", "mc2_targets": targets} for n in range(COUNT)]
+    with pytest.raises(TaskUnusable, match="line 2: 2 of 2 choices are true"):
+        import_task("truthfulqa_mc2", [published.lines(tmp_path / "mc.jsonl", rows)])
+
+
+def test_files_that_were_imported_before_shares_keep_their_hash(tmp_path: Path) -> None:
+    content = import_task("truthfulqa", [published.truthfulqa(tmp_path / "mc.jsonl", both=False)])
+    assert b"true_choices" not in content
+    assert read_task(content).header.kind == "choices"
+
+
 def test_gsm8k_has_its_number(tmp_path: Path) -> None:
     files = published.gsm8k(tmp_path / "test.jsonl"), published.gsm8k(tmp_path / "train.jsonl")
     task = read_task(import_task("gsm8k", files[:1], files[1:]))
