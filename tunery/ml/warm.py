@@ -36,7 +36,7 @@ def main() -> NoReturn:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print while they load
     with large_imports():
         import tunery.ml.fine_tuning
-        import tunery.ml.scoring  # noqa: F401
+        import tunery.ml.scoring  # noqa: F401  # loaded for what the order will name
 
     line = sys.stdin.buffer.readline()
     if not line:
