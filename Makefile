@@ -1,7 +1,7 @@
 # Tunery. `make help` lists the targets; each sets up what it needs first.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-security test-clients test-vllm pythons focus check lint types contracts unit gateway services others fmt integration sim soak bench figures lock sbom clean
+.PHONY: help setup demo test test-security test-clients test-vllm test-observe pythons focus check lint types contracts unit gateway services others fmt integration sim soak bench figures lock sbom clean
 MAKEFLAGS += --no-print-directory
 # Our modules are compiled once, not again in each of the hundreds of processes of a test run.
 unexport PYTHONDONTWRITEBYTECODE
@@ -66,6 +66,9 @@ test-clients: setup ## DSPy, LlamaIndex, litellm, instructor, W&B, openai-node, 
 
 test-vllm: setup ## the suite of engines over a real vLLM on the CPU, in an environment of its own (6 GB)
 	@$(BIN)/python -m tests.vllm $(ARGS)
+
+test-observe: setup ## rules and dashboards in a real Prometheus, installed or Debian's, that scrapes a stack which trains
+	@$(BIN)/python -m tests.observe $(ARGS)
 
 pythons: setup ## quick tests and outages on the oldest and the newest Python found
 	@$(BIN)/python -m tests.pythons

@@ -8,8 +8,9 @@ real ones, a first step is not counted. With `--base` of `bench.bases`, `--batch
 measures a GPU. Both sides compute without recompute and without dropout.
 
 Ours starts as on a node that has trained with these settings before: in a warm process, which takes
-no trial step. `start_first_s` is what it takes where nothing has been shown yet, and
-`evaluation_first_s` where the base model has not been scored yet.
+no trial step. `start_first_s` is what it takes where nothing has been shown yet. An evaluation too
+has a warm process: `evaluation_first_s` where the base model has not been scored yet, and
+`evaluation_s` where it has.
 """
 
 import argparse
@@ -38,7 +39,7 @@ from tunery.runtime.blobs.base_files import hash_base
 from tunery.work.codec import decode_event, encode_spec
 from tunery.work.events import AnyWorkEvent, Checkpointed, Finished, Started, StepCompleted
 from tunery.work.spec import Hyper, ScoreSpec, TrainSpec
-from tunery.work.warm import BEGUN, Order, encode_order
+from tunery.work.warm import BEGUN, Order, WarmModule, encode_order
 
 CAPACITY: Final = 512  # tokens of a packed row
 MEDIAN: Final = 74
@@ -46,6 +47,9 @@ SPREAD: Final = 0.8
 ROWS: Final = 2  # packed rows of a step, unless `--batch` says otherwise
 PADDED_FOR_EACH: Final = 4  # documents of a padded step, for each packed row of ours
 SEED: Final = 11
+TRAIN: Final = "tunery.ml.train"
+IDLE_S: Final = 0.5
+LOADING_TICKS_MIN: Final = 100  # a second of processor time: libraries take some
 EVERY: Final = 2  # steps between checkpoints: on a fast GPU one is still written when one step ends
 TOKEN_IDS: Final = 40_000
 
@@ -92,31 +96,47 @@ def hyper_parameters(steps: int, precision: Any) -> HyperParameters:
     )
 
 
-def follow(module: str, spec: TrainSpec | ScoreSpec, path: Path) -> list[AnyWorkEvent]:
-    """The events of a process. Raises RuntimeError with its last words when it fails."""
-    path.write_bytes(encode_spec(spec))
-    command = [sys.executable, "-m", module, str(path)]
-    done = subprocess.run(command, capture_output=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{module}: {done.stdout[-500:]!r} {done.stderr[-500:]!r}")
-    return [decode_event(line) for line in done.stdout.splitlines()]
+def follow_warm(
+    module: WarmModule, spec: TrainSpec | ScoreSpec, folder: Path
+) -> tuple[list[AnyWorkEvent], float]:
+    """The events of a process that had loaded its libraries, and the seconds from order to end.
 
-
-def follow_warm(spec: TrainSpec, folder: Path) -> list[AnyWorkEvent]:
-    """The events of a process that had loaded its libraries. Raises RuntimeError as `follow`."""
+    Raises RuntimeError with its last words when it fails.
+    """
     path = folder / "spec.json"
     path.write_bytes(encode_spec(spec))
-    order = Order(module="tunery.ml.train", spec=str(path), folder=str(folder))
+    order = Order(module=module, spec=str(path), folder=str(folder))
     command = [sys.executable, "-m", "tunery.ml.warm"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        wait_until_idle(process.pid)
+        began_s = time.monotonic()
         said, errors = process.communicate(encode_order(order))
+        took_s = time.monotonic() - began_s
     if process.returncode:
-        raise RuntimeError(f"{said[-500:]!r} {errors[-500:]!r}")
+        raise RuntimeError(f"{module}: {said[-500:]!r} {errors[-500:]!r}")
     begun, *lines = said.splitlines(keepends=True)
     if begun != BEGUN:
         raise RuntimeError(f"the warm process said {begun!r}")
-    return [decode_event(line) for line in lines]
+    return [decode_event(line) for line in lines], took_s
+
+
+def wait_until_idle(pid: int) -> None:
+    """Until a process has loaded something, and sleeps: it waits for its order."""
+    used = 0
+    while True:
+        time.sleep(IDLE_S)
+        state, ticks = state_of(pid)
+        if state == "S" and ticks == used >= LOADING_TICKS_MIN:
+            return
+        used = ticks
+
+
+def state_of(pid: int) -> tuple[str, int]:
+    """The state of a process ("S": it sleeps), and the clock ticks that it has computed."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    fields = stat.rpartition(")")[2].split()
+    return fields[0], int(fields[11]) + int(fields[12])
 
 
 def plain_trl(kind: str, folder: Path, threads: int, hyper: HyperParameters) -> float:
@@ -217,8 +237,8 @@ def measure(
             proof_dir=str(folder / "proofs"),
         )
         short = replace(spec, hyper=replace(spec.hyper, max_steps=1), out_dir=str(folder / "short"))
-        first = of_training(follow_warm(short, folder))
-        figures = of_training(follow_warm(spec, folder))
+        first = of_training(follow_warm(TRAIN, short, folder)[0])
+        figures = of_training(follow_warm(TRAIN, spec, folder)[0])
         figures["start_first_s"] = first["start_s"]
         adapter = figures.pop("adapter_dir")
         estimated = memory_bytes(base, hyper, device)
@@ -239,12 +259,9 @@ def measure(
                 threads=threads,
                 base_scores_dir=str(folder / "base-scores"),
             )
-            began_s = time.monotonic()
-            follow("tunery.ml.score", score, folder / "score.json")
-            figures["evaluation_first_s"] = round(time.monotonic() - began_s, 1)
-            began_s = time.monotonic()
-            follow("tunery.ml.score", score, folder / "score.json")
-            figures["evaluation_s"] = round(time.monotonic() - began_s, 1)
+            for key in ("evaluation_first_s", "evaluation_s"):
+                _, took_s = follow_warm("tunery.ml.score", score, folder)
+                figures[key] = round(took_s, 1)
     return figures
 
 

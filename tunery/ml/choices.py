@@ -2,8 +2,9 @@
 
 A row holds whole items. A token attends to its item's question, and to what comes before it in its
 own choice; positions restart accordingly. So one forward pass scores what would be
-items × choices passes, with the same numbers. What the questions of a group begin with, as examples
-do, is read once for the group. Both sides are read in one pass where they share their weights.
+items × choices passes, with the same numbers. The last token of a choice is predicted and never
+read. What the questions of a group begin with, as examples do, is read once for the group. Both
+sides are read in one pass where they share their weights.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,7 @@ from tunery.work.scores import NO_CHOICE, ItemScore, QuestionText
 ROW_TOKENS = 512
 ITEM_TOKENS_MAX = 2_048
 CHOICES_MAX = 16
-SHARED_MIN = 32  # tokens; fewer are read with each item
+SAVED_MIN = 32  # tokens of a group that need not be read: a pass of its own costs as much
 QUESTION = "Question: {question}\nAnswer:"
 
 
@@ -49,7 +50,8 @@ class TokenTree:
 
     @property
     def tokens(self) -> int:
-        return len(self.question) + sum(map(len, self.choices))
+        """How many are read."""
+        return len(self.question) + sum(len(choice) - 1 for choice in self.choices)
 
 
 def read_items(path: Path) -> tuple[ChoiceItem, ...]:
@@ -155,15 +157,15 @@ def likelihoods(
 ) -> list[list[list[float]]]:
     """Log-likelihoods in nats: for each side, item and choice.
 
-    groups: numbers of the items whose questions begin alike; None: no question does
+    groups: numbers of the items whose questions begin alike; None: all are one group
     between: gets the number of items that are done, after each row
     """
     scores: list[list[list[float]]] = [[[] for _ in trees] for _ in range(sides.count)]
     done = 0
     for group in [range(len(trees))] if groups is None else groups:
-        shared = _shared([trees[index].question for index in group]) if groups else 0
+        shared = _shared([trees[index].question for index in group])
         beginning = None
-        if shared >= SHARED_MIN and len(group) > 1:
+        if shared * (len(group) - 1) >= SAVED_MIN:
             beginning = sides.read(trees[group[0]].question[:shared])
         skipped = 0 if beginning is None else shared
         for row in _rows(trees, group, skipped):
@@ -179,7 +181,7 @@ def likelihoods(
 def _shared(questions: Sequence[Sequence[int]]) -> int:
     """How many tokens all of them begin with; the last of each, which predicts, is not shared."""
     alike = takewhile(lambda column: len(set(column)) == 1, zip(*questions, strict=False))
-    return min(sum(1 for _ in alike), min(map(len, questions)) - 1)
+    return min(sum(1 for _ in alike), min(map(len, questions), default=1) - 1)
 
 
 def _rows(
@@ -244,7 +246,8 @@ def _lay_out(trees: Sequence[TokenTree], read: int = 0) -> ChoiceRow:
         for branch, tokens in enumerate((tree.question[read:], *tree.choices)):
             first = len(tree.question) if branch else read
             if branch:
-                before += [end, *range(len(ids), len(ids) + len(tokens) - 1)]
+                tokens = tokens[:-1]
+                before += [end, *range(len(ids), len(ids) + len(tokens))]
             ids += tokens
             positions += range(first, first + len(tokens))
             item_of += [number] * len(tokens)

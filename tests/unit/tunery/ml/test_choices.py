@@ -132,6 +132,21 @@ def test_what_questions_share_is_read_once_and_gives_the_same_numbers(
     assert sides.tokens < sum(tree.tokens for tree in trees) / 3
 
 
+def test_the_last_token_of_a_choice_and_what_all_questions_begin_with_are_not_read(
+    loaded: tuple[Any, Any],
+) -> None:
+    model, tokenizer = loaded
+    items = read_items(ITEMS / "capability.jsonl")[:40]
+    trees = [tokenise(item, tokenizer) for item in items]
+    sides = Counted(model)
+    Counted.tokens = 0
+    pick(sides, trees)
+    begin = len(tokenizer("Question:").input_ids)
+    written = sum(len(tree.question) + sum(map(len, tree.choices)) for tree in trees)
+    choices = sum(len(tree.choices) for tree in trees)
+    assert sides.tokens == written - choices - begin * (len(trees) - 1)
+
+
 class Counted(Sides):
     """Counts the tokens that the model reads."""
 
