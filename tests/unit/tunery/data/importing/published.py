@@ -93,11 +93,12 @@ def truthfulqa(path: Path, count: int = COUNT, *, both: bool = True) -> Path:
     """Rows as at the hub; both: every other one as its authors publish them."""
     rows = []
     for n in range(count):
-        choices = [f"Nothing happens {n}", "You fly", "You sink at once"]
+        choices = [f"Nothing happens {n}", f"You fly {n}", f"Something happens {n}"]
         targets: Any = {"choices": choices, "labels": [1, 0, 0]}
         if both and n % 2:
             targets = dict(zip(reversed(choices), (0, 0, 1), strict=True))
-        several = [*choices[:1], f"You are {n} seeds richer", *choices[1:], "You grow", "It sings"]
+        several = [*choices[:1], f"You are {n} seeds richer", *choices[1:]]
+        several += [f"You are {n} seeds taller", f"It sings {n}"]  # shares are not 0 or 1
         all_targets: Any = {"choices": several, "labels": [1, 1, 0, 0, 0, 0]}
         if both and n % 2:
             all_targets = dict(zip(reversed(several), (0, 0, 0, 0, 1, 1), strict=True))

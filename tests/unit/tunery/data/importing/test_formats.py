@@ -66,7 +66,7 @@ def test_truthfulqa_mc2_has_all_true_answers_before_the_others(tmp_path: Path) -
     rows = published.truthfulqa(tmp_path / "mc.jsonl")
     task = read_task(import_task("truthfulqa_mc2", [rows]))
     assert (task.header.kind, {item.true_choices for item in task.items}) == ("shares", {2})
-    assert task.items[0].choices[:3] == ("Nothing happens 0", "You are 0 seeds richer", "You fly")
+    assert task.items[0].choices[:3] == ("Nothing happens 0", "You are 0 seeds richer", "You fly 0")
     assert set(task.items[1].choices[:2]) == {"Nothing happens 1", "You are 1 seeds richer"}
     asked_once = read_task(import_task("truthfulqa", [rows]))
     assert [task.begin(item) for item in task.items] == [
