@@ -1,5 +1,6 @@
 """The stack for Docker Compose: its processes have what they need, and its containers no rights."""
 
+import os
 import re
 import subprocess
 import sys
@@ -51,6 +52,7 @@ PROCESSES: Final = {
 #: they end when their work is done
 JOBS: Final = frozenset({"topics", "roles"})
 NO_PROBE: Final = JOBS | {"jaeger"}
+BOOTSTRAP: Final = "TUNERY_KAFKA_BOOTSTRAP"
 SECRET: Final = re.compile(r"PASSWORD|SECRET|TOKEN|DSN|AUTH|KEYS?$")
 
 
@@ -335,9 +337,9 @@ def test_a_container_is_healthy_when_its_process_is_ready(status: int, code: int
 # --- Kafka -------------------------------------------------------------------------------------
 
 
-def test_kafka_is_set_up_as_tunery_up_does_it_but_for_addresses() -> None:
-    written = properties((FOLDER / "server.properties").read_text(encoding="utf-8"))
-    embedded = properties(kafka.properties(Path("/data"), 9092, 9093, "@PASSWORD@"))
+def test_kafka_is_set_up_as_tunery_up_does_it_but_for_addresses(tmp_path: Path) -> None:
+    written = properties(with_password(tmp_path, "of-the-broker"))
+    embedded = properties(kafka.properties(Path("/data"), 9092, 9093, "of-the-broker"))
     assert written.keys() == embedded.keys()
     different = {name for name, value in written.items() if embedded[name] != value}
     assert different == {"listeners", "advertised.listeners", "log.dirs"}
@@ -346,7 +348,14 @@ def test_kafka_is_set_up_as_tunery_up_does_it_but_for_addresses() -> None:
     assert f"kafka:{written['log.dirs']}" in EVERY["kafka"]["volumes"]
 
 
-BOOTSTRAP: Final = "TUNERY_KAFKA_BOOTSTRAP"
+def with_password(folder: Path, password: str) -> str:
+    """The settings of the broker as its script writes them."""
+    script = (FOLDER / "kafka.sh").read_text(encoding="utf-8").replace("/etc/tunery", str(FOLDER))
+    (line,) = [line for line in script.splitlines() if line.startswith("sed ")]
+    target = folder / "server.properties"
+    variables = {"settings": str(target), "KAFKA_BROKER_PASSWORD": password}
+    subprocess.run(["bash", "-euc", line], env={**os.environ, **variables}, check=True)
+    return target.read_text(encoding="utf-8")
 
 
 def properties(text: str) -> dict[str, str]:
