@@ -60,14 +60,14 @@ SECRET: Final = re.compile(r"PASSWORD|SECRET|TOKEN|DSN|AUTH|KEYS?$")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder `environment` as the guide's commands make it."""
     folder = tmp_path_factory.mktemp("compose")
-    secret, made = folder / "command-secret.txt", folder / "environment"
+    secret, variables = folder / "command-secret.txt", folder / "environment"
     secret.write_text("0123456789abcdef" * 4, encoding="ascii")
-    words = ["kafka", "files", str(made), "--secret", str(secret), "--node", LAPTOP]
+    words = ["kafka", "files", str(variables), "--secret", str(secret), "--node", LAPTOP]
     assert CliRunner().invoke(main, words).exit_code == 0
     statements = CliRunner().invoke(main, ["postgres", "sql"]).output
-    (made / "roles.sql").write_text(statements, encoding="utf-8")
-    add_passwords(made)
-    return made
+    (variables / "roles.sql").write_text(statements, encoding="utf-8")
+    add_passwords(variables)
+    return variables
 
 
 def add_passwords(folder: Path) -> None:
@@ -80,7 +80,8 @@ def variables_of(service: Service, files: Path) -> dict[str, str]:
     for file in service.get("env_file", ()):
         text = (files.parent / file).read_text(encoding="utf-8")
         variables |= environment(text)
-    return variables | service.get("environment", {})
+    own: dict[str, str] = service.get("environment", {})
+    return variables | own
 
 
 def bound(service: Service) -> Iterator[tuple[str, str]]:
