@@ -119,8 +119,8 @@ def test_processes_run_in_the_image_with_their_packages_and_it_is_built_once() -
 
 def test_processes_wait_for_what_they_need_and_have_time_to_stop() -> None:
     for name, service in EVERY.items():
-        for other, waited in service.get("depends_on", {}).items():
-            ended = waited["condition"] == "service_completed_successfully"
+        for other, dependency in service.get("depends_on", {}).items():
+            ended = dependency["condition"] == "service_completed_successfully"
             assert ended == (other in JOBS), f"{name} waits for {other}"
             assert ended or other not in NO_PROBE
         assert service["restart"] == ("no" if name in JOBS else "unless-stopped")
