@@ -74,4 +74,5 @@ def test_security_c2_a_process_without_keys_does_not_start(text: str | None) -> 
 
 def test_that_commands_are_not_checked_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert sender_keys(with_keys(UNCHECKED), "billing") is UNSIGNED
-    assert [record.getMessage() for record in caplog.records] == ["commands.unchecked"]
+    ours = [record for record in caplog.records if record.name.startswith("tunery")]
+    assert [record.getMessage() for record in ours] == ["commands.unchecked"]
