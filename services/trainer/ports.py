@@ -9,8 +9,8 @@ from schemas.node import DeviceFault
 from schemas.training import Device
 from schemas.units import Ms
 
-# How many processes the kernel has killed here for lack of memory; None: it does not say.
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"  # numbers or names of devices, separated by commas
+# How many processes the kernel has killed here for lack of memory; None: it does not say.
 MemoryKills: TypeAlias = Callable[[], int | None]
 
 

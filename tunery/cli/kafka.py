@@ -173,11 +173,10 @@ def files(
 
     secret, written = read_secret(file), []
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    named = [name for name in KNOWN if name != AGENT] + [f"{NODE_PREFIX}{node}" for node in nodes]
-    senders = [(name, AGENT if name.startswith(NODE_PREFIX) else name) for name in named]
-    for sender, service in senders:
+    services = [name for name in KNOWN if name != AGENT]
+    for sender in (*services, *(f"{NODE_PREFIX}{node}" for node in nodes)):
         node = node_of(sender)
-        principal = sender if node is None else f"{NODE_PREFIX}{node}"
+        service, principal = (sender, sender) if node is None else (AGENT, f"{NODE_PREFIX}{node}")
         try:
             keys = write_keys(keys_of(secret, sender, signed_since))
         except ValueError as error:

@@ -87,9 +87,9 @@ def list_sweeps(folders: DataDir, as_json: bool) -> None:
 @_options.as_json
 def cancel(sweep_id: str, folders: DataDir, as_json: bool) -> None:
     """End a sweep: no more jobs are submitted, and those that are open are cancelled."""
-    with _api.connect(folders) as api:
-        from tunery.client.wire import path_of
+    from tunery.client.wire import path_of
 
+    with _api.connect(folders) as api:
         sweep = api.send(path_of(("sweeps", sweep_id, "cancel")), {}, str(uuid.uuid4()))
     _show(sweep, as_json)
 

@@ -251,14 +251,14 @@ def erase(tenant: str, yes: bool, folders: DataDir, as_json: bool) -> None:
     the audit log stay: they have identifiers only. The command waits for the end and may be
     stopped: the erasure goes on, and the same command shows it again.
     """
+    from tunery.client.wire import path_of
+
     if not yes:
         question = f"Everything of {tenant} will be gone for good. Type its name to erase it"
         if click.prompt(question, err=True) != tenant:
             raise LocalError("that is not the tenant's name", "nothing was changed; try again")
     shown = 0
     with _api.connect(folders) as api:
-        from tunery.client.wire import path_of
-
         # asked again while it is not decided: an erasure that has begun is shown
         asked = path_of(("tenants", tenant, "erase"))
         state = api.send(asked, {"confirm": tenant}, str(uuid4()))

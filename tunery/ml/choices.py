@@ -245,13 +245,13 @@ def _lay_out(trees: Sequence[TokenTree], read: int = 0) -> ChoiceRow:
         end = len(ids) + len(tree.question) - read - 1
         for branch, tokens in enumerate((tree.question[read:], *tree.choices)):
             first = len(tree.question) if branch else read
+            inputs = tokens[:-1] if branch else tokens
             if branch:
-                tokens = tokens[:-1]
-                before += [end, *range(len(ids), len(ids) + len(tokens))]
-            ids += tokens
-            positions += range(first, first + len(tokens))
-            item_of += [number] * len(tokens)
-            branch_of += [branch] * len(tokens)
+                before += [end, *range(len(ids), len(ids) + len(inputs))]
+            ids += inputs
+            positions += range(first, first + len(inputs))
+            item_of += [number] * len(inputs)
+            branch_of += [branch] * len(inputs)
     item, branch_ = torch.tensor(item_of), torch.tensor(branch_of)
     same_item = item[:, None] == item[None, :]
     visible = (branch_[None, :] == 0) | (branch_[:, None] == branch_[None, :])

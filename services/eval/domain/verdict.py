@@ -39,6 +39,7 @@ DROP_MAX_PPM: Final = 100_000  # ten points, where a job does not say: 200 items
 POLICY: Final = GatePolicy()
 # benchmark, None: the bundled questions; version in production, None: the base model
 ComparedWith: TypeAlias = tuple[str | None, str | None]
+BeforeAndNow: TypeAlias = tuple[ItemScore, ItemScore]  # an item of the other side, and of this
 ITEMS_MIN: Final = 200
 LEARNT_SHARE: Final = 0.99  # a loss above it is the base model's
 BASE_CODES: Final[Mapping[Decision, VerdictCode]] = {
@@ -202,33 +203,16 @@ def _pairs_of_task(
     before: Sequence[ItemScore] | None,
 ) -> dict[ComparedWith, Comparison]:
     """before: what the version in production answered; None: it was not asked."""
-    if any(item.group for item in items):
-        return _shares_of_task(benchmark, items, production, before)
+    compare_answers = _differences if any(item.group for item in items) else _pairs
+    of_base = [replace(item, adapter=item.base, adapter_share=item.base_share) for item in items]
     pairs: dict[ComparedWith, Comparison] = {
-        (benchmark, None): _pairs([(item.base, item.adapter) for item in items])
+        (benchmark, None): compare_answers([*zip(of_base, items, strict=True)])
     }
     if production is not None and before is not None:
-        now = {item.id: item.adapter for item in items}
-        answered = [(item.adapter, now[item.id]) for item in before if item.id in now]
-        pairs[benchmark, production.model_id] = _pairs(answered)
+        then = {item.id: item for item in before}
+        answered = [(then[item.id], item) for item in items if item.id in then]
+        pairs[benchmark, production.model_id] = compare_answers(answered)
     return pairs
-
-
-def _shares_of_task(
-    benchmark: str | None,
-    items: Sequence[ItemScore],
-    production: Production | None,
-    before: Sequence[ItemScore] | None,
-) -> dict[ComparedWith, Comparison]:
-    """The same where the score of an item is a share."""
-    compared: dict[ComparedWith, Comparison] = {
-        (benchmark, None): _differences([(item, item.base_share) for item in items])
-    }
-    if production is not None and before is not None:
-        then = {item.id: item.adapter_share for item in before}
-        answered = [(item, then[item.id]) for item in items if item.id in then]
-        compared[benchmark, production.model_id] = _differences(answered)
-    return compared
 
 
 def judge(
@@ -315,18 +299,20 @@ def _reason(comparison: GateComparison) -> Reason:
     return judging(codes[comparison.verdict], **figures)
 
 
-def _pairs(answers: Sequence[tuple[bool, bool]]) -> Pairs:
-    """Counts of (right on the other side, right now)."""
-    worse = sum(before and not now for before, now in answers)
-    better = sum(now and not before for before, now in answers)
+def _pairs(answers: Sequence[BeforeAndNow]) -> Pairs:
+    """Counts of items that only one side answered right."""
+    worse = sum(before.adapter and not now.adapter for before, now in answers)
+    better = sum(now.adapter and not before.adapter for before, now in answers)
     return Pairs(len(answers), worse, better)
 
 
-def _differences(answered: Sequence[tuple[ItemScore, float | None]]) -> Differences:
-    """Of (item now, share on the other side); a share that is not finite counts as 0."""
+def _differences(answers: Sequence[BeforeAndNow]) -> Differences:
+    """Of shares; one that is not finite counts as 0."""
     return Differences(
-        tuple((item.adapter_share or 0.0) - (before or 0.0) for item, before in answered),
-        tuple(item.group for item, _ in answered),
+        tuple(
+            (now.adapter_share or 0.0) - (before.adapter_share or 0.0) for before, now in answers
+        ),
+        tuple(now.group for _, now in answers),
     )
 
 

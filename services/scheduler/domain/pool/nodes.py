@@ -199,11 +199,13 @@ def decide_withdrawn(
 
     withdrawn: number of the last key that is, by node id.
     """
-    node_id, node = command.node_id, pool.nodes.get(command.node_id)
-    if node is None and command.number is None:
-        missing = refusing("node_missing", node_id=node_id)
-        return (Rejected(code=errors.NOT_FOUND, reason=missing, param="node_id"),)
-    number = node.key_number if command.number is None and node is not None else command.number or 0
+    node_id, number = command.node_id, command.number
+    node = pool.nodes.get(node_id)
+    if number is None:
+        if node is None:
+            missing = refusing("node_missing", node_id=node_id)
+            return (Rejected(code=errors.NOT_FOUND, reason=missing, param="node_id"),)
+        number = node.key_number
     if number <= withdrawn.get(node_id, 0):
         return ()
     events: list[Event] = [NodeKeysWithdrawn(node_id=node_id, number=number)]
