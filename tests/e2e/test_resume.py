@@ -191,6 +191,7 @@ def newest_first(run: Run) -> list[Event]:
     ]
 
 
+@pytest.mark.soak  # test_crash_points kills one training at several points in a row
 def test_resume_after_three_kills_gives_the_same_bytes(
     spec: dict[str, Any], uninterrupted: Path, tmp_path: Path
 ) -> None:
@@ -268,6 +269,7 @@ def test_resume_after_a_notice_loses_no_step(
     assert adapter(tmp_path) == adapter(uninterrupted)
 
 
+@pytest.mark.soak  # test_bad_days damages one on a whole stack
 def test_resume_skips_a_damaged_checkpoint_and_uses_the_older(
     spec: dict[str, Any], uninterrupted: Path, tmp_path: Path
 ) -> None:
@@ -286,6 +288,7 @@ def test_resume_skips_a_damaged_checkpoint_and_uses_the_older(
     assert adapter(tmp_path) == adapter(uninterrupted)
 
 
+@pytest.mark.soak  # test_causes fills a disk, and another node goes on
 def test_resume_after_a_full_disk_gives_the_same_bytes(
     spec: dict[str, Any], uninterrupted: Path, tmp_path: Path
 ) -> None:

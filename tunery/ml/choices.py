@@ -1,15 +1,15 @@
-"""Multiple-choice items scored in shared rows: each question is read once for all its choices.
+"""Multiple-choice items scored in shared rows: what several begin with is read once.
 
-A row holds whole items. A token attends to its item's question, and to what comes before it in its
-own choice; positions restart accordingly. So one forward pass scores what would be
-items × choices passes, with the same numbers. The last token of a choice is predicted and never
-read. What the questions of a group begin with, as examples do, is read once for the group. Both
-sides are read in one pass where they share their weights.
+A row is a tree of tokens: questions branch where they differ, and into their choices. A token
+attends to those on its way from the root, and its position is their number. So one forward pass
+scores what would be items × choices passes, with the same numbers. The last token of a choice is
+predicted and never read. What the questions of a group begin with, as examples do, is read once for
+all its rows. Both sides are read in one pass where they share their weights.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise, takewhile
+from itertools import islice, takewhile
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from tunery.work.scores import NO_CHOICE, ItemScore, QuestionText
 ROW_TOKENS = 512
 ITEM_TOKENS_MAX = 2_048
 CHOICES_MAX = 16
+ROOT = -1  # the parent of a token that begins a text
 SAVED_MIN = 32  # tokens of a group that need not be read: a pass of its own costs as much
 QUESTION = "Question: {question}\nAnswer:"
 
@@ -165,15 +166,13 @@ def likelihoods(
     for group in [range(len(trees))] if groups is None else groups:
         shared = _shared([trees[index].question for index in group])
         beginning = None
-        if shared * (len(group) - 1) >= SAVED_MIN:
+        if shared * sum(1 for _ in _rows(trees, group)) >= SAVED_MIN + shared:
             beginning = sides.read(trees[group[0]].question[:shared])
-        skipped = 0 if beginning is None else shared
-        for row in _rows(trees, group, skipped):
-            of_row = _score(sides, [trees[index] for index in row], beginning)
-            for side, values in enumerate(of_row):
-                for index, value in zip(row, values, strict=True):
+        for row in _rows(trees, group, 0 if beginning is None else shared):
+            for side, values in enumerate(_score(sides, row, beginning)):
+                for index, value in zip(row.items, values, strict=True):
                     scores[side][index] = value
-            done += len(row)
+            done += len(row.items)
             between(done)
     return scores
 
@@ -184,87 +183,88 @@ def _shared(questions: Sequence[Sequence[int]]) -> int:
     return min(sum(1 for _ in alike), min(map(len, questions), default=1) - 1)
 
 
-def _rows(
-    trees: Sequence[TokenTree], group: Sequence[int], skipped: int = 0
-) -> Iterator[list[int]]:
-    """Items in their order, as many to a row as fit; `skipped` tokens of each are read already."""
-    row: list[int] = []
-    tokens = 0
+class ChoiceRow:
+    """Items as one tree of tokens, each after its parent. read: how many come before all of them.
+
+    items: their numbers
+    ids: the tokens that are read
+    targets: those of the choices, of which each is predicted at its place in `before`
+    """
+
+    def __init__(self, read: int) -> None:
+        self._read = read
+        self._places: dict[tuple[int, int], int] = {}  # of a token after its parent
+        self._parents: list[int] = []
+        self._depths: list[int] = []
+        self._lengths: list[list[int]] = []
+        self.items: list[int] = []
+        self.ids: list[int] = []
+        self.targets: list[int] = []
+        self.before: list[int] = []
+
+    def add(self, index: int, tree: TokenTree) -> None:
+        """Add what the row does not have yet. index: the item's number."""
+        end = ROOT
+        for token in tree.question[self._read :]:
+            end = self._place(end, token)
+        for choice in tree.choices:
+            self.before.append(end)
+            for token in choice[:-1]:
+                self.before.append(self._place(self.before[-1], token))
+            self.targets += choice
+        self.items.append(index)
+        self._lengths.append([len(choice) for choice in tree.choices])
+
+    def _place(self, parent: int, token: int) -> int:
+        place = self._places.setdefault((parent, token), len(self.ids))
+        if place == len(self.ids):
+            self.ids.append(token)
+            self._parents.append(parent)
+            self._depths.append(self._read if parent == ROOT else self._depths[parent] + 1)
+        return place
+
+    def positions(self) -> Tensor:
+        """How many tokens come before each, int64 [tokens]."""
+        return torch.tensor(self._depths)
+
+    def mask(self) -> Tensor:
+        """What each token attends to, those before it and itself: bool [1, 1, tokens, all]."""
+        tokens = len(self.ids)
+        mask = torch.zeros((tokens, self._read + tokens), dtype=torch.bool)
+        mask[:, : self._read] = True
+        for place, parent in enumerate(self._parents):
+            if parent != ROOT:
+                mask[place] = mask[parent]
+            mask[place, self._read + place] = True
+        return mask[None, None]
+
+    def sums(self, values: Sequence[float]) -> list[list[float]]:
+        """Sums over the tokens of each choice of each item. values: of the targets."""
+        rest = iter(values)
+        return [[sum(islice(rest, length)) for length in item] for item in self._lengths]
+
+
+def _rows(trees: Sequence[TokenTree], group: Sequence[int], read: int = 0) -> Iterator[ChoiceRow]:
+    """Items in their order, as many to a row as fit; `read` tokens of each are read already."""
+    row = ChoiceRow(read)
     for index in group:
-        own = trees[index].tokens - skipped
-        if row and tokens + own > ROW_TOKENS:
+        if row.items and len(row.ids) + trees[index].tokens - read > ROW_TOKENS:
             yield row
-            row, tokens = [], 0
-        row.append(index)
-        tokens += own
-    if row:
+            row = ChoiceRow(read)
+        row.add(index, trees[index])
+    if row.items:
         yield row
 
 
-def _score(
-    sides: Sides, trees: Sequence[TokenTree], beginning: Beginning | None = None
-) -> list[list[list[float]]]:
-    """Log-likelihood of every choice of every item for each side, in nats."""
-    row = _lay_out(trees, 0 if beginning is None else beginning.tokens)
-    columns, column_of = torch.unique(row.before, return_inverse=True)
-    logits = sides.logits(row.ids, row.positions, row.mask, columns, beginning)
+def _score(sides: Sides, row: ChoiceRow, beginning: Beginning | None) -> list[list[list[float]]]:
+    """Log-likelihood of every choice of every item of a row for each side, in nats."""
+    columns, column_of = torch.unique(torch.tensor(row.before), return_inverse=True)
+    logits = sides.logits(torch.tensor(row.ids), row.positions(), row.mask(), columns, beginning)
     result = []
     for of_side in logits:
         logs = torch.log_softmax(of_side.float(), dim=-1).cpu()
-        values: list[float] = logs[column_of, row.targets].double().tolist()
-        cuts = pairwise(accumulate(row.lengths, initial=0))
-        sums = iter([sum(values[start:end]) for start, end in cuts])
-        result.append([[next(sums) for _ in tree.choices] for tree in trees])
+        result.append(row.sums(logs[column_of, torch.tensor(row.targets)].double().tolist()))
     return result
-
-
-@dataclass(frozen=True)
-class ChoiceRow:
-    """One row: ids and positions int64 [tokens], mask bool [1, 1, tokens, read + tokens].
-
-    `targets` are the choices' tokens, `before` the column that predicts each, `lengths` the number
-    of tokens of each choice.
-    """
-
-    ids: Tensor
-    positions: Tensor
-    mask: Tensor
-    targets: Tensor
-    before: Tensor
-    lengths: tuple[int, ...]
-
-
-def _lay_out(trees: Sequence[TokenTree], read: int = 0) -> ChoiceRow:
-    """One row of items; their first `read` tokens, which all share, are not in it."""
-    ids: list[int] = []
-    positions: list[int] = []
-    item_of: list[int] = []
-    branch_of: list[int] = []  # 0: the question, which every choice sees
-    before: list[int] = []
-    for number, tree in enumerate(trees):
-        end = len(ids) + len(tree.question) - read - 1
-        for branch, tokens in enumerate((tree.question[read:], *tree.choices)):
-            first = len(tree.question) if branch else read
-            inputs = tokens[:-1] if branch else tokens
-            if branch:
-                before += [end, *range(len(ids), len(ids) + len(inputs))]
-            ids += inputs
-            positions += range(first, first + len(inputs))
-            item_of += [number] * len(inputs)
-            branch_of += [branch] * len(inputs)
-    item, branch_ = torch.tensor(item_of), torch.tensor(branch_of)
-    same_item = item[:, None] == item[None, :]
-    visible = (branch_[None, :] == 0) | (branch_[:, None] == branch_[None, :])
-    mask = torch.nn.functional.pad((same_item & visible).tril(), (read, 0), value=True)
-    flat = [choice for tree in trees for choice in tree.choices]
-    return ChoiceRow(
-        ids=torch.tensor(ids),
-        positions=torch.tensor(positions),
-        mask=mask[None, None],
-        targets=torch.tensor(list(chain.from_iterable(flat))),
-        before=torch.tensor(before),
-        lengths=tuple(map(len, flat)),
-    )
 
 
 def _bad(path: Path, line: int, what: str) -> WorkError:
