@@ -32,6 +32,13 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model with random weights writes on until it may not."""
+    monkeypatch.setattr("tunery.ml.benchmarks.NUMBER_TOKENS_MAX", 16)
+    monkeypatch.setattr("tunery.ml.benchmarks.REFUSAL_TOKENS_MAX", 16)
+
+
 def with_benchmarks(spec: ScoreSpec, folder: Path, most: int, **tasks: bytes) -> ScoreSpec:
     files = []
     for name, content in tasks.items():
