@@ -95,6 +95,7 @@ async def test_the_unmodified_package_trains_a_model_and_verifies_webhooks(
     assert sorted(unwrapped["events"]) == sorted(wanted)
 
 
+@pytest.mark.soak  # test_cli splits long texts, test_processes deletes a file after its model
 async def test_a_file_of_long_texts_trains_a_model_and_cannot_be_deleted_before_it(
     home: RunningStack,
 ) -> None:

@@ -28,6 +28,7 @@ from tunery.runtime.hosts.reactor import Reactor
 
 pytestmark = [
     *(pytest.mark.train, pytest.mark.timeout(600)),
+    pytest.mark.soak,  # tests/e2e/test_serving_pools.py kills the node of a replica
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
 ]
 

@@ -28,6 +28,7 @@ async def models(running: Stack) -> list[str]:
                 await asyncio.sleep(0.2)
 
 
+@pytest.mark.soak  # test_bad_days kills each of them while a job runs
 @pytest.mark.timeout(400)
 async def test_every_service_restarts_after_a_kill() -> None:
     names = [name for name in SERVICES if name != AGENT]

@@ -75,9 +75,9 @@ class Shape:
 SHAPES = (
     Shape(64, 128, 4, 131_072, 160, 1, "fp32", rank=4),
     Shape(128, 384, 12, 16_384, 512, 2, "fp32"),
-    Shape(768, 2048, 8, 16_384, 128, 1, "fp32", adaptation="qlora"),
 )
 MORE_SHAPES = (
+    Shape(768, 2048, 8, 16_384, 128, 1, "fp32", adaptation="qlora"),
     Shape(256, 768, 12, 49_152, 256, 2, "auto", dropout=0.05),
     Shape(128, 384, 16, 8_192, 512, 4, "fp32", recompute=True),
     Shape(512, 1408, 6, 16_384, 128, 1, "fp32", adaptation="full"),
