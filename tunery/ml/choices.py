@@ -188,12 +188,12 @@ class ChoiceRow:
 
     items: their numbers
     ids: the tokens that are read
-    targets: those of the choices, of which each is predicted at its place in `before`
+    targets: tokens of choices, each predicted by the token that `before` numbers
     """
 
     def __init__(self, read: int) -> None:
         self._read = read
-        self._places: dict[tuple[int, int], int] = {}  # of a token after its parent
+        self._numbers: dict[tuple[int, int], int] = {}  # of a token after its parent
         self._parents: list[int] = []
         self._depths: list[int] = []
         self._lengths: list[list[int]] = []
@@ -206,22 +206,22 @@ class ChoiceRow:
         """Add what the row does not have yet. index: the item's number."""
         end = ROOT
         for token in tree.question[self._read :]:
-            end = self._place(end, token)
+            end = self._number(end, token)
         for choice in tree.choices:
             self.before.append(end)
             for token in choice[:-1]:
-                self.before.append(self._place(self.before[-1], token))
+                self.before.append(self._number(self.before[-1], token))
             self.targets += choice
         self.items.append(index)
         self._lengths.append([len(choice) for choice in tree.choices])
 
-    def _place(self, parent: int, token: int) -> int:
-        place = self._places.setdefault((parent, token), len(self.ids))
-        if place == len(self.ids):
+    def _number(self, parent: int, token: int) -> int:
+        number = self._numbers.setdefault((parent, token), len(self.ids))
+        if number == len(self.ids):
             self.ids.append(token)
             self._parents.append(parent)
             self._depths.append(self._read if parent == ROOT else self._depths[parent] + 1)
-        return place
+        return number
 
     def positions(self) -> Tensor:
         """How many tokens come before each, int64 [tokens]."""
@@ -232,10 +232,10 @@ class ChoiceRow:
         tokens = len(self.ids)
         mask = torch.zeros((tokens, self._read + tokens), dtype=torch.bool)
         mask[:, : self._read] = True
-        for place, parent in enumerate(self._parents):
+        for number, parent in enumerate(self._parents):
             if parent != ROOT:
-                mask[place] = mask[parent]
-            mask[place, self._read + place] = True
+                mask[number] = mask[parent]
+            mask[number, self._read + number] = True
         return mask[None, None]
 
     def sums(self, values: Sequence[float]) -> list[list[float]]:
