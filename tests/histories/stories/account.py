@@ -18,8 +18,6 @@ from schemas.account import (
     DeliveryDue,
     DeliveryReport,
     EndDelivery,
-    EndpointChange,
-    EndpointTerms,
     ImportPrices,
     Limits,
     PeriodEnded,
@@ -48,6 +46,7 @@ from schemas.billing import (
     TaxAmount,
     TaxRate,
 )
+from schemas.endpoints import EndpointChange, EndpointTerms
 from schemas.envelope import Idempotency, Source, Tick
 from schemas.erasure import EraseTenant, RecordErasedPart
 from schemas.keys import (

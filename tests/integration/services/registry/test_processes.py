@@ -20,7 +20,6 @@ from schemas.account import (
     CreateEndpoint,
     CreateTenant,
     DeliveryEnded,
-    EndpointTerms,
     Limits,
     PlanTerms,
     WebhookEvent,
@@ -41,6 +40,7 @@ from schemas.dataset import (
     UnpinDataset,
     Validation,
 )
+from schemas.endpoints import EndpointTerms
 from schemas.envelope import Message, Rejected
 from schemas.model import (
     GLOBAL,

@@ -19,12 +19,12 @@ from schemas.account import (
     DeliveryDue,
     DeliveryEnded,
     EndpointDeleted,
-    EndpointTerms,
     Limits,
     PlanTerms,
     RotateEndpoint,
     WebhookEvent,
 )
+from schemas.endpoints import EndpointTerms
 from schemas.envelope import Message
 from schemas.topics import ACCOUNT, PARTITIONS, TOPICS
 from services.billing.app import ACCOUNTS

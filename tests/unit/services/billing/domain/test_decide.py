@@ -22,7 +22,6 @@ from schemas.account import (
     DeliveryReport,
     EndDelivery,
     EndpointDeleted,
-    EndpointTerms,
     Event,
     ImportPrices,
     KeyRevoked,
@@ -39,6 +38,7 @@ from schemas.account import (
 )
 from schemas.answers import CountAnswers
 from schemas.billing import PriceBook
+from schemas.endpoints import EndpointTerms
 from schemas.envelope import Context, Rejected
 from schemas.keys import (
     KeyRotation,

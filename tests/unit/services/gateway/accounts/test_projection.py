@@ -5,7 +5,6 @@ from msgspec.structs import replace
 from schemas.account import (
     DeliveryEnded,
     DeliveryReport,
-    EndpointChange,
     EndpointChanged,
     EndpointDeleted,
     EndpointRotated,
@@ -16,6 +15,7 @@ from schemas.account import (
     PlanTerms,
     TenantCreated,
 )
+from schemas.endpoints import EndpointChange
 from services.gateway.accounts.tables import DELIVERIES, ENDPOINTS, KEYS, TENANTS
 from tests.unit.services.account_samples import DUE, ENDPOINT, OTHER, SEALED
 from tests.unit.services.gateway.accounts.test_auth import KEY, ROTATED
