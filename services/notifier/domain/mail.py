@@ -20,7 +20,7 @@ JOB_EVENTS: Final[Mapping[str, tuple[str, str]]] = {
     "fine_tuning.job.running": ("job {id} is training", "tunery job show {id}"),
     "fine_tuning.job.paused": ("job {id} is to pause", "tunery job show {id}"),
     "fine_tuning.job.gated": ("the gate has judged job {id}", "tunery job show {id}"),
-    USAGE_RECORDED: ("job {id} was billed", "tunery job cost {id}"),
+    USAGE_RECORDED: ("job {id} was {billed}", "tunery job cost {id}"),
 }
 TEST_OBJECT: Final = "test"  # object of the events that an endpoint is tested with
 OTHERS: Final = ("{type} of {id}", "tunery webhook deliveries {endpoint}")
@@ -104,6 +104,7 @@ def _summary(event: WebhookEvent, endpoint_id: str) -> tuple[str, str]:
         return _used(event.alert), "tunery budget list"
     sentence, command = JOB_EVENTS.get(event.event_type, OTHERS)
     values = {"id": event.object_id, "type": event.event_type, "endpoint": endpoint_id}
+    values["billed"] = "credited" if event.usage and event.usage.kind == "credit" else "billed"
     what = sentence.format_map(values)
     if event.usage is not None:
         what += _quantity(event.usage)
@@ -117,7 +118,6 @@ def _used(alert: BudgetAlert) -> str:
 
 def _quantity(usage: HourlyUse) -> str:
     hour = datetime.fromtimestamp(usage.hour_utc * HOUR_MS // 1_000, UTC)
-    tokens = f" and {usage.tokens} trained tokens" if usage.tokens else ""
-    return (
-        f" for {usage.gpu_ms} GPU-milliseconds{tokens} in the hour from {hour:%Y-%m-%d %H:%M} UTC"
-    )
+    tokens = f" and {abs(usage.tokens)} trained tokens" if usage.tokens else ""
+    time = f"{abs(usage.gpu_ms)} GPU-milliseconds"
+    return f" for {time}{tokens} in the hour from {hour:%Y-%m-%d %H:%M} UTC"
