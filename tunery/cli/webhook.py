@@ -106,7 +106,9 @@ def change(
 def confirm(endpoint_id: str, code: str, folders: DataDir, as_json: bool) -> None:
     """Confirm an e-mail address with the CODE that was mailed to it."""
     with _api.connect(folders) as api:
-        confirmed = api.confirm_endpoint(endpoint_id, code)
+        confirmed = api.write(
+            "POST", "webhook_endpoints", endpoint_id, "confirm", json={"code": code}
+        )
     _api.show_one(confirmed, as_json, _fields(confirmed))
 
 

@@ -425,9 +425,7 @@ class Api:
     def revoke_key(self, key_id: str, tenant: str | None = None) -> KeyObject:
         return cast("KeyObject", self._call("DELETE", f"{keys_path(tenant)}/{part(key_id)}"))
 
-    def rotate_key(
-        self, key_id: str, overlap_seconds: int, tenant: str | None = None
-    ) -> KeyObject:
+    def rotate_key(self, key_id: str, overlap_seconds: int, tenant: str | None = None) -> KeyObject:
         """Give a key a new secret; the key_id "current" is the key of this client."""
         path = f"{keys_path(tenant)}/{part(key_id)}/rotate"
         body = {"overlap_seconds": overlap_seconds}
@@ -452,11 +450,6 @@ class Api:
     def change_endpoint(self, endpoint_id: str, body: Mapping[str, Any]) -> EndpointObject:
         path = f"/webhook_endpoints/{part(endpoint_id)}"
         return cast("EndpointObject", self._call("POST", path, json=body))
-
-    def confirm_endpoint(self, endpoint_id: str, code: str) -> EndpointObject:
-        """Confirm the e-mail address of an endpoint. code: as it was mailed."""
-        path = f"/webhook_endpoints/{part(endpoint_id)}/confirm"
-        return cast("EndpointObject", self._call("POST", path, json={"code": code}))
 
     def rotate_secret(self, endpoint_id: str, keep_old: bool) -> EndpointObject:
         """Give an endpoint a new secret. keep_old: sign with both secrets for 24 hours."""

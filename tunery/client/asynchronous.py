@@ -453,11 +453,6 @@ class AsyncApi:
         path = f"/webhook_endpoints/{part(endpoint_id)}"
         return cast("EndpointObject", await self._call("POST", path, json=body))
 
-    async def confirm_endpoint(self, endpoint_id: str, code: str) -> EndpointObject:
-        """Confirm the e-mail address of an endpoint. code: as it was mailed."""
-        path = f"/webhook_endpoints/{part(endpoint_id)}/confirm"
-        return cast("EndpointObject", await self._call("POST", path, json={"code": code}))
-
     async def rotate_secret(self, endpoint_id: str, keep_old: bool) -> EndpointObject:
         """Give an endpoint a new secret. keep_old: sign with both secrets for 24 hours."""
         path = f"/webhook_endpoints/{part(endpoint_id)}/rotate_secret"

@@ -2,7 +2,7 @@
 
 from typing import Any, assert_never
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from schemas.account import (
     BillingTermsSet,
@@ -85,12 +85,7 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
         case EndpointCreated():
             return (_endpoint(header, event.terms),)
         case EndpointChanged():
-            fields = asdict(event.change).items()
-            changed = {name: value for name, value in fields if value is not None}
-            changed.pop("confirmation", None)
-            if event.change.url is not None:
-                changed["confirmation_id"] = _confirmation_id(event.change)
-            return (_changed_endpoint(header, event.endpoint_id, **changed),)
+            return (_changed_endpoint(header, event.endpoint_id, **_changes(event.change)),)
         case EndpointConfirmed():
             return (_changed_endpoint(header, event.endpoint_id, confirmation_id=None),)
         case EndpointRotated():
@@ -200,6 +195,15 @@ def _endpoint(header: Header, terms: EndpointTerms) -> Change:
 def _changed_endpoint(header: Header, endpoint_id: str, **values: Any) -> Change:
     key = {"tenant": header.key, "id": endpoint_id}
     return ENDPOINTS.update(key, updated_at=header.at, **values)
+
+
+def _changes(change: EndpointChange) -> dict[str, Any]:
+    """Columns of an endpoint that have new values."""
+    fields = asdict(replace(change, confirmation=None)).items()
+    changed = {name: value for name, value in fields if value is not None}
+    return (
+        changed if change.url is None else changed | {"confirmation_id": _confirmation_id(change)}
+    )
 
 
 def _confirmation_id(terms: EndpointTerms | EndpointChange) -> str | None:
