@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from schemas.account import (
     Announce,
     CreateEndpoint,
     CreateTenant,
+    DeliveryDue,
     DeliveryEnded,
     Limits,
     PlanTerms,
@@ -40,7 +41,7 @@ from schemas.dataset import (
     UnpinDataset,
     Validation,
 )
-from schemas.endpoints import EndpointTerms
+from schemas.endpoints import Confirmation, ConfirmEndpoint, EndpointConfirmed, EndpointTerms
 from schemas.envelope import Message, Rejected
 from schemas.model import (
     GLOBAL,
@@ -61,8 +62,9 @@ from schemas.topics import MODEL, PARTITIONS, STREAMS
 from schemas.training import BlobFile
 from tests.peers import peer_of
 from tests.unit.services.ingest.base import make_base, rows
+from tests.unit.services.notifier.mail_server import MailServer, mail_server
 from tests.unit.services.notifier.receiver import receiving
-from tunery.local import ServiceSpec, Stack
+from tunery.local import ServiceSpec, Stack, ports
 from tunery.provenance.folders import compare_folder
 from tunery.provenance.keys import PUBLIC, read_trust
 from tunery.provenance.statements import PROVENANCE_FILES, SIGNATURE
@@ -70,7 +72,7 @@ from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.connections import open_runtime
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.ports import Runtime
-from tunery.runtime.seal.webhooks import webhook_secret
+from tunery.runtime.seal.webhooks import confirmation_code, webhook_secret
 from tunery.runtime.settings import RuntimeSettings
 
 PATIENCE_S = 60
@@ -88,8 +90,10 @@ class Client:
         sender = peer_of(self.stack, self.runtime.log, STREAMS[stream], body)
         await sender.send(stream, self.tenant, self.tenant, body)
 
-    async def until(self, stream: str, kind: type[Any]) -> Any:
-        """The first event of this type that the stream has for this tenant."""
+    async def until(
+        self, stream: str, kind: type[Any], wanted: Callable[[Any], bool] = lambda event: True
+    ) -> Any:
+        """The first such event of this type that the stream has for this tenant."""
         partition = partition_of(self.tenant.encode())
         reader = JournalReader(self.runtime.log, STREAMS[stream], {partition: START})
         await reader.open()
@@ -99,15 +103,25 @@ class Client:
                     for batch in (await reader.read(200)).values():
                         for entry in batch.accepted:
                             for event in entry.events:
-                                if entry.header.key == self.tenant and isinstance(event, kind):
+                                ours = entry.header.key == self.tenant
+                                if ours and isinstance(event, kind) and wanted(event):
                                     return event
         finally:
             await reader.close()
 
 
+@pytest.fixture(scope="module")
+def mail_port() -> int:
+    return ports.find_free(set())
+
+
 @pytest_asyncio.fixture
-async def client(servers: Stack, tmp_path: Path) -> AsyncIterator[Client]:
-    allowed = {"TUNERY_NOTIFIER_ALLOW_PRIVATE": "1"}
+async def client(servers: Stack, tmp_path: Path, mail_port: int) -> AsyncIterator[Client]:
+    allowed = {
+        "TUNERY_NOTIFIER_ALLOW_PRIVATE": "1",
+        "TUNERY_NOTIFIER_SMTP_URL": f"smtp://127.0.0.1:{mail_port}",
+        "TUNERY_NOTIFIER_SMTP_DOMAINS": "acme.example",
+    }
     missing = [name for name in NAMES if name not in servers.services]
     await servers.add(*(ServiceSpec(name, env=allowed) for name in missing))
     settings = RuntimeSettings(
@@ -274,9 +288,29 @@ async def test_a_training_file_can_be_deleted_only_after_its_model(
     assert (await client.until("dataset", FileDeleted)).file_id == "file-1"
 
 
+async def confirm_address(client: Client, server: MailServer) -> None:
+    """An endpoint `we_mail` of ops@acme.example, confirmed with the code that is mailed there."""
+    seal, tenant = client.runtime.seal, client.tenant
+    code = confirmation_code(seal, tenant, "we_mail", "ops@acme.example")
+    digest = hashlib.sha256(code.encode()).hexdigest()
+    terms = EndpointTerms(
+        endpoint_id="we_mail",
+        name=seal.seal(tenant, "name"),
+        url=seal.seal(tenant, "mailto:ops@acme.example"),
+        event_types=(SUCCEEDED,),
+        confirmation=Confirmation(code_sha256=digest, delivery_id=f"whd_{tenant}"),
+    )
+    await client.send("account", CreateEndpoint(terms=terms))
+    await client.until("account", DeliveryEnded)
+    assert f"tunery webhook confirm we_mail {code}" in server.received[0].get_content()
+    confirm = ConfirmEndpoint(endpoint_id="we_mail", code_sha256=digest)
+    await client.send("account", confirm)
+    await client.until("account", EndpointConfirmed)
+
+
 @pytest.mark.parametrize("kill", [False, True])
-async def test_a_signed_webhook_arrives_even_when_the_notifier_is_killed(
-    client: Client, servers: Stack, kill: bool
+async def test_a_signed_webhook_and_e_mail_arrive_even_when_the_notifier_is_killed(
+    client: Client, servers: Stack, mail_port: int, kill: bool
 ) -> None:
     seal = client.runtime.seal.seal
     limits = Limits(soft_gpu_ms=1, hard_gpu_ms=1, concurrency=1)
@@ -287,7 +321,8 @@ async def test_a_signed_webhook_arrives_even_when_the_notifier_is_killed(
             name=name, terms=PlanTerms(lane="free", limits=limits, price_version="2026-11")
         ),
     )
-    async with receiving(200) as receiver:
+    async with receiving(200) as receiver, mail_server(port=mail_port) as mail:
+        await confirm_address(client, mail)
         endpoint = CreateEndpoint(
             terms=EndpointTerms(
                 endpoint_id="we_1",
@@ -308,8 +343,19 @@ async def test_a_signed_webhook_arrives_even_when_the_notifier_is_killed(
             )
         )
         await client.send("account", announce)
-        ended = await client.until("account", DeliveryEnded)
-        assert (ended.report.outcome, ended.report.status) == ("delivered", 200)
+        for endpoint_id, status in (("we_1", 200), ("we_mail", 250)):
+            due = await client.until(
+                "account",
+                DeliveryDue,
+                lambda due, of=endpoint_id: due.endpoint_id == of and due.event == announce.event,
+            )
+            ended = await client.until(
+                "account",
+                DeliveryEnded,
+                lambda ended, of=due.delivery_id: ended.report.delivery_id == of,
+            )
+            assert (ended.report.outcome, ended.report.status) == ("delivered", status)
+        assert mail.received[-1]["Subject"].endswith(": job ftjob-1 has succeeded")
         secret = webhook_secret(client.runtime.seal, client.tenant, "we_1", 1)
         request = receiver.requests[0]
         assert Webhook(secret).verify(request.body, request.headers)["type"] == SUCCEEDED

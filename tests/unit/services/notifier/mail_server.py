@@ -66,9 +66,11 @@ def _next(answers: list[str]) -> str:
 
 @asynccontextmanager
 async def mail_server(
-    *answers: str, data: str = OK, starttls: ssl.SSLContext | None = None
+    *answers: str, data: str = OK, starttls: ssl.SSLContext | None = None, port: int = 0
 ) -> AsyncIterator[MailServer]:
-    """answers: to recipients. data: the answer to a message. starttls: demands TLS, and a login."""
+    """answers: to recipients. data: the answer to a message. starttls: demands TLS, and a login.
+    port: 0: a free one.
+    """
     server = MailServer(list(answers) or [OK], [data])
 
     def protocol() -> SMTP:
@@ -81,7 +83,7 @@ async def mail_server(
             authenticator=server.authenticate,
         )
 
-    listening = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
+    listening = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", port)
     server.port = listening.sockets[0].getsockname()[1]
     try:
         yield server
