@@ -21,6 +21,7 @@ from schemas.account import (
     CreateTenant,
     DeliveryDue,
     DeliveryEnded,
+    DeliveryReport,
     Limits,
     PlanTerms,
     WebhookEvent,
@@ -308,6 +309,21 @@ async def confirm_address(client: Client, server: MailServer) -> None:
     await client.until("account", EndpointConfirmed)
 
 
+async def delivery_report(client: Client, endpoint_id: str, event_id: str) -> DeliveryReport:
+    """How the delivery of an event to an endpoint has ended."""
+
+    def is_wanted(due: DeliveryDue) -> bool:
+        return (due.endpoint_id, due.event.event_id) == (endpoint_id, event_id)
+
+    due: DeliveryDue = await client.until("account", DeliveryDue, is_wanted)
+
+    def is_its_end(ended: DeliveryEnded) -> bool:
+        return ended.report.delivery_id == due.delivery_id
+
+    ended: DeliveryEnded = await client.until("account", DeliveryEnded, is_its_end)
+    return ended.report
+
+
 @pytest.mark.parametrize("kill", [False, True])
 async def test_a_signed_webhook_and_e_mail_arrive_even_when_the_notifier_is_killed(
     client: Client, servers: Stack, mail_port: int, kill: bool
@@ -344,17 +360,8 @@ async def test_a_signed_webhook_and_e_mail_arrive_even_when_the_notifier_is_kill
         )
         await client.send("account", announce)
         for endpoint_id, status in (("we_1", 200), ("we_mail", 250)):
-            due = await client.until(
-                "account",
-                DeliveryDue,
-                lambda due, of=endpoint_id: due.endpoint_id == of and due.event == announce.event,
-            )
-            ended = await client.until(
-                "account",
-                DeliveryEnded,
-                lambda ended, of=due.delivery_id: ended.report.delivery_id == of,
-            )
-            assert (ended.report.outcome, ended.report.status) == ("delivered", status)
+            report = await delivery_report(client, endpoint_id, announce.event.event_id)
+            assert (report.outcome, report.status) == ("delivered", status)
         assert mail.received[-1]["Subject"].endswith(": job ftjob-1 has succeeded")
         secret = webhook_secret(client.runtime.seal, client.tenant, "we_1", 1)
         request = receiver.requests[0]
