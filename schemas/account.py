@@ -16,6 +16,7 @@ from schemas.billing import (
     PriceBook,
     Statement,
 )
+from schemas.endpoints import ConfirmEndpoint, EndpointChange, EndpointConfirmed, EndpointTerms
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.erasure import ErasureCommand, ErasureEvent
 from schemas.keys import KeyRotation, KeyTerms
@@ -66,36 +67,6 @@ class PlanChange(Part):
 
     terms: PlanTerms
     effective_at: Ms
-
-
-class EndpointTerms(Part):
-    """A webhook endpoint. Its signing secret is derived from the tenant's key, its id and version.
-
-    endpoint_id: the endpoint.
-    name: what its tenant calls it.
-    url: where its deliveries go.
-    event_types: what it subscribes to; at least one.
-    secret_version: counts its signing secrets.
-    """
-
-    endpoint_id: str
-    name: Sealed
-    url: Sealed
-    event_types: tuple[str, ...]
-    secret_version: int = 1
-
-
-class EndpointChange(Part):
-    """New terms of a webhook endpoint. What is None stays as it is.
-
-    name: what its tenant calls it from now on.
-    url: where later deliveries go.
-    event_types: what it subscribes to from now on.
-    """
-
-    name: Sealed | None = None
-    url: Sealed | None = None
-    event_types: tuple[str, ...] | None = None
 
 
 class WebhookEvent(Part):
@@ -554,6 +525,7 @@ Command: TypeAlias = (
     | RevokeKey
     | CreateEndpoint
     | ChangeEndpoint
+    | ConfirmEndpoint
     | RotateEndpoint
     | DeleteEndpoint
     | Deliver
@@ -580,6 +552,7 @@ Event: TypeAlias = (
     | KeyRevoked
     | EndpointCreated
     | EndpointChanged
+    | EndpointConfirmed
     | EndpointRotated
     | EndpointDeleted
     | DeliveryDue

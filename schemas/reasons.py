@@ -120,6 +120,10 @@ RefusalCode: TypeAlias = Literal[
     "endpoint_exists",  # endpoint_id
     "endpoint_missing",  # endpoint_id
     "endpoints_at_most",  # limit
+    "endpoint_unconfirmed",  # endpoint_id: of an address
+    "confirmations_at_most",  # limit: of codes within a day
+    "confirmation_wrong",
+    "confirmation_late",  # hours: how long a code is accepted
     "event_types_missing",
     "event_types_unknown",  # types
     "deliveries_at_most",  # limit

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from schemas import account, admission, dataset, deployments, gate, job, lifetime, model, node, pool
 from schemas.answers import CountAnswers
+from schemas.endpoints import ConfirmEndpoint
 from schemas.envelope import Message, Tick
 from schemas.erasure import CloseJobs, EraseFiles, EraseModels, EraseTenant, RecordErasedPart
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
@@ -34,7 +35,7 @@ ACCOUNT: Final = (
         *(account.CreateTenant, account.SetPlan, account.SuspendTenant, account.ResumeTenant),
         *(account.CreateKey, account.RotateKey, account.RevokeKey),
         *(account.CreateEndpoint, account.ChangeEndpoint, account.RotateEndpoint),
-        *(account.DeleteEndpoint, account.Deliver),
+        *(account.DeleteEndpoint, account.Deliver, ConfirmEndpoint),
         *(account.ImportPrices, account.SetBillingTerms, account.AdjustInvoice),
         *(GrantPrepaid, RevokePrepaid, EraseTenant),
     ),

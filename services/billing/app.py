@@ -42,7 +42,7 @@ def _deadline(state: Accounts) -> Deadline | None:
 
 ACCOUNTS = Aggregate(
     stream=ACCOUNT,
-    fold_version=15,  # 15: withdrawn keys of nodes; 14: erasure
+    fold_version=16,  # 16: confirmed addresses; 15: withdrawn keys of nodes
     initial=INITIAL,
     state_type=Accounts,
     decide=decide,

@@ -26,7 +26,7 @@ from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
 VERSION: Final = (
-    52  # 52: withdrawn keys; 51: faults of devices; 50: an index of configurations; 49: erasure
+    53  # 53: confirmed addresses; 52: withdrawn keys; 51: faults of devices; 50: an index
 )
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(

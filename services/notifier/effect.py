@@ -21,7 +21,7 @@ from services.notifier.project import DELIVER, SECRETS
 from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.abstract import KeyDestroyed
 from tunery.runtime.seal.sealer import Sealer
-from tunery.runtime.seal.webhooks import webhook_secret
+from tunery.runtime.seal.webhooks import confirmation_code, webhook_secret
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Effect, RetryLater, Send
 
@@ -146,7 +146,7 @@ async def try_delivery(
         if url == REDACTED:
             return DeliveryEnd("refused", None, "The tenant's data was erased.")
         if is_mail(url):
-            return await _send_mail(mail, due, tenant, url)
+            return await _send_mail(mail, seal, due, tenant, url)
         secrets = [webhook_secret(seal, tenant, due.endpoint_id, version) for version in versions]
         response = await outbound.post(url, signed_headers(due, payload, secrets, at), payload)
     except (KeyDestroyed, Forbidden) as error:
@@ -160,12 +160,14 @@ async def try_delivery(
 
 
 async def _send_mail(
-    mail: MailRoute | None, due: DeliveryDue, tenant: str, url: str
+    mail: MailRoute | None, seal: Sealer, due: DeliveryDue, tenant: str, url: str
 ) -> DeliveryEnd:
-    """Raises Forbidden, ReceiverUnreachable."""
+    """Raises Forbidden, KeyDestroyed, ReceiverUnreachable."""
     if mail is None:
-        raise Forbidden("e-mail is not configured here; ask the operator")
-    await mail.mailer.send(mail_of(due, tenant, recipient_of(url, mail.domains)))
+        raise Forbidden("e-mail is not configured here: the operator sets TUNERY_NOTIFIER_SMTP_URL")
+    recipient = recipient_of(url, mail.domains)
+    code = confirmation_code(seal, tenant, due.endpoint_id, recipient)
+    await mail.mailer.send(mail_of(due, tenant, recipient, code))
     return DeliveryEnd("delivered", MAIL_ACCEPTED)
 
 

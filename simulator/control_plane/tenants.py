@@ -14,7 +14,6 @@ from schemas.account import (
     DeliveryDue,
     DeliveryReport,
     EndDelivery,
-    EndpointTerms,
     Lane,
     PlanStart,
     PlanTerms,
@@ -25,6 +24,7 @@ from schemas.account import (
 from schemas.account import Limits as PlanLimits
 from schemas.admission import TENANT_BUDGET, BudgetTerms, SetBudget
 from schemas.dataset import PinDataset
+from schemas.endpoints import EndpointTerms
 from schemas.envelope import Envelope, Message, Rejected
 from schemas.job import (
     CancelJob,

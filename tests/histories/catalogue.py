@@ -29,6 +29,7 @@ class Story:
 
 _ALL: Final = (
     Story(ACCOUNTS, account.keys_and_webhooks),
+    Story(ACCOUNTS, account.addresses_that_are_confirmed),
     Story(ACCOUNTS, account.owners_and_repeats),
     Story(ACCOUNTS, account.a_month_that_is_closed),
     Story(ACCOUNTS, account.an_invoice_that_is_corrected),

@@ -1,4 +1,4 @@
-"""`tunery webhook`: endpoints that are called when a job ends, and their deliveries."""
+"""`tunery webhook`: endpoints that hear when a job ends, by HTTP or e-mail, and deliveries."""
 
 import time
 from typing import Any
@@ -12,7 +12,7 @@ from tunery.local.paths import DataDir
 HOUR_S = 3_600
 NO_STATUS = {
     "refused": "not sent: webhooks go to public addresses over https only, unless the notifier "
-    "has TUNERY_NOTIFIER_ALLOW_PRIVATE=1",
+    "has TUNERY_NOTIFIER_ALLOW_PRIVATE=1; e-mail goes where TUNERY_NOTIFIER_SMTP_DOMAINS allows it",
     "gave_up": "no answer",
     "pending": "no answer yet",
 }
@@ -21,6 +21,8 @@ EPILOG = """\
 Examples:
   tunery webhook create https://ci.example.com/hooks/tunery
   tunery webhook create https://example.com/h --event fine_tuning.job.failed
+  tunery webhook create mailto:ops@example.com
+  tunery webhook confirm we_5d… CODE
   tunery webhook list
   tunery webhook test we_5d…
   tunery webhook change we_5d… --event fine_tuning.job.running
@@ -94,6 +96,20 @@ def change(
     with _api.connect(folders) as api:
         changed = api.change_endpoint(endpoint_id, body)
     _api.show_one(changed, as_json, _fields(changed))
+
+
+@command.command("confirm")
+@click.argument("endpoint_id")
+@click.argument("code")
+@_options.data_dir
+@_options.as_json
+def confirm(endpoint_id: str, code: str, folders: DataDir, as_json: bool) -> None:
+    """Confirm an e-mail address with the CODE that was mailed to it."""
+    with _api.connect(folders) as api:
+        confirmed = api.write(
+            "POST", "webhook_endpoints", endpoint_id, "confirm", json={"code": code}
+        )
+    _api.show_one(confirmed, as_json, _fields(confirmed))
 
 
 @command.command("rotate")

@@ -130,3 +130,4 @@ class EndpointObject(TypedDict, total=False):
     event_types: list[str]
     created_at: int
     signing_secret: str
+    confirmed: bool

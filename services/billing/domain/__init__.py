@@ -3,6 +3,7 @@
 state         tenants, keys, endpoints, open deliveries
 decide        commands to events
 evolve        events to state
+endpoints     webhook endpoints, their confirmation, and which of them get a delivery
 plans         plans over time, and suspension
 statements    months that are closed
 erasure       the end of a tenant, part by part

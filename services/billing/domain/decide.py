@@ -1,13 +1,10 @@
-"""Decisions of `account`: tenants, keys, limits, endpoints, and which of them get a delivery."""
+"""Decisions of `account`: tenants, keys, price books; other files have the rest."""
 
 from typing import assert_never
-
-from msgspec.structs import replace
 
 from schemas import errors
 from schemas.account import (
     ADMIN_SCOPE,
-    EVENT_TYPES,
     KEYS_SCOPE,
     AdjustInvoice,
     Announce,
@@ -19,13 +16,7 @@ from schemas.account import (
     CreateTenant,
     DeleteEndpoint,
     Deliver,
-    DeliveryDue,
-    DeliveryEnded,
     EndDelivery,
-    EndpointChanged,
-    EndpointCreated,
-    EndpointDeleted,
-    EndpointRotated,
     Event,
     ImportPrices,
     KeyCreated,
@@ -40,26 +31,22 @@ from schemas.account import (
     SetPlan,
     SuspendTenant,
     TenantCreated,
-    WebhookEvent,
 )
 from schemas.answers import AnswersCounted, CountAnswers
+from schemas.endpoints import ConfirmEndpoint
 from schemas.envelope import Context, Reason, Rejected, Sha256, Tick
 from schemas.erasure import EraseTenant, RecordErasedPart
-from schemas.ids import DELIVERY, derived_id
 from schemas.model import GLOBAL
 from schemas.node import NodeKeysWithdrawn, WithdrawNodeKeys
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.reasons import refusing
-from services.billing.domain import plans, prepaid, statements
+from services.billing.domain import endpoints, plans, prepaid, statements
 from services.billing.domain.erasure import decide_erasure, refuse_erased
 from services.billing.domain.state import (
-    DELIVERIES_OPEN_MAX,
-    ENDPOINTS_MAX,
     KEYS_MAX,
     Accounts,
     AccountState,
     ApiKey,
-    WebhookEndpoint,
 )
 from tunery.billing.books import refuse_book
 from tunery.runtime.journal.senders import refuse_withdrawn
@@ -89,14 +76,10 @@ def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]
             return _rotate_key(tenant, command)
         case RevokeKey():
             return _revoke_key(tenant, command)
-        case CreateEndpoint():
-            return _create_endpoint(tenant, command)
+        case CreateEndpoint() | ConfirmEndpoint() | Announce() | EndDelivery():
+            return endpoints.decide(tenant, command, ctx)
         case ChangeEndpoint() | RotateEndpoint() | DeleteEndpoint() | Deliver():
-            return _of_endpoint(tenant, command)
-        case Announce():
-            return _announce(tenant, command)
-        case EndDelivery():
-            return _end_delivery(tenant, command)
+            return endpoints.decide(tenant, command, ctx)
         case EraseTenant() | RecordErasedPart():
             return decide_erasure(tenant, command, ctx)
         case CountAnswers():  # sent again after a doubt, it is dropped by its source
@@ -193,117 +176,6 @@ def _may_revoke(tenant: AccountState, key: ApiKey, secret: Sha256 | None) -> boo
         return True
     asking = (own for own in tenant.keys.values() if own.sha256 == secret and not own.revoked)
     return ADMIN_SCOPE not in key.scopes and any(KEYS_SCOPE in own.scopes for own in asking)
-
-
-def _create_endpoint(tenant: AccountState, command: CreateEndpoint) -> tuple[Event, ...]:
-    terms = command.terms
-    if terms.endpoint_id in tenant.endpoints:
-        exists = refusing("endpoint_exists", endpoint_id=terms.endpoint_id)
-        return _reject(errors.ALREADY_EXISTS, exists, "id")
-    if len(tenant.endpoints) >= ENDPOINTS_MAX:
-        return _reject(errors.ILLEGAL_STATE, refusing("endpoints_at_most", limit=ENDPOINTS_MAX))
-    wrong = _wrong_types(terms.event_types)
-    if wrong:
-        return wrong
-    types = tuple(sorted(set(terms.event_types)))
-    return (EndpointCreated(terms=replace(terms, event_types=types)),)
-
-
-def _wrong_types(event_types: tuple[str, ...]) -> tuple[Rejected, ...]:
-    unknown = sorted(set(event_types) - set(EVENT_TYPES))
-    if event_types and not unknown:
-        return ()
-    missing = refusing("event_types_missing")
-    wrong = refusing("event_types_unknown", types=", ".join(unknown)) if unknown else missing
-    return _reject(errors.MALFORMED, wrong, "event_types")
-
-
-def _of_endpoint(
-    tenant: AccountState, command: ChangeEndpoint | RotateEndpoint | DeleteEndpoint | Deliver
-) -> tuple[Event, ...]:
-    endpoint = tenant.endpoints.get(command.endpoint_id)
-    if endpoint is None:
-        missing = refusing("endpoint_missing", endpoint_id=command.endpoint_id)
-        return _reject(errors.NOT_FOUND, missing, "id")
-    match command:
-        case ChangeEndpoint():
-            return _change_endpoint(command)
-        case RotateEndpoint():
-            return (
-                EndpointRotated(
-                    endpoint_id=command.endpoint_id,
-                    secret_version=endpoint.terms.secret_version + 1,
-                    previous_until=command.previous_until,
-                ),
-            )
-        case DeleteEndpoint():  # open deliveries end on their own: they may still be wanted
-            return (EndpointDeleted(endpoint_id=command.endpoint_id),)
-        case Deliver():
-            return _deliver(tenant, endpoint, command)
-        case _:
-            assert_never(command)
-
-
-def _change_endpoint(command: ChangeEndpoint) -> tuple[Event, ...]:
-    change = command.change
-    if change.event_types is not None:
-        if wrong := _wrong_types(change.event_types):
-            return wrong
-        change = replace(change, event_types=tuple(sorted(set(change.event_types))))
-    return (EndpointChanged(endpoint_id=command.endpoint_id, change=change),)
-
-
-def _deliver(
-    tenant: AccountState, endpoint: WebhookEndpoint, command: Deliver
-) -> tuple[Event, ...]:
-    if command.delivery_id in tenant.deliveries:
-        return ()
-    if len(tenant.deliveries) >= DELIVERIES_OPEN_MAX:
-        full = refusing("deliveries_at_most", limit=DELIVERIES_OPEN_MAX)
-        return _reject(errors.ILLEGAL_STATE, full)
-    return (_due(command.delivery_id, endpoint, command.event, command.once),)
-
-
-def _due(
-    delivery_id: str, endpoint: WebhookEndpoint, event: WebhookEvent, once: bool = False
-) -> DeliveryDue:
-    terms = endpoint.terms
-    return DeliveryDue(
-        delivery_id=delivery_id,
-        endpoint_id=terms.endpoint_id,
-        url=terms.url,
-        secret_version=terms.secret_version,
-        event=event,
-        previous_until=endpoint.previous_until,
-        once=once,
-    )
-
-
-def _announce(tenant: AccountState, command: Announce) -> tuple[Event, ...]:
-    """One delivery for each endpoint that subscribes to this type now.
-
-    The delivery's id follows from event and endpoint, so an event announced twice cannot open a
-    second delivery while the first is open. Reactions are decided only once anyway.
-    """
-    free_count, event = DELIVERIES_OPEN_MAX - len(tenant.deliveries), command.event
-    due = []
-    for endpoint_id, endpoint in sorted(tenant.endpoints.items()):
-        delivery_id = DELIVERY + derived_id(event.event_id, endpoint_id)
-        subscribed = event.event_type in endpoint.terms.event_types
-        if subscribed and delivery_id not in tenant.deliveries:
-            due.append(_due(delivery_id, endpoint, event))
-    return tuple(due[: max(free_count, 0)])
-
-
-def _end_delivery(tenant: AccountState, command: EndDelivery) -> tuple[Event, ...]:
-    """The first outcome counts. An endpoint that answers 410 Gone is deleted with it."""
-    endpoint_id = tenant.deliveries.get(command.report.delivery_id)
-    if endpoint_id is None:
-        return ()
-    ended = DeliveryEnded(endpoint_id=endpoint_id, report=command.report)
-    if command.report.outcome == "gone" and endpoint_id in tenant.endpoints:
-        return (ended, EndpointDeleted(endpoint_id=endpoint_id))
-    return (ended,)
 
 
 def _reject(code: str, reason: Reason, param: str | None = None) -> tuple[Rejected, ...]:

@@ -32,10 +32,12 @@ from schemas.answers import AnswersCounted
 from schemas.billing import (
     Statement,
 )
+from schemas.endpoints import CONFIRMATION_REQUESTED, EndpointConfirmed, EndpointTerms
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.erasure import ErasureEvent, ErasurePartDone, TenantErased, TenantErasureBegun
 from schemas.node import NodeKeysWithdrawn
 from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
+from schemas.units import DAY_MS, Ms
 from services.billing.domain.erasure import evolve_erasure
 from services.billing.domain.prepaid import use_up
 from services.billing.domain.state import (
@@ -74,7 +76,9 @@ def evolve(state: Accounts, event: Event, ctx: Context) -> Accounts:
 
 
 Term = TypeVar("Term")
-OfEndpoint: TypeAlias = EndpointCreated | EndpointChanged | EndpointRotated | EndpointDeleted
+OfEndpoint: TypeAlias = (
+    EndpointCreated | EndpointChanged | EndpointConfirmed | EndpointRotated | EndpointDeleted
+)
 Changed: TypeAlias = (
     PlanSet
     | PlanScheduled
@@ -138,15 +142,22 @@ def _evolved(tenant: AccountState, event: Changed, ctx: Context) -> AccountState
         case TenantErasureBegun() | ErasurePartDone() | TenantErased():
             return evolve_erasure(tenant, event, ctx)
         case DeliveryDue():
-            opened = tenant.deliveries.set(event.delivery_id, event.endpoint_id)
-            return replace(tenant, deliveries=opened)
+            return _open_delivery(tenant, event, ctx.at)
         case DeliveryEnded():
             delivery_id = event.report.delivery_id
             if delivery_id not in tenant.deliveries:
                 return tenant
             return replace(tenant, deliveries=tenant.deliveries.delete(delivery_id))
         case _:
-            return replace(tenant, endpoints=_endpoints(tenant.endpoints, event))
+            return replace(tenant, endpoints=_endpoints(tenant.endpoints, event, ctx.at))
+
+
+def _open_delivery(tenant: AccountState, event: DeliveryDue, at: Ms) -> AccountState:
+    opened = tenant.deliveries.set(event.delivery_id, event.endpoint_id)
+    if event.event.event_type != CONFIRMATION_REQUESTED:
+        return replace(tenant, deliveries=opened)
+    recent = (mailed_at for mailed_at in tenant.codes_mailed if at < mailed_at + DAY_MS)
+    return replace(tenant, deliveries=opened, codes_mailed=(*recent, at))
 
 
 def _close_month(tenant: AccountState, statement: Statement) -> AccountState:
@@ -217,10 +228,11 @@ def _prepaid(
 
 
 def _endpoints(
-    endpoints: Map[str, WebhookEndpoint], event: OfEndpoint
+    endpoints: Map[str, WebhookEndpoint], event: OfEndpoint, at: Ms
 ) -> Map[str, WebhookEndpoint]:
     if isinstance(event, EndpointCreated):
-        return endpoints.set(event.terms.endpoint_id, WebhookEndpoint(terms=event.terms))
+        created = _with_terms(WebhookEndpoint(terms=event.terms), event.terms, at)
+        return endpoints.set(event.terms.endpoint_id, created)
     endpoint = endpoints.get(event.endpoint_id)
     if endpoint is None:
         return endpoints
@@ -229,7 +241,12 @@ def _endpoints(
             fields = asdict(event.change).items()
             changed = {name: value for name, value in fields if value is not None}
             terms = replace(endpoint.terms, **changed)
-            return endpoints.set(event.endpoint_id, replace(endpoint, terms=terms))
+            if event.change.url is None:
+                return endpoints.set(event.endpoint_id, replace(endpoint, terms=terms))
+            terms = replace(terms, confirmation=event.change.confirmation)
+            return endpoints.set(event.endpoint_id, _with_terms(endpoint, terms, at))
+        case EndpointConfirmed():
+            return endpoints.set(event.endpoint_id, replace(endpoint, unconfirmed_since=None))
         case EndpointRotated():
             terms = replace(endpoint.terms, secret_version=event.secret_version)
             rotated = replace(endpoint, terms=terms, previous_until=event.previous_until)
@@ -238,3 +255,9 @@ def _endpoints(
             return endpoints.delete(event.endpoint_id)
         case _:
             assert_never(event)
+
+
+def _with_terms(endpoint: WebhookEndpoint, terms: EndpointTerms, at: Ms) -> WebhookEndpoint:
+    """The endpoint with an address that is new at `at`."""
+    since = None if terms.confirmation is None else at
+    return replace(endpoint, terms=terms, unconfirmed_since=since)

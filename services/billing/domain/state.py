@@ -6,7 +6,6 @@ from immutables import Map
 from msgspec import Struct
 
 from schemas.account import (
-    EndpointTerms,
     PlanChange,
     PlanTerms,
 )
@@ -17,12 +16,14 @@ from schemas.billing import (
     Statement,
     TaxRate,
 )
+from schemas.endpoints import EndpointTerms
 from schemas.envelope import Sha256
 from schemas.erasure import ErasedPart, ErasurePart
 from schemas.units import GpuMs, Micro, Ms
 
 KEYS_MAX: Final = 100  # usable keys of one tenant
 ENDPOINTS_MAX: Final = 20
+CONFIRMATIONS_MAX: Final = 20  # codes that a tenant has mailed within a day
 DELIVERIES_OPEN_MAX: Final = 10_000  # a tenant whose endpoints are all dead for 72 h
 
 ADJUSTMENTS_MAX: Final = 10_000  # of one tenant in one month
@@ -40,10 +41,14 @@ class ApiKey(Struct, frozen=True, kw_only=True):
 
 
 class WebhookEndpoint(Struct, frozen=True, kw_only=True):
-    """`previous_until`: until then deliveries carry the signature of the secret before, too."""
+    """`previous_until`: until then deliveries carry the signature of the secret before, too.
+
+    `unconfirmed_since`: when a code was asked for; None: the endpoint gets deliveries.
+    """
 
     terms: EndpointTerms
     previous_until: Ms | None = None
+    unconfirmed_since: Ms | None = None
 
 
 class IssuedInvoice(Struct, frozen=True, kw_only=True):
@@ -90,7 +95,8 @@ class AccountState(Struct, frozen=True, kw_only=True):
     `price_versions`: likewise the price book.
     `adjustments`: reference → month, of `closed` and later. `issued`: month → currency →
     invoice. `adjusted`: month → how many of `adjustments`. `invoices`, `credit_notes`: how many
-    there are. `prepaid`: by reference. `erasure`: None: the tenant is not erased.
+    there are. `prepaid`: by reference. `codes_mailed`: when, of the last day.
+    `erasure`: None: the tenant is not erased.
     """
 
     terms: PlanTerms
@@ -99,6 +105,7 @@ class AccountState(Struct, frozen=True, kw_only=True):
     keys: Map[str, ApiKey] = Map()
     endpoints: Map[str, WebhookEndpoint] = Map()
     deliveries: Map[str, str] = Map()
+    codes_mailed: tuple[Ms, ...] = ()
     adjustments: Map[str, str] = Map()
     adjusted: Map[str, int] = Map()
     period: str

@@ -1,6 +1,5 @@
 """Bodies of requests about tenants, API keys and webhook endpoints."""
 
-import re
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
@@ -23,6 +22,7 @@ from schemas.billing import (
     AdjustmentReason,
     PriceBook,
 )
+from schemas.endpoints import mail_address
 from schemas.units import AMOUNT_MICRO_MAX
 from services.gateway.web.bodies import (
     Body,
@@ -34,7 +34,6 @@ from services.gateway.web.scopes import SCOPES, Scope
 from services.gateway.web.token_bucket import PER_MINUTE_MAX
 
 URL_MAX: Final = 2_048
-MAIL_URL: Final = re.compile(r"mailto:[^@\s,;<>?]{1,64}@[^@\s,;<>?/]{1,189}")
 EVENT_TYPES_MAX: Final = 16
 MODELS_MAX: Final = 100
 REDELIVERIES_MAX: Final = 100
@@ -46,7 +45,7 @@ RATES_MAX: Final = 100
 
 def receiver_url(url: str) -> str:
     """Check the form of a receiver's URL. Its addresses are checked by the notifier at each try."""
-    if MAIL_URL.fullmatch(url):
+    if mail_address(url) is not None:
         return url
     try:
         parts = urlsplit(url)
@@ -56,7 +55,7 @@ def receiver_url(url: str) -> str:
     if not good or "@" in parts.netloc or any(character.isspace() for character in url):
         text = (
             "must be like https://example.com/hook: a host, no user name, no spaces; or for e-mail "
-            "like mailto:ops@example.com"
+            "like mailto:ops@example.com, one address in ASCII"
         )
         raise PydanticCustomError("url", text)
     return url
@@ -231,6 +230,17 @@ class EndpointChangeRequest(Body):
     name: Name | None = None
     url: Url | None = None
     event_types: EventTypes | None = None
+
+
+class ConfirmRequest(Body):
+    """`code`: as it was mailed to the endpoint's address."""
+
+    code: Annotated[
+        str,
+        StringConstraints(
+            strict=True, strip_whitespace=True, to_lower=True, min_length=1, max_length=64
+        ),
+    ]
 
 
 class RotateSecretRequest(Body):

@@ -2,7 +2,7 @@
 
 from typing import Any, assert_never
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from schemas.account import (
     BillingTermsSet,
@@ -13,7 +13,6 @@ from schemas.account import (
     EndpointCreated,
     EndpointDeleted,
     EndpointRotated,
-    EndpointTerms,
     Event,
     InvoiceAdjusted,
     InvoiceClosed,
@@ -29,6 +28,7 @@ from schemas.account import (
     TenantSuspended,
 )
 from schemas.answers import AnswersCounted
+from schemas.endpoints import EndpointChange, EndpointConfirmed, EndpointTerms
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.erasure import ErasureEvent, ErasurePartDone, TenantErased, TenantErasureBegun
 from schemas.keys import (
@@ -85,9 +85,9 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
         case EndpointCreated():
             return (_endpoint(header, event.terms),)
         case EndpointChanged():
-            fields = asdict(event.change).items()
-            changed = {name: value for name, value in fields if value is not None}
-            return (_changed_endpoint(header, event.endpoint_id, **changed),)
+            return (_changed_endpoint(header, event.endpoint_id, **_changes(event.change)),)
+        case EndpointConfirmed():
+            return (_changed_endpoint(header, event.endpoint_id, confirmation_id=None),)
         case EndpointRotated():
             version = event.secret_version
             return (_changed_endpoint(header, event.endpoint_id, secret_version=version),)
@@ -187,6 +187,7 @@ def _endpoint(header: Header, terms: EndpointTerms) -> Change:
             event_types=terms.event_types,
             secret_version=terms.secret_version,
             created_at=header.at,
+            confirmation_id=_confirmation_id(terms),
         )
     )
 
@@ -194,6 +195,19 @@ def _endpoint(header: Header, terms: EndpointTerms) -> Change:
 def _changed_endpoint(header: Header, endpoint_id: str, **values: Any) -> Change:
     key = {"tenant": header.key, "id": endpoint_id}
     return ENDPOINTS.update(key, updated_at=header.at, **values)
+
+
+def _changes(change: EndpointChange) -> dict[str, Any]:
+    """Columns of an endpoint that have new values."""
+    fields = asdict(replace(change, confirmation=None)).items()
+    changed = {name: value for name, value in fields if value is not None}
+    return (
+        changed if change.url is None else changed | {"confirmation_id": _confirmation_id(change)}
+    )
+
+
+def _confirmation_id(terms: EndpointTerms | EndpointChange) -> str | None:
+    return None if terms.confirmation is None else terms.confirmation.delivery_id
 
 
 def _due(header: Header, event: DeliveryDue) -> Change:

@@ -15,6 +15,7 @@ from schemas.billing import (
     AdjustmentReason,
     InvoiceAdjustment,
 )
+from schemas.endpoints import MAIL_SCHEME
 from schemas.erasure import ErasurePart
 from schemas.units import Ms
 from services.gateway.accounts.tables import (
@@ -30,6 +31,14 @@ HINT_CHARACTERS: Final = 4
 PRIVATE: Final = (
     "nothing is sent to plain http or to private addresses unless the notifier has "
     "TUNERY_NOTIFIER_ALLOW_PRIVATE=1"
+)
+UNCONFIRMED: Final = (
+    "a code is mailed to the address, and nothing else before it is confirmed: "
+    "tunery webhook confirm {endpoint_id} CODE"
+)
+MAIL_REFUSED: Final = (
+    "the code could not be mailed: the notifier needs TUNERY_NOTIFIER_SMTP_URL and the domain in "
+    "TUNERY_NOTIFIER_SMTP_DOMAINS, and its mail server must accept the address; then set it again"
 )
 
 
@@ -122,7 +131,10 @@ class NewKeyResponse(KeyResponse):
 
 
 class EndpointResponse(ListItem):
-    """`signing_secret_hint`: last characters of its secret. `warning`: why nothing may arrive."""
+    """`signing_secret_hint`: last characters of its secret. `warning`: why nothing may arrive.
+
+    `confirmed`: false for an e-mail address whose code was not confirmed yet.
+    """
 
     id: str
     object: Literal["webhook_endpoint"] = "webhook_endpoint"
@@ -132,6 +144,7 @@ class EndpointResponse(ListItem):
     name: str | None
     url: str | None
     signing_secret_hint: str
+    confirmed: bool
     warning: str | None
 
 
@@ -246,9 +259,18 @@ def key_response(row: KeyRow, unseal: Unseal, used: KeyUseRow | None = None) -> 
     )
 
 
-def endpoint_response(row: EndpointRow, unseal: Unseal, secret: str) -> EndpointResponse:
-    """An endpoint with the last characters of its newest secret."""
+def endpoint_response(
+    row: EndpointRow, unseal: Unseal, secret: str, code_mailed: DeliveryRow | None = None
+) -> EndpointResponse:
+    """An endpoint with the last characters of its newest secret.
+
+    code_mailed: the delivery that mails the code of its address, where that is unconfirmed.
+    """
     url = unseal(row.url)
+    warning = PRIVATE if url is not None and is_private(url) else None
+    if row.confirmation_id is not None:
+        refused = code_mailed is not None and code_mailed.outcome == "refused"
+        warning = MAIL_REFUSED if refused else UNCONFIRMED.format(endpoint_id=row.id)
     return EndpointResponse(
         id=row.id,
         created_at=seconds(row.created_at),
@@ -257,7 +279,8 @@ def endpoint_response(row: EndpointRow, unseal: Unseal, secret: str) -> Endpoint
         name=unseal(row.name),
         url=url,
         signing_secret_hint=f"…{secret.rstrip('=')[-HINT_CHARACTERS:]}",
-        warning=PRIVATE if url is not None and is_private(url) else None,
+        confirmed=row.confirmation_id is None,
+        warning=warning,
     )
 
 
@@ -266,7 +289,7 @@ def is_private(url: str) -> bool:
 
     A name is not resolved: the notifier checks its addresses at each try.
     """
-    if url.startswith("mailto:"):
+    if url.startswith(MAIL_SCHEME):
         return False
     parts = urlsplit(url)
     host = parts.hostname or ""

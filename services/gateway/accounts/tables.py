@@ -92,6 +92,8 @@ class KeyUseRow(TableRow):
 
 
 class EndpointRow(TableRow):
+    """`confirmation_id`: the delivery that mails its code; None: there is nothing to confirm."""
+
     tenant: str
     sequence: int
     name: Sealed
@@ -100,6 +102,7 @@ class EndpointRow(TableRow):
     secret_version: int
     created_at: Ms
     updated_at: Ms | None = None
+    confirmation_id: str | None = None
 
 
 class DeliveryRow(TableRow):

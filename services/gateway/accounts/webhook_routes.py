@@ -1,5 +1,6 @@
 """`/v1/webhook_endpoints`."""
 
+import hashlib
 from collections.abc import Sequence
 from typing import Annotated, Final
 
@@ -11,10 +12,15 @@ from schemas.account import (
     CreateEndpoint,
     DeleteEndpoint,
     Deliver,
-    EndpointChange,
-    EndpointTerms,
     RotateEndpoint,
     WebhookEvent,
+)
+from schemas.endpoints import (
+    Confirmation,
+    ConfirmEndpoint,
+    EndpointChange,
+    EndpointTerms,
+    mail_address,
 )
 from schemas.envelope import Message
 from schemas.ids import DELIVERY, ENDPOINT, EVENT
@@ -23,6 +29,7 @@ from schemas.units import Ms
 from services.gateway.accounts.bodies import (
     DAY_S,
     REDELIVERIES_MAX,
+    ConfirmRequest,
     EndpointChangeRequest,
     EndpointRequest,
     RedeliverRequest,
@@ -44,12 +51,13 @@ from services.gateway.web.errors import invalid, not_found
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Deleted, Page, listing
 from services.gateway.web.routing import new_router
-from tunery.runtime.seal.webhooks import webhook_secret
+from tunery.runtime.seal.webhooks import confirmation_code, webhook_secret
 
 LIMIT: Final = 20
 LIMIT_MAX: Final = 100
 SECRET_VERSION: Final = 1
 TEST_MS_MAX: Final[Ms] = 20_000  # the receiver's 15 s, and time for the commands before and after
+CONFIRMATION_MS_MAX: Final[Ms] = 2_000
 POLL_MS: Final[Ms] = 50
 LOOKED_AT_MAX: Final = 10_000  # newest deliveries in which a range of times is searched
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX)]
@@ -67,17 +75,23 @@ async def list_event_types(caller: Caller) -> EventTypesResponse:
 async def create_endpoint(
     body: EndpointRequest, deps: WithDeps, caller: Caller
 ) -> NewEndpointResponse:
-    """Create an endpoint. Only this response contains the signing secret."""
+    """Create an endpoint. Only this response contains the signing secret.
+
+    An e-mail address gets nothing but a code, until that is confirmed.
+    """
     endpoint_id = deps.fresh(ENDPOINT)
     seal, tenant = deps.seal, caller.tenant
+    confirmation = _confirmation(deps, caller, endpoint_id, body.url)
     terms = EndpointTerms(
         endpoint_id=endpoint_id,
         name=seal.seal(tenant, body.name),
         url=seal.seal(tenant, body.url),
         event_types=tuple(body.event_types),
         secret_version=SECRET_VERSION,
+        confirmation=confirmation,
     )
     await _decide(deps, caller, CreateEndpoint(terms=terms))
+    await _await_confirmation(deps, caller, confirmation)
     return await _with_secret(deps, caller, endpoint_id)
 
 
@@ -87,28 +101,45 @@ async def list_endpoints(
 ) -> Page[EndpointResponse]:
     where = {"tenant": caller.tenant}
     rows, more = await page(deps.views, ENDPOINTS, where, limit=limit, after=after)
-    return listing(Page[EndpointResponse], [_shown(deps, row) for row in rows], more)
+    return listing(Page[EndpointResponse], [await _shown(deps, row) for row in rows], more)
 
 
 @router.get(ROOT + "/{endpoint_id}")
 async def retrieve_endpoint(endpoint_id: str, deps: WithDeps, caller: Caller) -> EndpointResponse:
-    return _shown(deps, await _endpoint(deps, caller, endpoint_id))
+    return await _shown(deps, await _endpoint(deps, caller, endpoint_id))
 
 
 @router.post(ROOT + "/{endpoint_id}")
 async def change_endpoint(
     endpoint_id: str, body: EndpointChangeRequest, deps: WithDeps, caller: Caller
 ) -> EndpointResponse:
-    """Change an endpoint. Deliveries that are already due are sent to the old URL."""
+    """Change an endpoint. Deliveries that are already due are sent to the old URL.
+
+    An e-mail address is to be confirmed again, also where it was the endpoint's before.
+    """
     await _endpoint(deps, caller, endpoint_id)
     seal, tenant = deps.seal, caller.tenant
+    confirmation = _confirmation(deps, caller, endpoint_id, body.url)
     change = EndpointChange(
         name=None if body.name is None else seal.seal(tenant, body.name),
         url=None if body.url is None else seal.seal(tenant, body.url),
         event_types=None if body.event_types is None else tuple(body.event_types),
+        confirmation=confirmation,
     )
     await _decide(deps, caller, ChangeEndpoint(endpoint_id=endpoint_id, change=change))
-    return _shown(deps, await _endpoint(deps, caller, endpoint_id))
+    await _await_confirmation(deps, caller, confirmation)
+    return await _shown(deps, await _endpoint(deps, caller, endpoint_id))
+
+
+@router.post(ROOT + "/{endpoint_id}/confirm")
+async def confirm_endpoint(
+    endpoint_id: str, body: ConfirmRequest, deps: WithDeps, caller: Caller
+) -> EndpointResponse:
+    """Confirm the e-mail address of an endpoint with the code that was mailed to it."""
+    await _endpoint(deps, caller, endpoint_id)
+    digest = hashlib.sha256(body.code.encode()).hexdigest()
+    await _decide(deps, caller, ConfirmEndpoint(endpoint_id=endpoint_id, code_sha256=digest))
+    return await _shown(deps, await _endpoint(deps, caller, endpoint_id))
 
 
 @router.delete(ROOT + "/{endpoint_id}")
@@ -152,7 +183,7 @@ async def send_test(
         endpoint_id=endpoint_id, delivery_id=deps.fresh(DELIVERY), event=event, once=True
     )
     await _decide(deps, caller, test)
-    row = await _await_end(deps, caller, test.delivery_id)
+    row = await _await_end(deps, caller, test.delivery_id, TEST_MS_MAX)
     outcome = None if row is None else row.outcome
     return EndpointTestResponse(
         webhook_endpoint_id=endpoint_id,
@@ -164,10 +195,12 @@ async def send_test(
     )
 
 
-async def _await_end(deps: Deps, caller: Principal, delivery_id: str) -> DeliveryRow | None:
-    """The delivery's row; None when it has not ended within TEST_MS_MAX."""
+async def _await_end(
+    deps: Deps, caller: Principal, delivery_id: str, within_ms: Ms
+) -> DeliveryRow | None:
+    """The delivery's row; None when it has not ended within this time."""
     where = {"tenant": caller.tenant, "id": delivery_id}
-    for _ in range(TEST_MS_MAX // POLL_MS):
+    for _ in range(within_ms // POLL_MS):
         row = await deps.views.first(DELIVERIES, where)
         if row is not None and row.ended_at is not None:
             return row
@@ -248,11 +281,34 @@ async def _decide(deps: Deps, caller: Principal, command: Message) -> None:
 
 async def _with_secret(deps: Deps, caller: Principal, endpoint_id: str) -> NewEndpointResponse:
     row = await _endpoint(deps, caller, endpoint_id)
-    return NewEndpointResponse(**dict(_shown(deps, row)), signing_secret=_secret(deps, row))
+    shown = await _shown(deps, row)
+    return NewEndpointResponse(**dict(shown), signing_secret=_secret(deps, row))
 
 
-def _shown(deps: Deps, row: EndpointRow) -> EndpointResponse:
-    return endpoint_response(row, deps.unseal, _secret(deps, row))
+async def _shown(deps: Deps, row: EndpointRow) -> EndpointResponse:
+    where = {"tenant": row.tenant, "id": row.confirmation_id}
+    mailed = await deps.views.first(DELIVERIES, where) if row.confirmation_id else None
+    return endpoint_response(row, deps.unseal, _secret(deps, row), mailed)
+
+
+def _confirmation(
+    deps: Deps, caller: Principal, endpoint_id: str, url: str | None
+) -> Confirmation | None:
+    """How this URL of an endpoint is confirmed; None: it is no e-mail address."""
+    address = None if url is None else mail_address(url)
+    if address is None:
+        return None
+    code = confirmation_code(deps.seal, caller.tenant, endpoint_id, address)
+    digest = hashlib.sha256(code.encode()).hexdigest()
+    return Confirmation(code_sha256=digest, delivery_id=deps.fresh(DELIVERY))
+
+
+async def _await_confirmation(
+    deps: Deps, caller: Principal, confirmation: Confirmation | None
+) -> None:
+    """Wait a moment for the code to be mailed, so that the response can say why it was not."""
+    if confirmation is not None:
+        await _await_end(deps, caller, confirmation.delivery_id, CONFIRMATION_MS_MAX)
 
 
 def _secret(deps: Deps, row: EndpointRow) -> str:

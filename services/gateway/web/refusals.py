@@ -67,6 +67,17 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "endpoint_exists": "Webhook endpoint {endpoint_id!r} exists already.",
     "endpoint_missing": "No webhook endpoint {endpoint_id!r}.",
     "endpoints_at_most": "A tenant has at most {limit} webhook endpoints. Delete one first.",
+    "endpoint_unconfirmed": (
+        "The address of webhook endpoint {endpoint_id!r} is not confirmed. Confirm it with the "
+        "code that was mailed to it."
+    ),
+    "confirmations_at_most": (
+        "A tenant has at most {limit} codes a day mailed to addresses. Wait until tomorrow."
+    ),
+    "confirmation_wrong": "This is not the code that was mailed to the endpoint's address.",
+    "confirmation_late": (
+        "A code is accepted for {hours} hours. Set the endpoint's URL again: it is mailed anew."
+    ),
     "event_types_missing": f"No event types. Choose from: {', '.join(EVENT_TYPES)}.",
     "event_types_unknown": (
         f"Unknown event types: {{types}}. Choose from: {', '.join(EVENT_TYPES)}."

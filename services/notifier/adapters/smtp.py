@@ -14,6 +14,7 @@ from services.notifier.domain.target import Forbidden
 from services.notifier.ports import ReceiverUnreachable
 
 PORT_OF_SCHEME: Final = {"smtp": 587, "smtps": 465}
+TRY_S_MAX: Final = 45
 PERMANENT: Final = 500  # SMTP status from which on a refusal is final
 
 
@@ -35,16 +36,16 @@ class SmtpMailer:
     async def send(self, mail: Mail) -> None:
         """Send once. Raises ReceiverUnreachable, Forbidden."""
         try:
-            message = self._message(mail)
-        except ValueError as error:
-            raise Forbidden(f"not an e-mail address: {error}") from error
-        try:
-            await asyncio.to_thread(self._send, message)
+            async with asyncio.timeout(TRY_S_MAX):  # a slow server must not outlive the row's lease
+                await asyncio.to_thread(self._send, self._message(mail))
         except smtplib.SMTPRecipientsRefused as refusal:
-            ((status, answer),) = refusal.recipients.values()
-            raise _refused(status, answer) from refusal
+            ((status, _),) = refusal.recipients.values()
+            raise _refused(status) from None
+        except smtplib.SMTPDataError as refusal:
+            raise _refused(refusal.smtp_code) from None
         except smtplib.SMTPResponseException as refusal:
-            raise ReceiverUnreachable(f"the mail server answered {refusal.smtp_code}") from refusal
+            # of this server's greeting, of its login or of the sender: the operator can repair it
+            raise ReceiverUnreachable(f"the mail server answered {refusal.smtp_code}") from None
         except (OSError, smtplib.SMTPException) as error:
             raise ReceiverUnreachable(f"{type(error).__name__}: {error}") from error
 
@@ -79,6 +80,7 @@ class SmtpMailer:
         server.send_message(message)
 
 
-def _refused(status: int, answer: bytes) -> Forbidden | ReceiverUnreachable:
-    text = f"the mail server answered {status} {answer.decode(errors='replace')}"
+def _refused(status: int) -> Forbidden | ReceiverUnreachable:
+    """Without the server's words, which name the recipient: they would be in logs."""
+    text = f"the mail server answered {status}"
     return Forbidden(text) if status >= PERMANENT else ReceiverUnreachable(text)

@@ -18,8 +18,6 @@ from schemas.account import (
     DeliveryDue,
     DeliveryReport,
     EndDelivery,
-    EndpointChange,
-    EndpointTerms,
     ImportPrices,
     Limits,
     PeriodEnded,
@@ -47,6 +45,12 @@ from schemas.billing import (
     Statement,
     TaxAmount,
     TaxRate,
+)
+from schemas.endpoints import (
+    Confirmation,
+    ConfirmEndpoint,
+    EndpointChange,
+    EndpointTerms,
 )
 from schemas.envelope import Idempotency, Source, Tick
 from schemas.erasure import EraseTenant, RecordErasedPart
@@ -160,6 +164,34 @@ def keys_and_webhooks(story: Recorder) -> None:
         )
     )
     story.when(DeleteEndpoint(endpoint_id="we_1"))
+
+
+def addresses_that_are_confirmed(story: Recorder) -> None:
+    """Before its code is confirmed an address gets nothing else; a new address begins anew."""
+    tenant(story)
+    confirmation = Confirmation(code_sha256="c" * 64, delivery_id="whd_first")
+    terms = replace(
+        endpoint(story, "we_1").terms,
+        url=story.seal("mailto:ops@acme.example"),
+        confirmation=confirmation,
+    )
+    _, first = story.when(CreateEndpoint(terms=terms))
+    assert isinstance(first, DeliveryDue)
+    assert story.when(announce("evt_1"), source=Source("job", 3, 0, 7, 0)) == ()
+    story.when(ConfirmEndpoint(endpoint_id="we_1", code_sha256="d" * 64))
+    story.when(ConfirmEndpoint(endpoint_id="we_1", code_sha256="c" * 64))
+    delivered = DeliveryReport(
+        delivery_id=first.delivery_id, outcome="delivered", attempts=1, status=250
+    )
+    story.when(EndDelivery(report=delivered))
+    (due,) = story.when(announce("evt_2"), source=Source("job", 3, 0, 8, 0))
+    assert isinstance(due, DeliveryDue)
+    change = EndpointChange(
+        url=story.seal("mailto:other@acme.example"),
+        confirmation=Confirmation(code_sha256="e" * 64, delivery_id="whd_second"),
+    )
+    story.when(ChangeEndpoint(endpoint_id="we_1", change=change))
+    story.when(ConfirmEndpoint(endpoint_id="we_1", code_sha256="e" * 64), after_ms=4 * DAY_MS)
 
 
 def a_month_that_is_closed(story: Recorder) -> None:

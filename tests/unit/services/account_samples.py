@@ -1,6 +1,7 @@
 """Events of the account stream, for tests of its decider and of its rows."""
 
-from schemas.account import DeliveryDue, EndpointCreated, EndpointTerms, WebhookEvent
+from schemas.account import DeliveryDue, EndpointCreated, WebhookEvent
+from schemas.endpoints import EndpointTerms
 from schemas.sealed import Sealed
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")

@@ -20,11 +20,11 @@ from schemas.account import (
     CreateTenant,
     DeliveryDue,
     EndpointCreated,
-    EndpointTerms,
     Limits,
     PlanTerms,
 )
 from schemas.billing import HourlyUse
+from schemas.endpoints import EndpointTerms
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT, POOL
 from schemas.units import HOUR_MS

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from schemas.account import (
     Announce,
     CreateEndpoint,
     CreateTenant,
+    DeliveryDue,
     DeliveryEnded,
-    EndpointTerms,
+    DeliveryReport,
     Limits,
     PlanTerms,
     WebhookEvent,
@@ -41,6 +42,7 @@ from schemas.dataset import (
     UnpinDataset,
     Validation,
 )
+from schemas.endpoints import Confirmation, ConfirmEndpoint, EndpointConfirmed, EndpointTerms
 from schemas.envelope import Message, Rejected
 from schemas.model import (
     GLOBAL,
@@ -61,8 +63,9 @@ from schemas.topics import MODEL, PARTITIONS, STREAMS
 from schemas.training import BlobFile
 from tests.peers import peer_of
 from tests.unit.services.ingest.base import make_base, rows
+from tests.unit.services.notifier.mail_server import MailServer, mail_server
 from tests.unit.services.notifier.receiver import receiving
-from tunery.local import ServiceSpec, Stack
+from tunery.local import ServiceSpec, Stack, ports
 from tunery.provenance.folders import compare_folder
 from tunery.provenance.keys import PUBLIC, read_trust
 from tunery.provenance.statements import PROVENANCE_FILES, SIGNATURE
@@ -70,7 +73,7 @@ from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.connections import open_runtime
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.ports import Runtime
-from tunery.runtime.seal.webhooks import webhook_secret
+from tunery.runtime.seal.webhooks import confirmation_code, webhook_secret
 from tunery.runtime.settings import RuntimeSettings
 
 PATIENCE_S = 60
@@ -88,8 +91,10 @@ class Client:
         sender = peer_of(self.stack, self.runtime.log, STREAMS[stream], body)
         await sender.send(stream, self.tenant, self.tenant, body)
 
-    async def until(self, stream: str, kind: type[Any]) -> Any:
-        """The first event of this type that the stream has for this tenant."""
+    async def until(
+        self, stream: str, kind: type[Any], wanted: Callable[[Any], bool] = lambda event: True
+    ) -> Any:
+        """The first such event of this type that the stream has for this tenant."""
         partition = partition_of(self.tenant.encode())
         reader = JournalReader(self.runtime.log, STREAMS[stream], {partition: START})
         await reader.open()
@@ -99,15 +104,25 @@ class Client:
                     for batch in (await reader.read(200)).values():
                         for entry in batch.accepted:
                             for event in entry.events:
-                                if entry.header.key == self.tenant and isinstance(event, kind):
+                                ours = entry.header.key == self.tenant
+                                if ours and isinstance(event, kind) and wanted(event):
                                     return event
         finally:
             await reader.close()
 
 
+@pytest.fixture(scope="module")
+def mail_port() -> int:
+    return ports.find_free(set())
+
+
 @pytest_asyncio.fixture
-async def client(servers: Stack, tmp_path: Path) -> AsyncIterator[Client]:
-    allowed = {"TUNERY_NOTIFIER_ALLOW_PRIVATE": "1"}
+async def client(servers: Stack, tmp_path: Path, mail_port: int) -> AsyncIterator[Client]:
+    allowed = {
+        "TUNERY_NOTIFIER_ALLOW_PRIVATE": "1",
+        "TUNERY_NOTIFIER_SMTP_URL": f"smtp://127.0.0.1:{mail_port}",
+        "TUNERY_NOTIFIER_SMTP_DOMAINS": "acme.example",
+    }
     missing = [name for name in NAMES if name not in servers.services]
     await servers.add(*(ServiceSpec(name, env=allowed) for name in missing))
     settings = RuntimeSettings(
@@ -274,9 +289,44 @@ async def test_a_training_file_can_be_deleted_only_after_its_model(
     assert (await client.until("dataset", FileDeleted)).file_id == "file-1"
 
 
+async def confirm_address(client: Client, server: MailServer) -> None:
+    """An endpoint `we_mail` of ops@acme.example, confirmed with the code that is mailed there."""
+    seal, tenant = client.runtime.seal, client.tenant
+    code = confirmation_code(seal, tenant, "we_mail", "ops@acme.example")
+    digest = hashlib.sha256(code.encode()).hexdigest()
+    terms = EndpointTerms(
+        endpoint_id="we_mail",
+        name=seal.seal(tenant, "name"),
+        url=seal.seal(tenant, "mailto:ops@acme.example"),
+        event_types=(SUCCEEDED,),
+        confirmation=Confirmation(code_sha256=digest, delivery_id=f"whd_{tenant}"),
+    )
+    await client.send("account", CreateEndpoint(terms=terms))
+    await client.until("account", DeliveryEnded)
+    assert f"tunery webhook confirm we_mail {code}" in server.received[0].get_content()
+    confirm = ConfirmEndpoint(endpoint_id="we_mail", code_sha256=digest)
+    await client.send("account", confirm)
+    await client.until("account", EndpointConfirmed)
+
+
+async def delivery_report(client: Client, endpoint_id: str, event_id: str) -> DeliveryReport:
+    """How the delivery of an event to an endpoint has ended."""
+
+    def is_wanted(due: DeliveryDue) -> bool:
+        return (due.endpoint_id, due.event.event_id) == (endpoint_id, event_id)
+
+    due: DeliveryDue = await client.until("account", DeliveryDue, is_wanted)
+
+    def is_its_end(ended: DeliveryEnded) -> bool:
+        return ended.report.delivery_id == due.delivery_id
+
+    ended: DeliveryEnded = await client.until("account", DeliveryEnded, is_its_end)
+    return ended.report
+
+
 @pytest.mark.parametrize("kill", [False, True])
-async def test_a_signed_webhook_arrives_even_when_the_notifier_is_killed(
-    client: Client, servers: Stack, kill: bool
+async def test_a_signed_webhook_and_e_mail_arrive_even_when_the_notifier_is_killed(
+    client: Client, servers: Stack, mail_port: int, kill: bool
 ) -> None:
     seal = client.runtime.seal.seal
     limits = Limits(soft_gpu_ms=1, hard_gpu_ms=1, concurrency=1)
@@ -287,7 +337,8 @@ async def test_a_signed_webhook_arrives_even_when_the_notifier_is_killed(
             name=name, terms=PlanTerms(lane="free", limits=limits, price_version="2026-11")
         ),
     )
-    async with receiving(200) as receiver:
+    async with receiving(200) as receiver, mail_server(port=mail_port) as mail:
+        await confirm_address(client, mail)
         endpoint = CreateEndpoint(
             terms=EndpointTerms(
                 endpoint_id="we_1",
@@ -308,8 +359,10 @@ async def test_a_signed_webhook_arrives_even_when_the_notifier_is_killed(
             )
         )
         await client.send("account", announce)
-        ended = await client.until("account", DeliveryEnded)
-        assert (ended.report.outcome, ended.report.status) == ("delivered", 200)
+        for endpoint_id, status in (("we_1", 200), ("we_mail", 250)):
+            report = await delivery_report(client, endpoint_id, announce.event.event_id)
+            assert (report.outcome, report.status) == ("delivered", status)
+        assert mail.received[-1]["Subject"].endswith(": job ftjob-1 has succeeded")
         secret = webhook_secret(client.runtime.seal, client.tenant, "we_1", 1)
         request = receiver.requests[0]
         assert Webhook(secret).verify(request.body, request.headers)["type"] == SUCCEEDED

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from schemas.account import (
     USAGE_RECORDED,
     EndpointCreated,
-    EndpointTerms,
     InvoiceAdjusted,
     InvoiceClosed,
     Limits,
@@ -21,6 +20,7 @@ from schemas.account import (
     PricesImported,
     TenantCreated,
 )
+from schemas.endpoints import EndpointTerms
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT, POOL
 from services.exporter.domain.accounts import AccountFacts

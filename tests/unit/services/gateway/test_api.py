@@ -205,6 +205,7 @@ BODIES: Mapping[tuple[str, str], Any] = {
         "name": "Ada",
     },
     ("post", "/v1/webhook_endpoints/{endpoint_id}"): {"name": "x"},
+    ("post", "/v1/webhook_endpoints/{endpoint_id}/confirm"): {"code": "c"},
     ("post", "/v1/webhook_endpoints/{endpoint_id}/redeliver"): {"after": 0},
     ("post", "/v1/uploads/{upload_id}/complete"): {"part_ids": ["part_x"]},
     ("post", "/v1/fine_tuning/checkpoints/{checkpoint_id}/permissions"): {"project_ids": ["p"]},

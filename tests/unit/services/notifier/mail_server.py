@@ -1,50 +1,89 @@
 """A mail server: real SMTP on 127.0.0.1 that keeps what it got."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from email import message_from_string, policy
+from email import message_from_bytes, policy
 from email.message import EmailMessage
+from typing import Any, Final
 
-OK = "250 ok"
+from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
+
+OK: Final = "250 ok"
+LOGIN: Final = (b"tunery", b"s:cret")
 
 
 @dataclass
 class MailServer:
-    """Answers each recipient with `answers` in turn, the last one for ever."""
+    """Answers each recipient, and each message, with its answers in turn, the last one for ever.
+
+    logins: who has logged in. encrypted: for each message whether it came over TLS.
+    """
 
     answers: list[str] = field(default_factory=lambda: [OK])
+    data_answers: list[str] = field(default_factory=lambda: [OK])
     received: list[EmailMessage] = field(default_factory=list)
+    logins: list[bytes] = field(default_factory=list)
+    encrypted: list[bool] = field(default_factory=list)
     port: int = 0
 
     @property
     def url(self) -> str:
         return f"smtp://127.0.0.1:{self.port}"
 
-    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"220 ready\r\n")
-        while line := (await reader.readline()).decode().strip():
-            match line.split()[0].upper():
-                case "RCPT":
-                    answer = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
-                case "DATA":
-                    writer.write(b"354 go on\r\n")
-                    raw = (await reader.readuntil(b"\r\n.\r\n"))[:-3].decode()
-                    self.received.append(message_from_string(raw, policy=policy.SMTP))
-                    answer = OK
-                case "QUIT":
-                    answer = "221 bye"
-                case _:
-                    answer = OK
-            writer.write(f"{answer}\r\n".encode())
-        writer.close()
+    async def handle_RCPT(  # noqa: N802  # the name that aiosmtpd calls
+        self, server: Any, session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        answer = _next(self.answers)
+        if answer == OK:
+            envelope.rcpt_tos.append(address)
+        return answer
+
+    async def handle_DATA(  # noqa: N802  # the name that aiosmtpd calls
+        self, server: SMTP, session: Session, envelope: Envelope
+    ) -> str:
+        answer = _next(self.data_answers)
+        if answer == OK:
+            content = envelope.content
+            assert isinstance(content, bytes)
+            self.received.append(message_from_bytes(content, policy=policy.SMTP))
+            self.encrypted.append(session.ssl is not None)
+        return answer
+
+    def authenticate(
+        self, server: Any, session: Any, envelope: Any, mechanism: str, login: Any
+    ) -> AuthResult:
+        assert isinstance(login, LoginPassword)
+        self.logins.append(login.login)
+        return AuthResult(success=(login.login, login.password) == LOGIN, handled=False)
+
+
+def _next(answers: list[str]) -> str:
+    return answers[0] if len(answers) == 1 else answers.pop(0)
 
 
 @asynccontextmanager
-async def mail_server(*answers: str) -> AsyncIterator[MailServer]:
-    server = MailServer(list(answers) or [OK])
-    listening = await asyncio.start_server(server.talk, "127.0.0.1", 0)
+async def mail_server(
+    *answers: str, data: str = OK, starttls: ssl.SSLContext | None = None, port: int = 0
+) -> AsyncIterator[MailServer]:
+    """answers: to recipients. data: the answer to a message. starttls: demands TLS, and a login.
+    port: 0: a free one.
+    """
+    server = MailServer(list(answers) or [OK], [data])
+
+    def protocol() -> SMTP:
+        return SMTP(
+            server,
+            hostname="127.0.0.1",
+            tls_context=starttls,
+            require_starttls=starttls is not None,
+            auth_required=starttls is not None,
+            authenticator=server.authenticate,
+        )
+
+    listening = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", port)
     server.port = listening.sockets[0].getsockname()[1]
     try:
         yield server

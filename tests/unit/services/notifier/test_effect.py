@@ -1,9 +1,12 @@
 """Billing and the notifier together over memory, towards a receiver that is real."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import logging
+import re
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +22,12 @@ from schemas.account import (
     DeliveryDue,
     DeliveryEnded,
     EndpointDeleted,
-    EndpointTerms,
     Limits,
     PlanTerms,
     RotateEndpoint,
     WebhookEvent,
 )
+from schemas.endpoints import Confirmation, ConfirmEndpoint, EndpointTerms
 from schemas.envelope import Message
 from schemas.topics import ACCOUNT, PARTITIONS, TOPICS
 from services.billing.app import ACCOUNTS
@@ -34,7 +37,7 @@ from services.notifier.app import DELIVERIES
 from services.notifier.domain.schedule import RETRY_AFTER_MS_MAX
 from services.notifier.effect import MailRoute, deliver
 from services.notifier.ports import WebhookResponse
-from tests.unit.services.notifier.mail_server import mail_server
+from tests.unit.services.notifier.mail_server import OK, MailServer, mail_server
 from tests.unit.services.notifier.receiver import Receiver, Request, receiving
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
@@ -48,13 +51,27 @@ from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
-from tunery.runtime.seal.webhooks import webhook_secret
+from tunery.runtime.seal.webhooks import confirmation_code, webhook_secret
 from tunery.runtime.settings import RuntimeSettings
 from tunery.runtime.store.memory import MemoryStore
 from tunery.runtime.verbs import RetryLater
 
 SUCCEEDED = "fine_tuning.job.succeeded"
 PATIENCE_S = 10
+MAIL = "mailto:ops@acme.example"
+
+
+@dataclass
+class BusyOutbound:
+    """Answers every webhook with 503."""
+
+    retry_after_ms: int | None
+
+    async def post(self, url: str, headers: Any, body: bytes) -> WebhookResponse:
+        return WebhookResponse(503, self.retry_after_ms)
+
+    async def close(self) -> None:
+        """Nothing to free."""
 
 
 @dataclass
@@ -65,7 +82,11 @@ class NotifierWorld:
     async def send(self, body: Message) -> None:
         await self.runtime.sender.send("account", "acme", "acme", body)
 
-    async def subscribe(self, url: str) -> None:
+    def code(self) -> str:
+        """What confirms the address of the endpoint."""
+        return confirmation_code(self.runtime.seal, "acme", "we_1", "ops@acme.example")
+
+    async def subscribe(self, url: str, confirmation: Confirmation | None = None) -> None:
         seal = self.runtime.seal.seal
         limits = Limits(soft_gpu_ms=1, hard_gpu_ms=1, concurrency=1)
         await self.send(
@@ -81,15 +102,16 @@ class NotifierWorld:
                     name=seal("acme", "hook"),
                     url=seal("acme", url),
                     event_types=(SUCCEEDED,),
+                    confirmation=confirmation,
                 )
             )
         )
 
-    async def announce(self) -> None:
+    async def announce(self, event_id: str = "evt_1") -> None:
         await self.send(
             Announce(
                 event=WebhookEvent(
-                    event_id="evt_1",
+                    event_id=event_id,
                     event_type=SUCCEEDED,
                     object_id="ftjob-1",
                     created_at=1_795_000_000_123,
@@ -97,8 +119,10 @@ class NotifierWorld:
             )
         )
 
-    async def until(self, kind: type[Any]) -> Any:
-        """The first event of this type in the `account` journal."""
+    async def until(
+        self, kind: type[Any], wanted: Callable[[Any], bool] = lambda event: True
+    ) -> Any:
+        """The first such event of this type in the `account` journal."""
         reader = JournalReader(self.runtime.log, ACCOUNT, dict.fromkeys(range(PARTITIONS), START))
         await reader.open()
         async with asyncio.timeout(PATIENCE_S):
@@ -106,7 +130,7 @@ class NotifierWorld:
                 for batch in (await reader.read(50)).values():
                     for entry in batch.accepted:
                         for event in entry.events:
-                            if isinstance(event, kind):
+                            if isinstance(event, kind) and wanted(event):
                                 await reader.close()
                                 return event
 
@@ -196,25 +220,76 @@ async def test_a_delivery_is_signed_verified_and_ended(tmp_path: Path) -> None:
         assert len(receiver.requests) == 1
 
 
-async def test_an_endpoint_with_an_address_gets_e_mail(tmp_path: Path) -> None:
-    async with mail_server("450 busy", "250 ok") as server:
-        mailer = SmtpMailer(server.url, "tunery@acme.example", timeout_ms=2_000, plain=True)
-        route = MailRoute(mailer, frozenset({"acme.example"}))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("services.notifier.effect.delay_ms", lambda *_: 10)
-            async with running(tmp_path, route) as world:
-                await world.subscribe("mailto:ops@acme.example")
-                await world.announce()
-                ended = (await world.until(DeliveryEnded)).report
-        assert (ended.outcome, ended.attempts, ended.status) == ("delivered", 2, 250)
-        (message,) = server.received
-        assert message["To"] == "ops@acme.example"
-        assert "ftjob-1" in message["Subject"]
+@asynccontextmanager
+async def mailing(tmp_path: Path, server: MailServer) -> AsyncIterator[NotifierWorld]:
+    mailer = SmtpMailer(server.url, "tunery@acme.example", timeout_ms=2_000, plain=True)
+    route = MailRoute(mailer, frozenset({"acme.example"}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("services.notifier.effect.delay_ms", lambda *_: 10)
+        async with running(tmp_path, route) as world:
+            yield world
+
+
+async def test_an_address_gets_e_mail_once_it_is_confirmed(tmp_path: Path) -> None:
+    async with mail_server("450 busy", OK) as server, mailing(tmp_path, server) as world:
+        digest = sha256(world.code().encode()).hexdigest()
+        await world.subscribe(MAIL, Confirmation(code_sha256=digest, delivery_id="whd_code"))
+        await world.announce("evt_early")
+        ended = (await world.until(DeliveryEnded)).report
+        assert (ended.delivery_id, ended.outcome, ended.status) == ("whd_code", "delivered", 250)
+        assert ended.attempts == 2
+        text = server.received[0].get_content()
+        (code,) = re.findall(r"tunery webhook confirm we_1 (\w+)", text)
+        assert code == world.code()
+        await world.send(
+            ConfirmEndpoint(endpoint_id="we_1", code_sha256=sha256(str(code).encode()).hexdigest())
+        )
+        await world.announce("evt_1")
+        await world.until(DeliveryEnded, lambda event: event.report.delivery_id != "whd_code")
+        confirming, succeeded = server.received
+        assert confirming["To"] == succeeded["To"] == "ops@acme.example"
+        assert succeeded["Subject"] == "[Tunery] acme: job ftjob-1 has succeeded"
+        assert "evt_1 (" in succeeded.get_content()
+
+
+async def test_mail_that_the_server_refuses_for_good_ends_at_the_first_try(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with (
+        mail_server("550 no mailbox ops@acme.example") as server,
+        mailing(tmp_path, server) as world,
+    ):
+        await world.subscribe(MAIL)
+        await world.announce()
+        ended = (await world.until(DeliveryEnded)).report
+        assert (ended.outcome, ended.attempts) == ("refused", 1)
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("tunery")]
+    assert any("delivery.ended" in line for line in ours)
+    assert not any("ops@" in line for line in ours)
+
+
+async def test_mail_sent_again_after_a_kill_has_the_same_message_id(tmp_path: Path) -> None:
+    async with mail_server() as server, mailing(tmp_path, server) as world:
+        await world.subscribe(MAIL)
+        await world.announce()
+        due = await world.until(DeliveryDue)
+        await world.until(DeliveryEnded)
+        route = MailRoute(
+            SmtpMailer(server.url, "tunery@acme.example", timeout_ms=2_000, plain=True),
+            frozenset({"*"}),
+        )
+        again = deliver(world.runtime, BusyOutbound(None), 1, lambda: 0, route)
+        await again.run(due, "acme", 1)  # as another process that never saw the outcome
+        assert len(server.received) == 2
+        assert {str(mail["Message-ID"]) for mail in server.received} == {
+            f"<{due.delivery_id}@tunery>"
+        }
 
 
 async def test_without_a_mail_server_e_mail_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path) as world:
-        await world.subscribe("mailto:ops@acme.example")
+        await world.subscribe(MAIL)
         await world.announce()
         ended = (await world.until(DeliveryEnded)).report
         assert (ended.outcome, ended.attempts) == ("refused", 1)
@@ -342,16 +417,6 @@ async def test_an_open_delivery_is_signed_with_the_secret_of_its_attempt(
 
 
 async def test_retry_after_is_honoured_within_a_limit(tmp_path: Path) -> None:
-    class Busy:
-        def __init__(self, retry_after_ms: int | None) -> None:
-            self.retry_after_ms = retry_after_ms
-
-        async def post(self, url: str, headers: Any, body: bytes) -> WebhookResponse:
-            return WebhookResponse(503, self.retry_after_ms)
-
-        async def close(self) -> None:
-            """Nothing to free."""
-
     async with running(tmp_path) as world, receiving(500) as receiver:
         await world.subscribe(receiver.url)
         await world.announce()
@@ -361,7 +426,7 @@ async def test_retry_after_is_honoured_within_a_limit(tmp_path: Path) -> None:
             (1_000, 1_000),
             (10**12, RETRY_AFTER_MS_MAX),
         ):
-            effect = deliver(world.runtime, Busy(retry_after_ms), 1, lambda: 0)
+            effect = deliver(world.runtime, BusyOutbound(retry_after_ms), 1, lambda: 0)
             with pytest.raises(RetryLater) as later:
                 await effect.run(due, "acme", 1)
             assert later.value.delay_ms_min == delay_ms_min

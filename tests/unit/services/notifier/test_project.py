@@ -4,9 +4,9 @@ from schemas.account import (
     DeliveryReport,
     EndpointCreated,
     EndpointRotated,
-    EndpointTerms,
     WebhookEvent,
 )
+from schemas.endpoints import EndpointTerms
 from schemas.envelope import Reason, Rejected
 from schemas.sealed import Sealed
 from services.notifier.project import DELIVER, SECRETS, project

@@ -49,6 +49,7 @@ DELIVERY: dict[str, Any] = {
             "POST /webhook_endpoints/we_1/rotate_secret",
             {"keep_old_secret_active_for_24_hours": True},
         ),
+        (["confirm", "we_1", "abc"], "POST /webhook_endpoints/we_1/confirm", {"code": "abc"}),
         (["delete", "we_1"], "DELETE /webhook_endpoints/we_1", None),
     ],
 )

@@ -1,11 +1,8 @@
 """`account`: given events, when a command, then events."""
 
-from collections import Counter
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from schemas import errors
@@ -16,13 +13,6 @@ from schemas.account import (
     CreateEndpoint,
     CreateKey,
     CreateTenant,
-    DeleteEndpoint,
-    DeliveryDue,
-    DeliveryEnded,
-    DeliveryReport,
-    EndDelivery,
-    EndpointDeleted,
-    EndpointTerms,
     Event,
     ImportPrices,
     KeyRevoked,
@@ -39,6 +29,7 @@ from schemas.account import (
 )
 from schemas.answers import CountAnswers
 from schemas.billing import PriceBook
+from schemas.endpoints import EndpointTerms
 from schemas.envelope import Context, Rejected
 from schemas.keys import (
     KeyRotation,
@@ -46,11 +37,10 @@ from schemas.keys import (
 )
 from schemas.model import GLOBAL
 from schemas.node import WithdrawNodeKeys
-from schemas.reasons import refusing
 from schemas.sealed import Sealed
 from services.billing.domain.decide import decide
 from services.billing.domain.evolve import evolve
-from services.billing.domain.state import ENDPOINTS_MAX, INITIAL, KEYS_MAX, Accounts
+from services.billing.domain.state import INITIAL, KEYS_MAX, Accounts
 from services.gateway.web.refusals import REFUSALS
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
@@ -206,74 +196,6 @@ def test_sched_c15_keys_that_have_expired_or_are_revoked_do_not_count() -> None:
 
 def names_of(events: tuple[Event, ...]) -> list[str]:
     return [type(event).__name__ for event in events]
-
-
-def test_unknown_event_types_are_refused_and_the_known_ones_listed() -> None:
-    state = after(create_tenant())
-    (event,) = decide(state, create_endpoint("we_1", "job.exploded"), context())
-    assert isinstance(event, Rejected)
-    assert event.param == "event_types"
-    assert event.reason == refusing("event_types_unknown", types="job.exploded")
-
-
-def test_endpoints_are_limited() -> None:
-    state = after(create_tenant(), *(create_endpoint(f"we_{i}") for i in range(ENDPOINTS_MAX)))
-    assert refusal(decide(state, create_endpoint("we_x"), context())) == errors.ILLEGAL_STATE
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from([f"we_{i}" for i in range(6)]),
-        st.sets(st.sampled_from(STANDARD_EVENT_TYPES), min_size=1),
-    ),
-    st.sampled_from(STANDARD_EVENT_TYPES),
-)
-def test_exactly_one_delivery_for_each_endpoint_that_subscribes(
-    subscriptions: dict[str, set[str]], event_type: str
-) -> None:
-    created = (create_endpoint(name, *sorted(types)) for name, types in subscriptions.items())
-    state = after(create_tenant(), *created)
-    due = decide(state, announce(event_type=event_type), context())
-    endpoints = Counter(event.endpoint_id for event in due if isinstance(event, DeliveryDue))
-    wanted = {name for name, types in subscriptions.items() if event_type in types}
-    assert endpoints == Counter(dict.fromkeys(wanted, 1))
-    assert len({event.delivery_id for event in due if isinstance(event, DeliveryDue)}) == len(due)
-
-
-def test_an_event_announced_twice_opens_one_delivery() -> None:
-    state = after(create_tenant(), create_endpoint("we_1"), announce())
-    assert decide(state, announce(), context()) == ()
-
-
-def test_only_endpoints_that_exist_at_the_announcement_get_a_delivery() -> None:
-    state = after(create_tenant(), announce(), create_endpoint("we_1"))
-    assert not state.tenants["acme"].deliveries
-
-
-def test_the_first_outcome_of_a_delivery_counts() -> None:
-    state = after(create_tenant(), create_endpoint("we_1"), announce())
-    (delivery_id,) = state.tenants["acme"].deliveries
-    end = EndDelivery(
-        report=DeliveryReport(delivery_id=delivery_id, outcome="delivered", attempts=1, status=200)
-    )
-    (ended,) = decide(state, end, context())
-    assert isinstance(ended, DeliveryEnded)
-    assert ended.endpoint_id == "we_1"
-    assert decide(after(end, state=state), end, context()) == ()
-
-
-def test_an_endpoint_that_answers_gone_is_deleted() -> None:
-    state = after(create_tenant(), create_endpoint("we_1"), announce())
-    (delivery_id,) = state.tenants["acme"].deliveries
-    gone = EndDelivery(
-        report=DeliveryReport(delivery_id=delivery_id, outcome="gone", attempts=1, status=410)
-    )
-    assert EndpointDeleted(endpoint_id="we_1") in decide(state, gone, context())
-    state = after(gone, state=state)
-    assert not state.tenants["acme"].endpoints
-    assert refusal(decide(state, DeleteEndpoint(endpoint_id="we_1"), context())) == (
-        errors.NOT_FOUND
-    )
 
 
 def test_tenants_do_not_see_each_other() -> None:

@@ -13,13 +13,13 @@ from schemas.account import (
     CreateKey,
     CreateTenant,
     EndpointDeleted,
-    EndpointTerms,
     KeyRevoked,
     Limits,
     PlanTerms,
     ResumeTenant,
     RevokeKey,
 )
+from schemas.endpoints import EndpointTerms
 from schemas.envelope import Context, Message, Rejected
 from schemas.erasure import (
     ErasedPart,

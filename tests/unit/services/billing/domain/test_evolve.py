@@ -3,7 +3,6 @@
 from schemas.account import (
     DeliveryEnded,
     DeliveryReport,
-    EndpointChange,
     EndpointChanged,
     EndpointDeleted,
     EndpointRotated,
@@ -20,6 +19,7 @@ from schemas.account import (
 from schemas.billing import (
     Statement,
 )
+from schemas.endpoints import EndpointChange
 from schemas.envelope import Context, Reason, Rejected
 from schemas.keys import (
     KeyRotation,

@@ -3,17 +3,16 @@
 import pytest
 
 from schemas.account import (
-    EndpointChange,
     EndpointChanged,
     EndpointCreated,
     EndpointDeleted,
-    EndpointTerms,
     InvoiceClosed,
     Limits,
     PlanTerms,
     TenantCreated,
 )
 from schemas.billing import Statement
+from schemas.endpoints import EndpointChange, EndpointTerms
 from schemas.envelope import Header
 from schemas.sealed import Sealed
 from schemas.units import Ms

@@ -22,7 +22,7 @@ from services.gateway.web.bodies import Body
 
 def test_an_address_is_a_receiver_of_e_mail() -> None:
     assert EndpointRequest(url="mailto:ops@acme.example").url == "mailto:ops@acme.example"
-    for url in ("mailto:", "mailto:ops", "mailto:a@b.c,d@e.f", "mailto:a@b.c?bcc=d@e.f"):
+    for url in ("mailto:", "mailto:ops", "mailto:a@b.cd,d@e.fg", "mailto:a%40b.cd(@acme.example"):
         with pytest.raises(ValidationError, match="mailto:ops@example"):
             EndpointRequest(url=url)
 

@@ -5,7 +5,6 @@ from msgspec.structs import replace
 from schemas.account import (
     DeliveryEnded,
     DeliveryReport,
-    EndpointChange,
     EndpointChanged,
     EndpointDeleted,
     EndpointRotated,
@@ -16,6 +15,7 @@ from schemas.account import (
     PlanTerms,
     TenantCreated,
 )
+from schemas.endpoints import Confirmation, EndpointChange, EndpointConfirmed
 from services.gateway.accounts.tables import DELIVERIES, ENDPOINTS, KEYS, TENANTS
 from tests.unit.services.account_samples import DUE, ENDPOINT, OTHER, SEALED
 from tests.unit.services.gateway.accounts.test_auth import KEY, ROTATED
@@ -60,6 +60,26 @@ def test_a_changed_endpoint_keeps_what_was_left_out() -> None:
 def test_a_rotated_endpoint_has_its_newest_secret() -> None:
     rotated = EndpointRotated(endpoint_id="we-1", secret_version=2, previous_until=1)
     assert only(folded("account", ENDPOINT, rotated), ENDPOINTS).secret_version == 2
+
+
+def test_an_address_is_to_be_confirmed_until_it_is_or_is_replaced() -> None:
+    confirmation = Confirmation(code_sha256="c" * 64, delivery_id="wd-1")
+    created = replace(ENDPOINT, terms=replace(ENDPOINT.terms, confirmation=confirmation))
+    renamed = EndpointChanged(endpoint_id="we-1", change=EndpointChange(name=OTHER))
+    again = replace(confirmation, delivery_id="wd-2")
+    readdressed = EndpointChanged(
+        endpoint_id="we-1", change=EndpointChange(url=OTHER, confirmation=again)
+    )
+    to_url = EndpointChanged(endpoint_id="we-1", change=EndpointChange(url=OTHER))
+    confirmed = EndpointConfirmed(endpoint_id="we-1")
+    for events, waiting in (
+        ((ENDPOINT,), None),
+        ((created, renamed), "wd-1"),
+        ((created, confirmed), None),
+        ((created, confirmed, readdressed), "wd-2"),
+        ((created, to_url), None),
+    ):
+        assert only(folded("account", *events), ENDPOINTS).confirmation_id == waiting
 
 
 def test_a_deleted_endpoint_leaves_its_deliveries() -> None:

@@ -15,7 +15,7 @@ from schemas.account import (
 )
 from schemas.topics import ACCOUNT
 from tests.unit.services.gateway.control_plane import ControlPlane
-from tunery.runtime.seal.webhooks import webhook_secret
+from tunery.runtime.seal.webhooks import confirmation_code, webhook_secret
 
 BODY = {
     "name": "ci",
@@ -228,3 +228,48 @@ async def test_first_hour_17_a_private_receiver_is_told_of_when_it_is_made(
     listed = (await client.get(f"/v1/webhook_endpoints/{created['id']}")).json()
     assert listed["warning"] == created["warning"]
     assert ("TUNERY_NOTIFIER_ALLOW_PRIVATE=1" in (created["warning"] or "")) == is_warned
+
+
+async def test_an_address_is_confirmed_with_the_code_that_only_the_notifier_shows(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.gateway.accounts.webhook_routes.CONFIRMATION_MS_MAX", 50)
+    client = await api.tenant()
+    tenant = client.headers["x-tenant"]
+    body = {"url": "mailto:ops@acme.example"}
+    answer = await client.post("/v1/webhook_endpoints", json=body)
+    created = answer.json()
+    path = f"/v1/webhook_endpoints/{created['id']}"
+    code = confirmation_code(api.runtime.seal, tenant, created["id"], "ops@acme.example")
+    assert code not in answer.text
+    assert created["confirmed"] is False
+    assert f"tunery webhook confirm {created['id']}" in created["warning"]
+    assert (await client.post(f"{path}/test")).status_code == 409
+    deliveries = (await client.get(f"{path}/deliveries")).json()["data"]
+    assert [item["event"]["type"] for item in deliveries] == [
+        "webhook_endpoint.confirmation_requested"
+    ]
+    wrong = await client.post(f"{path}/confirm", json={"code": "a" * 24})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "code")
+    right = await client.post(f"{path}/confirm", json={"code": f" {code.upper()} "})
+    assert (right.json()["confirmed"], right.json()["warning"]) == (True, None)
+    changed = (await client.post(path, json={"url": "mailto:other@acme.example"})).json()
+    assert changed["confirmed"] is False
+    stale = await client.post(f"{path}/confirm", json={"code": code})
+    assert stale.status_code == 400
+
+
+async def test_a_code_that_cannot_be_mailed_is_told_with_what_to_do(api: ControlPlane) -> None:
+    client = await api.tenant()
+    tenant = client.headers["x-tenant"]
+    body = {"url": "mailto:ops@acme.example"}
+    created = asyncio.create_task(client.post("/v1/webhook_endpoints", json=body))
+    listed = await api.until(client, "/v1/webhook_endpoints", lambda page: page["data"])
+    path = f"/v1/webhook_endpoints/{listed['data'][0]['id']}"
+    due = (await client.get(f"{path}/deliveries")).json()["data"][0]["id"]
+    refused = DeliveryReport(delivery_id=due, outcome="refused", attempts=1)
+    await api.send(ACCOUNT, tenant, EndDelivery(report=refused))
+    warning = (await created).json()["warning"]
+    assert "TUNERY_NOTIFIER_SMTP_URL" in warning
+    assert "TUNERY_NOTIFIER_SMTP_DOMAINS" in warning
+    assert (await client.get(path)).json()["warning"] == warning

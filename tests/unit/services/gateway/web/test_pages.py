@@ -2,7 +2,8 @@
 
 import pytest
 
-from schemas.account import EndpointCreated, EndpointTerms
+from schemas.account import EndpointCreated
+from schemas.endpoints import EndpointTerms
 from schemas.sealed import Sealed
 from services.gateway.accounts.tables import ENDPOINTS
 from services.gateway.web.errors import ApiError

@@ -12,12 +12,12 @@ import pytest
 from schemas.account import (
     CreateEndpoint,
     CreateTenant,
-    EndpointTerms,
     PlanTerms,
     RevokeKey,
     SetPlan,
 )
 from schemas.dataset import RecordPrepared
+from schemas.endpoints import EndpointTerms
 from schemas.envelope import Entry, Message
 from schemas.job import CancelJob
 from schemas.model import GLOBAL, AddBase

@@ -1,4 +1,4 @@
-"""Signing secrets of endpoints are derived from the tenant's key."""
+"""Signing secrets and codes of endpoints are derived from the tenant's key."""
 
 from base64 import b64decode
 
@@ -7,7 +7,7 @@ import pytest
 from tunery.runtime.seal.abstract import KEY_BYTES, KeyDestroyed
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
-from tunery.runtime.seal.webhooks import webhook_secret
+from tunery.runtime.seal.webhooks import confirmation_code, webhook_secret
 
 
 def test_a_secret_is_written_as_standard_webhooks_does() -> None:
@@ -34,3 +34,17 @@ def test_after_erasure_there_is_no_secret() -> None:
     keys.destroy("acme")
     with pytest.raises(KeyDestroyed, match="acme"):
         webhook_secret(Sealer(keys), "acme", "we_1", 1)
+
+
+def test_a_code_is_of_one_address_of_one_endpoint() -> None:
+    keys = MemoryKeyStore()
+    sources = [
+        ("acme", "we_1", "a@b.cd"),
+        ("acme", "we_1", "a@b.ce"),
+        ("acme", "we_2", "a@b.cd"),
+        ("beta", "we_1", "a@b.cd"),
+    ]
+    codes = {confirmation_code(Sealer(keys), *source) for source in sources}
+    assert len(codes) == len(sources)
+    assert all(len(code) == 24 and code == code.lower() and code.isalnum() for code in codes)
+    assert confirmation_code(Sealer(keys), *sources[0]) in codes

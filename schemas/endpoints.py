@@ -1,0 +1,95 @@
+"""Webhook endpoints, nouns and messages of `account`: their terms, and confirmed addresses.
+
+An endpoint may be an e-mail address. It gets nothing but a code until somebody of its tenant, to
+whom its reader has given the code, confirms it: nobody gets mail of a tenant that he did not ask
+for.
+"""
+
+import re
+from typing import Final
+
+from schemas.envelope import Message, Part, Sha256
+from schemas.sealed import Sealed
+
+CONFIRMATION_REQUESTED: Final = "webhook_endpoint.confirmation_requested"  # type of its event
+MAIL_SCHEME: Final = "mailto:"
+# RFC 5321 allows more, but ASCII without quotes, comments, `%` and `!` has one meaning everywhere
+_LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_ATOM = "[A-Za-z0-9_+=&'~-]+"
+_MAIL_URL: Final = re.compile(
+    rf"{MAIL_SCHEME}(?=.{{1,254}}\Z)(?=[^@]{{1,64}}@)"
+    rf"({_ATOM}(?:\.{_ATOM})*@(?:{_LABEL}\.)+[A-Za-z](?:[A-Za-z0-9-]{{0,61}}[A-Za-z0-9])?)"
+)
+
+
+def mail_address(url: str) -> str | None:
+    """The address of a `mailto` URL; None for another URL and for what is no single address."""
+    match = _MAIL_URL.fullmatch(url)
+    return match and match[1]
+
+
+class Confirmation(Part):
+    """How the address of an endpoint is confirmed.
+
+    code_sha256: of the code, which follows from the tenant's key, the endpoint and its address.
+    delivery_id: the delivery that mails the code.
+    """
+
+    code_sha256: Sha256
+    delivery_id: str
+
+
+class EndpointTerms(Part):
+    """A webhook endpoint. Its signing secret is derived from the tenant's key, its id and version.
+
+    endpoint_id: the endpoint.
+    name: what its tenant calls it.
+    url: where its deliveries go.
+    event_types: what it subscribes to; at least one.
+    secret_version: counts its signing secrets.
+    confirmation: of its address, None: there is nothing to confirm.
+    """
+
+    endpoint_id: str
+    name: Sealed
+    url: Sealed
+    event_types: tuple[str, ...]
+    secret_version: int = 1
+    confirmation: Confirmation | None = None
+
+
+class EndpointChange(Part):
+    """New terms of a webhook endpoint. What is None stays as it is.
+
+    name: what its tenant calls it from now on.
+    url: where later deliveries go.
+    event_types: what it subscribes to from now on.
+    confirmation: of the new `url`; None with it: there is nothing to confirm.
+    """
+
+    name: Sealed | None = None
+    url: Sealed | None = None
+    event_types: tuple[str, ...] | None = None
+    confirmation: Confirmation | None = None
+
+
+# --- commands
+class ConfirmEndpoint(Message):
+    """Whoever reads the mail of an endpoint's address wants it.
+
+    endpoint_id: the endpoint.
+    code_sha256: of the code that was mailed to the address.
+    """
+
+    endpoint_id: str
+    code_sha256: Sha256
+
+
+# --- events
+class EndpointConfirmed(Message):
+    """The endpoint gets deliveries of what happens from now on.
+
+    endpoint_id: the endpoint.
+    """
+
+    endpoint_id: str
