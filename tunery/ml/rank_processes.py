@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -70,7 +70,7 @@ class RankProcess:
 Said: TypeAlias = SimpleQueue[tuple[RankProcess, bytes | None]]
 
 
-def run_ranks(path: Path, count: int, events: EventWriter, stop: StopRequest) -> ExitCode:
+def run_ranks(path: Path, count: int, events: EventWriter, stop: Callable[[], bool]) -> ExitCode:
     """Train on a spec file with so many ranks. Raises WorkError naming the rank that failed.
 
     On a request to stop all ranks stop after the same step.
@@ -111,7 +111,7 @@ def _start(path: Path, number: int, folder: str) -> subprocess.Popen[bytes]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def follow(ranks: Sequence[RankProcess], events: EventWriter, stop: StopRequest) -> ExitCode:
+def follow(ranks: Sequence[RankProcess], events: EventWriter, stop: Callable[[], bool]) -> ExitCode:
     """Follow all ranks to their end. Raises WorkError naming the one that failed."""
     said: Said = SimpleQueue()
     for rank in ranks:
