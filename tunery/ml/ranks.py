@@ -1,7 +1,7 @@
 """What the ranks of a training do together: each computes a part of every step.
 
-A step sees the same rows in the same micro-batches as with one rank; rank `r` of `n` computes the
-micro-batches `r`, `r + n`, … of it. Each divides by the items of the whole step, so that the sum of
+A step sees the same rows in the same micro-batches as with one rank; rank r of n computes the
+micro-batches r, r + n, … of it. Each divides by the items of the whole step, so that the sum of
 all gradients is the gradient of the step. They are gathered and added in the order of the ranks,
 once a step, and every rank then takes the same step of its optimizer. torch's
 DistributedDataParallel would add them in an order that its buckets and the transport choose, and

@@ -70,8 +70,8 @@ def test_ranks_have_the_losses_of_one_process(ranks_spec: TrainSpec) -> None:
     hyper = replace(ranks_spec.hyper, dropout=0.0)  # one process draws other random numbers
     plain = replace(ranks_spec, hyper=hyper)
     alone = replace(plain, ranks=1)
-    _, (one,) = go_ranks(resumed(alone, out="one"))
-    steps = of(one, "step")
+    _, (single,) = go_ranks(resumed(alone, out="single"))
+    steps = of(single, "step")
     assert len(steps) == 6
     kept: list[Event] = []
     for count in (4, 2):
@@ -82,7 +82,7 @@ def test_ranks_have_the_losses_of_one_process(ranks_spec: TrainSpec) -> None:
         for name in ("mean_token_accuracy", "tokens", "learning_rate"):
             theirs = [step[name] for step in steps]
             assert [step[name] for step in of(events[0], "step")] == pytest.approx(theirs)
-        valid = [event["valid_loss"] for event in of(one, "eval")]
+        valid = [event["valid_loss"] for event in of(single, "eval")]
         assert [event["valid_loss"] for event in of(events[0], "eval")] == pytest.approx(valid)
         kept = of(events[0], "checkpoint")
         assert [len(of(ours, "checkpoint")) for ours in events] == [6] + [0] * (count - 1)
