@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from tests.unit.tunery.ml.rank_trainings import StopAfter, go_ranks
 from tests.unit.tunery.ml.trainings import Event, figures, of, resumed
 from tunery.work.codec import encode_spec
-from tunery.work.exits import ExitCode
+from tunery.work.exits import ExitCode, WorkError
 from tunery.work.spec import TrainSpec
 
 pytestmark = pytest.mark.train
@@ -152,6 +153,44 @@ def test_ranks_stop_at_a_signal_to_their_parent(ranks_spec: TrainSpec, tmp_path:
     last = of(events, "checkpoint")[-1]
     assert events[-1]["checkpoint"] == last["dir"]
     assert of(events, "step")[-1]["step"] == last["step"] < 30
+
+
+def test_ranks_add_what_each_has_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here they are threads. Some weights have a gradient in some ranks only, or in none."""
+    import torch
+
+    from tunery.ml import ranks as module
+
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    monkeypatch.setattr(module, "PART_ELEMENTS", 10)
+    sizes = [(3,), (4, 5), (2, 2), (7,), (1,)]
+    gradients: list[list[torch.Tensor | None]] = [
+        [torch.full(size, 10.0**number) for size in sizes] for number in range(3)
+    ]
+    gradients[1][0] = gradients[0][3] = gradients[1][3] = gradients[2][3] = None
+
+    def be_thread(number: int) -> list[torch.Tensor | None]:
+        ranks = module.Ranks.meet(number, 3, tmp_path)
+        weights = [torch.zeros(size) for size in sizes]
+        for weight, gradient in zip(weights, gradients[number], strict=True):
+            weight.grad = gradient
+        ranks.add_gradients(weights)
+        assert ranks.add([number, 1.0]) == [3.0, 3.0]
+        assert (ranks.any(number == 2), ranks.any(False)) == (True, False)
+        assert ranks.of_first(number + 5.0) == 5.0
+        ranks.check_same("data", b"alike")
+        with pytest.raises(WorkError, match="rank 2 of 3 has other data than rank 0"):
+            ranks.check_same("data", b"other" if number == 2 else b"alike")
+        return [weight.grad for weight in weights]
+
+    with ThreadPoolExecutor(3) as threads:
+        for sums in threads.map(be_thread, range(3)):
+            values = [total if total is None else total.unique().tolist() for total in sums]
+            assert values == [[101.0], [111.0], [111.0], None, [111.0]]
+            shapes = [total if total is None else tuple(total.shape) for total in sums]
+            assert shapes == [None if size == (7,) else size for size in sizes]
 
 
 def test_ranks_that_read_other_data_do_not_begin(
