@@ -35,7 +35,8 @@ class Boundary(TrainerCallback):  # type: ignore[misc]  # transformers is untype
         evaluates = epoch_ends or last or (every > 0 and step % every == 0)
         control.should_evaluate = run.valid is not None and evaluates
         sampled = run.hyper.sample_every_steps
-        if run.spec.prompts and sampled and step % sampled == 0 and not stop:
+        tells = run.ranks.is_first and run.spec.prompts and sampled
+        if tells and step % sampled == 0 and not stop:
             tell_samples(run, kwargs["model"], kwargs["processing_class"], step)
         control.should_save = (
             stop

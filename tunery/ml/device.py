@@ -80,10 +80,13 @@ def _values(cpuinfo: Path, field: str) -> list[str]:
     return [value.strip() for name, _, value in split if name.strip() == field]
 
 
-def make_deterministic(threads: int | None) -> int:
-    """Fix the number of threads and use deterministic kernels: results are equal bit for bit."""
+def make_deterministic(threads: int | None, ranks: int = 1) -> int:
+    """Fix the number of threads and use deterministic kernels: results are equal bit for bit.
+
+    threads: None: this process and the other ranks share all cores
+    """
     allowed = len(os.sched_getaffinity(0))
-    count = threads or min(allowed, physical_cores() or allowed)
+    count = threads or max(1, min(allowed, physical_cores() or allowed) // ranks)
     torch.set_num_threads(count)
     torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
     # Clearing memory that is written anyway costs 2 % of a step and changes no result of ours.

@@ -45,8 +45,12 @@ class EventWriter:
 
         Raises BrokenPipeError when the reader is gone.
         """
+        self.forward(encode_event(event, self.elapsed_ms()) + b"\n")
+
+    def forward(self, line: bytes) -> None:
+        """Write a line that another process of this work has encoded. Raises as `emit` does."""
         with self._one_at_a_time:
-            self.stream.write(encode_event(event, self.elapsed_ms()) + b"\n")
+            self.stream.write(line)
             self.stream.flush()
 
     def emit_failure(self, error: Exception) -> ExitCode:

@@ -20,6 +20,7 @@ from tunery.ml.model_scores import model_scores_of
 from tunery.ml.order import ORDER_VERSION, StepPlan, plan_steps
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.proofs import Proofs
+from tunery.ml.ranks import ALONE, Ranks, digest_of
 from tunery.ml.sft import VALID_ROWS_MAX, PackedSFT
 from tunery.ml.training_run import TrainingRun
 from tunery.runtime.blobs.base_files import default_cache, matches
@@ -32,13 +33,16 @@ ADAPTER: Final = "adapter"
 Loaded: TypeAlias = tuple[ResumeCandidate, checkpoints.CheckpointManifest]
 
 
-def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool]) -> ExitCode:
+def fine_tune(
+    spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool], ranks: Ranks = ALONE
+) -> ExitCode:
     """Train until done or asked to stop.
 
-    Raises WorkError for inputs that cannot be trained on and for runs that diverge.
+    Raises WorkError for inputs that cannot be trained on and for runs that diverge, RankLost where
+    another rank has ended.
     """
     # 1. Make the computation deterministic, and check the hashes of the inputs.
-    threads = device.make_deterministic(spec.threads)
+    threads = device.make_deterministic(spec.threads, ranks.count)
     torch_device = device.pick_device(spec.accelerators)
     checkpoints.prepare(Path(spec.out_dir))
     config = _check_base(spec)
@@ -66,16 +70,19 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
         fingerprint=fingerprint,
         environment=device.environment(
             torch_device, threads, hyper.batch_size, four_bits=hyper.adaptation == "qlora"
-        ),
+        )
+        | ranks.environment(),
         events=events,
-        must_stop=must_stop,
+        must_stop=lambda: ranks.any(must_stop()),
         scores=model_scores_of(spec),
+        ranks=ranks,
     )
+    _check_ranks(run, loaded)
     model = load_model(spec, hyper, fingerprint["precision"], torch_device)
     proofs = Proofs(run)
     packing = proofs.of_packing(lambda: prove_packing(model, rows, torch_device))
     trainer = PackedSFT(run, model, AutoTokenizer.from_pretrained(spec.base_dir))
-    if must_stop():
+    if run.must_stop():
         events.emit(Preempted(step=loaded[1].step if loaded else 0))
         return ExitCode.PREEMPTED
     # 4. Take one step on the longest rows and undo it, if none like it was taken here; train.
@@ -87,8 +94,19 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
     if step < run.plan.total_steps and not run.has_stopped_early:
         events.emit(Preempted(step=step, checkpoint=run.saved.dir if run.saved else None))
         return ExitCode.PREEMPTED
-    events.emit(_finish(run, model, step))
+    if ranks.count > 1:
+        ranks.check_same("weights", digest_of(trained.trained_tensors(model)))
+    if ranks.is_first:
+        events.emit(_finish(run, model, step))
     return ExitCode.FINISHED
+
+
+def _check_ranks(run: TrainingRun, loaded: Loaded | None) -> None:
+    """Raises WorkError("platform") where ranks have read, or compute with, different things."""
+    begins_with = loaded[0].manifest_sha256 if loaded else ""
+    facts = [run.fingerprint, run.environment, {"begins_with": begins_with}]
+    content = checkpoints.canonical_json(facts).encode()
+    run.ranks.check_same("inputs or libraries", hashlib.sha256(content).digest())
 
 
 def _try_longest_rows(

@@ -27,6 +27,8 @@ HYPER_RANGES: Final[Mapping[str, tuple[Number, Number]]] = {
     "seed": (0, 2**32 - 1),
 }
 
+RANKS_MAX: Final = 64
+
 
 def read_train_spec(path: Path) -> TrainSpec:
     """The checked spec in a JSON file.
@@ -55,7 +57,25 @@ def read_train_spec(path: Path) -> TrainSpec:
         if getattr(spec, name) < least:
             advice = f"Set it to {least} or more."
             raise WorkError("user", f"{path}: {name} is below {least}", advice)
+    _check_ranks(path, spec)
     return spec
+
+
+def _check_ranks(path: Path, spec: TrainSpec) -> None:
+    """Raises WorkError("user") for ranks that would have nothing to do, or are not built."""
+    if spec.ranks == 1:
+        return
+    least, most = 1, min(RANKS_MAX, spec.hyper.accumulation)
+    if not least <= spec.ranks <= most:
+        message = f"{path}: ranks is {spec.ranks}, and a step has {most} micro-batches to share"
+        advice = f"Set ranks between {least} and {most}, or divide a step into more micro-batches."
+        raise WorkError("user", message, advice)
+    if spec.hyper.method != "supervised":
+        message = f"{path}: ranks is {spec.ranks}, and method is {spec.hyper.method!r}"
+        raise WorkError("user", message, 'Use one rank, or method "supervised".')
+    if spec.accelerators:
+        message = f"{path}: ranks is {spec.ranks}, and accelerators is {spec.accelerators}"
+        raise WorkError("user", message, "Use one rank: several compute on processors alone.")
 
 
 def read_score_spec(path: Path) -> ScoreSpec:

@@ -41,6 +41,7 @@ from tunery.ml.training_run import TrainingRun
 from tunery.work.events import Evaluated, LossSpiked, Noted, StepCompleted
 
 VALID_ROWS_MAX: Final = 32  # of the validation split, at each evaluation
+ACCURACY: Final = "mean_token_accuracy"
 
 
 class EpochOrder(torch.utils.data.Sampler[int]):
@@ -98,6 +99,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             )
         self.on_cpu = on_cpu
         self.loss_is_scaled_for_ga = True
+        self.micro_batch = 0  # of the step in progress: the next one
         self.remove_callback(PrinterCallback)
 
     def try_longest_rows(self) -> None:
@@ -129,7 +131,8 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             self._load_from_checkpoint(checkpoint)
             if self.run.has_stopped_early:  # its attempt ended before the adapter was written
                 return begins_at
-        self.saver.prepare(self.model)
+        if self.run.ranks.is_first:
+            self.saver.prepare(self.model)
         with self.saver:
             self.train(resume_from_checkpoint=checkpoint)
         return int(self.state.global_step)
@@ -164,12 +167,23 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         items = sum(self.objective.count(batch) for batch in batch_samples)
         return torch.tensor(items, device=device)
 
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+        """Micro-batches of a step, also those of other ranks: they count for the mean."""
+        self.micro_batch = 0
+        return super().get_batch_samples(*args, **kwargs)
+
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        run, number = self.run, self.micro_batch
+        self.micro_batch += 1
+        if not run.ranks.takes(number):
+            return torch.zeros((), device=self.args.device)
+        run.ranks.seed(run.hyper.seed, self.state.global_step + 1, number)
         loss: Tensor = super().training_step(*args, **kwargs)
         self._check_finite(float(loss), "the loss")
         return loss
 
     def _clip_grad_norm(self, model: Any) -> Tensor:
+        self.run.ranks.add_gradients(self.adamw.masters.values())
         norm = self.adamw.clip(self.run.hyper.grad_norm_max or math.inf)
         self._check_finite(float(norm), "the gradient norm")
         return norm
@@ -196,12 +210,17 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Emit the step, and a spike when the loss has stayed high."""
         self.control.should_log = False
-        figures = {name: sum(v) / len(v) for name, v in self._metrics["train"].items() if v}
+        values = {name: list(v) for name, v in self._metrics["train"].items() if v}
         self._metrics["train"].clear()
         if "loss" not in logs:
             return
         run, step = self.run, self.state.global_step
+        figures = {name: sum(v) / len(v) for name, v in values.items()}
         run.loss = logs["loss"]
+        if run.ranks.count > 1:
+            accuracies = values.get(ACCURACY, [])
+            sums = run.ranks.add([run.loss, sum(accuracies), len(accuracies)])
+            run.loss, figures[ACCURACY] = sums[0], sums[1] / max(1.0, sums[2])
         run.window = run.window.add(run.loss)
         run.events.emit(
             StepCompleted(
@@ -211,7 +230,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
                 loss=run.loss,
                 grad_norm=logs.get("grad_norm"),
                 learning_rate=logs["learning_rate"],
-                mean_token_accuracy=figures.get("mean_token_accuracy"),
+                mean_token_accuracy=figures.get(ACCURACY),
                 tokens=run.plan.tokens_after(step),
                 tokens_total=run.plan.tokens_total,
                 tokens_per_s=run.plan.tokens_of(step) / run.step_s if run.step_s else None,
@@ -250,11 +269,12 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         )
         loss, step = means.loss, self.state.global_step
         if loss is not None:
+            loss = run.ranks.of_first(loss)  # all ranks must conclude the same of it
             self._check_finite(loss, "the loss on validation rows", step)
         evaluated = Evaluated(
             step=step,
             valid_loss=loss,
-            valid_accuracy=means.figures.get("mean_token_accuracy"),
+            valid_accuracy=means.figures.get(ACCURACY),
             valid_reward_accuracy=means.figures.get("reward_accuracy"),
         )
         run.events.emit(evaluated)
@@ -281,7 +301,8 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
 
     # --- checkpoints: see `saving`
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        self.saver.save(self.model, self.lr_scheduler, self.state)
+        if self.run.ranks.is_first:
+            self.saver.save(self.model, self.lr_scheduler, self.state)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         self.saver.load(Path(resume_from_checkpoint), self.model)

@@ -13,6 +13,7 @@ from tunery.ml.events import EventWriter
 from tunery.ml.model_scores import ModelScores
 from tunery.ml.order import StepPlan, rows_of_step
 from tunery.ml.packed import PackedRows
+from tunery.ml.ranks import ALONE, Ranks
 from tunery.work.spec import Hyper, TrainSpec
 
 
@@ -27,6 +28,7 @@ class TrainingRun:
     save_s: what it took, while the training stood still; 0: there is none yet
     evaluations, best: what they showed, and the weights with the lowest loss if those are wanted
     scores: what models say of answers; None: they are not asked
+    ranks: the processes that share the micro-batches of each step
     step_began_s, step_s: when the step in progress began, and what the last one took
     """
 
@@ -47,6 +49,7 @@ class TrainingRun:
     evaluations: Evaluations = field(default_factory=Evaluations)
     best: dict[str, Tensor] = field(default_factory=dict)
     scores: ModelScores | None = None
+    ranks: Ranks = ALONE
     step_began_s: float = 0.0
     step_s: float = 0.0
 

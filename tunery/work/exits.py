@@ -20,6 +20,7 @@ class ExitCode(IntEnum):
     BAD_NODE = 72
     ORPHANED = 74  # the reader of the events is gone
     PREEMPTED = 75  # stopped on request, after a checkpoint: run it again
+    RANK_LOST = 76  # of one rank of a training, whose parent says why: another rank is gone
 
 
 EXIT_OF_CAUSE: Final[Mapping[FailureCause, ExitCode]] = {

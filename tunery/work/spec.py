@@ -153,7 +153,8 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reference_dir: keeps log-probabilities of answers before training; null: it is in `out_dir`
     proof_dir: keeps what trainings have shown on this machine; null: everything is shown again
     resume: checkpoints, newest first; the first that verifies is used
-    threads: null for all physical cores; a resume is equal to the bit with the same number only
+    threads: of each rank; null: the ranks share all physical cores; a resume is equal to the bit
+      with the same number only
     accelerators: how many devices the process must see; null: it is not checked
     checkpoint_share: of the time that they may take; 0: they are written whatever they cost
     checkpoint_each_epoch: one is written at the end of each epoch, whatever it costs
@@ -163,6 +164,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     grader: what says the worth of answers, as JSON; null: the method grades none
     score_socket: where the agent asks models that score; null: the grader names none
     score_calls_max: different questions that the job may ask them
+    ranks: processes of this machine that share the micro-batches of each step
     """
 
     base_dir: str
@@ -188,6 +190,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     proof_dir: str | None = None
     score_socket: str | None = None
     score_calls_max: int = CALLS_MAX
+    ranks: int = 1
 
 
 class BenchmarkFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -86,6 +86,7 @@ def test_threads_are_those_asked_for() -> None:
     assert device.make_deterministic(1) == torch.get_num_threads() == 1
     assert device.environment(CPU, 1, 4)["threads"] == "1"
     assert device.make_deterministic(None) >= 1
+    assert device.make_deterministic(None, ranks=10_000) == 1
 
 
 def test_training_m10_other_instructions_are_another_environment() -> None:

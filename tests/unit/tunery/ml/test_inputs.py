@@ -60,6 +60,11 @@ def test_a_short_spec_gets_defaults(tmp_path: Path) -> None:
         ({"checkpoint_every_ms": 0}, "checkpoint_every_ms is below 1"),
         ({"checkpoint_share": -0.1}, "checkpoint_share is below 0"),
         ({"base_dir": None}, "base_dir"),
+        ({"ranks": 0}, "ranks is 0"),
+        ({"ranks": 4, "hyper": {"accumulation": 2}}, "ranks is 4, and a step has 2 micro-batches"),
+        ({"ranks": 65, "hyper": {"accumulation": 64}}, "ranks is 65"),
+        ({"ranks": 2, "hyper": {"accumulation": 2, "method": "dpo"}}, "method is 'dpo'"),
+        ({"ranks": 2, "accelerators": 2, "hyper": {"accumulation": 2}}, "accelerators is 2"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, changes: dict[str, Any], named: str) -> None:

@@ -1,0 +1,80 @@
+"""Small trainings of several ranks: children of one process that has imported what they need."""
+
+import gc
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.unit.tunery.ml.trainings import Event
+from tunery.work.spec import TrainSpec
+
+FORKS: Any = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tunery.ml.fine_tuning"])
+
+
+class StopAfter:
+    """A request to stop after so many steps. It is asked once before them, and after each."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+NEVER = StopAfter(10_000)
+
+
+def be_rank(spec: TrainSpec, number: int, folder: Path, must_stop: Callable[[], bool]) -> None:
+    """In a child: train, and leave as a rank does."""
+    gc.freeze()  # what the other process has imported is no garbage
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    from tunery.ml.events import EventWriter
+    from tunery.ml.fine_tuning import fine_tune
+    from tunery.ml.ranks import ALONE, RankLost, Ranks
+    from tunery.work.exits import ExitCode
+
+    with (folder / f"{number}.jsonl").open("wb") as stream:
+        events = EventWriter(stream, time.monotonic())
+        try:
+            several = spec.ranks > 1
+            ranks = Ranks.meet(number, spec.ranks, folder) if several else ALONE
+            code = fine_tune(spec, events, must_stop, ranks)
+        except RankLost:
+            code = ExitCode.RANK_LOST
+        except Exception as error:
+            code = events.emit_failure(error)
+    os._exit(code)
+
+
+def go_ranks(
+    spec: TrainSpec,
+    requests: Mapping[int, StopAfter] | None = None,
+    specs: Mapping[int, TrainSpec] | None = None,
+) -> tuple[list[int], list[list[Event]]]:
+    """Exit codes and events of all ranks.
+
+    requests: to stop, of the ranks that get one
+    specs: of the ranks that read another one
+    """
+    folder = Path(f"{spec.out_dir}.ranks")
+    folder.mkdir()
+    children = []
+    for number in range(spec.ranks):
+        must_stop = (requests or {}).get(number, NEVER)
+        own = (specs or {}).get(number, spec)
+        children.append(FORKS.Process(target=be_rank, args=(own, number, folder, must_stop)))
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    events = [
+        [json.loads(line) for line in (folder / f"{number}.jsonl").read_text().splitlines()]
+        for number in range(spec.ranks)
+    ]
+    return [child.exitcode for child in children], events

@@ -1,0 +1,209 @@
+"""Trainings of several ranks on processors: the same losses, one end for all, exact resumes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.unit.tunery.ml.rank_trainings import StopAfter, go_ranks
+from tests.unit.tunery.ml.trainings import Event, figures, of, resumed
+from tunery.work.codec import encode_spec
+from tunery.work.exits import ExitCode, WorkError
+from tunery.work.spec import TrainSpec
+
+pytestmark = pytest.mark.train
+
+
+@pytest.fixture
+def ranks_spec(
+    spec: TrainSpec,
+    make_shard: Callable[..., Path],
+    documents: Callable[[int, int], list[list[list[int]]]],
+) -> TrainSpec:
+    """Four micro-batches a step, of rows of different lengths; the last step of an epoch has two.
+
+    Its dropout draws random numbers.
+    """
+    rows = [row[: 1 + number % 3] for number, row in enumerate(documents(10, 3))]
+    hyper = replace(spec.hyper, accumulation=4, dropout=0.2)
+    return replace(spec, train_shards=(str(make_shard(rows, "ten")),), hyper=hyper, ranks=2)
+
+
+def are_close(ours: list[Event], theirs: list[Event]) -> bool:
+    return figures(ours) == [pytest.approx(each, abs=1e-5) for each in figures(theirs)]
+
+
+def start(spec: TrainSpec, path: Path) -> subprocess.Popen[bytes]:
+    path.write_bytes(encode_spec(spec))
+    command = [sys.executable, "-m", "tunery.ml.train", str(path)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+def read_until(process: subprocess.Popen[bytes], kind: str) -> list[Event]:
+    """Events up to the first of a kind, or all."""
+    events: list[Event] = []
+    for line in process.stdout or ():
+        events.append(json.loads(line))
+        if events[-1]["type"] == kind:
+            break
+    return events
+
+
+def process_of_rank(parent: int, number: int) -> int:
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in children}
+    return next(int(pid) for pid, words in commands.items() if words[-3] == str(number).encode())
+
+
+def test_ranks_have_the_losses_of_one_process(ranks_spec: TrainSpec) -> None:
+    """Rows have other numbers of labels, and the last step of an epoch leaves ranks without rows.
+
+    One process then goes on where two ranks were: with the same rows.
+    """
+    hyper = replace(ranks_spec.hyper, dropout=0.0)  # one process draws other random numbers
+    plain = replace(ranks_spec, hyper=hyper)
+    alone = replace(plain, ranks=1)
+    _, (single,) = go_ranks(resumed(alone, out="single"))
+    steps = of(single, "step")
+    assert len(steps) == 6
+    kept: list[Event] = []
+    for count in (4, 2):
+        codes, events = go_ranks(resumed(replace(plain, ranks=count), out=f"of-{count}"))
+        assert codes == [ExitCode.FINISHED] * count
+        for ours in events:
+            assert are_close(of(ours, "step"), steps)
+        for name in ("mean_token_accuracy", "tokens", "learning_rate"):
+            theirs = [step[name] for step in steps]
+            assert [step[name] for step in of(events[0], "step")] == pytest.approx(theirs)
+        valid = [event["valid_loss"] for event in of(single, "eval")]
+        assert [event["valid_loss"] for event in of(events[0], "eval")] == pytest.approx(valid)
+        kept = of(events[0], "checkpoint")
+        assert [len(of(ours, "checkpoint")) for ours in events] == [6] + [0] * (count - 1)
+        assert [len(of(ours, "finished")) for ours in events] == [1] + [0] * (count - 1)
+
+    manifest = json.loads(Path(kept[1]["dir"], "MANIFEST.json").read_text())
+    assert manifest["environment"]["ranks"] == "2"
+    _, (rest,) = go_ranks(resumed(alone, kept[1], out="rest"))
+    assert rest[0]["resumed_from_step"] == 2
+    assert rest[0]["environment_changes"] == [["ranks", "2", ""]]
+    assert are_close(of(rest, "step"), steps[2:])
+    # with fewer rows in a step it would see them in other steps
+    other = replace(alone, hyper=replace(hyper, accumulation=2))
+    _, (refused,) = go_ranks(resumed(other, kept[1], out="other"), {0: StopAfter(1)})
+    assert refused[0]["resumed_from_step"] == 0
+    assert "it belongs to another run: hyper was" in refused[0]["skipped"][0]["reason"]
+
+
+def test_ranks_stop_after_one_step_and_resume_to_the_same_bytes(
+    ranks_spec: TrainSpec, tmp_path: Path
+) -> None:
+    """One of them is asked to stop; in the next attempt, of processes as the agent starts them, one
+    is killed; the last comes to the end. There is dropout.
+    """
+    spec = replace(ranks_spec, hyper=replace(ranks_spec.hyper, n_epochs=6))
+    _, whole = go_ranks(resumed(spec, out="whole"))
+    assert whole[0][-1]["steps"] == 18
+    codes, events = go_ranks(resumed(spec, out="stopped"), {1: StopAfter(2)})
+    assert codes == [ExitCode.PREEMPTED] * 2
+    assert [ours[-1]["step"] for ours in events] == [2, 2]
+    stopped = of(events[0], "checkpoint")[-1]
+    assert events[0][-1]["checkpoint"] == stopped["dir"]
+
+    with start(resumed(spec, stopped, out="killed"), tmp_path / "spec.json") as process:
+        first = read_until(process, "step")
+        pids = [process_of_rank(process.pid, number) for number in (0, 1)]
+        began_s = time.monotonic()
+        os.kill(pids[1], signal.SIGKILL)
+        killed = first + read_until(process, "failed")
+        assert process.wait(timeout=60) == ExitCode.PLATFORM
+        assert time.monotonic() - began_s < 30, "the others do not wait for what does not come"
+    assert not Path(f"/proc/{pids[0]}").exists()
+    assert of(killed, "started")[0]["resumed_from_step"] == 2
+    assert killed[-1]["cause"] == "platform"
+    assert f"rank 1 of 2 (process {pids[1]}) was killed by SIGKILL" in killed[-1]["message"]
+
+    kept = [stopped, *of(killed, "checkpoint")]
+    begins = kept[-1]["step"]
+    codes, events = go_ranks(resumed(spec, kept[-1], out="again"))
+    assert (codes, events[0][0]["environment_changes"]) == ([ExitCode.FINISHED] * 2, [])
+    assert events[0][0]["resumed_from_step"] == begins
+    assert figures(of(events[0], "step")) == figures(of(whole[0], "step"))[begins:]
+    assert events[0][-1]["adapter_sha256"] == whole[0][-1]["adapter_sha256"]
+    manifests = {event["step"]: event["manifest_sha256"] for event in of(whole[0], "checkpoint")}
+    for checkpoint in (*kept, *of(events[0], "checkpoint")):
+        assert checkpoint["manifest_sha256"] == manifests[checkpoint["step"]]
+
+
+@pytest.mark.soak
+def test_ranks_stop_at_a_signal_to_their_parent(ranks_spec: TrainSpec, tmp_path: Path) -> None:
+    spec = replace(ranks_spec, hyper=replace(ranks_spec.hyper, n_epochs=10))
+    with start(resumed(spec, out="preempted"), tmp_path / "spec.json") as process:
+        events = read_until(process, "step")
+        process.send_signal(signal.SIGTERM)  # to it alone: the agent signals the whole group
+        events += read_until(process, "preempted")
+        assert process.wait(timeout=60) == ExitCode.PREEMPTED
+    last = of(events, "checkpoint")[-1]
+    assert events[-1]["checkpoint"] == last["dir"]
+    assert of(events, "step")[-1]["step"] == last["step"] < 30
+
+
+def test_ranks_add_what_each_has_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here they are threads. Some weights have a gradient in some ranks only, or in none."""
+    import torch
+
+    from tunery.ml import ranks as module
+
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    monkeypatch.setattr(module, "PART_ELEMENTS", 10)
+    sizes = [(3,), (4, 5), (2, 2), (7,), (1,)]
+    gradients: list[list[torch.Tensor | None]] = [
+        [torch.full(size, 10.0**number) for size in sizes] for number in range(3)
+    ]
+    gradients[1][0] = gradients[0][3] = gradients[1][3] = gradients[2][3] = None
+
+    def be_thread(number: int) -> list[torch.Tensor | None]:
+        ranks = module.Ranks.meet(number, 3, tmp_path)
+        weights = [torch.zeros(size) for size in sizes]
+        for weight, gradient in zip(weights, gradients[number], strict=True):
+            weight.grad = gradient
+        ranks.add_gradients(weights)
+        assert ranks.add([number, 1.0]) == [3.0, 3.0]
+        assert (ranks.any(number == 2), ranks.any(False)) == (True, False)
+        assert ranks.of_first(number + 5.0) == 5.0
+        ranks.check_same("data", b"alike")
+        with pytest.raises(WorkError, match="rank 2 of 3 has other data than rank 0"):
+            ranks.check_same("data", b"other" if number == 2 else b"alike")
+        return [weight.grad for weight in weights]
+
+    with ThreadPoolExecutor(3) as threads:
+        for sums in threads.map(be_thread, range(3)):
+            values = [
+                total if total is None else sorted(set(total.flatten().tolist())) for total in sums
+            ]
+            assert values == [[101.0], [111.0], [111.0], None, [111.0]]
+            shapes = [total if total is None else tuple(total.shape) for total in sums]
+            assert shapes == [None if size == (7,) else size for size in sizes]
+
+
+def test_ranks_that_read_other_data_do_not_begin(
+    ranks_spec: TrainSpec,
+    make_shard: Callable[..., Path],
+    documents: Callable[[int, int], list[list[list[int]]]],
+) -> None:
+    """As where one rank has another base, shard or library."""
+    other = replace(ranks_spec, train_shards=(str(make_shard(documents(10, 2), "other")),))
+    codes, events = go_ranks(ranks_spec, specs={1: other})
+    assert codes == [ExitCode.PLATFORM] * 2
+    for ours in events:
+        assert [event["type"] for event in ours] == ["failed"]
+        assert "rank 1 of 2 has other inputs or libraries than rank 0" in ours[0]["message"]
