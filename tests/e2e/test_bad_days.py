@@ -124,6 +124,7 @@ async def test_kill_9_of_the_agent_leaves_no_second_training(home: RunningStack)
     assert "Attempt 1 lost its machine" in "\n".join(await home.api.messages(job_id))
 
 
+@pytest.mark.soak  # the deadline is the scheduler's; its tests let it pass
 async def test_a_training_without_progress_is_stopped_and_resumed(
     home: RunningStack,
 ) -> None:

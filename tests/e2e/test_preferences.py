@@ -163,6 +163,7 @@ async def test_method_reward_pairs_become_a_gated_reward_model(home: RunningStac
     assert "base_model.model.score.weight" in load(content)  # NumPy cannot read bf16
 
 
+@pytest.mark.soak  # the one below trains on grades as well
 async def test_method_reinforcement_from_graded_answers_to_a_gated_model(
     home: RunningStack,
 ) -> None:

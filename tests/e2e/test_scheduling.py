@@ -36,6 +36,7 @@ ENDS: Final[tuple[Story, ...]] = ("unpublished", "user", "unpublished", "unjudge
 CONCURRENCY: Final = {"soft_gpu_ms": 10**12, "hard_gpu_ms": 10**12, "concurrency": JOBS_OF_TIER}
 
 
+@pytest.mark.soak  # tests/simulation/scheduling decides each record of the pool again
 async def test_sched_b18_a_live_journal_decides_the_same_byte_for_byte(tmp_path: Path) -> None:
     async with running_stack(AGENTS) as home, AsyncExitStack() as clients:
         tenants = []
