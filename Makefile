@@ -81,7 +81,7 @@ focus: setup ## the FinOps Foundation's validator on exported files; it needs Py
 integration: export HYPOTHESIS_PROFILE = repeatable
 integration: setup
 	$(BIN)/python -m simulator --seeds 100 --first 1001
-	$(PYTEST) $(SHARED) -m "(hypothesis or long) and not train" $(QUICK)
+	$(PYTEST) $(SHARED) -m "(hypothesis or long) and not train and not soak" $(QUICK)
 	$(PYTEST) $(BESIDE) tests/unit tests/repo -m "train and not soak"
 	$(PYTEST) $(BESIDE) $(WITHIN) -m "not soak" --ignore=$(OUTAGES) --ignore=$(FOCUS) $(SLOW)
 	$(PYTEST) -m "not soak" $(OUTAGES)
@@ -124,7 +124,7 @@ soak: setup ## the long proofs, never in CI: kills of real processes (ROUNDS=50)
 	HYPOTHESIS_PROFILE=searching $(PYTEST) tests/unit -m "not train"
 	$(BIN)/python -m bench.data.scale --rows 10000000 --kill
 	for round in 1 2 3 4 5; do $(PYTEST) $(BESIDE) -m "not soak" $(SLOW) $(ARGS) || exit 1; done
-	$(PYTEST) -m soak tests/unit tests/infra $(SLOW) $(ARGS)
+	$(PYTEST) -m soak tests/simulation tests/unit tests/infra $(SLOW) $(ARGS)
 	$(BIN)/python -m tests.busy $(PYTEST) -m "not soak" tests/e2e $(ARGS)
 
 bench: setup ## the figures of the README; ARGS=--json

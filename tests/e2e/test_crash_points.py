@@ -94,7 +94,10 @@ METHODS: dict[str, dict[str, Any]] = {
 SCORED = "reinforcement, a model scores"
 METHODS[SCORED] = METHODS["reinforcement"]
 # They resume as another does; `make soak` runs them.
-LIKE_OTHERS = ("dpo, smoothed", "orpo", "cpo", "simpo", "full dpo", "reinforcement")
+LIKE_OTHERS = (
+    *("dpo, smoothed", "orpo", "cpo", "simpo", "kto", "reward", "full", "full dpo"),
+    *("reinforcement", "answers meanwhile"),
+)
 
 
 class Forks:

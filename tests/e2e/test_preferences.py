@@ -96,7 +96,7 @@ def labelled() -> bytes:
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 
-@pytest.mark.soak  # to a service they are as DPO; test_crash_points trains each of them
+@pytest.mark.soak  # to a service they are as DPO
 @pytest.mark.parametrize("method", ["kto", "simpo", "orpo", "cpo"])
 async def test_method_each_of_preferences_ends_in_a_gated_model(
     home: RunningStack, method: str

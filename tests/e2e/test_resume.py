@@ -239,7 +239,8 @@ def test_resume_a_warm_process_trains_the_same_bytes_and_resumes_those_of_a_kill
         assert adapter(out) == adapter(uninterrupted)
 
 
-@pytest.mark.parametrize("adaptation", ["qlora", pytest.param("full", marks=pytest.mark.soak)])
+@pytest.mark.soak  # test_crash_points kills trainings of each
+@pytest.mark.parametrize("adaptation", ["qlora", "full"])
 def test_resume_after_a_kill_gives_the_same_bytes_however_it_is_adapted(
     spec: dict[str, Any], tmp_path: Path, adaptation: str
 ) -> None:

@@ -13,7 +13,7 @@ from tests.simulation.scheduling.pool_machine import PoolMachine
 from tests.simulation.scheduling.rules import MISSING, Rule, Violation
 
 MACHINES = {"pool": PoolMachine, "cluster": PlannerMachine}
-SHARDS, EXAMPLES = 8, 125  # of each machine: 2,000 in all
+SHARDS, EXAMPLES = 8, 125  # of each machine: 2,000 in all, half of them in `make soak`
 QUICK_EXAMPLES, MUTANT_EXAMPLES, STEPS = 5, 400, 25
 CAUGHT_WITHIN = 150  # examples; a seed that takes more is slow, and about to miss its mutant
 MUTANTS = [
@@ -42,7 +42,13 @@ def test_the_scheduler_keeps_its_promises(name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("shard", range(1, SHARDS + 1))
+@pytest.mark.parametrize(
+    "shard",
+    [
+        pytest.param(shard, marks=pytest.mark.soak if shard > SHARDS / 2 else ())
+        for shard in range(1, SHARDS + 1)
+    ],
+)
 @pytest.mark.parametrize("name", MACHINES)
 def test_the_scheduler_keeps_its_promises_in_many_examples(name: str, shard: int) -> None:
     # The first bad example is shown as it is: to make it small takes minutes.

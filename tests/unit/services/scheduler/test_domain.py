@@ -269,7 +269,9 @@ def run_job(joined: Joined, number: int) -> None:
     joined.wait(HOUR_MS)
 
 
-@pytest.mark.parametrize("jobs", [300, pytest.param(6_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "jobs", [300, pytest.param(6_000, marks=(pytest.mark.long, pytest.mark.soak))]
+)
 def test_sched_nothing_of_a_job_that_ended_stays_for_ever(jobs: int) -> None:
     """Section 4 of the review of the scheduler: attempts of all jobs ever stayed in the state.
 

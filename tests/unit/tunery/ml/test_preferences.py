@@ -28,11 +28,16 @@ SMOOTHING = 0.1  # TRL's "sigmoid" knows none
     "own",
     [
         {"loss_type": "sigmoid"},
-        {"loss_type": "ipo"},
-        {"loss_type": "robust", "label_smoothing": 0.1},
-        {"method": "simpo", "beta": 2.0, "gamma": 1.0, "label_smoothing": 0.1},
-        {"method": "orpo"},
         {"method": "cpo"},
+        *(
+            pytest.param(own, marks=pytest.mark.soak)  # each loss itself is compared above
+            for own in (
+                {"loss_type": "ipo"},
+                {"loss_type": "robust", "label_smoothing": 0.1},
+                {"method": "simpo", "beta": 2.0, "gamma": 1.0, "label_smoothing": 0.1},
+                {"method": "orpo"},
+            )
+        ),
     ],
     ids=lambda own: "-".join(word for word in own.values() if isinstance(word, str)),
 )

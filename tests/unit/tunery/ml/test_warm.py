@@ -32,7 +32,9 @@ def order(module: WarmModule, folder: Path) -> bytes:
     return encode_order(Order(module=module, spec=spec, folder=str(folder)))
 
 
-@pytest.mark.parametrize("module", ["tunery.ml.train", "tunery.ml.score"])
+@pytest.mark.parametrize(
+    "module", ["tunery.ml.train", pytest.param("tunery.ml.score", marks=pytest.mark.soak)]
+)
 def test_it_becomes_the_process_that_the_order_names(module: WarmModule, tmp_path: Path) -> None:
     """Its events and its exit code are that process's; it works where the order says."""
     (tmp_path / "spec.json").write_text('{"base_dir": 1}')

@@ -450,7 +450,9 @@ def observations(at: int, silent: bool, count: int = NODES) -> list[ObserveNodes
     ]
 
 
-@pytest.mark.parametrize("count", [NODES, pytest.param(2_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "count", [NODES, pytest.param(2_000, marks=(pytest.mark.long, pytest.mark.soak))]
+)
 def test_sched_a10_all_nodes_silent_at_once_are_lost_and_all_leases_closed(count: int) -> None:
     """Finding A10: one record could not hold it, so that no node was ever lost."""
     silent = observations(T0, silent=True, count=count)
