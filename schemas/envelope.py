@@ -179,6 +179,11 @@ class Rejected(Message):
     param: str | None = None
 
 
+def reject(code: str, reason: Reason, param: str | None = None) -> tuple[Rejected, ...]:
+    """What a decider returns that refuses a command. The arguments are those of `Rejected`."""
+    return (Rejected(code=code, reason=reason, param=param),)
+
+
 class Repeated(Message):
     """The command was decided before, as command `of`."""
 

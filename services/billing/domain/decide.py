@@ -34,7 +34,7 @@ from schemas.account import (
 )
 from schemas.answers import AnswersCounted, CountAnswers
 from schemas.endpoints import ConfirmEndpoint
-from schemas.envelope import Context, Reason, Rejected, Sha256, Tick
+from schemas.envelope import Context, Rejected, Sha256, Tick, reject
 from schemas.erasure import EraseTenant, RecordErasedPart
 from schemas.model import GLOBAL
 from schemas.node import NodeKeysWithdrawn, WithdrawNodeKeys
@@ -104,12 +104,12 @@ def _without_tenant(command: Command, ctx: Context) -> tuple[Event, ...]:
         command, Announce | EndDelivery | CountAnswers | CloseInvoice | RecordErasedPart | Tick
     ):
         return ()
-    return _reject(errors.NOT_FOUND, refusing("tenant_missing", tenant=ctx.key))
+    return reject(errors.NOT_FOUND, refusing("tenant_missing", tenant=ctx.key))
 
 
 def _create_tenant(state: Accounts, command: CreateTenant, ctx: Context) -> tuple[Event, ...]:
     if ctx.key in state.tenants:
-        return _reject(errors.ALREADY_EXISTS, refusing("tenant_exists", tenant=ctx.key), "id")
+        return reject(errors.ALREADY_EXISTS, refusing("tenant_exists", tenant=ctx.key), "id")
     wrong = plans.wrong_limits(command.terms.limits)
     return wrong or (TenantCreated(name=command.name, terms=command.terms),)
 
@@ -120,9 +120,9 @@ def _import_prices(
     """A version never changes; the same book once more changes nothing."""
     book = command.book
     if ctx.key != GLOBAL:
-        return _reject(errors.MALFORMED, refusing("prices_not_global"))
+        return reject(errors.MALFORMED, refusing("prices_not_global"))
     if refusal := refuse_book(book, state.books):
-        return _reject(errors.MALFORMED, refusal.reason, refusal.field)
+        return reject(errors.MALFORMED, refusal.reason, refusal.field)
     if book.version in state.books:
         return ()
     return (PricesImported(book=book, sha256=command.sha256),)
@@ -139,23 +139,23 @@ def _create_key(tenant: AccountState, command: CreateKey, ctx: Context) -> tuple
     terms = command.terms
     if terms.key_id in tenant.keys:
         exists = refusing("key_exists", key_id=terms.key_id)
-        return _reject(errors.ALREADY_EXISTS, exists, "id")
+        return reject(errors.ALREADY_EXISTS, exists, "id")
     if sum(key.works_at(ctx.at) for key in tenant.keys.values()) >= KEYS_MAX:
-        return _reject(errors.ILLEGAL_STATE, refusing("keys_at_most", limit=KEYS_MAX))
+        return reject(errors.ILLEGAL_STATE, refusing("keys_at_most", limit=KEYS_MAX))
     if not terms.scopes:
-        return _reject(errors.MALFORMED, refusing("scopes_missing"), "scopes")
+        return reject(errors.MALFORMED, refusing("scopes_missing"), "scopes")
     return (KeyCreated(terms=terms),)
 
 
 def _rotate_key(tenant: AccountState, command: RotateKey) -> tuple[Event, ...]:
     key = tenant.keys.get(command.key_id)
     if key is None:
-        return _reject(errors.NOT_FOUND, refusing("key_missing", key_id=command.key_id), "id")
+        return reject(errors.NOT_FOUND, refusing("key_missing", key_id=command.key_id), "id")
     if key.revoked:
-        return _reject(errors.ILLEGAL_STATE, refusing("key_revoked", key_id=command.key_id))
+        return reject(errors.ILLEGAL_STATE, refusing("key_revoked", key_id=command.key_id))
     if command.secret not in (None, key.sha256):
         # the response contains the new secret
-        return _reject(errors.FORBIDDEN, refusing("key_rotated_by_another"), "id")
+        return reject(errors.FORBIDDEN, refusing("key_rotated_by_another"), "id")
     rotation = command.rotation
     rotated = KeyRotated(key_id=command.key_id, rotation=rotation, previous_sha256=key.sha256)
     return (rotated,)
@@ -164,9 +164,9 @@ def _rotate_key(tenant: AccountState, command: RotateKey) -> tuple[Event, ...]:
 def _revoke_key(tenant: AccountState, command: RevokeKey) -> tuple[Event, ...]:
     key = tenant.keys.get(command.key_id)
     if key is None:
-        return _reject(errors.NOT_FOUND, refusing("key_missing", key_id=command.key_id), "id")
+        return reject(errors.NOT_FOUND, refusing("key_missing", key_id=command.key_id), "id")
     if not _may_revoke(tenant, key, command.secret):
-        return _reject(errors.FORBIDDEN, refusing("key_revoked_by_another"), "id")
+        return reject(errors.FORBIDDEN, refusing("key_revoked_by_another"), "id")
     return () if key.revoked else (KeyRevoked(key_id=command.key_id, sha256=key.sha256),)
 
 
@@ -176,7 +176,3 @@ def _may_revoke(tenant: AccountState, key: ApiKey, secret: Sha256 | None) -> boo
         return True
     asking = (own for own in tenant.keys.values() if own.sha256 == secret and not own.revoked)
     return ADMIN_SCOPE not in key.scopes and any(KEYS_SCOPE in own.scopes for own in asking)
-
-
-def _reject(code: str, reason: Reason, param: str | None = None) -> tuple[Rejected, ...]:
-    return (Rejected(code=code, reason=reason, param=param),)

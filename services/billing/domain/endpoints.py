@@ -34,7 +34,7 @@ from schemas.endpoints import (
     EndpointConfirmed,
     EndpointTerms,
 )
-from schemas.envelope import Context, Reason, Rejected
+from schemas.envelope import Context, Rejected, reject
 from schemas.ids import DELIVERY, EVENT, derived_id
 from schemas.reasons import refusing
 from schemas.units import DAY_MS, HOUR_MS, Ms
@@ -68,9 +68,9 @@ def _create(tenant: AccountState, command: CreateEndpoint, ctx: Context) -> tupl
     terms = command.terms
     if terms.endpoint_id in tenant.endpoints:
         exists = refusing("endpoint_exists", endpoint_id=terms.endpoint_id)
-        return _reject(errors.ALREADY_EXISTS, exists, "id")
+        return reject(errors.ALREADY_EXISTS, exists, "id")
     if len(tenant.endpoints) >= ENDPOINTS_MAX:
-        return _reject(errors.ILLEGAL_STATE, refusing("endpoints_at_most", limit=ENDPOINTS_MAX))
+        return reject(errors.ILLEGAL_STATE, refusing("endpoints_at_most", limit=ENDPOINTS_MAX))
     wrong = _wrong_types(terms.event_types)
     if wrong:
         return wrong
@@ -90,7 +90,7 @@ def _with_code(
         return (event,)
     if sum(ctx.at < mailed_at + DAY_MS for mailed_at in tenant.codes_mailed) >= CONFIRMATIONS_MAX:
         limit = refusing("confirmations_at_most", limit=CONFIRMATIONS_MAX)
-        return _reject(errors.ILLEGAL_STATE, limit, "url")
+        return reject(errors.ILLEGAL_STATE, limit, "url")
     if full := _refuse_full(tenant):
         return full
     request = WebhookEvent(
@@ -108,14 +108,14 @@ def _wrong_types(event_types: tuple[str, ...]) -> tuple[Rejected, ...]:
         return ()
     missing = refusing("event_types_missing")
     wrong = refusing("event_types_unknown", types=", ".join(unknown)) if unknown else missing
-    return _reject(errors.MALFORMED, wrong, "event_types")
+    return reject(errors.MALFORMED, wrong, "event_types")
 
 
 def _of_endpoint(tenant: AccountState, command: OfEndpoint, ctx: Context) -> tuple[Event, ...]:
     endpoint = tenant.endpoints.get(command.endpoint_id)
     if endpoint is None:
         missing = refusing("endpoint_missing", endpoint_id=command.endpoint_id)
-        return _reject(errors.NOT_FOUND, missing, "id")
+        return reject(errors.NOT_FOUND, missing, "id")
     match command:
         case ChangeEndpoint():
             return _change(tenant, endpoint, command, ctx)
@@ -158,12 +158,12 @@ def _confirm(
     """Confirming again changes nothing."""
     confirmation = endpoint.terms.confirmation
     if confirmation is None or command.code_sha256 != confirmation.code_sha256:
-        return _reject(errors.MALFORMED, refusing("confirmation_wrong"), "code")
+        return reject(errors.MALFORMED, refusing("confirmation_wrong"), "code")
     if endpoint.unconfirmed_since is None:
         return ()
     if ctx.at >= endpoint.unconfirmed_since + CONFIRM_WITHIN_MS:
         hours = CONFIRM_WITHIN_MS // HOUR_MS
-        return _reject(errors.ILLEGAL_STATE, refusing("confirmation_late", hours=hours), "code")
+        return reject(errors.ILLEGAL_STATE, refusing("confirmation_late", hours=hours), "code")
     return (EndpointConfirmed(endpoint_id=command.endpoint_id),)
 
 
@@ -174,7 +174,7 @@ def _deliver(
         return ()
     if endpoint.unconfirmed_since is not None:
         unconfirmed = refusing("endpoint_unconfirmed", endpoint_id=command.endpoint_id)
-        return _reject(errors.ILLEGAL_STATE, unconfirmed)
+        return reject(errors.ILLEGAL_STATE, unconfirmed)
     if full := _refuse_full(tenant):
         return full
     return (_due(command.delivery_id, endpoint, command.event, command.once),)
@@ -184,7 +184,7 @@ def _refuse_full(tenant: AccountState) -> tuple[Rejected, ...]:
     if len(tenant.deliveries) < DELIVERIES_OPEN_MAX:
         return ()
     full = refusing("deliveries_at_most", limit=DELIVERIES_OPEN_MAX)
-    return _reject(errors.ILLEGAL_STATE, full)
+    return reject(errors.ILLEGAL_STATE, full)
 
 
 def _due(
@@ -228,7 +228,3 @@ def _end_delivery(tenant: AccountState, command: EndDelivery) -> tuple[Event, ..
     if command.report.outcome == "gone" and endpoint_id in tenant.endpoints:
         return (ended, EndpointDeleted(endpoint_id=endpoint_id))
     return (ended,)
-
-
-def _reject(code: str, reason: Reason, param: str | None = None) -> tuple[Rejected, ...]:
-    return (Rejected(code=code, reason=reason, param=param),)

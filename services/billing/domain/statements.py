@@ -24,7 +24,7 @@ from schemas.billing import (
     CreditNote,
     InvoiceAdjustment,
 )
-from schemas.envelope import Context, Reason, Rejected, Tick
+from schemas.envelope import Context, Rejected, Tick, reject
 from schemas.prepaid import GrantPrepaid
 from schemas.reasons import refusing
 from schemas.units import AMOUNT_MICRO_MAX, DAY_MS, PPM, Micro, Ms
@@ -102,14 +102,14 @@ def _set_terms(
     tenant: AccountState, terms: BillingTerms, currency: str | None
 ) -> tuple[Event, ...]:
     if len(terms.taxes) > TAXES_MAX:
-        return _reject(errors.MALFORMED, refusing("taxes_at_most", limit=TAXES_MAX), "taxes")
+        return reject(errors.MALFORMED, refusing("taxes_at_most", limit=TAXES_MAX), "taxes")
     if any(not 0 <= rate.rate_ppm <= PPM for rate in terms.taxes):
-        return _reject(errors.MALFORMED, refusing("tax_out_of_range"), "taxes")
+        return reject(errors.MALFORMED, refusing("tax_out_of_range"), "taxes")
     if not 0 <= terms.due_days <= DUE_DAYS_MAX:
         wrong = refusing("due_days_out_of_range", limit=DUE_DAYS_MAX)
-        return _reject(errors.MALFORMED, wrong, "due_days")
+        return reject(errors.MALFORMED, wrong, "due_days")
     if refused := refuse_contract(terms, currency):
-        return _reject(errors.MALFORMED, *refused)
+        return reject(errors.MALFORMED, *refused)
     return () if terms == tenant.billing else (BillingTermsSet(terms=terms),)
 
 
@@ -144,28 +144,28 @@ def _adjust(tenant: AccountState, command: AdjustInvoice, ctx: Context) -> tuple
     try:
         period(month)
     except ValueError:
-        return _reject(errors.MALFORMED, refusing("month_malformed"), "period")
+        return reject(errors.MALFORMED, refusing("month_malformed"), "period")
     if month > current:
-        return _reject(errors.MALFORMED, refusing("month_not_begun", period=month), "period")
+        return reject(errors.MALFORMED, refusing("month_not_begun", period=month), "period")
     counted = current if month < tenant.period else month
     if tenant.adjusted.get(counted, 0) >= ADJUSTMENTS_MAX:
-        return _reject(errors.ILLEGAL_STATE, refusing("adjustments_at_most", limit=ADJUSTMENTS_MAX))
+        return reject(errors.ILLEGAL_STATE, refusing("adjustments_at_most", limit=ADJUSTMENTS_MAX))
     if month < tenant.period:
         return _credit(tenant, adjustment, month, ctx)
     if month == tenant.period and tenant.closes_at is None and month != current:
-        return _reject(errors.ILLEGAL_STATE, refusing("month_being_closed", period=month))
+        return reject(errors.ILLEGAL_STATE, refusing("month_being_closed", period=month))
     return (InvoiceAdjusted(period=month, adjustment=adjustment),)
 
 
 def _wrong_adjustment(tenant: AccountState, adjustment: InvoiceAdjustment) -> tuple[Rejected, ...]:
     if (known := tenant.adjustments.get(adjustment.reference)) is not None:
         exists = refusing("adjustment_exists", reference=adjustment.reference, period=known)
-        return _reject(errors.ALREADY_EXISTS, exists, "reference")
+        return reject(errors.ALREADY_EXISTS, exists, "reference")
     if not 0 < abs(adjustment.amount_micro) <= AMOUNT_MICRO_MAX:
         wrong = refusing("amount_out_of_range", limit=AMOUNT_MICRO_MAX)
-        return _reject(errors.MALFORMED, wrong, "amount_micro")
+        return reject(errors.MALFORMED, wrong, "amount_micro")
     if not is_currency(adjustment.currency):
-        return _reject(errors.MALFORMED, refusing("currency_malformed"), "currency")
+        return reject(errors.MALFORMED, refusing("currency_malformed"), "currency")
     return ()
 
 
@@ -177,12 +177,12 @@ def _credit(
     invoice = None if of_month is None else of_month.get(adjustment.currency)
     if invoice is None:
         missing = refusing("invoice_missing", period=month, currency=adjustment.currency)
-        return _reject(errors.NOT_FOUND, missing, "period")
+        return reject(errors.NOT_FOUND, missing, "period")
     net = round_to_minor(adjustment.amount_micro, adjustment.currency)
     left = invoice.net_micro - invoice.credited_micro
     if not 0 < -net <= left:
         wrong = refusing("credit_out_of_range", number=invoice.number, left_micro=max(left, 0))
-        return _reject(errors.MALFORMED, wrong, "amount_micro")
+        return reject(errors.MALFORMED, wrong, "amount_micro")
     return (
         CreditNoteIssued(period=month, note=_credit_note(tenant, adjustment, invoice, net, ctx)),
     )
@@ -212,7 +212,3 @@ def _credit_note(
         total_micro=net + sum(tax.amount_micro for tax in taxes),
         issued_at=ctx.at,
     )
-
-
-def _reject(code: str, reason: Reason, param: str | None = None) -> tuple[Rejected, ...]:
-    return (Rejected(code=code, reason=reason, param=param),)

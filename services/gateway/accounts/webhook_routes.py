@@ -1,6 +1,5 @@
 """`/v1/webhook_endpoints`."""
 
-import hashlib
 from collections.abc import Sequence
 from typing import Annotated, Final
 
@@ -26,6 +25,7 @@ from schemas.envelope import Message
 from schemas.ids import DELIVERY, ENDPOINT, EVENT
 from schemas.topics import ACCOUNT
 from schemas.units import Ms
+from services.gateway.accounts.auth import digest
 from services.gateway.accounts.bodies import (
     DAY_S,
     REDELIVERIES_MAX,
@@ -137,8 +137,8 @@ async def confirm_endpoint(
 ) -> EndpointResponse:
     """Confirm the e-mail address of an endpoint with the code that was mailed to it."""
     await _endpoint(deps, caller, endpoint_id)
-    digest = hashlib.sha256(body.code.encode()).hexdigest()
-    await _decide(deps, caller, ConfirmEndpoint(endpoint_id=endpoint_id, code_sha256=digest))
+    confirm = ConfirmEndpoint(endpoint_id=endpoint_id, code_sha256=digest(body.code))
+    await _decide(deps, caller, confirm)
     return await _shown(deps, await _endpoint(deps, caller, endpoint_id))
 
 
@@ -299,8 +299,7 @@ def _confirmation(
     if address is None:
         return None
     code = confirmation_code(deps.seal, caller.tenant, endpoint_id, address)
-    digest = hashlib.sha256(code.encode()).hexdigest()
-    return Confirmation(code_sha256=digest, delivery_id=deps.fresh(DELIVERY))
+    return Confirmation(code_sha256=digest(code), delivery_id=deps.fresh(DELIVERY))
 
 
 async def _await_confirmation(

@@ -38,7 +38,7 @@ from schemas.dataset import (
     ReleaseDataset,
     UnpinDataset,
 )
-from schemas.envelope import Context, Reason, Rejected, Sha256, Tick
+from schemas.envelope import Context, Sha256, Tick, reject
 from schemas.erasure import EraseFiles
 from schemas.ids import derived_id
 from schemas.reasons import Failure, failing, refusing
@@ -123,7 +123,7 @@ def prepare_id(
 def _register(datasets: TenantDatasets, command: RegisterFile, ctx: Context) -> tuple[Event, ...]:
     if command.file_id in datasets.files:
         exists = refusing("file_exists", file_id=command.file_id)
-        return _reject(errors.ALREADY_EXISTS, exists, "file")
+        return reject(errors.ALREADY_EXISTS, exists, "file")
     rejected = (
         check_file(datasets, command.quota)
         or check_bytes(datasets, command.quota, command.content.bytes)
@@ -160,11 +160,11 @@ def _delete(datasets: TenantDatasets, command: DeleteFile) -> tuple[Event, ...]:
     file = datasets.files.get(command.file_id)
     if file is None:
         missing = refusing("file_missing", file_id=command.file_id)
-        return _reject(errors.NOT_FOUND, missing, "file_id")
+        return reject(errors.NOT_FOUND, missing, "file_id")
     users = sorted(job for job, pin in datasets.pins.items() if command.file_id in pin.terms.files)
     if users:
         used = refusing("file_used_by_jobs", file_id=command.file_id, jobs=", ".join(users))
-        return _reject(errors.FILE_IN_USE, used, "file_id")
+        return reject(errors.FILE_IN_USE, used, "file_id")
     models = sorted(
         hold.model_id for hold in datasets.kept.values() if command.file_id in hold.files
     )
@@ -176,7 +176,7 @@ def _delete(datasets: TenantDatasets, command: DeleteFile) -> tuple[Event, ...]:
             others=max(0, len(models) - MODELS_NAMED_MAX),
             model=models[0],
         )
-        return _reject(errors.FILE_IN_USE, used, "file_id")
+        return reject(errors.FILE_IN_USE, used, "file_id")
     return (_deleted(datasets, command.file_id, file),)
 
 
@@ -320,7 +320,3 @@ def _refusal(job_id: str, file_id: str, *, missing: bool) -> PinRefused:
         unaccepted = failing("file_unaccepted", file_id=file_id)
         failure = Failure(code=errors.FILE_REJECTED, reason=unaccepted)
     return PinRefused(job_id=job_id, failure=failure)
-
-
-def _reject(code: str, reason: Reason, param: str | None = None) -> tuple[Rejected, ...]:
-    return (Rejected(code=code, reason=reason, param=param),)

@@ -15,7 +15,7 @@ from schemas.dataset import (
     UploadEnded,
     UploadOutcome,
 )
-from schemas.envelope import Context, Reason, Rejected
+from schemas.envelope import Context, reject
 from schemas.reasons import refusing
 from schemas.units import HOUR_MS, Ms
 from services.ingest.domain.expiry import expires_at
@@ -38,7 +38,7 @@ def decide_upload(
         return _create(datasets, upload, command, ctx)
     if upload is None:
         ended = refusing("upload_not_pending", upload_id=command.upload_id)
-        return _reject(errors.ILLEGAL_STATE, ended, "upload_id")
+        return reject(errors.ILLEGAL_STATE, ended, "upload_id")
     match command:
         case AddPart():
             return _add(upload, command)
@@ -67,7 +67,7 @@ def _create(
 ) -> tuple[Event, ...]:
     if upload is not None:
         exists = refusing("upload_exists", upload_id=command.upload_id)
-        return _reject(errors.ALREADY_EXISTS, exists, "upload_id")
+        return reject(errors.ALREADY_EXISTS, exists, "upload_id")
     rejected = (
         check_upload(datasets, command.quota)
         or check_file(datasets, command.quota)
@@ -87,14 +87,14 @@ def _create(
 def _add(upload: PendingUpload, command: AddPart) -> tuple[Event, ...]:
     if command.part.part_id in upload.parts:
         exists = refusing("part_exists", part_id=command.part.part_id)
-        return _reject(errors.ALREADY_EXISTS, exists, "part_id")
+        return reject(errors.ALREADY_EXISTS, exists, "part_id")
     if len(upload.parts) >= PARTS_MAX:
-        return _reject(errors.ILLEGAL_STATE, refusing("parts_at_most", limit=PARTS_MAX))
+        return reject(errors.ILLEGAL_STATE, refusing("parts_at_most", limit=PARTS_MAX))
     declared = upload.terms.bytes
     size = sum(upload.parts.values()) + command.part.bytes
     if command.part.bytes > declared or size > TIMES_SENT_MAX * declared:
         above = refusing("parts_above_declared", size_bytes=size, declared_bytes=declared)
-        return _reject(errors.MALFORMED, above, "data")
+        return reject(errors.MALFORMED, above, "data")
     return (PartAdded(upload_id=command.upload_id, part=command.part),)
 
 
@@ -103,11 +103,11 @@ def _complete(
 ) -> tuple[Event, ...]:
     known = set(command.parts) <= set(upload.parts)
     if not known or len(set(command.parts)) != len(command.parts):
-        return _reject(errors.MALFORMED, refusing("parts_wrong"), "part_ids")
+        return reject(errors.MALFORMED, refusing("parts_wrong"), "part_ids")
     size, declared, terms = command.content.bytes, upload.terms.bytes, upload.terms.file
     if not size == declared == sum(upload.parts[name] for name in command.parts):
         wrong = refusing("parts_size", size_bytes=size, declared_bytes=declared)
-        return _reject(errors.MALFORMED, wrong, "bytes")
+        return reject(errors.MALFORMED, wrong, "bytes")
     rejected = check_file(datasets, command.quota) or check_name(datasets, terms.dataset)
     if rejected is not None:
         return (rejected,)
@@ -120,7 +120,3 @@ def _complete(
     )
     done = end_upload(upload, command.upload_id, "completed", command.parts, command.file_id)
     return (file, done)
-
-
-def _reject(code: str, reason: Reason, param: str | None = None) -> tuple[Rejected, ...]:
-    return (Rejected(code=code, reason=reason, param=param),)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.deployments import CountTraffic, Deploy
-from schemas.envelope import Context, Reason, Rejected, Tick
+from schemas.envelope import Context, Rejected, Tick, reject
 from schemas.erasure import EraseModels
 from schemas.gate import (
     AddBenchmark,
@@ -124,7 +124,7 @@ def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]
 def _add_base(state: Registry, command: AddBase, ctx: Context) -> tuple[Event, ...]:
     """Bytes under one id never change; where nodes find them may."""
     if ctx.key != GLOBAL:
-        return _reject(errors.MALFORMED, refusing("base_not_global"))
+        return reject(errors.MALFORMED, refusing("base_not_global"))
     base = command.base
     known = state.bases.get(base.base_id)
     if known == base:
@@ -133,33 +133,33 @@ def _add_base(state: Registry, command: AddBase, ctx: Context) -> tuple[Event, .
         changed = refusing(
             "base_bytes", base_id=base.base_id, known_sha256=known.sha256, sha256=base.sha256
         )
-        return _reject(errors.BASE_CHANGED, changed, "id")
+        return reject(errors.BASE_CHANGED, changed, "id")
     return (BaseAdded(base=base),)
 
 
 def _add_benchmark(state: Registry, command: AddBenchmark, ctx: Context) -> tuple[Event, ...]:
     """Bytes under one name never change, so that figures of different days are comparable."""
     if ctx.key != GLOBAL:
-        return _reject(errors.MALFORMED, refusing("benchmark_not_global"))
+        return reject(errors.MALFORMED, refusing("benchmark_not_global"))
     added = command.benchmark
     known = state.benchmarks.get(added.name)
     if known is None:
         if len(state.benchmarks) >= BENCHMARKS_MAX:
             full = refusing("benchmarks_full", limit=BENCHMARKS_MAX)
-            return _reject(errors.HARD_LIMIT, full, "name")
+            return reject(errors.HARD_LIMIT, full, "name")
         return (BenchmarkAdded(benchmark=added),)
     if known.sha256 == added.sha256:
         return ()
     changed = refusing(
         "benchmark_bytes", name=added.name, known_sha256=known.sha256, sha256=added.sha256
     )
-    return _reject(errors.ALREADY_EXISTS, changed, "name")
+    return reject(errors.ALREADY_EXISTS, changed, "name")
 
 
 def _remove_benchmark(state: Registry, command: RemoveBenchmark, ctx: Context) -> tuple[Event, ...]:
     """Jobs that were submitted keep it; no policy that is in force may name it."""
     if ctx.key != GLOBAL:
-        return _reject(errors.MALFORMED, refusing("benchmark_not_global"))
+        return reject(errors.MALFORMED, refusing("benchmark_not_global"))
     name = command.name
     if name not in state.benchmarks:
         return ()
@@ -167,7 +167,7 @@ def _remove_benchmark(state: Registry, command: RemoveBenchmark, ctx: Context) -
         for base_id, policy in models.policies.items():
             if name in policy.benchmarks:
                 used = refusing("benchmark_in_policy", name=name, base_id=base_id)
-                return _reject(errors.ILLEGAL_STATE, used, "name")
+                return reject(errors.ILLEGAL_STATE, used, "name")
     return (BenchmarkRemoved(name=name),)
 
 
@@ -236,7 +236,7 @@ def _promote(state: Registry, models: TenantModels, command: Promote) -> tuple[E
         return _publishing(command.model_id)
     if version.quarantined and command.stage != "archived":
         blocked = refusing("model_quarantined", model_id=command.model_id)
-        return _reject(errors.ILLEGAL_STATE, blocked, "model")
+        return reject(errors.ILLEGAL_STATE, blocked, "model")
     if command.stage == "archived" and (refused := refuse_deployed(models, command.model_id)):
         return refused
     if refused := refuse_stage(state, models, version, command.stage):
@@ -265,7 +265,7 @@ def _deploy(state: Registry, models: TenantModels, command: Deploy) -> tuple[Eve
         return _unknown(wanted.model_id)
     if version.stage == "archived":
         archived = refusing("model_archived", model_id=wanted.model_id)
-        return _reject(errors.ILLEGAL_STATE, archived, "model")
+        return reject(errors.ILLEGAL_STATE, archived, "model")
     wanted = replace(wanted, series=version.terms.series)
     moved: tuple[Event, ...] = ()
     if holder_of(models, wanted.series, wanted.stage).model_id != wanted.model_id:
@@ -281,7 +281,7 @@ def _set_policy(models: TenantModels, command: SetGatePolicy) -> tuple[Event, ..
     if known == command.policy:
         return ()
     if known is None and len(models.policies) >= POLICIES_MAX:
-        return _reject(errors.ILLEGAL_STATE, refusing("policies_at_most", limit=POLICIES_MAX))
+        return reject(errors.ILLEGAL_STATE, refusing("policies_at_most", limit=POLICIES_MAX))
     return (GatePolicySet(base_id=command.base_id, policy=command.policy),)
 
 
@@ -299,10 +299,10 @@ def _set_quarantine(models: TenantModels, decision: QuarantineDecision) -> tuple
         return ()
     if version.unusable and not decision.quarantined:
         broken = refusing("model_unusable", model_id=model_id)
-        return _reject(errors.ILLEGAL_STATE, broken, "model")
+        return reject(errors.ILLEGAL_STATE, broken, "model")
     if decision.quarantined and version.stage in EXCLUSIVE:
         holds = refusing("model_in_stage", model_id=model_id, stage=version.stage)
-        return _reject(errors.ILLEGAL_STATE, holds, "model")
+        return reject(errors.ILLEGAL_STATE, holds, "model")
     if decision.quarantined and (refused := refuse_deployed(models, model_id)):
         return refused
     return (QuarantineSet(decision=decision),)
@@ -326,15 +326,15 @@ def _record_gate_run(models: TenantModels, run: GateRun) -> tuple[Event, ...]:
 
 def _roll_back(state: Registry, models: TenantModels, command: RollBack) -> tuple[Event, ...]:
     if command.stage not in EXCLUSIVE:
-        return _reject(errors.ILLEGAL_STATE, refusing("stage_permanent"), "stage")
+        return reject(errors.ILLEGAL_STATE, refusing("stage_permanent"), "stage")
     current = holder_of(models, command.series, command.stage).model_id
     if current is None or current != command.expected:
         elsewhere = refusing("stage_not_held", stage=command.stage, expected=command.expected)
-        return _reject(errors.STAGE_CONFLICT, elsewhere, "stage")
+        return reject(errors.STAGE_CONFLICT, elsewhere, "stage")
     former = former_of(models, command.series, command.stage)
     if former is None:
         alone = refusing("stage_without_former", stage=command.stage)
-        return _reject(errors.ILLEGAL_STATE, alone, "stage")
+        return reject(errors.ILLEGAL_STATE, alone, "stage")
     if refused := refuse_stale(state, models.versions[former]):
         return refused
     return (
@@ -355,15 +355,15 @@ def _conflict(stage: Stage, current: str | None, expected: str | None) -> tuple[
         reason = refusing("stage_taken", stage=stage, holder=current)
     else:
         reason = refusing("stage_moved", stage=stage, holder=current, expected=expected)
-    return _reject(errors.STAGE_CONFLICT, reason, "expected")
+    return reject(errors.STAGE_CONFLICT, reason, "expected")
 
 
 def _unknown(model_id: str) -> tuple[Rejected, ...]:
-    return _reject(errors.NOT_FOUND, refusing("model_missing", model_id=model_id), "model")
+    return reject(errors.NOT_FOUND, refusing("model_missing", model_id=model_id), "model")
 
 
 def _publishing(model_id: str) -> tuple[Rejected, ...]:
-    return _reject(errors.ILLEGAL_STATE, refusing("model_publishing", model_id=model_id), "model")
+    return reject(errors.ILLEGAL_STATE, refusing("model_publishing", model_id=model_id), "model")
 
 
 def _share(models: TenantModels, command: ShareCheckpoint) -> tuple[Event, ...]:
@@ -375,7 +375,7 @@ def _share(models: TenantModels, command: ShareCheckpoint) -> tuple[Event, ...]:
     }
     new = {share.project_id: share for share in command.shares if share.project_id not in permitted}
     if len(models.shared) + len(new) > SHARED_MAX:
-        return _reject(errors.ILLEGAL_STATE, refusing("permissions_at_most", limit=SHARED_MAX))
+        return reject(errors.ILLEGAL_STATE, refusing("permissions_at_most", limit=SHARED_MAX))
     return tuple(CheckpointShared(checkpoint_id=checkpoint, share=share) for share in new.values())
 
 
@@ -383,9 +383,5 @@ def _unshare(models: TenantModels, command: UnshareCheckpoint) -> tuple[Event, .
     known = models.shared.get(command.permission_id)
     if known is None:
         missing = refusing("permission_missing", permission_id=command.permission_id)
-        return _reject(errors.NOT_FOUND, missing, "permission_id")
+        return reject(errors.NOT_FOUND, missing, "permission_id")
     return (CheckpointUnshared(checkpoint_id=known.checkpoint_id, share=known.share),)
-
-
-def _reject(code: str, reason: Reason, param: str | None = None) -> tuple[Rejected, ...]:
-    return (Rejected(code=code, reason=reason, param=param),)

@@ -16,7 +16,7 @@ from schemas.admission import (
     SetSuspension,
     SuspensionSet,
 )
-from schemas.envelope import Context, Reason, Rejected
+from schemas.envelope import Context, Rejected, reject
 from schemas.erasure import CloseJobs
 from schemas.job import (
     BaseBound,
@@ -206,7 +206,7 @@ def _change(
             return ()
         case "refuse":
             reason = refusing("job_change", change=change, phase=job.phase, wanted=job.wanted)
-            return _rejected(errors.ILLEGAL_STATE, reason)
+            return reject(errors.ILLEGAL_STATE, reason)
         case "accept":
             pass
     if change == "resume" and (refusal := _no_resumption(tenant, job, ctx.at)) is not None:
@@ -220,7 +220,7 @@ def _cancel_sweep(tenant: TenantJobs, command: CancelSweep, ctx: Context) -> tup
     sweep = tenant.sweeps.get(command.sweep_id)
     if sweep is None:
         missing = refusing("sweep_missing", sweep_id=command.sweep_id)
-        return _rejected(errors.NOT_FOUND, missing, "id")
+        return reject(errors.NOT_FOUND, missing, "id")
     if sweep.is_cancelled:
         return ()
     events: list[Event] = [SweepCancelled(sweep_id=command.sweep_id)]
@@ -244,11 +244,11 @@ def _no_resumption(tenant: TenantJobs, job: OpenJob, at: Ms) -> Rejected | None:
 def _no_open_job(tenant: TenantJobs, job_id: str, change: Change) -> tuple[Event, ...]:
     ended = ended_job(tenant, job_id)
     if ended is None:
-        return _rejected(errors.NOT_FOUND, refusing("job_missing", job_id=job_id))
+        return reject(errors.NOT_FOUND, refusing("job_missing", job_id=job_id))
     if (change, ended.outcome) == ("cancel", "cancelled"):
         return ()  # as while its end was not recorded yet
     reason = refusing("job_ended", change=change, outcome=ended.outcome)
-    return _rejected(errors.ILLEGAL_STATE, reason)
+    return reject(errors.ILLEGAL_STATE, reason)
 
 
 # --- facts ----------------------------------------------------------------------------------------
@@ -335,7 +335,3 @@ def _decide_attempt_fact(job: OpenJob, command: AttemptFact) -> tuple[Event, ...
             return ()
         case _:
             assert_never(command)
-
-
-def _rejected(code: str, reason: Reason, param: str | None = None) -> tuple[Event, ...]:
-    return (Rejected(code=code, reason=reason, param=param),)

@@ -9,7 +9,7 @@ from typing import Final
 
 from schemas import errors
 from schemas.admission import TENANT_BUDGET, BudgetRemoved, BudgetSet, SuspensionSet
-from schemas.envelope import Context, Reason, Rejected
+from schemas.envelope import Context, Reason, Rejected, reject
 from schemas.job import Event, JobEnded, LimitsSet, RecordClosed, RecordDraining, UsageCounted
 from schemas.pool import EndRequest, Placement
 from schemas.reasons import ending, failing, refusing
@@ -60,21 +60,21 @@ def set_serving_pool(
     """The serving pool as it is wanted, or why it cannot be: also where a hold is refused."""
     terms, plan = command.terms, terms_at(tenant, ctx.at)
     if plan is None:
-        return _refused(errors.NOT_FOUND, refusing("limits_missing"))
+        return reject(errors.NOT_FOUND, refusing("limits_missing"))
     if tenant.suspended:
-        return _refused(errors.SUSPENDED, refusing("tenant_suspended"))
+        return reject(errors.SUSPENDED, refusing("tenant_suspended"))
     if terms.price.version != plan.price_version:
-        return _refused(errors.ILLEGAL_STATE, refusing("prices_changed"))
+        return reject(errors.ILLEGAL_STATE, refusing("prices_changed"))
     if (lane := terms.price.lane) is not None and lane != plan.lane:
         changed = refusing("plan_changed", lane=lane, plan=plan.lane)
-        return _refused(errors.ILLEGAL_STATE, changed)
+        return reject(errors.ILLEGAL_STATE, changed)
     if (wrong := _malformed(tenant, terms)) is not None:
         return (wrong,)
     set_to = ServingPoolSet(terms=terms, lane=plan.lane)
     followed = follow_serving(tenant, (set_to,), ctx)
     for event in followed:
         if isinstance(event, ServingPoolStalled) and event.serving_pool_id == terms.serving_pool_id:
-            return _refused(event.code, event.reason)
+            return reject(event.code, event.reason)
     return (set_to,)
 
 
@@ -83,7 +83,7 @@ def remove_serving_pool(tenant: TenantJobs, command: RemoveServingPool) -> tuple
     name = command.serving_pool_id
     if name not in tenant.serving_pools:
         missing = refusing("serving_pool_missing", serving_pool_id=name)
-        return _refused(errors.NOT_FOUND, missing, "id")
+        return reject(errors.NOT_FOUND, missing, "id")
     ends = (_unwanted(term) for term in _terms_of(tenant, name) if not term.asked)
     return (ServingPoolRemoved(serving_pool_id=name), *ends)
 
@@ -274,7 +274,3 @@ def _terms_of(tenant: TenantJobs, name: str) -> list[OpenTerm]:
 def _unwanted(term: OpenTerm) -> ServingTermUnwanted:
     request = EndRequest(attempt=1, mode="drain", ended_by="tenant", reason=ending("cancelled"))
     return ServingTermUnwanted(term_id=term.term_id, pool=term.pool, request=request)
-
-
-def _refused(code: str, reason: Reason, param: str | None = None) -> tuple[Event, ...]:
-    return (Rejected(code=code, reason=reason, param=param),)

@@ -1,7 +1,7 @@
 """Submission of a job: what has to be true for it, and its hold."""
 
 from schemas import errors
-from schemas.envelope import Context, Reason, Rejected
+from schemas.envelope import Context, Rejected, reject
 from schemas.job import Event, JobSubmitted, PhaseSet, SubmitJob
 from schemas.reasons import refusing, waiting
 from services.scheduler.domain.job.admission import take_hold, tokens_of
@@ -15,20 +15,20 @@ def submit_job(tenant: TenantJobs, command: SubmitJob, ctx: Context) -> tuple[Ev
     """A job with its hold, or why there is none."""
     terms, spec = terms_at(tenant, ctx.at), command.spec
     if terms is None:
-        return _refused(errors.NOT_FOUND, refusing("limits_missing"))
+        return reject(errors.NOT_FOUND, refusing("limits_missing"))
     if tenant.suspended:
-        return _refused(errors.SUSPENDED, refusing("tenant_suspended"))
+        return reject(errors.SUSPENDED, refusing("tenant_suspended"))
     if command.job_id in tenant.jobs or ended_job(tenant, command.job_id) is not None:
-        return _refused(errors.ALREADY_EXISTS, refusing("job_exists", job_id=command.job_id))
+        return reject(errors.ALREADY_EXISTS, refusing("job_exists", job_id=command.job_id))
     if spec.slots < 1:
-        return _refused(errors.MALFORMED, refusing("slots_below_one"), "slots")
+        return reject(errors.MALFORMED, refusing("slots_below_one"), "slots")
     if spec.price.version != terms.price_version:
-        return _refused(errors.ILLEGAL_STATE, refusing("prices_changed"))
+        return reject(errors.ILLEGAL_STATE, refusing("prices_changed"))
     if (lane := spec.price.lane) is not None and lane != terms.lane:
         changed = refusing("plan_changed", lane=lane, plan=terms.lane)
-        return _refused(errors.ILLEGAL_STATE, changed)
+        return reject(errors.ILLEGAL_STATE, changed)
     if (limit := terms.limits.concurrency) <= running(tenant):
-        return _refused(errors.CONCURRENCY_LIMIT, refusing("jobs_at_most", limit=limit))
+        return reject(errors.CONCURRENCY_LIMIT, refusing("jobs_at_most", limit=limit))
     submitted = JobSubmitted(
         job_id=command.job_id,
         spec=spec,
@@ -56,10 +56,6 @@ def _admit(
         tokens = tokens_of(verdict.accepted, verdict.tokens, command.spec.base)
         if tokens is None:
             code = verdict.code or errors.FILE_REJECTED
-            return _refused(code, refusing("file_rejected"), "training_file")
+            return reject(code, refusing("file_rejected"), "training_file")
     held = take_hold(tenant, job, tokens, ctx.at)
     return (held,) if isinstance(held, Rejected) else (submitted, *held)
-
-
-def _refused(code: str, reason: Reason, param: str | None = None) -> tuple[Event, ...]:
-    return (Rejected(code=code, reason=reason, param=param),)
