@@ -9,7 +9,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[5]
 ROUNDS: Final = 5
 STOP_S_MAX: Final = 30  # time for a soak to stop its processes after SIGTERM
-SOAK_S_MAX: Final = 240
+SOAK_S_MAX: Final = 600  # a round without progress gives up by itself, after a minute
 
 
 def run_soak() -> tuple[dict[str, Any], int]:
