@@ -4,9 +4,12 @@ Documents of a row do not see each other. With a mask that says so, every pair o
 is computed, and most of them are thrown away: with documents of 100 tokens in rows of 512, nine of
 ten. Here each document has its own causal attention. Where it is not told where documents begin, it
 is transformers' own with the mask.
+
+Rows mean nothing to it, so that all of a batch may be one: then the output head is computed on each
+labelled token, and not on each column that has a label in any row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -21,6 +24,8 @@ NAME: Final = "tunery_documents"  # in the configuration of a loaded model
 KEYWORD: Final = "document_bounds"  # of a model's call: what `document_bounds` returns
 # Families whose layers hand keywords on to their attention, each shown by a test.
 FAMILIES: Final = frozenset({"llama", "qwen2", "qwen3", "mistral"})
+
+UNUSED_MASK: Final = torch.empty(1, 1, 1, 1)  # given one of four dimensions, transformers makes none
 
 Bounds: TypeAlias = Sequence[Sequence[int]]
 
@@ -37,8 +42,8 @@ def use_document_attention(model: Any, device: torch.device) -> None:
     model.set_attn_implementation(NAME)
 
 
-def document_bounds(model: Any, position_ids: Tensor) -> dict[str, Bounds]:
-    """The keyword of a call on packed rows; none for a model without this attention.
+def document_bounds(model: Any, position_ids: Tensor) -> dict[str, Any]:
+    """Keywords of a call on packed rows; none for a model without this attention.
 
     position_ids: int64 [rows, tokens], 0 where a document begins
     """
@@ -46,7 +51,25 @@ def document_bounds(model: Any, position_ids: Tensor) -> dict[str, Bounds]:
         return {}
     width = position_ids.shape[1]
     starts = [(row == 0).nonzero().squeeze(1).tolist() for row in position_ids]
-    return {KEYWORD: [[*row, width] for row in starts]}
+    keywords: dict[str, Any] = {KEYWORD: [[*row, width] for row in starts]}
+    return keywords | {"attention_mask": UNUSED_MASK} if _never_masks(model) else keywords
+
+
+def join_rows(model: Any, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The batch in one row, where that changes nothing but the work; else as it is.
+
+    batch: tensors [rows, tokens]; the first token of a row is no label
+    """
+    if not _never_masks(model):
+        return dict(batch)
+    return {name: tensor.reshape(1, -1) for name, tensor in batch.items()}
+
+
+def _never_masks(model: Any) -> bool:
+    """Whether every layer has this attention, and none a window, for which it would need a mask."""
+    config = model.config
+    has_window = getattr(config, "sliding_window", None) is not None
+    return config._attn_implementation == NAME and not has_window
 
 
 def attend(

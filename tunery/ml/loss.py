@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from tunery.ml.attention import document_bounds
+from tunery.ml.attention import document_bounds, join_rows
 from tunery.ml.packed import IGNORED, PackedRow, PackedRows, documents
 from tunery.work.exits import WorkError
 
@@ -20,6 +20,7 @@ CHECK_TOKENS_MAX = 32  # of each: all of them are fewer than a packed row of the
 FP32_MEAN_MAX = 1e-4
 BF16_MEAN_MAX = 0.15
 BF16_BIAS_MAX = 0.02
+OF_TOKENS = ("input_ids", "labels", "position_ids", "sequences")  # of a batch: [rows, tokens]
 
 Batch: TypeAlias = dict[str, Tensor]
 TokenLosses: TypeAlias = Callable[[Batch], Tensor]
@@ -60,6 +61,7 @@ def label_loss(model: Any, batch: Batch, *, temperature: float = 1.0) -> LabelLo
     The head of a small model with a large vocabulary costs more than its layers do.
     temperature: divides the logits
     """
+    batch = join_rows(model, {name: batch[name] for name in OF_TOKENS if name in batch})
     targets = batch["labels"][:, 1:]
     wanted = targets != IGNORED
     columns = wanted.any(dim=0).nonzero().squeeze(1)

@@ -46,3 +46,40 @@ def test_documents_alone_have_the_logits_and_gradients_of_the_mask(
         results.append((logits.detach(), gradient))
     torch.testing.assert_close(results[1][0], results[0][0], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(results[1][1], results[0][1], atol=1e-6, rtol=1e-3)
+
+
+@pytest.mark.parametrize("window", [None, 8])
+def test_labels_of_several_rows_have_the_losses_of_each_row_alone(
+    window: int | None, tmp_path: Path
+) -> None:
+    """One row of logits for each label; layers with a window keep rows and their mask."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from tunery.ml.attention import NAME, use_document_attention
+    from tunery.ml.loss import label_loss
+    from tunery.ml.packed import IGNORED
+
+    folder = write_family("mistral", tmp_path / "mistral")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, sliding_window=window)
+    use_document_attention(model, torch.device("cpu"))
+    assert model.config._attn_implementation == NAME
+    batch = {name: tensor for name, tensor in packed(LENGTHS).items() if name != "use_cache"}
+    is_label = (batch["position_ids"] > 0) & (batch["input_ids"] % 3 > 0)
+    batch["labels"] = torch.where(is_label, batch["input_ids"], IGNORED)
+    batch["sequences"] = torch.arange(2)[:, None].expand_as(batch["labels"])
+    scored: list[int] = []
+    model.lm_head.register_forward_hook(
+        lambda _, inputs, output: scored.append(output[..., 0].numel())
+    )
+    together = label_loss(model, batch)
+    alone = [
+        label_loss(model, {name: tensor[[row]] for name, tensor in batch.items()})
+        for row in range(len(LENGTHS))
+    ]
+    torch.testing.assert_close(together.nll, torch.cat([loss.nll for loss in alone]))
+    assert together.sequences is not None
+    assert together.sequences.tolist() == sorted(together.sequences.tolist())
+    labels = int(is_label.sum())
+    assert (scored[0] == labels) == (window is None)
+    assert sum(scored[1:]) == labels
