@@ -24,6 +24,7 @@ STAGE_CONFLICT: Final = "stage_conflict"
 STALE_TOKEN: Final = "stale_token"  # noqa: S105  # a fencing token, not a secret
 MALFORMED: Final = "malformed_command"
 SENDER_REFUSED: Final = "sender_refused"
+INVITATION_REFUSED: Final = "invitation_refused"
 TOO_LARGE: Final = "command_too_large"
 INTERNAL: Final = "internal_error"
 

@@ -223,7 +223,8 @@ class WithdrawNodeKeys(Message):
     With the key `GLOBAL` it says so to a partition, also one of `account`.
 
     node_id: the node.
-    number: of the last key that is withdrawn, None: of the key that the node registered with.
+    number: of the last key that is withdrawn, None: of the last key that the node registered with
+        or got for a token.
     """
 
     node_id: str

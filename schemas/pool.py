@@ -6,6 +6,7 @@ Everything about an attempt goes to `pool` with its fencing token; only reaction
 from typing import Final, Literal, TypeAlias, get_args
 
 from schemas.account import Lane
+from schemas.enrolment import EnrolmentCommand, EnrolmentEvent
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
 from schemas.node import (
     Beneficiary,
@@ -554,6 +555,7 @@ Command: TypeAlias = (
     | RetireNode
     | NodeOrder
     | WithdrawNodeKeys
+    | EnrolmentCommand
     | ObserveNodes
     | DescribeWork
     | ForgetWork
@@ -567,6 +569,7 @@ Command: TypeAlias = (
 )
 Event: TypeAlias = (
     NodeEvent
+    | EnrolmentEvent
     | NodeRegistered
     | NodeRetired
     | NodesObserved

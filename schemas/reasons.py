@@ -222,6 +222,13 @@ RefusalCode: TypeAlias = Literal[
     "incarnation_unknown",  # node_id
     "node_missing",  # node_id
     "node_in_service",  # node_id
+    "node_id_malformed",
+    "invitation_unknown",  # node_id: it has none with this token
+    "invitation_expired",  # node_id
+    "invitation_used",  # node_id: by somebody with another key
+    "invitations_at_most",  # limit
+    "invitation_out_of_range",  # limit_ms: of how long it is valid
+    "public_key_malformed",
     "slots_at_most",  # limit
     "lease_not_open",  # lease
     "lease_not_training",  # lease, attempt

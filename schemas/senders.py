@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from schemas import account, admission, dataset, deployments, gate, job, lifetime, model, node, pool
 from schemas.answers import CountAnswers
 from schemas.endpoints import ConfirmEndpoint
+from schemas.enrolment import EnrolNode, InviteNode, RecordNodeKeys
 from schemas.envelope import Message, Tick
 from schemas.erasure import CloseJobs, EraseFiles, EraseModels, EraseTenant, RecordErasedPart
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
@@ -81,10 +82,13 @@ POOL: Final = (
         node.DrainNode,
         node.ForgetNode,
         node.WithdrawNodeKeys,
+        InviteNode,
+        EnrolNode,
     ),
     _permit(
         "scheduler",
         node.WithdrawNodeKeys,
+        RecordNodeKeys,
         *(pool.ObserveNodes, pool.DescribeWork, pool.ForgetWork),
         *(pool.RequestPlacement, pool.ClosePlacement, Tick),
     ),

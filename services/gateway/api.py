@@ -31,6 +31,7 @@ from services.gateway.files import routes as files
 from services.gateway.files import storage_routes as storage
 from services.gateway.files import upload_routes as uploads
 from services.gateway.jobs import checkpoint_routes as checkpoints
+from services.gateway.jobs import enrolment_routes as enrolments
 from services.gateway.jobs import evaluation_routes as evaluations
 from services.gateway.jobs import event_routes as events
 from services.gateway.jobs import gate_report_routes as gate_reports
@@ -122,6 +123,7 @@ def routes() -> FastAPI:
         prepaid,
         prices,
         nodes,
+        enrolments,
         usage,
         answer_uses,
         statements,
@@ -130,5 +132,6 @@ def routes() -> FastAPI:
         health,
     ):
         app.router.routes.extend(module.router.routes)
+    app.router.routes.extend(enrolments.open_router.routes)
     app.router.routes.extend(health.operators.routes)
     return app

@@ -25,9 +25,7 @@ from services.gateway.serving_pools.projection import project_replica, project_s
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = (
-    53  # 53: confirmed addresses; 52: withdrawn keys; 51: faults of devices; 50: an index
-)
+VERSION: Final = 54  # 54: invitations of nodes; 53: confirmed addresses; 52: withdrawn keys
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -41,7 +39,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     ),
     *(files.FILES, files.DATASETS, files.UPLOADS, files.UPLOAD_PARTS),
     *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.USAGE),
-    *(jobs.NODES, jobs.PLACEMENTS, jobs.SEATS, jobs.ATTEMPT_TIMES),
+    *(jobs.NODES, jobs.INVITATIONS, jobs.PLACEMENTS, jobs.SEATS, jobs.ATTEMPT_TIMES),
     *(sweeps.SWEEPS, sweeps.SKIPPED_RUNS),
     *(
         billing.MONTHS,

@@ -14,8 +14,9 @@ from services.scheduler.domain.pool.decide import decide as decide_pool
 from services.scheduler.domain.pool.evolve import evolve as evolve_pool
 from services.scheduler.domain.pool.state import INITIAL as NO_POOLS
 from services.scheduler.domain.pool.state import Pools
+from services.scheduler.enrolling import reacting_with
 from services.scheduler.figures import PoolMeter, count_jobs, job_figures, pool_figures
-from services.scheduler.react import react_job, react_pool
+from services.scheduler.react import react_job
 from services.scheduler.settings import SchedulerSettings
 from services.scheduler.watch import Watcher
 from tunery.runtime.hosts.abstract import Host
@@ -42,7 +43,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=27,  # 27: withdrawn keys of nodes; 26: faults of devices; 25: ends of exclusions
+    fold_version=28,  # 28: invitations of nodes; 27: withdrawn keys of nodes; 26: faults of devices
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,
@@ -63,6 +64,6 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         *owners,
         Digests(runtime, owners),
         Reactor(runtime, JOB, react_job),
-        Reactor(runtime, POOL, react_pool),
+        Reactor(runtime, POOL, reacting_with(runtime.keys)),
         Watcher(runtime, settings.node_ttl_ms, settings.poll_ms, settings.idle_ms_max),
     )

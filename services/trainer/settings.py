@@ -25,6 +25,10 @@ class TrainerSettings(BaseSettings):
 
     id: str = Field(default_factory=lambda: f"node-{socket.gethostname()}")
     pool: str = "default"
+    # With these an agent without keys gets them, once (`tunery node enrol`).
+    token: str | None = Field(default=None, min_length=1, max_length=256, repr=False)
+    token_file: Path | None = None
+    gateway_url: str | None = Field(default=None, pattern="^https?://")
     slots: int = Field(default=1, ge=1, le=SLOTS_MAX)  # not set: one for each device
     disk_bytes_min: int = Field(default=1 << 30, ge=0)  # less is left: no new leases
     accelerator: str = Field(default="", pattern=LABEL_OR_NONE)

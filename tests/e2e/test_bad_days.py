@@ -9,6 +9,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -30,8 +31,10 @@ from tests.e2e.stories import (
     replayed,
     rows,
     training,
+    tunery,
 )
 from tunery.local import processes
+from tunery.local.stack import ServiceSpec
 from tunery.runtime.blobs.abstract import blob_key
 from tunery.runtime.blobs.s3 import S3Settings, connect
 
@@ -45,6 +48,7 @@ FILE_BYTES_TOO_LARGE: Final = 1_000_000
 IDLE_MS_MAX: Final = 15_000  # far more than a step takes here, even beside a paused server
 JSON: Final = {"content-type": "application/json"}
 AGENT: Final = AGENT_A.name
+ENROLLED: Final = "enrolled"
 
 
 async def stop_valkey(home: RunningStack) -> None:
@@ -410,6 +414,51 @@ async def test_a_job_that_diverges_ends_with_advice_and_a_webhook(
         ("fine_tuning.job.failed", job_id)
     ]
     await home.api.patiently("DELETE", f"/webhook_endpoints/{endpoint['id']}")
+
+
+async def test_security_c2_a_node_joins_with_a_token_that_works_once(home: RunningStack) -> None:
+    root = home.stack.folders.root
+    status, said = await tunery(root, "node", "enrol", ENROLLED, "--expires", "30m", "--json")
+    assert status == 0, said
+    token = json.loads(said)["token"]
+    status, said = await tunery(root, "node", "list")
+    assert f"{ENROLLED} is invited until" in said
+    try:
+        await home.stack.add(enrolling("agent-first", home, token))
+        await home.api.until(f"/nodes/{ENROLLED}", lambda node: node["status"] == "up")
+        kept = root / "nodes" / ENROLLED / "enrolment.json"
+        assert kept.stat().st_mode & 0o777 == 0o600
+        stolen = {"token": token, "public_key": "9" * 64}
+        async with httpx.AsyncClient(base_url=home.stack.api_url, trust_env=False) as stranger:
+            refused = await stranger.post(f"/v1/nodes/{ENROLLED}/enrol", json=stolen)
+        assert refused.status_code == 401
+        assert refused.json()["error"]["code"] == "invitation_refused"
+        await home.stack.stop("agent-first")
+        await home.stack.add(enrolling("agent-again", home))
+        await home.api.until(f"/nodes/{ENROLLED}", lambda node: node["status"] == "up")
+        assert (await tunery(root, "node", "withdraw", ENROLLED))[0] == 0
+        await home.stack.stop("agent-again")
+        status, said = await tunery(root, "node", "enrol", ENROLLED, "--json")
+        assert status == 0, said
+        await home.stack.add(enrolling("agent-next", home, json.loads(said)["token"]))
+        await home.api.until(f"/nodes/{ENROLLED}", lambda node: node["status"] == "up")
+        assert json.loads(json.loads(kept.read_text())["command_keys"])["sender"].endswith("#2")
+    finally:
+        for name in ("agent-first", "agent-again", "agent-next"):
+            with suppress(KeyError):
+                await home.stack.stop(name)
+    log = (home.stack.folders.logs / "gateway.log").read_text(encoding="utf-8")
+    assert token not in log
+    await home.api.until(f"/nodes/{ENROLLED}", lambda node: node["status"] == "retired")
+    assert (await tunery(root, "node", "forget", ENROLLED))[0] == 0
+
+
+def enrolling(name: str, home: RunningStack, token: str = "") -> ServiceSpec:
+    """The agent of a node without keys of commands."""
+    env = {"TUNERY_NODE_ID": ENROLLED, "TUNERY_COMMAND_KEYS": ""}
+    if token:
+        env |= {"TUNERY_NODE_TOKEN": token, "TUNERY_NODE_GATEWAY_URL": home.stack.api_url}
+    return ServiceSpec(name, module="services.trainer", env=env, stop_ms_max=60_000)
 
 
 async def test_replay_from_offset_0_gives_the_same_state(home: RunningStack) -> None:

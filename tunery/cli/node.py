@@ -1,7 +1,8 @@
 """`tunery node`: shows the machines that run jobs, and takes them out of service."""
 
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import click
 
@@ -17,7 +18,10 @@ Examples:
   tunery node uncordon gpu-07
   tunery node forget gpu-07
   tunery node withdraw gpu-07
+  tunery node enrol gpu-08 --expires 30m
 """
+DURATION: Final = re.compile("([0-9]{1,7})([smhd])")
+UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 @click.group("node", cls=_options.ExampleGroup, epilog=EPILOG)
@@ -61,6 +65,39 @@ def list_nodes(folders: DataDir, as_json: bool) -> None:
                 " ".join(_reasons(node)),
             ),
         )
+        if not as_json:
+            _show_invited(api.node_invitations())
+
+
+@command.command()
+@click.argument("node")
+@click.option("--expires", default="1h", metavar="TIME", help="How long the token works: 30m, 1h.")
+@click.option("--pool", help="Pool of a node that never registered. [default]")
+@_options.data_dir
+@_options.as_json
+def enrol(node: str, expires: str, pool: str | None, folders: DataDir, as_json: bool) -> None:
+    """Make a token with which the agent of NODE gets its keys, once.
+
+    It is shown this once. A token of NODE that was made before is void.
+    """
+    body: dict[str, Any] = {"expires_in_seconds": _seconds(expires)}
+    with _api.connect(folders) as api:
+        shown = api.order_node(node, "invite", body if pool is None else {**body, "pool": pool})
+    fields = [
+        ("node", shown["id"]),
+        ("token", shown["token"]),
+        ("expires", _api.moment(shown["expires_at"])),
+        ("use it", "TUNERY_NODE_TOKEN, with TUNERY_NODE_GATEWAY_URL, of the node's agent"),
+    ]
+    _api.show_one(shown, as_json, fields)
+
+
+def _seconds(duration: str) -> int:
+    """Seconds of a time like 90s, 30m, 1h or 2d. Raises UsageError."""
+    match = DURATION.fullmatch(duration)
+    if match is None:
+        raise click.UsageError(f"--expires {duration}: write a number and s, m, h or d, like 1h")
+    return int(match[1]) * UNIT_S[match[2]]
 
 
 def _order(order: str, doc: str) -> None:
@@ -106,6 +143,14 @@ def withdraw(node: str, folders: DataDir, as_json: bool) -> None:
     _api.show_one(shown, as_json, [*fields, ("next key", f"node.{node}#{number + 1}")])
 
 
+def _show_invited(invitations: Iterable[dict[str, Any]]) -> None:
+    """A line for each node that may still use its token."""
+    for invitation in invitations:
+        if invitation["enrolled_at"] is None:
+            until, by = _api.moment(invitation["expires_at"]), invitation["invited_by"]
+            click.echo(f"{invitation['id']} is invited until {until}, by key {by}")
+
+
 def _slots(node: dict[str, Any]) -> str:
     """All slots, and how many of them get jobs where not all do: "7 of 8"."""
     slots, faulty = node["slots"], len(node["device_faults"])
@@ -126,5 +171,6 @@ def _reasons(node: dict[str, Any]) -> Iterator[str]:
 
 
 def _fields(node: dict[str, Any]) -> list[tuple[str, object]]:
-    fields: list[tuple[str, object]] = [("node", node["id"]), ("status", node["status"])]
-    return [*fields, ("reason", node["reason"])] if node["reason"] else fields
+    status = node.get("status", "never registered")  # where only its invitation is known
+    fields: list[tuple[str, object]] = [("node", node["id"]), ("status", status)]
+    return [*fields, ("reason", node["reason"])] if node.get("reason") else fields

@@ -45,11 +45,9 @@ from tunery.client.wire import (
 )
 from tunery.runtime.blobs.base_files import hash_base
 
-TIMEOUT_S: Final = 60.0
-RETRIES_MAX: Final = 8
+TIMEOUT_S, RETRIES_MAX = 60.0, 8
 PAUSE_S, PAUSE_S_MAX = 0.5, 5.0
-UNAVAILABLE: Final = 503
-PAGE: Final = 100
+UNAVAILABLE, PAGE = 503, 100  # a status, and how many entries a page has
 MONTHS, LINES = 24, 1_000  # of a page of invoices, and of one of an invoice's lines
 CHUNK_BYTES: Final = 1024 * 1024
 ONE_REQUEST_BYTES_MAX: Final = 512 * 1024 * 1024  # a larger file is uploaded in parts
@@ -396,12 +394,15 @@ class AsyncApi:
     def nodes(self) -> AsyncIterator[dict[str, Any]]:
         return self._all("/nodes")
 
-    async def order_node(self, node_id: str, order: str) -> dict[str, Any]:
-        """Give an order: "cordon", "uncordon", "drain" or "withdraw"; again, it changes nothing."""
-        return await self._call("POST", f"/nodes/{part(node_id)}/{part(order)}")
+    async def order_node(self, node_id: str, order: str, body: Any = None) -> dict[str, Any]:
+        """Give an order: "cordon", "uncordon", "drain", "withdraw", or "invite" with a body."""
+        return await self._call("POST", f"/nodes/{part(node_id)}/{part(order)}", json=body)
 
     async def forget_node(self, node_id: str) -> dict[str, Any]:
         return await self._once("DELETE", f"/nodes/{part(node_id)}")
+
+    def node_invitations(self) -> AsyncIterator[dict[str, Any]]:
+        return self._all("/node_invitations")
 
     async def adjust_invoice(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Credit a tenant (`amount_micro` below zero) or charge it; a `reference` counts once."""

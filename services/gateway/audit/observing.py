@@ -78,7 +78,8 @@ class Observer:
         """body: its first bytes."""
         state: Mapping[str, Any] = scope.get("state", {})
         principal: Principal | None = state.get("principal")
-        if principal is None and status not in REFUSALS:
+        enrolled: str | None = state.get("enrolled_node")
+        if principal is None and enrolled is None and status not in REFUSALS:
             return
         tenant, key_id = state.get("refused_key", ("", ""))
         if principal is not None:
@@ -94,14 +95,15 @@ class Observer:
         if principal is not None:
             self._audit.note(entry)
         # looking for a route takes a while: not for strangers, who may send many requests
-        route, params = self._route(scope) if key_id else ("", {})
+        route, params = self._route(scope) if key_id or "route" in scope else ("", {})
         kind = _kind(scope, route, status, is_operator=bool(state.get("operator")))
         if kind is None:
             return
         answer = _read(body)
         names = {name: str(value) for name, value in params.items()}
         if principal is None:
-            names = {}  # a stranger's path is a stranger's text
+            # a stranger's path is a stranger's text
+            names = {} if enrolled is None else {"node_id": enrolled}
         elif answer.id is not None and scope["method"] == "POST":
             names["tenant" if route == TENANTS else "created"] = answer.id
         named = state.get("tenant", names.get("tenant", tenant))

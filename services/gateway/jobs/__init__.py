@@ -8,7 +8,7 @@
 * `starts`: own versions and checkpoints that a training may begin with
 * `job_filter`: which jobs a list shows
 * `plain_routes`, `plain_bodies`, `plain_responses`: the plain URLs
-* `node_routes`: the machines that run jobs, for operators
+* `node_routes`, `enrolment_routes`: the machines that run jobs, for operators; how they join
 * `grader_routes`, `score_endpoint`: graders, checked and tried; models that give scores
 * `configuration`: what makes the result of a job, as a hash; earlier jobs with the same one
 * `plan_routes`, `plan_responses`, `standing`: settings, nodes and refusals of a plan

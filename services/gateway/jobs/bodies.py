@@ -11,6 +11,7 @@ from pydantic import (
 )
 
 from schemas.dataset import LengthPolicy
+from schemas.enrolment import INVITATION_MS_MAX, PUBLIC_KEY
 from schemas.node import LABEL
 from services.gateway.web.bodies import INT_MAX, Body, Id, Metadata, Name
 from tunery.plan.methods import ROWS_OF_METHOD
@@ -23,6 +24,8 @@ SEED_MAX: Final = 2_147_483_647
 PREVIEW_ROWS_MAX: Final = 20
 SECONDS_MAX: Final = 10**11
 TOLERATIONS_MAX: Final = 8
+INVITED_S: Final = 3_600
+NODE_POOL: Final = "default"
 DOMAIN_WAIT_MAX: Final = 7 * 24 * 60  # minutes
 Label = Annotated[str, StringConstraints(strict=True, pattern=rf"^{LABEL}$")]
 Suffix = Annotated[str | None, StringConstraints(strict=True, min_length=1, max_length=SUFFIX_MAX)]
@@ -179,3 +182,17 @@ class PreviewRequest(Body):
     rows: Annotated[StrictInt, Field(ge=1, le=PREVIEW_ROWS_MAX)] = 3
     max_length: Annotated[StrictInt, Field(ge=1, le=131_072)] | None = None
     length_policy: LengthPolicy = "truncate"
+
+
+class InviteNodeRequest(Body):
+    expires_in_seconds: Annotated[StrictInt, Field(ge=1, le=INVITATION_MS_MAX // 1_000)] = Field(
+        default=INVITED_S, description="how long the token may be used"
+    )
+    pool: Id = Field(default=NODE_POOL, description="of a node that never registered")
+
+
+class EnrolNodeRequest(Body):
+    token: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=256)]
+    public_key: Annotated[str, StringConstraints(strict=True, pattern=f"^{PUBLIC_KEY}$")] = Field(
+        description="X25519, hexadecimal"
+    )

@@ -6,7 +6,8 @@ from schemas.envelope import Message
 from schemas.node import CordonNode, DrainNode, ForgetNode, UncordonNode, WithdrawNodeKeys
 from schemas.topics import POOL
 from schemas.training import Device
-from services.gateway.jobs.tables import NODES, NodeRow, NodeStatus
+from services.gateway.jobs.enrolment_routes import NodeInvitationResponse, invitation_response
+from services.gateway.jobs.tables import INVITATIONS, NODES, NodeRow, NodeStatus
 from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
 from services.gateway.web.errors import not_found
 from services.gateway.web.responses import (
@@ -98,11 +99,21 @@ async def drain_node(node_id: str, deps: WithDeps, admin: Admin) -> NodeResponse
 
 
 @router.post("/{node_id}/withdraw")
-async def withdraw_node_keys(node_id: str, deps: WithDeps, admin: Admin) -> NodeResponse:
+async def withdraw_node_keys(
+    node_id: str, deps: WithDeps, admin: Admin
+) -> NodeResponse | NodeInvitationResponse:
     """Refuse all that is signed with the key that the node has, and with those before.
 
-    Its leases end, and their jobs go on elsewhere. The node comes back with another key.
+    Its leases end, and their jobs go on elsewhere. The node comes back with another key. Where keys
+    were given for a token and no node has registered with them, the answer is the invitation.
     """
+    invitation = await deps.views.first(INVITATIONS, {"id": node_id})
+    if invitation is not None and await deps.views.first(NODES, {"id": node_id}) is None:
+        actor = deps.seal.seal(admin.tenant, admin.key_id)
+        order = WithdrawNodeKeys(node_id=node_id)
+        await deps.commands.decide(POOL, invitation.pool, order, actor=actor)
+        withdrawn = await deps.views.first(INVITATIONS, {"id": node_id})
+        return invitation_response(deps, withdrawn or invitation)
     return await _order(deps, admin, node_id, WithdrawNodeKeys(node_id=node_id))
 
 

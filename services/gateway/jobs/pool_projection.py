@@ -1,5 +1,8 @@
 """`pool` → nodes, what waits and runs on them, and the usage of each job, slice by slice."""
 
+from typing import assert_never
+
+from schemas.enrolment import NodeEnrolled, NodeInvited, NodeKeysSealed
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.model import GLOBAL
 from schemas.node import (
@@ -29,7 +32,7 @@ from schemas.pool import (
 from schemas.training import LeaseHardware
 from services.gateway.jobs.event_ids import usage_id
 from services.gateway.jobs.placement_projection import project_placement
-from services.gateway.jobs.tables import NODES, USAGE, UsageRow
+from services.gateway.jobs.tables import INVITATIONS, NODES, USAGE, UsageRow
 from tunery.plan.price import billed_lease
 from tunery.runtime.verbs import Change
 
@@ -63,7 +66,11 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
         case NodeKeysWithdrawn() if header.key == GLOBAL:
             return ()  # the pool of the node has said it
         case NodeKeysWithdrawn():
-            return (NODES.update({"id": event.node_id}, keys_withdrawn=event.number),)
+            tables = (NODES, INVITATIONS)
+            key, number = {"id": event.node_id}, event.number
+            return tuple(table.update(key, keys_withdrawn=number) for table in tables)
+        case NodeInvited() | NodeEnrolled() | NodeKeysSealed():
+            return (_invitation(header, event),)
         case NodeForgotten():
             return (NODES.delete({"id": event.node_id}),)
         case NodeRetired():
@@ -106,6 +113,36 @@ def _node(header: Header, event: NodeRegistered) -> Change:
         registered_at=header.at,
         seen_at=header.at,
     )
+
+
+def _invitation(header: Header, event: NodeInvited | NodeEnrolled | NodeKeysSealed) -> Change:
+    """A new invitation leaves nothing of the one before."""
+    key = {"id": event.node_id}
+    match event:
+        case NodeInvited():
+            return INVITATIONS.update(
+                key,
+                pool=header.key,
+                token_sha256=event.token_sha256,
+                expires_at=event.expires_at,
+                invited_at=header.at,
+                invited_by=header.actor,
+                public_key=None,
+                key_number=None,
+                enrolled_at=None,
+                sealed_keys=None,
+            )
+        case NodeEnrolled():
+            return INVITATIONS.update(
+                key,
+                public_key=event.public_key,
+                key_number=event.key_number,
+                enrolled_at=header.at,
+            )
+        case NodeKeysSealed():
+            return INVITATIONS.update(key, sealed_keys=event.sealed_keys)
+        case _:
+            assert_never(event)
 
 
 def _line(header: Header, event: UsageSliced | UsageCredited) -> Change:

@@ -176,6 +176,26 @@ class NodeRow(TableRow):
         return "joining" if self.joining else "up"
 
 
+class InvitationRow(TableRow):
+    """The last invitation of a node; `id` is the node's.
+
+    invited_by: id of the API key. public_key: of whom the token was used by. key_number: of the
+    keys that the node got. sealed_keys: these, in Base64, for who has the private key.
+    keys_withdrawn: number of the node's last key that is withdrawn.
+    """
+
+    pool: str
+    token_sha256: str
+    expires_at: Ms
+    invited_at: Ms
+    invited_by: Sealed | None = None
+    public_key: str | None = None
+    key_number: int | None = None
+    enrolled_at: Ms | None = None
+    sealed_keys: str | None = None
+    keys_withdrawn: int | None = None
+
+
 class PlacementRow(TableRow):
     """What a job asked its pool for, from its queueing to its end; `id` is the job's.
 
@@ -344,6 +364,7 @@ CHECKPOINTS: Final = Table(
     indexes=(TableIndex(("tenant", "job_id", "sequence")),),
 )
 NODES: Final = Table("nodes", NodeRow, key=("id",), order="id")
+INVITATIONS: Final = Table("node_invitations", InvitationRow, key=("id",), order="id")
 PLACEMENTS: Final = Table("placements", PlacementRow, key=("pool", "id"), order="sequence")
 ATTEMPT_TIMES: Final = Table(
     "attempt_times",

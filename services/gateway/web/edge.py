@@ -42,6 +42,8 @@ SAFE_HEADERS: Final = {
 STREAMED: Final = re.compile(
     "/v1/files|/v1/uploads/[^/]+/parts|/v1/models/import|/v1/gate/benchmarks/[^/]+"
 )  # their routes measure the body
+#: a node shows a token in the place of a key
+ENROLMENT: Final = re.compile("/v1/nodes/[^/]+/enrol")
 UPLOADS_AT_ONCE, UPLOADS_OF_TENANT = 64, 4  # requests with bytes of files that are received
 API_VERSION: Final = "2020-10-01"
 
@@ -118,7 +120,10 @@ class Edge:
 
         async def noting(message: Message) -> None:
             nonlocal started, ended
-            started = started or message["type"] == "http.response.start"
+            if message["type"] == "http.response.start":
+                started = True
+                if _is_enrolment(scope) and 400 <= message["status"] < 500:
+                    self._wrong_keys.refused(_address(scope))
             await send(message)
             ended = started and not message.get("more_body", message["type"] != BODY)
 
@@ -152,6 +157,9 @@ class Edge:
             raise invalid("The URL contains a NUL character.")
         if scope["path"] in OPEN:
             return
+        if _is_enrolment(scope):
+            self._limit_address(scope, None)
+            return
         principal = await self._identify(scope)
         state["principal"] = principal
         per_minute = principal.per_minute or self._deps.settings.requests_per_minute
@@ -164,19 +172,30 @@ class Edge:
     async def _identify(self, scope: Scope) -> Principal:
         """Raises ApiError 401, 429; StoreUnavailable."""
         authorization = Headers(scope=scope).get("authorization")
-        address = scope["client"][0] if scope.get("client") else ""
-        limit = self._wrong_keys.limit(address, authorization)
-        if limit is not None:
-            raise _too_many("one address may send", limit, "a key", " without a valid key")
+        self._limit_address(scope, authorization)
         try:
             principal = await self._authenticate(self._deps, authorization)
         except ApiError as error:
-            self._wrong_keys.refused(address)
+            self._wrong_keys.refused(_address(scope))
             if isinstance(error, KeyRefused):
                 scope["state"]["refused_key"] = error.tenant, error.key_id
             raise
         self._wrong_keys.accepted(authorization)
         return principal
+
+    def _limit_address(self, scope: Scope, authorization: str | None) -> None:
+        """Raises ApiError 429."""
+        limit = self._wrong_keys.limit(_address(scope), authorization)
+        if limit is not None:
+            raise _too_many("one address may send", limit, "a key", " without a valid key")
+
+
+def _address(scope: Scope) -> str:
+    return scope["client"][0] if scope.get("client") else ""
+
+
+def _is_enrolment(scope: Scope) -> bool:
+    return scope["method"] == "POST" and ENROLMENT.fullmatch(scope["path"]) is not None
 
 
 def rate_headers(allowance: Allowance) -> dict[str, str]:

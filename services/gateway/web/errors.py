@@ -23,6 +23,7 @@ RETRY_AFTER_S: Final = 2
 
 # Codes of deciders' refusals → HTTP statuses. A code that is not here is a bad request.
 STATUS_OF: Final[Mapping[str, int]] = {
+    errors.INVITATION_REFUSED: 401,
     errors.FORBIDDEN: 403,
     errors.SUSPENDED: 403,
     errors.SENDER_REFUSED: 500,  # of our own services: keys that do not fit together

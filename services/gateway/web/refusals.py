@@ -300,6 +300,17 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "slots_at_most": "A node has at most {limit} slots.",
     "node_in_service": "Node {node_id} is in service. Drain it and stop its agent first.",
     "node_missing": "There is no node {node_id}.",
+    "node_id_malformed": "The id of a node has 1 to 128 letters, digits, '.', '_' and '-'.",
+    "invitation_unknown": "Node {node_id} has no invitation with this token. `tunery node enrol` "
+    "makes one.",
+    "invitation_expired": "The invitation of node {node_id} has ended. `tunery node enrol` makes "
+    "another one.",
+    "invitation_used": "The token of node {node_id} was used before, with another key. If it was "
+    "not you: `tunery node withdraw`, then `tunery node enrol`.",
+    "invitations_at_most": "At most {limit} nodes are invited at a time. Wait until an invitation "
+    "ends.",
+    "invitation_out_of_range": "An invitation is valid for 1 to {limit_ms} milliseconds.",
+    "public_key_malformed": "The public key is not one of X25519: 64 hexadecimal digits.",
     "incarnation_unknown": "Node {node_id} is not registered in this incarnation.",
     "lease_not_open": (
         "Lease {lease} is not open for this agent. Stop what runs under it and free its slots."

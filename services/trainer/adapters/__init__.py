@@ -1,6 +1,7 @@
-"""The machine itself.
+"""The machine itself, and how it joins.
 
 hardware      what it offers
+enrolment     how a node gets its keys for a token, and keeps them
 health        what is wrong with its devices and its disk
 memory_kills  the kernel's count of processes killed for lack of memory
 notices       of clouds that take a machine away

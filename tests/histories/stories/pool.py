@@ -5,6 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from schemas.account import Lane
+from schemas.enrolment import EnrolNode, InviteNode, RecordNodeKeys
 from schemas.envelope import Source, Tick
 from schemas.node import (
     CordonNode,
@@ -303,6 +304,20 @@ def a_node_whose_keys_are_withdrawn(story: Recorder) -> None:
     story.when(node("n1", 2))
     story.when(WithdrawNodeKeys(node_id="n1", number=2))
     story.when(WithdrawNodeKeys(node_id="n3"))
+
+
+def a_node_that_is_invited(story: Recorder) -> None:
+    """Its token is used once; its answer is lost; another invitation replaces the one before."""
+    hashes = ["1" * 64, "2" * 64]
+    mine, other = "a" * 64, "b" * 64
+    for token in hashes:
+        story.when(InviteNode(node_id="n1", token_sha256=token, valid_ms=HOUR_MS))
+    story.when(EnrolNode(node_id="n1", token_sha256=hashes[0], public_key=mine))
+    for key in (mine, mine, other):
+        story.when(EnrolNode(node_id="n1", token_sha256=hashes[1], public_key=key))
+    story.when(RecordNodeKeys(node_id="n1", public_key=mine, sealed_keys="AAAA"))
+    late = EnrolNode(node_id="n1", token_sha256=hashes[1], public_key=mine)
+    story.when(late, after_ms=HOUR_MS)
 
 
 def work_that_teaches_how_long_it_takes(story: Recorder) -> None:

@@ -4,6 +4,9 @@ Keys follow from one secret (HMAC-SHA256): that of a stream from the secret, tha
 the stream's. So a sender can prove its own name alone, on the streams that it sends to; the owner
 of a stream knows the keys of all its senders, and may write all of its journal anyway.
 
+Those of nodes follow from another key between, which the scheduler has. So it can give nodes their
+keys without the keys of streams that it does not own.
+
 A node whose key was withdrawn gets another one: its name as a sender is then `node.ID#2`.
 """
 
@@ -14,14 +17,15 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from schemas.topics import HEARTBEATS, SERVICES, STREAMS
+from schemas.topics import HEARTBEATS, POOL, SERVICES, STREAMS
 from schemas.units import Ms
-from tunery.runtime.bus.grants import NODE_PREFIX, service_of
+from tunery.runtime.bus.grants import NODE, NODE_PREFIX, service_of
 
 PRINCIPAL: Final = re.compile(r"[a-z]{1,64}|node\.[A-Za-z0-9._-]{1,128}(#([2-9]|[1-9][0-9]{1,3}))?")
 NODES: Final = HEARTBEATS.name  # signed like commands, by nodes
 SECRET_BYTES_MIN: Final = 32  # of an operator's own secret
 _HASH: Final = "sha256"
+_OF_NODES: Final = NODE_PREFIX.encode()
 _SENDER: Final = b',"sender":"'
 _SIGNATURE: Final = b',"signature":"'
 _END: Final = b'"}'
@@ -40,6 +44,7 @@ class SenderKeys(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
     own: its key for each stream that it sends to; checked: the key of each stream that it owns.
     secret: of an operator, from which all keys follow.
     signed_since: records of an earlier broker time are taken as they are.
+    nodes: what the keys of all nodes follow from, for each stream that nodes send to.
     """
 
     sender: str = ""
@@ -47,6 +52,7 @@ class SenderKeys(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
     checked: dict[str, bytes] = {}
     secret: bytes = b""
     signed_since: Ms = 0
+    nodes: dict[str, bytes] = {}
 
     def sign(self, stream: str, record: bytes) -> bytes:
         """The record, an object of JSON, with sender and proof. Raises KeyError without a key."""
@@ -64,9 +70,11 @@ class SenderKeys(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
             return None
         named, tail = record[:-_TAIL], record[-_TAIL:]
         name = named[named.rfind(_SENDER) + len(_SENDER) : -1]
-        proof = _proof(sender_key(self._checked(stream), name), stream, named)
-        if not hmac.compare_digest(_SIGNATURE + proof + _END, tail):
-            raise Unproven
+        of_stream = self._checked(stream)
+        if not _is_proven(sender_key(of_stream, name), stream, named, tail):
+            former = hmac.digest(of_stream, name, _HASH)  # an earlier version printed it
+            if not name.startswith(_OF_NODES) or not _is_proven(former, stream, named, tail):
+                raise Unproven
         return name.decode("ascii")
 
     def _own(self, stream: str) -> bytes:
@@ -90,7 +98,14 @@ def stream_key(secret: bytes, stream: str) -> bytes:
 
 def sender_key(of_stream: bytes, sender: bytes) -> bytes:
     """The key by which a sender proves its name on a stream, for this sender."""
+    if sender.startswith(_OF_NODES):
+        of_stream = nodes_key(of_stream)
     return hmac.digest(of_stream, sender, _HASH)
+
+
+def nodes_key(of_stream: bytes) -> bytes:
+    """What the keys of all nodes on a stream follow from, for who gives nodes their keys."""
+    return hmac.digest(of_stream, _OF_NODES, _HASH)
 
 
 def operator_keys(secret: bytes, sender: str = "", signed_since: Ms = 0) -> SenderKeys:
@@ -110,10 +125,8 @@ def keys_of(secret: bytes, sender: str, signed_since: Ms = 0) -> SenderKeys:
             f"{NODE_PREFIX!r} and its id of letters, digits, '.', '_' and '-', with '#2' behind it "
             "for its second key"
         )
-    sent = [stream.name for stream in STREAMS.values() if service in stream.senders]
+    sent = _sent_by(service)
     owned = [stream.name for stream in STREAMS.values() if service == stream.owner]
-    if service in HEARTBEATS.writers:
-        sent.append(NODES)
     if service in HEARTBEATS.readers:
         owned.append(NODES)
     return SenderKeys(
@@ -122,7 +135,24 @@ def keys_of(secret: bytes, sender: str, signed_since: Ms = 0) -> SenderKeys:
         {name: stream_key(secret, name) for name in owned},
         b"",
         signed_since,
+        {name: nodes_key(stream_key(secret, name)) for name in _sent_by(NODE)}
+        if service == POOL.owner
+        else {},
     )
+
+
+def node_keys(keys: SenderKeys, sender: str) -> SenderKeys:
+    """The keys of a node, as `keys_of` makes them, by who has `nodes`; None are made of others."""
+    of_nodes = keys.nodes.items()
+    return SenderKeys(
+        sender, {name: hmac.digest(key, sender.encode(), _HASH) for name, key in of_nodes}
+    )
+
+
+def _sent_by(service: str) -> list[str]:
+    """Streams, and heartbeats, that a service sends to."""
+    sent = [stream.name for stream in STREAMS.values() if service in stream.senders]
+    return [*sent, NODES] if service in HEARTBEATS.writers else sent
 
 
 def read_keys(text: str) -> SenderKeys:
@@ -136,6 +166,10 @@ def read_keys(text: str) -> SenderKeys:
 def write_keys(keys: SenderKeys) -> str:
     """As one line of text."""
     return msgspec.json.encode(keys).decode()
+
+
+def _is_proven(key: bytes, stream: str, named: bytes, tail: bytes) -> bool:
+    return hmac.compare_digest(_SIGNATURE + _proof(key, stream, named) + _END, tail)
 
 
 def _proof(key: bytes, stream: str, named: bytes) -> bytes:

@@ -5,6 +5,7 @@ from typing import Final, assert_never
 from immutables import Map
 
 from schemas import errors
+from schemas.enrolment import EnrolNode, InviteNode, RecordNodeKeys
 from schemas.envelope import Context, Rejected, Tick
 from schemas.node import (
     Beneficiary,
@@ -47,7 +48,7 @@ from schemas.pool import (
 )
 from schemas.reasons import ending, refusing
 from schemas.training import LeaseHardware, NodeConstraints, work_id_of
-from services.scheduler.domain.pool import closing, deadlines, nodes, reports
+from services.scheduler.domain.pool import closing, deadlines, enrolment, nodes, reports
 from services.scheduler.domain.pool.carried import planned_pool
 from services.scheduler.domain.pool.experience import expected_time
 from services.scheduler.domain.pool.faults import cordon_failing
@@ -141,6 +142,8 @@ def _decide_fact(
             return nodes.decide_order(pool, command, ctx)
         case WithdrawNodeKeys():
             return nodes.decide_withdrawn(pool, withdrawn, command, ctx)
+        case InviteNode() | EnrolNode() | RecordNodeKeys():
+            return enrolment.decide_enrolment(pool, withdrawn, command, ctx)
         case ObserveNodes():
             return nodes.decide_observed(pool, command, ctx)
         case DescribeWork():

@@ -6,6 +6,7 @@ from immutables import Map
 from msgspec.structs import replace
 from typing_extensions import TypeIs
 
+from schemas.enrolment import NodeEnrolled, NodeInvited, NodeKeysSealed
 from schemas.envelope import Context, Reason, Rejected, Repeated
 from schemas.model import GLOBAL
 from schemas.node import (
@@ -51,6 +52,7 @@ from schemas.pool import (
 from schemas.topics import key_number_of
 from schemas.units import Ms
 from services.scheduler.domain.pool.carried import carry
+from services.scheduler.domain.pool.enrolment import with_enrolment
 from services.scheduler.domain.pool.experience import (
     classes_of,
     model_of,
@@ -127,6 +129,8 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
     match event:
         case Rejected() | Repeated() | WaitExplained() | NodeKeysWithdrawn():  # nothing of one pool
             return pool
+        case NodeInvited() | NodeEnrolled() | NodeKeysSealed():
+            return with_enrolment(pool, event, ctx)
         case NodeRegistered():
             return _with_node(pool, event, ctx)
         case NodeJoined():
@@ -172,15 +176,7 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
         case WorkKept():
             return _with_work(pool, event)
         case WorkForgotten():
-            return replace(
-                pool,
-                works=_without(pool.works, event.job_id),
-                attempts=_without(pool.attempts, event.job_id),
-                charged=_without(pool.charged, event.job_id),
-                failures=_without(pool.failures, event.job_id),
-                spot_losses=_without(pool.spot_losses, event.job_id),
-                refunds=_without(pool.refunds, event.job_id),
-            )
+            return _without_job(pool, event.job_id)
         case PlacementQueued():
             return _with_waiting(pool, event)
         case LeaseGranted():
@@ -191,6 +187,18 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
             return _with_freed(pool, event)
         case _:
             assert_never(event)
+
+
+def _without_job(pool: Pool, job_id: str) -> Pool:
+    return replace(
+        pool,
+        works=_without(pool.works, job_id),
+        attempts=_without(pool.attempts, job_id),
+        charged=_without(pool.charged, job_id),
+        failures=_without(pool.failures, job_id),
+        spot_losses=_without(pool.spot_losses, job_id),
+        refunds=_without(pool.refunds, job_id),
+    )
 
 
 # --- nodes ----------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ from schemas.reasons import EndCode, cordoning, ending, refusing
 from schemas.units import Ms
 from services.scheduler.domain.pool import closing, deadlines
 from services.scheduler.domain.pool.closing import FACTS_BYTES_MAX
+from services.scheduler.domain.pool.enrolment import enrolled_number
 from services.scheduler.domain.pool.evolve import evolve_pool
 from services.scheduler.domain.pool.faults import broken_device
 from services.scheduler.domain.pool.state import (
@@ -202,10 +203,11 @@ def decide_withdrawn(
     node_id, number = command.node_id, command.number
     node = pool.nodes.get(node_id)
     if number is None:
-        if node is None:
-            missing = refusing("node_missing", node_id=node_id)
-            return (Rejected(code=errors.NOT_FOUND, reason=missing, param="node_id"),)
-        number = node.key_number
+        registered = 0 if node is None else node.key_number
+        number = max(registered, enrolled_number(pool, node_id))
+    if number == 0:
+        missing = refusing("node_missing", node_id=node_id)
+        return (Rejected(code=errors.NOT_FOUND, reason=missing, param="node_id"),)
     if number <= withdrawn.get(node_id, 0):
         return ()
     events: list[Event] = [NodeKeysWithdrawn(node_id=node_id, number=number)]

@@ -198,6 +198,21 @@ class Lease(Struct, frozen=True, kw_only=True):
         return self.ending is not None and self.ending.deadline is not None
 
 
+class Invitation(Struct, frozen=True, kw_only=True):
+    """A token with which a node gets its keys.
+
+    token_sha256: of the token.
+    expires_at: its end.
+    public_key: of whom the token was used by; None: it was not.
+    key_number: of the last keys that the node got with any token; 0: none.
+    """
+
+    token_sha256: str
+    expires_at: Ms
+    public_key: str | None = None
+    key_number: int = 0
+
+
 class Waiting(Struct, frozen=True, kw_only=True):
     """A placement in the queue.
 
@@ -249,6 +264,7 @@ class Pool(Struct, frozen=True, kw_only=True, dict=True):
     arrivals: placements queued so far.
     withdrawn: number of the last key that is withdrawn, by node id; of the pool `GLOBAL`, for all
         pools of its partition.
+    invitations: the last one of each node, by node id; those that ended unused are dropped.
     """
 
     nodes: Map[str, Node] = Map()
@@ -272,6 +288,7 @@ class Pool(Struct, frozen=True, kw_only=True, dict=True):
     next_lease: int = 1
     arrivals: int = 0
     withdrawn: Map[str, int] = Map()
+    invitations: Map[str, Invitation] = Map()
 
 
 Pools: TypeAlias = Map[str, Pool]

@@ -13,7 +13,8 @@ import msgspec
 
 from schemas.account import PRICES_PARTITION
 from schemas.dataset import BaseTokens, RecordValidation, Validation
-from schemas.envelope import Message
+from schemas.enrolment import NodeEnrolled
+from schemas.envelope import Header, Message
 from schemas.model import GLOBAL, AddBase
 from schemas.reasons import Failure
 from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, PARTITIONS, POOL, TELEMETRY
@@ -37,9 +38,11 @@ from services.ingest.react import react_dataset
 from services.registry.app import MODELS
 from services.registry.react import react_model
 from services.scheduler.app import JOBS, POOLS
+from services.scheduler.enrolling import seal_keys
 from services.scheduler.react import react_job
 from tests.unit.services.gateway.bases import BASE as BASE
 from tests.unit.services.gateway.chat.scripted_engine import ScriptedEngine
+from tunery.runtime.bus.signing import keys_of
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.effects import EffectHost
@@ -47,8 +50,11 @@ from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
 from tunery.runtime.ports import Runtime
+from tunery.runtime.verbs import Send
 
 ADMIN_KEY = "admin-key-of-the-tests"
+COMMAND_SECRET = b"secret of commands in the tests!"
+SCHEDULER_KEYS = keys_of(COMMAND_SECRET, "scheduler")
 READY_S_MAX = 15
 SETTLE_S_MAX = 5
 WAIT_MS_MAX = 5_000
@@ -195,6 +201,11 @@ async def _add_base(plane: ControlPlane) -> None:
     await plane.until(plane.api, "/v1/bases", lambda answer: answer["data"])
 
 
+def _give_keys(header: Header, event: Any) -> tuple[Send, ...]:
+    """Of the reactions to `pool`, that which needs keys: tests send what others would."""
+    return seal_keys(SCHEDULER_KEYS, header, event) if isinstance(event, NodeEnrolled) else ()
+
+
 def _hosts(
     shared: MemoryServers, runtime: Runtime, command_results: CommandResults, deps: JobDeps
 ) -> list[Host]:
@@ -207,6 +218,7 @@ def _hosts(
         AggregateHost(others["scheduler"], JOBS),
         AggregateHost(others["scheduler"], POOLS),
         Reactor(others["scheduler"], JOB, react_job),
+        Reactor(others["scheduler"], POOL, _give_keys),
         AggregateHost(others["registry"], MODELS),
         Reactor(others["registry"], MODEL, react_model),
         command_results,

@@ -281,6 +281,7 @@ ANSWERS: Final[dict[str, Any]] = {
     "GET /keys": page(KEY),
     "GET /queue": {**QUEUE, "leases": QUEUE["leases"][:1]},
     "GET /nodes": page(NODE),
+    "GET /node_invitations": page(),
     "GET /fine_tuning/jobs": page(ENDED, QUEUED),
     f"GET /fine_tuning/jobs/{JOB_IDS[0]}": ENDED,
     f"GET /fine_tuning/jobs/{JOB_IDS[1]}": QUEUED,

@@ -31,6 +31,16 @@ NODE: dict[str, Any] = {
     "registered_at": 1_762_700_400,
     "seen_at": 1_762_700_400,
 }
+INVITATION: dict[str, Any] = {
+    "id": "gpu-08",
+    "object": "node.invitation",
+    "pool": "default",
+    "invited_at": 1_762_700_400,
+    "invited_by": "bootstrap",
+    "expires_at": 1_762_704_000,
+    "enrolled_at": None,
+    "key_number": None,
+}
 
 
 def run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Result, list[httpx.Request]]:
@@ -38,7 +48,13 @@ def run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Result, list
 
     def handle(request: httpx.Request) -> httpx.Response:
         seen.append(request)
-        listed = {"data": [NODE], "has_more": False, "last_id": "gpu-07"}
+        invited = request.url.path == "/v1/node_invitations"
+        data = [INVITATION, {**INVITATION, "id": "gpu-09", "enrolled_at": 1}] if invited else [NODE]
+        listed = {"data": data, "has_more": False, "last_id": "gpu-07"}
+        if request.url.path.endswith("/gpu-08/withdraw"):
+            return httpx.Response(200, json=INVITATION)
+        if request.url.path.endswith("/invite"):
+            return httpx.Response(200, json={**INVITATION, "token": "tun-node-x"})
         return httpx.Response(200, json=listed if request.method == "GET" else NODE)
 
     def connected(url: str, key: str) -> Api:
@@ -50,8 +66,12 @@ def run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Result, list
 
 
 def test_nodes_are_listed_with_status_and_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    done, (request,) = run(["list"], monkeypatch)
+    done, (request, invitations) = run(["list"], monkeypatch)
     assert (done.exit_code, request.url.path) == (0, "/v1/nodes")
+    assert invitations.url.path == "/v1/node_invitations"
+    until = _api.moment(INVITATION["expires_at"])
+    assert f"gpu-08 is invited until {until}, by key bootstrap" in done.output
+    assert "gpu-09" not in done.output, "its token was used"
     assert "cordoned" in done.output
     assert "80 GB" in done.output
     assert "h200" in done.output
@@ -97,3 +117,40 @@ def test_devices_with_a_fault_are_listed_beside_their_node(monkeypatch: pytest.M
     done, _ = run(["list"], monkeypatch)
     assert "5 of 8" in done.output
     assert "device 2: Xid 79. devices 3, 5: Hot." in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "body"),
+    [
+        ([], {"expires_in_seconds": 3_600}),
+        (["--expires", "30m", "--pool", "a"], {"expires_in_seconds": 1_800, "pool": "a"}),
+        (["--expires", "2d"], {"expires_in_seconds": 172_800}),
+    ],
+)
+def test_a_token_is_made_and_shown_with_its_end(
+    words: list[str], body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, (request,) = run(["enrol", "gpu-08", *words], monkeypatch)
+    assert (done.exit_code, request.url.path) == (0, "/v1/nodes/gpu-08/invite")
+    assert json.loads(request.content) == body
+    assert "tun-node-x" in done.output
+    assert _api.moment(INVITATION["expires_at"]) in done.output
+    done, _ = run(["enrol", "gpu-08", "--json"], monkeypatch)
+    assert json.loads(done.output)["token"] == "tun-node-x"
+
+
+def test_withdrawn_keys_of_a_node_that_never_registered_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(INVITATION, "keys_withdrawn", 1)
+    done, _ = run(["withdraw", "gpu-08"], monkeypatch)
+    assert done.exit_code == 0, done.output
+    assert "never registered" in done.output
+    assert "node.gpu-08#2" in done.output
+
+
+@pytest.mark.parametrize("wrong", ["soon", "1", "h", "-1h", "1.5h", ""])
+def test_a_time_that_is_none_is_refused(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    done, asked = run(["enrol", "gpu-08", "--expires", wrong], monkeypatch)
+    assert (done.exit_code, asked) == (2, [])
+    assert "like 1h" in done.output

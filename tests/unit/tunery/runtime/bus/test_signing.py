@@ -1,17 +1,19 @@
 """A record proves who has sent it, to the owner of its stream alone."""
 
+import hmac
 import json
 
 import msgspec
 import pytest
 
-from schemas.topics import ACCOUNT, DATASET, JOB, POOL, STREAMS, key_number_of, node_of
+from schemas.topics import ACCOUNT, DATASET, JOB, POOL, SERVICES, STREAMS, key_number_of, node_of
 from tunery.runtime.bus.signing import (
     NODES,
     UNSIGNED,
     SenderKeys,
     Unproven,
     keys_of,
+    node_keys,
     operator_keys,
     read_keys,
     write_keys,
@@ -88,6 +90,23 @@ def test_security_c2_a_second_key_of_a_node_is_another_one() -> None:
     assert not set(first.own.values()) & set(second.own.values())
     assert (node_of(second.sender), key_number_of(second.sender)) == ("a", 2)
     assert (node_of(first.sender), key_number_of(first.sender)) == ("a", 1)
+
+
+def test_the_scheduler_makes_the_keys_of_nodes_and_of_nobody_else() -> None:
+    scheduler = keys_of(SECRET, "scheduler")
+    assert node_keys(scheduler, "node.a#2") == keys_of(SECRET, "node.a#2")
+    assert scheduler.nodes.keys() == keys_of(SECRET, "node.a").own.keys()
+    others = (name for name in SERVICES if name != "scheduler")
+    assert not any(keys_of(SECRET, name).nodes for name in others)
+    forged = SenderKeys("gateway", node_keys(scheduler, "gateway").own)
+    with pytest.raises(Unproven):
+        OWNER.sender_of(ACCOUNT.name, forged.sign(ACCOUNT.name, RECORD), 0)
+
+
+def test_keys_of_nodes_that_an_earlier_version_printed_are_good() -> None:
+    former = hmac.digest(OWNER.checked[ACCOUNT.name], b"node.a", "sha256")
+    record = SenderKeys("node.a", {ACCOUNT.name: former}).sign(ACCOUNT.name, RECORD)
+    assert OWNER.sender_of(ACCOUNT.name, record, 0) == "node.a"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,160 @@
+"""How a node joins: an operator invites it, and it shows its token in the place of a key."""
+
+import asyncio
+import hashlib
+import hmac
+from base64 import urlsafe_b64encode
+from typing import Final, Literal
+
+from fastapi import Request
+
+from schemas import errors
+from schemas.enrolment import EnrolNode, InviteNode
+from schemas.reasons import refusing
+from schemas.topics import POOL
+from schemas.units import Ms
+from services.gateway.jobs.bodies import EnrolNodeRequest, InviteNodeRequest
+from services.gateway.jobs.tables import INVITATIONS, NODES, InvitationRow
+from services.gateway.web.deps import Admin, Deps, WithDeps
+from services.gateway.web.errors import UNAVAILABLE, ApiError, not_decided, refused
+from services.gateway.web.responses import (
+    ListItem,
+    Page,
+    Response,
+    listing,
+    seconds,
+    seconds_or_none,
+)
+from services.gateway.web.routing import new_router
+from services.gateway.web.wording import refusal_words
+
+INVITATIONS_MAX: Final = 10_000
+TOKEN_PREFIX: Final = "tun-node-"  # noqa: S105  # only what tokens begin with
+TOKEN_BYTES: Final = 32
+SEALED_MS_MAX: Final[Ms] = 5_000
+POLL_MS: Final[Ms] = 20
+router = new_router("nodes", "/v1")
+open_router = new_router("nodes", "/v1", needs_key=False)
+
+
+class NodeInvitationResponse(ListItem):
+    """An invitation of a node, by the node's id. `enrolled_at`: when its token was used.
+
+    `invited_by`: the key's id. `key_number`: of the keys that the node got, null: none yet.
+    `keys_withdrawn`: number of its last key that is withdrawn, 0: none is.
+    """
+
+    id: str
+    object: Literal["node.invitation"] = "node.invitation"
+    pool: str
+    invited_at: int
+    invited_by: str | None
+    expires_at: int
+    enrolled_at: int | None
+    key_number: int | None
+    keys_withdrawn: int
+
+
+class NewNodeInvitationResponse(NodeInvitationResponse):
+    """`token` is shown this once, and works once: `TUNERY_NODE_TOKEN` of the node's agent."""
+
+    token: str
+
+
+class NodeKeysResponse(Response):
+    """`sealed_keys`: in Base64, for who has the private key: `TUNERY_COMMAND_KEYS` of the node."""
+
+    object: Literal["node.keys"] = "node.keys"
+    node_id: str
+    sealed_keys: str
+
+
+@router.post("/nodes/{node_id}/invite")
+async def invite_node(
+    node_id: str, deps: WithDeps, admin: Admin, body: InviteNodeRequest | None = None
+) -> NewNodeInvitationResponse:
+    """Make a token with which this node gets its keys, once. An earlier one is void."""
+    asked = body or InviteNodeRequest()
+    token = TOKEN_PREFIX + urlsafe_b64encode(deps.draw(TOKEN_BYTES)).decode().rstrip("=")
+    node = await deps.views.first(NODES, {"id": node_id})
+    command = InviteNode(
+        node_id=node_id, token_sha256=_digest(token), valid_ms=asked.expires_in_seconds * 1_000
+    )
+    actor = deps.seal.seal(admin.tenant, admin.key_id)
+    pool = asked.pool if node is None else node.pool
+    await deps.commands.decide(POOL, pool, command, actor=actor)
+    row = await deps.views.first(INVITATIONS, {"id": node_id})
+    if row is None:
+        raise not_decided()
+    return NewNodeInvitationResponse(**dict(invitation_response(deps, row)), token=token)
+
+
+@router.get("/node_invitations")
+async def list_node_invitations(deps: WithDeps, admin: Admin) -> Page[NodeInvitationResponse]:
+    """List invitations that have not ended, by the node's id. There are no pages."""
+    now = deps.clock.now_ms()
+    rows = await deps.views.page(INVITATIONS, {}, limit=INVITATIONS_MAX, descending=False)
+    valid = [invitation_response(deps, row) for row in rows if row.expires_at > now]
+    return listing(Page[NodeInvitationResponse], valid, False)
+
+
+@open_router.post("/nodes/{node_id}/enrol")
+async def enrol_node(
+    node_id: str, body: EnrolNodeRequest, request: Request, deps: WithDeps
+) -> NodeKeysResponse:
+    """Get the keys of a node for its token, sealed to a public key. No API key is needed.
+
+    A token works once. With the same public key it may be shown again until the invitation ends.
+    """
+    token_sha256 = _digest(body.token)
+    row = await _invitation(deps, node_id, token_sha256)
+    if row.public_key != body.public_key or row.sealed_keys is None:
+        command = EnrolNode(node_id=node_id, token_sha256=token_sha256, public_key=body.public_key)
+        await deps.commands.decide(POOL, row.pool, command)
+    keys = await _sealed_keys(deps, node_id, body.public_key)
+    request.state.enrolled_node = node_id
+    return NodeKeysResponse(node_id=node_id, sealed_keys=keys)
+
+
+async def _invitation(deps: Deps, node_id: str, token_sha256: str) -> InvitationRow:
+    """The invitation that a token is of, so that no other reaches the log. Raises ApiError 401."""
+    row = await deps.views.first(INVITATIONS, {"id": node_id})
+    if row is None or not hmac.compare_digest(row.token_sha256, token_sha256):
+        words = refusal_words(refusing("invitation_unknown", node_id=node_id))
+        raise refused(errors.INVITATION_REFUSED, words, "token")
+    if row.expires_at <= deps.clock.now_ms():
+        words = refusal_words(refusing("invitation_expired", node_id=node_id))
+        raise refused(errors.INVITATION_REFUSED, words, "token")
+    return row
+
+
+async def _sealed_keys(deps: Deps, node_id: str, public_key: str) -> str:
+    """What the scheduler has sealed. Raises ApiError 503 when it has not in time."""
+    for _ in range(SEALED_MS_MAX // POLL_MS):
+        row = await deps.views.first(INVITATIONS, {"id": node_id})
+        if row is not None and row.public_key == public_key and row.sealed_keys is not None:
+            return row.sealed_keys
+        await asyncio.sleep(POLL_MS / 1_000)
+    raise ApiError(
+        503,
+        UNAVAILABLE,
+        "The keys of the node are not there yet. Send the same request again.",
+        headers={"retry-after": "2"},
+    )
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def invitation_response(deps: Deps, row: InvitationRow) -> NodeInvitationResponse:
+    return NodeInvitationResponse(
+        id=row.id,
+        pool=row.pool,
+        invited_at=seconds(row.invited_at),
+        invited_by=deps.unseal(row.invited_by),
+        expires_at=seconds(row.expires_at),
+        enrolled_at=seconds_or_none(row.enrolled_at),
+        key_number=row.key_number,
+        keys_withdrawn=row.keys_withdrawn or 0,
+    )
