@@ -1,6 +1,6 @@
 """A job as a run of W&B's client in its offline mode: nothing is sent anywhere.
 
-W&B's package is not among ours: the extra `mirrors` installs it. Nothing else of another package is
+W&B's package is not among ours: the extra "mirrors" installs it. Nothing else of another package is
 imported here, so that its own environment can run this.
 """
 

@@ -29,7 +29,8 @@ def records(content: bytes) -> Iterator[bytes]:
 
 def fields(message: bytes) -> list[tuple[int, Any]]:
     """Number and content of each field of a message in protocol buffers."""
-    read, at = [], 0
+    read: list[tuple[int, Any]] = []
+    at = 0
 
     def varint() -> int:
         nonlocal at
