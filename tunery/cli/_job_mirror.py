@@ -1,8 +1,9 @@
 """`tunery job mirror`: a job in TensorBoard, MLflow and W&B."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -57,14 +58,25 @@ def mirror(
         for target in mirrors.values():
             stack.callback(target.close)
         try:
+            _announce(api.job(job_id))
             job, steps = mirror_job(api, job_id, [*mirrors.values()])
         except KeyboardInterrupt:
             text = "The job goes on. The same command again writes what is missing."
             click.echo(text, err=True)
             raise SystemExit(INTERRUPTED) from None
+        except OSError as error:
+            text = f"{error.filename or 'a file'} cannot be written: {error.strerror}"
+            raise LocalError(text, "free its disk, or name another folder") from error
     written = {name: target.destination for name, target in mirrors.items()}
     result = {"job": job_id, "status": job["status"], "steps": steps, **written}
     _api.show_one(result, as_json, result.items())
+
+
+def _announce(job: Mapping[str, Any]) -> None:
+    """Say of a job that has not ended that the command goes on until then."""
+    if job["finished_at"] is None:
+        text = f"{job['id']} is {job['status']}: its steps are written until it ends."
+        click.echo(text, err=True)
 
 
 def _mirrors(

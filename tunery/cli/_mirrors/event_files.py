@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from tunery.cli._mirrors.figures import Scalar, parameters, step_figures, summary
-from tunery.local.errors import LocalError
 
 VERSION: Final = b"brain.Event:2"
 CASTAGNOLI: Final = 0x82F63B78  # the polynomial of CRC-32C, reflected
@@ -34,16 +33,12 @@ class EventFile:
         self._step = 0
 
     def begin(self, job: Mapping[str, Any]) -> int:
-        """Write the file anew, with the parameters as a text. Raises LocalError."""
+        """Write the file anew, with the parameters as a text. Raises OSError."""
         self._path = (
             self._folder / job["id"] / f"events.out.tfevents.{job['created_at']:010}.tunery"
         )
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("wb")
-        except OSError as error:
-            text = f"{self._path} cannot be written: {error.strerror}"
-            raise LocalError(text, "name another folder") from error
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._path.open("wb")
         self._write(event(job["created_at"], 0, _field(3, BYTES, VERSION)))
         self._write(event(job["created_at"], 0, text_summary("parameters", parameters(job))))
         return 0

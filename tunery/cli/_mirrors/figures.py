@@ -1,7 +1,4 @@
-"""What mirrors show of a job: its parameters, the figures of a step, its summary.
-
-Pure, and without other modules of ours, so that a program with another set of packages can use it.
-"""
+"""What mirrors show of a job: its parameters, the figures of a step, its summary."""
 
 import json
 import math

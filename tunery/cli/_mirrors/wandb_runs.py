@@ -1,7 +1,6 @@
 """A job as a run of W&B's client in its offline mode: nothing is sent anywhere.
 
-W&B's package is not among ours: the extra "mirrors" installs it. Nothing else of another package is
-imported here, so that its own environment can run this.
+W&B's package is not among ours: the extra "mirrors" installs it.
 """
 
 import os
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tunery.cli._mirrors.figures import parameters, step_figures, summary
+from tunery.local.errors import LocalError
 
 PACKAGE: Final = "wandb"
 
@@ -29,7 +29,10 @@ class OfflineRun:
         self._destination = folder
 
     def begin(self, job: Mapping[str, Any]) -> int:
-        """Write the run of a job anew: what an earlier call wrote of it is removed."""
+        """Write the run of a job anew: what an earlier call wrote of it is removed.
+
+        Raises LocalError where W&B refuses, OSError for the folder.
+        """
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
@@ -39,15 +42,19 @@ class OfflineRun:
         settings = wandb.Settings(
             console="off", silent=True, disable_git=True, disable_code=True, x_disable_stats=True
         )
-        self._run = wandb.init(
-            mode="offline",
-            dir=str(self._folder),
-            project=self._project,
-            id=job["id"],
-            name=job["id"],
-            config=parameters(job),
-            settings=settings,
-        )
+        try:
+            self._run = wandb.init(
+                mode="offline",
+                dir=str(self._folder),
+                project=self._project,
+                id=job["id"],
+                name=job["id"],
+                config=parameters(job),
+                settings=settings,
+            )
+        except wandb.Error as error:
+            fix = "name another project with --experiment, or see W&B's log in that folder"
+            raise LocalError(f"W&B's package refused: {error}", fix) from error
         self._destination = Path(self._run.dir).parent  # without `files`
         return 0
 

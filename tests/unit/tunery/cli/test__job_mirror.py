@@ -47,6 +47,26 @@ def test_an_mlflow_server_that_is_not_there_is_named(monkeypatch: pytest.MonkeyP
     assert "--mlflow URL" in result.output
 
 
+def test_a_running_job_is_followed_and_the_command_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    running = job(status="running", finished_at=None)
+    api = ScriptedApi(monkeypatch, {**ANSWERS, PATH: [running, running, job()]})
+    result = api.run("job", "mirror", JOB_ID, "--tensorboard", str(tmp_path), "--json")
+    assert "is running: its steps are written until it ends." in result.stderr
+    assert json.loads(result.stdout)["status"] == "succeeded"
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / JOB_ID).touch()
+    words = ("job", "mirror", JOB_ID, "--tensorboard", str(tmp_path))
+    result = ScriptedApi(monkeypatch, ANSWERS).run(*words)
+    assert result.exit_code == 1
+    assert f"{tmp_path / JOB_ID} cannot be written" in result.output
+
+
 def test_an_interrupted_command_says_how_to_go_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

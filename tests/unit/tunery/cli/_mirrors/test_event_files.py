@@ -11,7 +11,6 @@ import pytest
 
 from tests.unit.tunery.cli._mirrors.jobs import CREATED, ENDED, JOB_ID, job, step
 from tunery.cli._mirrors.event_files import EventFile, checksum, scalar_summary
-from tunery.local.errors import LocalError
 
 
 def records(content: bytes) -> Iterator[bytes]:
@@ -100,9 +99,3 @@ def test_a_figure_beyond_32_bits_is_infinite() -> None:
     message = scalar_summary({"a": 1e300, "b": -1e300})
     assert message.count(struct.pack("<f", float("inf"))) == 1
     assert message.count(struct.pack("<f", float("-inf"))) == 1
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(LocalError, match="cannot be written"):
-        EventFile(tmp_path / "file").begin(job())

@@ -9,6 +9,11 @@ import pytest
 
 from tests.unit.tunery.cli._mirrors.jobs import JOB_ID, job, step
 from tunery.cli._mirrors.wandb_runs import OfflineRun, is_installed
+from tunery.local.errors import LocalError
+
+
+class FakeError(Exception):
+    """What W&B's package raises."""
 
 
 class FakeRun:
@@ -16,6 +21,8 @@ class FakeRun:
 
     def __init__(self, **options: Any) -> None:
         self.options = options
+        if "/" in options["project"]:
+            raise FakeError("invalid project name")
         earlier = len([*Path(options["dir"]).glob("wandb/*")])
         folder = Path(options["dir"]) / "wandb" / f"offline-run-{earlier}-{options['id']}"
         (folder / "files").mkdir(parents=True)
@@ -41,7 +48,7 @@ def fake_package(monkeypatch: pytest.MonkeyPatch) -> list[FakeRun]:
         return runs[-1]
 
     package = ModuleType("wandb")
-    package.__dict__.update(init=init, Settings=SimpleNamespace)
+    package.__dict__.update(init=init, Settings=SimpleNamespace, Error=FakeError)
     monkeypatch.setitem(sys.modules, "wandb", package)
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     return runs
@@ -76,6 +83,12 @@ def test_an_interrupted_run_is_closed_as_one_that_failed(
     mirror.begin(job())
     mirror.close()
     assert runs[0].exit_codes == [1]
+
+
+@pytest.mark.usefixtures("runs")
+def test_what_the_package_refuses_is_said(tmp_path: Path) -> None:
+    with pytest.raises(LocalError, match="invalid project name"):
+        OfflineRun(tmp_path, "a/b").begin(job())
 
 
 def test_the_package_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
