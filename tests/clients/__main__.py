@@ -9,14 +9,25 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.clients.programs import HERE, LEFT_OUT, LLAMA_CPP, LM_EVAL, MLFLOW, NoClient, command_of
+from tests.clients.programs import (
+    HERE,
+    LEFT_OUT,
+    LLAMA_CPP,
+    LM_EVAL,
+    MIRRORS,
+    MLFLOW,
+    TENSORBOARD,
+    NoClient,
+    command_of,
+)
 
 TRAINS = "test_first_hour_s02_a_client_trains_a_model_unchanged[{}]"
 RUNS = "test_first_hour_13_the_page_on_adapters_runs_and_llama_cpp_gives_the_same_answer"
 SCORES = "test_the_scorer_gives_the_likelihoods_of_lm_evaluation_harness"
 REGISTERS = "test_a_registered_version_is_read_back_by_mlflow_and_is_as_it_was_signed"
 TASKS = "test_imported_benchmarks_have_texts_and_scores_of_lm_evaluation_harness"
-OTHERS = {LLAMA_CPP: (RUNS,), LM_EVAL: (SCORES, TASKS), MLFLOW: (REGISTERS,)}
+SHOWS = "test_a_mirrored_job_is_read_by_the_program_itself[{}]"
+OTHERS = {LLAMA_CPP: (RUNS,), LM_EVAL: (SCORES, TASKS), MLFLOW: (REGISTERS,), TENSORBOARD: ()}
 
 
 def main() -> int:
@@ -30,6 +41,8 @@ def main() -> int:
             print(f"clients: {program} is skipped: {error}", flush=True)
             continue
         tests += OTHERS.get(program, (TRAINS.format(program),))
+        if program in MIRRORS:
+            tests.append(SHOWS.format(program))
         if left_out := LEFT_OUT.get(program):
             print(f"clients: {program} runs without {left_out}", flush=True)
     if not tests:

@@ -14,6 +14,14 @@ NODE: Final = "openai_node"
 LLAMA_CPP: Final = "llama_cpp"  # runs an adapter; it is no client
 LM_EVAL: Final = "lm_eval"  # scores base and adapter as our gate does
 MLFLOW: Final = "mlflow"  # a registry to which versions are exported
+TENSORBOARD: Final = "tensorboard"
+WANDB: Final = "wandb"
+#: program → option of `tunery job mirror` that writes what it reads
+MIRRORS: Final[Mapping[str, str]] = {
+    MLFLOW: "--mlflow",
+    TENSORBOARD: "--tensorboard",
+    WANDB: "--wandb-offline",
+}
 #: client → what of it is left out, and why
 LEFT_OUT: Final[Mapping[str, str | None]] = {
     "dspy": None,
@@ -21,7 +29,7 @@ LEFT_OUT: Final[Mapping[str, str | None]] = {
     "litellm": None,
     "llama_index": "its check of rows, which downloads",
     "openai_node": None,
-    "wandb": "its server, so login and log_datasets: there is no account",
+    WANDB: "its server, so login and log_datasets: there is no account",
 }
 
 

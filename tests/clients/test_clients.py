@@ -7,8 +7,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,16 @@ from click.testing import CliRunner
 from bench import scoring
 from tests.bases import tiny_base
 from tests.clients.imported_tasks import score_tasks, write_tasks
-from tests.clients.programs import HERE, LEFT_OUT, LLAMA_CPP, LM_EVAL, MLFLOW, command_of
+from tests.clients.programs import (
+    HERE,
+    LEFT_OUT,
+    LLAMA_CPP,
+    LM_EVAL,
+    MIRRORS,
+    MLFLOW,
+    WANDB,
+    command_of,
+)
 from tests.e2e.stories import RunningStack, rows, running_stack, tunery
 from tests.unit.tunery.provenance.signed import NOW, TERMS, new_key, sign_folder, trust_in
 from tunery.cli.main import main
@@ -37,7 +47,9 @@ MODELS: Final = {"dspy": ALIAS, "instructor": TOOLS, "llama_index": ALIAS}
 CONTENT_AND_CALLS: Final = (
     "(message['content'] or '') + (message.tool_calls | tojson if message.tool_calls else '')"
 )
-PAGE: Final = Path(__file__).parents[2] / "docs" / "how-to" / "run-an-adapter.md"
+GUIDES: Final = Path(__file__).parents[2] / "docs" / "how-to"
+PAGE: Final = GUIDES / "run-an-adapter.md"
+MIRROR_PAGE: Final = GUIDES / "mirror-metrics.md"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", name="home")
@@ -187,6 +199,77 @@ async def test_a_registered_version_is_read_back_by_mlflow_and_is_as_it_was_sign
     assert said["params"]["base_sha256"] == TERMS.lineage.base_sha256
     compared = compare_folder(tmp_path / "downloaded", trust_in(key), NOW)
     assert [file.name for file in compared if file.difference] == []
+
+
+@pytest.mark.parametrize("program", MIRRORS)
+async def test_a_mirrored_job_is_read_by_the_program_itself(
+    home: RunningStack, program: str, tmp_path: Path
+) -> None:
+    """The command of the page follows a running job; it is run again when that has ended."""
+    script = await asyncio.to_thread(command_of, program, tmp_path, f"{program}_mirror")
+    programs = Path(script[0]).parent
+    server: AbstractAsyncContextManager[str] = nullcontext("")
+    if program == MLFLOW:
+        server = mlflow_server(programs, tmp_path)
+    async with server as url:
+        job_id = await home.submit(n_epochs=1)
+        words = mirror_words(program, job_id, url)
+        for _ in range(2):
+            command = cli_beside(programs if program == WANDB else None)
+            mirrored = await finished_in(
+                tmp_path, *command, *words, "--json", "--data-dir", str(home.stack.folders.root)
+            )
+        assert (mirrored["status"], mirrored["steps"] > 0) == ("succeeded", True)
+        shown = await finished_in(tmp_path, *script, job_id, url)
+    steps = (await home.api.get(f"/fine_tuning/jobs/{job_id}/metrics", limit=1_000))["data"]
+    job = await home.api.get(f"/fine_tuning/jobs/{job_id}")
+    losses = {str(step["step"]): step["train_loss"] for step in steps}
+    assert shown["runs"] == 1
+    assert shown["losses"] == pytest.approx(losses, rel=1e-6)
+    assert shown["points"] == len(steps) == mirrored["steps"]
+    assert shown["parameters"]["training_file"] == job["training_file"]
+    assert shown["parameters"]["n_epochs"] == "1"
+    assert shown["summary"]["gate"] == job["gate"]["verdict"]
+    assert shown["summary"]["cost_micro"] == str(job["cost"]["amount_micro"])
+
+
+def mirror_words(program: str, job_id: str, url: str) -> list[str]:
+    """The command of the page for a program, about another job and server."""
+    option = MIRRORS[program]
+    commands = [
+        line.removeprefix("$ tunery ").split()
+        for line in MIRROR_PAGE.read_text(encoding="utf-8").splitlines()
+        if line.startswith("$ tunery job mirror") and option in line
+    ]
+    replaced = {"ftjob-91…": job_id, "http://127.0.0.1:5000": url}
+    return [replaced.get(word, word) for word in commands[0]]
+
+
+def cli_beside(programs: Path | None) -> tuple[str, ...]:
+    """The command line, where packages of another environment are installed beside ours."""
+    if programs is None:
+        return (sys.executable, "-m", "tunery.cli.main")
+    (packages,) = programs.parent.glob("lib/python*/site-packages")
+    code = (
+        f"import sys; sys.path.append({str(packages)!r}); from tunery.cli.main import main; main()"
+    )
+    return (sys.executable, "-c", code)
+
+
+async def finished_in(folder: Path, *command: str) -> Any:
+    """The JSON that a command prints last, which runs in a folder."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, "PYTHONPATH": str(HERE.parents[1])},
+    )
+    async with asyncio.timeout(RUN_S_MAX):
+        out, _ = await process.communicate()
+    said = out.decode()
+    assert process.returncode == 0, said
+    return json.loads([line for line in said.splitlines() if line.startswith("{")][-1])
 
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")

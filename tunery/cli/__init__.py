@@ -18,7 +18,8 @@ completion                       completion for shells
 _api, _options                   what the commands share
 _gate_benchmarks                 what the gate asks: import, list
 _adapter_folder, _model_exports  the folder of a downloaded adapter, and other formats of it
-_mlflow                          a downloaded model in the registry of an MLflow server
+_mlflow                          an MLflow server: a downloaded model in its registry
+_job_mirror, _mirrors            a job in TensorBoard, MLflow and W&B
 _names                           completion of names that the API knows
 _billing_terms                   billing terms as names and values
 _job_lists, _job_view, _plan_view, _queue_view, _stack_view, _tables, _watch

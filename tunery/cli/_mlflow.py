@@ -1,4 +1,4 @@
-"""A downloaded model as a version in the registry of an MLflow server, by its REST interface."""
+"""An MLflow server by its REST interface: a downloaded model as a version in its registry."""
 
 import json
 import os
@@ -29,24 +29,33 @@ PARAMETERS: Final = (
 
 class MlflowServer:
     """An MLflow server. It takes the credentials that MLflow's own client takes, by the same
-    variables of the environment.
+    variables of the environment. option: of ours that names it. Raises LocalError for no URL.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, option: str = "--server") -> None:
         headers, auth = {}, None
         if token := os.environ.get("MLFLOW_TRACKING_TOKEN"):
             headers["authorization"] = f"Bearer {token}"
         elif user := os.environ.get("MLFLOW_TRACKING_USERNAME"):
             auth = (user, os.environ.get("MLFLOW_TRACKING_PASSWORD", ""))
+        try:
+            address = httpx.URL(url)
+        except httpx.InvalidURL as error:
+            text = f"{url} is no URL: {error}"
+            raise LocalError(text, f"name an MLflow server with {option} URL") from error
         self._http = httpx.Client(
             base_url=f"{url.rstrip('/')}/api/2.0", headers=headers, auth=auth, timeout=ANSWER_S_MAX
         )
-        self._url = url
+        self.url = str(address.copy_with(userinfo=b"")).rstrip("/")  # shown, so without a password
+        self._fix = f"name an MLflow server with {option} URL"
 
     def __enter__(self) -> "MlflowServer":
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._http.close()
 
     def register(self, folder: Path, name: str | None, alias: str | None) -> dict[str, Any]:
@@ -58,29 +67,32 @@ class MlflowServer:
         lineage = _lineage(folder)
         model_id = str(lineage["model_id"])
         name = name or _name_of(model_id)
-        experiment_id = self._experiment()
+        experiment_id = self.experiment_id(EXPERIMENT)
         run = self._start_run(experiment_id, model_id, lineage["lineage"])
         source = f"{run['artifact_uri']}/{FOLDER}"
         for file in sorted(path for path in folder.iterdir() if path.is_file()):
             self._upload(f"{run['artifact_uri']}/{FOLDER}", file)
         body = {"run_id": run["run_id"], "status": "FINISHED"}
-        self._call("POST", "mlflow/runs/update", body)
+        self.call("POST", "mlflow/runs/update", body)
         tags = [{"key": "tunery.model_id", "value": model_id}]
-        self._call("POST", "mlflow/registered-models/create", {"name": name}, permitted=EXISTS)
+        self.call("POST", "mlflow/registered-models/create", {"name": name}, permitted=EXISTS)
         created = {"name": name, "source": source, "run_id": run["run_id"], "tags": tags}
-        version = self._call("POST", "mlflow/model-versions/create", created)["model_version"]
+        version = self.call("POST", "mlflow/model-versions/create", created)["model_version"]
         if alias is not None:
             named = {"name": name, "alias": alias, "version": version["version"]}
-            self._call("POST", "mlflow/registered-models/alias", named)
+            self.call("POST", "mlflow/registered-models/alias", named)
         return {"name": name, "version": version["version"], "source": source, "alias": alias}
 
-    def _experiment(self) -> str:
-        """The id of the experiment that holds the runs."""
-        query = f"mlflow/experiments/get-by-name?experiment_name={EXPERIMENT}"
-        known = self._call("GET", query, permitted=NOT_FOUND)
+    def experiment_id(self, name: str) -> str:
+        """The id of the experiment with this name, which is created where there is none.
+
+        Raises LocalError.
+        """
+        query = f"mlflow/experiments/get-by-name?experiment_name={quote(name, safe='')}"
+        known = self.call("GET", query, permitted=NOT_FOUND)
         if "experiment" in known:
             return str(known["experiment"]["experiment_id"])
-        created = self._call("POST", "mlflow/experiments/create", {"name": EXPERIMENT})
+        created = self.call("POST", "mlflow/experiments/create", {"name": name})
         return str(created["experiment_id"])
 
     def _start_run(
@@ -89,17 +101,17 @@ class MlflowServer:
         tags = [{"key": "mlflow.runName", "value": model_id}]
         tags.append({"key": "tunery.verdict", "value": str(lineage.get("verdict"))})
         body = {"experiment_id": experiment_id, "run_name": model_id, "tags": tags}
-        run: dict[str, Any] = self._call("POST", "mlflow/runs/create", body)["run"]["info"]
+        run: dict[str, Any] = self.call("POST", "mlflow/runs/create", body)["run"]["info"]
         known = [(key, lineage[key]) for key in PARAMETERS if lineage.get(key) not in (None, "")]
         parameters = [{"key": key, "value": str(value)} for key, value in known]
         logged = {"run_id": run["run_id"], "params": parameters}
-        self._call("POST", "mlflow/runs/log-batch", logged)
+        self.call("POST", "mlflow/runs/log-batch", logged)
         return run
 
     def _upload(self, folder_uri: str, file: Path) -> None:
         scheme, _, path = folder_uri.partition(":")
         if f"{scheme}:" != PROXIED:
-            text = f"{self._url} keeps artifacts at {folder_uri}, which only its clients can reach"
+            text = f"{self.url} keeps artifacts at {folder_uri}, which only its clients can reach"
             raise LocalError(text, "start it with --serve-artifacts")
         where = quote(f"{path.lstrip('/')}/{file.name}")
         size = str(file.stat().st_size)
@@ -111,7 +123,7 @@ class MlflowServer:
             timeout=UPLOAD_S_MAX,
         )
 
-    def _call(
+    def call(
         self, method: str, path: str, body: Any = None, permitted: str | None = None
     ) -> dict[str, Any]:
         """The answer; empty for an error with the code that is permitted. Raises LocalError."""
@@ -124,17 +136,17 @@ class MlflowServer:
             answer = self._http.request(method, path, **arguments)
             answered = answer.json() if answer.content.strip() else {}
         except httpx.HTTPError as error:
-            text = f"{self._url} does not answer: {error or type(error).__name__}"
-            raise LocalError(text, "name an MLflow server with --server URL") from error
+            text = f"{self.url} does not answer: {error or type(error).__name__}"
+            raise LocalError(text, self._fix) from error
         except ValueError as error:
-            text = f"{self._url} answers {answer.status_code} and no JSON"
-            raise LocalError(text, "name an MLflow server with --server URL") from error
+            text = f"{self.url} answers {answer.status_code} and no JSON"
+            raise LocalError(text, self._fix) from error
         if answer.is_success:
             return dict(answered)
         if permitted is not None and answered.get("error_code") == permitted:
             return {}
         said = answered.get("message") or answered.get("error_code") or answer.status_code
-        raise LocalError(f"MLflow refused: {said}", f"see the log of {self._url}")
+        raise LocalError(f"MLflow refused: {said}", f"see the log of {self.url}")
 
 
 def _chunks(file: Path) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ import click
 
 from tunery.cli import _api, _options, _recipes
 from tunery.cli._job_lists import COMMANDS
+from tunery.cli._job_mirror import mirror
 from tunery.cli._job_view import earlier_job, estimate_fields, job_fields
 from tunery.cli._plan_view import show_plan
 from tunery.cli._queue_view import queue_fields
@@ -51,6 +52,8 @@ Examples:
   tunery job logs ftjob-91…
   tunery job metrics ftjob-91…         loss and accuracy of each step
   tunery job metrics ftjob-91… --csv > steps.csv
+  tunery job mirror ftjob-91… --tensorboard runs
+  tunery job mirror ftjob-91… --mlflow http://127.0.0.1:5000
   tunery job answers ftjob-91…         before and after, to the same prompts
   tunery job answers ftjob-91… --prompt "Who keeps the lamp?"
   tunery job compare ftjob-91… ftjob-a4…
@@ -71,7 +74,7 @@ def command() -> None:
     """Submit, follow and stop fine-tuning jobs."""
 
 
-for _listing in COMMANDS:
+for _listing in (*COMMANDS, mirror):
     command.add_command(_listing)
 
 

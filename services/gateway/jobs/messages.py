@@ -25,8 +25,8 @@ from tunery.runtime.verbs import Change
 
 WANTED = {"run": "Job resumed", "paused": "Pause requested", "cancelled": "Cancellation requested"}
 NOT_BUILT: Final = (
-    "Tunery sends nothing to other services yet: the figures are in the job's events and in its "
-    "result file, and `WandbLogger.sync` of wandb reads both"
+    "Tunery sends nothing to other services: `tunery job mirror` writes a job's figures to MLflow, "
+    "for TensorBoard, or with --wandb-offline as a run that `wandb sync` uploads"
 )
 SAME_FILE = (
     "The validation file is the training file: its loss says what the model has learnt by heart, "

@@ -43,6 +43,7 @@ CHOSEN: Final[dict[tuple[str, ...], list[str]]] = {  # options without which the
     ("base", "add"): ["--unchecked"],
     ("budget", "set"): ["--amount", "1"],
     ("job", "compare"): ["job_1", "job_2"],
+    ("job", "mirror"): ["--mlflow", "http://127.0.0.1:9"],
     **{
         ("job", verb): ["--model", "x", "--file", "file-x"]
         for verb in ("estimate", "plan", "submit")

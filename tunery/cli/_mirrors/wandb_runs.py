@@ -1,0 +1,76 @@
+"""A job as a run of W&B's client in its offline mode: nothing is sent anywhere.
+
+W&B's package is not among ours: the extra "mirrors" installs it.
+"""
+
+import os
+import shutil
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from tunery.cli._mirrors.figures import parameters, step_figures, summary
+from tunery.local.errors import LocalError
+
+PACKAGE: Final = "wandb"
+
+
+def is_installed() -> bool:
+    return find_spec(PACKAGE) is not None
+
+
+class OfflineRun:
+    """The run whose id is the job's. `wandb sync` uploads its folder, as the same run each time."""
+
+    def __init__(self, folder: Path, project: str) -> None:
+        self._folder, self._project = folder, project
+        self._run: Any = None
+        self._destination = folder
+
+    def begin(self, job: Mapping[str, Any]) -> int:
+        """Write the run of a job anew: what an earlier call wrote of it is removed.
+
+        Raises LocalError where W&B refuses, OSError for the folder.
+        """
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        import wandb
+
+        for earlier in (self._folder / PACKAGE).glob(f"offline-run-*-{job['id']}"):
+            shutil.rmtree(earlier)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        settings = wandb.Settings(
+            console="off", silent=True, disable_git=True, disable_code=True, x_disable_stats=True
+        )
+        try:
+            self._run = wandb.init(
+                mode="offline",
+                dir=str(self._folder),
+                project=self._project,
+                id=job["id"],
+                name=job["id"],
+                config=parameters(job),
+                settings=settings,
+            )
+        except wandb.Error as error:
+            fix = "name another project with --experiment, or see W&B's log in that folder"
+            raise LocalError(f"W&B's package refused: {error}", fix) from error
+        self._destination = Path(self._run.dir).parent  # without `files`
+        return 0
+
+    def add(self, step: Mapping[str, Any]) -> None:
+        self._run.log(step_figures(step), step=int(step["step"]))
+
+    def end(self, job: Mapping[str, Any]) -> None:
+        """Write the summary, and whether the job succeeded as the exit code of the run."""
+        self._run.summary.update(summary(job))
+        self._run.finish(exit_code=0 if job["status"] == "succeeded" else 1)
+        self._run = None
+
+    def close(self) -> None:
+        if self._run is not None:
+            self._run.finish(exit_code=1)
+
+    @property
+    def destination(self) -> str:
+        return str(self._destination)
