@@ -5,11 +5,23 @@ import pytest
 
 from tests.unit.tunery.runtime.hosts.scripted_host import ScriptedHost
 from tunery.runtime.backoff import Backoff
-from tunery.runtime.health import Health
+from tunery.runtime.health import FailureReason, Health
 from tunery.runtime.hosts import keeping
 from tunery.runtime.hosts.keeping import keep
 from tunery.runtime.journal.acceptance import Divergence
 from tunery.runtime.watchdog import beat, watched_loop
+
+
+class NotedHealth(Health):
+    """It remembers each failure, for a test that looks when the host is healthy again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures: list[tuple[str, FailureReason]] = []
+
+    def mark_failing(self, host: str, why: FailureReason) -> None:
+        super().mark_failing(host, why)
+        self.failures.append((host, why))
 
 
 @pytest.fixture(autouse=True)
@@ -58,11 +70,11 @@ async def test_stray_cancellation_restarts_the_host_in_a_fresh_task(
                 task.cancel()  # nothing takes it back, as a TaskGroup of 3.11 does not
             await super().run()
 
-    host, health = Cancelled("one", asyncio.CancelledError("a leak")), Health()
+    host, health = Cancelled("one", asyncio.CancelledError("a leak")), NotedHealth()
     task = asyncio.create_task(keep(host, health))
     async with asyncio.timeout(5):
         await host.ready()
-    assert dict(health.failing) == {"one": "cancelled"}
+    assert health.failures == [("one", "cancelled")]
     await until_healthy(health)
     task.cancel()
     await asyncio.wait((task,))
@@ -75,10 +87,10 @@ async def test_failed_host_is_unhealthy_until_it_has_run_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(keeping, "STEADY_MS", 40)
-    host, health = ScriptedHost("one", KeyError("bug")), Health()
+    host, health = ScriptedHost("one", KeyError("bug")), NotedHealth()
     task = asyncio.create_task(keep(host, health))
     await host.ready()
-    assert dict(health.failing) == {"one": "failed"}
+    assert health.failures == [("one", "failed")]
     await until_healthy(health)
     task.cancel()
     await asyncio.wait((task,))
@@ -101,12 +113,12 @@ async def test_hung_host_is_reported_and_restarted(
                     await (let_go.wait() if self.runs == 1 else asyncio.sleep(0.005))
                     self._ready.set()
 
-    host, health = Hangs("one"), Health()
+    host, health = Hangs("one"), NotedHealth()
     task = asyncio.create_task(keep(host, health))
     async with asyncio.timeout(5):
         await host.ready()
     assert host.runs == 2
-    assert dict(health.failing) == {"one": "hung"}
+    assert health.failures == [("one", "hung")]
     await until_healthy(health)
     task.cancel()
     await asyncio.wait((task,))
