@@ -42,6 +42,10 @@ class Server(NamedTuple):
         alerts = self.ask('ALERTS{alertstate="firing"}')
         return {str(alert["metric"]["alertname"]) for alert in alerts}
 
+    def rules(self) -> list[Any]:
+        """The rules of all groups, each with its health."""
+        return [rule for group in self._data("rules")["groups"] for rule in group["rules"]]
+
     def await_alert(self, name: str, seconds_max: float) -> float:
         """Wait until an alert fires; returns for how many seconds. Fails after `seconds_max`."""
         began = time.monotonic()

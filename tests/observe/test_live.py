@@ -5,7 +5,7 @@ The rules are ours but for `for`, the time that an alert must hold: it is cut to
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -29,6 +29,8 @@ FOR: Final = "2s"
 NODE_TTL_MS: Final = 4_000
 SCRAPES_S: Final = 5  # after the last event
 FIRES_S_MAX: Final = 60.0
+PAUSED_S: Final = 8.0  # more than the 5 s of the alert, less than the 10 s of the histogram
+ACT_EVERY_S: Final = 0.1
 VARIABLES: Final = {"$__rate_interval": "1m", "$__range": "10m", "$pool": ".*"}
 #: panels that are empty until something happens that does not happen here: what that is
 EMPTY: Final[dict[str, str]] = {}
@@ -144,3 +146,57 @@ def filled_in(query: str) -> str:
     for variable, value in VARIABLES.items():
         query = query.replace(variable, value)
     return query
+
+
+async def test_observe_an_alert_fires_when_rate_limits_are_counted_locally(
+    observed: Observed,
+) -> None:
+    home = observed.home
+    home.stack.kill("valkey", restart=False)
+    await fires(observed, "RateLimitsAreLocal", lambda: home.api.call("GET", "/models"))
+    await home.stack.start("valkey")
+
+
+async def test_observe_an_alert_fires_when_answers_fail(observed: Observed) -> None:
+    home = observed.home
+    home.stack.kill("postgres", restart=False)
+    await fires(observed, "ErrorBudgetBurnsFast", lambda: home.api.call("GET", "/models"))
+    await home.stack.start("postgres")
+    await home.api.get("/models")
+
+
+async def test_observe_an_alert_fires_when_decisions_are_late(observed: Observed) -> None:
+    home = observed.home
+    home.stack.pause("scheduler")
+    submitted = asyncio.create_task(home.submit())
+    await asyncio.sleep(PAUSED_S)
+    home.stack.resume("scheduler")
+    job_id = await submitted
+    await fires(observed, "DecisionsAreLate", no_more)
+    await home.api.ended(job_id)
+
+
+async def test_observe_an_alert_fires_when_a_partition_stops(observed: Observed) -> None:
+    """Last: nothing mends what it breaks."""
+    stack = observed.home.stack
+    producer = AIOKafkaProducer(**stack.kafka_as().client_options)
+    await producer.start()
+    try:
+        await producer.send_and_wait(ACCOUNT.journal.name, BAD_RECORD, partition=0)
+    finally:
+        await producer.stop()
+    await fires(observed, "PartitionStopped", no_more)
+
+
+async def no_more() -> None:
+    """Nothing has to be done while an alert is awaited."""
+
+
+async def fires(observed: Observed, name: str, act: Callable[[], Awaitable[object]]) -> None:
+    """Assert that an alert which does not fire yet does so, while `act` goes on."""
+    assert name not in observed.server.firing()
+    waiting = asyncio.create_task(asyncio.to_thread(observed.server.await_alert, name, FIRES_S_MAX))
+    while not waiting.done():
+        await act()
+        await asyncio.sleep(ACT_EVERY_S)
+    await waiting

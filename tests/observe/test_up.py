@@ -39,7 +39,7 @@ async def test_observe_a_stack_has_its_prometheus_until_it_stops(
             code, said = await tunery(data_dir, "down")
         assert code == 0, said
         with pytest.raises(httpx.ConnectError):
-            httpx.get(url)
+            Server(url, 0).ask("up")
 
 
 async def check_running(data_dir: Path, server: Server) -> None:
@@ -47,8 +47,7 @@ async def check_running(data_dir: Path, server: Server) -> None:
     services = {name for name in SERVICES if name != AGENT}
     await_that(lambda: scraped(server) == services, SCRAPED_S_MAX)
     assert server.ask("tunery_host_running == 1"), "figures of ours"
-    groups = httpx.get(f"{server.url}/api/v1/rules").json()["data"]["groups"]
-    rules = [rule for group in groups for rule in group["rules"]]
+    rules = server.rules()
     assert len(rules) > 20
     assert {rule["health"] for rule in rules} <= {"ok", "unknown"}, "unknown: not evaluated yet"
     assert server.url.endswith(str((await child(data_dir))["address"]))

@@ -67,7 +67,7 @@ def apt(monkeypatch: pytest.MonkeyPatch) -> Apt:
 def test_an_installed_program_is_used(monkeypatch: pytest.MonkeyPatch, apt: Apt) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: f"/opt/{name}")
     assert prometheus.install() == prometheus.program() == Path("/opt/prometheus")
-    monkeypatch.setattr(shutil, "which", lambda name: {"prometheus": "/opt/prometheus"}.get(name))
+    monkeypatch.setattr(shutil, "which", {"prometheus": "/opt/prometheus"}.get)
     assert prometheus.install() == Path("/opt/prometheus"), "a stack needs no promtool"
     assert apt.commands == []
 
