@@ -37,7 +37,7 @@ VARIABLES: Final = {"$__rate_interval": "1m", "$__range": "10m", "$pool": ".*"}
 #: panels that are empty until something happens that does not happen here: what that is
 EMPTY: Final[dict[str, str]] = {
     "fleet: Faulty devices: {{pool}} {{cause}}": "no device of this machine has a fault",
-    "core: Restarts in an hour: {{task}} cancelled": "no library cancels a task that nobody stopped",
+    "core: Restarts in an hour: {{task}} cancelled": "tasks end only when they are stopped",
 }
 #: metrics of which promtool has something to say, and why they keep their names
 IN_MS: Final = (

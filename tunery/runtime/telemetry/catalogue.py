@@ -8,7 +8,7 @@ or anything else of which there are ever more: `LABELS` has all labels there are
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 
 __all__ = [
     "CATALOGUE",
@@ -25,6 +25,8 @@ __all__ = [
     "gauge",
     "histogram",
 ]
+
+disable_created_metrics()  # a series of its start beside each counter, which nobody asks for
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 Unit: TypeAlias = Literal["", "bytes", "gpu-ms", "ms", "seconds"]
