@@ -1,4 +1,4 @@
-"""`python -m tests.observe`: rules, panels and alerts in a real Prometheus that scrapes live stacks.
+"""`python -m tests.observe`: rules, panels and alerts in a real Prometheus that scrapes a stack.
 
 Where no Prometheus can be had it says so in a line. Exit status: that of the tests, or 1.
 """

@@ -50,8 +50,8 @@ class Server(NamedTuple):
         """Wait until an alert fires; returns for how many seconds. Fails after `seconds_max`."""
         began = time.monotonic()
         while name not in (firing := self.firing()):
-            waited = time.monotonic() - began
-            assert waited < seconds_max, f"{name} did not fire in {seconds_max} s, but {firing}"
+            elapsed_s = time.monotonic() - began
+            assert elapsed_s < seconds_max, f"{name} did not fire in {seconds_max} s, but {firing}"
             time.sleep(POLL_S)
         return time.monotonic() - began
 

@@ -173,14 +173,14 @@ async def test_observe_an_alert_fires_when_rate_limits_are_counted_locally(
 ) -> None:
     home = observed.home
     home.stack.kill("valkey", restart=False)
-    await fires(observed, "RateLimitsAreLocal", lambda: home.api.call("GET", "/models"))
+    await check_fires(observed, "RateLimitsAreLocal", lambda: home.api.call("GET", "/models"))
     await home.stack.start("valkey")
 
 
 async def test_observe_an_alert_fires_when_answers_fail(observed: Observed) -> None:
     home = observed.home
     home.stack.kill("postgres", restart=False)
-    await fires(observed, "ErrorBudgetBurnsFast", lambda: home.api.call("GET", "/models"))
+    await check_fires(observed, "ErrorBudgetBurnsFast", lambda: home.api.call("GET", "/models"))
     await home.stack.start("postgres")
     await home.api.get("/models")
 
@@ -199,7 +199,7 @@ async def test_observe_an_alert_fires_when_decisions_are_late(observed: Observed
     home.stack.resume("scheduler")
     replies = await asyncio.gather(*submissions)
     assert not any(reply.is_success for reply in replies)
-    await fires(observed, "DecisionsAreLate", no_more)
+    await check_fires(observed, "DecisionsAreLate", no_more)
 
 
 async def test_observe_an_alert_fires_when_a_partition_stops(observed: Observed) -> None:
@@ -211,14 +211,14 @@ async def test_observe_an_alert_fires_when_a_partition_stops(observed: Observed)
         await producer.send_and_wait(ACCOUNT.journal.name, BAD_RECORD, partition=0)
     finally:
         await producer.stop()
-    await fires(observed, "PartitionStopped", no_more)
+    await check_fires(observed, "PartitionStopped", no_more)
 
 
 async def no_more() -> None:
     """Nothing has to be done while an alert is awaited."""
 
 
-async def fires(observed: Observed, name: str, act: Callable[[], Awaitable[object]]) -> None:
+async def check_fires(observed: Observed, name: str, act: Callable[[], Awaitable[object]]) -> None:
     """Assert that an alert which does not fire yet does so, while `act` goes on."""
     assert name not in observed.server.firing()
     waiting = asyncio.create_task(asyncio.to_thread(observed.server.await_alert, name, FIRES_S_MAX))

@@ -320,9 +320,13 @@ def configure(
 def choose_metrics_ports(preferred: Mapping[str, int]) -> int:
     """The first port of metrics: $TUNERY_METRICS_PORT, else that of a row of free ones.
 
-    Raises LocalError when there is none.
+    Raises LocalError when there is none, or the variable is no number.
     """
     if own := os.environ.get(METRICS_PORT):
+        if not own.isdecimal():
+            raise LocalError(
+                f"{METRICS_PORT} is {own!r}, no port", "set it to a number or unset it"
+            )
         return int(own)
     first = METRICS_PORT_FIRST if any(preferred.values()) else 0
     try:

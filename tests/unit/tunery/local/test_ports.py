@@ -38,9 +38,9 @@ def test_a_malformed_ports_file_is_replaced(tmp_path: Path) -> None:
 
 
 def test_ports_in_a_row_begin_behind_those_that_are_taken() -> None:
-    taken = {9402, 9405}
-    assert ports.find_block(9400, 3, lambda port: port not in taken) == 9406
-    assert ports.find_block(9400, 2, lambda port: port not in taken) == 9400
+    busy = {9402, 9405}
+    assert ports.find_block(9400, 3, lambda port: port not in busy) == 9406
+    assert ports.find_block(9400, 2, lambda port: port not in busy) == 9400
     assert ports.find_block(0, 3) > 0
     for first in (9400, 65_530):
         with pytest.raises(OSError, match="no 10 free ports"):

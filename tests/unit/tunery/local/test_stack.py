@@ -148,6 +148,9 @@ def test_ports_of_metrics_are_those_of_the_variable_else_free_ones(
     monkeypatch.setattr(ports, "find_block", find_block)
     monkeypatch.setenv(METRICS_PORT, "9700")
     assert choose_metrics_ports(ports.PREFERRED) == 9700
+    monkeypatch.setenv(METRICS_PORT, "any")
+    with pytest.raises(LocalError, match="'any', no port"):
+        choose_metrics_ports(ports.PREFERRED)
     monkeypatch.delenv(METRICS_PORT)
     assert choose_metrics_ports(ports.PREFERRED) == choose_metrics_ports(ports.ANY) == 7
     count = len(KNOWN) + ADDED_MAX
