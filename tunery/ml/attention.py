@@ -25,7 +25,9 @@ KEYWORD: Final = "document_bounds"  # of a model's call: what `document_bounds` 
 # Families whose layers hand keywords on to their attention, each shown by a test.
 FAMILIES: Final = frozenset({"llama", "qwen2", "qwen3", "mistral"})
 
-UNUSED_MASK: Final = torch.empty(1, 1, 1, 1)  # given one of four dimensions, transformers makes none
+UNUSED_MASK: Final = torch.empty(
+    1, 1, 1, 1
+)  # given one of four dimensions, transformers makes none
 
 Bounds: TypeAlias = Sequence[Sequence[int]]
 
