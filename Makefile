@@ -67,7 +67,7 @@ test-clients: setup ## DSPy, LlamaIndex, litellm, instructor, W&B, openai-node, 
 test-vllm: setup ## the suite of engines over a real vLLM on the CPU, in an environment of its own (6 GB)
 	@$(BIN)/python -m tests.vllm $(ARGS)
 
-test-observe: setup ## rules and dashboards in a real Prometheus, installed or Debian's, that scrapes a stack which trains
+test-observe: setup ## tunery up --observe, rules, panels and alerts in a real Prometheus, installed or Debian's
 	@$(BIN)/python -m tests.observe $(ARGS)
 
 pythons: setup ## quick tests and outages on the oldest and the newest Python found

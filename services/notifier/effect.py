@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, assert_never
+from typing import Final, assert_never, get_args
 
 from standardwebhooks.webhooks import Webhook
 
@@ -97,6 +97,8 @@ def deliver(
         """The last try was cut off, so nothing is known of a response to it."""
         return _end(due, tenant, TRIES_MAX, DeliveryEnd("gave_up", None, failure))
 
+    for outcome in get_args(DeliveryOutcome):
+        DELIVERIES_ENDED.labels(outcome)  # 0: so that the first is seen as growth
     return Effect(
         kind=DELIVER,
         body=DeliveryDue,

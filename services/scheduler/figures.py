@@ -5,10 +5,11 @@ No label names a tenant or a job, so a thousand tenants make no more series than
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, get_args
 
 from schemas.job import JobEnded
 from schemas.pool import (
+    CreditCause,
     LeaseGranted,
     PlacementClosed,
     PlacementQueued,
@@ -86,6 +87,8 @@ class PoolMeter:
 
     def __init__(self) -> None:
         self._queued: dict[str, tuple[str, Ms]] = {}  # job id → lane, time; one open for each job
+        for cause in get_args(CreditCause):
+            CREDITED.labels(cause)  # 0: so that the first is seen as growth
 
     def count(self, settled: Settled) -> None:
         """Count the events of a decision that was read back."""

@@ -10,6 +10,7 @@ from tests.infra.panels import (
     curves,
     gpu_hours,
     number,
+    or_zero,
     quantiles,
     rates,
     share,
@@ -76,7 +77,7 @@ QUEUE: Final = Board(
     "queue",
     "Who waits for GPUs, for how long, and whether GPUs are free meanwhile.",
     (
-        number("Waiting", "short", total("tunery_pool_waiting", where=POOL)),
+        number("Waiting", "short", or_zero(total("tunery_pool_waiting", where=POOL))),
         number("GPUs free", "short", f"{total(_OFFERED)} - {total(_LEASED)}"),
         curves(
             "Waiting by lane", "short", total("tunery_pool_waiting", "lane", where=POOL), "{{lane}}"
@@ -112,7 +113,7 @@ JOBS: Final = Board(
     "jobs",
     "Jobs by phase and outcome, and why attempts end.",
     (
-        number("Open", "short", total("tunery_jobs_open")),
+        number("Open", "short", or_zero(total("tunery_jobs_open"))),
         number(
             "Succeeded, of those that ended in a day",
             "percentunit",
@@ -384,8 +385,7 @@ SLOS: Final = Board(
         number(
             "Alerts firing",
             "short",
-            'count(ALERTS{alertstate="firing"})',
-            "Empty if there are none.",
+            or_zero('count(ALERTS{alertstate="firing"})'),
         ),
         number("Processes that do not answer", "short", 'sum(1 - up{job="tunery"})'),
         number(

@@ -67,7 +67,13 @@ def share(counter: str, part: str, of: str = "{}", over: str = "1h") -> str:
     """What part of a counter's growth has the labels of `part`, too."""
     some = f"{{{', '.join(filter(None, (of[1:-1], part)))}}}"
     every = "" if of == "{}" else of
-    return f"{counts(counter, where=some, over=over)} / {counts(counter, where=every, over=over)}"
+    part_counts = or_zero(counts(counter, where=some, over=over))
+    return f"({part_counts}) / {counts(counter, where=every, over=over)}"
+
+
+def or_zero(query: str) -> str:
+    """A query without labels that is 0 where it has no series: nothing has happened yet."""
+    return f"{query} or vector(0)"
 
 
 def quantiles(title: str, histogram: str, *labels: str, where: str = "") -> Panel:

@@ -1,100 +1,83 @@
-"""Prometheus and promtool: those of this machine, or of Debian's package; a server that scrapes."""
+"""A Prometheus for tests: the product's own, with short intervals, and questions to it."""
 
-import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import isnan
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 import httpx
-import yaml
 
 from tests.infra.variables import INFRA
-from tunery.local.paths import cache_dir
+from tunery.local import prometheus
 from tunery.local.ports import find_free
 
 FOLDER: Final = INFRA / "prometheus"
-NAMES: Final = ("prometheus", "promtool")
-DOWNLOAD_S_MAX: Final = 120
+INTERVAL: Final = "1s"  # of scrapes and evaluations
 START_S_MAX: Final = 30.0
-
-
-class NoPrometheus(Exception):
-    """It cannot be had here; the text says why."""
-
-
-class Programs(NamedTuple):
-    """Paths of both programs."""
-
-    prometheus: Path
-    promtool: Path
-
-
-def programs() -> Programs:
-    """Those in PATH, else those of Debian's package, which is kept with the other downloads.
-
-    Raises NoPrometheus.
-    """
-    if all(installed := [shutil.which(name) for name in NAMES]):
-        return Programs(*(Path(str(path)) for path in installed))
-    folder = cache_dir() / "tests" / "prometheus"
-    unpacked = [folder / "usr" / "bin" / name for name in NAMES]
-    if not all(path.is_file() for path in unpacked):
-        _unpack(folder)
-    return Programs(*unpacked)
-
-
-def _unpack(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder) as scratch:
-        try:
-            _run(scratch, "apt-get", "download", "prometheus")
-            (package,) = Path(scratch).glob("prometheus_*.deb")
-            _run(scratch, "dpkg-deb", "-x", str(package), str(folder))
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            reason = f"no prometheus and promtool in PATH, and Debian's package: {error}"
-            raise NoPrometheus(reason) from error
-
-
-def _run(folder: str, *command: str) -> None:
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=DOWNLOAD_S_MAX)
+POLL_S: Final = 0.5
 
 
 class Server(NamedTuple):
-    """A Prometheus that runs."""
+    """A Prometheus that runs. since: Unix time of its start."""
 
     url: str
+    since: float
 
     def ask(self, query: str) -> list[Any]:
         """The results of a query now, each with its labels and its value."""
-        reply = httpx.get(f"{self.url}/api/v1/query", params={"query": query}, timeout=30)
-        assert reply.is_success, f"{query}: {reply.text}"
-        data = reply.json()["data"]
-        return [data["result"]] if data["resultType"] == "scalar" else list(data["result"])
+        return list(self._data("query", query=query)["result"])
+
+    def curves(self, query: str) -> list[list[float]]:
+        """The values of each series of a query since the start, as a panel shows them."""
+        span = {"start": str(self.since), "end": str(time.time()), "step": INTERVAL}
+        result = self._data("query_range", query=query, **span)["result"]
+        curves = [[float(value) for _, value in series["values"]] for series in result]
+        return [shown for curve in curves if (shown := [v for v in curve if not isnan(v)])]
+
+    def firing(self) -> set[str]:
+        """The names of the alerts that fire now."""
+        alerts = self.ask('ALERTS{alertstate="firing"}')
+        return {str(alert["metric"]["alertname"]) for alert in alerts}
+
+    def rules(self) -> list[Any]:
+        """The rules of all groups, each with its health."""
+        return [rule for group in self._data("rules")["groups"] for rule in group["rules"]]
+
+    def await_alert(self, name: str, seconds_max: float) -> float:
+        """Wait until an alert fires; returns for how many seconds. Fails after `seconds_max`."""
+        began = time.monotonic()
+        while name not in (firing := self.firing()):
+            elapsed_s = time.monotonic() - began
+            assert elapsed_s < seconds_max, f"{name} did not fire in {seconds_max} s, but {firing}"
+            time.sleep(POLL_S)
+        return time.monotonic() - began
+
+    def _data(self, kind: str, **parameters: str) -> Any:
+        reply = httpx.get(f"{self.url}/api/v1/{kind}", params=parameters, timeout=30)
+        assert reply.is_success, f"{parameters}: {reply.text}"
+        return reply.json()["data"]
 
 
 @contextmanager
-def scraping(ports: Sequence[int], folder: Path) -> Iterator[Server]:
-    """A Prometheus with our configuration that scrapes these ports of this machine each second.
+def scraping(
+    addresses: Mapping[str, str], folder: Path, rules: Path = prometheus.RULES
+) -> Iterator[Server]:
+    """A Prometheus as `tunery up --observe` starts it, which scrapes each second.
 
-    folder: for its configuration and data
+    addresses: of metrics, by the name of the process. folder: for its configuration and data
     """
-    settings = yaml.safe_load((FOLDER / "prometheus.yml").read_text(encoding="utf-8"))
-    settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-    settings["rule_files"] = [str(FOLDER / name) for name in settings["rule_files"]]
-    (job,) = settings["scrape_configs"]
-    job["static_configs"] = [{"targets": [f"127.0.0.1:{port}" for port in ports]}]
-    configuration = folder / "prometheus.yml"
-    configuration.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    address = f"127.0.0.1:{find_free(set(ports))}"
-    command = [str(programs().prometheus), f"--config.file={configuration}"]
-    command += [f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={address}"]
+    prometheus.write_targets(folder, addresses)
+    settings = folder / "prometheus.yml"
+    targets = prometheus.targets_file(folder)
+    settings.write_text(prometheus.configuration(targets, rules, INTERVAL), encoding="utf-8")
+    port = find_free(set())
+    command = prometheus.command(prometheus.program(), settings, folder / "data", port)
     with (folder / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as process:
         try:
-            server = Server(f"http://{address}")
+            server = Server(f"http://127.0.0.1:{port}", time.time())
             _wait_until_ready(server.url)
             yield server
         finally:

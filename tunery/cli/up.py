@@ -21,6 +21,7 @@ EPILOG = """\
 Examples:
   tunery up                          in this terminal; Ctrl-C stops the stack in order
   tunery up --detach                 in the background; `tunery down` stops it
+  tunery up --observe                with Prometheus, which scrapes it; its address is printed
   tunery up --exports                with files of all use for finance, in object storage
   tunery up --data-dir /srv/tunery   another folder for its data
   TUNERY_POSTGRES_DSN=postgresql://… tunery up     with a database of your own
@@ -43,6 +44,7 @@ TUNERY_S3_ENDPOINT (with _ACCESS_KEY, _SECRET_KEY, _BUCKET), TUNERY_VALKEY_URL.
     help="Only these services (repeatable). [all eight]",
 )
 @click.option("--exports", is_flag=True, help="Also export use of GPU time to object storage.")
+@click.option("--observe", is_flag=True, help="Also start Prometheus, for this machine alone.")
 @click.option("--no-services", is_flag=True, help="Start only the four servers.")
 @click.option("--in-background", is_flag=True, hidden=True)  # what --detach starts
 def command(
@@ -52,6 +54,7 @@ def command(
     no_agent: bool,
     only: tuple[str, ...],
     exports: bool,
+    observe: bool,
     no_services: bool,
     in_background: bool,
 ) -> None:
@@ -66,19 +69,25 @@ def command(
     ) + ((EXPORTER,) if exports else ())
     console = Console(stderr=as_json)
     if detach:
-        start_in_background(folders, services, console)
+        start_in_background(folders, services, console, observe=observe)
         print_usage(folders, services, console, as_json=as_json)
         return
-    asyncio.run(in_foreground(folders, services, console, as_json=as_json, silent=in_background))
+    asyncio.run(
+        in_foreground(
+            folders, services, console, as_json=as_json, silent=in_background, observe=observe
+        )
+    )
 
 
-def start_in_background(folders: DataDir, services: tuple[str, ...], console: Console) -> None:
+def start_in_background(
+    folders: DataDir, services: tuple[str, ...], console: Console, *, observe: bool
+) -> None:
     with Live(console=console, refresh_per_second=REFRESH_PER_S, transient=False) as display:
 
         def watch(now: StackState) -> None:
             display.update(_stack_view.live(now))
 
-        lifecycle.detach(folders.root, services, watch)
+        lifecycle.detach(folders.root, services, watch, observe=observe)
 
 
 async def in_foreground(
@@ -88,6 +97,7 @@ async def in_foreground(
     *,
     as_json: bool,
     silent: bool,
+    observe: bool,
 ) -> None:
     """Run the stack until it is stopped; prints a line per event."""
     printer = _stack_view.EventPrinter(console)
@@ -97,7 +107,9 @@ async def in_foreground(
             print_usage(folders, services, console, as_json=as_json)
             console.print("[dim]Ctrl-C stops the stack in order.[/dim]")
 
-    await lifecycle.run_until_stopped(folders.root, services, printer.print_event, on_ready)
+    await lifecycle.run_until_stopped(
+        folders.root, services, printer.print_event, on_ready, observe=observe
+    )
 
 
 def print_usage(
@@ -105,7 +117,10 @@ def print_usage(
 ) -> None:
     """Print the API's address, the first key, and the exports for an OpenAI client."""
     key = secrets.load(folders.secrets).admin_key
-    url = f"http://{ports.HOST}:{ports.read(folders.ports)['gateway']}"
+    chosen = ports.read(folders.ports)
+    url = f"http://{ports.HOST}:{chosen['gateway']}"
+    prometheus_port = chosen.get("prometheus")  # there only while it runs beside the stack
+    prometheus_url = f"http://{ports.HOST}:{prometheus_port}" if prometheus_port else None
     has_api = "gateway" in services
     if as_json:
         click.echo(
@@ -116,21 +131,29 @@ def print_usage(
                     "admin_key": key,
                     "tenant": TENANT,
                     "data_dir": str(folders.root),
+                    "prometheus_url": prometheus_url,
                 }
             )
         )
         return
     if not has_api:
         console.print("\n[bold]Ready[/bold] without a gateway: there is no HTTP API.")
+        print_prometheus(prometheus_url, console)
         return
     console.print(f"\n[bold]Tunery is ready[/bold] at {url}", highlight=False)
     console.print(f"  data   {folders.root}", highlight=False, soft_wrap=True)
     console.print(
         f"  key    {key}  (operator, and tenant `{TENANT}`)", highlight=False, soft_wrap=True
     )
+    print_prometheus(prometheus_url, console)
     console.print("\nPoint an OpenAI client at it:", highlight=False)
     console.print(
         f"  export OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={key}\n",
         highlight=False,
         soft_wrap=True,
     )
+
+
+def print_prometheus(url: str | None, console: Console) -> None:
+    if url is not None:
+        console.print(f"  Prometheus  {url}", highlight=False)

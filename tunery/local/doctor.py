@@ -13,7 +13,7 @@ from typing import Final
 
 from tunery.confinement.confined import REQUIRED
 from tunery.confinement.support import landlock_version, missing_walls
-from tunery.local import kafka, postgres, provide, s3, settings, state, valkey
+from tunery.local import kafka, postgres, prometheus, provide, s3, settings, state, valkey
 from tunery.local.errors import LocalError
 from tunery.local.paths import VERSITYGW_VERSION, DataDir
 from tunery.local.state import StackPhase
@@ -43,6 +43,7 @@ def examine(folders: DataDir) -> Iterator[Diagnosis]:
     yield from (guarded(name, check) for name, check in PROGRAMS)
     for part, path in provide.missing():
         yield Diagnosis(part, f"missing at {path}", "run `make setup`")
+    yield observer()
     yield processors()
     yield memory()
     yield confinement()
@@ -140,6 +141,15 @@ PROGRAMS: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     ("s3", versitygw),
     ("training", training),
 )
+
+
+def observer() -> Diagnosis:
+    """Which Prometheus `tunery up --observe` starts. Without one nothing is missing."""
+    try:
+        return Diagnosis("prometheus", str(prometheus.program()))
+    except LocalError:
+        detail = "not installed; `tunery up --observe` gets Debian's package"
+        return Diagnosis("prometheus", detail)
 
 
 def processors() -> Diagnosis:

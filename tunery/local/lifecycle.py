@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tunery.local import initial_setup, ports, processes, state
+from tunery.local import initial_setup, ports, processes, prometheus, state
 from tunery.local.errors import LocalError
 from tunery.local.events import Event, Notice
 from tunery.local.paths import DataDir
@@ -38,10 +38,12 @@ async def run_until_stopped(
     on_ready: Callable[[Stack], None],
     *,
     preferred_ports: Mapping[str, int] = ports.PREFERRED,
+    observe: bool = False,
 ) -> None:
     """Start the stack, run its initial setup, and stop it in order at SIGTERM or SIGINT.
 
     on_ready: called when the stack is ready
+    observe: with Prometheus beside it, which is installed first where it is missing
 
     Raises LocalError when it does not become ready; all that was started is stopped by then.
     """
@@ -55,7 +57,8 @@ async def run_until_stopped(
         listen(event)
 
     running = asyncio.create_task(
-        _run_stack(folders, services, file, on_event, on_ready, preferred_ports), name="stack"
+        _run_stack(folders, services, file, on_event, on_ready, preferred_ports, observe),
+        name="stack",
     )
     with stop_signals() as stop:
         waiting = asyncio.create_task(stop.wait())
@@ -73,11 +76,18 @@ async def _run_stack(
     on_event: Callable[[Event], None],
     on_ready: Callable[[Stack], None],
     preferred_ports: Mapping[str, int],
+    observe: bool,
 ) -> None:
     """Run the stack until cancelled; keeps the state file up to date, also at the end."""
     try:
+        if observe:
+            await asyncio.to_thread(prometheus.install)
         async with stack(
-            folders.root, services, listen=on_event, preferred_ports=preferred_ports
+            folders.root,
+            services,
+            listen=on_event,
+            preferred_ports=preferred_ports,
+            observe=observe,
         ) as running:
             try:
                 if "gateway" in services:
@@ -112,10 +122,17 @@ def stop_signals() -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-def detach(data_dir: Path, services: Sequence[str], watch: Callable[[StackState], None]) -> None:
+def detach(
+    data_dir: Path,
+    services: Sequence[str],
+    watch: Callable[[StackState], None],
+    *,
+    observe: bool = False,
+) -> None:
     """Start `tunery up` in the background; returns when its state file says that it is ready.
 
-    watch: gets each state. Raises LocalError when it ends early or exceeds DETACH_MS_MAX.
+    watch: gets each state. observe: with Prometheus beside it
+    Raises LocalError when it ends early or exceeds DETACH_MS_MAX.
     """
     folders = open_data_dir(data_dir)
     if is_held(folders):
@@ -123,6 +140,7 @@ def detach(data_dir: Path, services: Sequence[str], watch: Callable[[StackState]
     state.path(folders).unlink(missing_ok=True)
     named = [word for name in services if name != EXPORTER for word in ("--service", name)]
     wanted = [*(named or ["--no-services"]), *(["--exports"] if EXPORTER in services else ())]
+    wanted += ["--observe"] if observe else []
     with folders.log("supervisor").open("ab") as log:
         process = subprocess.Popen(
             [

@@ -8,6 +8,7 @@ from typing import Final
 
 KAFKA_VERSION: Final = "4.3.1"
 VERSITYGW_VERSION: Final = "v1.8.0"
+PROMETHEUS_VERSION: Final = "2.42.0+ds-5+deb12u1"  # of Debian's package
 BASE_MODEL_ID: Final = "smollm2-135m-instruct"
 
 
@@ -26,6 +27,11 @@ def kafka_jars_dir() -> Path:
 
 def versitygw_binary() -> Path:
     return cache_dir() / f"versitygw-{VERSITYGW_VERSION}" / "versitygw"
+
+
+def prometheus_dir() -> Path:
+    """Where Debian's package is unpacked, with its version in the name."""
+    return cache_dir() / f"prometheus-{PROMETHEUS_VERSION}"
 
 
 def base_model_dir() -> Path:

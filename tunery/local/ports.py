@@ -15,6 +15,8 @@ PREFERRED: Final[Mapping[str, int]] = {
     "valkey": 16379,
     "s3": 19000,
 }
+PROMETHEUS_PREFERRED: Final = 19090
+PORT_MAX: Final = 65_535
 ATTEMPTS_MAX: Final = 50
 ANY: Final[Mapping[str, int]] = dict.fromkeys(PREFERRED, 0)
 
@@ -38,6 +40,27 @@ def find_free(excluded: set[int]) -> int:
         if port not in excluded:
             return port
     raise OSError(f"no free port on {HOST} after {ATTEMPTS_MAX} attempts")
+
+
+def find_block(first: int, count: int, free: Callable[[int], bool] = is_free) -> int:
+    """The first of `count` free ports in a row.
+
+    first: where the search begins; 0: anywhere. Raises OSError when there are none.
+    """
+    start = first or find_free(set())
+    for _attempt in range(ATTEMPTS_MAX):
+        if start + count > PORT_MAX + 1:
+            break
+        if all(free(port) for port in range(start, start + count)):
+            return start
+        start = start + count if first else find_free(set())
+    raise OSError(f"no {count} free ports in a row on {HOST}")
+
+
+def with_prometheus(preferred: Mapping[str, int]) -> Mapping[str, int]:
+    """The same with a port for Prometheus; any port where any is wanted for the others."""
+    port = PROMETHEUS_PREFERRED if any(preferred.values()) else 0
+    return {**preferred, "prometheus": port}
 
 
 def assign(
@@ -77,4 +100,4 @@ def read(file: Path) -> dict[str, int]:
         return {}  # no file yet, or cut off when the machine lost power
     if not isinstance(ports, dict):
         return {}
-    return {str(k): v for k, v in ports.items() if isinstance(v, int) and 0 < v < 65536}
+    return {str(k): v for k, v in ports.items() if isinstance(v, int) and 0 < v <= PORT_MAX}

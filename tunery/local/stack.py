@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tunery.local import child as children
-from tunery.local import kafka, ports, postgres, s3, secrets, settings, valkey
+from tunery.local import kafka, ports, postgres, prometheus, s3, secrets, settings, valkey
 from tunery.local.child import Child
 from tunery.local.errors import LocalError
 from tunery.local.events import Event, Notice
@@ -47,7 +47,8 @@ EXPORTER: Final = "exporter"  # runs where it is asked for: its files cost stora
 AGENT: Final = "trainer"
 KNOWN: Final = (*SERVICES, EXPORTER)
 METRICS_PORT: Final = "TUNERY_METRICS_PORT"
-METRICS_PORT_FIRST: Final = 9400  # where services are started by others than `tunery up`
+METRICS_PORT_FIRST: Final = 9400
+ADDED_MAX: Final = 10  # ports that are kept free for metrics of processes that are added later
 NODE_ID: Final = "TUNERY_NODE_ID"
 AGENT_STOP_MS_MAX: Final = 60_000  # a training finishes its step and writes a checkpoint
 TRIM_LOGS_MS: Final = 30_000
@@ -103,9 +104,16 @@ def service_specs(names: Sequence[str]) -> tuple[ServiceSpec, ...]:
 class Stack:
     """A running stack. Servers are named as in SERVERS, services as in their specs."""
 
-    def __init__(self, where: settings.Settings, supervisor: Supervisor) -> None:
+    def __init__(
+        self,
+        where: settings.Settings,
+        supervisor: Supervisor,
+        first_metrics_port: int | None = None,
+    ) -> None:
+        """first_metrics_port: set where Prometheus runs beside the stack."""
         self.settings = where
         self.supervisor = supervisor
+        self.first_metrics_port = first_metrics_port
         self.servers: list[str] = []
         self.services: list[str] = []
 
@@ -166,6 +174,7 @@ class Stack:
             nodes = [name for name in principals if name.startswith(NODE_PREFIX)]
             if nodes:
                 await kafka.add_accounts(port, self.settings.keys, nodes)
+        self.write_scrape_targets()
         await self.supervisor.start(
             [
                 spec.child(
@@ -177,11 +186,23 @@ class Stack:
         )
 
     def metrics_port(self, name: str) -> dict[str, str]:
-        """The port of a process's metrics: one after the other from $TUNERY_METRICS_PORT on."""
-        if not (first := os.environ.get(METRICS_PORT)):
+        """The port of a process's metrics: one after the other from $TUNERY_METRICS_PORT on.
+
+        Prometheus beside the stack has ports chosen where the variable is not set.
+        """
+        if not (first := self.first_metrics_port or os.environ.get(METRICS_PORT)):
             return {}
         names = (*KNOWN, *without(self.services, KNOWN))
         return {METRICS_PORT: str(int(first) + names.index(name))}
+
+    def write_scrape_targets(self) -> None:
+        """Tell Prometheus, where it runs beside this stack, which processes there are."""
+        if self.first_metrics_port is not None:
+            addresses = {
+                name: f"{ports.HOST}:{self.metrics_port(name)[METRICS_PORT]}"
+                for name in self.services
+            }
+            prometheus.write_targets(self.folders.server(prometheus.NAME), addresses)
 
     def kafka_as(self, principal: str = OPERATOR, **more: Any) -> KafkaSettings:
         """How a principal reaches the embedded Kafka. more: other settings."""
@@ -237,8 +258,11 @@ async def stack(
     listen: Callable[[Event], None] = ignore,
     preferred_ports: Mapping[str, int] = ports.ANY,
     environ: Mapping[str, str] | None = None,
+    observe: bool = False,
 ) -> AsyncIterator[Stack]:
     """Start everything, yield it ready, and stop it in order.
+
+    observe: also start Prometheus, which scrapes the services.
 
     Raises LocalError when another supervisor holds the data directory, or something is missing.
     """
@@ -248,11 +272,17 @@ async def stack(
     with hold(folders):
         supervisor = Supervisor(folders, listen)
         await asyncio.to_thread(supervisor.clear_orphans, (*KNOWN, *SERVERS[::-1]))
-        where = configure(folders, listen, preferred_ports, env)
-        running = Stack(where, supervisor)
+        preferred = ports.with_prometheus(preferred_ports) if observe else preferred_ports
+        where = configure(folders, listen, preferred, env)
+        first = choose_metrics_ports(preferred) if observe else None
+        running = Stack(where, supervisor, first)
         trimming = KeptTask(partial(trim_logs_regularly, supervisor), "trim logs", is_watched=False)
         try:
             servers = server_children(where, env)
+            if observe:
+                running.write_scrape_targets()  # without those of the last start
+                port = ports.read(folders.ports)[prometheus.NAME]
+                servers.append(prometheus.child(folders.server(prometheus.NAME), port))
             running.servers = [server.name for server in servers]
             await supervisor.start(servers)
             if specs:
@@ -285,6 +315,24 @@ def configure(
     chosen = ports.assign(folders.ports, lambda text: listen(Notice(text)), preferred_ports)
     create_key(folders.signing)
     return settings.build(folders, chosen, secrets.load_or_create(folders.secrets), environ)
+
+
+def choose_metrics_ports(preferred: Mapping[str, int]) -> int:
+    """The first port of metrics: $TUNERY_METRICS_PORT, else that of a row of free ones.
+
+    Raises LocalError when there is none, or the variable is no number.
+    """
+    if own := os.environ.get(METRICS_PORT):
+        if not own.isdecimal():
+            raise LocalError(
+                f"{METRICS_PORT} is {own!r}, no port", "set it to a number or unset it"
+            )
+        return int(own)
+    first = METRICS_PORT_FIRST if any(preferred.values()) else 0
+    try:
+        return ports.find_block(first, len(KNOWN) + ADDED_MAX)
+    except OSError as problem:
+        raise LocalError(str(problem), f"set {METRICS_PORT} to the first of some") from None
 
 
 def server_children(where: settings.Settings, environ: Mapping[str, str]) -> list[Child]:

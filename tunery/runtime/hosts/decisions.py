@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from schemas import errors
 from schemas.envelope import Rejected, Repeated
 from schemas.units import Ms
 from tunery.runtime.journal.decision import Decided
@@ -15,6 +16,7 @@ from tunery.runtime.telemetry.metrics import (
     DECISION_SECONDS,
     DECISIONS,
     REJECTIONS,
+    STAND_DOWNS,
 )
 from tunery.runtime.telemetry.traces import note_span
 from tunery.runtime.telemetry.trail import Trail, trail_context
@@ -60,13 +62,19 @@ def log_decision(stream: str, partition: int, offset: int, decided: Decided[Any]
 
 
 class DecisionMeter:
-    """Counts and times the decisions of one stream. Nothing is ever decided from it."""
+    """Counts and times the decisions of one stream. Nothing is ever decided from it.
+
+    What alerts watch begins at 0: Prometheus sees no growth in a series that begins at 1.
+    """
 
     def __init__(self, stream: str) -> None:
         self._stream = stream
         self._seconds = DECISION_SECONDS.labels(stream)
         self._lag = COMMAND_LAG_SECONDS.labels(stream)
         self._accepted = DECISIONS.labels(stream, "accepted")
+        for code in (errors.INTERNAL, errors.TOO_LARGE):
+            REJECTIONS.labels(stream, code)
+        STAND_DOWNS.labels(stream)
 
     @contextmanager
     def measure(self, lag_ms: Ms) -> Iterator[None]:

@@ -57,6 +57,8 @@ class EffectHost:
         self._effects = tuple(effects)
         self._wake = {effect.kind: asyncio.Event() for effect in effects}
         self._ready = asyncio.Event()
+        for effect in effects:
+            EFFECTS_ENDED.labels(effect.kind, "exhausted")  # an alert sees it grow from 0
 
     async def ready(self) -> None:
         await self._ready.wait()

@@ -57,6 +57,8 @@ async def keep(
     health = health or Health()
     loop = asyncio.get_running_loop()
     failures = 0
+    for counted in (HOST_RESTARTS, HOST_HANGS):
+        counted.labels(host.name)  # 0: so that the first is seen as growth
     while True:
         begun = loop.time()
         try:

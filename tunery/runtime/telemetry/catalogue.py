@@ -8,7 +8,7 @@ or anything else of which there are ever more: `LABELS` has all labels there are
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 
 __all__ = [
     "CATALOGUE",
@@ -25,6 +25,9 @@ __all__ = [
     "gauge",
     "histogram",
 ]
+
+# Nobody asks for the series of its start that each counter would have beside it.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the package declares no result
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 Unit: TypeAlias = Literal["", "bytes", "gpu-ms", "ms", "seconds"]

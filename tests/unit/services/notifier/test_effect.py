@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from prometheus_client import REGISTRY
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from schemas.account import (
@@ -21,6 +22,7 @@ from schemas.account import (
     Deliver,
     DeliveryDue,
     DeliveryEnded,
+    DeliveryOutcome,
     EndpointDeleted,
     Limits,
     PlanTerms,
@@ -427,6 +429,10 @@ async def test_retry_after_is_honoured_within_a_limit(tmp_path: Path) -> None:
             (10**12, RETRY_AFTER_MS_MAX),
         ):
             effect = deliver(world.runtime, BusyOutbound(retry_after_ms), 1, lambda: 0)
+            for outcome in get_args(DeliveryOutcome):
+                labels = {"outcome": outcome}
+                count = REGISTRY.get_sample_value("tunery_deliveries_ended_total", labels)
+                assert count is not None, "there before it happens, so that an alert sees it grow"
             with pytest.raises(RetryLater) as later:
                 await effect.run(due, "acme", 1)
             assert later.value.delay_ms_min == delay_ms_min

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import get_args
 
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
 from schemas.node import DeviceFault, ReportDeviceFaults
-from schemas.pool import LeaseGranted
+from schemas.pool import CreditCause, LeaseGranted
 from schemas.reasons import device_fault
 from services.scheduler.app import JOBS, POOLS
 from services.scheduler.figures import (
@@ -115,3 +116,10 @@ def test_events_that_are_no_ends_count_nothing() -> None:
     jobs = Decider(JOBS, "acme", T0)
     count_jobs(Settled("job", 0, 0, "c", jobs.when(limits()), T0))
     assert value_of("tunery_jobs_ended_total", outcome="cancelled") == before
+
+
+def test_credits_of_every_cause_begin_at_zero_so_that_the_first_is_growth() -> None:
+    PoolMeter()
+    for cause in get_args(CreditCause):
+        value = REGISTRY.get_sample_value("tunery_credited_gpu_ms_total", {"cause": cause})
+        assert value is not None, cause

@@ -22,8 +22,16 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, 
     ports.assign(folders.ports, lambda _: None, ports.ANY)
     secrets.load_or_create(folders.secrets)
 
-    def detach(root: Path, services: tuple[str, ...], watch: Callable[[StackState], None]) -> None:
+    def detach(
+        root: Path,
+        services: tuple[str, ...],
+        watch: Callable[[StackState], None],
+        *,
+        observe: bool,
+    ) -> None:
         assert root == tmp_path
+        wanted = ports.with_prometheus(ports.ANY) if observe else ports.ANY
+        ports.assign(folders.ports, lambda _: None, wanted)
         watch(StackState())
         started.append(services)
 
@@ -69,7 +77,20 @@ def test_stdout_is_one_json_object(tmp_path: Path, started: list[tuple[str, ...]
     assert answer["admin_key"] == secrets.load(folders.secrets).admin_key
     answer = json.loads(CliRunner().invoke(main, [*words, "--no-services"]).stdout)
     assert (answer["api_url"], answer["openai_base_url"]) == (None, None)
+    assert answer["prometheus_url"] is None
     assert started == [SERVICES, ()]
+
+
+@pytest.mark.parametrize("words", [[], ["--no-services"]])
+def test_the_address_of_prometheus_is_printed(
+    words: list[str], tmp_path: Path, started: list[object]
+) -> None:
+    words = ["up", "--detach", "--observe", "--data-dir", str(tmp_path), *words]
+    done = CliRunner().invoke(main, words)
+    url = f"http://127.0.0.1:{ports.read(DataDir(tmp_path).ports)['prometheus']}"
+    assert f"Prometheus  {url}\n" in done.output
+    assert json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)["prometheus_url"] == url
+    assert len(started) == 2
 
 
 @pytest.mark.parametrize("in_background", [False, True])
@@ -79,8 +100,14 @@ def test_a_key_is_never_written_to_a_log(
     """Output of a stack in the background goes to the supervisor's log."""
 
     async def ready_at_once(
-        _root: Path, _services: object, _print: object, on_ready: Callable[[object], None]
+        _root: Path,
+        _services: object,
+        _print: object,
+        on_ready: Callable[[object], None],
+        *,
+        observe: bool,
     ) -> None:
+        assert not observe
         on_ready(None)
 
     monkeypatch.setattr(lifecycle, "run_until_stopped", ready_at_once)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tunery.local import doctor, s3, state
+from tunery.local import doctor, prometheus, s3, state
 from tunery.local.doctor import Diagnosis
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
@@ -73,6 +73,14 @@ def test_missing_packages_for_training_are_all_named(monkeypatch: pytest.MonkeyP
     )
     with pytest.raises(LocalError, match="trl, peft not installed"):
         doctor.training()
+
+
+def test_a_prometheus_is_named_and_none_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "program", lambda: Path("/usr/bin/prometheus"))
+    assert doctor.observer() == Diagnosis("prometheus", "/usr/bin/prometheus")
+    monkeypatch.setattr(prometheus, "program", lambda: raises(LocalError("none", "get it")))
+    assert doctor.observer().is_well
+    assert "tunery up --observe" in doctor.observer().detail
 
 
 @pytest.mark.parametrize(("free", "is_well"), [(doctor.DISK_BYTES_MIN, True), (0, False)])

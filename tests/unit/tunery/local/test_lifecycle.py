@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tunery.local import lifecycle, processes
+from tunery.local import lifecycle, processes, prometheus, state
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 from tunery.local.stack import EXPORTER, SERVICES
@@ -79,6 +79,29 @@ def test_the_background_gets_options_that_up_understands(
     with pytest.raises(LocalError):
         lifecycle.detach(folders.root, services, lambda _: None)
     assert options() == words
+
+
+def test_the_background_is_told_to_observe(folders: DataDir) -> None:
+    Background.exit_status = 1
+    with pytest.raises(LocalError):
+        lifecycle.detach(folders.root, (EXPORTER,), lambda _: None, observe=True)
+    assert options() == ["--no-services", "--exports", "--observe"]
+
+
+async def test_a_prometheus_that_cannot_be_had_ends_the_start_with_its_fix(
+    folders: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> Path:
+        raise LocalError("no Prometheus", "install it")
+
+    monkeypatch.setattr(prometheus, "install", fail)
+    with pytest.raises(LocalError, match="no Prometheus"):
+        await lifecycle.run_until_stopped(
+            folders.root, (), lambda _: None, lambda _: None, observe=True
+        )
+    now = state.read(folders)
+    assert (now.phase, "install it" in now.failure) == (StackPhase.FAILED, True)
+    assert now.children == {}
 
 
 def test_a_stack_that_ends_early_says_why(folders: DataDir) -> None:

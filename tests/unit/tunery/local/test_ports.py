@@ -3,6 +3,8 @@
 import socket
 from pathlib import Path
 
+import pytest
+
 from tunery.local import ports
 
 
@@ -33,6 +35,22 @@ def test_a_malformed_ports_file_is_replaced(tmp_path: Path) -> None:
     file.write_text('{"kafka": 19', encoding="utf-8")
     chosen = ports.assign(file, lambda _text: None, {"kafka": 0})
     assert ports.read(file) == chosen
+
+
+def test_ports_in_a_row_begin_behind_those_that_are_taken() -> None:
+    busy = {9402, 9405}
+    assert ports.find_block(9400, 3, lambda port: port not in busy) == 9406
+    assert ports.find_block(9400, 2, lambda port: port not in busy) == 9400
+    assert ports.find_block(0, 3) > 0
+    for first in (9400, 65_530):
+        with pytest.raises(OSError, match="no 10 free ports"):
+            ports.find_block(first, 10, lambda port: port % 10 != 5)
+
+
+def test_prometheus_gets_any_port_where_the_others_do() -> None:
+    assert ports.with_prometheus(ports.ANY)["prometheus"] == 0
+    preferred = ports.with_prometheus(ports.PREFERRED)
+    assert preferred == {**ports.PREFERRED, "prometheus": ports.PROMETHEUS_PREFERRED}
 
 
 def test_two_names_never_share_a_port(tmp_path: Path) -> None:

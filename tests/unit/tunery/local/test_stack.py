@@ -1,19 +1,24 @@
 """The parts of a stack: specs of services, the lock and the id of a data directory."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tunery.local import settings
+from tunery.local import ports, prometheus, settings
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 from tunery.local.secrets import load_or_create
 from tunery.local.stack import (
+    ADDED_MAX,
     AGENT,
     AGENT_STOP_MS_MAX,
+    KNOWN,
+    METRICS_PORT,
     SERVICES,
     ServiceSpec,
     Stack,
+    choose_metrics_ports,
     hold,
     instance,
     is_held,
@@ -84,13 +89,19 @@ def test_excluded_names_are_left_out_in_order() -> None:
     assert without(["c", "a", "b"], ["a", "x"]) == ["c", "b"]
 
 
+def stack_in(tmp_path: Path, first_metrics_port: int | None = None) -> Stack:
+    """A stack of which nothing runs."""
+    chosen = dict.fromkeys(("gateway", "kafka", "postgres", "valkey", "s3"), 1)
+    keys = load_or_create(tmp_path / "secrets.json")
+    where = settings.build(DataDir(tmp_path), chosen, keys, {})
+    supervisor = Supervisor(DataDir(tmp_path), lambda _event: None)
+    return Stack(where, supervisor, first_metrics_port)
+
+
 def test_each_process_gets_a_port_of_its_own_for_its_metrics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ports = dict.fromkeys(("gateway", "kafka", "postgres", "valkey", "s3"), 1)
-    keys = load_or_create(tmp_path / "secrets.json")
-    where = settings.build(DataDir(tmp_path), ports, keys, {})
-    stack = Stack(where, Supervisor(DataDir(tmp_path), lambda _event: None))
+    stack = stack_in(tmp_path)
     monkeypatch.delenv("TUNERY_METRICS_PORT", raising=False)
     assert stack.metrics_port("gateway") == {}
     monkeypatch.setenv("TUNERY_METRICS_PORT", "9400")
@@ -100,3 +111,50 @@ def test_each_process_gets_a_port_of_its_own_for_its_metrics(
         for name in (*SERVICES, "exporter", "trainer-2", "trainer-3")
     ]
     assert assigned == [str(9400 + number) for number in range(len(SERVICES) + 3)]
+
+
+def test_prometheus_is_told_of_every_process_and_its_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(METRICS_PORT, raising=False)
+    plain, observed = stack_in(tmp_path), stack_in(tmp_path, 9500)
+    plain.services = observed.services = ["gateway", "scheduler", "agent-b"]
+    folder = tmp_path / "prometheus"
+    plain.write_scrape_targets()
+    assert not folder.exists()
+    observed.write_scrape_targets()
+    groups = json.loads(prometheus.targets_file(folder).read_text(encoding="utf-8"))
+    assert {group["labels"]["service"]: group["targets"] for group in groups} == {
+        name: [f"127.0.0.1:{port}"]
+        for name, port in (
+            ("gateway", 9500),
+            ("scheduler", 9500 + SERVICES.index("scheduler")),
+            ("agent-b", 9500 + len(KNOWN)),
+        )
+    }
+
+
+def test_ports_of_metrics_are_those_of_the_variable_else_free_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted: list[tuple[int, int]] = []
+
+    def find_block(first: int, count: int) -> int:
+        wanted.append((first, count))
+        if len(wanted) > 2:
+            raise OSError("no free ports")
+        return 7
+
+    monkeypatch.setattr(ports, "find_block", find_block)
+    monkeypatch.setenv(METRICS_PORT, "9700")
+    assert choose_metrics_ports(ports.PREFERRED) == 9700
+    monkeypatch.setenv(METRICS_PORT, "any")
+    with pytest.raises(LocalError, match="'any', no port"):
+        choose_metrics_ports(ports.PREFERRED)
+    monkeypatch.delenv(METRICS_PORT)
+    assert choose_metrics_ports(ports.PREFERRED) == choose_metrics_ports(ports.ANY) == 7
+    count = len(KNOWN) + ADDED_MAX
+    assert wanted == [(9400, count), (0, count)]
+    with pytest.raises(LocalError, match="no free ports") as refused:
+        choose_metrics_ports(ports.ANY)
+    assert METRICS_PORT in refused.value.fix

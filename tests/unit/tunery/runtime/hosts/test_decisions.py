@@ -5,9 +5,11 @@ from collections import Counter
 from prometheus_client import REGISTRY
 
 from examples.first_stream import HoldSeats, ReleaseSeats
+from schemas import errors
 from schemas.envelope import Idempotency
 from schemas.topics import PARTITIONS
 from tests.unit.tunery.runtime.hosts.toy_service import toy, until
+from tunery.runtime.hosts.decisions import DecisionMeter
 
 
 def value_of(name: str, **labels: str) -> float:
@@ -50,3 +52,11 @@ async def test_what_an_owner_decides_is_counted_by_result_and_code() -> None:
     new = figures() - before
     assert (new["accepted"], new["repeated"], new["not_held"]) == (1, 1, 1)
     assert (new["timed"], new["lags"], new["claims"]) == (3, 3, PARTITIONS)
+
+
+def test_what_alerts_watch_begins_at_zero_so_that_the_first_is_growth() -> None:
+    DecisionMeter("begun")
+    for code in (errors.INTERNAL, errors.TOO_LARGE):
+        labels = {"stream": "begun", "code": code}
+        assert REGISTRY.get_sample_value("tunery_rejections_total", labels) == 0
+    assert REGISTRY.get_sample_value("tunery_owner_stand_downs_total", {"stream": "begun"}) == 0

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from prometheus_client import REGISTRY
 
 from examples.first_stream import SEATS, HoldSeats, ReleaseSeats, SeatsHeld
 from tests.log_lines import Lines, logged
@@ -167,6 +168,9 @@ async def test_work_that_kills_its_process_is_exhausted() -> None:
         host = EffectHost(
             service.runtime, (Effect("give", SeatsHeld, never, exhausted, 1_000, 2, 2),)
         )
+        labels = {"kind": "give", "outcome": "exhausted"}
+        begun_at = REGISTRY.get_sample_value("tunery_effects_ended_total", labels)
+        assert begun_at is not None, "there before it happens, so that an alert sees it grow"
         async with running(host):
 
             async def is_exhausted() -> bool:

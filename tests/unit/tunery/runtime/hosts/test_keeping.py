@@ -2,6 +2,7 @@ import asyncio
 import logging
 
 import pytest
+from prometheus_client import REGISTRY
 
 from tests.unit.tunery.runtime.hosts.scripted_host import ScriptedHost
 from tunery.runtime.backoff import Backoff
@@ -30,10 +31,13 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_host_that_fails_runs_again(caplog: pytest.LogCaptureFixture) -> None:
-    host = ScriptedHost("one", ConnectionError("away"), KeyError("bug"))
+    host = ScriptedHost("counted", ConnectionError("away"), KeyError("bug"))
     task = asyncio.create_task(keep(host))
     async with asyncio.timeout(5):
         await host.ready()
+    labels = {"host": "counted"}
+    assert REGISTRY.get_sample_value("tunery_host_restarts_total", labels) == 2
+    assert REGISTRY.get_sample_value("tunery_host_hangs_total", labels) == 0
     task.cancel()
     await asyncio.wait((task,))
     assert host.runs == 3
