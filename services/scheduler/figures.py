@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, get_args
 
+from schemas.admission import BudgetThresholdReached
 from schemas.job import JobEnded
 from schemas.pool import (
     CreditCause,
@@ -17,6 +18,7 @@ from schemas.pool import (
     UsageSliced,
 )
 from schemas.units import Ms
+from services.scheduler.domain.job.budgets import THRESHOLDS
 from services.scheduler.domain.job.state import Tenants
 from services.scheduler.domain.pool.state import Lease, Node, Pool, Pools
 from tunery.runtime.hosts.aggregate import AggregateHost
@@ -82,6 +84,15 @@ CREDITED: Final = counter(
 )
 
 
+BUDGETS_REACHED: Final = counter(
+    "tunery_budget_thresholds_total",
+    "Monthly budgets that use and holds have reached a share of, in percent",
+    ("percent",),
+)
+for _percent in THRESHOLDS:
+    BUDGETS_REACHED.labels(str(_percent))  # 0: so that the first is seen as growth
+
+
 class PoolMeter:
     """Counts what decisions of `pool` did. Each is counted by the process that made it."""
 
@@ -116,11 +127,13 @@ class PoolMeter:
 
 
 def count_jobs(settled: Settled) -> None:
-    """Count jobs that a decision of `job` ended."""
+    """Count jobs that a decision of `job` ended, and budgets that it filled."""
     for event in settled.events:
         match event:
             case JobEnded(outcome=outcome):
                 JOBS_ENDED.labels(outcome).inc()
+            case BudgetThresholdReached(alert=alert):
+                BUDGETS_REACHED.labels(str(alert.percent)).inc()
             case _:
                 pass
 

@@ -25,6 +25,7 @@ from services.trainer.effect.replica_answers import ReplicaAnswers
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.serving import Serving
 from services.trainer.effect.training import Training
+from services.trainer.figures import NodeMeter
 from services.trainer.ports import Hardware, ProcessLauncher
 from services.trainer.settings import SLOTS_MAX, TrainerSettings
 from tunery.confinement.confined import Confinement
@@ -58,12 +59,15 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     settings = _with_slots(settings, hardware)
     launcher = _launcher(settings, folder, hardware, await confinement_of(runtime))
     reports, scores = Reports(runtime, settings.pool), _score_endpoint(settings)
+    watch = _device_watch(hardware)
+    meter = NodeMeter() if watch is None else NodeMeter(watch.use)
+    runtime.figures.add(meter.figures)
     judge, guard = _pair_judge(settings, scores), _answer_guard(settings, scores)
 
     def attempt(grant: Grant, incarnation: str) -> LeaseAttempt:
         tools = Tools(
             *(runtime, launcher, reports, incarnation, count_memory_kills),
-            *(scores, judge, guard, hardware.device_names),
+            *(scores, judge, guard, hardware.device_names, meter),
         )
         lease_folder = folder / LEASES / str(grant.token.lease)
         return LeaseAttempt(grant, tools, program(grant, tools), lease_folder)
@@ -77,7 +81,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
             case ServeWork():
                 return Serving(grant, grant.work, tools, settings, answers)
 
-    health = _health(settings, hardware, folder)
+    health = MachineHealth(settings.slots, folder, settings.disk_bytes_min, watch)
     agent = NodeAgent(runtime, settings, launcher, hardware, attempt, notices, health)
     answers = ReplicaAnswers(folder / "answers", runtime.sender, runtime.clock, agent.ready)
     return (agent, answers)
@@ -103,12 +107,13 @@ def _with_slots(settings: TrainerSettings, hardware: Hardware) -> TrainerSetting
     return settings
 
 
-def _health(settings: TrainerSettings, hardware: Hardware, folder: Path) -> MachineHealth:
-    """What watches the devices of the slots, and the disk."""
-    watch = DeviceWatch(hardware.device_names) if hardware.device_names else None
-    if watch is not None:
-        watch.start()
-    return MachineHealth(settings.slots, folder, settings.disk_bytes_min, watch)
+def _device_watch(hardware: Hardware) -> DeviceWatch | None:
+    """What watches the devices of the slots; None: there are only processors."""
+    if not hardware.device_names:
+        return None
+    watch = DeviceWatch(hardware.device_names)
+    watch.start()
+    return watch
 
 
 def _launcher(

@@ -31,6 +31,14 @@ class Hardware:
     interconnect: str = ""
 
 
+@dataclass(frozen=True)
+class DeviceUse:
+    """busy_percent: of the last second or so, in which a kernel ran; memory_bytes: taken."""
+
+    busy_percent: int
+    memory_bytes: int
+
+
 class WorkProcess(Protocol):
     """A process in a group of its own."""
 

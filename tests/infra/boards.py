@@ -148,6 +148,70 @@ JOBS: Final = Board(
     ),
 )
 
+TRAINING: Final = Board(
+    "training",
+    "training",
+    "How trainings get on: steps, checkpoints, speed, and the devices that they have.",
+    (
+        number("Trainings", "short", total("tunery_trainings_running")),
+        number("Tokens a second", "short", rates("tunery_training_tokens_total")),
+        curves(
+            "Trainings by node",
+            "short",
+            total("tunery_trainings_running", "instance"),
+            "{{instance}}",
+        ),
+        quantiles("From step to step", "tunery_training_step_seconds"),
+        curves(
+            "Since the last step",
+            "s",
+            "time() - tunery_training_last_step_timestamp_seconds",
+            "{{instance}}",
+            "Of the training of a node that is silent for longest. Empty if none runs.",
+        ),
+        curves(
+            "Since the last stored checkpoint",
+            "s",
+            "time() - tunery_training_last_checkpoint_timestamp_seconds",
+            "{{instance}}",
+            "What the node's training with the oldest one would lose with it.",
+        ),
+        quantiles("Time to store a checkpoint", "tunery_checkpoint_store_seconds"),
+        curves(
+            "Losses that jumped, in an hour",
+            "short",
+            counts("tunery_training_loss_spikes_total", "instance"),
+            "{{instance}}",
+        ),
+        curves(
+            "Speed, as a share of what is usual",
+            "percentunit",
+            "tunery_training_speed_ratio",
+            "{{instance}}",
+            "Of the slowest training of a node, compared with its own earlier steps.",
+        ),
+        curves(
+            "Devices at work",
+            "percentunit",
+            "tunery_device_busy_ratio",
+            "{{instance}} {{device}}",
+            "Share of the time in which a device computes. Empty on processors.",
+        ),
+        curves(
+            "Memory of devices",
+            "bytes",
+            "tunery_device_memory_used_bytes",
+            "{{instance}} {{device}}",
+        ),
+        curves(
+            "Devices that idle in a training",
+            "short",
+            "tunery_device_busy_ratio < 0.05 and on (instance, device) tunery_device_training == 1",
+            "{{instance}} {{device}}",
+        ),
+    ),
+)
+
 TENANTS: Final = Board(
     "tenants",
     "tenants and money",
@@ -174,6 +238,12 @@ TENANTS: Final = Board(
             gpu_hours(total("tunery_held_gpu_ms")),
             "held",
             "Holds less what jobs have used of them.",
+        ),
+        curves(
+            "Budgets that reached a share, in a day",
+            "short",
+            counts("tunery_budget_thresholds_total", "percent", over="1d"),
+            "{{percent}} %",
         ),
         Panel(
             "GPU-hours in an hour",
@@ -425,4 +495,4 @@ SLOS: Final = Board(
     window="24h",
 )
 
-DASHBOARDS: Final = (FLEET, QUEUE, JOBS, TENANTS, CORE, DATA, SERVING, WEBHOOKS, SLOS)
+DASHBOARDS: Final = (FLEET, QUEUE, JOBS, TRAINING, TENANTS, CORE, DATA, SERVING, WEBHOOKS, SLOS)

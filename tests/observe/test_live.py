@@ -37,6 +37,9 @@ VARIABLES: Final = {"$__rate_interval": "1m", "$__range": "10m", "$pool": ".*"}
 #: panels that are empty until something happens that does not happen here: what that is
 EMPTY: Final[dict[str, str]] = {
     "fleet: Faulty devices: {{pool}} {{cause}}": "no device of this machine has a fault",
+    "training: Devices at work: {{instance}} {{device}}": "this machine has processors alone",
+    "training: Memory of devices: {{instance}} {{device}}": "this machine has processors alone",
+    "training: Devices that idle in a training: {{instance}} {{device}}": "likewise",
     "core: Restarts in an hour: {{task}} cancelled": "tasks end only when they are stopped",
 }
 #: metrics of which promtool has something to say, and why they keep their names

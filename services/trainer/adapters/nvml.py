@@ -16,6 +16,7 @@ import pynvml
 
 from schemas.envelope import Reason
 from schemas.reasons import device_fault
+from services.trainer.ports import DeviceUse
 from tunery.runtime.telemetry.logs import log_event
 
 ANSWER_S_MAX: Final = 30.0  # without a reading for so long the driver is silent
@@ -135,6 +136,7 @@ class DeviceWatch:
     _slow: dict[int, Slowness] = field(default_factory=dict)
     _xids: dict[int, int] = field(default_factory=dict)
     _read: Mapping[int, Reason] = field(default_factory=dict)
+    _use: Mapping[int, DeviceUse] = field(default_factory=dict)
     _read_at: float = 0.0
 
     def start(self) -> None:
@@ -150,8 +152,14 @@ class DeviceWatch:
             return dict.fromkeys(range(len(self.names)), device_fault("driver_silent"))
         return self._read
 
+    def use(self) -> Mapping[int, DeviceUse]:
+        """How busy the devices are that say so, by their place in `names`."""
+        return self._use
+
     def look(self) -> None:
         """Read the state of each device once."""
+        uses = {number: _use_of(name) for number, name in enumerate(self.names)}
+        self._use = {number: use for number, use in uses.items() if use is not None}
         reasons = {number: self._fault_of(number, name) for number, name in enumerate(self.names)}
         self._read = {number: reason for number, reason in reasons.items() if reason is not None}
         self._read_at = self.clock()
@@ -206,6 +214,15 @@ class DeviceWatch:
         slowness = self._slow.setdefault(number, Slowness())
         is_slow = slowness.note(bool(reasons & SLOWED), self.clock())
         return device_fault("throttled") if is_slow else None
+
+
+def _use_of(name: str) -> DeviceUse | None:
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(name)
+        busy = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
+        return DeviceUse(int(busy), int(pynvml.nvmlDeviceGetMemoryInfo(handle).used))
+    except pynvml.NVMLError:
+        return None
 
 
 def _has_bad_memory(handle: Any) -> bool:

@@ -5,7 +5,7 @@ module on it, follow its events, store what it leaves.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -19,6 +19,7 @@ from services.trainer.effect.judging import PairJudge
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.scores import ScoreRelay
 from services.trainer.effect.storage import fetch, upload
+from services.trainer.figures import NodeMeter
 from services.trainer.ports import (
     NO_ACCESS,
     Access,
@@ -47,6 +48,7 @@ class Tools:
     judge: compares answers; None: the operator names none
     guard: says what harms and what refuses; None: the operator names none
     device_names: of the node's devices, in the order of their numbers
+    meter: counts how trainings get on
     """
 
     runtime: Runtime
@@ -58,6 +60,7 @@ class Tools:
     judge: PairJudge | None = None
     guard: AnswerGuard | None = None
     device_names: tuple[str, ...] = ()
+    meter: NodeMeter = field(default_factory=NodeMeter)
 
 
 class Program(ABC):
@@ -137,7 +140,8 @@ class Program(ABC):
         return str(await self._relay.open(folder))
 
     async def close(self) -> None:
-        """Ask nothing more for the process, which has ended."""
+        """Ask and count nothing more for the process, which has ended."""
+        self.tools.meter.end(self.grant.token.lease)
         if self._relay is not None:
             await self._relay.close()
 

@@ -19,7 +19,7 @@ from schemas.training import (
     TrainResult,
     TrainWork,
 )
-from schemas.units import PPM
+from schemas.units import PPM, Ms
 from services.trainer.domain.state import Grant
 from services.trainer.effect.environment import accelerators
 from services.trainer.effect.program import Program, Tools
@@ -68,6 +68,7 @@ class Training(Program):
         self._finished: Finished | None = None
         self._last_step: Step | None = None
         self._started_monotonic_ms = 0
+        self._meter, self._lease = tools.meter, grant.token.lease
 
     async def write_inputs(self, folder: Path) -> TrainSpec:
         """Fetch packed rows and the newest checkpoint. Raises as `Program.prepare` does."""
@@ -111,10 +112,13 @@ class Training(Program):
         """
         match event:
             case Started():
+                devices = self.grant.member.devices if accelerators(self.grant) else ()
+                self._meter.begin(self._lease, event, devices, self._now_ms())
                 self._started_monotonic_ms = self.tools.runtime.clock.monotonic_ms()
                 software = await asyncio.to_thread(installed_software)
                 return self._start_report(event, software)
             case StepCompleted():
+                self._meter.step(self._lease, event, self._now_ms())
                 self._last_step = self._step(event)
                 await self.report(self._last_step)
             case Evaluated() if self._last_step is not None:
@@ -127,6 +131,7 @@ class Training(Program):
                     )
                 )
             case LossSpiked():
+                self._meter.spike()
                 text = f"step {event.step}: {event.message} (loss {event.loss:.3f})"
                 await self.report(self._line("warn", text))
             case Noted():
@@ -222,7 +227,8 @@ class Training(Program):
 
     async def _store_checkpoint(self, event: Checkpointed) -> None:
         """Store a checkpoint, then report it; not one that was deleted during an outage."""
-        folder = Path(event.dir)
+        folder, clock = Path(event.dir), self.tools.runtime.clock
+        began_ms = clock.monotonic_ms()
         try:
             with traced(current_trail(), "store checkpoint", "client", step=event.step):
                 files = [await self.upload("checkpoints", folder, file) for file in event.files]
@@ -242,6 +248,10 @@ class Training(Program):
             token=self.grant.token, incarnation=self.tools.incarnation, checkpoint=checkpoint
         )
         await self.tools.reports.fact(command, self.grant.tenant)
+        self._meter.store(self._lease, clock.monotonic_ms() - began_ms, self._now_ms())
+
+    def _now_ms(self) -> Ms:
+        return self.tools.runtime.clock.now_ms()
 
     def _step(self, event: StepCompleted) -> Step:
         return Step(

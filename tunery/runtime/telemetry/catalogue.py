@@ -36,6 +36,7 @@ Unit: TypeAlias = Literal["", "bytes", "gpu-ms", "ms", "seconds"]
 LABELS: Final = {
     "cause": "causes of failures and credits, in `schemas`",
     "code": "codes in `schemas/errors.py`",
+    "device": "devices of one node, by their number",
     "direction": "put, get",
     "host": "hosts of one process",
     "kind": "kinds of effects, named in code",
@@ -43,6 +44,7 @@ LABELS: Final = {
     "method": "HTTP methods",
     "outcome": "outcomes, named in code",
     "partition": "partitions of a topic",
+    "percent": "thresholds of budgets: 50, 80, 100",
     "phase": "phases of jobs",
     "pool": "pools that operators named",
     "projection": "projections, named in code",

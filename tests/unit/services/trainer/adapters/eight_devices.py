@@ -18,7 +18,10 @@ HANDLES: Final = 1_000  # a handle is its device's number and so much
 
 @dataclass
 class State:
-    """One device. errors: that cannot be corrected; slowed: bits of the reasons for its clocks."""
+    """One device. errors: that cannot be corrected; slowed: bits of the reasons for its clocks.
+
+    busy: percent of the time, None: it does not say.
+    """
 
     name: str
     model: str = "NVIDIA H200"
@@ -28,6 +31,8 @@ class State:
     slowed: int = 0
     mig: int = 0
     lost: bool = False
+    busy: int | None = 0
+    used_bytes: int = 0
 
 
 @dataclass
@@ -77,7 +82,15 @@ class EightDevices:
         return 0
 
     def nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> int:  # noqa: N802  # a name of NVML
-        memory._obj.total = self.state(handle).memory_bytes
+        state = self.state(handle)
+        memory._obj.total, memory._obj.used = state.memory_bytes, state.used_bytes
+        return 0
+
+    def nvmlDeviceGetUtilizationRates(self, handle: Any, rates: Any) -> int:  # noqa: N802  # a name of NVML
+        busy = self.state(handle).busy
+        if busy is None:
+            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        rates._obj.gpu = busy
         return 0
 
     def nvmlDeviceGetP2PStatus(  # noqa: N802  # a name of NVML

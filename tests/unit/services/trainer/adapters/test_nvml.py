@@ -11,6 +11,7 @@ from services.trainer.adapters.nvml import (
     Slowness,
     within,
 )
+from services.trainer.ports import DeviceUse
 from tests.unit.services.trainer.adapters.eight_devices import EightDevices
 
 HW_THERMAL, SW_POWER_CAP = 0x40, 0x4
@@ -36,6 +37,16 @@ def test_devices_with_faults_are_told_from_those_that_work(monkeypatch: pytest.M
     assert codes(watched) == {1: "ecc", 2: "ecc", 4: "unreachable", 6: "partitioned"}
     driver.states[6].mig = 0
     assert 6 not in codes(watched)
+
+
+def test_devices_say_how_busy_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = EightDevices(count=3).install(monkeypatch)
+    driver.states[0].busy, driver.states[0].used_bytes = 97, 5_000
+    driver.states[1].busy = None
+    driver.states[2].lost = True
+    watched = watch(driver)
+    watched.look()
+    assert watched.use() == {0: DeviceUse(97, 5_000)}
 
 
 def test_devices_have_faults_of_their_own_and_not_those_of_programs(
