@@ -7,10 +7,12 @@ from typing import get_args
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
+from schemas.admission import BudgetAlert, BudgetThresholdReached
 from schemas.node import DeviceFault, ReportDeviceFaults
 from schemas.pool import CreditCause, LeaseGranted
 from schemas.reasons import device_fault
 from services.scheduler.app import JOBS, POOLS
+from services.scheduler.domain.job.budgets import THRESHOLDS
 from services.scheduler.figures import (
     PoolMeter,
     count_jobs,
@@ -116,6 +118,17 @@ def test_events_that_are_no_ends_count_nothing() -> None:
     jobs = Decider(JOBS, "acme", T0)
     count_jobs(Settled("job", 0, 0, "c", jobs.when(limits()), T0))
     assert value_of("tunery_jobs_ended_total", outcome="cancelled") == before
+
+
+def test_budgets_that_reach_a_share_are_counted_from_zero_on() -> None:
+    for percent in THRESHOLDS:
+        labels = {"percent": str(percent)}
+        before = REGISTRY.get_sample_value("tunery_budget_thresholds_total", labels)
+        assert before is not None, percent
+        alert = BudgetAlert(budget_id="tenant", month="2026-11", percent=percent)
+        reached = BudgetThresholdReached(alert=alert)
+        count_jobs(Settled("job", 0, 0, "c", (reached,), T0))
+        assert value_of("tunery_budget_thresholds_total", **labels) == before + 1
 
 
 def test_credits_of_every_cause_begin_at_zero_so_that_the_first_is_growth() -> None:

@@ -251,6 +251,30 @@ async def test_steps_losses_and_spikes_are_telemetry(tmp_path: Path) -> None:
     assert (note["level"], note["text"]) == ("info", "step 3: the training ends early")
 
 
+async def test_what_a_training_reports_is_in_the_metrics_until_its_end(tmp_path: Path) -> None:
+    training, there = await under_lease(MemoryBlobs(), tmp_path)
+    meter, began_s = training.tools.meter, there.clock.now_ms() / 1_000
+
+    def figures() -> dict[str, float]:
+        return {figure.metric.name: figure.value for figure in meter.figures()}
+
+    assert figures() == {"tunery_trainings_running": 0}
+    await training.handle(STARTED)
+    await there.clock.sleep(2_000)
+    await training.handle(STEP)
+    await training.handle(LossSpiked(step=3, loss=9.0, message="high"))
+    expected = {
+        "tunery_trainings_running": 1,
+        "tunery_training_last_step_timestamp_seconds": began_s + 2,
+        "tunery_training_last_checkpoint_timestamp_seconds": began_s,
+    }
+    assert figures() == expected
+    await training.handle(checkpointed(tmp_path, 5))
+    assert figures()["tunery_training_last_checkpoint_timestamp_seconds"] >= began_s + 2
+    await training.close()
+    assert figures() == {"tunery_trainings_running": 0}
+
+
 async def test_the_adapter_of_a_finished_process_is_stored(tmp_path: Path) -> None:
     training, there = await under_lease(MemoryBlobs(), tmp_path)
     with pytest.raises(FileNotFoundError, match="wrote no adapter"):
