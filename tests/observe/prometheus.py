@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import httpx
 
 from tests.infra.variables import INFRA
+from tests.observe.pictures import Series
 from tunery.local import prometheus
 from tunery.local.ports import find_free
 
@@ -30,12 +31,15 @@ class Server(NamedTuple):
         """The results of a query now, each with its labels and its value."""
         return list(self._data("query", query=query)["result"])
 
-    def curves(self, query: str) -> list[list[float]]:
-        """The values of each series of a query since the start, as a panel shows them."""
+    def series(self, query: str) -> list[Series]:
+        """Each series of a query since the start, as a panel shows it: without NaN."""
         span = {"start": str(self.since), "end": str(time.time()), "step": INTERVAL}
-        result = self._data("query_range", query=query, **span)["result"]
-        curves = [[float(value) for _, value in series["values"]] for series in result]
-        return [shown for curve in curves if (shown := [v for v in curve if not isnan(v)])]
+        curves = []
+        for result in self._data("query_range", query=query, **span)["result"]:
+            points = tuple((float(at), float(value)) for at, value in result["values"])
+            if numbers := tuple(point for point in points if not isnan(point[1])):
+                curves.append(Series(result["metric"], numbers))
+        return curves
 
     def firing(self) -> set[str]:
         """The names of the alerts that fire now."""

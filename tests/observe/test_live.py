@@ -4,8 +4,11 @@ The rules are ours but for `for`, the time that an alert must hold: it is cut to
 """
 
 import asyncio
+import os
 import subprocess
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from html import escape
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +21,7 @@ from aiokafka import AIOKafkaProducer
 from schemas.topics import ACCOUNT
 from tests.e2e.stories import AGENT_A, Json, RunningStack, running_stack
 from tests.infra.boards import DASHBOARDS
+from tests.observe.pictures import picture
 from tests.observe.prometheus import Server, scraping
 from tunery.local import prometheus
 from tunery.local.ports import find_block
@@ -34,6 +38,7 @@ LATE: Final = 12  # submissions: more than a hundredth of the commands of five m
 TINY_BUDGET: Final[Json] = {"max_gpu_hours": 0.001}
 ACT_EVERY_S: Final = 0.1
 VARIABLES: Final = {"$__rate_interval": "1m", "$__range": "10m", "$pool": ".*"}
+DRAWN: Final = ("training", "queue")  # dashboards whose pictures the documentation shows
 #: panels that are empty until something happens that does not happen here: what that is
 EMPTY: Final[dict[str, str]] = {
     "fleet: Faulty devices: {{pool}} {{cause}}": "no device of this machine has a fault",
@@ -160,8 +165,22 @@ def panels_without_data(server: Server) -> set[str]:
         for board in DASHBOARDS
         for panel in board.panels
         for query in panel.queries
-        if not server.curves(filled_in(query.text))
+        if not server.series(filled_in(query.text))
     }
+
+
+def test_observe_dashboards_become_pictures(observed: Observed, tmp_path: Path) -> None:
+    """With PICTURES=docs those of DRAWN are written there, for docs/how-to/observe.md."""
+    server = observed.server
+    folder = Path(os.environ.get("PICTURES", tmp_path))
+    for board in DASHBOARDS:
+        text = picture(
+            board, lambda query: server.series(filled_in(query)), server.since, time.time()
+        )
+        assert all(escape(panel.title) in text for panel in board.panels)
+        assert "<polyline" in text
+        if board.name in DRAWN:
+            (folder / f"panels-{board.name}.svg").write_text(text, encoding="utf-8")
 
 
 def filled_in(query: str) -> str:
