@@ -41,7 +41,10 @@ def test_first_hour_09_a_watched_job_is_read_although_no_event_arrives(
 
     with _refreshed(refresh):
         assert read.wait(5)
-    assert not [thread for thread in threading.enumerate() if thread.name == "refresh job"]
+    for thread in threading.enumerate():
+        if thread.name == "refresh job":
+            thread.join(5)
+            assert not thread.is_alive()
 
 
 RUNNING = {"step": 3, "total_steps": 6, "percent": 41.0, "train_loss": 2.5, "seconds_remaining": 95}

@@ -76,7 +76,7 @@ async def test_security_m6_a_preview_has_a_limit_of_memory(tmp_path: Path, base:
     file = tmp_path / "rows"
     file.write_bytes(rows(1))
     with pytest.raises(ApiError) as refused:
-        await PreviewProcesses().ask(task(file, base), "acme")
+        await PreviewProcesses(wait_ms_max=120_000).ask(task(file, base), "acme")
     assert refused.value.status == 400
     assert "memory" in refused.value.message
 
