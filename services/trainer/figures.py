@@ -19,6 +19,7 @@ from tunery.work.events import Started, StepCompleted
 SPEEDS_KEPT: Final = 200  # of the newest steps
 SPEEDS_NOW: Final = 5
 SPEEDS_MIN: Final = 20  # before that nothing is usual
+_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 RUNNING: Final = computed("tunery_trainings_running", "Trainings that have begun on this node")
 LAST_STEP: Final = computed(
@@ -49,7 +50,7 @@ STEP_SECONDS: Final = histogram(
     "tunery_training_step_seconds",
     "Time from one step of a training to the next, evaluations and checkpoints included",
     (),
-    (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
+    _SECONDS,
 )
 TRAINED: Final = counter(
     "tunery_training_tokens_total", "Tokens trained on; those of lost steps count each time"
@@ -61,7 +62,7 @@ STORE_SECONDS: Final = histogram(
     "tunery_checkpoint_store_seconds",
     "Time to store a checkpoint, from when the training process has written it",
     (),
-    (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
+    _SECONDS,
 )
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from base64 import urlsafe_b64encode
 from typing import Final
 
 from schemas.submission import KeyCap
@@ -14,6 +15,12 @@ EVERY_SCOPE: Final = frozenset(SCOPES)
 KEY_CHARACTERS_MAX: Final = 256
 BOOTSTRAP: Final = "bootstrap"
 KEY_PREFIX: Final = "tun-"
+SECRET_BYTES: Final = 32
+
+
+def fresh_secret(deps: Deps, prefix: str = KEY_PREFIX) -> str:
+    """A new key or token: random text that begins with `prefix`."""
+    return prefix + urlsafe_b64encode(deps.draw(SECRET_BYTES)).decode().rstrip("=")
 
 
 def digest(key: str) -> str:

@@ -3,7 +3,6 @@
 Operators manage the keys of every tenant with `/v1/tenants/{tenant}/keys`.
 """
 
-from base64 import urlsafe_b64encode
 from typing import Annotated, Final
 
 from fastapi import Query
@@ -19,7 +18,7 @@ from schemas.keys import (
 )
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
-from services.gateway.accounts.auth import KEY_PREFIX, digest
+from services.gateway.accounts.auth import digest, fresh_secret
 from services.gateway.accounts.bodies import RotateKeyRequest
 from services.gateway.accounts.responses import (
     HINT_CHARACTERS,
@@ -36,7 +35,6 @@ from services.gateway.web.routing import new_router
 
 LIMIT: Final = 100
 LIMIT_MAX: Final = 1_000
-SECRET_BYTES: Final = 32
 CURRENT: Final = "current"  # in place of an id: the key of the request
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX)]
 router = new_router("keys", "/v1/keys")
@@ -130,10 +128,6 @@ async def revoke(
     command = RevokeKey(key_id=key_id, secret=caller_secret)
     await deps.commands.decide(ACCOUNT, tenant, command, actor=actor)
     return await _shown(deps, tenant, key_id)
-
-
-def fresh_secret(deps: Deps) -> str:
-    return KEY_PREFIX + urlsafe_b64encode(deps.draw(SECRET_BYTES)).decode().rstrip("=")
 
 
 async def with_secret(deps: Deps, tenant: str, key_id: str, secret: str) -> NewKeyResponse:

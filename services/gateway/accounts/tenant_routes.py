@@ -25,7 +25,7 @@ from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
 from schemas.units import HOUR_MS, Ms
 from services.gateway.accounts import key_routes as keys
-from services.gateway.accounts.auth import digest
+from services.gateway.accounts.auth import digest, fresh_secret
 from services.gateway.accounts.bodies import (
     AdjustmentRequest,
     KeyRequest,
@@ -174,7 +174,7 @@ async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin
     """Create an API key. Only this response contains the key; its SHA-256 is stored."""
     row = await _tenant(deps, tenant)
     capped = body.spend_cap_micro is not None
-    secret = keys.fresh_secret(deps)
+    secret = fresh_secret(deps)
     key_id = deps.fresh(KEY)
     terms = KeyTerms(
         key_id=key_id,

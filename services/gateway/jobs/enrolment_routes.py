@@ -1,9 +1,7 @@
 """How a node joins: an operator invites it, and it shows its token in the place of a key."""
 
 import asyncio
-import hashlib
 import hmac
-from base64 import urlsafe_b64encode
 from typing import Final, Literal
 
 from fastapi import Request
@@ -13,6 +11,7 @@ from schemas.enrolment import EnrolNode, InviteNode
 from schemas.reasons import refusing
 from schemas.topics import POOL
 from schemas.units import Ms
+from services.gateway.accounts.auth import digest, fresh_secret
 from services.gateway.jobs.bodies import EnrolNodeRequest, InviteNodeRequest
 from services.gateway.jobs.tables import INVITATIONS, NODES, InvitationRow
 from services.gateway.web.deps import Admin, Deps, WithDeps
@@ -30,7 +29,6 @@ from services.gateway.web.wording import refusal_words
 
 INVITATIONS_MAX: Final = 10_000
 TOKEN_PREFIX: Final = "tun-node-"  # noqa: S105  # only what tokens begin with
-TOKEN_BYTES: Final = 32
 SEALED_MS_MAX: Final[Ms] = 5_000
 POLL_MS: Final[Ms] = 20
 router = new_router("nodes", "/v1")
@@ -75,10 +73,10 @@ async def invite_node(
 ) -> NewNodeInvitationResponse:
     """Make a token with which this node gets its keys, once. An earlier one is void."""
     asked = body or InviteNodeRequest()
-    token = TOKEN_PREFIX + urlsafe_b64encode(deps.draw(TOKEN_BYTES)).decode().rstrip("=")
+    token = fresh_secret(deps, TOKEN_PREFIX)
     node = await deps.views.first(NODES, {"id": node_id})
     command = InviteNode(
-        node_id=node_id, token_sha256=_digest(token), valid_ms=asked.expires_in_seconds * 1_000
+        node_id=node_id, token_sha256=digest(token), valid_ms=asked.expires_in_seconds * 1_000
     )
     actor = deps.seal.seal(admin.tenant, admin.key_id)
     pool = asked.pool if node is None else node.pool
@@ -106,7 +104,7 @@ async def enrol_node(
 
     A token works once. With the same public key it may be shown again until the invitation ends.
     """
-    token_sha256 = _digest(body.token)
+    token_sha256 = digest(body.token)
     row = await _invitation(deps, node_id, token_sha256)
     if row.public_key != body.public_key or row.sealed_keys is None:
         command = EnrolNode(node_id=node_id, token_sha256=token_sha256, public_key=body.public_key)
@@ -141,10 +139,6 @@ async def _sealed_keys(deps: Deps, node_id: str, public_key: str) -> str:
         "The keys of the node are not there yet. Send the same request again.",
         headers={"retry-after": "2"},
     )
-
-
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def invitation_response(deps: Deps, row: InvitationRow) -> NodeInvitationResponse:

@@ -107,32 +107,32 @@ async def withdraw_node_keys(
     Its leases end, and their jobs go on elsewhere. The node comes back with another key. Where keys
     were given for a token and no node has registered with them, the answer is the invitation.
     """
+    order = WithdrawNodeKeys(node_id=node_id)
     invitation = await deps.views.first(INVITATIONS, {"id": node_id})
     if invitation is not None and await deps.views.first(NODES, {"id": node_id}) is None:
-        actor = deps.seal.seal(admin.tenant, admin.key_id)
-        order = WithdrawNodeKeys(node_id=node_id)
-        await deps.commands.decide(POOL, invitation.pool, order, actor=actor)
+        await _decide(deps, admin, invitation.pool, order)
         withdrawn = await deps.views.first(INVITATIONS, {"id": node_id})
         return invitation_response(deps, withdrawn or invitation)
-    return await _order(deps, admin, node_id, WithdrawNodeKeys(node_id=node_id))
+    return await _order(deps, admin, node_id, order)
 
 
 @router.delete("/{node_id}")
 async def forget_node(node_id: str, deps: WithDeps, admin: Admin) -> Deleted:
     """Remove a node that is lost or retired, and will not come back. Its slots are gone."""
     row = await _row(deps, node_id)
-    await _decide(deps, admin, row, ForgetNode(node_id=node_id))
+    await _decide(deps, admin, row.pool, ForgetNode(node_id=node_id))
     return Deleted(id=node_id, object="node")
 
 
 async def _order(deps: Deps, admin: Principal, node_id: str, order: Message) -> NodeResponse:
-    await _decide(deps, admin, await _row(deps, node_id), order)
+    row = await _row(deps, node_id)
+    await _decide(deps, admin, row.pool, order)
     return _response(await _row(deps, node_id))
 
 
-async def _decide(deps: Deps, admin: Principal, row: NodeRow, order: Message) -> None:
+async def _decide(deps: Deps, admin: Principal, pool: str, order: Message) -> None:
     actor = deps.seal.seal(admin.tenant, admin.key_id)
-    await deps.commands.decide(POOL, row.pool, order, actor=actor)
+    await deps.commands.decide(POOL, pool, order, actor=actor)
 
 
 async def _row(deps: Deps, node_id: str) -> NodeRow:

@@ -158,11 +158,22 @@ class DeviceWatch:
 
     def look(self) -> None:
         """Read the state of each device once."""
-        uses = {number: _use_of(name) for number, name in enumerate(self.names)}
-        self._use = {number: use for number, use in uses.items() if use is not None}
-        reasons = {number: self._fault_of(number, name) for number, name in enumerate(self.names)}
-        self._read = {number: reason for number, reason in reasons.items() if reason is not None}
-        self._read_at = self.clock()
+        uses, reasons = dict[int, DeviceUse](), dict[int, Reason]()
+        for number, name in enumerate(self.names):
+            try:
+                handle = pynvml.nvmlDeviceGetHandleByUUID(name)
+                memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+            except pynvml.NVMLError as error:
+                if error.value in LOST:
+                    reasons[number] = device_fault("unreachable")
+                continue
+            rates = _ask(pynvml.nvmlDeviceGetUtilizationRates, handle, otherwise=None)
+            if rates is not None:
+                uses[number] = DeviceUse(int(rates.gpu), int(memory.used))
+            reason = self._fault_of(number, handle)
+            if reason is not None:
+                reasons[number] = reason
+        self._use, self._read, self._read_at = uses, reasons, self.clock()
 
     def await_xid(self, events: Any, wait_ms: int = POLL_MS) -> None:
         """Wait for the next fault that the driver reports by number, if any."""
@@ -198,12 +209,7 @@ class DeviceWatch:
             first.set()
             self.await_xid(events)
 
-    def _fault_of(self, number: int, name: str) -> Reason | None:
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByUUID(name)
-            pynvml.nvmlDeviceGetMemoryInfo(handle)
-        except pynvml.NVMLError as error:
-            return device_fault("unreachable") if error.value in LOST else None
+    def _fault_of(self, number: int, handle: Any) -> Reason | None:
         if number in self._xids:
             return device_fault("xid", xid=self._xids[number])
         if _has_bad_memory(handle):
@@ -214,15 +220,6 @@ class DeviceWatch:
         slowness = self._slow.setdefault(number, Slowness())
         is_slow = slowness.note(bool(reasons & SLOWED), self.clock())
         return device_fault("throttled") if is_slow else None
-
-
-def _use_of(name: str) -> DeviceUse | None:
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByUUID(name)
-        busy = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
-        return DeviceUse(int(busy), int(pynvml.nvmlDeviceGetMemoryInfo(handle).used))
-    except pynvml.NVMLError:
-        return None
 
 
 def _has_bad_memory(handle: Any) -> bool:
