@@ -2,16 +2,17 @@
 
 from typing import Final, TypeAlias
 
+from schemas.answers import AnswerCost
 from schemas.envelope import Message, Part
 from schemas.units import GpuMs, Micro
 
-TENANT_BUDGET: Final = "tenant"  # id of the budget of all jobs of a tenant
+TENANT_BUDGET: Final = "tenant"  # id of the budget of all that a tenant uses
 
 
 class BudgetTerms(Part):
-    """What jobs may use in each calendar month (UTC). No admission passes it.
+    """What jobs and answers may use in each calendar month (UTC). No admission passes it.
 
-    budget_id: TENANT_BUDGET, or the API key whose jobs it is of.
+    budget_id: TENANT_BUDGET, or the API key whose jobs and answers it is of.
     currency: of the amount; jobs that are priced in another one are refused.
     max_gpu_ms: as GPU time, None: no such limit.
     max_amount_micro: as an amount, None: no such limit.
@@ -24,9 +25,10 @@ class BudgetTerms(Part):
 
 
 class BudgetUse(Part):
-    """What the jobs of a budget have used in a month, and what their open holds may add to it.
+    """What a budget's jobs and answers have used in a month, and what open holds may add to it.
 
-    used_gpu_ms, used_micro: billable use less credits, and its price.
+    used_gpu_ms: billable use of jobs and serving less credits.
+    used_micro: its price, with that of answers.
     held_gpu_ms, held_micro: the unused rest of open holds.
     """
 
@@ -75,6 +77,17 @@ class RemoveBudget(Message):
     """
 
     budget_id: str
+
+
+class RecordAnswers(Message):
+    """What answers of a few seconds cost, for the month of `hour_utc` (reaction of account).
+
+    hour_utc: hours since the epoch.
+    costs: of each key.
+    """
+
+    hour_utc: int
+    costs: tuple[AnswerCost, ...]
 
 
 # --- events
@@ -127,7 +140,22 @@ class BudgetThresholdReached(Message):
     alert: BudgetAlert
 
 
-AdmissionCommand: TypeAlias = SetSuspension | SetBudget | RemoveBudget
+class AnswersCharged(Message):
+    """Answers count in the calendar month of `hour_utc`.
+
+    hour_utc, costs: as in `RecordAnswers`.
+    """
+
+    hour_utc: int
+    costs: tuple[AnswerCost, ...]
+
+
+AdmissionCommand: TypeAlias = SetSuspension | SetBudget | RemoveBudget | RecordAnswers
 AdmissionEvent: TypeAlias = (
-    SuspensionSet | BudgetSet | BudgetRemoved | BudgetCounted | BudgetThresholdReached
+    SuspensionSet
+    | BudgetSet
+    | BudgetRemoved
+    | BudgetCounted
+    | BudgetThresholdReached
+    | AnswersCharged
 )

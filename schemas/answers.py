@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from schemas.envelope import Message, Part
-from schemas.units import Ms, Tokens
+from schemas.units import PPM, Micro, Ms, Tokens
 
 USES_MAX = 1_000  # of one command
 NUMBERED_ANSWERS = "answers."  # before the name of a counter, in the `source.stream` of a count
@@ -34,6 +34,21 @@ class AnswerUse(Part):
     engine_ms: Annotated[Ms, Meta(ge=0)]
 
 
+class AnswerCost(Part):
+    """What answers to one key cost, exactly: tokens times the prices of a million of them.
+
+    key_id: the API key.
+    currency: that of the price book.
+    micro, millionths: whole millionths of the currency, and the rest in millionths of one. Both
+      together are below zero where tokens turn out to be from memory that were counted as read.
+    """
+
+    key_id: str
+    currency: str
+    micro: Micro
+    millionths: Annotated[int, Meta(ge=0, lt=PPM)]
+
+
 # --- commands
 class CountAnswers(Message):
     """What an engine has answered in a few seconds.
@@ -49,6 +64,8 @@ class AnswersCounted(Message):
     """The tenant's models have answered. The time of the use is that of the record.
 
     uses: one of each key and model.
+    costs: of each key, where the tenant's price book has prices of answers.
     """
 
     uses: tuple[AnswerUse, ...]
+    costs: tuple[AnswerCost, ...] = ()

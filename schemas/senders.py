@@ -58,7 +58,7 @@ DATASET: Final = (
     _permit("scheduler", dataset.PinDataset, dataset.UnpinDataset),
 )
 JOB: Final = (
-    _permit("billing", job.SetLimits, admission.SetSuspension, CloseJobs),
+    _permit("billing", job.SetLimits, admission.SetSuspension, admission.RecordAnswers, CloseJobs),
     _permit("eval", job.RecordVerdict, gate.RecordLook),
     _permit(
         "gateway",

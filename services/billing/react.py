@@ -1,4 +1,4 @@
-"""Commands that follow from `account`: limits for `job`, price books, parts of an erasure."""
+"""Commands that follow from `account`: limits and costs for `job`, price books, erasures."""
 
 from typing import Final
 
@@ -13,9 +13,8 @@ from schemas.account import (
     TenantResumed,
     TenantSuspended,
 )
-from schemas.admission import (
-    SetSuspension,
-)
+from schemas.admission import RecordAnswers, SetSuspension
+from schemas.answers import AnswersCounted
 from schemas.envelope import Header, Message
 from schemas.erasure import (
     CloseJobs,
@@ -30,6 +29,7 @@ from schemas.job import (
 )
 from schemas.model import GLOBAL
 from schemas.topics import PARTITIONS
+from schemas.units import hour_of
 from tunery.runtime.verbs import Send
 
 ERASING: Final[dict[ErasurePart, tuple[str, Message]]] = {  # the key is an effect's
@@ -50,6 +50,9 @@ def react_account(header: Header, event: Event) -> tuple[Send, ...]:
         case TenantSuspended() | TenantResumed():
             suspension = SetSuspension(suspended=isinstance(event, TenantSuspended))
             return (Send("job", header.key, header.tenant, suspension),)
+        case AnswersCounted() if event.costs:
+            charged = RecordAnswers(hour_utc=hour_of(header.at), costs=event.costs)
+            return (Send("job", header.key, header.tenant, charged),)
         case TenantErasureBegun(begins=begins) | ErasurePartDone(begins=begins):
             return tuple(_erase(header, part) for part in begins if part in ERASING)
         case PricesImported() if header.partition == PRICES_PARTITION:

@@ -1,18 +1,21 @@
 """Invariants of a run of the control plane, checked at every prefix of its journals."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from schemas.account import DeliveryDue, DeliveryEnded, TenantResumed, TenantSuspended
+from schemas.admission import AnswersCharged
+from schemas.answers import AnswerCost, AnswersCounted
 from schemas.envelope import Envelope
 from schemas.job import JobEnded
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, STREAMS
-from simulator.control_plane.bills import books_on_log, compare_bills
+from schemas.units import HOUR_MS, PPM
+from simulator.control_plane.bills import LATER_BOOKS, books_on_log, compare_bills
 from simulator.control_plane.books import SecondBooks
 from simulator.control_plane.control_plane_sim import ControlPlaneRun
 from simulator.control_plane.quota_books import Quota
@@ -42,9 +45,10 @@ def audit_run(run: ControlPlaneRun) -> Audit:
     violations = [f"false stop: {stop}" for stop in run.cluster.named]
     violations += [f"died: {death}" for death in run.cluster.died]
     violations += [*run.context.violations, *books.violations]
-    violations += _ledger(run, books) + _deliveries(run)
+    violations += _ledger(run, books) + _deliveries(run) + _prices_of_answers(run)
     if run.finished:
         violations += books.violations_at_the_end() + _suspensions(run, books.quota)
+        violations += _answers(run)
     else:
         violations.append("progress: not everything ended after faults had stopped")
     return Audit(books.meter, books.quota, violations)
@@ -123,6 +127,53 @@ def _suspensions(run: ControlPlaneRun, quota: Quota) -> list[str]:
         for tenant, suspended in known.items()
         if quota.tenants[tenant].suspended != suspended
     ]
+
+
+def _prices_of_answers(run: ControlPlaneRun) -> list[str]:
+    """What answers cost is their tokens times the prices of one of the books, summed by key."""
+    books = {book.currency: book.answers for book in LATER_BOOKS}
+    violations = list[str]()
+    for decision in run.context.decisions["account"]:
+        for event in decision.events:
+            if not isinstance(event, AnswersCounted) or not event.costs:
+                continue
+            (cost,) = event.costs
+            prices = books[cost.currency]
+            assert prices is not None
+            exact = sum(
+                use.prompt_tokens * prices.prompt_micro_per_million
+                + use.cached_tokens
+                * (prices.cached_micro_per_million - prices.prompt_micro_per_million)
+                + use.completion_tokens * prices.completion_micro_per_million
+                for use in event.uses
+            )
+            if cost.micro * PPM + cost.millionths != exact:
+                violations.append(f"answers: {cost} is said to be {exact}")
+    return violations
+
+
+def _answers(run: ControlPlaneRun) -> list[str]:
+    """`job` charges what `account` has priced, once, in the month of its record."""
+    priced, charged = Counter[tuple[str, str, int, int]](), Counter[tuple[str, str, int, int]]()
+    for decision in run.context.decisions["account"]:
+        for event in decision.events:
+            if isinstance(event, AnswersCounted):
+                hour = decision.header.at // HOUR_MS
+                priced.update(_costs(decision.header.key, hour, event.costs))
+    for decision in run.context.decisions["job"]:
+        for event in decision.events:
+            if isinstance(event, AnswersCharged):
+                charged.update(_costs(decision.header.key, event.hour_utc, event.costs))
+    if priced != charged:
+        return [f"answers: not charged {priced - charged}, not priced {charged - priced}"]
+    return []
+
+
+def _costs(
+    tenant: str, hour_utc: int, costs: Iterable[AnswerCost]
+) -> Iterator[tuple[str, str, int, int]]:
+    for cost in costs:
+        yield tenant, cost.currency, hour_utc, cost.micro * PPM + cost.millionths
 
 
 def _deliveries(run: ControlPlaneRun) -> list[str]:

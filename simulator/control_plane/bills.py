@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from schemas.account import ImportPrices, PricesImported
-from schemas.billing import PriceBook, Rate
+from schemas.billing import AnswerPrices, PriceBook, Rate
 from schemas.units import HOUR_MS, PPM, GpuMs, Micro
 from services.billing.adapters.prices import read_books
 from simulator.control_plane.quota_books import Charged, month
@@ -40,6 +40,11 @@ LATER_BOOKS: Final = (
             Rate(lane="premium", gpu_hour_micro=3_000_007, spot=True),
             Rate(lane="free", gpu_hour_micro=0, device="cpu", spot=True),
         ),
+        answers=AnswerPrices(
+            prompt_micro_per_million=200_003,
+            cached_micro_per_million=50_001,
+            completion_micro_per_million=600_007,
+        ),
     ),
     PriceBook(
         version="2023-12-usd",
@@ -47,6 +52,11 @@ LATER_BOOKS: Final = (
         gpu_hour_micro={"premium": 3_700_000, "standard": 2_700_000, "free": 0},
         token_micro_per_million=1_500_001,
         effective_from="2023-12-01",
+        answers=AnswerPrices(
+            prompt_micro_per_million=170_001,
+            cached_micro_per_million=0,
+            completion_micro_per_million=510_003,
+        ),
     ),
 )
 

@@ -126,6 +126,10 @@ class ControlPlaneSim:
         for _ in range(plan.serving):
             serve = partial(SimTenant.serve, chance.choice(self.tenants))
             acts.append((chance.uniform(0, faulty_s / 2), serve))
+        chance = self.context.chance("answers")
+        for number in range(plan.answers):
+            answer = partial(SimTenant.answer, chance.choice(self.tenants), number)
+            acts.append((chance.uniform(3, faulty_s - 3), answer))
         if plan.new_month and plan.month_outage:
             acts.append(self._outage_across_the_month())
         return acts

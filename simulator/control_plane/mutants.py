@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from immutables import Map
 from msgspec.structs import replace
 
 from schemas.account import Lane
-from schemas.admission import TENANT_BUDGET, BudgetUse, SuspensionSet
+from schemas.admission import TENANT_BUDGET, AnswersCharged, BudgetUse, SuspensionSet
 from schemas.billing import PriceBook
 from schemas.envelope import Context
 from schemas.job import JobEnded, SubmitJob
@@ -27,12 +28,13 @@ from services.scheduler.domain.job import (
     budgets,
     decide,
     evolve,
+    quota,
     serving,
     steps,
     submitting,
 )
 from services.scheduler.domain.job.quota import month_standing, terms_at
-from services.scheduler.domain.job.state import OpenJob, OpenTerm, TenantJobs
+from services.scheduler.domain.job.state import MonthUse, OpenJob, OpenTerm, TenantJobs
 from services.scheduler.domain.pool import closing, deadlines, nodes, planned_pool, reports
 from services.scheduler.domain.pool import evolve as pool_evolve
 from services.scheduler.domain.pool import state as pool_state
@@ -261,11 +263,18 @@ def _in_the_newest(
     return (replace(parts[-1], gpu_ms=sums[0], tokens=sums[1]),)
 
 
+def _whole_millionths(tenant: TenantJobs, charged: AnswersCharged) -> Map[str, MonthUse]:
+    """Each count of answers is rounded for itself."""
+    costs = tuple(replace(cost, millionths=0) for cost in charged.costs)
+    return _with_answers(tenant, replace(charged, costs=costs))
+
+
 def _line_alone(_before: MicroGpuMs, time: MicroGpuMs) -> Micro:
     """Each line of a job is rounded for itself."""
     return usage_micro(time)
 
 
+_with_answers = quota.with_answers
 _REPORT = reports, "decide_report"
 MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
@@ -312,6 +321,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "each line of a bill rounded alone", lines, "line_micro", _line_alone, "invoice", seed=1
+    ),
+    Mutant(
+        "each count of answers rounded alone",
+        evolve,
+        "with_answers",
+        _whole_millionths,
+        "limit",
+        seed=3,
     ),
     Mutant("an agent's time as it says", closing, "elapsed_ms", _as_reported, "ledger", seed=2),
     Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=42),

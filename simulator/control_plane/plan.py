@@ -37,6 +37,7 @@ CONSEQUENCES: Final = (
         "second currency billed",
         "rate billed",
         "submission crossed a plan change",
+        "answers priced",
     ),
     *("serving pool set", "serving term renewed", "serving pool removed"),
     *("tenant suspended", "tenant resumed", "submission of a suspended tenant"),
@@ -69,6 +70,7 @@ class ControlPlanePlan(Struct, frozen=True):
     `suspensions`: of tenants, each followed by a resumption; `unnoticed`: per cent of attempts
     whose agent notices the end of their process late; `slow_disks`: of attempts that read for long
     before they start. `serving`: changes of serving pools, the first of which creates one.
+    `answers`: counts of tokens, where there are new prices: only these have some of answers.
     """
 
     seed: int
@@ -89,6 +91,7 @@ class ControlPlanePlan(Struct, frozen=True):
     unnoticed: int = 0
     slow_disks: int = 0
     serving: int = 0
+    answers: int = 0
 
 
 def draw(seed: int, size: Size) -> ControlPlanePlan:
@@ -102,6 +105,7 @@ def draw(seed: int, size: Size) -> ControlPlanePlan:
 
     long = rng.random() < 0.04
     terms = Random(f"{seed}/terms")
+    new_prices = terms.choice((0, 0, 0, 1, 2))
     return ControlPlanePlan(
         seed,
         draw_faults(rng, 1_000 * size.faulty_s - 3_000, KINDS),
@@ -115,10 +119,11 @@ def draw(seed: int, size: Size) -> ControlPlanePlan:
         narrow=rng.random() < 0.4,
         long=long,
         new_month=rng.random() < 0.3,
-        new_prices=terms.choice((0, 0, 0, 1, 2)),
+        new_prices=new_prices,
         suspensions=terms.choice((0, 0, 1)),
         unnoticed=terms.choice((0, 0, 0, 30)),
         month_outage=Random(f"{seed}/months").random() < 0.5,
         slow_disks=Random(f"{seed}/disks").choice((0, 0, 0, 0, 30)),
         serving=Random(f"{seed}/serving").choice((0, 0, 0, 0, 0, 2, 4)),
+        answers=Random(f"{seed}/answers").choice((0, 3, 6)) if new_prices else 0,
     )

@@ -11,6 +11,7 @@ from schemas import errors
 from schemas.account import Limits, PlanTerms
 from schemas.admission import (
     TENANT_BUDGET,
+    AnswersCharged,
     BudgetAlert,
     BudgetCounted,
     BudgetSet,
@@ -43,7 +44,7 @@ from schemas.serving import (
 )
 from schemas.submission import JobSpec, KeyCap, UsageSource
 from schemas.training import LeaseHardware
-from schemas.units import HOUR_MS, GpuMs, Micro, Ms
+from schemas.units import HOUR_MS, PPM, GpuMs, Micro, Ms
 from tunery.plan.estimate import estimate
 
 
@@ -90,6 +91,7 @@ class TenantBook:
     promised: dict[str, Micro] = field(default_factory=dict)  # what an open hold may still cost
     charges: dict[str, Charged] = field(default_factory=dict)  # of all jobs
     spent: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # scope, currency, month
+    answered: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # in millionths of it
     budget: BudgetTerms | None = None  # of all jobs
     alerts: set[BudgetAlert] = field(default_factory=set)
     files: dict[str, tuple[BaseTokens, ...]] = field(default_factory=dict)
@@ -125,15 +127,19 @@ class TenantBook:
         return self.used[month(at // HOUR_MS)] + sum(max(0, left) for left in self.holds.values())
 
     def spending(self, cap: KeyCap, currency: str, at: Ms) -> Micro:
-        """What a key's jobs have cost in the month, and what its open ones may still cost."""
+        """What a key has cost in the month, and what its open jobs may still cost."""
         still = self.open_micro(currency, cap.key_id)
-        return self.spent[cap.key_id, currency, month(at // HOUR_MS)] + still
+        return self.cost(cap.key_id, currency, at) + still
+
+    def cost(self, scope: str, currency: str, at: Ms) -> Micro:
+        """What jobs and answers have cost in the month; a part of a millionth is none yet."""
+        window = (scope, currency, month(at // HOUR_MS))
+        return self.spent[window] + self.answered[window] // PPM
 
     def budget_use(self, at: Ms) -> tuple[Micro, Micro]:
-        """What all jobs have cost in the month, and what the open ones may still cost."""
+        """What jobs and answers have cost in the month, and what open jobs may still cost."""
         currency = "" if self.budget is None else self.budget.currency
-        spent = self.spent[TENANT_BUDGET, currency, month(at // HOUR_MS)]
-        return spent, self.open_micro(currency)
+        return self.cost(TENANT_BUDGET, currency, at), self.open_micro(currency)
 
 
 @dataclass
@@ -183,6 +189,12 @@ class Quota:
                     if event.job_id in book.holds:
                         book.holds[event.job_id] -= event.gpu_ms
                     self._spend(book, event)
+                case AnswersCharged():
+                    for cost in event.costs:
+                        exact = cost.micro * PPM + cost.millionths
+                        for scope in (TENANT_BUDGET, cost.key_id):
+                            window = (scope, cost.currency, month(event.hour_utc))
+                            book.answered[window] += exact
                 case JobEnded():
                     self._end(book, event, at)
                 case BudgetSet():

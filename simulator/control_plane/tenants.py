@@ -23,6 +23,7 @@ from schemas.account import (
 )
 from schemas.account import Limits as PlanLimits
 from schemas.admission import TENANT_BUDGET, BudgetTerms, SetBudget
+from schemas.answers import AnswersCounted, AnswerUse, CountAnswers
 from schemas.dataset import PinDataset
 from schemas.endpoints import EndpointTerms
 from schemas.envelope import Envelope, Message, Rejected
@@ -89,6 +90,7 @@ class SimTenant:
         self.rng = context.chance(name)
         self.port, sender_as = context.port(f"{name}'s client")
         self._sender, self._checker = sender_as("gateway"), sender_as("ingest")
+        self._engine = sender_as("engine")
         self._cap = self._draw_cap()
         self._budget = self._draw_budget()
         self._plans = {0: self._draw_plan()}  # as the gateway knows them, by their beginning
@@ -117,6 +119,8 @@ class SimTenant:
                     self.terms.add(event.placement.job_id)
                 case ServingTermEnded():
                     self.terms.discard(event.term_id)
+                case AnswersCounted() if event.costs:
+                    self.context.broker.tally.add("answers priced")
                 case _:
                     pass
 
@@ -254,6 +258,22 @@ class SimTenant:
         )
         if await self.ask("job", SetServingPool(terms=terms)) is None:
             tally.add("serving pool set")
+
+    async def answer(self, number: int) -> None:
+        """An engine has counted tokens of a question, some of which turn out to be from memory."""
+        rng = self.context.chance(f"answers {number}")
+        read = rng.choice((0, rng.randrange(5_000_000)))
+        use = AnswerUse(
+            key_id=f"{self.name}'s key",
+            model=BASE.base_id,
+            requests=1,
+            prompt_tokens=read,
+            cached_tokens=rng.randrange(1_000_000),
+            completion_tokens=rng.randrange(1_000_000),
+            engine_ms=1_000,
+        )
+        counted = CountAnswers(uses=(use,) * rng.randint(1, 2))
+        await insist(self.port, self._engine, ACCOUNT.name, self.name, counted)
 
     async def settle(self) -> None:
         """Resume what is paused, or cancel it; have no replicas any more."""

@@ -6,14 +6,15 @@ answer's end how many these are: where a month ends before that, the next one ta
 was read.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from schemas.answers import AnswerCost, AnswerUse
 from schemas.billing import AnswerCharge, AnswerPrices, PriceBook
-from schemas.units import PPM, Micro, Tokens, divide_half_even
+from schemas.units import AMOUNT_MICRO_MAX, PPM, Micro, Tokens, divide_half_even
 from tunery.billing.currency import in_units
 
 READ: Final = "tokens read"
@@ -72,6 +73,28 @@ def answer_parts(charge: AnswerCharge) -> tuple[AnswerPart, ...]:
         AnswerPart(name, tokens, price, divide_half_even(tokens * price, PPM))
         for name, tokens, price in parts
         if tokens
+    )
+
+
+def answer_costs(uses: Sequence[AnswerUse], book: PriceBook | None) -> tuple[AnswerCost, ...]:
+    """What a count costs by key, exactly; () where it has no price.
+
+    A key's sum is within AMOUNT_MICRO_MAX, whatever an engine says that it has counted.
+    """
+    if book is None or book.answers is None:
+        return ()
+    exact: dict[str, int] = {}
+    for use in uses:
+        read = (use.prompt_tokens - use.cached_tokens) * book.answers.prompt_micro_per_million
+        repeated = use.cached_tokens * book.answers.cached_micro_per_million
+        written = use.completion_tokens * book.answers.completion_micro_per_million
+        exact[use.key_id] = exact.get(use.key_id, 0) + read + repeated + written
+    most = AMOUNT_MICRO_MAX * PPM
+    bounded = {key_id: divmod(min(max(-most, cost), most), PPM) for key_id, cost in exact.items()}
+    return tuple(
+        AnswerCost(key_id=key_id, currency=book.currency, micro=micro, millionths=millionths)
+        for key_id, (micro, millionths) in bounded.items()
+        if micro or millionths
     )
 
 

@@ -48,6 +48,7 @@ from services.billing.domain.state import (
     AccountState,
     ApiKey,
 )
+from tunery.billing.answers import answer_costs
 from tunery.billing.books import refuse_book
 from tunery.runtime.journal.senders import refuse_withdrawn
 
@@ -83,7 +84,9 @@ def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]
         case EraseTenant() | RecordErasedPart():
             return decide_erasure(tenant, command, ctx)
         case CountAnswers():  # sent again after a doubt, it is dropped by its source
-            return (AnswersCounted(uses=command.uses),)
+            book = state.books.get(tenant.terms.price_version)
+            costs = answer_costs(command.uses, book)
+            return (AnswersCounted(uses=command.uses, costs=costs),)
         case RevokePrepaid():
             return prepaid.revoke(tenant.prepaid, command)
         case AdjustInvoice() | CloseInvoice() | GrantPrepaid() | SetBillingTerms():

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeAlias, TypeGuard, assert_never
 from msgspec.structs import asdict
 
 from schemas.admission import (
+    AnswersCharged,
     BudgetCounted,
     BudgetRemoved,
     BudgetSet,
@@ -164,6 +165,7 @@ def _project(header: Header, event: Event) -> tuple[Change, ...]:
             | WorkDescribed()
             | PlacementUnwanted()
             | UsageCounted()
+            | AnswersCharged()
             | GateRunEnded()
             | ServingPoolSet()
             | ServingPoolRemoved()

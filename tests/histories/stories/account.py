@@ -33,6 +33,7 @@ from schemas.account import (
 )
 from schemas.answers import AnswerUse, CountAnswers
 from schemas.billing import (
+    AnswerPrices,
     Bill,
     BillingTerms,
     Commitment,
@@ -58,6 +59,7 @@ from schemas.keys import (
     KeyRotation,
     KeyTerms,
 )
+from schemas.model import GLOBAL
 from schemas.node import WithdrawNodeKeys
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.units import DAY_MS, HOUR_MS
@@ -360,6 +362,39 @@ def answers_that_are_counted(story: Recorder) -> None:
     story.when(CountAnswers(uses=(use,)), source=Source(origin, 0, 0, 7, 0))
     of_base = replace(use, model="smollm2-135m-instruct", requests=0)
     story.when(CountAnswers(uses=(of_base, use)), source=Source(origin, 0, 0, 8, 1))
+
+
+def answers_that_have_a_price(story: Recorder) -> None:
+    """Tokens of two keys, and then those of one that were from memory."""
+    prices = AnswerPrices(
+        prompt_micro_per_million=200_000,
+        cached_micro_per_million=50_000,
+        completion_micro_per_million=600_000,
+    )
+    book = PriceBook(
+        version="2026-11",
+        currency="EUR",
+        gpu_hour_micro={"standard": 2_400_000, "free": 0},
+        token_micro_per_million=0,
+        effective_from="2026-11-01",
+        answers=prices,
+    )
+    story.when(ImportPrices(book=book, sha256="a" * 64), key=GLOBAL)
+    tenant(story)
+    use = AnswerUse(
+        key_id="key_1",
+        model="smollm2-135m-instruct",
+        requests=1,
+        prompt_tokens=41,
+        cached_tokens=0,
+        completion_tokens=97,
+        engine_ms=1_450,
+    )
+    origin = "answers.0123456789abcdef"
+    uses = (use, replace(use, key_id="key_2"))
+    story.when(CountAnswers(uses=uses), source=Source(origin, 0, 0, 7, 0))
+    repeated = replace(use, prompt_tokens=0, cached_tokens=12, completion_tokens=0)
+    story.when(CountAnswers(uses=(repeated,)), source=Source(origin, 0, 0, 8, 0))
 
 
 def keys_of_a_node_that_are_withdrawn(story: Recorder) -> None:

@@ -8,10 +8,12 @@ from schemas.account import Limits, PlanTerms
 from schemas.admission import (
     TENANT_BUDGET,
     BudgetTerms,
+    RecordAnswers,
     RemoveBudget,
     SetBudget,
     SetSuspension,
 )
+from schemas.answers import AnswerCost
 from schemas.benchmark import Benchmark
 from schemas.envelope import Source
 from schemas.erasure import CloseJobs
@@ -238,6 +240,21 @@ def budgets_of_a_month(story: Recorder) -> None:
     story.when(CancelJob(job_id="ftjob-1"))
     used(story, -MINUTE_MS)
     story.when(RemoveBudget(budget_id="key_1"))
+
+
+def budgets_that_answers_reach(story: Recorder) -> None:
+    """Answers to two keys, in two currencies; some turn out to be from memory; the month turns."""
+    limits(story)
+    story.when(
+        SetBudget(terms=BudgetTerms(budget_id="key_1", currency="EUR", max_amount_micro=100))
+    )
+    cost = AnswerCost(key_id="key_1", currency="EUR", micro=60, millionths=700_000)
+    others = replace(cost, key_id="key_2", currency="USD")
+    for costs in ((cost, others), (cost,), (replace(cost, micro=-2),)):
+        story.when(RecordAnswers(hour_utc=hour_of(story.at), costs=costs))
+    story.when(replace(submit(story, 1), key_id="key_1"))
+    late = RecordAnswers(hour_utc=hour_of(story.at), costs=(cost,))
+    story.when(late, after_ms=31 * DAY_MS)
 
 
 def sweep_run(trial: int, rung: int) -> SweepRun:

@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 from schemas import errors
 from schemas.admission import (
     TENANT_BUDGET,
+    AnswersCharged,
     BudgetAlert,
     BudgetCounted,
     BudgetRemoved,
@@ -36,7 +37,13 @@ from tunery.plan import limits
 BUDGETS_MAX: Final = 1_000
 THRESHOLDS: Final = (50, 80, 100)  # percent of a budget
 Counting: TypeAlias = (  # what moves totals
-    HoldTaken | UsageCounted | JobEnded | BudgetSet | ServingTermBegun | ServingTermEnded
+    HoldTaken
+    | UsageCounted
+    | JobEnded
+    | BudgetSet
+    | ServingTermBegun
+    | ServingTermEnded
+    | AnswersCharged
 )
 
 
@@ -99,11 +106,13 @@ def follow_budgets(
 
 
 def _affected(before: TenantJobs, after: TenantJobs, events: tuple[Event, ...]) -> set[str]:
-    """Ids of the budgets that these events may change: of all jobs, and of the jobs' API keys."""
+    """Ids of the budgets that these events may change: of the tenant, and of API keys."""
     budget_ids: set[str | None] = set()
     for event in events:
         if isinstance(event, BudgetSet):
             budget_ids.add(event.terms.budget_id)
+        elif isinstance(event, AnswersCharged):
+            budget_ids |= {TENANT_BUDGET, *(cost.key_id for cost in event.costs)}
         elif isinstance(event, ServingTermBegun):
             budget_ids |= {TENANT_BUDGET, event.key_id}
         elif isinstance(event, ServingTermEnded):

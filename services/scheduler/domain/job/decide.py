@@ -11,6 +11,8 @@ from typing_extensions import TypeIs
 
 from schemas import errors
 from schemas.admission import (
+    AnswersCharged,
+    RecordAnswers,
     RemoveBudget,
     SetBudget,
     SetSuspension,
@@ -141,6 +143,8 @@ def _decide(tenant: TenantJobs, command: Command, ctx: Context) -> tuple[Event, 
             return () if tenant.erased else close_jobs(tenant)
         case SetBudget() | RemoveBudget():
             return change_budget(tenant, command)
+        case RecordAnswers():
+            return (AnswersCharged(hour_utc=command.hour_utc, costs=command.costs),)
         case RecordFile():
             return _file(tenant, command, ctx)
         case SetLimits():

@@ -12,6 +12,7 @@ from typing_extensions import TypeIs
 
 from schemas.account import PlanChange
 from schemas.admission import (
+    AnswersCharged,
     BudgetCounted,
     BudgetRemoved,
     BudgetSet,
@@ -71,7 +72,7 @@ from schemas.training import ADAPTER_FILES, WHOLE_FILES, EvalResult, TrainResult
 from schemas.units import Ms
 from services.scheduler.domain.job.ended import correct_charge, ended_job, remember_end
 from services.scheduler.domain.job.erasure_state import evolve_erasure
-from services.scheduler.domain.job.quota import charged_micro, terms_at, with_use
+from services.scheduler.domain.job.quota import charged_micro, terms_at, with_answers, with_use
 from services.scheduler.domain.job.serving_state import evolve_serving
 from services.scheduler.domain.job.state import (
     FILES_REMEMBERED_MAX,
@@ -90,7 +91,7 @@ from services.scheduler.domain.pool.faults import is_node_fault
 from tunery.plan.price import hourly_micro
 
 ReaderEvent: TypeAlias = Rejected | Repeated | BudgetCounted  # of no use to later decisions
-BudgetEvent: TypeAlias = BudgetSet | BudgetRemoved | BudgetThresholdReached
+BudgetEvent: TypeAlias = BudgetSet | BudgetRemoved | BudgetThresholdReached | AnswersCharged
 TenantEvent: TypeAlias = (
     LimitsSet
     | SuspensionSet
@@ -202,7 +203,7 @@ def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> Tena
             return replace(tenant, suspended=event.suspended)
         case JobsClosed() | JobsErased():
             return evolve_erasure(tenant, event)
-        case BudgetSet() | BudgetRemoved() | BudgetThresholdReached():
+        case BudgetSet() | BudgetRemoved() | BudgetThresholdReached() | AnswersCharged():
             return _evolve_budget(tenant, event)
         case (
             SweepSubmitted()
@@ -250,6 +251,8 @@ def _evolve_budget(tenant: TenantJobs, event: BudgetEvent) -> TenantJobs:
             return replace(tenant, budgets=tenant.budgets.delete(budget_id))
         case BudgetThresholdReached(alert=alert):
             return replace(tenant, alerts=tenant.alerts.set(alert.budget_id, alert))
+        case AnswersCharged():
+            return replace(tenant, use=with_answers(tenant, event))
         case _:
             assert_never(event)
 

@@ -1,14 +1,12 @@
 """Budgets as arithmetic: what a month has used, what open holds may still use, what is left."""
 
 from immutables import Map
+from msgspec.structs import replace
 
 from schemas.account import PlanTerms
-from schemas.admission import (
-    TENANT_BUDGET,
-    BudgetUse,
-)
+from schemas.admission import TENANT_BUDGET, AnswersCharged, BudgetUse
 from schemas.pool import Role
-from schemas.units import GpuMs, Micro, Ms, hour_of, month_of
+from schemas.units import PPM, GpuMs, Micro, Ms, hour_of, month_of
 from services.scheduler.domain.job.state import Charge, MonthUse, OpenJob, OpenTerm, TenantJobs
 from tunery.plan.estimate import eval_hold
 from tunery.plan.price import job_cost
@@ -71,7 +69,7 @@ def month_standing(tenant: TenantJobs, scope: str, currency: str, at: Ms) -> Bud
 
     This is all that any monthly limit is compared with: the plan's, a key's cap, a budget.
 
-    scope: TENANT_BUDGET for all jobs, or the API key whose jobs count.
+    scope: TENANT_BUDGET for all jobs and answers, or the API key whose jobs and answers count.
     """
     use = tenant.use.get(window_of(scope, hour_of(at)), MonthUse())
     jobs = [job for job in tenant.jobs.values() if scope in (TENANT_BUDGET, job.key_id)]
@@ -99,7 +97,25 @@ def with_use(
         if charge is not None and micro:
             currency = charge.price.currency
             amounts = amounts.set(currency, amounts.get(currency, 0) + micro)
-        use = use.set(window, MonthUse(gpu_ms=before.gpu_ms + gpu_ms, amounts=amounts))
+        use = use.set(window, replace(before, gpu_ms=before.gpu_ms + gpu_ms, amounts=amounts))
+    return use
+
+
+def with_answers(tenant: TenantJobs, charged: AnswersCharged) -> Map[str, MonthUse]:
+    """The use of the tenant, and of each API key, after answers; their fractions add up."""
+    use = tenant.use
+    for cost in charged.costs:
+        for scope in (TENANT_BUDGET, cost.key_id):
+            window, currency = window_of(scope, charged.hour_utc), cost.currency
+            before = use.get(window, MonthUse())
+            more, rest = divmod(before.millionths.get(currency, 0) + cost.millionths, PPM)
+            amount = before.amounts.get(currency, 0) + cost.micro + more
+            after = replace(
+                before,
+                amounts=before.amounts.set(currency, amount),
+                millionths=before.millionths.set(currency, rest),
+            )
+            use = use.set(window, after)
     return use
 
 

@@ -179,11 +179,13 @@ class MonthUse(Struct, frozen=True, kw_only=True):
     """What a tenant or one of its API keys has used in a calendar month.
 
     gpu_ms: as the ledger will say.
-    amounts: its price by currency.
+    amounts: its price by currency, with that of answers.
+    millionths: what is left of prices of answers, in millionths of a unit of `amounts`.
     """
 
     gpu_ms: GpuMs = 0
     amounts: Map[str, Micro] = Map()
+    millionths: Map[str, int] = Map()
 
 
 class EndedRun(Struct, frozen=True, kw_only=True):

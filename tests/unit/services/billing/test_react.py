@@ -15,10 +15,13 @@ from schemas.account import (
     PricesImported,
     TenantCreated,
 )
+from schemas.admission import RecordAnswers
+from schemas.answers import AnswerCost, AnswersCounted
 from schemas.billing import PriceBook
 from schemas.job import SetLimits
 from schemas.sealed import Sealed
 from schemas.topics import PARTITIONS
+from schemas.units import hour_of
 from services.billing.react import react_account
 from tests.unit.services.headers import header
 
@@ -53,6 +56,14 @@ def test_the_limits_in_force_reach_the_decider_of_jobs(event: Event) -> None:
 )
 def test_what_leaves_the_limits_alone_sends_nothing(event: Event) -> None:
     assert react_account(HEADER, event) == ()
+
+
+def test_what_answers_cost_reaches_the_budgets_once_it_has_a_price() -> None:
+    cost = AnswerCost(key_id="key_1", currency="EUR", micro=3, millionths=1)
+    (send,) = react_account(HEADER, AnswersCounted(uses=(), costs=(cost,)))
+    assert (send.stream, send.key, send.tenant) == ("job", "acme", "acme")
+    assert send.body == RecordAnswers(hour_utc=hour_of(HEADER.at), costs=(cost,))
+    assert react_account(HEADER, AnswersCounted(uses=())) == ()
 
 
 def test_money_b3_one_partition_judges_a_book_and_the_others_get_what_it_imported() -> None:

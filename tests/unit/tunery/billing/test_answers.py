@@ -2,11 +2,14 @@
 
 from msgspec.structs import replace
 
+from schemas.answers import AnswerCost, AnswerUse
 from schemas.billing import AnswerPrices, BillingTerms, Commitment, Discount
+from schemas.units import AMOUNT_MICRO_MAX, PPM
 from tests.unit.tunery.billing.test_invoice import BOOKS, MONTH, month, row
 from tunery.billing.answers import (
     AnswersOfMonth,
     answer_charge,
+    answer_costs,
     answer_parts,
     answer_words,
     prices_of,
@@ -40,6 +43,40 @@ def test_each_kind_of_token_has_its_price_and_tokens_from_memory_are_not_paid_tw
     ]
     assert charge.amount_micro == 750_000
     assert answer_words(parts[0]) == "answers, 2,000,000 tokens read at 0.20 a million"
+
+
+def counted(key_id: str = "key_1", read: int = 0, cached: int = 0, written: int = 0) -> AnswerUse:
+    return AnswerUse(
+        key_id=key_id,
+        model="base",
+        requests=1,
+        prompt_tokens=read,
+        cached_tokens=cached,
+        completion_tokens=written,
+        engine_ms=1,
+    )
+
+
+def test_a_count_costs_each_key_its_tokens_exactly() -> None:
+    book = PRICED["2026-11"]
+    uses = (counted(read=7, written=2), counted("key_2", read=3, cached=3), counted(read=1))
+    assert answer_costs(uses, book) == (
+        AnswerCost(key_id="key_1", currency=book.currency, micro=2, millionths=800_000),
+        AnswerCost(key_id="key_2", currency=book.currency, micro=0, millionths=150_000),
+    )
+    assert answer_costs(uses, replace(book, answers=None)) == answer_costs(uses, None) == ()
+    assert answer_costs((counted(),), book) == ()
+
+
+def test_tokens_that_turn_out_to_be_from_memory_are_taken_off() -> None:
+    (cost,) = answer_costs((counted(cached=1),), PRICED["2026-11"])
+    assert cost.micro * PPM + cost.millionths == 50_000 - 200_000
+    assert (cost.micro, cost.millionths) == (-1, 850_000)
+
+
+def test_a_count_beyond_belief_stays_an_integer_that_the_log_can_carry() -> None:
+    (cost,) = answer_costs((counted(written=2**63 - 1),), PRICED["2026-11"])
+    assert (cost.micro, cost.millionths) == (AMOUNT_MICRO_MAX, 0)
 
 
 def test_parts_are_rounded_to_even_and_add_up() -> None:

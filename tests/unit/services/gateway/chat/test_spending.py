@@ -66,6 +66,8 @@ async def test_a_budget_that_answers_reach_refuses_the_next(
         await count(api, tenant, "key_of_others")
     assert (await client.post("/v1/budgets", json=limit)).status_code == 200
     await count(api, tenant, key_id)
+    path = f"/v1/budgets/{limit.get('key_id', 'tenant')}"
+    await api.until(client, path, lambda budget: budget["used_micro"] == COST)
     assert (await answer(client)).status_code == 200
     limit["max_amount_micro"] = COST
     assert (await client.post("/v1/budgets", json=limit)).status_code == 200
@@ -76,6 +78,18 @@ async def test_a_budget_that_answers_reach_refuses_the_next(
         assert refused.json()["error"]["type"] == "insufficient_quota"
         assert refused.headers["x-should-retry"] == "false"
     assert len(engine.asked) == asked
+
+
+async def test_budgets_say_what_answers_have_used_and_when_they_reach_a_share(
+    api: ControlPlane,
+) -> None:
+    client, tenant, key_id = await asking(api, await priced(api))
+    limit = {"max_amount_micro": 2 * COST - 1}
+    assert (await client.post("/v1/budgets", json=limit)).status_code == 200
+    await count(api, tenant, key_id)
+    budget = await api.until(client, "/v1/budgets/tenant", lambda row: row["used_micro"] > 0)
+    assert (budget["used_micro"], budget["left_micro"]) == (COST, COST - 1)
+    assert (budget["reached_percent"], budget["used_gpu_ms"]) == (50, 0)
 
 
 async def test_the_cap_of_a_key_counts_its_answers(

@@ -2,6 +2,7 @@
 
 import pytest
 from msgspec.structs import replace
+from typing_extensions import TypeIs
 
 from schemas import errors
 from schemas.admission import (
@@ -13,9 +14,11 @@ from schemas.admission import (
     BudgetTerms,
     BudgetThresholdReached,
     BudgetUse,
+    RecordAnswers,
     RemoveBudget,
     SetBudget,
 )
+from schemas.answers import AnswerCost
 from schemas.envelope import Rejected
 from schemas.job import (
     CancelJob,
@@ -25,6 +28,7 @@ from schemas.job import (
     RecordUsage,
     SubmitJob,
 )
+from schemas.submission import KeyCap
 from schemas.units import DAY_MS, HOUR_MS, hour_of, month_of
 from services.gateway.web.wording import refusal_words
 from services.scheduler.domain.job import budgets
@@ -127,6 +131,48 @@ def test_each_threshold_is_told_once_in_a_month() -> None:
     assert reached(decider.when(submit("ftjob-10"))) == []
     decider.at += 31 * DAY_MS  # the holds are still open
     assert reached(decider.when(CancelJob(job_id="ftjob-0"))) == [50, 80]
+
+
+def answered(
+    decider: Decider, micro: int, millionths: int = 0, key: str = "key_1"
+) -> RecordAnswers:
+    cost = AnswerCost(key_id=key, currency="EUR", micro=micro, millionths=millionths)
+    return RecordAnswers(hour_utc=hour_of(decider.at), costs=(cost,))
+
+
+def test_answers_count_in_budgets_as_jobs_do() -> None:
+    decider = tenant(budget(2 * PRICE_MAX), budget(PRICE_MAX, of_key="key_1"))
+    events = decider.when(answered(decider, PRICE_MAX))
+    counted = {event.budget_id: event.use.used_micro for event in events if is_count(event)}
+    assert counted == {TENANT_BUDGET: PRICE_MAX, "key_1": PRICE_MAX}
+    assert reached(events) == [50, 80, 100, 50], "of the key, and then of the tenant"
+    assert of(decider.when(by_key("ftjob-1")), Rejected).code == errors.BUDGET_EXCEEDED
+    assert of(decider.when(by_key("ftjob-2", "key_2")), HoldTaken)
+    assert decider.refolded() == decider.state
+
+
+def is_count(event: object) -> TypeIs[BudgetCounted]:
+    return isinstance(event, BudgetCounted)
+
+
+def test_parts_of_a_millionth_add_up_and_are_taken_off_again() -> None:
+    decider = tenant(budget(PRICE_MAX))
+    assert not list(filter(is_count, decider.when(answered(decider, 0, 600_000))))
+    (counted,) = filter(is_count, decider.when(answered(decider, 0, 600_000)))
+    assert counted.use.used_micro == 1
+    (counted,) = filter(is_count, decider.when(answered(decider, -1, 700_000)))
+    assert counted.use.used_micro == 0, "1.2 - 0.3"
+
+
+def test_answers_count_against_the_cap_of_their_key() -> None:
+    cap = KeyCap(key_id="key_1", spend_cap_micro=PRICE_MAX)
+    capped = replace(by_key("ftjob-1"), cap=cap)
+    decider = tenant()
+    decider.accept(answered(decider, 1, key="key_2"))
+    assert of(decider.when(replace(capped, job_id="ftjob-0")), HoldTaken)
+    decider = tenant()
+    decider.accept(answered(decider, 1))
+    assert of(decider.when(capped), Rejected).code == errors.SPEND_CAP
 
 
 def test_a_lowered_budget_tells_every_threshold_that_it_has_passed() -> None:
