@@ -13,6 +13,7 @@ rebuild: all state rebuilt from the log
 trainer: training beside plain TRL, on a processor or a GPU
 bases: models of known shapes with random weights
 scoring: the gate's scorer beside lm-evaluation-harness
+evaluation: the gate with all that a tenant can ask of it
 serve: answers of the engine beside plain generate of transformers
 adaptation: QLoRA and other settings of a training beside LoRA
 data: the data pipeline, stage by stage

@@ -120,6 +120,17 @@ BENCHES: Final = (
         ),
     ),
     Bench(
+        "evaluation",
+        "The gate with all that a tenant can ask, of a 135M model; it may take 30 minutes",
+        "python -m bench.evaluation --json",
+        (
+            Figure("evaluation_s", "questions, prompts, losses and rows, both sides", "{:,.0f} s"),
+            Figure("share_of_promise", "as a share of the 30 minutes", "{:.2f}"),
+            Figure("measured_rows", "rows of the tenant that both sides answer"),
+            Figure("cut_answers", "answers to them that were as long as may be"),
+        ),
+    ),
+    Bench(
         "adaptation",
         "What settings cost: tokens for each second of one processor, and peak memory",
         "python -m bench.adaptation --json",

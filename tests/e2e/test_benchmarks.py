@@ -1,5 +1,6 @@
 """Benchmarks of the operator, from published files to a verdict: choices, refusals, a guard."""
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from tunery.local.stack import ServiceSpec
 pytestmark = pytest.mark.timeout(400)
 
 ITEMS: Final = 240
+LOOKED_AT: Final = 1_200  # a look at 1,000 of them, and one at all
 
 
 def calls_all_safe(_: str) -> Reply:
@@ -67,3 +69,25 @@ async def test_gate_benchmarks_are_imported_asked_and_judged(
     assert any("unsafe prompts are refused" in reason for reason in gate["reasons"])
     report = await home.api.call("GET", f"/models/{job['fine_tuned_model']}/gate/report")
     assert "Refusals: xs" in report.text
+
+
+async def test_gate_looks_again_at_a_benchmark_whose_first_part_decides_nothing(
+    home: RunningStack, tmp_path: Path
+) -> None:
+    exam = tmp_path / "exam.jsonl"
+    rows = (  # as good as tied: some answers change with any training, so 1,000 rule no drop out
+        {"question": f"What is {n}?", "choices": [str(n * k % 97) for k in (3, 5)], "answer": n % 2}
+        for n in range(1, LOOKED_AT + 1)
+    )
+    exam.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    content = import_task("choices", [exam])
+    await home.api.call("PUT", "/gate/benchmarks/exam", content=content)
+    asked = {"benchmarks": ["exam"], "benchmark_items": LOOKED_AT, "drop_max": 0.0001}
+    job = await home.api.ended(await home.submit(n_epochs=1, eval=asked))
+    (result,) = (row for row in job["gate"]["benchmarks"] if row["benchmark"] == "exam")
+    assert result["items"] == LOOKED_AT
+    assert job["gate"]["look"] == 2
+    looks = [text for text in await home.api.messages(job["id"]) if text.startswith("Look ")]
+    assert looks == ["Look 1 of the gate, at 1,249 items, decides nothing: it asks more"]
+    attempts = (await home.api.get(f"/fine_tuning/jobs/{job['id']}/attempts"))["data"]
+    assert sorted(attempt["role"] for attempt in attempts) == ["eval", "eval", "train"]
