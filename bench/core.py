@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.log import accounts, appends, jobs, ledger, owners, replays
+from bench.log import accounts, appends, jobs, ledger, owners, replays, tracing
 from schemas.envelope import Claim
 from schemas.topics import PARTITIONS, TOPICS
 from services.scheduler.app import JOBS
@@ -108,6 +108,18 @@ GOALS: Final = (
         "one core: decode, decide, encode, decode again, fold, and the client's send",
     ),
     Goal(
+        "sampled_cpu_ratio",
+        "<= 1.03",
+        "untraced_cpu_us",
+        "one request of 50 has the spans of the next line, the others have none",
+    ),
+    Goal(
+        "traced_cpu_ratio",
+        "",
+        "untraced_cpu_us",
+        "the SDK makes, encodes and sends a span of each decision, in the same process",
+    ),
+    Goal(
         "owner_rss_mb",
         "<= 300",
         "empty_rss_mb",
@@ -167,6 +179,8 @@ async def _all(log: Log, settings: RuntimeSettings, sizes: Sizes) -> dict[str, f
     figures |= await ledger.measure(settings.postgres_dsn, sizes.ledger_batches)
     log_progress(f"decisions: {sizes.decisions:,} prepared commands")
     figures |= await owners.decisions(settings, sizes.decisions)
+    log_progress("traces: off, of one request of 50, of all; three times each")
+    figures |= await tracing.measure(settings, sizes.decisions // 3)
     log_progress(f"journal: the lives of {sizes.jobs:,} jobs")
     records = await replays.fill(log, JOBS.stream.journal.name, _journal(sizes.jobs))
     log_progress(f"replay: the first {sizes.replayed:,} of {records:,} records, three times each")

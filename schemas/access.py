@@ -14,18 +14,20 @@ class ServiceAccess(NamedTuple):
 
     rows: whether it keeps rows in PostgreSQL, in the schema of its name. Others have no account.
     keys: whether it opens or seals texts of tenants. Others are not given the key store.
+    reports: whether people may read views of its rows, with a role that may do nothing else.
     """
 
     rows: bool
     keys: bool
+    reports: bool = False
 
 
 ACCESS: Final = {
-    "billing": ServiceAccess(rows=True, keys=True),
+    "billing": ServiceAccess(rows=True, keys=True, reports=True),
     "engine": ServiceAccess(rows=False, keys=False),
     "eval": ServiceAccess(rows=True, keys=True),
     "exporter": ServiceAccess(rows=False, keys=False),
-    "gateway": ServiceAccess(rows=True, keys=True),
+    "gateway": ServiceAccess(rows=True, keys=True, reports=True),
     "ingest": ServiceAccess(rows=True, keys=True),
     "notifier": ServiceAccess(rows=True, keys=True),
     "registry": ServiceAccess(rows=True, keys=True),
@@ -33,6 +35,8 @@ ACCESS: Final = {
     "trainer": ServiceAccess(rows=False, keys=True),
 }
 KEEPS_ROWS: Final = tuple(service for service in SERVICES if ACCESS[service].rows)
+REPORTS: Final = tuple(service for service in KEEPS_ROWS if ACCESS[service].reports)
+READER: Final = "reports"  # who reads these views: a dashboard, an accountant
 
 
 def keeps_rows(service: str) -> bool:

@@ -18,7 +18,7 @@ from bench.log import jobs
 from bench.log.appends import BARE, BARE_SETTINGS
 from bench.log.jobs import PARTITION
 from bench.log.replays import fill
-from schemas.topics import PARTITIONS, SNAPSHOTS, TOPICS
+from schemas.topics import PARTITIONS, SNAPSHOTS, TOPICS, Stream
 from services.scheduler.app import JOBS
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.blobs.s3 import S3Blobs
@@ -76,24 +76,31 @@ async def decisions(settings: RuntimeSettings, commands: int) -> dict[str, float
     async with parts(settings) as bundle:
         await bundle.log.create((stream.commands, stream.journal), PARTITION + 1)
         await fill(bundle.log, stream.commands.name, (command.value for command in lives))
-        settled: list[float] = []
-        done = asyncio.Event()
-
-        def note(_: Settled) -> None:
-            settled.append(time.perf_counter())
-            if len(settled) == commands:
-                done.set()
-
-        owner = PartitionOwner(
-            bundle, replace(JOBS, stream=stream), PARTITION, "bench", new_id, HostLimits(), note
-        )
-        async with _running(owner):
-            async with asyncio.timeout(WAIT_S):
-                await done.wait()
+        took_s = await settle(bundle, stream, commands, time.perf_counter)
         options = kafka_settings(settings).client_options
         copied = await _copy(options, stream.commands.name, commands)
-    rate = (commands - 1) / (settled[-1] - settled[0])
-    return {"decisions_per_s": rate, "bare_copied_per_s": copied}
+    return {"decisions_per_s": (commands - 1) / took_s, "bare_copied_per_s": copied}
+
+
+async def settle(
+    bundle: OwnerPorts, stream: Stream, commands: int, clock: Callable[[], float]
+) -> float:
+    """Decide all commands of a stream; seconds of a clock from the first settled to the last."""
+    settled: list[float] = []
+    done = asyncio.Event()
+
+    def note(_: Settled) -> None:
+        settled.append(clock())
+        if len(settled) == commands:
+            done.set()
+
+    owner = PartitionOwner(
+        bundle, replace(JOBS, stream=stream), PARTITION, "bench", new_id, HostLimits(), note
+    )
+    async with _running(owner):
+        async with asyncio.timeout(WAIT_S):
+            await done.wait()
+    return settled[-1] - settled[0]
 
 
 async def _copy(options: Mapping[str, Any], topic: str, records: int) -> float:

@@ -3,6 +3,7 @@
 app         the composition root
 domain      decides and folds `account`
 project     ledger, tenants, statements and adjustments as rows
+reports     views of them for readers
 react       limits for `job`
 figures     metrics: states as gauges
 effect      closes a month

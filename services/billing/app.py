@@ -22,6 +22,7 @@ from services.billing.project import (
     project_tenants,
 )
 from services.billing.react import react_account
+from services.billing.reports import LEDGER_VIEWS, STORAGE_VIEWS, TENANTS_VIEWS
 from services.billing.settings import BillingSettings
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
@@ -54,7 +55,7 @@ LEDGER = Projection(
     version=1,
     streams=(POOL,),
     project=project_ledger,
-    ddl=LEDGER_DDL,
+    ddl=LEDGER_DDL + LEDGER_VIEWS,
     tables=("ledger",),
     rebuilds=False,  # money: a journal that is not the one it came from needs an operator
 )
@@ -63,7 +64,7 @@ STORAGE = Projection(
     version=1,
     streams=(DATASET, MODEL),
     project=project_storage,
-    ddl=STORAGE_DDL,
+    ddl=STORAGE_DDL + STORAGE_VIEWS,
     tables=("storage",),
 )
 TENANTS = Projection(
@@ -71,7 +72,7 @@ TENANTS = Projection(
     version=6,  # 6: tokens from memory that are known later; 5: tokens of answers
     streams=(ACCOUNT,),
     project=project_tenants,
-    ddl=TENANTS_DDL + ANSWERS_DDL,
+    ddl=TENANTS_DDL + ANSWERS_DDL + TENANTS_VIEWS,
     tables=(
         *("tenants", "statements", "adjustments", "billing_terms", "credit_notes", "prices"),
         "answers",

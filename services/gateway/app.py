@@ -22,6 +22,7 @@ from services.gateway.jobs.score_endpoint import ScoreEndpoint
 from services.gateway.jobs.telemetry import telemetry_reader
 from services.gateway.models.base_folders import LocalBaseFolders
 from services.gateway.projection import DDL, TABLES, VERSION, notify, project
+from services.gateway.reports import VIEWS
 from services.gateway.settings import GatewaySettings
 from services.gateway.views.reading import views_of
 from services.gateway.views.topic_reader import TopicReader
@@ -43,7 +44,7 @@ VIEWS_PROJECTION: Final = Projection(
     version=VERSION,
     streams=(ACCOUNT, DATASET, JOB, POOL, MODEL),
     project=project,
-    ddl=DDL,
+    ddl=DDL + VIEWS,
     tables=tuple(table.name for table in TABLES),
     command_results=True,
     notify=notify,

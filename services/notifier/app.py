@@ -28,15 +28,27 @@ DELIVERIES = Projection(
 
 def mail_route(settings: NotifierSettings) -> MailRoute | None:
     """How e-mail is sent; None where no mail server is configured. Raises SettingsError."""
-    if settings.smtp_url is None:
+    url, plain = _mail_server(settings), settings.allow_private
+    if url is None:
         return None
-    url, plain = settings.smtp_url.get_secret_value(), settings.allow_private
     try:
         mailer = SmtpMailer(url, settings.smtp_sender, timeout_ms=settings.timeout_ms, plain=plain)
     except ValueError as error:
         raise SettingsError(f"TUNERY_NOTIFIER_SMTP_URL {error}") from error
     domains = (domain.strip().lower() for domain in settings.smtp_domains.split(","))
     return MailRoute(mailer, frozenset(filter(None, domains)))
+
+
+def _mail_server(settings: NotifierSettings) -> str | None:
+    """The address of the mail server, from the environment or a file. Raises SettingsError."""
+    if settings.smtp_url is not None:
+        return settings.smtp_url.get_secret_value()
+    if settings.smtp_url_file is None:
+        return None
+    try:
+        return settings.smtp_url_file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"TUNERY_NOTIFIER_SMTP_URL_FILE cannot be read: {error}") from error
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:

@@ -1,5 +1,7 @@
 """Settings of the notifier."""
 
+from pathlib import Path
+
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -16,6 +18,9 @@ class NotifierSettings(BaseSettings):
     concurrency: int = Field(default=8, ge=1, le=64)
     smtp_url: SecretStr | None = Field(
         default=None, description="smtps://user:password@host; without it no e-mail is sent"
+    )
+    smtp_url_file: Path | None = Field(
+        default=None, description="a file with that address, where it has a password"
     )
     smtp_sender: str = "tunery@localhost"
     smtp_domains: str = Field(

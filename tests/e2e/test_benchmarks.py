@@ -86,8 +86,8 @@ async def test_gate_looks_again_at_a_benchmark_whose_first_part_decides_nothing(
     job = await home.api.ended(await home.submit(n_epochs=1, eval=asked))
     (result,) = (row for row in job["gate"]["benchmarks"] if row["benchmark"] == "exam")
     assert result["items"] == LOOKED_AT
-    assert job["gate"]["look"] == 2
+    assert job["gate"]["look"]["number"] == 2
     looks = [text for text in await home.api.messages(job["id"]) if text.startswith("Look ")]
     assert looks == ["Look 1 of the gate, at 1,249 items, decides nothing: it asks more"]
-    attempts = (await home.api.get(f"/fine_tuning/jobs/{job['id']}/attempts"))["data"]
-    assert sorted(attempt["role"] for attempt in attempts) == ["eval", "eval", "train"]
+    cost = await home.bill(job["id"])
+    assert {line["attempt"] for line in cost["lines"]} == {1, 2, 3}, "one training, two looks"

@@ -9,14 +9,19 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Final
 
+import asyncpg
 import pytest
 import pytest_asyncio
 from standardwebhooks.webhooks import Webhook
 
+from schemas.access import READER
 from schemas.account import USAGE_RECORDED
+from schemas.units import HOUR_MS, MICRO
 from tests.e2e import stand_in_agent
 from tests.e2e.stand_in_process import STORIES, Story
 from tests.e2e.stories import POLL_S, Json, RunningStack, running_stack
+from tests.infra.sql_boards import SQL_DASHBOARDS, in_postgres
+from tunery.local.postgres import dsn
 from tunery.local.stack import EXPORTER, ServiceSpec
 
 pytestmark = pytest.mark.timeout(300)
@@ -27,6 +32,8 @@ STAND_IN: Final = ServiceSpec(
 EXPORTS: Final = ServiceSpec(EXPORTER, env={"TUNERY_EXPORTER_EVERY_MS": "500"})
 HOUR_S: Final = 3_600
 DELIVERY_S_MAX: Final = 60.0
+#: panels without rows here: no month has ended, no budget is set, no model answers
+EMPTY: Final = ("Invoices of closed months", "Invoices", "Budgets", "Tokens of answers")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -102,3 +109,25 @@ async def test_use_and_credits_reach_the_receiver_once_and_add_up_to_the_cost(
         DELIVERY_S_MAX,
     )
     assert {delivery["event"]["id"] for delivery in page["data"]} == set(events)
+
+
+async def test_readers_of_postgresql_see_the_use_and_the_price_that_the_api_says(
+    home: RunningStack,
+) -> None:
+    job_id, _ = await billed(home, "user")
+    cost = await home.api.get(f"/fine_tuning/jobs/{job_id}/cost")
+    settings = home.stack.settings
+    assert settings.postgres_port is not None
+    reader = await asyncpg.connect(dsn(settings.postgres_port, settings.keys, READER))
+    job = await reader.fetchrow("SELECT * FROM gateway_reports.jobs WHERE job_id = $1", job_id)
+    assert round(job["net_gpu_hours"] * HOUR_MS) == cost["net_gpu_ms"] > 0
+    assert round(job["list_price"] * MICRO) == cost["amount_micro"] > 0
+    assert (job["outcome"], job["currency"]) == ("failed", cost["currency"])
+    assert job["wait_s"] >= 0
+    used = await reader.fetchval("SELECT sum(net_gpu_hours) FROM billing_reports.usage_by_hour")
+    listed = await reader.fetchval("SELECT sum(net_gpu_hours) FROM gateway_reports.jobs")
+    assert used == listed
+    for panel in (panel for board in SQL_DASHBOARDS for panel in board.panels):
+        rows = await reader.fetch(in_postgres(panel.sql, job["tenant"]))
+        assert rows or panel.title in EMPTY, panel.title
+    await reader.close()

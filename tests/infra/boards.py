@@ -336,6 +336,13 @@ CORE: Final = Board(
             counts("tunery_effects_ended_total", "kind", "outcome"),
             "{{kind}} {{outcome}}",
         ),
+        curves(
+            "Time left of certificates",
+            "s",
+            "min by (instance, setting) (tunery_certificate_end_timestamp_seconds) - time()",
+            "{{instance}} {{setting}}",
+            "Those that processes are given as files.",
+        ),
         Panel(
             "Restarts in an hour",
             "short",

@@ -7,12 +7,15 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from schemas.access import READER
 from tests.infra.boards import DASHBOARDS
-from tests.infra.grafana import DATASOURCE, FOLDER, WRITTEN, texts
+from tests.infra.grafana import DATASOURCE, FOLDER, POSTGRES, WRITTEN, texts
 from tests.infra.panels import Board, Query
+from tests.infra.sql_boards import SQL_DASHBOARDS, SqlBoard, in_grafana
 from tests.infra.variables import ROOT
 from tests.repo.metrics import declared
 from tests.repo.promql import PROMETHEUS, labels_of, metric_of, rules, selectors_of
+from tunery.runtime.store.roles import role_of
 
 IN_LEGEND: Final = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 IN_QUERY: Final = re.compile(r"\$(?!__)(\w+)")
@@ -57,6 +60,19 @@ def test_files_hold_the_queries_that_are_declared_and_ask_the_source_that_is_cho
     variables = {variable["name"] for variable in file["templating"]["list"]}
     assert variables >= {"datasource", *IN_QUERY.findall(" ".join(q.text for q in shown))}
     assert ("pool" in variables) is any("$pool" in query.text for query in shown)
+
+
+@pytest.mark.parametrize("board", SQL_DASHBOARDS, ids=[board.name for board in SQL_DASHBOARDS])
+def test_files_over_postgresql_hold_the_queries_that_are_declared(board: SqlBoard) -> None:
+    file = files()[board.name]
+    targets = [target for panel in file["panels"] for target in panel["targets"]]
+    assert [target["rawSql"] for target in targets] == [in_grafana(p.sql) for p in board.panels]
+    assert {target["format"] for target in targets} == {"table", "time_series"}
+    source = {"type": POSTGRES.type_val, "uid": POSTGRES.uid}
+    assert all(each["datasource"] == source for each in (*targets, *file["panels"]))
+    variables = {variable["name"] for variable in file["templating"]["list"]}
+    assert variables == {"postgres", "tenant"} if board.of_tenant else {"postgres"}
+    assert all(("$tenant" in panel.sql) is board.of_tenant for panel in board.panels)
 
 
 def test_every_metric_is_shown() -> None:
@@ -127,9 +143,11 @@ def test_panels_have_places_of_their_own_and_ids() -> None:
 
 def test_grafana_is_provisioned_with_the_dashboards_and_a_prometheus() -> None:
     folder = FOLDER / "provisioning"
-    (source,) = yaml.safe_load((folder / "datasources" / "prometheus.yml").read_text("utf-8"))[
-        "datasources"
-    ]
+    folders = [folder / "datasources" / f"{name}.yml" for name in ("prometheus", "postgres")]
+    source, rows = (
+        each for path in folders for each in yaml.safe_load(path.read_text("utf-8"))["datasources"]
+    )
+    assert (rows["type"], rows["user"]) == (POSTGRES.type_val, role_of(READER))
     scraped = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text("utf-8"))["global"]
     assert source["type"] == DATASOURCE.type_val
     assert source["url"] == "${GRAFANA_PROMETHEUS_URL}"

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from schemas.access import ACCESS
+from schemas.access import ACCESS, READER, REPORTS
+from tunery.runtime.store.reports import reports_of
 from tunery.runtime.store.roles import role_of
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "access.md"
@@ -17,20 +18,25 @@ A service without a role has no account of PostgreSQL. What roles mean:
 [Secure PostgreSQL](../how-to/secure-postgresql.md).
 
 A service that opens or seals texts of tenants is given the key store, others are not.
+Views for readers are what [dashboards](../how-to/observe.md#use-and-money) show: the role
+`{reader}` reads these, and nothing else.
 
-| service | role of PostgreSQL | owns the schema | key store |
-|---|---|---|---|
+| service | role of PostgreSQL | owns the schema | views for readers | key store |
+|---|---|---|---|---|
 """
 
 
 def page() -> str:
-    return HEAD + "".join(f"{_row(service)}\n" for service in sorted(ACCESS))
+    return HEAD.format(reader=role_of(READER)) + "".join(
+        f"{_row(service)}\n" for service in sorted(ACCESS)
+    )
 
 
 def _row(service: str) -> str:
     cells = (f"`{role_of(service)}`", f"`{service}`") if ACCESS[service].rows else ("–", "–")
+    views = f"`{reports_of(service)}`" if service in REPORTS else "–"
     keys = "yes" if ACCESS[service].keys else "–"
-    return f"| {' | '.join((service, *cells, keys))} |"
+    return f"| {' | '.join((service, *cells, views, keys))} |"
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """`tunery postgres`: who may do what in PostgreSQL, and the same for a PostgreSQL of one's own."""
 
 import json
+import os
 
 import click
 
 from tunery.cli import _options
 from tunery.cli._rights import print_rights, rename
+from tunery.local.errors import LocalError
+from tunery.local.paths import DataDir
 
 EPILOG = """\
 \b
@@ -15,6 +18,7 @@ Examples:
   tunery postgres sql | psql --set ON_ERROR_STOP=1 --single-transaction DSN
   tunery postgres sql --role gateway=team_gateway --role billing=team_billing
   tunery postgres sql --json
+  tunery postgres reader
 """
 
 
@@ -29,15 +33,17 @@ def command() -> None:
 @command.command("grants")
 @_options.as_json
 def grants(as_json: bool) -> None:
-    """List the role and the schema of each service; some have none."""
-    from schemas.access import ACCESS, keeps_rows
+    """List the role and the schema of each service, some have none, and what readers may read."""
+    from schemas.access import ACCESS, READER, REPORTS, keeps_rows
+    from tunery.runtime.store.reports import reports_of
     from tunery.runtime.store.roles import role_of
 
     rows = [
-        (service, role_of(service), service) if keeps_rows(service) else (service, "", "")
+        (service, role_of(service), service, "") if keeps_rows(service) else (service, "", "", "")
         for service in sorted(ACCESS)
     ]
-    columns = {"service": "service", "role": "role", "schema": "owns schema"}
+    rows.append((READER, role_of(READER), "", ", ".join(map(reports_of, REPORTS))))
+    columns = {"service": "service", "role": "role", "schema": "owns schema", "reads": "reads"}
     print_rights(columns, rows, as_json)
 
 
@@ -56,11 +62,9 @@ def sql(renamed: tuple[str, ...], as_json: bool) -> None:
     Whoever owns the database runs them, before the first start and after an update. Tables of one
     role for all get their new owners. Passwords are yours to set.
     """
-    from schemas.access import KEEPS_ROWS
-    from tunery.runtime.store.roles import role_of, role_statements
+    from tunery.runtime.store.roles import default_roles, role_statements
 
-    own = {service: role_of(service) for service in KEEPS_ROWS}
-    roles = rename("--role SERVICE=ROLE", renamed, own)
+    roles = rename("--role SERVICE=ROLE", renamed, default_roles())
     try:
         statements = list(role_statements(roles, {}))
     except ValueError as error:
@@ -69,3 +73,26 @@ def sql(renamed: tuple[str, ...], as_json: bool) -> None:
         click.echo(json.dumps({"roles": roles, "statements": statements}))
     else:
         click.echo("\n".join(f"{statement};" for statement in statements))
+
+
+@command.command("reader")
+@_options.data_dir
+@_options.as_json
+def reader(folders: DataDir, as_json: bool) -> None:
+    """Print the address of the stack's PostgreSQL for readers, with their password.
+
+    They read views of use and money, and nothing else.
+    """
+    from schemas.access import READER
+    from tunery.local.postgres import dsn
+    from tunery.local.settings import of_stack
+    from tunery.runtime.store.roles import role_of
+
+    settings = of_stack(folders, os.environ)
+    if settings.postgres_port is None:
+        raise LocalError(
+            "TUNERY_POSTGRES_DSN names a PostgreSQL of your own",
+            f"log in as {role_of(READER)}, with the password that you gave it",
+        )
+    address = dsn(settings.postgres_port, settings.keys, READER)
+    click.echo(json.dumps({"dsn": address}) if as_json else address)

@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from schemas.access import KEEPS_ROWS
 from tunery.local.child import Child, LogText
 from tunery.local.errors import LocalError
 from tunery.local.identity import Identity, may_traverse, unprivileged
 from tunery.local.ports import HOST
 from tunery.local.secrets import Secrets
-from tunery.runtime.store.roles import role_of, role_statements
+from tunery.runtime.store.roles import default_roles, role_of, role_statements
 
 USER: Final = "tunery"  # the operator's; services have roles of their own
 DATABASE: Final = "tunery"
@@ -228,8 +227,8 @@ async def provide_database(port: int, keys: Secrets) -> None:
         if not await connection.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", DATABASE):
             await connection.execute(f'CREATE DATABASE "{DATABASE}"')
         await connection.execute("REVOKE ALL ON DATABASE postgres, template1 FROM PUBLIC")
-    roles = {service: role_of(service) for service in KEEPS_ROWS}
-    passwords = {service: keys.role_password(service) for service in KEEPS_ROWS}
+    roles = default_roles()
+    passwords = {service: keys.role_password(service) for service in roles}
     async with _connected(dsn(port, keys)) as connection, connection.transaction():
         for statement in role_statements(roles, passwords):
             await connection.execute(statement)

@@ -92,6 +92,11 @@ class KafkaLogin(BaseSettings):
             )
         return context
 
+    def certificates(self) -> dict[str, Path]:
+        """Files with certificates, by the settings that name them."""
+        names = ("kafka_ca_file", "kafka_certificate_file")
+        return {name: file for name in names if (file := getattr(self, name)) is not None}
+
     def client_options(self) -> dict[str, Any]:
         """Options of aiokafka's clients. Raises OSError when a file can no longer be read."""
         options: dict[str, Any] = {"security_protocol": self.kafka_security_protocol}

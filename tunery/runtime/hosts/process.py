@@ -32,6 +32,7 @@ from tunery.runtime.tasks import (
     result_of,
     stop_tasks,
 )
+from tunery.runtime.telemetry.certificates import certificate_ends
 from tunery.runtime.telemetry.logs import configure, log_event
 from tunery.runtime.telemetry.traces import start_traces, stop_traces
 
@@ -137,6 +138,7 @@ async def _live(
     runtime = await _unless(stop, opening.__aenter__())
     if runtime is None:
         return
+    runtime.figures.add(certificate_ends(settings.certificates()))
     REGISTRY.register(runtime.figures)
     try:
         if probes is not None:

@@ -1,13 +1,15 @@
 """One role of PostgreSQL for each service that keeps rows, as SQL. Pure.
 
-A role owns the schema of its service and all that is in it, and has no right on any other. Whoever
-runs the statements, an operator, becomes a member of each role, and so reads all schemas.
+A role owns the schema of its service and all that is in it, and has no right on any other. The role
+of readers reads the views of services that have some (`reports`), and nothing else. Whoever runs
+the statements, an operator, becomes a member of each role, and so reads all schemas.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from schemas.access import KEEPS_ROWS
+from schemas.access import KEEPS_ROWS, READER, REPORTS
+from tunery.runtime.store.reports import reports_of
 from tunery.runtime.store.rows import name
 
 PREFIX: Final = "tunery_"
@@ -42,6 +44,16 @@ DO $$ DECLARE statement text; BEGIN
         EXECUTE statement;
     END LOOP;
 END $$"""
+#: What may be read, also of views that are made later; and how much at once.
+READS: Final = """\
+CREATE SCHEMA IF NOT EXISTS {schema} AUTHORIZATION {owner};
+ALTER SCHEMA {schema} OWNER TO {owner};
+GRANT USAGE ON SCHEMA {schema} TO {reader};
+GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {reader};
+ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema} GRANT SELECT ON TABLES TO {reader}"""
+READER_LIMITS: Final = """ALTER ROLE {reader} CONNECTION LIMIT 10;
+ALTER ROLE {reader} SET default_transaction_read_only = on;
+ALTER ROLE {reader} SET statement_timeout = '30s'"""
 CONNECT: Final = """\
 DO $$ BEGIN
     EXECUTE format('REVOKE ALL ON DATABASE %I FROM PUBLIC', current_database());
@@ -54,14 +66,19 @@ def role_of(service: str) -> str:
     return f"{PREFIX}{service}"
 
 
+def default_roles() -> dict[str, str]:
+    """The roles of services, and that of readers, where no other names are given."""
+    return {service: role_of(service) for service in (*KEEPS_ROWS, READER)}
+
+
 def role_statements(roles: Mapping[str, str], passwords: Mapping[str, str]) -> Iterator[str]:
     """Statements that make roles, schemas and rights as they should be; they can be repeated.
 
     They are run in the database of the services, by its owner. roles: by service, those of
-    KEEPS_ROWS. passwords: by service; a role that has none here keeps its own. Raises ValueError
-    for a wrong name.
+    KEEPS_ROWS, and READER. passwords: likewise; a role that has none here keeps its own. Raises
+    ValueError for a wrong name.
     """
-    known = {service: name(roles[service]) for service in KEEPS_ROWS}
+    known = {service: name(roles[service]) for service in (*KEEPS_ROWS, READER)}
     for service, quoted in known.items():
         yield ROLE.format(role=roles[service], quoted=quoted)
         password = passwords.get(service)
@@ -70,7 +87,12 @@ def role_statements(roles: Mapping[str, str], passwords: Mapping[str, str]) -> I
         yield f"GRANT {quoted} TO CURRENT_USER"
     yield CONNECT.format(roles=", ".join(known.values()))
     yield "REVOKE ALL ON SCHEMA public FROM PUBLIC"
-    for service, quoted in known.items():
+    for service in KEEPS_ROWS:
+        quoted = known[service]
         yield f"CREATE SCHEMA IF NOT EXISTS {name(service)} AUTHORIZATION {quoted}"
         yield f"ALTER SCHEMA {name(service)} OWNER TO {quoted}"
         yield REASSIGN.format(schema=service, role=roles[service])
+    for service in REPORTS:
+        owned = {"schema": name(reports_of(service)), "owner": known[service]}
+        yield from READS.format(**owned, reader=known[READER]).split(";\n")
+    yield from READER_LIMITS.format(reader=known[READER]).split(";\n")

@@ -1,9 +1,10 @@
 """Logs and metrics of a process.
 
-logs       structured logs: events with fields, and the context of a job
-trail      the request and the trace that work follows from
-traces     spans of what follows from a request, sent by OTLP
-catalogue  declares metrics: name, unit, labels, meaning
-metrics    every metric of the runtime
-figures    gauges that are read from states at each scrape
+logs          structured logs: events with fields, and the context of a job
+trail         the request and the trace that work follows from
+traces        spans of what follows from a request, sent by OTLP
+catalogue     declares metrics: name, unit, labels, meaning
+metrics       every metric of the runtime
+certificates  when the certificates of a process end
+figures       gauges that are read from states at each scrape
 """

@@ -50,6 +50,7 @@ LABELS: Final = {
     "projection": "projections, named in code",
     "result": "results, named in code",
     "route": "templates of routes",
+    "setting": "settings that name a file",
     "state": "states, named in code",
     "status": "statuses of HTTP",
     "stream": "streams of the catalogue of topics",

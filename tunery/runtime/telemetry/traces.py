@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+SAMPLER: Final = "OTEL_TRACES_SAMPLER"
+BY_PARENT: Final = "parentbased_"  # how names of samplers begin that do as the parent says
+SAMPLED: Final = 1  # the bit of a `traceparent`'s flags
 LAST_MS_MAX: Final[Ms] = 500  # for the last spans of a process that ends
 PREFIX: Final = "tunery."
 NS_PER_MS: Final = 1_000_000
@@ -29,10 +32,11 @@ Kind: TypeAlias = Literal["server", "client", "producer", "consumer"]
 
 
 class _Traces:
-    """What makes spans in this process; None: nothing does."""
+    """What makes spans in this process; None: nothing does. by_parent: where its parent has one."""
 
     provider: "TracerProvider | None" = None
     tracer: "Tracer | None" = None
+    by_parent = True
 
 
 _TRACES: Final = _Traces()
@@ -54,6 +58,7 @@ def start_traces(service: str) -> None:
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     _TRACES.provider, _TRACES.tracer = provider, provider.get_tracer("tunery")
+    _TRACES.by_parent = os.environ.get(SAMPLER, BY_PARENT).startswith(BY_PARENT)
 
 
 def stop_traces() -> None:
@@ -74,7 +79,7 @@ def traced(
     is_root: whether it is a trace of its own where the client sent no `traceparent`.
     """
     tracer = _TRACES.tracer
-    if tracer is None or not (is_root or trail.traceparent):
+    if tracer is None or not (_is_wanted(trail) or (is_root and not trail.traceparent)):
         with trail_context(trail):
             yield
         return
@@ -94,12 +99,18 @@ def note_span(
 ) -> None:
     """A span that ends now and began at a time since 1970. failure: a code, None: it succeeded."""
     tracer = _TRACES.tracer
-    if tracer is None or not trail.traceparent:
+    if tracer is None or not _is_wanted(trail):
         return
     span = _start(tracer, trail, name, kind, attributes, begun_ms * NS_PER_MS)
     if failure is not None:
         _fail(span, failure)
     span.end()
+
+
+def _is_wanted(trail: Trail) -> bool:
+    """Whether a span follows from this. The SDK would say no to a parent without one, slowly."""
+    parent = trail.traceparent
+    return parent is not None and (not _TRACES.by_parent or bool(int(parent[-2:], 16) & SAMPLED))
 
 
 def _start(

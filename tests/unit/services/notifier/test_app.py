@@ -1,5 +1,7 @@
 """E-mail is off until a mail server is configured."""
 
+from pathlib import Path
+
 import pytest
 from pydantic import SecretStr
 
@@ -27,3 +29,11 @@ def test_a_wrong_url_is_named_by_its_variable_without_its_password() -> None:
     with pytest.raises(SettingsError, match="TUNERY_NOTIFIER_SMTP_URL must be like") as raised:
         mail_route(settings)
     assert "secret" not in str(raised.value)
+
+
+def test_the_address_may_stand_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "smtp"
+    with pytest.raises(SettingsError, match="TUNERY_NOTIFIER_SMTP_URL_FILE cannot be read"):
+        mail_route(NotifierSettings(smtp_url_file=file))
+    file.write_text("smtps://user:secret@mail.example.com\n")
+    assert mail_route(NotifierSettings(smtp_url_file=file)) is not None

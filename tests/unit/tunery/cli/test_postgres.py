@@ -1,11 +1,15 @@
 """`tunery postgres`: what it lists, what it prints, and what it refuses."""
 
 import json
+from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
-from schemas.access import ACCESS, KEEPS_ROWS
+from schemas.access import ACCESS, KEEPS_ROWS, READER
 from tunery.cli.main import main
+from tunery.local import ports, secrets
+from tunery.local.paths import DataDir
 
 
 def printed(*arguments: str, code: int = 0) -> str:
@@ -16,8 +20,10 @@ def printed(*arguments: str, code: int = 0) -> str:
 
 def test_each_service_has_its_role_and_schema_or_none() -> None:
     rows = json.loads(printed("grants", "--json"))
-    assert {row["service"] for row in rows} == set(ACCESS)
-    assert {row["schema"] for row in rows if row["role"]} == set(KEEPS_ROWS)
+    assert {row["service"] for row in rows} == {*ACCESS, READER}
+    assert {row["schema"] for row in rows if row["role"]} == {*KEEPS_ROWS, ""}
+    reads = {row["service"]: row["reads"] for row in rows if row["reads"]}
+    assert reads == {READER: "billing_reports, gateway_reports"}
     assert {row["service"]: row["role"] for row in rows}["exporter"] == ""
     assert "tunery_notifier" in printed("grants")
 
@@ -35,3 +41,18 @@ def test_statements_are_printed_for_psql_with_names_of_the_operators_choice() ->
 def test_wrong_names_are_refused() -> None:
     assert "with one of billing" in printed("sql", "--role", "mailer=x", code=2)
     assert "is not a name" in printed("sql", "--role", "gateway='; DROP", code=2)
+
+
+def test_readers_get_an_address_of_a_stack_that_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TUNERY_POSTGRES_DSN", raising=False)
+    assert "there is no stack" in printed("reader", "--data-dir", str(tmp_path), code=1)
+    folders = DataDir(tmp_path)
+    password = secrets.load_or_create(folders.secrets).postgres_password
+    ports.assign(folders.ports, lambda _: None, ports.ANY)
+    address = printed("reader", "--data-dir", str(tmp_path)).strip()
+    assert address.startswith("postgresql://tunery_reports:")
+    assert password not in address
+    monkeypatch.setenv("TUNERY_POSTGRES_DSN", "postgresql://owner@db.example.com/tunery")
+    assert "of your own" in printed("reader", "--data-dir", str(tmp_path), code=1)

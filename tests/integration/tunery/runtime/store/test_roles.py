@@ -8,13 +8,17 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from schemas.access import KEEPS_ROWS
+from schemas.access import KEEPS_ROWS, READER, REPORTS
+from services.billing.app import LEDGER, STORAGE, TENANTS
+from services.gateway.app import VIEWS_PROJECTION
 from tests.contract.store_suite import TABLES, commit, todo, upsert
+from tests.infra.sql_boards import SQL_DASHBOARDS, in_postgres
+from tests.infra.sql_boards import TENANTS as SHOWN_TENANTS
 from tunery.local import Stack
 from tunery.local.postgres import dsn
 from tunery.runtime.store.abstract import StoreUnavailable
 from tunery.runtime.store.postgres import open_store
-from tunery.runtime.store.roles import role_of, role_statements
+from tunery.runtime.store.roles import default_roles, role_of, role_statements
 
 pytestmark = pytest.mark.security
 
@@ -128,7 +132,7 @@ async def prepare(operator: str, roles: dict[str, str]) -> None:
         await connection.close()
 
 
-ROLES: Final = {service: role_of(service) for service in KEEPS_ROWS}
+ROLES: Final = default_roles()
 
 
 async def test_tables_of_an_earlier_version_get_the_role_of_their_service(servers: Stack) -> None:
@@ -150,7 +154,7 @@ async def test_tables_of_an_earlier_version_get_the_role_of_their_service(server
 
 async def test_an_operator_who_is_no_superuser_prepares_and_reads_all(servers: Stack) -> None:
     operator = f"op_{uuid4().hex[:8]}"
-    roles = {service: f"{operator}_{service}" for service in KEEPS_ROWS}
+    roles = {service: f"{operator}_{service}" for service in ROLES}
     admin = await asyncpg.connect(address(servers))
     await admin.execute(f"CREATE ROLE {operator} LOGIN CREATEROLE PASSWORD 'secret'")
     async with own_database(servers, operator) as database:
@@ -169,6 +173,33 @@ async def test_an_operator_who_is_no_superuser_prepares_and_reads_all(servers: S
         await admin.execute(f"DROP OWNED BY {role}")
         await admin.execute(f"DROP ROLE {role}")
     await admin.close()
+
+
+async def test_security_m3_readers_read_views_and_nothing_else(servers: Stack) -> None:
+    tables = {"billing": (LEDGER, STORAGE, TENANTS), "gateway": (VIEWS_PROJECTION,)}
+    async with own_database(servers) as database:
+        operator = address(servers, database=database)
+        await prepare(operator, ROLES)
+        for service, projections in tables.items():
+            store = await open_store(address(servers, service, database), service, 4)
+            for projection in projections:
+                await store.ensure(projection.described())
+            await store.rebuild(projections[0].described())  # its views come back
+            await store.close()
+        reader = await asyncpg.connect(address(servers, READER, database))
+        for board in SQL_DASHBOARDS:
+            for panel in board.panels:
+                await reader.fetch(in_postgres(panel.sql, "acme"))
+        await reader.fetch(SHOWN_TENANTS)
+        forbidden = [text.format(schema=schema) for text in FORBIDDEN for schema in KEEPS_ROWS]
+        forbidden += ["SELECT * FROM billing.ledger", "SELECT * FROM gateway.keys"]
+        forbidden += [f"CREATE TABLE {schema}_reports.more (n int)" for schema in REPORTS]
+        forbidden += FORBIDDEN_ANYWHERE
+        refusals = {statement: await refusal_of(reader, statement) for statement in forbidden}
+        await reader.execute("SET default_transaction_read_only = off")
+        refusals |= {statement: await refusal_of(reader, statement) for statement in forbidden}
+        await reader.close()
+    assert set(refusals.values()) == {"InsufficientPrivilegeError"}, refusals
 
 
 async def test_a_role_that_may_do_more_is_refused(servers: Stack) -> None:

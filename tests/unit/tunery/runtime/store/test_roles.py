@@ -2,10 +2,9 @@
 
 import pytest
 
-from schemas.access import KEEPS_ROWS
-from tunery.runtime.store.roles import role_of, role_statements
+from tunery.runtime.store.roles import default_roles, role_statements
 
-ROLES = {service: role_of(service) for service in KEEPS_ROWS}
+ROLES = default_roles()
 
 
 def test_passwords_are_set_where_they_are_given() -> None:
@@ -18,3 +17,11 @@ def test_passwords_are_set_where_they_are_given() -> None:
 def test_a_name_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="is not a name"):
         list(role_statements({**ROLES, "eval": "x'; --"}, {}))
+
+
+def test_readers_get_views_that_are_made_later_too() -> None:
+    statements = list(role_statements(ROLES, {}))
+    later = [text for text in statements if text.startswith("ALTER DEFAULT PRIVILEGES")]
+    assert len(later) == 2
+    assert all(text.endswith('GRANT SELECT ON TABLES TO "tunery_reports"') for text in later)
+    assert 'GRANT USAGE ON SCHEMA "billing_reports" TO "tunery_reports"' in statements

@@ -9,6 +9,7 @@ from tests.otlp import SpanReceiver, receiving_spans
 from tunery.runtime.telemetry.traces import (
     ENDPOINTS,
     LAST_MS_MAX,
+    SAMPLER,
     note_span,
     start_traces,
     stop_traces,
@@ -65,8 +66,19 @@ def test_what_the_client_does_not_sample_is_not_sent_but_goes_on(receiver: SpanR
     with traced(Trail("req_1", f"00-{TRACE}-{PARENT}-00"), "HTTP GET", "server"):
         assert current_trail().trace_id == TRACE
         assert str(current_trail().traceparent).endswith("-00")
+    note_span(Trail("req_1", f"00-{TRACE}-{PARENT}-00"), "decide job", "consumer", 0, None)
     stop_traces()
     assert receiver.spans == []
+
+
+def test_a_sampler_of_ones_own_is_asked_whatever_the_client_says(
+    receiver: SpanReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SAMPLER, "always_on")
+    start_traces("billing")
+    note_span(Trail("req_1", f"00-{TRACE}-{PARENT}-00"), "decide job", "consumer", 0, None)
+    stop_traces()
+    assert [span.name for span in receiver.of(TRACE)] == ["decide job"]
 
 
 def test_an_error_is_named_by_its_type_alone(receiver: SpanReceiver) -> None:
