@@ -51,6 +51,11 @@ for file in $(grep -l '^TUNERY_KAFKA_USERNAME=' ./*.env); do
         roles="$roles $role=$password"
     fi
 done
+# Grafana reads views of use and money.
+if grep -q 'CREATE ROLE "tunery_reports";' roles.sql; then
+    keep grafana.env GRAFANA_POSTGRES_PASSWORD "$(random)"
+    roles="$roles tunery_reports=$(value grafana.env GRAFANA_POSTGRES_PASSWORD)"
+fi
 set_to kafka.env KAFKA_ACCOUNTS "${accounts# }"
 set_to roles.env POSTGRES_ROLES "${roles# }"
 set_to roles.env PGPASSWORD "$(value postgres.env POSTGRES_PASSWORD)"

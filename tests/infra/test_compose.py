@@ -182,12 +182,16 @@ def test_addresses_are_those_of_containers(files: Path) -> None:
         f"kafka://{variables['TUNERY_KAFKA_BOOTSTRAP']}",
         variables["OTEL_EXPORTER_OTLP_ENDPOINT"],
         EVERY["grafana"]["environment"]["GRAFANA_PROMETHEUS_URL"],
+        f"postgresql://{EVERY['grafana']['environment']['GRAFANA_POSTGRES_HOST']}",
     ]
     assert {urlsplit(url).hostname for url in urls} <= EVERY.keys()
     assert EVERY["agent"]["environment"]["TUNERY_NODE_SERVE_AS"] == "agent"
     provisioning = [*(INFRA / "grafana" / "provisioning").rglob("*.yml")]
     read = {name for path in provisioning for name in named_in(path)}
-    assert read == {name for name in EVERY["grafana"]["environment"] if name in read}
+    shown = variables_of(EVERY["grafana"], files)
+    assert read <= shown.keys()
+    roles = environment((files / "roles.env").read_text(encoding="utf-8"))["POSTGRES_ROLES"]
+    assert f"tunery_reports={shown['GRAFANA_POSTGRES_PASSWORD']}" in roles.split()
 
 
 def named_in(path: Path) -> list[str]:
