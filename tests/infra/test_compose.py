@@ -36,6 +36,7 @@ from tunery.local.settings import OFFLINE
 from tunery.local.stack import AGENT, AGENT_STOP_MS_MAX, EXPORTER, service_specs
 from tunery.runtime.bus.grants import OPERATOR
 from tunery.runtime.bus.signing import read_keys
+from tunery.runtime.store.roles import default_roles
 
 FOLDER: Final = INFRA / "compose"
 FILE: Final = FOLDER / "compose.yaml"
@@ -213,7 +214,7 @@ def test_servers_and_their_clients_have_the_same_passwords(files: Path) -> None:
     services = {name for name in SERVICES if name != AGENT}
     assert accounts.keys() >= services | node | {OPERATOR}
     roles = pairs(variables_of(EVERY["roles"], files)["POSTGRES_ROLES"])
-    assert roles.keys() == {f"tunery_{name}" for name in KEEPS_ROWS}
+    assert roles.keys() == {*default_roles().values()}
     for process, name in PROCESSES.items():
         variables = variables_of(EVERY[name], files)
         assert accounts[variables["TUNERY_KAFKA_USERNAME"]] == variables["TUNERY_KAFKA_PASSWORD"]
