@@ -16,6 +16,7 @@ prepaid     of `account`: credits that were bought in advance
 dataset     stream `dataset`: files, uploads, validation, prepared caches
 storage     nouns of `dataset`: terms of files and uploads, quotas
 job         stream `job`: quota, budget holds, jobs, attempts
+anomaly     of `job`: what is unusual about a running attempt
 admission   of `job`: suspension and monthly budgets
 sweep       of `job`: sweeps, their jobs and rungs
 serving     of `job`: serving pools, and the terms of their replicas

@@ -33,6 +33,7 @@ ACCESS: Final = {
     "registry": ServiceAccess(rows=True, keys=True),
     "scheduler": ServiceAccess(rows=True, keys=False),
     "trainer": ServiceAccess(rows=False, keys=True),
+    "watcher": ServiceAccess(rows=False, keys=False),
 }
 KEEPS_ROWS: Final = tuple(service for service in SERVICES if ACCESS[service].rows)
 REPORTS: Final = tuple(service for service in KEEPS_ROWS if ACCESS[service].reports)

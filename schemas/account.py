@@ -7,6 +7,7 @@ judges a book; billing sends on to the other partitions what was imported there.
 from typing import Final, Literal, TypeAlias, get_args
 
 from schemas.admission import BudgetAlert
+from schemas.anomaly import Anomaly
 from schemas.answers import AnswersCounted, CountAnswers
 from schemas.billing import (
     BillingTerms,
@@ -78,6 +79,7 @@ class WebhookEvent(Part):
     created_at: when it happened.
     alert: of a budget; its month and percent are in the payload's data.
     usage: of a job; its hour, kind and GPU time are in the payload's data.
+    anomaly: of a job; its kind, attempt, window and figures are in the payload's data.
     """
 
     event_id: str
@@ -86,6 +88,7 @@ class WebhookEvent(Part):
     created_at: Ms
     alert: BudgetAlert | None = None
     usage: HourlyUse | None = None
+    anomaly: Anomaly | None = None
 
 
 class DeliveryReport(Part):
@@ -115,6 +118,7 @@ RICH_EVENT_TYPES: Final = (
     "fine_tuning.job.running",
     "fine_tuning.job.paused",
     "fine_tuning.job.gated",
+    "fine_tuning.job.anomaly",
     "budget.threshold_reached",
     USAGE_RECORDED,
 )

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 from schemas.account import Lane, PlanTerms
 from schemas.admission import AdmissionCommand, AdmissionEvent
+from schemas.anomaly import AnomalyRecorded, RecordAnomaly
 from schemas.dataset import BaseTokens, PinTerms, Prepared
 from schemas.envelope import Message, Reason, Rejected, Repeated
 from schemas.erasure import CloseJobs, JobErasureEvent
@@ -555,6 +556,7 @@ Command: TypeAlias = (
     | RecordCheckpoint
     | RecordDraining
     | RecordUsage
+    | RecordAnomaly
     | RecordClosed
     | RecordLook
     | RecordVerdict
@@ -581,6 +583,7 @@ Event: TypeAlias = (
     | AttemptStarted
     | CheckpointRecorded
     | UsageCounted
+    | AnomalyRecorded
     | AttemptEnded
     | VerdictDue
     | LookTaken

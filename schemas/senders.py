@@ -6,6 +6,7 @@ A node has the rights of `trainer`, and may only speak for itself.
 from typing import Final, NamedTuple
 
 from schemas import account, admission, dataset, deployments, gate, job, lifetime, model, node, pool
+from schemas.anomaly import RecordAnomaly
 from schemas.answers import CountAnswers
 from schemas.endpoints import ConfirmEndpoint
 from schemas.enrolment import EnrolNode, InviteNode, RecordNodeKeys
@@ -73,6 +74,7 @@ JOB: Final = (
         *(job.RecordWait, job.RecordGranted, job.RecordStarted, job.RecordCheckpoint),
         *(job.RecordDraining, job.RecordUsage, job.RecordClosed, CloseJobs),
     ),
+    _permit("watcher", RecordAnomaly),
 )
 POOL: Final = (
     _permit(

@@ -18,6 +18,10 @@ class Step(Message):
       likelihood than the other one, in the step and of validation pairs.
     reward_margin: how much more, times beta.
     reward, reward_std: of graded answers: mean, and mean deviation among those to one prompt.
+    busy_percent: of the time in which the attempt's devices compute, their mean; None: it has none,
+      or they do not say.
+    node_id, node_type: where it was taken, and the model of the node's devices; empty: not known.
+    work: the same where the same work is done; empty: not known.
     """
 
     tenant: str
@@ -40,6 +44,10 @@ class Step(Message):
     reward: float | None = None
     reward_std: float | None = None
     valid_reward_accuracy: float | None = None
+    busy_percent: int | None = None
+    node_id: str = ""
+    node_type: str = ""
+    work: str = ""
 
 
 class LogLine(Message):

@@ -19,6 +19,7 @@ class Topic:
     """`writers`, `readers`: services that may; a secured Kafka refuses everybody else.
 
     trimmed: records are deleted after they are decided, by their reader, and never by age.
+    changelog: of a table of the service that writes it, whose processes form a group.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Topic:
     durable: bool = True
     compacted: bool = False
     trimmed: bool = False
+    changelog: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,22 @@ STREAMS: Final = {stream.name: stream for stream in (ACCOUNT, DATASET, JOB, POOL
 OWNERS: Final = tuple(sorted({stream.owner for stream in STREAMS.values()}))
 
 TELEMETRY: Final = Topic(
-    "tunery.telemetry.v1", "job", 7 * DAY_MS, ("trainer",), ("gateway",), durable=False
+    "tunery.telemetry.v1", "job", 7 * DAY_MS, ("trainer",), ("gateway", "watcher"), durable=False
+)
+WATCHES: Final = Topic(  # what watcher keeps of each job
+    "tunery.watches.v1", "job", FOREVER, ("watcher",), ("watcher",), compacted=True, changelog=True
+)
+SPEEDS: Final = Topic(  # of nodes of one type at the same work
+    "tunery.speeds.v1", "type/work", DAY_MS, ("watcher",), ("watcher",), durable=False
+)
+PEERS: Final = Topic(  # the newest ones of each node
+    "tunery.peers.v1",
+    "type/work",
+    FOREVER,
+    ("watcher",),
+    ("watcher",),
+    compacted=True,
+    changelog=True,
 )
 HEARTBEATS: Final = Topic(
     "tunery.heartbeats.v1", "node", HOUR_MS, ("trainer",), ("scheduler",), durable=False
@@ -147,6 +164,9 @@ SNAPSHOTS: Final = Topic(
 TOPICS: Final = (
     *(topic for stream in STREAMS.values() for topic in (stream.commands, stream.journal)),
     TELEMETRY,
+    WATCHES,
+    SPEEDS,
+    PEERS,
     HEARTBEATS,
     AUDIT,
     SNAPSHOTS,

@@ -9,5 +9,6 @@ eval: the verdict about an adapter
 registry: base models, versions and their stages
 billing: tenants, keys, the ledger and invoices
 notifier: webhooks
+watcher: anomalies of trainings, from their telemetry
 exporter: use of GPU time as files for finance
 """

@@ -35,7 +35,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=28,  # 28: answers in the use of months; 27: erasure; 26: looks of the gate
+    fold_version=29,  # 29: anomalies; 28: answers in the use of months; 27: erasure
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,

@@ -7,6 +7,7 @@ from schemas.account import Announce, WebhookEvent
 from schemas.admission import (
     BudgetThresholdReached,
 )
+from schemas.anomaly import AnomalyRecorded
 from schemas.dataset import PinDataset, UnpinDataset
 from schemas.envelope import Header, Message
 from schemas.erasure import CloseJobs, JobsClosed, JobsErased, RecordErasedPart
@@ -89,6 +90,8 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
             return (_announce(header, event.job_id, "paused", f"paused/{header.seq}"),)
         case VerdictRecorded():
             return (_announce(header, event.job_id, "gated", "gated"),)
+        case AnomalyRecorded():
+            return (_announce_anomaly(header, event),)
         case BudgetThresholdReached():
             return (_announce_alert(header, event),)
         case JobsClosed(more=True):
@@ -217,6 +220,17 @@ def _announce(header: Header, job_id: str, what: str, fact: str) -> Send:
         created_at=header.at,
     )
     return Send("account", header.key, header.tenant, Announce(event=event))
+
+
+def _announce_anomaly(header: Header, event: AnomalyRecorded) -> Send:
+    announced = WebhookEvent(
+        event_id=EVENT + derived_id(header.tenant, event.job_id, f"anomaly/{event.anomaly.key}"),
+        event_type="fine_tuning.job.anomaly",
+        object_id=event.job_id,
+        created_at=header.at,
+        anomaly=event.anomaly,
+    )
+    return Send("account", header.key, header.tenant, Announce(event=announced))
 
 
 def _announce_alert(header: Header, event: BudgetThresholdReached) -> Send:

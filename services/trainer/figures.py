@@ -7,7 +7,7 @@ alert asks for; figures of each job are in its metrics.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import mean, median
 from typing import Final
 
 from schemas.units import Ms, Tokens
@@ -112,6 +112,13 @@ class NodeMeter:
         training.stepped_at = now_ms
         if event.tokens_per_s is not None:
             training.speeds.append(event.tokens_per_s)
+
+    def busy_percent(self, lease: int) -> int | None:
+        """How busy the devices of a training are, their mean; None: it is not known."""
+        training, uses = self._trainings.get(lease), self._device_use()
+        devices = () if training is None else training.devices
+        known = [uses[number].busy_percent for number in devices if number in uses]
+        return round(mean(known)) if known else None
 
     def store(self, lease: int, took_ms: Ms, now_ms: Ms) -> None:
         """A checkpoint of a training has been stored."""

@@ -45,11 +45,13 @@ Story: TypeAlias = Literal[
     "unpublished",  # its adapter cannot be published
     "endless",  # it trains until it is told to stop, and writes a checkpoint then
     "stubborn",  # the same, without that checkpoint
+    "spiking",  # endless, and its loss jumps
 ]
 STORIES: Final[tuple[Story, ...]] = get_args(Story)  # the seed of a job is an index
 STEP_S: Final = 0.1
 FIRST_CHECKPOINT: Final = 3  # the only one that does not follow a notice
 FAILING_STEP: Final = 12
+SPIKE_STEP: Final = 40
 STEPS: Final = 100_000
 MANIFEST: Final = "manifest.json"
 WEIGHTS: Final = "adapter_model.safetensors"
@@ -93,7 +95,8 @@ def train(process: Stand, spec: TrainSpec) -> ExitCode:
     while True:
         time.sleep(STEP_S)
         step += 1
-        process.say(step_completed(step))
+        is_high = story == "spiking" and step >= SPIKE_STEP
+        process.say(step_completed(step, loss=9.0 if is_high else 1.0))
         if process.stop:
             if story != "stubborn":
                 checkpoint(process, spec, step)
@@ -108,7 +111,7 @@ def train(process: Stand, spec: TrainSpec) -> ExitCode:
                 return fail(process, story)
             case "unjudged" | "unpublished":
                 return finish(process, spec, story, step)
-            case "endless" | "stubborn":
+            case "endless" | "stubborn" | "spiking":
                 pass
 
 
@@ -130,12 +133,12 @@ def started(spec: TrainSpec, step: int) -> Started:
     )
 
 
-def step_completed(step: int) -> StepCompleted:
+def step_completed(step: int, loss: float) -> StepCompleted:
     return StepCompleted(
         step=step,
         total_steps=STEPS,
         epoch=step / STEPS,
-        loss=1.0,
+        loss=loss,
         grad_norm=1.0,
         learning_rate=0.001,
         mean_token_accuracy=None,

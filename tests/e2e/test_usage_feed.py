@@ -1,10 +1,11 @@
-"""The webhook `usage.recorded` from a job's use to the receiver, through the real stack.
+"""The webhooks `usage.recorded` and `fine_tuning.job.anomaly`, through the real stack.
 
 Servers, services, the agent and the receiver are real; what trains is a stand-in that ends as its
-job's seed wants. The exporter is killed between the two jobs.
+job's seed wants. The exporter is killed between two jobs, the watcher during one.
 """
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Final
@@ -18,9 +19,10 @@ from schemas.access import READER
 from schemas.account import USAGE_RECORDED
 from schemas.units import HOUR_MS, MICRO
 from tests.e2e import stand_in_agent
-from tests.e2e.stand_in_process import STORIES, Story
-from tests.e2e.stories import POLL_S, Json, RunningStack, running_stack
+from tests.e2e.stand_in_process import SPIKE_STEP, STORIES, Story
+from tests.e2e.stories import POLL_S, Json, RunningStack, running_stack, training
 from tests.infra.sql_boards import SQL_DASHBOARDS, in_postgres
+from tunery.cli.demo.receiver import Received
 from tunery.local.postgres import dsn
 from tunery.local.stack import EXPORTER, ServiceSpec
 
@@ -30,6 +32,7 @@ STAND_IN: Final = ServiceSpec(
     "agent-stand-in", module=stand_in_agent.__name__, env={"TUNERY_NODE_ID": "stand-in"}
 )
 EXPORTS: Final = ServiceSpec(EXPORTER, env={"TUNERY_EXPORTER_EVERY_MS": "500"})
+ANOMALY: Final = "fine_tuning.job.anomaly"
 HOUR_S: Final = 3_600
 DELIVERY_S_MAX: Final = 60.0
 #: panels without rows here: no month has ended, no budget is set, no model answers
@@ -131,3 +134,34 @@ async def test_readers_of_postgresql_see_the_use_and_the_price_that_the_api_says
         rows = await reader.fetch(in_postgres(panel.sql, job["tenant"]))
         assert rows or panel.title in EMPTY, panel.title
     await reader.close()
+
+
+async def test_a_loss_that_jumps_reaches_the_events_of_its_job_and_the_receiver(
+    home: RunningStack,
+) -> None:
+    endpoint = await home.api.post(
+        "/webhook_endpoints",
+        {"name": "on call", "url": home.receiver.url, "event_types": [ANOMALY]},
+    )
+    job_id = await home.submit(seed=STORIES.index("spiking"))
+    await home.api.job(job_id, training)
+    await home.api.job(job_id, lambda job: job["progress"]["step"] >= SPIKE_STEP // 2)
+    home.stack.kill("watcher")
+
+    async with asyncio.timeout(DELIVERY_S_MAX):
+        while not (received := anomalies(home)):  # noqa: ASYNC110  # of processes
+            await asyncio.sleep(POLL_S)
+    delivery = received[0]
+    event = Webhook(endpoint["signing_secret"]).verify(delivery.body.decode(), delivery.headers)
+    assert event["data"]["id"] == job_id
+    assert (event["data"]["kind"], event["data"]["attempt"]) == ("loss_spike", 1)
+    assert (event["data"]["measured_ppm"], event["data"]["usual_ppm"]) == (9_000_000, 1_000_000)
+    messages = await home.api.messages(job_id)
+    assert "The loss is 9, far above the usual 1" in messages
+    await home.api.post(f"/fine_tuning/jobs/{job_id}/cancel", {})
+    await home.api.ended(job_id, "cancelled")
+    assert len({json.loads(delivery.body)["id"] for delivery in anomalies(home)}) == 1
+
+
+def anomalies(home: RunningStack) -> list[Received]:
+    return [post for post in home.receiver.received if json.loads(post.body)["type"] == ANOMALY]

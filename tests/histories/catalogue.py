@@ -55,6 +55,7 @@ _ALL: Final = (
     Story(JOBS, job.jobs_that_only_evaluate),
     Story(JOBS, job.a_verdict_in_two_looks),
     Story(JOBS, job.jobs_of_an_erased_tenant),
+    Story(JOBS, job.anomalies_of_an_attempt),
     Story(MODELS, model.versions_and_stages),
     Story(MODELS, model.checkpoints_that_others_may_fetch),
     Story(MODELS, model.policies_and_quarantine),

@@ -184,6 +184,20 @@ TRAINING: Final = Board(
             "{{instance}}",
         ),
         curves(
+            "Anomalies of jobs, in an hour",
+            "short",
+            counts("tunery_anomalies_total", "kind"),
+            "{{kind}}",
+            "What the watcher has sent to jobs; some twice, after a kill.",
+        ),
+        curves("Jobs that are watched", "short", "sum(tunery_watched_jobs)", "jobs"),
+        curves(
+            "Watched jobs that were forgotten for want of space, in an hour",
+            "short",
+            counts("tunery_watches_evicted_total"),
+            "jobs",
+        ),
+        curves(
             "Speed, as a share of what is usual",
             "percentunit",
             "tunery_training_speed_ratio",

@@ -74,9 +74,10 @@ def test_what_is_copied_is_there_and_reaches_the_build(file: Path) -> None:
 
 
 def test_images_install_the_extras_that_their_processes_import() -> None:
-    """Torch is imported by `tunery.ml` alone, which the agent and the engine start."""
+    """Torch is imported by `tunery.ml` alone, which the agent and the engine start. Faust is
+    imported by the watcher."""
     extras = {file.name.partition(".")[0]: EXTRA.findall(read(file)) for file in FILES}
-    assert extras == {"control": [], "train": ["train", "serve"]}
+    assert extras == {"control": ["watch"], "train": ["train", "serve"]}
     assert set(extras["train"]) <= PROJECT["project"]["optional-dependencies"].keys()
     chart = read(INFRA / "helm" / "tunery" / "templates" / "services.yaml")
     in_train = re.findall(r'"image" "train"\) }}\n\s+args: \["-m", "services\.(\w+)"', chart)

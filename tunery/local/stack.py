@@ -41,6 +41,7 @@ SERVICES: Final = (
     "ingest",
     "registry",
     "billing",
+    "watcher",
     "scheduler",
 )
 EXPORTER: Final = "exporter"  # runs where it is asked for: its files cost storage

@@ -6,7 +6,7 @@
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
   `sft` (TRL's trainer on packed rows), `ranks` (processes that share a step), `boundary` (what
   happens between two steps), `order` (which rows each step sees), `schedule` (learning rate),
-  `packed` (rows and batches), `divergence`, `suspects` (rows with the highest losses),
+  `packed` (rows and batches), `suspects` (rows with the highest losses),
   `evaluations` (which was the best), `samples` (answers meanwhile)
 * what is learnt: `objectives` (of a batch), `methods` (each one's objective), `loss` (of labels and
   answers), `attention` (of packed rows), `preferences` (of pairs), `rewards` (of reward models),

@@ -22,11 +22,11 @@ from schemas.units import Ms
 from tunery.ml import checkpoints, state
 from tunery.ml.checkpoints import canonical_json
 from tunery.ml.device import settle
-from tunery.ml.divergence import LossWindow
 from tunery.ml.evaluations import Evaluations
 from tunery.ml.free_memory import free_bytes
 from tunery.ml.trained import is_whole, trained_tensors
 from tunery.ml.training_run import TrainingRun
+from tunery.work.divergence import LossWindow
 from tunery.work.events import Checkpointed
 from tunery.work.exits import WorkError
 

@@ -27,7 +27,6 @@ from trl import SFTConfig, SFTTrainer
 from tunery.ml import state
 from tunery.ml.boundary import Boundary
 from tunery.ml.device import peak_memory_bytes
-from tunery.ml.divergence import check_finite
 from tunery.ml.methods import objective_of
 from tunery.ml.objectives import mean_scores
 from tunery.ml.order import row_order
@@ -38,6 +37,7 @@ from tunery.ml.schedule import rate_factor
 from tunery.ml.suspects import Suspect, highest_losses, quoted
 from tunery.ml.trained import is_whole, trained_tensors
 from tunery.ml.training_run import TrainingRun
+from tunery.work.divergence import check_finite
 from tunery.work.events import Evaluated, LossSpiked, Noted, StepCompleted
 
 VALID_ROWS_MAX: Final = 32  # of the validation split, at each evaluation

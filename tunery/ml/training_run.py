@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from tunery.ml.checkpoints import Written
-from tunery.ml.divergence import LossWindow
 from tunery.ml.evaluations import Evaluations
 from tunery.ml.events import EventWriter
 from tunery.ml.model_scores import ModelScores
 from tunery.ml.order import StepPlan, rows_of_step
 from tunery.ml.packed import PackedRows
 from tunery.ml.ranks import ALONE, Ranks
+from tunery.work.divergence import LossWindow
 from tunery.work.spec import Hyper, TrainSpec
 
 

@@ -13,6 +13,7 @@ JSON object a line; `tunery.ml` is the other side. Both use the records of this 
 * `engine`: questions to an engine, and what it says
 * `replica`: the process of a replica: what it is given and asks its agent for, where it answers
 * `answers`: answers in tokens, as the engine orders them from a process
+* `divergence`: losses that are not finite, or far above the usual ones
 * `artifact`: what a training may leave: names, settings and headers of files
 * `foreign_adapters`: what is taken of an adapter that was trained elsewhere
 * `codec`: specs and events to bytes and back

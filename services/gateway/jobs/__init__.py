@@ -24,6 +24,7 @@
 * `past_jobs`: what jobs that have succeeded teach about the time of the next one
 * `tables`, `projection`, `pool_projection`, `placement_projection`, `messages`: the journals `job`
   and `pool` as rows
+* `anomaly_words`: what an anomaly is called
 * `event_ids`: identifiers that sort by time
 * `feeds`, `streams`: server-sent events
 * `telemetry`: steps and log lines as rows

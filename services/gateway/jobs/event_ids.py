@@ -29,6 +29,7 @@ RANKS: Final = (
     "conditions",
     "ignored",
     "same_file",
+    "anomaly",
 )
 STEP_MARK: Final = (
     "f"  # marks the id of a step: within a millisecond, steps sort after events of the journal

@@ -2,6 +2,9 @@
 
 from typing import Any, Final
 
+from msgspec.structs import asdict
+
+from schemas.anomaly import AnomalyRecorded
 from schemas.envelope import Header
 from schemas.job import (
     AttemptEnded,
@@ -18,6 +21,7 @@ from schemas.job import (
 from schemas.model import ScoreSummary
 from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome
+from services.gateway.jobs.anomaly_words import anomaly_words
 from services.gateway.jobs.event_ids import journal_event_id
 from services.gateway.jobs.tables import JOB_EVENTS, EventLevel, JobEventRow
 from services.gateway.web.wording import failure_words, own_data_words, skip_words, verdict_words
@@ -60,6 +64,11 @@ def messages(header: Header, event: Any) -> tuple[Change, ...]:
             return (job_event_row(header, event.job_id, "checkpoint", text, data={"step": step}),)
         case WantedSet():
             return (job_event_row(header, event.job_id, "wanted", WANTED[event.wanted]),)
+        case AnomalyRecorded():
+            data = asdict(event.anomaly)
+            text = anomaly_words(event.anomaly)
+            row = job_event_row(header, event.job_id, "anomaly", text, level="warn", data=data)
+            return (row,)
         case AttemptEnded():
             return _attempt_ended(header, event)
         case LookTaken():

@@ -13,6 +13,7 @@ from schemas.admission import (
     BudgetThresholdReached,
     SuspensionSet,
 )
+from schemas.anomaly import AnomalyRecorded
 from schemas.dataset import FileRegistered
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.erasure import JobsClosed, JobsErased
@@ -156,7 +157,7 @@ def _project(header: Header, event: Event) -> tuple[Change, ...]:
             row = results_id(header.key, event.job_id)
             todo = Todo(RESULTS, row, header.key, header.tenant, event)
             return (_ended(header, event), todo, *messages(header, event))
-        case LookTaken():
+        case LookTaken() | AnomalyRecorded():
             return messages(header, event)
         case (
             FileNoted()

@@ -7,6 +7,7 @@ from typing import Final
 
 from schemas.account import USAGE_RECORDED, DeliveryDue, WebhookEvent
 from schemas.admission import BudgetAlert
+from schemas.anomaly import AnomalyKind
 from schemas.billing import HourlyUse
 from schemas.endpoints import CONFIRMATION_REQUESTED, MAIL_SCHEME, mail_address
 from schemas.units import HOUR_MS
@@ -20,7 +21,15 @@ JOB_EVENTS: Final[Mapping[str, tuple[str, str]]] = {
     "fine_tuning.job.running": ("job {id} is training", "tunery job show {id}"),
     "fine_tuning.job.paused": ("job {id} is to pause", "tunery job show {id}"),
     "fine_tuning.job.gated": ("the gate has judged job {id}", "tunery job show {id}"),
+    "fine_tuning.job.anomaly": ("job {id}: {anomaly}", "tunery job events {id}"),
     USAGE_RECORDED: ("job {id} was {billed}", "tunery job cost {id}"),
+}
+ANOMALIES: Final[Mapping[AnomalyKind, str]] = {
+    "loss_spike": "its loss is far above the usual",
+    "throughput_drop": "it trains at less than half of its usual speed",
+    "stuck": "it has said nothing for long",
+    "gpu_idle": "its devices hardly compute",
+    "slow_node": "its node is slower than others of its type",
 }
 TEST_OBJECT: Final = "test"  # object of the events that an endpoint is tested with
 OTHERS: Final = ("{type} of {id}", "tunery webhook deliveries {endpoint}")
@@ -104,6 +113,8 @@ def _summary(event: WebhookEvent, endpoint_id: str) -> tuple[str, str]:
         return _used(event.alert), "tunery budget list"
     sentence, command = JOB_EVENTS.get(event.event_type, OTHERS)
     values = {"id": event.object_id, "type": event.event_type, "endpoint": endpoint_id}
+    seen = event.anomaly
+    values["anomaly"] = "something is unusual" if seen is None else ANOMALIES[seen.kind]
     values["billed"] = "credited" if event.usage and event.usage.kind == "credit" else "billed"
     what = sentence.format_map(values)
     if event.usage is not None:

@@ -17,6 +17,10 @@ def body(due: DeliveryDue) -> bytes:
         data |= {"hour_start": hour_start, "kind": event.usage.kind, "gpu_ms": event.usage.gpu_ms}
         if event.usage.tokens:
             data["tokens"] = event.usage.tokens
+    if event.anomaly is not None:
+        seen = event.anomaly
+        data |= {"kind": seen.kind, "attempt": seen.attempt, "window_start": seen.window // 1_000}
+        data |= {"measured_ppm": seen.measured_ppm, "usual_ppm": seen.usual_ppm}
     payload = {
         "id": event.event_id,
         "object": "event",

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from schemas.ids import derived_id
 from schemas.pool import ReportCheckpoint
 from schemas.reasons import skipping
 from schemas.telemetry import LogLine, Step
@@ -69,6 +70,9 @@ class Training(Program):
         self._last_step: Step | None = None
         self._started_monotonic_ms = 0
         self._meter, self._lease = tools.meter, grant.token.lease
+        hardware = grant.lease.hardware
+        self._node_type = hardware.accelerator if hardware is not None else ""
+        self._work_id = speed_class(work, grant.member.slots)
 
     async def write_inputs(self, folder: Path) -> TrainSpec:
         """Fetch packed rows and the newest checkpoint. Raises as `Program.prepare` does."""
@@ -272,6 +276,10 @@ class Training(Program):
             reward_margin=event.reward_margin,
             reward=event.reward,
             reward_std=event.reward_std,
+            busy_percent=self._meter.busy_percent(self._lease),
+            node_id=self.grant.member.node_id,
+            node_type=self._node_type,
+            work=self._work_id,
         )
 
     def _line(self, level: str, text: str) -> LogLine:
@@ -282,3 +290,14 @@ class Training(Program):
             level=level,
             text=text,
         )
+
+
+def speed_class(work: TrainWork, slots: int) -> str:
+    """The same for trainings that take as long for a token on the same devices."""
+    hyper = work.hyper
+    parts = (
+        *(work.base_sha256, hyper.method, hyper.adaptation, hyper.precision, hyper.rank),
+        *(hyper.batch_size, hyper.accumulation, hyper.max_length, hyper.packing, hyper.recompute),
+        *(hyper.target_modules, hyper.num_generations, hyper.threads, slots),
+    )
+    return derived_id(*map(str, parts))

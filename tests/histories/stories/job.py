@@ -13,6 +13,7 @@ from schemas.admission import (
     SetBudget,
     SetSuspension,
 )
+from schemas.anomaly import Anomaly, AnomalyKind, RecordAnomaly
 from schemas.answers import AnswerCost
 from schemas.benchmark import Benchmark
 from schemas.envelope import Source
@@ -457,3 +458,26 @@ def jobs_of_an_erased_tenant(story: Recorder) -> None:
     story.when(submit(story, 3))
     closed(story, 1, "preempted")
     story.when(CloseJobs())
+
+
+def anomalies_of_an_attempt(story: Recorder) -> None:
+    """One is sent twice, one is of an attempt that has ended, and one comes after the job's end."""
+    limits(story)
+    story.when(submit(story, 1))
+    bound(story, "ftjob-1")
+    started(story, 1)
+    noted(story, "loss_spike", 1)
+    noted(story, "loss_spike", 1)
+    noted(story, "stuck", 1)
+    closed(story, 1, "preempted")
+    started(story, 2)
+    noted(story, "throughput_drop", 1)
+    noted(story, "gpu_idle", 2)
+    story.when(CancelJob(job_id="ftjob-1"))
+    closed(story, 2, "preempted")
+    noted(story, "stuck", 2)
+
+
+def noted(story: Recorder, kind: AnomalyKind, attempt: int) -> None:
+    seen = Anomaly(kind=kind, attempt=attempt, window=BEGAN, measured_ppm=9, usual_ppm=1)
+    story.when(RecordAnomaly(job_id="ftjob-1", anomaly=seen))

@@ -7,7 +7,7 @@ from schemas.topics import FOREVER, STREAMS, TOPICS, Stream
 
 def test_every_topic_has_a_name_of_its_own_with_its_version() -> None:
     names = [topic.name for topic in TOPICS]
-    assert len(set(names)) == len(names) == 2 * len(STREAMS) + 4
+    assert len(set(names)) == len(names) == 2 * len(STREAMS) + 7
     assert all(name.startswith("tunery.") and name.endswith(".v1") for name in names)
 
 

@@ -96,7 +96,7 @@ async def _run_steps(
 ) -> None:
     async with AsyncExitStack() as cleanup:
         receiver = cleanup.enter_context(receiving())
-        display.step("Kafka, PostgreSQL, Valkey, S3 and nine services on this machine")
+        display.step("Kafka, PostgreSQL, Valkey, S3 and ten services on this machine")
         running = await cleanup.enter_async_context(
             stack(folder, services(), listen=EventPrinter(display.console).print_event)
         )

@@ -1,7 +1,8 @@
 """Who may do what on Kafka, computed from the catalogue of topics. Pure.
 
 A service reads and writes the topics that name it. Whoever owns a stream also trims its commands
-and forms groups with a name of its own. Creating, deleting and configuring is for operators.
+and forms groups with a name of its own, as whoever keeps a table does. Creating, deleting and
+configuring is for operators.
 """
 
 from collections.abc import Iterator
@@ -62,6 +63,8 @@ def _on_groups(service: str) -> Iterator[KafkaGrant]:
         yield KafkaGrant("group", owner_group(stream), "read")
     if owned:
         yield KafkaGrant("group", reactor_group(service, ""), "read", is_prefix=True)
+    if any(topic.changelog and service in topic.writers for topic in TOPICS):
+        yield KafkaGrant("group", processor_group(service), "read")
 
 
 def owner_group(stream: str) -> str:
@@ -72,3 +75,8 @@ def owner_group(stream: str) -> str:
 def reactor_group(service: str, stream: str) -> str:
     """The group whose members react to the journal of a stream for a service."""
     return f"tunery.{service}.reacts.{stream}"
+
+
+def processor_group(service: str) -> str:
+    """The group whose members process a topic for a service, and keep a table of it."""
+    return f"tunery.{service}.processes"

@@ -1,7 +1,10 @@
 """Facts about the open attempt, as events of the job."""
 
+from typing import Final
+
 from msgspec.structs import replace
 
+from schemas.anomaly import AnomalyRecorded, RecordAnomaly
 from schemas.job import (
     AttemptEnded,
     AttemptStarted,
@@ -16,6 +19,9 @@ from schemas.pool import AttemptEnd, Role
 from schemas.reasons import WaitCode, waiting
 from schemas.training import EvalResult, TrainResult
 from services.scheduler.domain.job.state import OpenJob
+
+# Records of the journal are kept for ever; what is unusual for longer is usual.
+ANOMALIES_MAX: Final = 32
 
 
 def note_grant(job: OpenJob, role: Role, command: RecordGranted) -> tuple[Event, ...]:
@@ -46,6 +52,14 @@ def note_draining(job: OpenJob, role: Role) -> tuple[Event, ...]:
     if role == "eval":
         return ()
     return (_phase_on_nodes(job, "checkpointing", "draining"),)
+
+
+def record_anomaly(job: OpenJob, command: RecordAnomaly) -> tuple[Event, ...]:
+    """Once for each window, however often it is reported, and not without end."""
+    recorded = job.anomalies
+    if command.anomaly.key in recorded or len(recorded) >= ANOMALIES_MAX:
+        return ()
+    return (AnomalyRecorded(job_id=job.job_id, anomaly=command.anomaly),)
 
 
 def end_attempt(job: OpenJob, command: RecordClosed) -> AttemptEnded:

@@ -18,6 +18,7 @@ from schemas.admission import (
     SetSuspension,
     SuspensionSet,
 )
+from schemas.anomaly import RecordAnomaly
 from schemas.envelope import Context, Rejected, reject
 from schemas.erasure import CloseJobs
 from schemas.job import (
@@ -78,7 +79,13 @@ from services.scheduler.domain.job.sweeps import follow_sweeps, submit_sweep
 
 Changing: TypeAlias = CancelJob | PauseJob | ResumeJob
 AttemptFact: TypeAlias = (
-    RecordWait | RecordGranted | RecordStarted | RecordCheckpoint | RecordDraining | RecordClosed
+    RecordWait
+    | RecordGranted
+    | RecordStarted
+    | RecordCheckpoint
+    | RecordDraining
+    | RecordAnomaly
+    | RecordClosed
 )
 JobFact: TypeAlias = (
     RecordDataset | RecordBase | RecordLook | RecordVerdict | RecordRegistered | AttemptFact
@@ -335,6 +342,8 @@ def _decide_attempt_fact(job: OpenJob, command: AttemptFact) -> tuple[Event, ...
             return (recorded,)
         case RecordDraining():
             return attempts.note_draining(job, job.open.role)
+        case RecordAnomaly():
+            return attempts.record_anomaly(job, command)
         case RecordWait():  # of older releases: readers compute why something waits
             return ()
         case _:

@@ -19,6 +19,7 @@ from schemas.admission import (
     BudgetThresholdReached,
     SuspensionSet,
 )
+from schemas.anomaly import AnomalyRecorded
 from schemas.dataset import EMPTY_SHA256
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.erasure import JobErasureEvent, JobsClosed, JobsErased
@@ -110,6 +111,7 @@ AttemptEvent: TypeAlias = (
     | PlacementUnwanted
     | AttemptStarted
     | CheckpointRecorded
+    | AnomalyRecorded
     | AttemptEnded
 )
 JobEvent: TypeAlias = (
@@ -125,6 +127,7 @@ JobEvent: TypeAlias = (
     | WaitNoted
     | AttemptStarted
     | CheckpointRecorded
+    | AnomalyRecorded
     | AttemptEnded
     | VerdictDue
     | LookTaken
@@ -403,6 +406,8 @@ def _evolve_attempt(job: OpenJob, event: AttemptEvent) -> OpenJob:
                 trained_tokens=event.trained_tokens,
                 retries=_after_progress(job.retries) if further else job.retries,
             )
+        case AnomalyRecorded():
+            return replace(job, anomalies=(*job.anomalies, event.anomaly.key))
         case AttemptEnded():
             return _end_attempt(job, event)
         case _:

@@ -110,6 +110,7 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     scored: scores of the look before, None: it is the first.
     environment: what its newest training attempt is computed with.
     validation_loss_ppm: of its adapter in its evaluation, None: it was not measured.
+    anomalies: keys of those that were recorded.
     """
 
     tenant: str
@@ -145,6 +146,7 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     scored: BlobFile | None = None
     environment: Map[str, str] = Map()
     validation_loss_ppm: int | None = None
+    anomalies: tuple[str, ...] = ()
 
 
 class Charge(Struct, frozen=True, kw_only=True):

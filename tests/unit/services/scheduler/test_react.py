@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.account import RICH_EVENT_TYPES, USAGE_RECORDED, Announce
 from schemas.admission import TENANT_BUDGET, BudgetTerms, SetBudget
+from schemas.anomaly import Anomaly, RecordAnomaly
 from schemas.envelope import Header, Reason, Rejected, Tick
 from schemas.job import (
     CancelJob,
@@ -95,6 +96,10 @@ def test_events_of_a_jobs_life_lead_to_commands_for_the_right_streams() -> None:
     ]
 
 
+STUCK = RecordAnomaly(
+    job_id="ftjob-1",
+    anomaly=Anomaly(kind="stuck", attempt=1, window=0, measured_ppm=9, usual_ppm=1),
+)
 SPENT_BUDGET = SetBudget(
     terms=BudgetTerms(budget_id=TENANT_BUDGET, currency="EUR", max_amount_micro=1)
 )
@@ -120,7 +125,7 @@ def test_what_is_announced_is_what_endpoints_may_subscribe_to() -> None:
         send.body.event.event_type
         for commands in (
             LIVES["done"],
-            (*LIVES["queued"], PauseJob(job_id="ftjob-1"), SPENT_BUDGET),
+            (*LIVES["queued"], STUCK, PauseJob(job_id="ftjob-1"), SPENT_BUDGET),
         )
         for decider in (new_tenant(),)
         for command in commands

@@ -107,3 +107,12 @@ def test_devices_of_trainings_are_told_from_those_that_are_free() -> None:
         "device_training0": 0,
         "device_training1": 1,
     }
+
+
+def test_a_training_is_as_busy_as_the_mean_of_its_devices() -> None:
+    use = {0: DeviceUse(90, 1), 1: DeviceUse(31, 1), 2: DeviceUse(0, 1)}
+    meter = NodeMeter(lambda: use)
+    meter.begin(1, STARTED, (0, 1), 0)
+    meter.begin(2, STARTED, (), 0)
+    meter.begin(3, STARTED, (7,), 0)
+    assert [meter.busy_percent(lease) for lease in (1, 2, 3, 4)] == [60, None, None, None]

@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from schemas.anomaly import Anomaly, AnomalyRecorded
 from schemas.gate import GateComparison
 from schemas.job import JobEnded, LookTaken, PhaseSet, VerdictRecorded, WantedSet
 from schemas.pool import AttemptEnd
 from schemas.reasons import Failure, failing, skipping
 from schemas.sealed import Sealed
 from schemas.training import EnvironmentChange, SkippedCheckpoint
+from services.gateway.jobs.anomaly_words import anomaly_words
 from services.gateway.jobs.messages import SAME_FILE, messages
 from services.gateway.jobs.tables import JOB_EVENTS, JobEventRow
 from services.gateway.web.wording import FAILURES, skip_words
@@ -77,6 +79,19 @@ def test_checkpoints_that_could_not_be_used_are_named() -> None:
     assert resumed.message == "Fine-tuning job resumed from the checkpoint of step 6"
     assert f"{skipped.manifest_sha256}: {skip_words(reason)}" in passed_over.message
     assert (passed_over.level, passed_over.data) == ("warn", {"skipped": ["cd" * 32]})
+
+
+def test_an_anomaly_is_a_warning_with_its_figures() -> None:
+    seen = Anomaly(kind="stuck", attempt=1, window=0, measured_ppm=9_000_000, usual_ppm=1_000_000)
+    row = said(AnomalyRecorded(job_id=JOB, anomaly=seen))
+    assert (row.level, row.message) == ("warn", anomaly_words(seen))
+    assert row.data == {
+        "kind": "stuck",
+        "attempt": 1,
+        "window": 0,
+        "measured_ppm": 9_000_000,
+        "usual_ppm": 1_000_000,
+    }
 
 
 def test_training_m10_what_changed_since_the_checkpoint_is_told() -> None:

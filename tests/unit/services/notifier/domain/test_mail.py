@@ -1,15 +1,16 @@
 """Deliveries as e-mail: words, and which addresses are allowed."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace
 
 from schemas.account import EVENT_TYPES, DeliveryDue
 from schemas.admission import BudgetAlert
+from schemas.anomaly import Anomaly, AnomalyKind
 from schemas.billing import HourlyUse
 from schemas.endpoints import CONFIRMATION_REQUESTED
-from services.notifier.domain.mail import Mail, is_mail, mail_of, recipient_of
+from services.notifier.domain.mail import ANOMALIES, Mail, is_mail, mail_of, recipient_of
 from services.notifier.domain.target import Forbidden
 from tests.unit.services.notifier.domain.test_message import DUE
 
@@ -59,6 +60,14 @@ def test_an_alert_says_how_much_of_which_budget_and_what_to_look_at() -> None:
         "[Tunery] acme: 80 % of the budget of API key key_1 is used or held in 2026-11"
     )
     assert "tunery budget list" in mail.text
+
+
+@pytest.mark.parametrize("kind", get_args(AnomalyKind))
+def test_an_anomaly_says_what_is_unusual_and_where_its_figures_are(kind: AnomalyKind) -> None:
+    seen = Anomaly(kind=kind, attempt=1, window=0, measured_ppm=9, usual_ppm=1)
+    mail = sent(due_of(event_type="fine_tuning.job.anomaly", anomaly=seen))
+    assert mail.subject == f"[Tunery] acme: job ftjob-1: {ANOMALIES[kind]}"
+    assert "tunery job events ftjob-1" in mail.text
 
 
 def test_use_says_how_much_and_in_which_hour() -> None:

@@ -9,6 +9,7 @@ from schemas.account import (
 from schemas.admission import (
     BudgetAlert,
 )
+from schemas.anomaly import Anomaly
 from schemas.billing import HourlyUse
 from schemas.sealed import Sealed
 from services.notifier.domain.message import body
@@ -55,6 +56,19 @@ def test_use_names_its_hour_and_what_was_used_or_given_back() -> None:
         "hour_start": 1_794_999_600,
         "kind": "credit",
         "gpu_ms": -1_500,
+    }
+
+
+def test_an_anomaly_has_its_kind_attempt_window_and_figures() -> None:
+    seen = Anomaly(kind="stuck", attempt=2, window=1_795_000_000_999, measured_ppm=9, usual_ppm=1)
+    event = replace(DUE.event, event_type="fine_tuning.job.anomaly", anomaly=seen)
+    assert json.loads(body(replace(DUE, event=event)))["data"] == {
+        "id": "ftjob-1",
+        "kind": "stuck",
+        "attempt": 2,
+        "window_start": 1_795_000_000,
+        "measured_ppm": 9,
+        "usual_ppm": 1,
     }
 
 

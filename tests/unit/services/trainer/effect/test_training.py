@@ -13,7 +13,7 @@ from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.effect import storage
 from services.trainer.effect.program import Tools
 from services.trainer.effect.reports import Reports
-from services.trainer.effect.training import Training
+from services.trainer.effect.training import Training, speed_class
 from services.trainer.settings import TrainerSettings
 from simulator.control_plane.samples import PREPARED
 from tests.unit.services.trainer.domain.test_evolve import SHA, grant
@@ -246,6 +246,8 @@ async def test_steps_losses_and_spikes_are_telemetry(tmp_path: Path) -> None:
     )
     assert (first["loss"], first["accuracy"], first["learning_rate"]) == (2.5, 0.25, 1e-4)
     assert (first["tokens"], first["elapsed_ms"]) == (30, 700)
+    assert (first["node_id"], first["node_type"]) == ("a", "")
+    assert first["work"] == speed_class(WORK, 1)
     assert (first["tokens_per_s"], first["memory_bytes"]) == (312.5, 2_170_000_000)
     assert (spike["level"], spike["text"]) == ("warn", "step 3: the loss rose (loss 2.500)")
     assert (note["level"], note["text"]) == ("info", "step 3: the training ends early")

@@ -2,8 +2,26 @@
 
 import pytest
 
-from schemas.topics import ACCOUNT, HEARTBEATS, JOB, POOL, SERVICES, STREAMS, TELEMETRY
-from tunery.runtime.bus.grants import KafkaGrant, grants_of, owner_group, reactor_group, service_of
+from schemas.topics import (
+    ACCOUNT,
+    HEARTBEATS,
+    JOB,
+    PEERS,
+    POOL,
+    SERVICES,
+    SPEEDS,
+    STREAMS,
+    TELEMETRY,
+    WATCHES,
+)
+from tunery.runtime.bus.grants import (
+    KafkaGrant,
+    grants_of,
+    owner_group,
+    processor_group,
+    reactor_group,
+    service_of,
+)
 
 pytestmark = pytest.mark.security
 
@@ -39,6 +57,23 @@ def test_an_owner_trims_its_commands_and_has_groups_of_its_own() -> None:
     }
 
 
+def test_who_keeps_a_table_has_one_group_and_no_other_service_reads_it() -> None:
+    assert on("topic", "watcher", but="describe") == {
+        (TELEMETRY.name, "read"),
+        (WATCHES.name, "read"),
+        (WATCHES.name, "write"),
+        (SPEEDS.name, "read"),
+        (SPEEDS.name, "write"),
+        (PEERS.name, "read"),
+        (PEERS.name, "write"),
+        (JOB.commands.name, "write"),
+    }
+    assert on("group", "watcher") == {(processor_group("watcher"), "read")}
+    assert all(
+        (WATCHES.name, "read") not in on("topic", other) for other in SERVICES if other != "watcher"
+    )
+
+
 def test_security_c1_nobody_deletes_what_is_kept() -> None:
     kept = {stream.journal.name for stream in STREAMS.values()}
     for service in SERVICES:
@@ -53,6 +88,7 @@ def test_every_command_has_a_sender_and_its_owner_is_one() -> None:
 def test_no_group_of_a_service_begins_like_that_of_another() -> None:
     names = [reactor_group(service, "") for service in SERVICES]
     names += [owner_group(stream) for stream in STREAMS]
+    names.append(processor_group("watcher"))
     assert not any(a != b and a.startswith(b) for a in names for b in names)
 
 

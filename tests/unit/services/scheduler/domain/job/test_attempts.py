@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from schemas.anomaly import Anomaly, AnomalyRecorded, RecordAnomaly
 from schemas.job import (
     AttemptEnded,
     AttemptStarted,
@@ -14,6 +15,7 @@ from schemas.job import (
 )
 from schemas.reasons import waiting
 from schemas.units import HOUR_MS
+from services.scheduler.domain.job.attempts import ANOMALIES_MAX
 from simulator.control_plane.samples import MINUTE, SCORED, T0, TRAINED
 from tests.unit.services.scheduler.domain.job.test_decide import placement_of
 from tests.unit.services.scheduler.fold import Decider, names, of
@@ -119,3 +121,28 @@ def test_totals_at_prices_are_stated_only_where_a_job_has_rates_of_its_own() -> 
         RecordUsage(job_id=JOB_ID, attempt=1, hour_utc=T0 // HOUR_MS, gpu_ms=MINUTE)
     )
     assert of(decider.when(closed()), AttemptEnded).job_micro_gpu_ms is None
+
+
+def anomaly(window: int = 0, attempt: int = 1) -> RecordAnomaly:
+    seen = Anomaly(kind="stuck", attempt=attempt, window=window, measured_ppm=9, usual_ppm=1)
+    return RecordAnomaly(job_id=JOB_ID, anomaly=seen)
+
+
+def test_an_anomaly_is_recorded_once_for_each_window_however_often_it_is_sent() -> None:
+    decider = lived("running")
+    assert of(decider.when(anomaly()), AnomalyRecorded).anomaly == anomaly().anomaly
+    assert decider.when(anomaly()) == ()
+    assert names(decider.when(anomaly(window=60_000))) == ["AnomalyRecorded"]
+
+
+def test_an_anomaly_of_an_attempt_that_is_not_open_is_no_news() -> None:
+    assert lived("running").when(anomaly(attempt=2)) == ()
+    assert lived("evaluating").when(anomaly(attempt=1)) == ()
+    assert lived("done").when(anomaly(attempt=2)) == ()
+
+
+def test_a_job_has_so_many_anomalies_and_no_more() -> None:
+    decider = lived("running")
+    for window in range(ANOMALIES_MAX):
+        decider.when(anomaly(window))
+    assert decider.when(anomaly(ANOMALIES_MAX)) == ()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunery.ml.divergence import WINDOW_STEPS, LossWindow, check_finite
+from tunery.work.divergence import WINDOW_STEPS, LossWindow, check_finite
 from tunery.work.exits import WorkError
 
 
