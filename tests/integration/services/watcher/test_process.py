@@ -170,8 +170,14 @@ async def test_anomalies_are_recorded_once_wherever_the_process_is_killed(
             await trainings.train(jobs[life], CALM)  # so that the next one has something to say
             await trainings.train(jobs[life], SPIKE)
         await training
-        async with python_process(watching, "-m", "services.watcher") as watcher:
+        without_port = {n: v for n, v in watching.items() if n != "TUNERY_METRICS_PORT"}
+        async with (
+            python_process(watching, "-m", "services.watcher") as watcher,
+            python_process(without_port, "-m", "services.watcher") as second,
+        ):
             await watcher.await_log_line("process.ready")
+            await second.await_log_line("process.ready")
+            await second.end(signal.SIGKILL)  # the other one takes its partitions over
             await trainings.await_recorded(
                 *((job_id, "loss_spike") for job_id in jobs), ("ftjob-slow", "slow_node")
             )
