@@ -34,6 +34,7 @@ from tunery.runtime.bus.grants import (
     Operation,
     grants_of,
     owner_group,
+    processor_group,
     reactor_group,
     service_of,
 )
@@ -154,6 +155,7 @@ async def is_refused(call: Callable[[str], Awaitable[None]], name: str) -> bool:
 def groups() -> Iterator[str]:
     """Groups of all services, and positions of one reactor for each."""
     yield from map(owner_group, STREAMS)
+    yield processor_group("watcher")
     for service in SERVICES:
         yield f"{reactor_group(service, JOB.name)}.positions"
 
