@@ -103,6 +103,7 @@ class Training(Program):
             grader=grader,
             score_socket=await self.open_scores(folder, grader),
             score_calls_max=self.settings.score_calls_max,
+            ranks=1 if accelerators(self.grant) else self.grant.slots,
         )
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:

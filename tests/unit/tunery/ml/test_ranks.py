@@ -17,6 +17,7 @@ from tests.unit.tunery.ml.rank_trainings import StopAfter, go_ranks
 from tests.unit.tunery.ml.trainings import Event, figures, of, resumed
 from tunery.work.codec import encode_spec
 from tunery.work.exits import ExitCode, WorkError
+from tunery.work.rank_group import joined
 from tunery.work.spec import TrainSpec
 
 pytestmark = pytest.mark.train
@@ -60,7 +61,8 @@ def read_until(process: subprocess.Popen[bytes], kind: str) -> list[Event]:
 def process_of_rank(parent: int, number: int) -> int:
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in children}
-    return next(int(pid) for pid, words in commands.items() if words[-3] == str(number).encode())
+    # after the spec; the descriptors and an empty word follow
+    return next(int(pid) for pid, words in commands.items() if words[4] == str(number).encode())
 
 
 def test_ranks_have_the_losses_of_one_process(ranks_spec: TrainSpec) -> None:
@@ -155,16 +157,15 @@ def test_ranks_stop_at_a_signal_to_their_parent(ranks_spec: TrainSpec, tmp_path:
     assert of(events, "step")[-1]["step"] == last["step"] < 30
 
 
-def test_ranks_add_what_each_has_in_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Here they are threads. Some weights have a gradient in some ranks only, or in none."""
+def test_ranks_add_what_each_has_in_their_order() -> None:
+    """Here they are threads. Some weights have a gradient in some ranks only, or in none; some are
+    larger than what is gathered at once.
+    """
     import torch
 
-    from tunery.ml import ranks as module
+    from tunery.ml.exchange import Exchange
+    from tunery.ml.ranks import Ranks
 
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    monkeypatch.setattr(module, "PART_ELEMENTS", 10)
     sizes = [(3,), (4, 5), (2, 2), (7,), (1,)]
     gradients: list[list[torch.Tensor | None]] = [
         [torch.full(size, 10.0**number) for size in sizes] for number in range(3)
@@ -172,7 +173,8 @@ def test_ranks_add_what_each_has_in_their_order(
     gradients[1][0] = gradients[0][3] = gradients[1][3] = gradients[2][3] = None
 
     def be_thread(number: int) -> list[torch.Tensor | None]:
-        ranks = module.Ranks.meet(number, 3, tmp_path)
+        exchange = Exchange(number, 3, own[number])
+        ranks = Ranks(exchange)
         weights = [torch.zeros(size) for size in sizes]
         for weight, gradient in zip(weights, gradients[number], strict=True):
             weight.grad = gradient
@@ -183,8 +185,11 @@ def test_ranks_add_what_each_has_in_their_order(
         ranks.check_same("data", b"alike")
         with pytest.raises(WorkError, match="rank 2 of 3 has other data than rank 0"):
             ranks.check_same("data", b"other" if number == 2 else b"alike")
+        exchange.close()
         return [weight.grad for weight in weights]
 
+    with joined(3, part_bytes=40) as descriptors:
+        own = [tuple(map(os.dup, each)) for each in descriptors]
     with ThreadPoolExecutor(3) as threads:
         for sums in threads.map(be_thread, range(3)):
             values = [

@@ -37,6 +37,7 @@ from tunery.work.events import (
     StepCompleted,
 )
 from tunery.work.exits import WorkError
+from tunery.work.rank_group import RANK_MODULE
 from tunery.work.software import installed_software
 
 CONTENT = b"weights"
@@ -67,6 +68,7 @@ async def under_lease(
     threads: int = 1,
     asked: int = 0,
     share_ppm: int = 0,
+    slots: int = 1,
 ) -> tuple[Training, MemoryServers]:
     """`threads`: as the node says; `asked`: as the job says; `share_ppm`: of checkpoints."""
     servers = await memory_servers(SleepClock())
@@ -76,7 +78,7 @@ async def under_lease(
     tools = Tools(runtime, launcher, Reports(runtime, "default"), "a1", lambda: None)
     hyper = replace(WORK.hyper, threads=asked, checkpoint_share_ppm=share_ppm)
     work = replace(WORK, hyper=hyper)
-    lease = grant(role="train", work=work, checkpoints=checkpoints)
+    lease = grant(slots, role="train", work=work, checkpoints=checkpoints)
     settings = TrainerSettings(id="a", pool="default", slots=1, work_dir=folder, threads=threads)
     program = Training(lease, work, tools, settings)
     program.folder = folder
@@ -169,6 +171,16 @@ async def test_training_m10_threads_are_the_jobs_and_changes_are_reported(tmp_pa
     assert started is not None
     assert [(change.name, change.before, change.now) for change in started.changes] == [*changes]
     assert started.environment == {**STARTED.environment, **installed_software()}
+
+
+async def test_a_training_on_several_slots_has_a_rank_for_each(tmp_path: Path) -> None:
+    blobs = MemoryBlobs()
+    await blobs.put(WORK.prepared.train_blob, CONTENT)
+    for slots, module in ((1, "tunery.ml.train"), (2, RANK_MODULE)):
+        training, _ = await under_lease(blobs, tmp_path, slots=slots)
+        assert (await training.prepare(tmp_path))[:2] == ("-m", module)
+        assert decode_train_spec((tmp_path / "spec.json").read_bytes()).ranks == slots
+        assert training.access.ranks == slots
 
 
 async def test_the_process_knows_what_share_of_its_time_checkpoints_may_take(

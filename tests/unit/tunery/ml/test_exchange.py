@@ -1,0 +1,40 @@
+"""What ranks tell each other through memory: here they are threads of one process."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from tunery.ml.exchange import Exchange, RankLost
+from tunery.work.rank_group import joined
+
+COUNT, ROUNDS = 4, 200
+
+
+def exchanges(count: int) -> list[Exchange]:
+    with joined(count, part_bytes=64) as descriptors:
+        return [Exchange(n, count, tuple(map(os.dup, own))) for n, own in enumerate(descriptors)]
+
+
+def test_every_rank_reads_what_each_has_written_in_each_round() -> None:
+    """However they are scheduled: who is ahead does not write over what others have to read."""
+
+    def be_rank(exchange: Exchange) -> None:
+        for at in range(ROUNDS):
+            own = torch.tensor([at, exchange.number], dtype=torch.int64)
+            gathered = [part.tolist() for part in exchange.gather(own)]
+            assert gathered == [[at, number] for number in range(COUNT)]
+        assert exchange.gather(torch.tensor([[1.5]], dtype=torch.bfloat16))[3].shape == (1, 1)
+        exchange.close()
+
+    with ThreadPoolExecutor(COUNT) as threads:
+        list(threads.map(be_rank, exchanges(COUNT)))
+
+
+def test_a_rank_that_is_gone_is_noticed_at_once() -> None:
+    first, second = exchanges(2)
+    second.close()
+    with pytest.raises(RankLost):
+        first.gather(torch.zeros(1))
+    first.close()
