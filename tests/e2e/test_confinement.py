@@ -115,7 +115,7 @@ async def test_a_training_on_two_slots_survives_the_loss_of_a_rank_and_is_billed
     probed: Probed,
 ) -> None:
     """kill -9 of one rank: the other ends, the attempt names it, and the next one goes on."""
-    home, told = probed.home, asyncio.create_task(probed.collect())
+    home, collecting = probed.home, asyncio.create_task(probed.collect())
     asked = home.request(n_epochs=16, training={"slots": SLOTS, "batch_size": 4})
     plan = await home.api.post("/fine_tuning/jobs/plan", asked)
     parts = {each["name"]: each["value"] for each in plan["settings"]}["accumulation"]
@@ -128,7 +128,7 @@ async def test_a_training_on_two_slots_survives_the_loss_of_a_rank_and_is_billed
         os.kill(first[1], signal.SIGKILL)
         resumed = await home.api.job(job_id, lambda job: job["attempt"] == 2 and training(job))
     finally:
-        told.cancel()
+        collecting.cancel()
     assert not any(Path(f"/proc/{pid}").exists() for pid in first)
     assert resumed["progress"]["resumed_from_step"] >= newest["step_number"]
     said = "\n".join(await home.api.messages(job_id))

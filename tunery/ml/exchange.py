@@ -5,7 +5,7 @@ over the connection to each other rank, which also ends when that rank does. The
 halves that are used in turn: who is a round ahead has been waited for by all that read the last.
 
 There is no network in it, nothing to listen at, and no path: the parent of the ranks gives them
-the memory and the connections open (`joined` of `tunery.work.rank_group`).
+the memory and the connections open (`joined` of `tunery.ranks`).
 """
 
 import mmap
@@ -16,7 +16,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from tunery.work.rank_group import HALVES, Descriptors
+from tunery.ranks.joining import HALVES, Descriptors
 
 # The others wait while the first answers prompts; the node agent ends processes that are silent.
 WAIT_S_MAX: Final = 3_600.0

@@ -3,7 +3,7 @@
     python -m tunery.ml.rank_processes SPEC.json NUMBER MEMORY CONNECTION...
 
 The node agent starts ranks itself. `run_ranks` is for a training that somebody starts with
-`tunery.ml.train`. How ranks are joined, followed and ended is in `tunery.work.rank_group`.
+`tunery.ml.train`. How ranks are joined, followed and ended is in `tunery.ranks`.
 """
 
 import asyncio
@@ -21,8 +21,9 @@ from tunery.ml.imports import large_imports
 from tunery.ml.inputs import read_train_spec
 from tunery.ml.process import NICENESS, leave_out_quantising, run_to_end
 from tunery.ml.stop import StopRequest
+from tunery.ranks.group import AGAIN, RankGroup
+from tunery.ranks.joining import RANK_MODULE, Descriptors, joined
 from tunery.work.exits import ExitCode, WorkError
-from tunery.work.rank_group import AGAIN, RANK_MODULE, Descriptors, RankGroup, joined
 
 POLL_S: Final = 0.1
 STOPS: Final = frozenset({signal.SIGTERM, signal.SIGINT})

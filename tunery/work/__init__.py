@@ -8,7 +8,6 @@ JSON object a line; `tunery.ml` is the other side. Both use the records of this 
 * `exits`: how it ends: exit codes, and failures with a cause and advice
 * `questions`: what it asks of models that score, and what it is told
 * `scores`: the results file of a scoring process
-* `rank_group`: the processes of one training's ranks, joined, followed and ended as one
 * `software`: what a training is computed with: versions and hashes
 * `warm`: which piece of work a process that waits becomes
 * `engine`: questions to an engine, and what it says

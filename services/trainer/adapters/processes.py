@@ -15,8 +15,9 @@ from typing import Final
 from services.trainer.ports import NO_ACCESS, Access, WorkProcess
 from tunery.confinement.confined import Confinement, private_environment
 from tunery.confinement.policy import DEVICES, ConfinementPolicy, accelerator_devices, with_links
+from tunery.ranks.group import RankGroup
+from tunery.ranks.joining import joined
 from tunery.runtime.local_socket import connect_to
-from tunery.work.rank_group import RankGroup, joined
 
 LINE_BYTES_MAX: Final = 1 << 20
 TAIL_BYTES: Final = 4_000

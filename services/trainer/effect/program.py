@@ -30,11 +30,11 @@ from services.trainer.ports import (
 from services.trainer.settings import TrainerSettings
 from tunery.confinement.taking import opened_within
 from tunery.graders.grader import asks_models, parse
+from tunery.ranks.joining import RANK_MODULE
 from tunery.runtime.ports import Runtime
 from tunery.work.codec import encode_spec
 from tunery.work.events import AnyWorkEvent, FileDigest
 from tunery.work.exits import WorkError
-from tunery.work.rank_group import RANK_MODULE
 from tunery.work.replica import ReplicaSpec
 from tunery.work.spec import ScoreSpec, TrainSpec
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.tunery.ml.trainings import Event
-from tunery.work.rank_group import joined
+from tunery.ranks.joining import joined
 from tunery.work.spec import TrainSpec
 
 FORKS: Any = multiprocessing.get_context("forkserver")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tunery.ml.exchange import Exchange, RankLost
-from tunery.work.rank_group import joined
+from tunery.ranks.joining import joined
 
 COUNT, ROUNDS = 4, 200
 

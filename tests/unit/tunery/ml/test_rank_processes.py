@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.tunery.work.test_rank_group import FAILED, LOST, PREEMPTED, STEP, says, shells
+from tests.unit.tunery.ranks.test_group import FAILED, LOST, PREEMPTED, STEP, says, shells
 from tunery.ml.events import EventWriter
 from tunery.ml.rank_processes import environment_of_ranks, follow
 from tunery.work.exits import ExitCode, WorkError

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from tests.unit.tunery.ml.rank_trainings import StopAfter, go_ranks
 from tests.unit.tunery.ml.trainings import Event, figures, of, resumed
+from tunery.ranks.joining import joined
 from tunery.work.codec import encode_spec
 from tunery.work.exits import ExitCode, WorkError
-from tunery.work.rank_group import joined
 from tunery.work.spec import TrainSpec
 
 pytestmark = pytest.mark.train

@@ -12,7 +12,7 @@ import pytest
 from services.trainer.adapters.processes import ProcessGroups, Walls
 from services.trainer.ports import Access
 from tunery.confinement.confined import Confinement
-from tunery.work.rank_group import HALVES, PART_BYTES
+from tunery.ranks.joining import HALVES, PART_BYTES
 
 SPAWNS = """
 import subprocess, sys, time
@@ -84,8 +84,8 @@ import os, sys
 number, memory, *connections = sys.argv[1:]
 for connection in connections:
     os.write(int(connection), number.encode())
-heard = sorted(os.read(int(connection), 1).decode() for connection in connections)
-sys.stderr.write(f"{number} has {os.fstat(int(memory)).st_size} bytes, and heard {heard}")
+letters = sorted(os.read(int(connection), 1).decode() for connection in connections)
+sys.stderr.write(f"{number} has {os.fstat(int(memory)).st_size} bytes, and letters {letters}")
 sys.exit(75)
 """
 
@@ -98,9 +98,9 @@ async def test_ranks_are_joined_confined_and_followed_as_one(tmp_path: Path) -> 
     assert [line async for line in group.lines()] == []
     assert await group.wait() == 75
     others = {"": ["1", "2"], "1.": ["0", "2"], "2.": ["0", "1"]}
-    for name, heard in others.items():
+    for name, letters in others.items():
         said = (tmp_path / f"{name}stderr.log").read_text()
-        assert said == f"{name[:1] or 0} has {HALVES * 3 * PART_BYTES} bytes, and heard {heard}"
+        assert said == f"{name[:1] or 0} has {HALVES * 3 * PART_BYTES} bytes, and letters {letters}"
 
 
 async def test_a_rank_that_cannot_be_started_leaves_none_behind(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from simulator.control_plane.samples import PREPARED
 from tests.unit.services.trainer.domain.test_evolve import SHA, grant
 from tests.unit.services.trainer.effect.outages import SleepClock, UnavailableBlobs
 from tests.unit.tunery.work.samples import CHECKPOINTED, STARTED
+from tunery.ranks.joining import RANK_MODULE
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.partitioner import partition_of
@@ -37,7 +38,6 @@ from tunery.work.events import (
     StepCompleted,
 )
 from tunery.work.exits import WorkError
-from tunery.work.rank_group import RANK_MODULE
 from tunery.work.software import installed_software
 
 CONTENT = b"weights"

@@ -87,8 +87,8 @@ def test_an_evaluation_has_the_adapter_and_no_checkpoints() -> None:
 
 def test_a_training_has_the_slots_of_its_job_and_an_evaluation_one() -> None:
     queued, trained = job_in("queued"), job_in("evaluating", work_id=None)
-    placed: tuple[tuple[OpenJob, Role, int], ...] = ((queued, "train", 4), (trained, "eval", 1))
-    for one_slot, role, slots in placed:
+    placements: tuple[tuple[OpenJob, Role, int], ...] = ((queued, "train", 4), (trained, "eval", 1))
+    for one_slot, role, slots in placements:
         job = replace(one_slot, spec=replace(one_slot.spec, slots=4))
         placement = of(steps.place_attempt(job, role), PlacementWanted).placement
         assert placement.slots == slots

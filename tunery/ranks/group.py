@@ -1,9 +1,4 @@
-"""The processes of a training's ranks, which their parent starts, follows and ends as one.
-
-A rank opens nothing to meet the others: its parent gives it memory that all share, and a connection
-to each other one, as descriptors that are open when it starts. So it may be confined as a process
-that trains alone. torch's own launcher is not used: it restarts ranks, which attempts and
-checkpoints do here, and its ranks need a network.
+"""The ranks of a training as one process: their parent follows and ends them.
 
 Each rank writes its events to its standard output. Those of the first are passed on; of the others,
 failures and steps matter. A rank that ends badly ends the others: their connection to it ends, and
@@ -11,14 +6,11 @@ what has not left after `GRACE_S` is killed. Then the rank that began it is name
 """
 
 import asyncio
-import os
 import signal
-import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import combinations
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import msgspec
 
@@ -26,33 +18,9 @@ from tunery.work.codec import decode_event, encode_event
 from tunery.work.events import AnyWorkEvent, Failed, StepCompleted
 from tunery.work.exits import EXIT_OF_CAUSE, ExitCode
 
-RANK_MODULE: Final = "tunery.ml.rank_processes"  # arguments: spec, number, descriptors
-PART_BYTES: Final = 1 << 23  # that each rank tells the others at once
-HALVES: Final = 2  # of the shared memory: one is read while the other is written
 GRACE_S: Final = 5.0  # from when a rank has ended badly until the others are killed
 AS_ASKED: Final = frozenset({ExitCode.FINISHED, ExitCode.PREEMPTED})
 AGAIN: Final = "Run it again: it goes on from the last checkpoint."
-Descriptors: TypeAlias = tuple[int, ...]
-
-
-@contextmanager
-def joined(count: int, part_bytes: int = PART_BYTES) -> Iterator[tuple[Descriptors, ...]]:
-    """For each rank the shared memory, and its connections to the others in their order.
-
-    They are closed at the end of the block: then the ranks alone have them. Raises OSError.
-    """
-    with ExitStack() as opened:
-        memory = os.memfd_create("ranks")
-        opened.callback(os.close, memory)
-        os.ftruncate(memory, HALVES * count * part_bytes)
-        ends: dict[tuple[int, int], int] = {}
-        for one, other in combinations(range(count), 2):
-            for key, end in zip(((one, other), (other, one)), socket.socketpair(), strict=True):
-                ends[key] = opened.enter_context(end).fileno()
-        yield tuple(
-            (memory, *(ends[number, other] for other in range(count) if other != number))
-            for number in range(count)
-        )
 
 
 class RankProcess(Protocol):

@@ -5,18 +5,17 @@ The ranks here are shells; real ones are in `tests/unit/tunery/ml/test_ranks.py`
 
 import asyncio
 import json
-import os
 import signal
 from typing import Final
 
 import pytest
 
 from tunery.ml.rank_processes import PlainProcess
-from tunery.work import rank_group
+from tunery.ranks import group as module
+from tunery.ranks.group import RankGroup
 from tunery.work.codec import encode_event
 from tunery.work.events import AnyWorkEvent, Failed, Noted, Preempted, StepCompleted
 from tunery.work.exits import ExitCode
-from tunery.work.rank_group import RankGroup, joined
 
 STEP: Final = StepCompleted(
     step=7, total_steps=9, epoch=1.0, loss=2.0, grad_norm=1.0, learning_rate=0.1,
@@ -103,7 +102,7 @@ async def test_what_does_not_end_by_itself_is_killed(
     monkeypatch: pytest.MonkeyPatch, grace_s: float, scripts: tuple[str, ...], named: str
 ) -> None:
     """A rank that stands still is why the others have waited too long, unless one has died."""
-    monkeypatch.setattr(rank_group, "GRACE_S", grace_s)
+    monkeypatch.setattr(module, "GRACE_S", grace_s)
     code, events, _ = await ended(await shells(*scripts))
     assert (code, events[-1]["type"]) == (ExitCode.PLATFORM, "failed")
     assert "rank 1 of " in events[-1]["message"]
@@ -125,15 +124,3 @@ async def test_the_end_of_ranks_does_not_need_a_reader() -> None:
     group = await shells(f"{says(STEP)}; {NEVER_ENDS}", NEVER_ENDS)
     group.signal(signal.SIGKILL)
     assert await group.wait() == KILLED
-
-
-def test_ranks_are_joined_by_what_is_open_already() -> None:
-    """Each has the memory, and a connection of its own to each other one."""
-    with joined(3, part_bytes=64) as (first, second, third):
-        assert first[0] == second[0] == third[0]
-        assert os.fstat(first[0]).st_size == 2 * 3 * 64
-        for one, other in ((first[1], second[1]), (first[2], third[1]), (second[2], third[2])):
-            os.write(one, b"a")
-            assert os.read(other, 2) == b"a"
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(first[0])
