@@ -10,7 +10,7 @@ the memory and the connections open (`joined` of `tunery.ranks`).
 
 import mmap
 import socket
-import time
+from collections.abc import Callable
 from typing import Final
 
 import torch
@@ -20,6 +20,7 @@ from tunery.ranks.joining import HALVES, Descriptors
 
 # The others wait while the first answers prompts; the node agent ends processes that are silent.
 WAIT_S_MAX: Final = 3_600.0
+SAID_AFTER_S: Final = 30.0  # for which another rank was waited for
 
 
 class RankLost(Exception):
@@ -30,21 +31,23 @@ class Exchange:
     """This rank's access to the others.
 
     number: 0 is the first
-    waited_s: so far, for others
+    on_wait: called with the number of a rank that has been waited for for long
     """
 
     def __init__(self, number: int, count: int, descriptors: Descriptors) -> None:
-        self.number, self.count, self.waited_s = number, count, 0.0
+        self.number, self.count = number, count
+        self.on_wait: Callable[[int], None] = lambda _: None
         memory, *connections = descriptors
         self._memory = torch.frombuffer(mmap.mmap(memory, 0), dtype=torch.uint8)
         self.part_bytes = len(self._memory) // (HALVES * count)
         self._round = 0
-        self._others = [
-            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=connection)
-            for connection in connections
-        ]
-        for other in self._others:
-            other.settimeout(WAIT_S_MAX)
+        others = (other for other in range(count) if other != number)
+        self._others = {
+            other: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=connection)
+            for other, connection in zip(others, connections, strict=True)
+        }
+        for connection in self._others.values():
+            connection.settimeout(SAID_AFTER_S)
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """What each rank has, in their order; it stays until the round after the next.
@@ -62,18 +65,28 @@ class Exchange:
 
     def close(self) -> None:
         """End the connections: the others notice it."""
-        for other in self._others:
-            other.close()
+        for connection in self._others.values():
+            connection.close()
 
     def _meet(self) -> None:
         """Wait until all ranks are here. Raises RankLost."""
-        began_s = time.monotonic()
         try:
-            for other in self._others:
-                other.sendall(b".")
-            for other in self._others:
-                if not other.recv(1):
-                    raise RankLost("its connection has ended")
+            for connection in self._others.values():
+                connection.sendall(b".")
+            for other, connection in self._others.items():
+                if not self._hear(other, connection):
+                    raise RankLost(f"the connection to rank {other} has ended")
         except OSError as error:
             raise RankLost(str(error)) from error
-        self.waited_s += time.monotonic() - began_s
+
+    def _hear(self, other: int, connection: socket.socket) -> bytes:
+        """A byte, or none where the connection has ended. Raises OSError."""
+        try:
+            return connection.recv(1)
+        except TimeoutError:
+            self.on_wait(other)
+        connection.settimeout(WAIT_S_MAX)
+        try:
+            return connection.recv(1)
+        finally:
+            connection.settimeout(SAID_AFTER_S)

@@ -11,7 +11,7 @@ They are no group of torch's: libraries that see one divide batches and wrap mod
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from hashlib import blake2b
 from typing import Final
@@ -34,6 +34,11 @@ class Ranks:
         self._exchange = exchange
         self.number = 0 if exchange is None else exchange.number
         self.count = 1 if exchange is None else exchange.count
+
+    def on_wait(self, tell: Callable[[int], None]) -> None:
+        """Call `tell` with the number of a rank that has been waited for for long."""
+        if self._exchange is not None:
+            self._exchange.on_wait = tell
 
     @property
     def is_first(self) -> bool:
@@ -88,6 +93,10 @@ class Ranks:
         gathered = self._gather(torch.tensor(values, dtype=torch.float64))
         sums: list[float] = reduce(torch.add, gathered).tolist()
         return sums
+
+    def each(self, value: float) -> list[float]:
+        """The value of each rank. Raises RankLost."""
+        return [float(each) for each in self._gather(torch.tensor(value, dtype=torch.float64))]
 
     def any(self, is_so: bool) -> bool:
         """Whether it is so in any rank: all get the same answer. Raises RankLost."""

@@ -24,8 +24,10 @@ def joined(count: int, part_bytes: int = PART_BYTES) -> Iterator[tuple[Descripto
         opened.callback(os.close, memory)
         os.ftruncate(memory, HALVES * count * part_bytes)
         ends: dict[tuple[int, int], int] = {}
-        for one, other in combinations(range(count), 2):
-            for key, end in zip(((one, other), (other, one)), socket.socketpair(), strict=True):
+        for first, second in combinations(range(count), 2):
+            for key, end in zip(
+                ((first, second), (second, first)), socket.socketpair(), strict=True
+            ):
                 ends[key] = opened.enter_context(end).fileno()
         yield tuple(
             (memory, *(ends[number, other] for other in range(count) if other != number))

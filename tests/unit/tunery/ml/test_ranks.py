@@ -85,6 +85,8 @@ def test_ranks_have_the_losses_of_one_process(ranks_spec: TrainSpec) -> None:
         for name in ("mean_token_accuracy", "tokens", "learning_rate"):
             theirs = [step[name] for step in steps]
             assert [step[name] for step in of(events[0], "step")] == pytest.approx(theirs)
+        busy = [[ms > 0 for ms in step["rank_ms"]] for step in of(events[0], "step")]
+        assert busy == [[True] * count, [True] * count, [at < 2 for at in range(count)]] * 2
         valid = [event["valid_loss"] for event in of(single, "eval")]
         assert [event["valid_loss"] for event in of(events[0], "eval")] == pytest.approx(valid)
         kept = of(events[0], "checkpoint")

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from schemas import pool, training
 from schemas.topics import POOL, TELEMETRY
 from services.trainer.adapters.processes import ProcessGroups
+from services.trainer.domain.rank_times import STEPS
 from services.trainer.effect import storage
 from services.trainer.effect.program import Tools
 from services.trainer.effect.reports import Reports
@@ -233,6 +234,20 @@ STEP = StepCompleted(
     tokens_per_s=312.5,
     memory_bytes=2_170_000_000,
 )
+
+
+async def test_a_slow_rank_is_named_once_in_the_log_of_its_job(tmp_path: Path) -> None:
+    training, there = await under_lease(MemoryBlobs(), tmp_path)
+    await there.blobs.put(WORK.prepared.train_blob, CONTENT)
+    await training.handle(STARTED)
+    for _ in range(2 * STEPS):
+        await training.handle(replace(STEP, rank_ms=(100, 100, 230, 100)))
+    reader = await there.log.reader(TELEMETRY.name, {partition_of(b"job1"): 0})
+    records = [msgspec.json.decode(record.value) for record in await reader.poll(100, 100)]
+    await reader.close()
+    lines = [record for record in records if "text" in record]
+    assert [line["level"] for line in lines] == ["warn"]
+    assert lines[0]["text"].startswith("step 3: rank 2 of 4 takes 2.3 times as long for a micro-")
 
 
 async def test_steps_losses_and_spikes_are_telemetry(tmp_path: Path) -> None:
