@@ -116,7 +116,9 @@ async def test_a_training_on_two_slots_survives_the_loss_of_a_rank_and_is_billed
 ) -> None:
     """kill -9 of one rank: the other ends, the attempt names it, and the next one goes on."""
     home, collecting = probed.home, asyncio.create_task(probed.collect())
-    asked = home.request(n_epochs=16, training={"slots": SLOTS, "batch_size": 4})
+    hyper = {"n_epochs": 16, "batch_size": 4}
+    method = {"type": "supervised", "supervised": {"hyperparameters": hyper}}
+    asked = home.request(method=method, training={"slots": SLOTS})
     plan = await home.api.post("/fine_tuning/jobs/plan", asked)
     parts = {each["name"]: each["value"] for each in plan["settings"]}["accumulation"]
     assert (parts, plan["estimate"]["slots"]) == (2, SLOTS)

@@ -192,7 +192,7 @@ TRAINING: Final = Board(
         ),
         curves(
             "Slowest rank, as a multiple of what is usual",
-            "none",
+            "short",
             "tunery_training_slowest_rank_ratio",
             "{{instance}}",
             "Time of a micro-batch, compared with the other ranks. Empty where trainings have one.",

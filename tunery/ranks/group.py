@@ -104,7 +104,7 @@ class RankGroup:
 
     async def wait(self) -> int:
         """That of the cause of a failure, or of the signal that killed the rank which began it."""
-        await asyncio.gather(*self._ends)
+        await asyncio.wait(self._ends)  # a caller that is cancelled may wait again
         first, failed = self._ranks[0], self._failed()
         if failed is not None:
             return EXIT_OF_CAUSE[failed.cause]

@@ -36,7 +36,8 @@ def test_every_rank_reads_what_each_has_written_in_each_round() -> None:
 
 def test_a_rank_that_is_late_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "SAID_AFTER_S", 0.05)
-    ranks, late = exchanges(3), []
+    ranks = exchanges(3)
+    late: list[int] = []
     ranks[0].on_wait = late.append
 
     def be_rank(rank: Exchange) -> None:

@@ -13,9 +13,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from services.trainer.adapters.processes import ProcessGroups, Walls
+from services.trainer.effect.environment import environment_on
+from services.trainer.ports import Access
 from tests.unit.tunery.ml.rank_trainings import StopAfter, go_ranks
 from tests.unit.tunery.ml.trainings import Event, figures, of, resumed
-from tunery.ranks.joining import joined
+from tunery.confinement.confined import Confinement
+from tunery.ranks.joining import RANK_MODULE, joined
 from tunery.work.codec import encode_spec
 from tunery.work.exits import ExitCode, WorkError
 from tunery.work.spec import TrainSpec
@@ -146,14 +150,23 @@ def test_ranks_stop_after_one_step_and_resume_to_the_same_bytes(
         assert checkpoint["manifest_sha256"] == manifests[checkpoint["step"]]
 
 
-@pytest.mark.soak
-def test_ranks_stop_at_a_signal_to_their_parent(ranks_spec: TrainSpec, tmp_path: Path) -> None:
+@pytest.mark.soak  # a stack pauses other trainings; what signals do to ranks has its own tests
+async def test_confined_ranks_of_an_agent_stop_after_one_step_at_its_signal(
+    ranks_spec: TrainSpec, tmp_path: Path
+) -> None:
+    """It signals all of them; whoever hears it first, they stop together."""
     spec = replace(ranks_spec, hyper=replace(ranks_spec.hyper, n_epochs=10))
-    with start(resumed(spec, out="preempted"), tmp_path / "spec.json") as process:
-        events = read_until(process, "step")
-        process.send_signal(signal.SIGTERM)  # to it alone: the agent signals the whole group
-        events += read_until(process, "preempted")
-        assert process.wait(timeout=60) == ExitCode.PREEMPTED
+    (tmp_path / "spec.json").write_bytes(encode_spec(spec))
+    argv = (sys.executable, "-m", RANK_MODULE, str(tmp_path / "spec.json"))
+    access = Access(read=(Path(spec.base_dir),), ranks=2)
+    launcher = ProcessGroups("ranks", Walls(Confinement("prefer")))
+    group = await launcher.start(argv, environment_on(()), tmp_path, access)
+    events: list[Event] = []
+    async for line in group.lines():
+        events.append(json.loads(line))
+        if events[-1]["type"] == "step" and events[-1]["step"] == 1:
+            group.signal(signal.SIGTERM)
+    assert await group.wait() == ExitCode.PREEMPTED, group.error_tail()
     last = of(events, "checkpoint")[-1]
     assert events[-1]["checkpoint"] == last["dir"]
     assert of(events, "step")[-1]["step"] == last["step"] < 30

@@ -122,5 +122,7 @@ async def test_a_signal_reaches_all_ranks_and_those_that_are_gone_are_no_error()
 async def test_the_end_of_ranks_does_not_need_a_reader() -> None:
     """An agent that cannot pass an event on kills them, and waits."""
     group = await shells(f"{says(STEP)}; {NEVER_ENDS}", NEVER_ENDS)
+    with pytest.raises(TimeoutError):  # it is cancelled while it waits
+        await asyncio.wait_for(group.wait(), 0.01)
     group.signal(signal.SIGKILL)
     assert await group.wait() == KILLED
