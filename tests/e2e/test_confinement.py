@@ -131,7 +131,7 @@ async def test_a_training_on_two_slots_survives_the_loss_of_a_rank_and_is_billed
         resumed = await home.api.job(job_id, lambda job: job["attempt"] == 2 and training(job))
     finally:
         collecting.cancel()
-    assert not any(Path(f"/proc/{pid}").exists() for pid in first)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in first.values())
     assert resumed["progress"]["resumed_from_step"] >= newest["step_number"]
     said = "\n".join(await home.api.messages(job_id))
     assert f"rank 1 of {SLOTS} (process {first[1]}) was killed by SIGKILL after step" in said
