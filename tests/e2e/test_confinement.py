@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from tests.bases import tiny_base
-from tests.e2e.stories import RunningStack, rows, running_stack, training
+from tests.e2e.stories import RunningStack, replayed, rows, running_stack, training
 from tunery.local import processes
 from tunery.local.stack import ServiceSpec
 
@@ -145,6 +145,7 @@ async def test_a_training_on_two_slots_survives_the_loss_of_a_rank_and_is_billed
         used[line["attempt"]] += line["used_gpu_ms"] if line["kind"] == "usage" else 0
     elapsed = elapsed_ms_by_attempt(home, job_id)
     assert used == {1: SLOTS * elapsed[1], 2: SLOTS * elapsed[2], 3: elapsed[3]}
+    assert (await replayed(home.stack.folders.root))["equal"]
 
 
 def elapsed_ms_by_attempt(home: RunningStack, job_id: str) -> dict[int, int]:
