@@ -3,6 +3,7 @@
 runtime: the event core: log, journal, hosts of the five verbs, stores, blobs, keys
 confinement: what processes that read tenants' files may do
 work: the training process as a typed port: specifications, events, exit codes
+ranks: processes that share one training, joined, followed and ended as one
 graders: what an answer is worth, by a declaration
 benchmarks: the file of a benchmark that the gate asks, and what answers to it are worth
 measures: what an answer to a tenant's own row is worth: measures by name, patterns, graders

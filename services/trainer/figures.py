@@ -11,6 +11,7 @@ from statistics import mean, median
 from typing import Final
 
 from schemas.units import Ms, Tokens
+from services.trainer.domain.rank_times import RankTimes, SlowestRank
 from services.trainer.ports import DeviceUse
 from tunery.runtime.telemetry.catalogue import computed, counter, histogram
 from tunery.runtime.telemetry.figures import StateValue
@@ -36,6 +37,11 @@ SPEED: Final = computed(
     "tunery_training_speed_ratio",
     "Tokens a second of the last steps as a share of what is usual in the same training; of the "
     "slowest one, once it has taken some steps",
+)
+SLOWEST_RANK: Final = computed(
+    "tunery_training_slowest_rank_ratio",
+    "Time of a micro-batch in the slowest rank as a multiple of what is usual in the others, which "
+    "wait for it; of the training where it is most",
 )
 DEVICE_BUSY: Final = computed(
     "tunery_device_busy_ratio", "Share of the time in which the device computes", ("device",)
@@ -76,6 +82,7 @@ class TrainingMeter:
     tokens: Tokens
     devices: tuple[int, ...]
     speeds: deque[float] = field(default_factory=lambda: deque(maxlen=SPEEDS_KEPT))
+    ranks: RankTimes = field(default_factory=RankTimes)
 
     def speed_ratio(self) -> float | None:
         """The speed of now as a share of the usual one; None: too few steps were taken."""
@@ -112,6 +119,12 @@ class NodeMeter:
         training.stepped_at = now_ms
         if event.tokens_per_s is not None:
             training.speeds.append(event.tokens_per_s)
+        training.ranks.add(event.rank_ms)
+
+    def slowest_rank(self, lease: int) -> SlowestRank | None:
+        """Of a training; None: it is not known, or has one rank."""
+        training = self._trainings.get(lease)
+        return None if training is None else training.ranks.slowest()
 
     def busy_percent(self, lease: int) -> int | None:
         """How busy the devices of a training are, their mean; None: it is not known."""
@@ -146,6 +159,9 @@ class NodeMeter:
         ratios = [training.speed_ratio() for training in trainings]
         if known := [ratio for ratio in ratios if ratio is not None]:
             yield StateValue(SPEED, (), min(known))
+        slowest = [training.ranks.slowest() for training in trainings]
+        if slow := [rank.ratio for rank in slowest if rank is not None]:
+            yield StateValue(SLOWEST_RANK, (), max(slow))
         in_training = {device for training in trainings for device in training.devices}
         for number, use in self._device_use().items():
             labels = (str(number),)

@@ -71,6 +71,7 @@ class Access:
     links: those of `write` in which it makes symbolic links; its agent reads nothing there
     scores: socket at which the agent answers its questions; None: it asks none
     serves: whether it listens at sockets in its folder, and converts files in other processes
+    ranks: how many such processes share the work; each is told its number and descriptors
     """
 
     read: tuple[Path, ...] = ()
@@ -78,6 +79,7 @@ class Access:
     scores: Path | None = None
     serves: bool = False
     links: tuple[Path, ...] = ()
+    ranks: int = 1
 
 
 NO_ACCESS: Final = Access()
@@ -93,7 +95,10 @@ class ProcessLauncher(Protocol):
         folder: Path,
         access: Access = NO_ACCESS,
     ) -> WorkProcess:
-        """Start a process in a folder of its own. Raises OSError when it cannot be started."""
+        """Start a process in a folder of its own, or its ranks, which are followed as one.
+
+        Raises OSError when it cannot be started.
+        """
 
     async def sweep(self) -> int:
         """Kill every process that an earlier agent of this node left; how many there were.

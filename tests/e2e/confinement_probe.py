@@ -58,7 +58,10 @@ def probe() -> dict[str, str]:
 
 def main() -> None:
     """Probe where this is a process that reads what tenants upload, and keep what was said."""
-    modules = ("tunery.ml.train", "tunery.ml.score", "services.ingest.adapters.worker")
+    modules = (
+        *("tunery.ml.train", "tunery.ml.rank_processes", "tunery.ml.score"),
+        "services.ingest.adapters.worker",
+    )
     module = next((name for name in modules if name in sys.orig_argv), None)
     if module is not None and "tunery.confinement.enter" not in " ".join(sys.orig_argv):
         (pathlib.Path(os.environ["TMPDIR"]) / f"{module}.json").write_text(json.dumps(probe()))

@@ -40,6 +40,16 @@ ROWS, AT_ONCE = 24, 8  # three steps an epoch; the logits of a step take about 6
 EPOCHS: Final = 50  # of a training that would last long
 GROUP_BYTES: Final = 3 << 29  # a training of the tiny base takes a quarter of it
 START_S_MAX: Final = 120
+RANK_BYTES: Final = 64 * MB
+RANKS: Final = """\
+import os
+if sys.argv[1] == "0":
+    sys.exit(76 if not os.read(int(sys.argv[3]), 1) else 1)
+{join}
+taken = []
+while True:
+    taken.append(bytes([1]) * 1_000_000)
+"""
 Event = dict[str, Any]
 
 
@@ -129,6 +139,25 @@ async def test_cause_the_kernel_ends_a_training_for_lack_of_memory_and_the_agent
             said = here.runtime.seal.open(closed.end.detail)
             # the neighbour may have been the second
             assert any(KILLED_BY_KERNEL.format(count=count) in said for count in (1, 2)), said
+
+
+@pytest.mark.parametrize("kind", kinds_here(), ids=lambda kind: kind[1])
+async def test_cause_the_kernel_ends_one_rank_for_lack_of_memory_and_the_agent_names_it(
+    tmp_path: Path, kind: tuple[Path, str]
+) -> None:
+    """The second of two ranks takes more memory than its control group has."""
+    world = await memory_servers()
+    with memory_group(kind, RANK_BYTES) as group:
+        ranks = Script(ranks=2, then=RANKS.format(join=join(group)))
+        async with machines.node(world, tmp_path, lambda _: ranks) as here:
+            await here.request("job1", slots=2)
+            events = await here.until(pool.MemberFreed)
+            (closed,) = [event for event in events if isinstance(event, pool.PlacementClosed)]
+            assert (closed.end.outcome, closed.end.cause) == ("failed", "oom")
+            assert closed.end.detail is not None
+            said = here.runtime.seal.open(closed.end.detail)
+            assert "rank 1 of 2 (process " in said
+            assert KILLED_BY_KERNEL.format(count=1) in said
 
 
 # --- the loss

@@ -1,9 +1,15 @@
-"""What a training, a scoring process and a checker can reach on a running stack: nothing."""
+"""What a training, a scoring process and a checker can reach on a running stack: nothing.
+
+Its node has two slots: here is also how a training on both of them lives.
+"""
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -12,14 +18,18 @@ import pytest
 import pytest_asyncio
 
 from tests.bases import tiny_base
-from tests.e2e.stories import RunningStack, rows, running_stack
+from tests.e2e.stories import RunningStack, replayed, rows, running_stack, training
+from tunery.local import processes
 from tunery.local.stack import ServiceSpec
 
 pytestmark = [pytest.mark.security, pytest.mark.timeout(300)]
 
 REFUSALS: Final = ("PermissionError", "BlockingIOError")
+AGENT: Final = "agent-a"
 PROBE: Final = Path(__file__).with_name("confinement_probe.py")
 MODULES: Final = ("tunery.ml.train", "tunery.ml.score", "services.ingest.adapters.worker")
+RANK: Final = "tunery.ml.rank_processes"
+SLOTS: Final = 2
 POLL_S: Final = 0.05
 
 
@@ -50,7 +60,8 @@ async def probed_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
     shutil.copy(PROBE, folder / "sitecustomize.py")
     (folder / "targets.json").write_text("{}")
     own = {"PYTHONPATH": str(folder)}
-    agent = ServiceSpec("agent-a", module="services.trainer", env={"TUNERY_NODE_ID": "a", **own})
+    node = {"TUNERY_NODE_ID": "a", "TUNERY_NODE_SLOTS": str(SLOTS)}
+    agent = ServiceSpec(AGENT, module="services.trainer", env={**node, **own})
     async with running_stack((agent,), ingest=own) as home:
         data_dir = home.stack.folders.root
         write_targets(folder / "targets.json", data_dir)
@@ -86,15 +97,77 @@ async def test_security_h1_from_inside_a_real_training_nothing_is_reached(
     finally:
         collecting.cancel()
     for module in MODULES:
-        said = probed.said[module]
-        facts = {name: said.pop(name) for name in ("NoNewPrivs", "Seccomp", "CapEff", "CapBnd")}
-        assert facts["NoNewPrivs"] == "1", module
-        assert facts["Seccomp"] == "2", module
-        assert int(facts["CapEff"], 16) == int(facts["CapBnd"], 16) == 0, module
-        assert (said.pop("core"), int(said.pop("files")) <= 4_096) == ("0", True)
-        reached = {name: text for name, text in said.items() if text not in REFUSALS}
-        assert reached == {}, module
-        assert len(said) > 20, "it tried"
+        assert_nothing_was_reached(probed.said[module], module)
+
+
+def assert_nothing_was_reached(said: dict[str, str], module: str) -> None:
+    facts = {name: said.pop(name) for name in ("NoNewPrivs", "Seccomp", "CapEff", "CapBnd")}
+    assert facts["NoNewPrivs"] == "1", module
+    assert facts["Seccomp"] == "2", module
+    assert int(facts["CapEff"], 16) == int(facts["CapBnd"], 16) == 0, module
+    assert (said.pop("core"), int(said.pop("files")) <= 4_096) == ("0", True)
+    reached = {name: text for name, text in said.items() if text not in REFUSALS}
+    assert reached == {}, module
+    assert len(said) > 20, "it tried"
+
+
+async def test_a_training_on_two_slots_survives_the_loss_of_a_rank_and_is_billed_by_slots(
+    probed: Probed,
+) -> None:
+    """kill -9 of one rank: the other ends, the attempt names it, and the next one goes on."""
+    home, collecting = probed.home, asyncio.create_task(probed.collect())
+    hyper = {"n_epochs": 16, "batch_size": 4}
+    method = {"type": "supervised", "supervised": {"hyperparameters": hyper}}
+    asked = home.request(method=method, training={"slots": SLOTS})
+    plan = await home.api.post("/fine_tuning/jobs/plan", asked)
+    parts = {each["name"]: each["value"] for each in plan["settings"]}["accumulation"]
+    assert (parts, plan["estimate"]["slots"]) == (2, SLOTS)
+    job_id = await home.api.submit(asked)
+    try:
+        newest = await home.with_checkpoint(job_id)
+        first = ranks_of(home)
+        assert len(first) == SLOTS
+        os.kill(first[1], signal.SIGKILL)
+        resumed = await home.api.job(job_id, lambda job: job["attempt"] == 2 and training(job))
+    finally:
+        collecting.cancel()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in first.values())
+    assert resumed["progress"]["resumed_from_step"] >= newest["step_number"]
+    said = "\n".join(await home.api.messages(job_id))
+    assert f"rank 1 of {SLOTS} (process {first[1]}) was killed by SIGKILL after step" in said
+    assert_nothing_was_reached(probed.said[RANK], RANK)
+    job = await home.api.ended(job_id)
+    assert job["attempt"] == 3, "two to train, one to evaluate"
+    bill = await home.bill(job_id)
+    assert bill["credited_gpu_ms"] > 0
+    used = Counter[int]()
+    for line in bill["lines"]:
+        used[line["attempt"]] += line["used_gpu_ms"] if line["kind"] == "usage" else 0
+    elapsed = elapsed_ms_by_attempt(home, job_id)
+    assert used == {1: SLOTS * elapsed[1], 2: SLOTS * elapsed[2], 3: elapsed[3]}
+    assert (await replayed(home.stack.folders.root))["equal"]
+
+
+def elapsed_ms_by_attempt(home: RunningStack, job_id: str) -> dict[int, int]:
+    """What the agent says."""
+    lines = (home.stack.folders.logs / f"{AGENT}.log").read_text().splitlines()
+    entries = [json.loads(line) for line in lines if '"attempt.ended"' in line and job_id in line]
+    return {entry["attempt"]: entry["elapsed_ms"] for entry in entries}
+
+
+def ranks_of(home: RunningStack) -> dict[int, int]:
+    """Process ids of the ranks that run on the node, by their numbers."""
+    agent = home.stack.supervisor.pid(AGENT)
+    assert agent is not None
+    words = {
+        pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        for pid in processes.descendants(agent)
+    }
+    return {
+        int(command[command.index(RANK) + 2]): pid
+        for pid, command in words.items()
+        if RANK in command
+    }
 
 
 async def test_security_l4_folders_of_leases_are_their_owners(probed: Probed) -> None:

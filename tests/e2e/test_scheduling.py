@@ -76,7 +76,7 @@ async def test_sched_b18_a_live_journal_decides_the_same_byte_for_byte(tmp_path:
 
 
 async def submit(tenant: Tenant, number: int) -> str:
-    """A job of one slot: trainings use no more yet."""
+    """A job of one slot: what trains here is a stand-in."""
     return await tenant.submit(seed=STORIES.index(ENDS[number % len(ENDS)]))
 
 

@@ -205,6 +205,13 @@ TRAINING: Final = Board(
             "Of the slowest training of a node, compared with its own earlier steps.",
         ),
         curves(
+            "Slowest rank, as a multiple of what is usual",
+            "short",
+            "tunery_training_slowest_rank_ratio",
+            "{{instance}}",
+            "Time of a micro-batch, compared with the other ranks. Empty where trainings have one.",
+        ),
+        curves(
             "Devices at work",
             "percentunit",
             "tunery_device_busy_ratio",

@@ -20,19 +20,19 @@ from services.gateway.jobs.requested import (
     MEASURED_ROWS_MIN,
     PROMPT_CHARACTERS_MAX,
     PROMPTS_MAX,
-    SLOTS_USED,
     VALIDATION_FRACTION_MAX,
 )
 from tunery.benchmarks.task import ITEMS_MAX, ITEMS_MIN
 from tunery.measures.declaration import MEASURES_MAX, NAMES
 from tunery.plan.knobs import KNOBS, LAYER, LAYERS_MAX, Knob
+from tunery.plan.micro_batches import RANKS_MAX
 from tunery.work.spec import ALL_LINEAR
 
 FILE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "recipe.schema.json"
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 #: settings of the groups that are no hyper-parameters
 OTHERS: Final[dict[str, Any]] = {
-    "slots": {"const": SLOTS_USED},
+    "slots": {"type": "integer", "minimum": 1, "maximum": RANKS_MAX},
     "length_policy": {"enum": list(LENGTH_POLICIES)},
     "validation_fraction": {"type": "number", "minimum": 0, "maximum": VALIDATION_FRACTION_MAX},
     "drop_max": {"type": "number", "minimum": 0, "maximum": DROP_MAX},

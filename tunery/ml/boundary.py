@@ -19,6 +19,7 @@ class Boundary(TrainerCallback):  # type: ignore[misc]  # transformers is untype
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.run.step_began_s = time.monotonic()
+        self.run.micro_batches_s.clear()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Evaluate, answer prompts and save when due, stop when asked to.

@@ -8,6 +8,7 @@ import msgspec
 
 from tunery.plan.hyperparameters import RANGES
 from tunery.plan.knobs import ADAPTER_KNOBS, Number
+from tunery.plan.micro_batches import RANKS_MAX
 from tunery.work.codec import decode_score_spec, decode_train_spec
 from tunery.work.exits import WorkError
 from tunery.work.spec import CHECKPOINTS_KEPT_MIN, ScoreSpec, TrainSpec
@@ -26,8 +27,6 @@ HYPER_RANGES: Final[Mapping[str, tuple[Number, Number]]] = {
     # no knob sets it
     "seed": (0, 2**32 - 1),
 }
-
-RANKS_MAX: Final = 64
 
 
 def read_train_spec(path: Path) -> TrainSpec:

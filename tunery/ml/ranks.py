@@ -7,56 +7,38 @@ once a step, and every rank then takes the same step of its optimizer. torch's
 DistributedDataParallel would add them in an order that its buckets and the transport choose, and
 would know nothing of the masters in fp32.
 
-The processes are joined by gloo in a group of their own. It is not torch's default group: libraries
-that see one divide batches and wrap models by themselves.
+They are no group of torch's: libraries that see one divide batches and wrap models by themselves.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from hashlib import blake2b
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from tunery.ml.exchange import Exchange
 from tunery.work.exits import WorkError
-
-RENDEZVOUS: Final = "rendezvous"
-# The others wait while the first answers prompts; the node agent ends processes that are silent.
-WAIT_MAX: Final = timedelta(hours=1)
-PART_ELEMENTS: Final = 2**23  # of gradients that are gathered at once: 32 MiB from each rank
-
-
-class RankLost(Exception):
-    """Another rank does not answer: it has ended, or is being ended."""
 
 
 class Ranks:
-    """This process among the ranks of a training; without a group it is the only one.
+    """This process among the ranks of a training; without an exchange it is the only one.
 
     number: 0 is the first, which alone reports and writes
     count: how many ranks there are
     """
 
-    def __init__(self, number: int = 0, count: int = 1, group: Any = None) -> None:
-        self.number, self.count, self._group = number, count, group
+    def __init__(self, exchange: Exchange | None = None) -> None:
+        self._exchange = exchange
+        self.number = 0 if exchange is None else exchange.number
+        self.count = 1 if exchange is None else exchange.count
 
-    @classmethod
-    def meet(cls, number: int, count: int, folder: Path) -> "Ranks":
-        """Join the others, which name the same folder. It is used once, and empty before.
-
-        Raises RankLost when they do not come.
-        """
-        try:
-            store = dist.FileStore(str(folder / RENDEZVOUS), count)  # type: ignore[attr-defined]  # torch
-            group = dist.ProcessGroupGloo(store, number, count, WAIT_MAX)
-        except RuntimeError as error:
-            raise RankLost(str(error)) from error
-        return cls(number, count, group)
+    def on_wait(self, tell: Callable[[int], None]) -> None:
+        """Call `tell` with the number of a rank that has been waited for for long."""
+        if self._exchange is not None:
+            self._exchange.on_wait = tell
 
     @property
     def is_first(self) -> bool:
@@ -91,13 +73,13 @@ class Ranks:
             [weight.grad is not None for weight in every], dtype=torch.uint8
         )
         wanted = reduce(torch.maximum, self._gather(has_gradient)).tolist()
-        for part in _parts(
-            weight for weight, is_wanted in zip(every, wanted, strict=True) if is_wanted
-        ):
+        most = self._part_bytes // torch.float32.itemsize
+        summed = (weight for weight, is_so in zip(every, wanted, strict=True) if is_so)
+        for part in _parts(summed, most):
             gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in part]
             flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-            for begin in range(0, len(flat), PART_ELEMENTS):
-                piece = flat[begin : begin + PART_ELEMENTS]
+            for begin in range(0, len(flat), most):
+                piece = flat[begin : begin + most]
                 piece.copy_(reduce(torch.add, self._gather(piece)))
             begin = 0
             for weight in part:
@@ -111,6 +93,10 @@ class Ranks:
         gathered = self._gather(torch.tensor(values, dtype=torch.float64))
         sums: list[float] = reduce(torch.add, gathered).tolist()
         return sums
+
+    def each(self, value: float) -> list[float]:
+        """The value of each rank. Raises RankLost."""
+        return [float(each) for each in self._gather(torch.tensor(value, dtype=torch.float64))]
 
     def any(self, is_so: bool) -> bool:
         """Whether it is so in any rank: all get the same answer. Raises RankLost."""
@@ -131,14 +117,13 @@ class Ranks:
             advice = "Run all ranks with the same files and libraries on processors of one kind."
             raise WorkError("platform", message, advice)
 
+    @property
+    def _part_bytes(self) -> int:
+        return 0 if self._exchange is None else self._exchange.part_bytes
+
     def _gather(self, tensor: Tensor) -> list[Tensor]:
-        """What each rank has, in their order."""
-        gathered = [torch.empty_like(tensor) for _ in range(self.count)]
-        try:
-            self._group.allgather([gathered], [tensor]).wait()
-        except RuntimeError as error:
-            raise RankLost(str(error)) from error
-        return gathered
+        """What each rank has, in their order. Raises RankLost."""
+        return [tensor] if self._exchange is None else self._exchange.gather(tensor)
 
 
 ALONE: Final = Ranks()
@@ -154,11 +139,14 @@ def digest_of(tensors: Mapping[str, Tensor]) -> bytes:
     return digest.digest()
 
 
-def _parts(weights: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Weights in their order, so many at a time that gradients of a part are gathered at once."""
+def _parts(weights: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
+    """Weights in their order, so many at a time that gradients of a part are gathered at once.
+
+    most: elements of a part; a larger weight is one by itself
+    """
     part: list[Tensor] = []
     for weight in weights:
-        if part and sum(other.numel() for other in part) + weight.numel() > PART_ELEMENTS:
+        if part and sum(other.numel() for other in part) + weight.numel() > most:
             yield part
             part = []
         part.append(weight)

@@ -12,6 +12,7 @@ What is overridden, and why (trl and transformers are pinned, each override is c
 """
 
 import math
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -24,9 +25,11 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
+from schemas.units import Ms
 from tunery.ml import state
 from tunery.ml.boundary import Boundary
 from tunery.ml.device import peak_memory_bytes
+from tunery.ml.exchange import SAID_AFTER_S
 from tunery.ml.methods import objective_of
 from tunery.ml.objectives import mean_scores
 from tunery.ml.order import row_order
@@ -101,6 +104,8 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         self.loss_is_scaled_for_ga = True
         self.micro_batch = 0  # of the step in progress: the next one
         self.remove_callback(PrinterCallback)
+        if run.ranks.is_first:
+            run.ranks.on_wait(self._note_wait)
 
     def try_longest_rows(self) -> None:
         """One step on the micro-batch that needs most memory, undone, before anything is billed.
@@ -178,8 +183,10 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         if not run.ranks.takes(number):
             return torch.zeros((), device=self.args.device)
         run.ranks.seed(run.hyper.seed, self.state.global_step + 1, number)
+        began_s = time.monotonic()
         loss: Tensor = super().training_step(*args, **kwargs)
         self._check_finite(float(loss), "the loss")
+        run.micro_batches_s.append(time.monotonic() - began_s)
         return loss
 
     def _clip_grad_norm(self, model: Any) -> Tensor:
@@ -207,6 +214,12 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         return highest_losses(self.objective, self.model, rows, numbers, self.args.device)
 
     # --- events
+    def _note_wait(self, number: int) -> None:
+        text = (
+            f"rank {number} of {self.run.ranks.count} has been waited for for {SAID_AFTER_S:.0f} s"
+        )
+        self.run.events.emit(Noted(step=self.state.global_step, message=text))
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Emit the step, and a spike when the loss has stayed high."""
         self.control.should_log = False
@@ -217,7 +230,11 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         run, step = self.run, self.state.global_step
         figures = {name: sum(v) / len(v) for name, v in values.items()}
         run.loss = logs["loss"]
+        rank_ms: tuple[Ms, ...] = ()
         if run.ranks.count > 1:
+            took_s = run.micro_batches_s
+            mean_ms = 1_000 * sum(took_s) / len(took_s) if took_s else 0.0
+            rank_ms = tuple(map(math.ceil, run.ranks.each(mean_ms)))
             accuracies = values.get(ACCURACY, [])
             sums = run.ranks.add([run.loss, sum(accuracies), len(accuracies)])
             run.loss, figures[ACCURACY] = sums[0], sums[1] / max(1.0, sums[2])
@@ -235,6 +252,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
                 tokens_total=run.plan.tokens_total,
                 tokens_per_s=run.plan.tokens_of(step) / run.step_s if run.step_s else None,
                 memory_bytes=peak_memory_bytes(self.args.device),
+                rank_ms=rank_ms,
                 reward_accuracy=figures.get("reward_accuracy"),
                 reward_margin=figures.get("reward_margin"),
                 reward_chosen=figures.get("reward_chosen"),

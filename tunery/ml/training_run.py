@@ -30,6 +30,7 @@ class TrainingRun:
     scores: what models say of answers; None: they are not asked
     ranks: the processes that share the micro-batches of each step
     step_began_s, step_s: when the step in progress began, and what the last one took
+    micro_batches_s: what each micro-batch of the step in progress took this rank
     """
 
     spec: TrainSpec
@@ -52,6 +53,7 @@ class TrainingRun:
     ranks: Ranks = ALONE
     step_began_s: float = 0.0
     step_s: float = 0.0
+    micro_batches_s: list[float] = field(default_factory=list)
 
     @property
     def has_stopped_early(self) -> bool:

@@ -33,6 +33,7 @@ from tunery.plan.time import (
     train_ms,
 )
 
+EVAL_SLOTS: Final = 1  # it is one process, whatever the training was
 AS_EXPECTED: Final = Pace(train_ppm=PPM, eval_ppm=PPM)
 
 
@@ -74,7 +75,7 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     graded = graded_tokens(hyper) if hyper.method == "reinforcement" else 0
     graded += measured_tokens(spec.measured_rows)
     graded += benchmark_tokens(spec.benchmarks, spec.benchmark_items)
-    evaluate = slots * eval_ms(base, slots, device, own_prompts=own, graded=graded)
+    evaluate = EVAL_SLOTS * eval_ms(base, EVAL_SLOTS, device, own_prompts=own, graded=graded)
     pace = spec.pace or AS_EXPECTED
     floor_ms = HOLD_MS_MIN if spec.pace else FIRST_HOLD_MS_MIN
     if spec.evaluation is not None:
@@ -82,7 +83,7 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     else:
         hold = hold_of(train, slots, pace.train_ppm, floor_ms)
         hold = max(hold, HOLD_FACTOR * slots * steps * STEP_MS)
-    hold += hold_of(evaluate, slots, pace.eval_ppm, floor_ms)
+    hold += hold_of(evaluate, EVAL_SLOTS, pace.eval_ppm, floor_ms)
     price = spec.price
     return Estimate(
         tokens=trained,
@@ -100,7 +101,7 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
 def eval_hold(spec: JobSpec, needs: Estimate) -> GpuMs:
     """The part of a job's hold that its training leaves to the evaluation."""
     pace_ppm = (spec.pace or AS_EXPECTED).eval_ppm
-    return hold_of(needs.eval_gpu_ms, spec.slots, pace_ppm, EVAL_MS_MIN)
+    return hold_of(needs.eval_gpu_ms, EVAL_SLOTS, pace_ppm, EVAL_MS_MIN)
 
 
 def corrected(spec: JobSpec, needs: Estimate) -> Estimate:

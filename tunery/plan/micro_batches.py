@@ -1,8 +1,13 @@
 """How a step's rows are divided into micro-batches: less memory for the same optimizer step."""
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from schemas.training import HyperParameters
+from schemas.units import divide_up
+
+RANKS_MAX: Final = 64  # processes that share a step
 
 
 def rows_at_once(hyper: HyperParameters) -> int:
@@ -20,6 +25,21 @@ def with_smaller_micro_batches(hyper: HyperParameters) -> HyperParameters | None
     """The same step in micro-batches of at most half as many rows; None: they have one row."""
     rows = rows_at_once(hyper)
     return None if rows == 1 else with_rows_at_once(hyper, rows // 2)
+
+
+def shared_among(hyper: HyperParameters, ranks: int) -> HyperParameters | None:
+    """The same step in the largest micro-batches with which no rank has more rows than it needs to.
+
+    They are no larger than they are now. None: a step has fewer rows than there are ranks.
+    """
+    rows, most = hyper.batch_size, rows_at_once(hyper)
+    if rows < ranks:
+        return None
+    share = divide_up(rows, ranks)
+    sizes = [size for size in range(1, most + 1) if rows % size == 0 and rows // size >= ranks]
+    return with_rows_at_once(
+        hyper, max(size for size in sizes if size * divide_up(rows // size, ranks) == share)
+    )
 
 
 def halvings(hyper: HyperParameters) -> int:

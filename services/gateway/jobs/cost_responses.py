@@ -15,6 +15,7 @@ from services.gateway.jobs.tables import (
 )
 from services.gateway.web.errors import ApiError
 from services.gateway.web.responses import Response, seconds, seconds_or_none
+from tunery.plan.estimate import EVAL_SLOTS
 from tunery.plan.price import hourly_micro, job_cost
 
 
@@ -160,8 +161,7 @@ def estimate_response(
     starts_at: expected start; None if it is not known.
     refusal: of the submission, None: it would be accepted.
     """
-    gpu_ms = estimate.train_gpu_ms + estimate.eval_gpu_ms
-    duration_ms = gpu_ms // spec.slots
+    duration_ms = estimate.train_gpu_ms // spec.slots + estimate.eval_gpu_ms // EVAL_SLOTS
     return EstimateResponse(
         estimation_available=True,
         unavailable_reason=None,

@@ -161,8 +161,12 @@ def _why_not(
         return "the job is never on spot machines"
     if missing:
         return f"kept for jobs that tolerate {', '.join(sorted(missing))}"
-    if needed is not None and needed.memory_bytes > kind.memory_bytes:
-        return f"the job needs {needed.memory_bytes / 1e9:.1f} GB of memory"
+    if kind.slots < spec.slots:
+        return f"the job needs {spec.slots} slots of one node"
+    # several slots are of processors, which share the memory of their node
+    needed_bytes = 0 if needed is None else spec.slots * needed.memory_bytes
+    if needed_bytes > kind.memory_bytes:
+        return f"the job needs {needed_bytes / 1e9:.1f} GB of memory"
     return None if kind.is_alive else "not alive"
 
 

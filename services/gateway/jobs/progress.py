@@ -9,6 +9,7 @@ from schemas.units import Ms
 from services.gateway.jobs.event_ids import finite
 from services.gateway.jobs.tables import JobRow, StepRow
 from services.gateway.web.responses import Response
+from tunery.plan.estimate import EVAL_SLOTS
 
 PERCENT_MAX: Final = 99.9  # of a job that has not succeeded
 # An evaluation that takes longer than expected is expected to take so much of its time still.
@@ -62,9 +63,8 @@ def _weights(row: JobRow, eval_ms: Ms | None) -> tuple[Ms, Ms]:
     estimate = None if row.hold is None else row.hold.estimate
     if estimate is None:
         return 1, eval_ms or 0
-    slots = row.spec.slots
-    expected_ms = estimate.eval_gpu_ms // slots if eval_ms is None else eval_ms
-    return max(1, estimate.train_gpu_ms // slots), expected_ms
+    expected_ms = estimate.eval_gpu_ms // EVAL_SLOTS if eval_ms is None else eval_ms
+    return max(1, estimate.train_gpu_ms // row.spec.slots), expected_ms
 
 
 def _percent(row: JobRow, trained: float, train_ms: Ms, eval_ms: Ms, at: Ms) -> float:

@@ -15,13 +15,14 @@ from tunery.measures.declaration import parse_measures
 from tunery.plan.hyperparameters import SUPERVISED
 from tunery.plan.knobs import ADAPTER_KNOBS
 from tunery.plan.methods import REWARD, ROWS_OF_METHOD
+from tunery.plan.micro_batches import RANKS_MAX
 
 LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = get_args(LengthPolicy)
-SLOTS_USED: Final = 1  # more would be billed, and train no faster
 VALIDATION_FRACTION_PPM: Final = 100_000
 VALIDATION_FRACTION_MAX: Final = 0.5
 DROP_MAX: Final = 0.5
 PROMPTS: Final = "eval.prompts"
+SLOTS: Final = "training.slots"
 MEASURES: Final = "eval.measures"
 MEASURED_ROWS: Final = "eval.measured_rows"
 BENCHMARKS: Final = "eval.benchmarks"
@@ -306,12 +307,12 @@ def _collect(values: _Values, group: str, name: str, value: Any) -> None:
 
 def _slots(values: _Values, value: Any) -> int:
     if value is None:
-        return SLOTS_USED
-    if isinstance(value, int) and not isinstance(value, bool) and value == SLOTS_USED:
+        return 1
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= RANKS_MAX:
         return value
-    text = f"must be {SLOTS_USED}, because a training uses one device; it is {repr_short(value)}"
-    values.refuse("training.slots", text)
-    return SLOTS_USED
+    text = f"must be a whole number from 1 to {RANKS_MAX}; it is {repr_short(value)}"
+    values.refuse(SLOTS, text)
+    return 1
 
 
 def _prompts(values: _Values, value: Any) -> tuple[str, ...]:

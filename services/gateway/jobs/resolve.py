@@ -31,6 +31,7 @@ from services.gateway.jobs.requested import (
     BENCHMARKS,
     GRADER,
     LENGTH_POLICY,
+    SLOTS,
     RequestedSettings,
     RequestProblem,
     requested_settings,
@@ -49,8 +50,10 @@ from services.gateway.web.wording import file_words, parameter_words
 from tunery.gate.looks import planned_looks
 from tunery.graders.grader import asks_models, parse
 from tunery.plan import hyperparameters
+from tunery.plan.hyperparameters import SUPERVISED
 from tunery.plan.memory import fitted, memory_bytes
 from tunery.plan.methods import REWARD, ROW_WORDS, can_learn, methods_of_rows, rows_of_dialect
+from tunery.plan.micro_batches import shared_among
 from tunery.plan.packing import mixed
 from tunery.plan.price import lane_price
 
@@ -187,7 +190,7 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
         looks_ppm=looks_of(benchmarks, settings.benchmark_items, facts.policy),
     )
     configuration = _configuration(spec, (training, held_out), request, settings)
-    hyper = _fitted(hyper, base, all_tokens, choice)
+    hyper = _fitted(hyper, base, all_tokens, choice, settings.slots)
     return Resolved(replace(spec, hyper=hyper, configuration=configuration), tokens)
 
 
@@ -290,9 +293,29 @@ def _choice_of_nodes(request: JobRequest, facts: Facts, settings: RequestedSetti
         facts.nodes,
         asks_models=settings.grader is not None and asks_models(parse(settings.grader)),
     )
-    if choice.problem is not None:
-        raise _refusal([choice.problem])
+    problem = choice.problem or _slots_problem(settings, choice)
+    if problem is not None:
+        raise _refusal([problem])
     return choice
+
+
+def _slots_problem(settings: RequestedSettings, choice: NodeChoice) -> RequestProblem | None:
+    """Why the job cannot have several slots; None: it can, or needs one.
+
+    More would be billed and train no faster.
+    """
+    slots, largest = settings.slots, max((node.slots for node in choice.of_device), default=0)
+    if slots == 1:
+        return None
+    if settings.method != SUPERVISED:
+        text = f"a training with the method {settings.method} uses one slot; set it to 1"
+    elif choice.device != "cpu":
+        text = "the nodes that the job gets have accelerators, and it uses one; set it to 1"
+    elif 0 < largest < slots:
+        text = f"a job is on one node, and of those that it may have the largest has {largest}"
+    else:
+        return None
+    return RequestProblem(SLOTS, f"{text}; it is {slots}")
 
 
 def _inputs(
@@ -461,26 +484,38 @@ def _tokens(file: FileRow, base: Base, role: str) -> BaseTokens | None:
 
 
 def _fitted(
-    hyper: HyperParameters, base: Base, tokens: BaseTokens | None, choice: NodeChoice
+    hyper: HyperParameters, base: Base, tokens: BaseTokens | None, choice: NodeChoice, slots: int
 ) -> HyperParameters:
-    """The same steps in micro-batches that a slot of some node it may have has the memory for.
+    """The same steps in micro-batches that a slot of some node it may have has the memory for, and
+    of which every slot has some.
 
-    Raises ApiError where no node has it even for one row at a time: the job would wait for ever.
+    Raises ApiError where no node has it even for one row at a time: the job would wait for ever;
+    and where a step has fewer rows than the job has slots.
     """
     suitable, device = choice.of_device, choice.device
-    if not suitable:
-        return hyper
-    slot_bytes = max(node.slot_bytes for node in suitable)
-    node_bytes = max(node.memory_bytes for node in suitable)
-    smaller = fitted(base, hyper, device, tokens, slot_bytes)
-    needed = memory_bytes(base, smaller, device, tokens)
-    if needed > node_bytes:
+    smaller = hyper
+    if suitable:
+        slot_bytes = max(node.slot_bytes for node in suitable)
+        node_bytes = max(node.memory_bytes for node in suitable)
+        smaller = fitted(base, hyper, device, tokens, slot_bytes)
+        needed = slots * memory_bytes(base, smaller, device, tokens)
+        if needed > node_bytes:
+            each = "" if slots == 1 else f" on each of {slots} slots"
+            text = (
+                f"one row at a time{each} needs about {needed / 1e9:.1f} GB of memory, and of the "
+                f"nodes that the job may have the largest has {node_bytes / 1e9:.1f} GB. "
+                f"{LESS[hyper.adaptation]}"
+            )
+            raise invalid(text, "training.max_length")
+    shared = shared_among(smaller, slots)
+    if shared is None:
+        rows = hyper.batch_size
         text = (
-            f"one row at a time needs about {needed / 1e9:.1f} GB of memory, and of the nodes that "
-            f"the job may have the largest has {node_bytes / 1e9:.1f} GB. {LESS[hyper.adaptation]}"
+            f"a step has {rows} packed row{'' if rows == 1 else 's'} (batch_size), which "
+            f"{slots} slots cannot share. Set batch_size to {slots} or more, or use fewer slots."
         )
-        raise invalid(text, "training.max_length")
-    return smaller
+        raise invalid(text, SLOTS)
+    return shared
 
 
 def installed_book(book: PriceBook | None, tenant: TenantRow) -> PriceBook:

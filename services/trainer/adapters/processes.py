@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.trainer.ports import NO_ACCESS, Access
+from services.trainer.ports import NO_ACCESS, Access, WorkProcess
 from tunery.confinement.confined import Confinement, private_environment
 from tunery.confinement.policy import DEVICES, ConfinementPolicy, accelerator_devices, with_links
+from tunery.ranks.group import RankGroup
+from tunery.ranks.joining import joined
 from tunery.runtime.local_socket import connect_to
 
 LINE_BYTES_MAX: Final = 1 << 20
@@ -22,7 +24,7 @@ TAIL_BYTES: Final = 4_000
 SWEEP_ROUNDS_MAX: Final = 100
 SWEEP_PAUSE_S: Final = 0.05
 MARK: Final = "TUNERY_NODE_MARK"
-ERRORS: Final = "stderr.log"
+ERRORS: Final = "stderr.log"  # of the first rank; those of others have their number before it
 ERRORS_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -137,12 +139,46 @@ class ProcessGroups:
         environment: Mapping[str, str],
         folder: Path,
         access: Access = NO_ACCESS,
+    ) -> WorkProcess:
+        """Start a process in a folder, which gets its standard error; or its ranks, likewise.
+
+        Each rank is confined as a process that works alone. Raises OSError.
+        """
+        if access.ranks == 1:
+            return await self.start_one(argv, environment, folder, access)
+        ranks: list[ProcessGroup] = []
+        try:
+            with joined(access.ranks) as every:
+                for number, descriptors in enumerate(every):
+                    own = (*argv, str(number), *map(str, descriptors))
+                    errors = f"{number}.{ERRORS}" if number else ERRORS
+                    rank = await self.start_one(
+                        own, environment, folder, access, errors=errors, descriptors=descriptors
+                    )
+                    ranks.append(rank)
+        except BaseException:
+            for rank in ranks:
+                rank.signal(signal.SIGKILL)
+                await rank.wait()
+            raise
+        return RankGroup(ranks)
+
+    async def start_one(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        access: Access = NO_ACCESS,
         *,
         reads: bool = False,
+        errors: str = ERRORS,
+        descriptors: Sequence[int] = (),
     ) -> ProcessGroup:
-        """Start a process in a folder, which gets its standard error. Raises OSError.
+        """Start a single process. Raises OSError.
 
         reads: whether it has an order to read from its standard input
+        errors: name of the file that its standard error goes to
+        descriptors: that it gets open
         """
         own = {MARK: self._mark}
         if self._walls is not None:
@@ -152,19 +188,20 @@ class ProcessGroups:
             stdin: int = asyncio.subprocess.PIPE if reads else asyncio.subprocess.DEVNULL
             if access.scores is not None:
                 stdin = opened.enter_context(connect_to(access.scores)).fileno()
-            errors = os.open(folder / ERRORS, ERRORS_FLAGS, 0o600)
-            opened.callback(os.close, errors)
+            stderr = os.open(folder / errors, ERRORS_FLAGS, 0o600)
+            opened.callback(os.close, stderr)
             process = await asyncio.create_subprocess_exec(
                 *argv,
                 stdin=stdin,
                 stdout=asyncio.subprocess.PIPE,
-                stderr=errors,
+                stderr=stderr,
                 cwd=folder,
                 env={**environment, **own},
                 limit=LINE_BYTES_MAX,
                 start_new_session=True,
+                pass_fds=descriptors,
             )
-            return ProcessGroup(process, os.dup(errors))
+            return ProcessGroup(process, os.dup(stderr))
 
     async def sweep(self) -> int:
         """Kill all processes with the mark; how many there were. Raises TimeoutError."""

@@ -65,17 +65,17 @@ class WarmProcesses:
     ) -> WorkProcess:
         """Give the waiting process the order, or start one. Raises OSError."""
 
-        def begin() -> Awaitable[ProcessGroup]:
+        def begin() -> Awaitable[WorkProcess]:
             return self._launcher.start(argv, environment, folder, access)
 
         async def end() -> None:
-            self._running -= 1
+            self._running -= access.ranks
             await self._refill(environment)
 
         async with self._one_at_a_time:
             warm = self._take_warm(argv, environment, access)
             self._remember(access)
-            if self._running + 1 >= self._slots:
+            if self._running + access.ranks >= self._slots:
                 await self._dismiss()
             if warm is None:
                 process = LeasedProcess(await begin(), None, end)
@@ -85,7 +85,7 @@ class WarmProcesses:
                 order = Order(module=module, spec=spec, folder=str(folder))
                 warm.hand_over(encode_order(order))
                 process = LeasedProcess(warm, begin, end)
-            self._running += 1
+            self._running += access.ranks
         return process
 
     async def sweep(self) -> int:
@@ -105,7 +105,7 @@ class WarmProcesses:
         """
         warm, may = self._warm, self._access_of_warm
         fits = tuple(argv[:2]) == (sys.executable, "-m") and argv[2] in WARM_MODULES
-        fits = fits and access.scores is None
+        fits = fits and access.scores is None and access.ranks == 1
         fits = fits and {*access.read} <= {*may.read} and {*access.write} <= {*may.write}
         if warm is None or warm.has_ended or not fits or dict(environment) != dict(self._of_warm):
             return None
@@ -122,7 +122,7 @@ class WarmProcesses:
             try:
                 self._folder.mkdir(mode=0o700, parents=True)
                 argv, access = (sys.executable, *self._waiting), self._known
-                self._warm = await self._launcher.start(
+                self._warm = await self._launcher.start_one(
                     argv, environment, self._folder, access, reads=True
                 )
                 self._of_warm, self._access_of_warm = environment, access
@@ -184,8 +184,8 @@ class LeasedProcess:
 
     def __init__(
         self,
-        process: ProcessGroup,
-        begin: Callable[[], Awaitable[ProcessGroup]] | None,
+        process: WorkProcess,
+        begin: Callable[[], Awaitable[WorkProcess]] | None,
         end: Callable[[], Awaitable[None]],
     ) -> None:
         self._process, self._begin, self._end = process, begin, end

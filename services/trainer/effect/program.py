@@ -30,6 +30,7 @@ from services.trainer.ports import (
 from services.trainer.settings import TrainerSettings
 from tunery.confinement.taking import opened_within
 from tunery.graders.grader import asks_models, parse
+from tunery.ranks.joining import RANK_MODULE
 from tunery.runtime.ports import Runtime
 from tunery.work.codec import encode_spec
 from tunery.work.events import AnyWorkEvent, FileDigest
@@ -84,7 +85,8 @@ class Program(ABC):
         spec = await self.write_inputs(folder)
         path.write_bytes(encode_spec(spec))
         self.access = access_of(spec)
-        return ("-m", self.module, str(path))
+        module = self.module if self.access.ranks == 1 else RANK_MODULE
+        return ("-m", module, str(path))
 
     @abstractmethod
     async def write_inputs(self, folder: Path) -> TrainSpec | ScoreSpec | ReplicaSpec:
@@ -167,4 +169,5 @@ def access_of(spec: TrainSpec | ScoreSpec | ReplicaSpec) -> Access:
         models = Path(spec.models_dir)  # its converter makes links to the files of the base
         return Access((Path(base),), shared, serves=True, links=(models,))
     scores = None if spec.score_socket is None else Path(spec.score_socket)
-    return Access((Path(base),), shared, scores)
+    ranks = spec.ranks if isinstance(spec, TrainSpec) else 1
+    return Access((Path(base),), shared, scores, ranks=ranks)

@@ -69,6 +69,7 @@ class Training(Program):
         self._finished: Finished | None = None
         self._last_step: Step | None = None
         self._started_monotonic_ms = 0
+        self._named_ranks: set[int] = set()
         self._meter, self._lease = tools.meter, grant.token.lease
         hardware = grant.lease.hardware
         self._node_type = hardware.accelerator if hardware is not None else ""
@@ -107,6 +108,7 @@ class Training(Program):
             grader=grader,
             score_socket=await self.open_scores(folder, grader),
             score_calls_max=self.settings.score_calls_max,
+            ranks=1 if accelerators(self.grant) else self.grant.slots,
         )
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
@@ -125,6 +127,7 @@ class Training(Program):
                 self._meter.step(self._lease, event, self._now_ms())
                 self._last_step = self._step(event)
                 await self.report(self._last_step)
+                await self._name_slow_rank(event)
             case Evaluated() if self._last_step is not None:
                 await self.report(
                     replace(
@@ -253,6 +256,18 @@ class Training(Program):
         )
         await self.tools.reports.fact(command, self.grant.tenant)
         self._meter.store(self._lease, clock.monotonic_ms() - began_ms, self._now_ms())
+
+    async def _name_slow_rank(self, event: StepCompleted) -> None:
+        """Say once of each rank that the others wait for it."""
+        slowest = self._meter.slowest_rank(self._lease)
+        if slowest is None or not slowest.is_slow or slowest.number in self._named_ranks:
+            return
+        self._named_ranks.add(slowest.number)
+        text = (
+            f"step {event.step}: rank {slowest.number} of {len(event.rank_ms)} takes "
+            f"{slowest.ratio:.1f} times as long for a micro-batch as the others, which wait for it"
+        )
+        await self.report(self._line("warn", text))
 
     def _now_ms(self) -> Ms:
         return self.tools.runtime.clock.now_ms()

@@ -72,7 +72,7 @@ def explain(cluster: PlanningState, requests: Iterable[Request], at: Ms) -> Expl
     """
     oversized: list[Request] = []
     for request in requests:
-        # The planner gives whole nodes to what is larger than any; agents do not run ranks yet.
+        # The planner gives whole nodes to what is larger than any; no job has several nodes yet.
         if request.needs.slots > cluster.capacity.largest(request.needs):
             oversized.append(request)
         else:

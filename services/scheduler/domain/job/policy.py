@@ -8,7 +8,7 @@ from schemas.envelope import Reason
 from schemas.job import AttemptEnded
 from schemas.reasons import failing
 from schemas.training import FailureCause, HyperParameters
-from services.scheduler.domain.job.quota import attempt_gpu_ms_max
+from services.scheduler.domain.job.quota import attempt_gpu_ms_max, slots_of
 from services.scheduler.domain.job.state import OpenJob
 from services.scheduler.domain.pool.usage import BUDGET_NOTICE_MS
 from tunery.plan.micro_batches import halvings, with_smaller_micro_batches
@@ -86,7 +86,7 @@ def _after_failure(job: OpenJob, ended: AttemptEnded, cause: FailureCause) -> St
         case "budget":
             # Time lost to the platform and credited meanwhile is the job's to use again. What a
             # drained attempt left of its cap is less than one notice, so this cannot go round.
-            if attempt_gpu_ms_max(job, ended.role) > job.spec.slots * BUDGET_NOTICE_MS:
+            if attempt_gpu_ms_max(job, ended.role) > slots_of(job, ended.role) * BUDGET_NOTICE_MS:
                 return Again(job.hyper)
             return budget_exhausted()
         case _:

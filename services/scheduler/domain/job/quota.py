@@ -8,7 +8,7 @@ from schemas.admission import TENANT_BUDGET, AnswersCharged, BudgetUse
 from schemas.pool import Role
 from schemas.units import PPM, GpuMs, Micro, Ms, hour_of, month_of
 from services.scheduler.domain.job.state import Charge, MonthUse, OpenJob, OpenTerm, TenantJobs
-from tunery.plan.estimate import eval_hold
+from tunery.plan.estimate import EVAL_SLOTS, eval_hold
 from tunery.plan.price import job_cost
 
 
@@ -119,6 +119,11 @@ def with_answers(tenant: TenantJobs, charged: AnswersCharged) -> Map[str, MonthU
     return use
 
 
+def slots_of(job: OpenJob, role: Role) -> int:
+    """How many slots an attempt of the job has."""
+    return job.spec.slots if role == "train" else EVAL_SLOTS
+
+
 def attempt_gpu_ms_max(job: OpenJob, role: Role) -> GpuMs:
     """Cap of the job's next attempt: hold − billable + lost, less what evaluation will need.
 
@@ -129,4 +134,5 @@ def attempt_gpu_ms_max(job: OpenJob, role: Role) -> GpuMs:
     left = job.hold.hold_gpu_ms - job.billable_gpu_ms + job.lost_gpu_ms
     if role == "train":
         left -= eval_hold(job.spec, job.hold)
-    return left // job.spec.slots * job.spec.slots
+    slots = slots_of(job, role)
+    return left // slots * slots

@@ -44,7 +44,7 @@ from schemas.training import (
 )
 from schemas.units import PPM, GpuMs
 from services.scheduler.domain.job.policy import Again, GiveUp, budget_exhausted, next_step
-from services.scheduler.domain.job.quota import attempt_gpu_ms_max, rest_gpu_ms
+from services.scheduler.domain.job.quota import attempt_gpu_ms_max, rest_gpu_ms, slots_of
 from services.scheduler.domain.job.state import OpenJob
 from tunery.plan.memory import memory_bytes
 from tunery.plan.refunds import job_refund
@@ -78,7 +78,7 @@ def place_attempt(job: OpenJob, role: Role) -> tuple[Event, ...]:
     """
     work = _work(job, role)
     gpu_ms_max = attempt_gpu_ms_max(job, role)
-    if work is None or job.hold is None or gpu_ms_max < job.spec.slots:  # under a millisecond
+    if work is None or job.hold is None or gpu_ms_max < slots_of(job, role):  # under a millisecond
         return (_give_up(job, budget_exhausted(), None),)
     work_id = work_id_of(work)
     pool = job.spec.pool
@@ -98,7 +98,7 @@ def place_attempt(job: OpenJob, role: Role) -> tuple[Event, ...]:
 def _placement(
     job: OpenJob, hold: Estimate, role: Role, work_id: Sha256, gpu_ms_max: GpuMs
 ) -> Placement:
-    slots = job.spec.slots
+    slots = slots_of(job, role)
     cap_ms = gpu_ms_max // slots
     expected_gpu_ms = hold.train_gpu_ms if role == "train" else hold.eval_gpu_ms
     return Placement(

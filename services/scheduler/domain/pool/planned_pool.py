@@ -54,7 +54,7 @@ class JobPart(Struct, frozen=True):
     queued: Queued | None
 
 
-# The planner gives whole nodes to what is larger than any; agents do not run ranks yet.
+# The planner gives whole nodes to what is larger than any; no job has several nodes yet.
 POLICY: Final = replace(PRODUCT, spanning=False)
 Part: TypeAlias = NodePart | LeasePart | JobPart
 

@@ -54,7 +54,7 @@ async def started(path: Path) -> ProcessGroup:
     access = access_of(decode_replica_spec(path.read_bytes()))
     argv = (sys.executable, "-m", "services.engine.replica", str(path))
     groups = ProcessGroups(str(path), Walls(Confinement()))
-    return await groups.start(argv, environment_on(()), path.parent, access)
+    return await groups.start_one(argv, environment_on(()), path.parent, access)
 
 
 async def said(process: ProcessGroup) -> object:

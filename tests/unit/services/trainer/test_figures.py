@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
+from services.trainer.domain.rank_times import STEPS
 from services.trainer.figures import SPEEDS_KEPT, SPEEDS_MIN, NodeMeter
 from services.trainer.ports import DeviceUse
 from tests.unit.tunery.work.samples import STARTED
@@ -107,6 +108,22 @@ def test_devices_of_trainings_are_told_from_those_that_are_free() -> None:
         "device_training0": 0,
         "device_training1": 1,
     }
+
+
+def test_of_trainings_with_ranks_the_one_that_waits_most_is_told() -> None:
+    meter = NodeMeter()
+    for lease in (1, 2, 3):
+        meter.begin(lease, STARTED, (), 0)
+    for at in range(STEPS):
+        meter.step(1, replace(STEP, rank_ms=(100, 300)), at)
+        meter.step(2, replace(STEP, rank_ms=(100, 110)), at)
+        meter.step(3, STEP, at)
+    assert figures(meter)["training_slowest_rank_ratio"] == 3
+    assert meter.slowest_rank(1) == (1, 3)
+    assert meter.slowest_rank(3) is None
+    meter.end(1)
+    assert figures(meter)["training_slowest_rank_ratio"] == pytest.approx(1.1)
+    assert meter.slowest_rank(1) is None
 
 
 def test_a_training_is_as_busy_as_the_mean_of_its_devices() -> None:

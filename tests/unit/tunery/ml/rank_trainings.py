@@ -5,11 +5,13 @@ import json
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
 
 from tests.unit.tunery.ml.trainings import Event
+from tunery.ranks.joining import joined
 from tunery.work.spec import TrainSpec
 
 FORKS: Any = multiprocessing.get_context("forkserver")
@@ -30,20 +32,41 @@ class StopAfter:
 NEVER = StopAfter(10_000)
 
 
-def be_rank(spec: TrainSpec, number: int, folder: Path, must_stop: Callable[[], bool]) -> None:
+class Descriptor:
+    """A descriptor of the parent, which a child gets open."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (DupFd(self.number),)
+
+
+def _received(passed: Any) -> Any:
+    return Descriptor(passed.detach())
+
+
+def be_rank(
+    spec: TrainSpec,
+    number: int,
+    folder: Path,
+    must_stop: Callable[[], bool],
+    descriptors: Sequence[Descriptor],
+) -> None:
     """In a child: train, and leave as a rank does."""
     gc.freeze()  # what the other process has imported is no garbage
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     from tunery.ml.events import EventWriter
+    from tunery.ml.exchange import Exchange, RankLost
     from tunery.ml.fine_tuning import fine_tune
-    from tunery.ml.ranks import ALONE, RankLost, Ranks
+    from tunery.ml.ranks import ALONE, Ranks
     from tunery.work.exits import ExitCode
 
     with (folder / f"{number}.jsonl").open("wb") as stream:
         events = EventWriter(stream, time.monotonic())
         try:
+            own = tuple(each.number for each in descriptors)
             several = spec.ranks > 1
-            ranks = Ranks.meet(number, spec.ranks, folder) if several else ALONE
+            ranks = Ranks(Exchange(number, spec.ranks, own)) if several else ALONE
             code = fine_tune(spec, events, must_stop, ranks)
         except RankLost:
             code = ExitCode.RANK_LOST
@@ -65,12 +88,14 @@ def go_ranks(
     folder = Path(f"{spec.out_dir}.ranks")
     folder.mkdir()
     children = []
-    for number in range(spec.ranks):
-        must_stop = (requests or {}).get(number, NEVER)
-        own = (specs or {}).get(number, spec)
-        children.append(FORKS.Process(target=be_rank, args=(own, number, folder, must_stop)))
-    for child in children:
-        child.start()
+    with joined(spec.ranks) as every:
+        for number, descriptors in enumerate(every):
+            must_stop = (requests or {}).get(number, NEVER)
+            own = (specs or {}).get(number, spec)
+            passed = tuple(map(Descriptor, descriptors))
+            arguments = (own, number, folder, must_stop, passed)
+            children.append(FORKS.Process(target=be_rank, args=arguments))
+            children[-1].start()
     for child in children:
         child.join()
     events = [

@@ -13,8 +13,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from services.trainer.adapters.processes import ProcessGroups, Walls
+from services.trainer.effect.environment import environment_on
+from services.trainer.ports import Access
 from tests.unit.tunery.ml.rank_trainings import StopAfter, go_ranks
 from tests.unit.tunery.ml.trainings import Event, figures, of, resumed
+from tunery.confinement.confined import Confinement
+from tunery.ranks.joining import RANK_MODULE, joined
 from tunery.work.codec import encode_spec
 from tunery.work.exits import ExitCode, WorkError
 from tunery.work.spec import TrainSpec
@@ -60,7 +65,8 @@ def read_until(process: subprocess.Popen[bytes], kind: str) -> list[Event]:
 def process_of_rank(parent: int, number: int) -> int:
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in children}
-    return next(int(pid) for pid, words in commands.items() if words[-3] == str(number).encode())
+    # after the spec; the descriptors and an empty word follow
+    return next(int(pid) for pid, words in commands.items() if words[4] == str(number).encode())
 
 
 def test_ranks_have_the_losses_of_one_process(ranks_spec: TrainSpec) -> None:
@@ -83,6 +89,8 @@ def test_ranks_have_the_losses_of_one_process(ranks_spec: TrainSpec) -> None:
         for name in ("mean_token_accuracy", "tokens", "learning_rate"):
             theirs = [step[name] for step in steps]
             assert [step[name] for step in of(events[0], "step")] == pytest.approx(theirs)
+        busy = [[ms > 0 for ms in step["rank_ms"]] for step in of(events[0], "step")]
+        assert busy == [[True] * count, [True] * count, [at < 2 for at in range(count)]] * 2
         valid = [event["valid_loss"] for event in of(single, "eval")]
         assert [event["valid_loss"] for event in of(events[0], "eval")] == pytest.approx(valid)
         kept = of(events[0], "checkpoint")
@@ -142,29 +150,37 @@ def test_ranks_stop_after_one_step_and_resume_to_the_same_bytes(
         assert checkpoint["manifest_sha256"] == manifests[checkpoint["step"]]
 
 
-@pytest.mark.soak
-def test_ranks_stop_at_a_signal_to_their_parent(ranks_spec: TrainSpec, tmp_path: Path) -> None:
+@pytest.mark.soak  # a stack pauses other trainings; what signals do to ranks has its own tests
+async def test_confined_ranks_of_an_agent_stop_after_one_step_at_its_signal(
+    ranks_spec: TrainSpec, tmp_path: Path
+) -> None:
+    """It signals all of them; whoever hears it first, they stop together."""
     spec = replace(ranks_spec, hyper=replace(ranks_spec.hyper, n_epochs=10))
-    with start(resumed(spec, out="preempted"), tmp_path / "spec.json") as process:
-        events = read_until(process, "step")
-        process.send_signal(signal.SIGTERM)  # to it alone: the agent signals the whole group
-        events += read_until(process, "preempted")
-        assert process.wait(timeout=60) == ExitCode.PREEMPTED
+    (tmp_path / "spec.json").write_bytes(encode_spec(spec))
+    argv = (sys.executable, "-m", RANK_MODULE, str(tmp_path / "spec.json"))
+    access = Access(read=(Path(spec.base_dir),), ranks=2)
+    launcher = ProcessGroups("ranks", Walls(Confinement("prefer")))
+    group = await launcher.start(argv, environment_on(()), tmp_path, access)
+    events: list[Event] = []
+    async for line in group.lines():
+        events.append(json.loads(line))
+        if events[-1]["type"] == "step" and events[-1]["step"] == 1:
+            group.signal(signal.SIGTERM)
+    assert await group.wait() == ExitCode.PREEMPTED, group.error_tail()
     last = of(events, "checkpoint")[-1]
     assert events[-1]["checkpoint"] == last["dir"]
     assert of(events, "step")[-1]["step"] == last["step"] < 30
 
 
-def test_ranks_add_what_each_has_in_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Here they are threads. Some weights have a gradient in some ranks only, or in none."""
+def test_ranks_add_what_each_has_in_their_order() -> None:
+    """Here they are threads. Some weights have a gradient in some ranks only, or in none; some are
+    larger than what is gathered at once.
+    """
     import torch
 
-    from tunery.ml import ranks as module
+    from tunery.ml.exchange import Exchange
+    from tunery.ml.ranks import Ranks
 
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    monkeypatch.setattr(module, "PART_ELEMENTS", 10)
     sizes = [(3,), (4, 5), (2, 2), (7,), (1,)]
     gradients: list[list[torch.Tensor | None]] = [
         [torch.full(size, 10.0**number) for size in sizes] for number in range(3)
@@ -172,7 +188,8 @@ def test_ranks_add_what_each_has_in_their_order(
     gradients[1][0] = gradients[0][3] = gradients[1][3] = gradients[2][3] = None
 
     def be_thread(number: int) -> list[torch.Tensor | None]:
-        ranks = module.Ranks.meet(number, 3, tmp_path)
+        exchange = Exchange(number, 3, own[number])
+        ranks = Ranks(exchange)
         weights = [torch.zeros(size) for size in sizes]
         for weight, gradient in zip(weights, gradients[number], strict=True):
             weight.grad = gradient
@@ -183,8 +200,11 @@ def test_ranks_add_what_each_has_in_their_order(
         ranks.check_same("data", b"alike")
         with pytest.raises(WorkError, match="rank 2 of 3 has other data than rank 0"):
             ranks.check_same("data", b"other" if number == 2 else b"alike")
+        exchange.close()
         return [weight.grad for weight in weights]
 
+    with joined(3, part_bytes=40) as descriptors:
+        own = [tuple(map(os.dup, each)) for each in descriptors]
     with ThreadPoolExecutor(3) as threads:
         for sums in threads.map(be_thread, range(3)):
             values = [

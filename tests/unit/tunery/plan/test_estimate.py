@@ -54,12 +54,12 @@ def test_a_hold_is_three_times_what_is_expected(
     hyper, _ = resolve({"n_epochs": epochs}, SMOL, tokens(count), 1, device)
     needs = estimate(job(hyper, slots=slots, device=device), tokens(count))
     assert needs.hold_gpu_ms >= 3 * (needs.train_gpu_ms + needs.eval_gpu_ms)
-    assert needs.hold_gpu_ms >= 2 * slots * FIRST_HOLD_MS_MIN
+    assert needs.hold_gpu_ms >= (slots + 1) * FIRST_HOLD_MS_MIN
     assert needs.price_max_micro >= needs.price_micro
-    trained, scored = (
-        hold_of(gpu_ms, slots, floor_ms=FIRST_HOLD_MS_MIN)
-        for gpu_ms in (needs.train_gpu_ms, needs.eval_gpu_ms)
-    )
+    alone = estimate(job(hyper, device=device), tokens(count))
+    assert needs.eval_gpu_ms == alone.eval_gpu_ms, "an evaluation has one slot"
+    trained = hold_of(needs.train_gpu_ms, slots, floor_ms=FIRST_HOLD_MS_MIN)
+    scored = hold_of(needs.eval_gpu_ms, 1, floor_ms=FIRST_HOLD_MS_MIN)
     assert needs.hold_gpu_ms == max(trained, 3 * slots * needs.steps * STEP_MS) + scored
 
 

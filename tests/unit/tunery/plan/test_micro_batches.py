@@ -8,6 +8,7 @@ from simulator.control_plane.samples import HYPER
 from tunery.plan.micro_batches import (
     halvings,
     rows_at_once,
+    shared_among,
     with_rows_at_once,
     with_smaller_micro_batches,
 )
@@ -30,3 +31,20 @@ def test_training_m12_a_step_has_the_same_rows_however_it_is_divided(batch: int,
     assert rows_at_once(divided) * divided.accumulation == batch
     assert rows_at_once(divided) <= rows
     assert halvings(divided) <= halvings(whole) <= 8
+
+
+@given(st.integers(1, 256), st.integers(1, 256), st.integers(1, 64))
+def test_every_rank_has_a_part_of_a_step_if_there_are_enough_rows(
+    batch: int, rows: int, ranks: int
+) -> None:
+    hyper = with_rows_at_once(replace(HYPER, batch_size=batch), rows)
+    shared = shared_among(hyper, ranks)
+    assert (shared is None) == (batch < ranks)
+    if shared is None:
+        return
+    assert shared.batch_size == batch
+    assert shared.accumulation >= max(ranks, hyper.accumulation)
+    busiest = rows_at_once(shared) * -(-shared.accumulation // ranks)
+    assert busiest == -(-batch // ranks), "no other division is faster"
+    if ranks == 1:
+        assert shared == hyper

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from schemas.training import NodeConstraints
@@ -9,7 +10,8 @@ from services.gateway.jobs.bodies import JobRequest
 from services.gateway.jobs.node_choice import NodeKind
 from services.gateway.jobs.plan_responses import nodes_of, settings_of
 from services.gateway.jobs.requested import requested_settings
-from simulator.control_plane.samples import spec
+from simulator.control_plane.samples import spec, tokens
+from tunery.plan.estimate import estimate
 from tunery.plan.knobs import KNOBS
 
 KIND = NodeKind(is_alive=True, device="cpu", accelerator="", slots=4, memory_bytes=10**10, nodes=2)
@@ -53,3 +55,15 @@ def test_a_node_that_does_not_fit_says_why(
     (row,) = nodes_of([kind], spec(constraints=constraints), None)
     assert (row.fits, row.nodes) == (why_not is None, 2)
     assert (row.why_not or "").startswith(why_not or "")
+
+
+def test_slots_of_one_job_are_on_one_node_and_share_its_memory() -> None:
+    """Here they need 6 GB each."""
+    needed = msgspec.structs.replace(estimate(spec(), tokens(1_000)), memory_bytes=6 * 10**9)
+    for slots, why_not in (
+        (1, None),
+        (2, "the job needs 12.0 GB of memory"),
+        (5, "the job needs 5 slots of one node"),
+    ):
+        (row,) = nodes_of([KIND], spec(slots=slots), needed)
+        assert row.why_not == why_not

@@ -52,7 +52,7 @@ def test_every_group_gives_its_settings_and_where_they_stand() -> None:
         ),
         (
             {"training": {"slots": True}},
-            "training.slots: must be 1, because a training uses one device; it is True",
+            "training.slots: must be a whole number from 1 to 64; it is True",
         ),
         (
             {"training": {"length_policy": "drop"}},

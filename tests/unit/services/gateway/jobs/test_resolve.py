@@ -344,18 +344,65 @@ def test_every_form_of_a_hyper_parameter_is_the_same_request() -> None:
     assert twice.param == "hyperparameters.n_epochs"
 
 
-@pytest.mark.parametrize("slots", [2, 8, 64])
-def test_training_m4_sched_c15_slots_that_no_training_uses_are_refused_with_the_fix(
-    slots: int,
+@pytest.mark.parametrize(
+    ("changes", "nodes", "words"),
+    [
+        ({}, [of_model("h100")], "have accelerators, and it uses one; set it to 1; it is 4"),
+        (
+            {"method": {"type": "dpo"}, "training_file": "pairs"},
+            [],
+            "a training with the method dpo uses one slot; set it to 1; it is 4",
+        ),
+        ({}, [of_memory(64, 2), of_memory(9, 1)], "the largest has 2; it is 4"),
+        (
+            {"hyperparameters": {"batch_size": 3}},
+            [of_memory(64, 4)],
+            "a step has 3 packed rows (batch_size), which 4 slots cannot share. Set batch_size to",
+        ),
+        ({"training": {"slots": 65}}, [], "must be a whole number from 1 to 64; it is 65"),
+    ],
+)
+def test_training_m4_sched_c15_slots_that_a_training_cannot_use_are_refused_with_the_fix(
+    changes: dict[str, Any], nodes: list[NodeKind], words: str
 ) -> None:
     """Finding M4: they were billed, trained no faster, and the hold cut such a job off.
 
     Finding C15: a job that asked for more than any node has waited for ever.
     """
-    refused = refusal_of(request(training={"slots": slots}))
+    changes = {"training": {"slots": 4}, "hyperparameters": {"batch_size": 16}} | changes
+    pairs = replace(FILE, validation=replace(VALIDATION, dialect="dpo"))
+    known = {"training": pairs} if changes.pop("training_file", "") else {}
+    refused = refusal_of(request(**changes), nodes=nodes, **known)
     assert (refused.status, refused.param) == (400, "training.slots")
-    assert f"must be 1, because a training uses one device; it is {slots}" in refused.message
-    assert spec_of(request(training={"slots": 1})).slots == 1
+    assert words in refused.message
+
+
+@pytest.mark.parametrize(
+    ("batch", "asked", "slots", "nodes", "parts"),
+    [
+        (8, None, 1, [], 1),
+        (8, None, 4, [], 4),
+        (8, None, 3, [], 8),  # parts of two rows would leave one slot with half of the step
+        (8, 8, 2, [], 8),
+        (16, None, 4, [of_memory(200, 4)], 4),
+        (16, None, 2, [of_memory(16, 4)], 8),  # as its memory allows
+    ],
+)
+def test_every_slot_of_a_training_gets_micro_batches_of_each_step(
+    batch: int, asked: int | None, slots: int, nodes: list[NodeKind], parts: int
+) -> None:
+    hyper = {"batch_size": batch} | ({} if asked is None else {"accumulation": asked})
+    body = request(training={"slots": slots, "max_length": 512}, hyperparameters=hyper)
+    spec = resolve(body, facts(nodes=nodes)).spec
+    assert (spec.slots, spec.hyper.batch_size, spec.hyper.accumulation) == (slots, batch, parts)
+
+
+def test_training_m5_each_slot_has_the_memory_of_a_whole_training() -> None:
+    """Each rank has the base model by itself."""
+    changes = {"max_length": 2_048, "slots": 8}
+    body = request(training=changes, hyperparameters={"batch_size": 8})
+    refusal = refusal_of(body, nodes=[of_memory(16, 8)])
+    assert "one row at a time on each of 8 slots needs about" in refusal.message
 
 
 @pytest.mark.parametrize("slots", [0.5, 1.5, "half", True])

@@ -5,8 +5,14 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Final
 
-from services.trainer.adapters.processes import ProcessGroups
+import pytest
+
+from services.trainer.adapters.processes import ProcessGroups, Walls
+from services.trainer.ports import Access
+from tunery.confinement.confined import Confinement
+from tunery.ranks.joining import HALVES, PART_BYTES
 
 SPAWNS = """
 import subprocess, sys, time
@@ -71,3 +77,35 @@ async def test_sched_b13_what_a_process_reads_is_counted(tmp_path: Path) -> None
     child.signal(signal.SIGKILL)
     await child.wait()
     assert child.read_bytes() == 0
+
+
+RANK: Final = """
+import os, sys
+number, memory, *connections = sys.argv[1:]
+for connection in connections:
+    os.write(int(connection), number.encode())
+letters = sorted(os.read(int(connection), 1).decode() for connection in connections)
+sys.stderr.write(f"{number} has {os.fstat(int(memory)).st_size} bytes, and letters {letters}")
+sys.exit(75)
+"""
+
+
+async def test_ranks_are_joined_confined_and_followed_as_one(tmp_path: Path) -> None:
+    """Each is confined as a process that works alone: it opens no socket and starts no process."""
+    walls = Walls(Confinement("prefer"))
+    argv = [sys.executable, "-c", RANK]
+    group = await ProcessGroups("t4", walls).start(argv, os.environ, tmp_path, Access(ranks=3))
+    assert [line async for line in group.lines()] == []
+    assert await group.wait() == 75
+    others = {"": ["1", "2"], "1.": ["0", "2"], "2.": ["0", "1"]}
+    for name, letters in others.items():
+        said = (tmp_path / f"{name}stderr.log").read_text()
+        assert said == f"{name[:1] or 0} has {HALVES * 3 * PART_BYTES} bytes, and letters {letters}"
+
+
+async def test_a_rank_that_cannot_be_started_leaves_none_behind(tmp_path: Path) -> None:
+    (tmp_path / "1.stderr.log").mkdir()
+    argv = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with pytest.raises(IsADirectoryError):
+        await ProcessGroups("t5").start(argv, os.environ, tmp_path, Access(ranks=2))
+    assert await ProcessGroups("t5").sweep() == 0

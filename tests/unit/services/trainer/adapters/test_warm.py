@@ -146,6 +146,26 @@ async def test_none_waits_while_all_slots_work(tmp_path: Path) -> None:
     await node.close()
 
 
+async def test_ranks_take_as_many_slots_as_they_are(tmp_path: Path) -> None:
+    """Here they have no spec, and end."""
+    node = Node(tmp_path, slots=3)
+    await node.launcher.sweep()
+    waiting = node.waiting
+    assert waiting is not None
+    process = await node.start("none.json", access=Access(ranks=2))
+    assert node.waiting is waiting, "the third slot is free"
+    (failed,) = await said(process)
+    assert b"rank 0 of 2" in failed
+    assert b"left with exit code 64" in failed
+    assert await process.wait() == 70
+    process = await node.start("none.json", access=Access(ranks=3))
+    assert not node.waits()
+    await said(process)
+    await process.wait()
+    assert node.waits()
+    await node.close()
+
+
 async def test_a_process_whose_agent_is_gone_does_not_wait(tmp_path: Path) -> None:
     node = Node(tmp_path)
     await node.launcher.sweep()

@@ -76,11 +76,11 @@ def granted(lease: int = 1, incarnation: str = "a1") -> pool.LeaseGranted:
     return pool.LeaseGranted(lease=lease_ref(lease), members=(member(incarnation),))
 
 
-def grant(**changes: Any) -> Grant:
+def grant(slots: int = 1, **changes: Any) -> Grant:
     """What an agent runs: lease 1 of this node, with changes of its placement."""
     return Grant(
         lease=replace(lease_ref(1), role=changes.get("role", "eval")),
-        member=member("a1"),
+        member=replace(member("a1"), devices=tuple(range(slots)), slots=slots),
         placement=replace(placement(1), checkpoints=changes.get("checkpoints", ())),
         work=changes.get("work", WORK),
     )

@@ -24,7 +24,7 @@ from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.attempt import LeaseAttempt
 from services.trainer.effect.program import Program, Tools
 from services.trainer.effect.reports import Reports
-from services.trainer.ports import Hardware, NoticeSource, SlotHealth
+from services.trainer.ports import Access, Hardware, NoticeSource, SlotHealth
 from services.trainer.settings import TrainerSettings
 from simulator.control_plane import samples
 from tests.unit.services.trainer.domain.test_evolve import WORK
@@ -52,12 +52,14 @@ class Script:
 
     lines: printed as they are, after the events
     failure: raised instead of starting the process
+    ranks: how many such processes there are; each has its number and descriptors in `sys.argv`
     """
 
     events: tuple[AnyWorkEvent, ...] = (STARTED,)
     lines: tuple[str, ...] = ()
     then: str = ""
     failure: Exception | None = None
+    ranks: int = 1
 
 
 @dataclass
@@ -82,6 +84,7 @@ class ScriptProgram(Program):
     async def prepare(self, folder: Path) -> tuple[str, ...]:
         if self._script.failure is not None:
             raise self._script.failure
+        self.access = Access(ranks=self._script.ranks)
         lines = [encode_event(event, 0).decode() for event in self._script.events]
         printed = [f"print({line!r}, flush=True)" for line in (*lines, *self._script.lines)]
         return ("-c", "\n".join(("import sys, time, signal", *printed, self._script.then)))

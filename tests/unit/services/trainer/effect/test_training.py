@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from schemas import pool, training
 from schemas.topics import POOL, TELEMETRY
 from services.trainer.adapters.processes import ProcessGroups
+from services.trainer.domain.rank_times import STEPS
 from services.trainer.effect import storage
 from services.trainer.effect.program import Tools
 from services.trainer.effect.reports import Reports
@@ -19,6 +20,7 @@ from simulator.control_plane.samples import PREPARED
 from tests.unit.services.trainer.domain.test_evolve import SHA, grant
 from tests.unit.services.trainer.effect.outages import SleepClock, UnavailableBlobs
 from tests.unit.tunery.work.samples import CHECKPOINTED, STARTED
+from tunery.ranks.joining import RANK_MODULE
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.partitioner import partition_of
@@ -67,6 +69,7 @@ async def under_lease(
     threads: int = 1,
     asked: int = 0,
     share_ppm: int = 0,
+    slots: int = 1,
 ) -> tuple[Training, MemoryServers]:
     """`threads`: as the node says; `asked`: as the job says; `share_ppm`: of checkpoints."""
     servers = await memory_servers(SleepClock())
@@ -76,7 +79,7 @@ async def under_lease(
     tools = Tools(runtime, launcher, Reports(runtime, "default"), "a1", lambda: None)
     hyper = replace(WORK.hyper, threads=asked, checkpoint_share_ppm=share_ppm)
     work = replace(WORK, hyper=hyper)
-    lease = grant(role="train", work=work, checkpoints=checkpoints)
+    lease = grant(slots, role="train", work=work, checkpoints=checkpoints)
     settings = TrainerSettings(id="a", pool="default", slots=1, work_dir=folder, threads=threads)
     program = Training(lease, work, tools, settings)
     program.folder = folder
@@ -171,6 +174,16 @@ async def test_training_m10_threads_are_the_jobs_and_changes_are_reported(tmp_pa
     assert started.environment == {**STARTED.environment, **installed_software()}
 
 
+async def test_a_training_on_several_slots_has_a_rank_for_each(tmp_path: Path) -> None:
+    blobs = MemoryBlobs()
+    await blobs.put(WORK.prepared.train_blob, CONTENT)
+    for slots, module in ((1, "tunery.ml.train"), (2, RANK_MODULE)):
+        training, _ = await under_lease(blobs, tmp_path, slots=slots)
+        assert (await training.prepare(tmp_path))[:2] == ("-m", module)
+        assert decode_train_spec((tmp_path / "spec.json").read_bytes()).ranks == slots
+        assert training.access.ranks == slots
+
+
 async def test_the_process_knows_what_share_of_its_time_checkpoints_may_take(
     tmp_path: Path,
 ) -> None:
@@ -221,6 +234,20 @@ STEP = StepCompleted(
     tokens_per_s=312.5,
     memory_bytes=2_170_000_000,
 )
+
+
+async def test_a_slow_rank_is_named_once_in_the_log_of_its_job(tmp_path: Path) -> None:
+    training, there = await under_lease(MemoryBlobs(), tmp_path)
+    await there.blobs.put(WORK.prepared.train_blob, CONTENT)
+    await training.handle(STARTED)
+    for _ in range(2 * STEPS):
+        await training.handle(replace(STEP, rank_ms=(100, 100, 230, 100)))
+    reader = await there.log.reader(TELEMETRY.name, {partition_of(b"job1"): 0})
+    records = [msgspec.json.decode(record.value) for record in await reader.poll(100, 100)]
+    await reader.close()
+    lines = [record for record in records if "text" in record]
+    assert [line["level"] for line in lines] == ["warn"]
+    assert lines[0]["text"].startswith("step 3: rank 2 of 4 takes 2.3 times as long for a micro-")
 
 
 async def test_steps_losses_and_spikes_are_telemetry(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from schemas.job import (
     RegistrationWanted,
     WorkDescribed,
 )
-from schemas.pool import CloseMode
+from schemas.pool import CloseMode, Role
 from schemas.reasons import Failure, failing, waiting
 from schemas.sealed import Sealed
 from schemas.submission import EvaluationTerms
@@ -83,6 +83,17 @@ def test_an_evaluation_has_the_adapter_and_no_checkpoints() -> None:
     assert work.prompts == job.spec.prompts == PROMPTS
     assert placement.placement.checkpoints == ()
     assert of(events, PhaseSet).phase == "evaluating"
+
+
+def test_a_training_has_the_slots_of_its_job_and_an_evaluation_one() -> None:
+    queued, trained = job_in("queued"), job_in("evaluating", work_id=None)
+    placements: tuple[tuple[OpenJob, Role, int], ...] = ((queued, "train", 4), (trained, "eval", 1))
+    for one_slot, role, slots in placements:
+        job = replace(one_slot, spec=replace(one_slot.spec, slots=4))
+        placement = of(steps.place_attempt(job, role), PlacementWanted).placement
+        assert placement.slots == slots
+        assert placement.max_gpu_ms % slots == 0
+        assert placement.p90_ms == placement.max_gpu_ms // slots
 
 
 def test_attempts_are_numbered_and_capped_by_what_is_left_of_the_hold() -> None:

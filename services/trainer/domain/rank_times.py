@@ -1,0 +1,44 @@
+"""How much slower one rank of a training is than the others, which wait for it in each step."""
+
+from collections import deque
+from statistics import fmean, median
+from typing import Final, NamedTuple
+
+from schemas.units import Ms
+
+STEPS: Final = 20  # the newest, all of which have to be there
+SLOW: Final = 1.5  # times what is usual
+
+
+class SlowestRank(NamedTuple):
+    """A rank, and the time of its micro-batches as a multiple of what is usual in the others."""
+
+    number: int
+    ratio: float
+
+    @property
+    def is_slow(self) -> bool:
+        return self.ratio >= SLOW
+
+
+class RankTimes:
+    """What micro-batches took each rank in the newest steps."""
+
+    def __init__(self) -> None:
+        self._steps: deque[tuple[Ms, ...]] = deque(maxlen=STEPS)
+
+    def add(self, rank_ms: tuple[Ms, ...]) -> None:
+        """One step more: as `StepCompleted.rank_ms`."""
+        if rank_ms:
+            self._steps.append(rank_ms)
+
+    def slowest(self) -> SlowestRank | None:
+        """None: there are too few steps, or one rank."""
+        if len(self._steps) < STEPS:
+            return None
+        means = [
+            fmean([ms for ms in times if ms] or [0]) for times in zip(*self._steps, strict=True)
+        ]
+        number = max(range(len(means)), key=means.__getitem__)
+        usual = median(means[:number] + means[number + 1 :])
+        return SlowestRank(number, means[number] / usual) if usual else None

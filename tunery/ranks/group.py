@@ -1,0 +1,193 @@
+"""The ranks of a training as one process: their parent follows and ends them.
+
+Each rank writes its events to its standard output. Those of the first are passed on; of the others,
+failures and steps matter. A rank that ends badly ends the others: their connection to it ends, and
+what has not left after `GRACE_S` is killed. Then the rank that began it is named.
+"""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import msgspec
+
+from tunery.work.codec import decode_event, encode_event
+from tunery.work.events import AnyWorkEvent, Failed, StepCompleted
+from tunery.work.exits import EXIT_OF_CAUSE, ExitCode
+
+GRACE_S: Final = 5.0  # from when a rank has ended badly until the others are killed
+AS_ASKED: Final = frozenset({ExitCode.FINISHED, ExitCode.PREEMPTED})
+AGAIN: Final = "Run it again: it goes on from the last checkpoint."
+
+
+class RankProcess(Protocol):
+    """A started process, as its parent sees it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def lines(self) -> AsyncIterator[bytes]: ...
+
+    def signal(self, number: int) -> None: ...
+
+    async def wait(self) -> int: ...
+
+    def read_bytes(self) -> int: ...
+
+    def error_tail(self) -> str: ...
+
+
+@dataclass
+class Rank:
+    """A rank, and what is known of it.
+
+    step: the last one that it completed in this attempt; 0: none
+    failed: what it says of its end
+    was_stuck: it did not end by itself, and was killed
+    status: that it ended with; None: it runs
+    """
+
+    number: int
+    process: RankProcess
+    step: int = 0
+    failed: Failed | None = None
+    was_stuck: bool = False
+    status: int | None = None
+
+    @property
+    def ended_badly(self) -> bool:
+        """By itself."""
+        return self.status is not None and self.status not in AS_ASKED and not self.was_stuck
+
+    @property
+    def was_killed(self) -> bool:
+        return self.ended_badly and self.status is not None and self.status < 0
+
+
+class RankGroup:
+    """All ranks of a training as one process: the events of the first, one signal, one end."""
+
+    def __init__(self, processes: Sequence[RankProcess]) -> None:
+        self._ranks = [Rank(number, process) for number, process in enumerate(processes)]
+        self._elapsed_ms = 0
+        self._grace: asyncio.TimerHandle | None = None
+        first, *others = self._ranks
+        self._ends = [asyncio.create_task(self._end(first))]
+        self._ends += [asyncio.create_task(self._follow(rank)) for rank in others]
+
+    @property
+    def pid(self) -> int:
+        """That of the first."""
+        return self._ranks[0].process.pid
+
+    def signal(self, number: int) -> None:
+        """Signal all ranks; those that are gone are no error."""
+        for rank in self._ranks:
+            rank.process.signal(number)
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Events of the first rank, then why the training failed, where a rank can say it.
+
+        Ends once all ranks have ended.
+        """
+        first = self._ranks[0]
+        async for line in first.process.lines():
+            if self._note(first, line):
+                yield line
+        await asyncio.wait(self._ends)
+        failed = self._failed()
+        if failed is not None:
+            yield encode_event(failed, self._elapsed_ms) + b"\n"
+
+    async def wait(self) -> int:
+        """That of the cause of a failure, or of the signal that killed the rank which began it."""
+        await asyncio.wait(self._ends)  # a caller that is cancelled may wait again
+        first, failed = self._ranks[0], self._failed()
+        if failed is not None:
+            return EXIT_OF_CAUSE[failed.cause]
+        status = first.status if self._ended_as_asked else self._cause().status
+        return ExitCode.PLATFORM if status is None else status
+
+    def read_bytes(self) -> int:
+        return sum(rank.process.read_bytes() for rank in self._ranks)
+
+    def error_tail(self) -> str:
+        """That of the rank that began the end, and who it was."""
+        if self._ended_as_asked:
+            return self._ranks[0].process.error_tail()
+        rank = self._cause()
+        return f"{rank.process.error_tail()}\n{self._end_of(rank)}"
+
+    # --- while they run
+    def _note(self, rank: Rank, line: bytes) -> bool:
+        """Take what a rank says; whether it is passed on, where it is of the first."""
+        if not line.endswith(b"\n"):  # it was killed while it wrote
+            return False
+        event: AnyWorkEvent = decode_event(line)
+        self._elapsed_ms = max(self._elapsed_ms, event.elapsed_ms)
+        if isinstance(event, Failed):
+            rank.failed = event
+            return False
+        if isinstance(event, StepCompleted):
+            rank.step = event.step
+        return True
+
+    async def _follow(self, rank: Rank) -> None:
+        with suppress(msgspec.MsgspecError):  # what it says is no event: it is not read further
+            async for line in rank.process.lines():
+                self._note(rank, line)
+        await self._end(rank)
+
+    async def _end(self, rank: Rank) -> None:
+        rank.status = await rank.process.wait()
+        if rank.ended_badly and self._grace is None:
+            self._grace = asyncio.get_running_loop().call_later(GRACE_S, self._kill_rest)
+
+    def _kill_rest(self) -> None:
+        for rank in self._ranks:
+            if rank.status is None:
+                rank.was_stuck = True
+                rank.process.signal(signal.SIGKILL)
+
+    # --- once they have ended
+    @property
+    def _ended_as_asked(self) -> bool:
+        return self._ranks[0].status in AS_ASKED
+
+    def _cause(self) -> Rank:
+        """The rank that others ended because of.
+
+        One that a signal killed comes before those that say what they failed with: it cannot say
+        so, and may be the reason. One that did not end by itself may be why others waited too long.
+        """
+        badly = [rank for rank in self._ranks if rank.ended_badly]
+        killed = [rank for rank in badly if rank.was_killed]
+        failed = [rank for rank in badly if rank.failed is not None]
+        others = [rank for rank in badly if rank.status != ExitCode.RANK_LOST]
+        stuck = [rank for rank in self._ranks if rank.was_stuck]
+        return (killed or failed or others or stuck or self._ranks)[0]
+
+    def _failed(self) -> Failed | None:
+        """Why they ended; None: as they were asked to, or a signal killed the one that began it."""
+        if self._ended_as_asked:
+            return None
+        rank = self._cause()
+        if rank.was_killed:
+            return None
+        if rank.failed is not None and not rank.was_stuck:
+            message = f"rank {rank.number} of {len(self._ranks)}: {rank.failed.message}"
+            return Failed(cause=rank.failed.cause, message=message, advice=rank.failed.advice)
+        return Failed(cause="platform", message=self._end_of(rank), advice=AGAIN)
+
+    def _end_of(self, rank: Rank) -> str:
+        if rank.was_stuck:
+            end = "did not answer"
+        elif rank.status is not None and rank.status < 0:
+            end = f"was killed by {signal.Signals(-rank.status).name}"
+        else:
+            end = f"left with exit code {rank.status}"
+        name = f"rank {rank.number} of {len(self._ranks)} (process {rank.process.pid})"
+        return f"{name} {end} after step {rank.step}; all ranks were ended"
