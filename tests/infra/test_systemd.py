@@ -203,6 +203,8 @@ def nowhere(folder: Path) -> Mapping[str, str]:
         "TUNERY_KAFKA_BOOTSTRAP": "127.0.0.1:1",
         "TUNERY_POSTGRES_DSN": "postgresql://127.0.0.1:1/tunery",
         "TUNERY_S3_ENDPOINT": "http://127.0.0.1:1",
+        "TUNERY_S3_ACCESS_KEY": "of this account",
+        "TUNERY_S3_SECRET_KEY": "of this account",
         "TUNERY_DATA_DIR": str(folder),
         "TUNERY_KEYSTORE_DIR": str(folder / "keystore"),
     }

@@ -19,7 +19,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from tunery.local import child as children
-from tunery.local import kafka, ports, postgres, prometheus, s3, secrets, settings, valkey
+from tunery.local import (
+    kafka,
+    ports,
+    postgres,
+    prometheus,
+    s3,
+    s3_accounts,
+    secrets,
+    settings,
+    valkey,
+)
 from tunery.local.child import Child
 from tunery.local.errors import LocalError
 from tunery.local.events import Event, Notice
@@ -115,6 +125,7 @@ class Stack:
         self.supervisor = supervisor
         self.first_metrics_port = first_metrics_port
         self.servers: list[str] = []
+        self.nodes: list[str] = []  # principals
         self.services: list[str] = []
 
     @property
@@ -169,11 +180,9 @@ class Stack:
         """
         self.services += [spec.name for spec in specs if spec.name not in self.services]
         principals = [spec.principal for spec in specs]
-        if not self.settings.own_kafka:
-            port = ports.read(self.folders.ports)["kafka-controller"]
-            nodes = [name for name in principals if name.startswith(NODE_PREFIX)]
-            if nodes:
-                await kafka.add_accounts(port, self.settings.keys, nodes)
+        nodes = [name for name in principals if name.startswith(NODE_PREFIX)]
+        if nodes:
+            await self.add_accounts(nodes)
         self.write_scrape_targets()
         await self.supervisor.start(
             [
@@ -184,6 +193,17 @@ class Stack:
                 for spec, principal in zip(specs, principals, strict=True)
             ]
         )
+
+    async def add_accounts(self, nodes: Sequence[str]) -> None:
+        """Give new nodes their accounts at the embedded servers. nodes: principals."""
+        self.nodes += without(nodes, self.nodes)
+        chosen, keys = ports.read(self.folders.ports), self.settings.keys
+        if not self.settings.own_kafka:
+            await kafka.add_accounts(chosen["kafka-controller"], keys, nodes)
+        if not self.settings.own_s3:
+            await asyncio.to_thread(
+                s3_accounts.provide_accounts, chosen["s3"], keys, self.s3_bucket, self.nodes
+            )
 
     def metrics_port(self, name: str) -> dict[str, str]:
         """The port of a process's metrics: one after the other from $TUNERY_METRICS_PORT on.
@@ -278,7 +298,7 @@ async def stack(
         running = Stack(where, supervisor, first)
         trimming = KeptTask(partial(trim_logs_regularly, supervisor), "trim logs", is_watched=False)
         try:
-            servers = server_children(where, env)
+            servers = server_children(where, env, running.nodes)
             if observe:
                 running.write_scrape_targets()  # without those of the last start
                 port = ports.read(folders.ports)[prometheus.NAME]
@@ -335,8 +355,13 @@ def choose_metrics_ports(preferred: Mapping[str, int]) -> int:
         raise LocalError(str(problem), f"set {METRICS_PORT} to the first of some") from None
 
 
-def server_children(where: settings.Settings, environ: Mapping[str, str]) -> list[Child]:
-    """The embedded servers; those that the user replaced are left out."""
+def server_children(
+    where: settings.Settings, environ: Mapping[str, str], nodes: Sequence[str] = ()
+) -> list[Child]:
+    """The embedded servers; those that the user replaced are left out.
+
+    nodes: principals, to which more are added while the servers run.
+    """
     folders = where.folders
     chosen = ports.read(folders.ports)
     keys = secrets.load(folders.secrets)
@@ -354,13 +379,7 @@ def server_children(where: settings.Settings, environ: Mapping[str, str]) -> lis
         "valkey": lambda: valkey.child(
             folders.server("valkey"), chosen["valkey"], keys.valkey_password
         ),
-        "s3": lambda: s3.child(
-            folders.server("s3"),
-            chosen["s3"],
-            where.s3_access_key,
-            where.s3_secret_key,
-            where.s3_bucket,
-        ),
+        "s3": lambda: s3.child(folders.server("s3"), chosen["s3"], keys, where.s3_bucket, nodes),
     }
     return [build[name]() for name in SERVERS if name not in absent]
 

@@ -10,6 +10,7 @@ kafka_login            how a process proves to Kafka who it is
 clock, ids, backoff    time, fresh ids and retries, as ports
 bus                    the log: Kafka, or memory
 blobs                  object storage: S3, or memory
+object_policies        who may do what in object storage, as policies of S3
 store                  rows and positions: PostgreSQL, or memory
 chat_endpoint          an endpoint of OpenAI's form that an operator names
 fair_places            places that tenants share, in turn

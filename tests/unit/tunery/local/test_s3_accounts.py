@@ -1,0 +1,116 @@
+"""Accounts of the embedded S3 are made equal to what they should be, and refusals are named."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import boto3
+import httpx
+import pytest
+from botocore.exceptions import ClientError
+
+from schemas.topics import SERVICES
+from tunery.local import s3_accounts
+from tunery.local.errors import LocalError
+from tunery.local.secrets import Secrets, load_or_create
+
+pytestmark = pytest.mark.security
+
+
+class Server:
+    """Stands in for versitygw: accounts by name, and the requests that came."""
+
+    def __init__(self, accounts: dict[str, str]) -> None:
+        self.accounts, self.changes = accounts, list[str]()
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        assert "Signature=" in request.headers["authorization"]
+        name = request.url.params.get("access", "")
+        match request.url.path:
+            case "/list-users":
+                listed = "".join(
+                    f"<Accounts><Access>{name}</Access><Secret>{secret}</Secret></Accounts>"
+                    for name, secret in self.accounts.items()
+                )
+                return httpx.Response(200, text=f"<Result>{listed}</Result>")
+            case "/create-user":
+                body = ElementTree.fromstring(request.content)  # noqa: S314  # our own
+                name = body.findtext("Access", "")
+                assert body.findtext("Role") == "user"
+                self.accounts[name] = body.findtext("Secret", "")
+            case "/update-user":
+                body = ElementTree.fromstring(request.content)  # noqa: S314  # our own
+                self.accounts[name] = body.findtext("Secret", "")
+            case "/delete-user":
+                del self.accounts[name]
+            case path:
+                pytest.fail(f"{path} was asked")
+        self.changes.append(f"{request.url.path} {name}")
+        return httpx.Response(200)
+
+
+@contextmanager
+def served(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Requests reach the server; yields policies that were written."""
+    policies, client = list[str](), httpx.Client
+
+    def made(**settings: Any) -> httpx.Client:
+        return client(transport=httpx.MockTransport(server.answer), **settings)
+
+    class Bucket:
+        def put_bucket_policy(self, **wanted: str) -> None:
+            policies.append(wanted["Policy"])
+
+        def close(self) -> None:
+            pass
+
+    with monkeypatch.context() as patched:
+        patched.setattr(httpx, "Client", made)
+        patched.setattr(boto3, "client", lambda *_, **__: Bucket())
+        yield policies
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Secrets:
+    return load_or_create(tmp_path / "secrets.json")
+
+
+def test_accounts_are_made_corrected_and_removed_once(
+    keys: Secrets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server({"gateway": "stale", "node.gone": "x", "eval": keys.s3_password("eval")})
+    with served(server, monkeypatch) as policies:
+        s3_accounts.provide_accounts(7, keys, "tunery", ["node.a"])
+        names = {*SERVICES, "node.a"} - {"trainer"}
+        assert server.accounts == {name: keys.s3_password(name) for name in names}
+        assert {"/update-user gateway", "/delete-user node.gone"} <= set(server.changes)
+        assert not any("eval" in change for change in server.changes)
+        server.changes.clear()
+        s3_accounts.provide_accounts(7, keys, "tunery", ["node.a"])
+        assert server.changes == []
+    assert len(set(policies)) == 1
+    assert "node.a" in policies[0]
+
+
+def test_too_many_nodes_are_refused_with_what_to_do(
+    keys: Secrets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full:
+        def put_bucket_policy(self, **_: str) -> None:
+            reason = {"Code": "NoSpaceLeftOnDevice", "Message": "full"}
+            raise ClientError({"Error": reason}, "PutBucketPolicy")  # type: ignore[typeddict-item]
+
+        def close(self) -> None:
+            pass
+
+    with served(Server({}), monkeypatch):
+        monkeypatch.setattr(boto3, "client", lambda *_, **__: Full())
+        with pytest.raises(LocalError, match="no room for the rights of 10 services and nodes"):
+            s3_accounts.provide_accounts(7, keys, "tunery", ["node.a"])
+
+
+def test_no_password_leads_to_another(keys: Secrets) -> None:
+    passwords = {keys.s3_password(name) for name in ("gateway", "eval", "node.a", "node.b")}
+    assert len(passwords | {keys.s3_secret_key, keys.kafka_password("gateway")}) == 6
