@@ -25,7 +25,7 @@ from services.gateway.serving_pools.projection import project_replica, project_s
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 54  # 54: invitations of nodes; 53: confirmed addresses; 52: withdrawn keys
+VERSION: Final = 55  # 55: settings of invited nodes; 54: invitations of nodes; 53: confirmed addresses
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

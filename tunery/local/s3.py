@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -100,11 +99,11 @@ def check_attributes(folder: Path) -> None:
         probe.unlink()
 
 
-def child(folder: Path, port: int, keys: Secrets, bucket: str, nodes: Sequence[str]) -> Child:
+def child(folder: Path, port: int, keys: Secrets, bucket: str) -> Child:
     """The server with its objects in `folder`, on 127.0.0.1:`port`; creates `bucket`.
 
     After each start accounts and rights are made equal to the table of access, also in folders of
-    versions that had one account for all. nodes: principals, as they are then.
+    versions that had one account for all.
     """
     objects, versions, accounts = folder / "objects", folder / "versions", folder / "accounts"
     program = built_binary()
@@ -117,7 +116,7 @@ def child(folder: Path, port: int, keys: Secrets, bucket: str, nodes: Sequence[s
 
     def complete() -> None:
         create_bucket(f"http://{HOST}:{port}", keys.s3_access_key, keys.s3_secret_key, bucket)
-        provide_accounts(port, keys, bucket, nodes)
+        provide_accounts(port, keys, bucket)
 
     return Child(
         name="s3",

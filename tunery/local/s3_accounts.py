@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from schemas.topics import SERVICES
+from schemas.topics import SERVICES, node_of
 from tunery.local.errors import LocalError
 from tunery.local.ports import HOST
 from tunery.local.secrets import Secrets
@@ -28,8 +28,8 @@ ROLE: Final = "user"  # may do what a policy says, and make no buckets
 NO_SPACE: Final = "NoSpaceLeftOnDevice"
 
 
-def provide_accounts(port: int, keys: Secrets, bucket: str, nodes: Sequence[str]) -> None:
-    """Make accounts and rights those of the services and of these nodes, and no others.
+def provide_accounts(port: int, keys: Secrets, bucket: str, nodes: Sequence[str] = ()) -> None:
+    """Make accounts and rights those of the services, of nodes that have some, and of these nodes.
 
     nodes: principals. It can be repeated. Raises LocalError where the rights of so many nodes have
     no room, httpx.HTTPError and what botocore raises where the server does not answer.
@@ -38,13 +38,14 @@ def provide_accounts(port: int, keys: Secrets, bucket: str, nodes: Sequence[str]
 
     from tunery.runtime.blobs.s3 import S3Settings
 
-    principals = [*(name for name in SERVICES if name != NODE), *nodes]
-    wanted = {name: keys.s3_password(name) for name in principals}
     root = S3Settings(
         f"http://{HOST}:{port}", keys.s3_access_key, keys.s3_secret_key, bucket, REGION
     )
     with httpx.Client(base_url=root.endpoint, timeout=REQUEST_S_MAX, trust_env=False) as client:
         present = _accounts(_ask(client, root, "/list-users"))
+        known = {name for name in present if node_of(name) is not None}
+        principals = [name for name in SERVICES if name != NODE] + sorted(known.union(nodes))
+        wanted = {name: keys.s3_password(name) for name in principals}
         for name in present.keys() - wanted.keys():
             _ask(client, root, f"/delete-user?access={quote(name, safe='')}")
         for name, secret in wanted.items():
@@ -73,7 +74,8 @@ def _put_policy(root: "S3Settings", principals: Sequence[str]) -> None:
         raise LocalError(
             f"the embedded S3 has no room for the rights of {len(principals)} services and nodes: "
             f"the file system keeps {len(policy)} bytes of attributes in no file",
-            "use fewer nodes, a data directory on XFS, or an S3 of your own",
+            "remove the folder s3/accounts of the data directory while the stack is down, if there "
+            "are nodes that are gone; or use a data directory on XFS, or an S3 of your own",
         ) from error
     finally:
         client.close()

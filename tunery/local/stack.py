@@ -125,7 +125,6 @@ class Stack:
         self.supervisor = supervisor
         self.first_metrics_port = first_metrics_port
         self.servers: list[str] = []
-        self.nodes: list[str] = []  # principals
         self.services: list[str] = []
 
     @property
@@ -196,13 +195,12 @@ class Stack:
 
     async def add_accounts(self, nodes: Sequence[str]) -> None:
         """Give new nodes their accounts at the embedded servers. nodes: principals."""
-        self.nodes += without(nodes, self.nodes)
         chosen, keys = ports.read(self.folders.ports), self.settings.keys
         if not self.settings.own_kafka:
             await kafka.add_accounts(chosen["kafka-controller"], keys, nodes)
         if not self.settings.own_s3:
             await asyncio.to_thread(
-                s3_accounts.provide_accounts, chosen["s3"], keys, self.s3_bucket, self.nodes
+                s3_accounts.provide_accounts, chosen["s3"], keys, self.s3_bucket, nodes
             )
 
     def metrics_port(self, name: str) -> dict[str, str]:
@@ -298,7 +296,7 @@ async def stack(
         running = Stack(where, supervisor, first)
         trimming = KeptTask(partial(trim_logs_regularly, supervisor), "trim logs", is_watched=False)
         try:
-            servers = server_children(where, env, running.nodes)
+            servers = server_children(where, env)
             if observe:
                 running.write_scrape_targets()  # without those of the last start
                 port = ports.read(folders.ports)[prometheus.NAME]
@@ -355,13 +353,8 @@ def choose_metrics_ports(preferred: Mapping[str, int]) -> int:
         raise LocalError(str(problem), f"set {METRICS_PORT} to the first of some") from None
 
 
-def server_children(
-    where: settings.Settings, environ: Mapping[str, str], nodes: Sequence[str] = ()
-) -> list[Child]:
-    """The embedded servers; those that the user replaced are left out.
-
-    nodes: principals, to which more are added while the servers run.
-    """
+def server_children(where: settings.Settings, environ: Mapping[str, str]) -> list[Child]:
+    """The embedded servers; those that the user replaced are left out."""
     folders = where.folders
     chosen = ports.read(folders.ports)
     keys = secrets.load(folders.secrets)
@@ -379,7 +372,7 @@ def server_children(
         "valkey": lambda: valkey.child(
             folders.server("valkey"), chosen["valkey"], keys.valkey_password
         ),
-        "s3": lambda: s3.child(folders.server("s3"), chosen["s3"], keys, where.s3_bucket, nodes),
+        "s3": lambda: s3.child(folders.server("s3"), chosen["s3"], keys, where.s3_bucket),
     }
     return [build[name]() for name in SERVERS if name not in absent]
 

@@ -5,6 +5,7 @@ ports                  the ports that a service is given
 connections            opens the real ones, and waits for servers that are not up yet
 confining              which walls are around processes that read tenants' files
 memory_servers         the same in memory, for tests and the simulator
+node_settings          what an operator gives a new node, sealed with its token
 settings               where a process finds its servers
 kafka_login            how a process proves to Kafka who it is
 clock, ids, backoff    time, fresh ids and retries, as ports

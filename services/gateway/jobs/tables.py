@@ -181,7 +181,8 @@ class InvitationRow(TableRow):
 
     invited_by: id of the API key. public_key: of whom the token was used by. key_number: of the
     keys that the node got. sealed_keys: these, in Base64, for who has the private key.
-    keys_withdrawn: number of the node's last key that is withdrawn.
+    keys_withdrawn: number of the node's last key that is withdrawn. sealed_settings: what an
+    operator gives the node beside them.
     """
 
     pool: str
@@ -193,6 +194,7 @@ class InvitationRow(TableRow):
     key_number: int | None = None
     enrolled_at: Ms | None = None
     sealed_keys: str | None = None
+    sealed_settings: str | None = None
     keys_withdrawn: int | None = None
 
 

@@ -63,7 +63,7 @@ def test_keys_are_not_on_the_command_line_and_only_this_machine_is_served(
     program.parent.mkdir()
     program.touch()
     keys = load_or_create(tmp_path / "secrets.json")
-    child = s3.child(tmp_path / "s3", 7_070, keys, "bucket", [])
+    child = s3.child(tmp_path / "s3", 7_070, keys, "bucket")
     secret = keys.s3_secret_key
     assert child.env == {"ROOT_ACCESS_KEY": keys.s3_access_key, "ROOT_SECRET_KEY": secret}
     assert secret not in child.argv

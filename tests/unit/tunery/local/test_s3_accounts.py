@@ -80,12 +80,14 @@ def keys(tmp_path: Path) -> Secrets:
 def test_accounts_are_made_corrected_and_removed_once(
     keys: Secrets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = Server({"gateway": "stale", "node.gone": "x", "eval": keys.s3_password("eval")})
+    server = Server(
+        {"gateway": "stale", "gone": "x", "node.b": "stale", "eval": keys.s3_password("eval")}
+    )
     with served(server, monkeypatch) as policies:
         s3_accounts.provide_accounts(7, keys, "tunery", ["node.a"])
-        names = {*SERVICES, "node.a"} - {"trainer"}
+        names = {*SERVICES, "node.a", "node.b"} - {"trainer"}
         assert server.accounts == {name: keys.s3_password(name) for name in names}
-        assert {"/update-user gateway", "/delete-user node.gone"} <= set(server.changes)
+        assert {"/update-user gateway", "/delete-user gone"} <= set(server.changes)
         assert not any("eval" in change for change in server.changes)
         server.changes.clear()
         s3_accounts.provide_accounts(7, keys, "tunery", ["node.a"])
