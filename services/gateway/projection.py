@@ -25,7 +25,9 @@ from services.gateway.serving_pools.projection import project_replica, project_s
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 55  # 55: settings of invited nodes; 54: invitations of nodes; 53: confirmed addresses
+VERSION: Final = (
+    55  # 55: settings of invited nodes; 54: invitations of nodes; 53: confirmed addresses
+)
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

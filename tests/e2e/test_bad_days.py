@@ -420,7 +420,7 @@ async def test_a_job_that_diverges_ends_with_advice_and_a_webhook(
 
 
 #: what a node gets with its token
-GIVEN: Final = (
+VARIABLES: Final = (
     *("TUNERY_COMMAND_KEYS", "TUNERY_KAFKA_BOOTSTRAP", "TUNERY_KAFKA_SECURITY_PROTOCOL"),
     *("TUNERY_KAFKA_SASL_MECHANISM", "TUNERY_KAFKA_USERNAME", "TUNERY_KAFKA_PASSWORD"),
     *("TUNERY_S3_ENDPOINT", "TUNERY_S3_BUCKET", "TUNERY_S3_ACCESS_KEY", "TUNERY_S3_SECRET_KEY"),
@@ -476,16 +476,16 @@ async def check_accounts(home: RunningStack, principal: str) -> None:
         await log.bounds(POOL.journal.name, 0)
     finally:
         await log.close()
-    given = home.stack.settings.environment(principal)
+    environment = home.stack.settings.environment(principal)
     names = ("ENDPOINT", "ACCESS_KEY", "SECRET_KEY", "BUCKET")
-    client = connect(S3Settings(*(given[f"TUNERY_S3_{name}"] for name in names)))
-    client.head_bucket(Bucket=given["TUNERY_S3_BUCKET"])
+    client = connect(S3Settings(*(environment[f"TUNERY_S3_{name}"] for name in names)))
+    client.head_bucket(Bucket=environment["TUNERY_S3_BUCKET"])
     client.close()
 
 
 def enrolling(name: str, home: RunningStack, token: str = "") -> ServiceSpec:
     """The agent of a node that knows no server and has no keys."""
-    env = {"TUNERY_NODE_ID": ENROLLED, **dict.fromkeys(GIVEN, "")}
+    env = {"TUNERY_NODE_ID": ENROLLED, **dict.fromkeys(VARIABLES, "")}
     if token:
         env |= {"TUNERY_NODE_TOKEN": token, "TUNERY_NODE_GATEWAY_URL": home.stack.api_url}
     return ServiceSpec(name, module="services.trainer", env=env, stop_ms_max=60_000)

@@ -43,7 +43,7 @@ class NodeAccounts:
     @property
     def variables(self) -> dict[str, str]:
         """What the node is told."""
-        told = {
+        login = {
             "TUNERY_KAFKA_BOOTSTRAP": self._operator.kafka_bootstrap,
             "TUNERY_KAFKA_SECURITY_PROTOCOL": self._operator.kafka_security_protocol,
             "TUNERY_KAFKA_SASL_MECHANISM": MECHANISM,
@@ -51,10 +51,10 @@ class NodeAccounts:
             "TUNERY_KAFKA_PASSWORD": self._password,
         }
         if self._has_own_s3 or self._stack is None:
-            return told
+            return login
         named = ("ENDPOINT", "BUCKET", "ACCESS_KEY", "SECRET_KEY")
         known = self._stack.environment(self.principal)
-        return told | {f"TUNERY_S3_{name}": known[f"TUNERY_S3_{name}"] for name in named}
+        return login | {f"TUNERY_S3_{name}": known[f"TUNERY_S3_{name}"] for name in named}
 
     def create(self) -> None:
         """Make the accounts, or give them their new passwords. Raises LocalError."""

@@ -106,15 +106,18 @@ def enrol(
     body: dict[str, Any] = {"expires_in_seconds": _seconds(expires)}
     if pool is not None:
         body["pool"] = pool
-    made = _node_accounts.NodeAccounts(folders, node) if accounts else None
-    variables = {**(made.variables if made else {}), **_node_accounts.read_variables(file)}
+    node_accounts = _node_accounts.NodeAccounts(folders, node) if accounts else None
+    variables = {
+        **(node_accounts.variables if node_accounts else {}),
+        **_node_accounts.read_variables(file),
+    }
     half = ""
     if variables:
         half, body["sealed_settings"] = _node_accounts.seal(node, variables)
     with _api.connect(folders) as api:
         shown = api.order_node(node, "invite", body)
-    if made is not None:
-        made.create()  # a node that has an account keeps it until the invitation is there
+    if node_accounts is not None:
+        node_accounts.create()  # a node that has an account keeps it until the invitation is there
     shown = {**shown, "token": f"{shown['token']}{half}", "settings": sorted(variables)}
     fields = [
         ("node", shown["id"]),

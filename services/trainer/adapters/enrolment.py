@@ -133,13 +133,13 @@ def _opened(kept: Enrolment, answer: _Keys, settings: TrainerSettings, half: str
     if answer.sealed_settings is None:
         return replace(kept, command_keys=keys)
     try:
-        given = open_settings(settings.id, half, answer.sealed_settings)
+        variables = open_settings(settings.id, half, answer.sealed_settings)
     except SealBroken as error:
         raise SettingsError(
             "TUNERY_NODE_TOKEN: its part behind the dot does not open the settings that the "
             "operator has sealed for this node; copy the token as a whole, or make another"
         ) from error
-    return replace(kept, command_keys=keys, settings=given)
+    return replace(kept, command_keys=keys, settings=variables)
 
 
 def _check_private(url: str, is_plain_allowed: bool) -> None:

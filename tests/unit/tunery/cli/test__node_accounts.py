@@ -1,4 +1,4 @@
-"""Accounts of a node: what it is told of them, before they are made."""
+"""Accounts of a node: what it is known of them, before they are made."""
 
 from pathlib import Path
 
@@ -38,12 +38,12 @@ def folders(tmp_path: Path) -> DataDir:
 
 
 def test_beside_a_stack_a_node_has_the_passwords_of_its_agent(folders: DataDir) -> None:
-    keys, told = load_or_create(folders.secrets), NodeAccounts(folders, "a").variables
-    assert told["TUNERY_KAFKA_USERNAME"] == told["TUNERY_S3_ACCESS_KEY"] == "node.a"
-    assert told["TUNERY_KAFKA_PASSWORD"] == keys.kafka_password("node.a")
-    assert told["TUNERY_S3_SECRET_KEY"] == keys.s3_password("node.a")
-    assert told["TUNERY_S3_ENDPOINT"] == "http://127.0.0.1:6"
-    assert keys.s3_secret_key not in told.values()
+    keys, known = load_or_create(folders.secrets), NodeAccounts(folders, "a").variables
+    assert known["TUNERY_KAFKA_USERNAME"] == known["TUNERY_S3_ACCESS_KEY"] == "node.a"
+    assert known["TUNERY_KAFKA_PASSWORD"] == keys.kafka_password("node.a")
+    assert known["TUNERY_S3_SECRET_KEY"] == keys.s3_password("node.a")
+    assert known["TUNERY_S3_ENDPOINT"] == "http://127.0.0.1:6"
+    assert keys.s3_secret_key not in known.values()
 
 
 def test_servers_of_the_operators_own_get_a_new_password_and_no_account_of_s3(

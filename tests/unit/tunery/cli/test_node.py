@@ -151,8 +151,8 @@ def test_settings_are_sealed_with_a_half_of_the_token_that_is_not_sent(
     assert shown == "tun-node-x"
     assert half.encode() not in request.content
     sealed = json.loads(request.content)["sealed_settings"]
-    given = {"TUNERY_S3_ACCESS_KEY": "a", "TUNERY_S3_SECRET_KEY": "s=s"}
-    assert open_settings("gpu-08", half, sealed) == given
+    variables = {"TUNERY_S3_ACCESS_KEY": "a", "TUNERY_S3_SECRET_KEY": "s=s"}
+    assert open_settings("gpu-08", half, sealed) == variables
     done, _ = run(["enrol", "gpu-08", "--settings", str(file)], monkeypatch)
     assert "TUNERY_S3_ACCESS_KEY, TUNERY_S3_SECRET_KEY" in done.output
     assert "s=s" not in done.output

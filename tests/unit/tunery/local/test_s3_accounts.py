@@ -56,7 +56,7 @@ def served(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
     """Requests reach the server; yields policies that were written."""
     policies, client = list[str](), httpx.Client
 
-    def made(**settings: Any) -> httpx.Client:
+    def connected(**settings: Any) -> httpx.Client:
         return client(transport=httpx.MockTransport(server.answer), **settings)
 
     class Bucket:
@@ -67,7 +67,7 @@ def served(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
             pass
 
     with monkeypatch.context() as patched:
-        patched.setattr(httpx, "Client", made)
+        patched.setattr(httpx, "Client", connected)
         patched.setattr(boto3, "client", lambda *_, **__: Bucket())
         yield policies
 
@@ -101,8 +101,8 @@ def test_too_many_nodes_are_refused_with_what_to_do(
 ) -> None:
     class Full:
         def put_bucket_policy(self, **_: str) -> None:
-            reason = {"Code": "NoSpaceLeftOnDevice", "Message": "full"}
-            raise ClientError({"Error": reason}, "PutBucketPolicy")  # type: ignore[typeddict-item]
+            answer: Any = {"Error": {"Code": "NoSpaceLeftOnDevice", "Message": "full"}}
+            raise ClientError(answer, "PutBucketPolicy")
 
         def close(self) -> None:
             pass

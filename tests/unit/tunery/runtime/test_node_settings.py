@@ -12,22 +12,22 @@ from tunery.runtime.seal.abstract import SealBroken
 
 pytestmark = pytest.mark.security
 
-GIVEN = {"TUNERY_KAFKA_PASSWORD": "p=ä", "TUNERY_S3_SECRET_KEY": ""}
+VARIABLES = {"TUNERY_KAFKA_PASSWORD": "p=ä", "TUNERY_S3_SECRET_KEY": ""}
 
 
 def test_what_is_sealed_opens_for_its_node_alone() -> None:
-    sealed = seal_settings("n", "half", GIVEN)
-    assert open_settings("n", "half", sealed) == GIVEN
-    assert sealed != seal_settings("n", "half", GIVEN)
+    sealed = seal_settings("n", "half", VARIABLES)
+    assert open_settings("n", "half", sealed) == VARIABLES
+    assert sealed != seal_settings("n", "half", VARIABLES)
     for node_id, half in (("m", "half"), ("n", "other"), ("n", "")):
         with pytest.raises(SealBroken):
             open_settings(node_id, half, sealed)
 
 
 @given(st.integers(min_value=0), st.integers(1, 255))
-def test_a_changed_byte_is_noticed(place: int, change: int) -> None:
-    box = bytearray(b64decode(seal_settings("n", "half", GIVEN)))
-    box[place % len(box)] ^= change
+def test_a_changed_byte_is_noticed(number: int, change: int) -> None:
+    box = bytearray(b64decode(seal_settings("n", "half", VARIABLES)))
+    box[number % len(box)] ^= change
     with pytest.raises(SealBroken):
         open_settings("n", "half", b64encode(box).decode())
 
@@ -40,7 +40,7 @@ def test_what_is_no_box_is_refused(sealed: str) -> None:
 
 def test_only_variables_of_servers_are_given_and_not_too_many() -> None:
     with pytest.raises(ValueError, match="LD_PRELOAD: only TUNERY_KAFKA_ and TUNERY_S3_"):
-        seal_settings("n", "half", {**GIVEN, "LD_PRELOAD": "x"})
+        seal_settings("n", "half", {**VARIABLES, "LD_PRELOAD": "x"})
     with pytest.raises(ValueError, match="at most"):
         seal_settings("n", "half", {"TUNERY_S3_BUCKET": "x" * SEALED_SETTINGS_MAX})
 

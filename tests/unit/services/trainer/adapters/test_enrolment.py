@@ -166,21 +166,21 @@ def test_what_is_kept_names_the_token_by_its_hash(tmp_path: Path) -> None:
     assert kept["token_sha256"] == hashlib.sha256(b"t").hexdigest()
 
 
-GIVEN = {"TUNERY_KAFKA_PASSWORD": "p", "TUNERY_S3_SECRET_KEY": "s"}
+VARIABLES = {"TUNERY_KAFKA_PASSWORD": "p", "TUNERY_S3_SECRET_KEY": "s"}
 
 
 def test_settings_come_sealed_with_the_half_of_the_token_that_is_not_sent(tmp_path: Path) -> None:
-    gateway = Gateway(settings=seal_settings("n", "half", GIVEN))
-    assert gateway.variables(tmp_path, "shown.half") == {**GIVEN, COMMAND_KEYS: KEYS}
+    gateway = Gateway(settings=seal_settings("n", "half", VARIABLES))
+    assert gateway.variables(tmp_path, "shown.half") == {**VARIABLES, COMMAND_KEYS: KEYS}
     assert [body["token"] for body in gateway.bodies] == ["shown"]
-    assert gateway.variables(tmp_path, None) == {**GIVEN, COMMAND_KEYS: KEYS}
+    assert gateway.variables(tmp_path, None) == {**VARIABLES, COMMAND_KEYS: KEYS}
     again = Gateway()
     assert again.variables(tmp_path, "later") == {COMMAND_KEYS: KEYS}, "those of before are gone"
 
 
 @pytest.mark.parametrize("token", ["shown", "shown.", "shown.other"])
 def test_settings_that_the_token_does_not_open_are_named(tmp_path: Path, token: str) -> None:
-    gateway = Gateway(settings=seal_settings("n", "half", GIVEN))
+    gateway = Gateway(settings=seal_settings("n", "half", VARIABLES))
     with pytest.raises(SettingsError, match="behind the dot"):
         gateway.keys(tmp_path, token)
 
@@ -202,7 +202,7 @@ def test_settings_that_the_token_does_not_open_are_named(tmp_path: Path, token: 
 def test_a_token_is_not_sent_in_the_clear(
     tmp_path: Path, url: str, plain: bool, is_used: bool
 ) -> None:
-    gateway, wanted = Gateway(), {"gateway_url": url, "gateway_plain": plain}
+    gateway, wanted = Gateway(), dict[str, Any](gateway_url=url, gateway_plain=plain)
     if is_used:
         assert gateway.keys(tmp_path, **wanted) == KEYS
         return
@@ -215,7 +215,7 @@ def test_variables_that_are_set_are_left_and_empty_ones_are_filled(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder = tmp_path / "nodes" / "n"
-    Gateway(settings=seal_settings("n", "half", GIVEN)).keys(folder, "shown.half")
+    Gateway(settings=seal_settings("n", "half", VARIABLES)).keys(folder, "shown.half")
     monkeypatch.setenv("TUNERY_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("TUNERY_NODE_ID", "n")
     monkeypatch.setenv("TUNERY_KAFKA_PASSWORD", "own")
