@@ -283,6 +283,15 @@ class SeatRow(TableRow):
         return len(node.devices.intersection(self.devices))
 
 
+class AttemptNodeRow(TableRow):
+    """A node that an attempt's lease is on, also after its end: it alone may report about it."""
+
+    pool: str
+    job_id: str
+    attempt: int
+    node_id: str
+
+
 class UsageRow(TableRow):
     """One line of a job's cost: a slice of usage, or a credit (`billable_gpu_ms` below zero).
 
@@ -374,6 +383,13 @@ ATTEMPT_TIMES: Final = Table(
     key=("pool", "id"),
     order="sequence",
     indexes=(TableIndex(("pool", "sequence")),),
+)
+ATTEMPT_NODES: Final = Table(
+    "attempt_nodes",
+    AttemptNodeRow,
+    key=("pool", "id"),
+    order="id",
+    indexes=(TableIndex(("job_id", "attempt")),),
 )
 SEATS: Final = Table("seats", SeatRow, key=("pool", "id"), order="id")
 USAGE: Final = Table(
