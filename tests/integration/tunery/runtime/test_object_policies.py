@@ -18,7 +18,7 @@ from schemas.topics import SERVICES
 from tests.stacks import temporary_data_dir
 from tunery.local import Stack, stack
 from tunery.local.errors import LocalError
-from tunery.runtime.blobs.s3 import S3Settings, connect
+from tunery.runtime.blobs.s3 import S3Blobs, S3Settings, connect
 from tunery.runtime.bus.grants import NODE, service_of
 from tunery.runtime.object_policies import bucket_policy
 
@@ -37,9 +37,13 @@ ELSEWHERE: Final = {
 
 def login(running: Stack, principal: str) -> Any:
     """A client of a principal, with the variables that its process gets; the operator's of ""."""
+    return connect(settings_of(running, principal))
+
+
+def settings_of(running: Stack, principal: str) -> S3Settings:
     variables = running.settings.environment(principal) if principal else running.env
     names = ("ENDPOINT", "ACCESS_KEY", "SECRET_KEY", "BUCKET")
-    return connect(S3Settings(*(variables[f"TUNERY_S3_{name}"] for name in names)))
+    return S3Settings(*(variables[f"TUNERY_S3_{name}"] for name in names))
 
 
 def outcome(operation: Any, **arguments: Any) -> str:
@@ -135,6 +139,25 @@ def test_security_m3_copies_and_joined_keys_are_refused_too(storage: Stack) -> N
     assert all(refusals)
     assert len(several["Errors"]) == 2
     assert login(storage, "gateway").get_object(Bucket="tunery", Key=files)["Body"].read()
+
+
+async def test_erasure_removes_all_of_a_tenant_with_the_account_of_its_service(
+    storage: Stack,
+) -> None:
+    root = login(storage, "")
+    for name in ("models/m/a", "checkpoints/j/1/a", "exports/feed/a"):
+        root.put_object(Bucket="tunery", Key=f"t/policies-erased/{name}", Body=b"x")
+    node = login(storage, NODES[0])
+    node.create_multipart_upload(Bucket="tunery", Key="t/policies-erased/adapters/unfinished")
+    for principal in PRINCIPALS:
+        listed = outcome(login(storage, principal).list_multipart_uploads)
+        assert (listed in REFUSED) == (principal != "ingest"), principal
+    blobs = S3Blobs(settings_of(storage, "ingest"))
+    kept = "t/policies-erased/exports/"
+    assert await blobs.delete_below("t/policies-erased/", but=kept) == 3
+    left = root.list_objects_v2(Bucket="tunery", Prefix="t/policies-erased/")["Contents"]
+    assert [entry["Key"] for entry in left] == [f"{kept}feed/a"]
+    await blobs.close()
 
 
 def test_security_m3_nobody_uses_the_account_of_another(storage: Stack) -> None:

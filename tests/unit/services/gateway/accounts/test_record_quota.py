@@ -67,5 +67,5 @@ async def test_security_m1_a_tenant_leaves_others_and_operators_their_records(
     assert (await upload(other)).status_code == 200
     tenant = client.headers["x-tenant"]
     for _ in range(3):
-        made = await api.api.post(f"/v1/tenants/{tenant}/keys", json={})
-        assert made.status_code in {200, 201}, made.text
+        created = await api.api.post(f"/v1/tenants/{tenant}/keys", json={})
+        assert created.status_code in {200, 201}, created.text
