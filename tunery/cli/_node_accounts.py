@@ -29,7 +29,8 @@ class NodeAccounts:
         self.principal = f"{NODE_PREFIX}{node}"
         self._operator = log_settings(folders, os.environ)
         own = replaced(os.environ)
-        self._stack = None if {"kafka", "s3"} <= own else of_stack(folders, os.environ)
+        has_stack = folders.secrets.is_file() and not {"kafka", "s3"} <= own
+        self._stack = of_stack(folders, os.environ) if has_stack else None
         self._password = secrets.token_hex(PASSWORD_BYTES)
         if self._stack is not None and "kafka" not in own:
             self._password = self._stack.keys.kafka_password(self.principal)
