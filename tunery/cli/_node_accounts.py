@@ -74,8 +74,9 @@ class NodeAccounts:
                 "log in to Kafka as an operator: see docs/how-to/secure-kafka.md",
             ) from error
         if self._stack is not None and not self._has_own_s3:
-            port = read(self._stack.folders.ports)["s3"]
-            provide_accounts(port, self._stack.keys, self._stack.s3_bucket, [self.principal])
+            folders, bucket = self._stack.folders, self._stack.s3_bucket
+            port, folder = read(folders.ports)["s3"], folders.server("s3")
+            provide_accounts(folder, port, self._stack.keys, bucket, [self.principal])
 
 
 def read_variables(file: Path | None) -> dict[str, str]:

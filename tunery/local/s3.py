@@ -116,7 +116,7 @@ def child(folder: Path, port: int, keys: Secrets, bucket: str) -> Child:
 
     def complete() -> None:
         create_bucket(f"http://{HOST}:{port}", keys.s3_access_key, keys.s3_secret_key, bucket)
-        provide_accounts(port, keys, bucket)
+        provide_accounts(folder, port, keys, bucket)
 
     return Child(
         name="s3",

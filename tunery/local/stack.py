@@ -199,8 +199,9 @@ class Stack:
         if not self.settings.own_kafka:
             await kafka.add_accounts(chosen["kafka-controller"], keys, nodes)
         if not self.settings.own_s3:
+            folder, bucket = self.folders.server("s3"), self.s3_bucket
             await asyncio.to_thread(
-                s3_accounts.provide_accounts, chosen["s3"], keys, self.s3_bucket, nodes
+                s3_accounts.provide_accounts, folder, chosen["s3"], keys, bucket, nodes
             )
 
     def metrics_port(self, name: str) -> dict[str, str]:

@@ -193,6 +193,9 @@ async def test_a_folder_of_one_account_for_all_is_carried_over() -> None:
             assert not outcome(login(running, "node.a").get_object, Key="t/a/models/m")
             with pytest.raises(LocalError, match="no room for the rights"):
                 await running.add_accounts([f"node.{number:0100}" for number in range(800)])
+        async with stack(folder, environ=ELSEWHERE) as running:  # it starts all the same
+            await asyncio.to_thread(check_carried_over, running)
+            assert not outcome(login(running, "node.a").get_object, Key="t/a/models/m")
 
 
 def earlier(folder: Path) -> None:

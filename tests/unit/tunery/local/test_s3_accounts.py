@@ -23,7 +23,7 @@ class Server:
     """Stands in for versitygw: accounts by name, and the requests that came."""
 
     def __init__(self, accounts: dict[str, str]) -> None:
-        self.accounts, self.changes = accounts, list[str]()
+        self.accounts, self.changes, self.is_full = accounts, list[str](), False
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         assert "Signature=" in request.headers["authorization"]
@@ -60,8 +60,18 @@ def served(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
         return client(transport=httpx.MockTransport(server.answer), **settings)
 
     class Bucket:
+        def get_bucket_policy(self, **_: str) -> Any:
+            if not policies:
+                answer: Any = {"Error": {"Code": "NoSuchBucketPolicy"}}
+                raise ClientError(answer, "GetBucketPolicy")
+            return {"Policy": policies[-1]}
+
         def put_bucket_policy(self, **wanted: str) -> None:
             policies.append(wanted["Policy"])
+            if server.is_full:
+                answer: Any = {"Error": {}, "ResponseMetadata": {"HTTPStatusCode": 500}}
+                policies.pop()
+                raise ClientError(answer, "PutBucketPolicy")
 
         def close(self) -> None:
             pass
@@ -78,39 +88,36 @@ def keys(tmp_path: Path) -> Secrets:
 
 
 def test_accounts_are_made_corrected_and_removed_once(
-    keys: Secrets, monkeypatch: pytest.MonkeyPatch
+    keys: Secrets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = Server(
-        {"gateway": "stale", "gone": "x", "node.b": "stale", "eval": keys.s3_password("eval")}
-    )
+    server = Server({"gateway": "stale", "gone": "x", "eval": keys.s3_password("eval")})
     with served(server, monkeypatch) as policies:
-        s3_accounts.provide_accounts(7, keys, "tunery", ["node.a"])
-        names = {*SERVICES, "node.a", "node.b"} - {"trainer"}
+        s3_accounts.provide_accounts(tmp_path, 7, keys, "tunery", ["node.a"])
+        names = {*SERVICES, "node.a"} - {"trainer"}
         assert server.accounts == {name: keys.s3_password(name) for name in names}
         assert {"/update-user gateway", "/delete-user gone"} <= set(server.changes)
         assert not any("eval" in change for change in server.changes)
         server.changes.clear()
-        s3_accounts.provide_accounts(7, keys, "tunery", ["node.a"])
-        assert server.changes == []
+        server.accounts["node.left"] = "by a crash"
+        s3_accounts.provide_accounts(tmp_path, 7, keys, "tunery")
+        assert server.changes == ["/delete-user node.left"]
     assert len(set(policies)) == 1
     assert "node.a" in policies[0]
 
 
-def test_too_many_nodes_are_refused_with_what_to_do(
-    keys: Secrets, monkeypatch: pytest.MonkeyPatch
+def test_a_node_without_room_is_refused_and_the_next_start_goes_on(
+    keys: Secrets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Full:
-        def put_bucket_policy(self, **_: str) -> None:
-            answer: Any = {"Error": {"Code": "NoSpaceLeftOnDevice", "Message": "full"}}
-            raise ClientError(answer, "PutBucketPolicy")
-
-        def close(self) -> None:
-            pass
-
-    with served(Server({}), monkeypatch):
-        monkeypatch.setattr(boto3, "client", lambda *_, **__: Full())
-        with pytest.raises(LocalError, match="no room for the rights of 10 services and nodes"):
-            s3_accounts.provide_accounts(7, keys, "tunery", ["node.a"])
+    server = Server({})
+    with served(server, monkeypatch):
+        s3_accounts.provide_accounts(tmp_path, 7, keys, "tunery", ["node.a"])
+        server.is_full = True
+        with pytest.raises(LocalError, match="no room for the rights of 11 services and nodes"):
+            s3_accounts.provide_accounts(tmp_path, 7, keys, "tunery", ["node.b"])
+        server.is_full = False
+        s3_accounts.provide_accounts(tmp_path, 7, keys, "tunery")
+    assert "node.a" in server.accounts
+    assert "node.b" not in server.accounts
 
 
 def test_no_password_leads_to_another(keys: Secrets) -> None:
