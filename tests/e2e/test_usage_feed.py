@@ -120,6 +120,7 @@ async def test_readers_of_postgresql_see_the_use_and_the_price_that_the_api_says
     assert settings.postgres_port is not None
     reader = await asyncpg.connect(dsn(settings.postgres_port, settings.keys, READER))
     job = await reader.fetchrow("SELECT * FROM gateway_reports.jobs WHERE job_id = $1", job_id)
+    assert job is not None
     assert round(job["net_gpu_hours"] * HOUR_MS) == cost["net_gpu_ms"] > 0
     assert round(job["list_price"] * MICRO) == cost["amount_micro"] > 0
     assert (job["outcome"], job["currency"]) == ("failed", cost["currency"])
