@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import quantiles
 from typing import Any, Final
@@ -63,7 +62,7 @@ async def _followed(
     sent_at: dict[int, float] = {}
     tasks = [asyncio.create_task(_follow(client, job["id"], sent_at)) for _ in range(followers)]
     begun = time.monotonic()
-    await _send_steps(running.kafka_as().client_options, job, steps, sent_at)
+    await _send_steps(running, job, steps, sent_at)
     took = time.monotonic() - begun
     (await client.post(f"/fine_tuning/jobs/{job['id']}/cancel")).raise_for_status()
     observed = await asyncio.wait_for(asyncio.gather(*tasks), FOLLOW_S_MAX)
@@ -92,16 +91,17 @@ async def _job(client: httpx.AsyncClient) -> dict[str, Any]:
 
 
 async def _send_steps(
-    options: Mapping[str, Any], job: dict[str, Any], steps: int, sent_at: dict[int, float]
+    running: Stack, job: dict[str, Any], steps: int, sent_at: dict[int, float]
 ) -> None:
     """The steps, as an agent would report them, at PER_SECOND."""
-    producer = AIOKafkaProducer(**options)
+    keys = running.settings.keys.sender_keys("node.bench")
+    producer = AIOKafkaProducer(**running.kafka_as().client_options)
     await producer.start()
     begun = time.monotonic()
     try:
         for number in range(1, steps + 1):
             await asyncio.sleep(max(0.0, begun + number / PER_SECOND - time.monotonic()))
-            value = msgspec.json.encode(_step(job, number, steps))
+            value = keys.sign(TELEMETRY.name, msgspec.json.encode(_step(job, number, steps)))
             sent_at[number] = time.monotonic()
             await producer.send(TELEMETRY.name, key=job["id"].encode(), value=value)
         await producer.flush()

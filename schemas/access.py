@@ -1,7 +1,7 @@
 """Which service may use what besides the log: the table of least privilege. Pure.
 
-Rights on topics follow from `topics`, those to send commands from `senders`. Roles of the database
-and the page of the reference are made of this table.
+Rights on topics follow from `topics`, those to send commands from `senders`. Roles of the database,
+policies of object storage and the page of the reference are made of these tables.
 """
 
 from typing import Final, NamedTuple
@@ -48,3 +48,47 @@ def keeps_rows(service: str) -> bool:
 def opens_keys(service: str) -> bool:
     """Whether a process of this name is given the key store; one that is no service of ours is."""
     return service not in ACCESS or ACCESS[service].keys
+
+
+class ObjectAccess(NamedTuple):
+    """Which services may do what with objects whose keys begin with `prefix`.
+
+    prefix: of keys; `*` is any tenant.
+    reads, writes, deletes: names of services. `trainer` is every node.
+    """
+
+    prefix: str
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
+    deletes: frozenset[str] = frozenset()
+
+
+def _access(prefix: str, reads: str = "", writes: str = "", deletes: str = "") -> ObjectAccess:
+    """Names are separated by spaces."""
+    return ObjectAccess(prefix, *(frozenset(names.split()) for names in (reads, writes, deletes)))
+
+
+#: What is not listed nobody may do. Which keys there are everybody may see: storage answers who may
+#: not with "forbidden" where an object is missing.
+OBJECTS: Final = (
+    _access("t/", deletes="ingest"),  # erasure of tenants, and of what is not needed any more
+    _access("t/*/files/", "gateway ingest", "gateway", "gateway"),
+    _access("t/*/uploads/", "gateway", "gateway", "gateway"),
+    _access("t/*/reports/", "gateway", "ingest"),
+    _access("t/*/prepared/", "trainer", "ingest"),
+    _access("t/*/imports/", "registry trainer", "gateway", "gateway registry"),
+    _access("t/*/checkpoints/", "gateway trainer", "trainer", "registry"),
+    _access("t/*/adapters/", "registry trainer", "trainer", "registry"),
+    _access("t/*/scores/", "eval gateway trainer", "trainer", "registry"),
+    _access("t/*/results/", "gateway", "gateway"),
+    _access("t/*/models/", "engine gateway registry trainer", "registry", "registry"),
+    _access("t/*/exports/", "", "exporter"),
+    _access("t/-/", "gateway"),  # a key that is never there: whether storage answers
+    _access("benchmarks/", "trainer", "gateway"),
+    _access("exports/", "exporter", "exporter"),
+    _access("snapshots/account/", "billing", "billing", "billing"),
+    _access("snapshots/dataset/", "ingest", "ingest", "ingest"),
+    _access("snapshots/job/", "scheduler", "scheduler", "scheduler"),
+    _access("snapshots/model/", "registry", "registry", "registry"),
+    _access("snapshots/pool/", "scheduler trainer", "scheduler", "scheduler"),
+)

@@ -12,6 +12,7 @@ from schemas.units import Ms
 NODE_ID: Final = "[A-Za-z0-9._-]{1,128}"
 PUBLIC_KEY: Final = "[0-9a-f]{64}"  # of X25519
 INVITATION_MS_MAX: Final[Ms] = 7 * 24 * 3_600_000
+SEALED_SETTINGS_MAX: Final = 16_384  # characters
 
 
 # --- commands
@@ -21,11 +22,13 @@ class InviteNode(Message):
     node_id: the node that may use it.
     token_sha256: of the token.
     valid_ms: for how long.
+    sealed_settings: what else the node gets, in Base64, for who has the token's second half.
     """
 
     node_id: str
     token_sha256: Sha256
     valid_ms: Ms
+    sealed_settings: str | None = None
 
 
 class EnrolNode(Message):
@@ -61,11 +64,13 @@ class NodeInvited(Message):
     node_id: the node.
     token_sha256: of the token.
     expires_at: the end of the invitation.
+    sealed_settings: what else the node gets, in Base64, for who has the token's second half.
     """
 
     node_id: str
     token_sha256: Sha256
     expires_at: Ms
+    sealed_settings: str | None = None
 
 
 class NodeEnrolled(Message):

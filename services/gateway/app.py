@@ -64,7 +64,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         deps.traffic,
         deps.audit,
         Projector(runtime, VIEWS_PROJECTION),
-        telemetry_reader(runtime),
+        telemetry_reader(runtime, deps.views),
         TopicReader(runtime, AUDIT_ROWS),
         EffectHost(
             runtime,

@@ -16,7 +16,8 @@ class PlanLimits(BaseModel):
 
     storage_bytes_max: of files and of what pending uploads declare. files_max: not deleted.
     uploads_max: pending uploads. previews_max: previews and comparisons of rows at a time, of each
-    gateway. streams_max: streams of events that are open, of each gateway.
+    gateway. streams_max: streams of events that are open, of each gateway. records_per_hour_max:
+    commands of requests, which journals keep for ever.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -26,6 +27,7 @@ class PlanLimits(BaseModel):
     uploads_max: int = Field(ge=0)
     previews_max: int = Field(ge=1)
     streams_max: int = Field(ge=1)
+    records_per_hour_max: int = Field(ge=1, le=1_000_000)
 
     @property
     def quota(self) -> StorageQuota:
@@ -42,6 +44,7 @@ PLAN_LIMITS: Final[Mapping[Lane, PlanLimits]] = {
         uploads_max=100,
         previews_max=8,
         streams_max=400,
+        records_per_hour_max=60_000,
     ),
     "standard": PlanLimits(
         storage_bytes_max=128 * GIB,
@@ -49,6 +52,7 @@ PLAN_LIMITS: Final[Mapping[Lane, PlanLimits]] = {
         uploads_max=50,
         previews_max=4,
         streams_max=200,
+        records_per_hour_max=12_000,
     ),
     "free": PlanLimits(
         storage_bytes_max=8 * GIB,
@@ -56,6 +60,7 @@ PLAN_LIMITS: Final[Mapping[Lane, PlanLimits]] = {
         uploads_max=10,
         previews_max=2,
         streams_max=50,
+        records_per_hour_max=3_000,
     ),
 }
 

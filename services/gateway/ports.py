@@ -9,7 +9,7 @@ from schemas.billing import PriceBook
 from schemas.deployments import ArmTraffic, Deployment
 from schemas.model import Base
 from services.gateway.views.table import R, Table
-from services.gateway.web.token_bucket import Allowance
+from services.gateway.web.token_bucket import MINUTE_US, Allowance
 from tunery.runtime.hosts.abstract import Host
 from tunery.work.engine import Question, Reply
 
@@ -81,10 +81,10 @@ class Views(Protocol):
 
 
 class Rates(Protocol):
-    """Token buckets by name. A bucket has `per_minute` tokens and refills within a minute."""
+    """Token buckets by name. A bucket has `limit` tokens and refills within its window."""
 
-    async def take(self, name: str, per_minute: int) -> Allowance:
-        """Take one token if there is one."""
+    async def take(self, name: str, limit: int, window_us: int = MINUTE_US) -> Allowance:
+        """Take one token if there is one. `window_us`: by default a minute."""
 
     async def close(self) -> None: ...
 

@@ -25,7 +25,7 @@ from services.gateway.serving_pools.projection import project_replica, project_s
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 54  # 54: invitations of nodes; 53: confirmed addresses; 52: withdrawn keys
+VERSION: Final = 55  # 55: settings of invited nodes, nodes of attempts; 54: invitations
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -40,6 +40,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     *(files.FILES, files.DATASETS, files.UPLOADS, files.UPLOAD_PARTS),
     *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.USAGE),
     *(jobs.NODES, jobs.INVITATIONS, jobs.PLACEMENTS, jobs.SEATS, jobs.ATTEMPT_TIMES),
+    jobs.ATTEMPT_NODES,
     *(sweeps.SWEEPS, sweeps.SKIPPED_RUNS),
     *(
         billing.MONTHS,

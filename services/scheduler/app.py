@@ -43,7 +43,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=28,  # 28: invitations of nodes; 27: withdrawn keys of nodes; 26: faults of devices
+    fold_version=29,  # 29: used invitations leave; 28: invitations of nodes; 27: withdrawn keys
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

@@ -29,6 +29,7 @@ class TrainerSettings(BaseSettings):
     token: str | None = Field(default=None, min_length=1, max_length=256, repr=False)
     token_file: Path | None = None
     gateway_url: str | None = Field(default=None, pattern="^https?://")
+    gateway_plain: bool = False  # a token may be sent over HTTP to another machine
     slots: int = Field(default=1, ge=1, le=SLOTS_MAX)  # not set: one for each device
     disk_bytes_min: int = Field(default=1 << 30, ge=0)  # less is left: no new leases
     accelerator: str = Field(default="", pattern=LABEL_OR_NONE)

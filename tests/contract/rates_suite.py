@@ -3,6 +3,7 @@
 from uuid import uuid4
 
 from services.gateway.ports import Rates
+from services.gateway.web.token_bucket import HOUR_US
 
 
 class RatesSuite:
@@ -12,6 +13,12 @@ class RatesSuite:
         assert [allowance.allowed for allowance in allowances] == [True, True, False]
         assert [allowance.remaining for allowance in allowances] == [1, 0, 0]
         assert 0 < allowances[2].retry_ms <= 30_000 < allowances[2].reset_ms <= 60_000
+
+    async def test_a_bucket_may_refill_within_an_hour(self, rates: Rates) -> None:
+        name = uuid4().hex
+        allowances = [await rates.take(name, 2, HOUR_US) for _ in range(3)]
+        assert [allowance.allowed for allowance in allowances] == [True, True, False]
+        assert 29 * 60_000 < allowances[2].retry_ms <= 30 * 60_000
 
     async def test_buckets_are_apart(self, rates: Rates) -> None:
         first, second = uuid4().hex, uuid4().hex

@@ -20,6 +20,7 @@ import pytest
 import pytest_asyncio
 from standardwebhooks.webhooks import Webhook
 
+from schemas.topics import POOL
 from tests.e2e.outages import SharedStack, an_upload, jobs_of
 from tests.e2e.stories import (
     AGENT_A,
@@ -37,6 +38,8 @@ from tunery.local import processes
 from tunery.local.stack import ServiceSpec
 from tunery.runtime.blobs.abstract import blob_key
 from tunery.runtime.blobs.s3 import S3Settings, connect
+from tunery.runtime.bus.kafka import KafkaLog
+from tunery.runtime.node_settings import halves_of
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -416,11 +419,21 @@ async def test_a_job_that_diverges_ends_with_advice_and_a_webhook(
     await home.api.patiently("DELETE", f"/webhook_endpoints/{endpoint['id']}")
 
 
+#: what a node gets with its token
+VARIABLES: Final = (
+    *("TUNERY_COMMAND_KEYS", "TUNERY_KAFKA_BOOTSTRAP", "TUNERY_KAFKA_SECURITY_PROTOCOL"),
+    *("TUNERY_KAFKA_SASL_MECHANISM", "TUNERY_KAFKA_USERNAME", "TUNERY_KAFKA_PASSWORD"),
+    *("TUNERY_S3_ENDPOINT", "TUNERY_S3_BUCKET", "TUNERY_S3_ACCESS_KEY", "TUNERY_S3_SECRET_KEY"),
+)
+
+
 async def test_security_c2_a_node_joins_with_a_token_that_works_once(home: RunningStack) -> None:
     root = home.stack.folders.root
-    status, said = await tunery(root, "node", "enrol", ENROLLED, "--expires", "30m", "--json")
+    words = ("--accounts", "--expires", "30m", "--json")
+    status, said = await tunery(root, "node", "enrol", ENROLLED, *words)
     assert status == 0, said
     token = json.loads(said)["token"]
+    await check_accounts(home, f"node.{ENROLLED}")  # before an agent is added
     status, said = await tunery(root, "node", "list")
     assert f"{ENROLLED} is invited until" in said
     try:
@@ -428,7 +441,9 @@ async def test_security_c2_a_node_joins_with_a_token_that_works_once(home: Runni
         await home.api.until(f"/nodes/{ENROLLED}", lambda node: node["status"] == "up")
         kept = root / "nodes" / ENROLLED / "enrolment.json"
         assert kept.stat().st_mode & 0o777 == 0o600
-        stolen = {"token": token, "public_key": "9" * 64}
+        shown, half = halves_of(token)
+        assert half
+        stolen = {"token": shown, "public_key": "9" * 64}
         async with httpx.AsyncClient(base_url=home.stack.api_url, trust_env=False) as stranger:
             refused = await stranger.post(f"/v1/nodes/{ENROLLED}/enrol", json=stolen)
         assert refused.status_code == 401
@@ -438,7 +453,7 @@ async def test_security_c2_a_node_joins_with_a_token_that_works_once(home: Runni
         await home.api.until(f"/nodes/{ENROLLED}", lambda node: node["status"] == "up")
         assert (await tunery(root, "node", "withdraw", ENROLLED))[0] == 0
         await home.stack.stop("agent-again")
-        status, said = await tunery(root, "node", "enrol", ENROLLED, "--json")
+        status, said = await tunery(root, "node", "enrol", ENROLLED, *words)
         assert status == 0, said
         await home.stack.add(enrolling("agent-next", home, json.loads(said)["token"]))
         await home.api.until(f"/nodes/{ENROLLED}", lambda node: node["status"] == "up")
@@ -448,14 +463,29 @@ async def test_security_c2_a_node_joins_with_a_token_that_works_once(home: Runni
             with suppress(KeyError):
                 await home.stack.stop(name)
     log = (home.stack.folders.logs / "gateway.log").read_text(encoding="utf-8")
-    assert token not in log
+    assert shown not in log
+    assert half not in log
     await home.api.until(f"/nodes/{ENROLLED}", lambda node: node["status"] == "retired")
     assert (await tunery(root, "node", "forget", ENROLLED))[0] == 0
 
 
+async def check_accounts(home: RunningStack, principal: str) -> None:
+    """Fails unless a principal may log in to Kafka and S3."""
+    log = KafkaLog(home.stack.kafka_as(principal))
+    try:
+        await log.bounds(POOL.journal.name, 0)
+    finally:
+        await log.close()
+    environment = home.stack.settings.environment(principal)
+    names = ("ENDPOINT", "ACCESS_KEY", "SECRET_KEY", "BUCKET")
+    client = connect(S3Settings(*(environment[f"TUNERY_S3_{name}"] for name in names)))
+    client.head_bucket(Bucket=environment["TUNERY_S3_BUCKET"])
+    client.close()
+
+
 def enrolling(name: str, home: RunningStack, token: str = "") -> ServiceSpec:
-    """The agent of a node without keys of commands."""
-    env = {"TUNERY_NODE_ID": ENROLLED, "TUNERY_COMMAND_KEYS": ""}
+    """The agent of a node that knows no server and has no keys."""
+    env = {"TUNERY_NODE_ID": ENROLLED, **dict.fromkeys(VARIABLES, "")}
     if token:
         env |= {"TUNERY_NODE_TOKEN": token, "TUNERY_NODE_GATEWAY_URL": home.stack.api_url}
     return ServiceSpec(name, module="services.trainer", env=env, stop_ms_max=60_000)

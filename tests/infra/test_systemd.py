@@ -141,10 +141,15 @@ def test_each_process_finds_what_it_needs_in_its_two_files(
     for name, file in {**{name: name for name in CONTROL_PLANE}, AGENT: f"node.{NODE}"}.items():
         own = environment((written / f"{file}.env").read_text(encoding="utf-8"))
         assert unknown_in("\n".join(own)) == set()
-        with pytest.raises(SettingsError, match="TUNERY_KAFKA_PASSWORD"):
-            load_as(name, {**common, **own}, monkeypatch)
-        password = {"TUNERY_KAFKA_PASSWORD": "of this account"}
-        settings = load_as(name, {**common, **own, **password}, monkeypatch)
+        accounts = {
+            f"TUNERY_{variable}": "of this account"
+            for variable in ("KAFKA_PASSWORD", "S3_ACCESS_KEY", "S3_SECRET_KEY")
+        }
+        for variable in accounts:
+            others = {name: value for name, value in accounts.items() if name != variable}
+            with pytest.raises(SettingsError, match=variable):
+                load_as(name, {**common, **own, **others}, monkeypatch)
+        settings = load_as(name, {**common, **own, **accounts}, monkeypatch)
         assert read_keys(settings.command_keys or "").sender == settings.kafka_username == file
 
 
@@ -203,6 +208,8 @@ def nowhere(folder: Path) -> Mapping[str, str]:
         "TUNERY_KAFKA_BOOTSTRAP": "127.0.0.1:1",
         "TUNERY_POSTGRES_DSN": "postgresql://127.0.0.1:1/tunery",
         "TUNERY_S3_ENDPOINT": "http://127.0.0.1:1",
+        "TUNERY_S3_ACCESS_KEY": "of this account",
+        "TUNERY_S3_SECRET_KEY": "of this account",
         "TUNERY_DATA_DIR": str(folder),
         "TUNERY_KEYSTORE_DIR": str(folder / "keystore"),
     }

@@ -1,9 +1,9 @@
-"""The page of who may use what, made from the table: `python -m tests.repo.access`."""
+"""The page of who may use what, made from the tables: `python -m tests.repo.access`."""
 
 from pathlib import Path
 from typing import Final
 
-from schemas.access import ACCESS, READER, REPORTS
+from schemas.access import ACCESS, OBJECTS, READER, REPORTS, ObjectAccess
 from tunery.runtime.store.reports import reports_of
 from tunery.runtime.store.roles import role_of
 
@@ -24,12 +24,27 @@ Views for readers are what [dashboards](../how-to/observe.md#use-and-money) show
 | service | role of PostgreSQL | owns the schema | views for readers | key store |
 |---|---|---|---|---|
 """
+OBJECTS_HEAD: Final = """
+## Objects
+
+Who may do what with the objects whose keys begin so; `*` is any tenant, `trainer` every node. What
+is not here is refused. All may see which keys there are, and end an upload whose id they know. What
+it means: [Secure S3](../how-to/secure-s3.md).
+
+| prefix | read | write | delete |
+|---|---|---|---|
+"""
 
 
 def page() -> str:
-    return HEAD.format(reader=role_of(READER)) + "".join(
-        f"{_row(service)}\n" for service in sorted(ACCESS)
-    )
+    rows = "".join(f"{_row(service)}\n" for service in sorted(ACCESS))
+    objects = "".join(f"{_object_row(row)}\n" for row in OBJECTS)
+    return HEAD.format(reader=role_of(READER)) + rows + OBJECTS_HEAD + objects
+
+
+def _object_row(row: ObjectAccess) -> str:
+    cells = (", ".join(sorted(names)) or "–" for names in (row.reads, row.writes, row.deletes))
+    return f"| {' | '.join((f'`{row.prefix}`', *cells))} |"
 
 
 def _row(service: str) -> str:

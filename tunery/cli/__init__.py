@@ -10,7 +10,7 @@ tenant, key, webhook             over the API: accounts
 audit                            who did what; the log of it, exported and verified
 budget, usage, invoice, prices   over the API: money
 node, queue                      over the API: machines, and what waits for them
-kafka, postgres                  rights on Kafka and in PostgreSQL
+kafka, postgres, s3              rights on Kafka, in PostgreSQL and in object storage
 journal, replay, reconcile       the log: inspect it, rebuild all state from it, compare bills
 demo                             the whole loop, with a killed node
 simulate                         a trace of jobs, played through the planner
@@ -20,11 +20,12 @@ _gate_benchmarks                 what the gate asks: import, list
 _adapter_folder, _model_exports  the folder of a downloaded adapter, and other formats of it
 _mlflow                          an MLflow server: a downloaded model in its registry
 _job_mirror, _mirrors            a job in TensorBoard, MLflow and W&B
+_node_accounts                   accounts that a new node gets with its token
 _names                           completion of names that the API knows
 _billing_terms                   billing terms as names and values
 _job_lists, _job_view, _plan_view, _queue_view, _stack_view, _tables, _watch
                                  how jobs, queues, stacks and tables look in a terminal
 _recipes, _yaml                  recipes in files
-_rights                          what `kafka` and `postgres` share
+_rights                          what `kafka`, `postgres` and `s3` share
 _verification                    servers and parts that `replay` and `reconcile` compare
 """

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from tunery.cli import _api, _options
+from tunery.cli import _api, _node_accounts, _options
 from tunery.local.paths import DataDir
 
 EPILOG = """\
@@ -19,6 +20,8 @@ Examples:
   tunery node forget gpu-07
   tunery node withdraw gpu-07
   tunery node enrol gpu-08 --expires 30m
+  tunery node enrol gpu-08 --accounts
+  tunery node enrol gpu-08 --accounts --settings gpu-08.env
 """
 DURATION: Final = re.compile("([0-9]{1,7})([smhd])")
 UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -73,20 +76,54 @@ def list_nodes(folders: DataDir, as_json: bool) -> None:
 @click.argument("node")
 @click.option("--expires", default="1h", metavar="TIME", help="How long the token works: 30m, 1h.")
 @click.option("--pool", help="Pool of a node that never registered. [default]")
+@click.option(
+    "--accounts",
+    is_flag=True,
+    help="Make its accounts: at Kafka with a new password, and at the S3 of `tunery up`.",
+)
+@click.option(
+    "--settings",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with variables TUNERY_KAFKA_… and TUNERY_S3_… that the node gets, too.",
+)
 @_options.data_dir
 @_options.as_json
-def enrol(node: str, expires: str, pool: str | None, folders: DataDir, as_json: bool) -> None:
+def enrol(
+    node: str,
+    expires: str,
+    pool: str | None,
+    accounts: bool,
+    file: Path | None,
+    folders: DataDir,
+    as_json: bool,
+) -> None:
     """Make a token with which the agent of NODE gets its keys, once.
 
-    It is shown this once. A token of NODE that was made before is void.
+    It is shown this once. A token of NODE that was made before is void. Settings and passwords are
+    sealed with the token's second half, which is not sent anywhere.
     """
     body: dict[str, Any] = {"expires_in_seconds": _seconds(expires)}
+    if pool is not None:
+        body["pool"] = pool
+    node_accounts = _node_accounts.NodeAccounts(folders, node) if accounts else None
+    variables = {
+        **(node_accounts.variables if node_accounts else {}),
+        **_node_accounts.read_variables(file),
+    }
+    half = ""
+    if variables:
+        half, body["sealed_settings"] = _node_accounts.seal(node, variables)
     with _api.connect(folders) as api:
-        shown = api.order_node(node, "invite", body if pool is None else {**body, "pool": pool})
+        shown = api.order_node(node, "invite", body)
+    if node_accounts is not None:
+        node_accounts.create()  # a node that has an account keeps it until the invitation is there
+    shown = {**shown, "token": f"{shown['token']}{half}", "settings": sorted(variables)}
     fields = [
         ("node", shown["id"]),
         ("token", shown["token"]),
         ("expires", _api.moment(shown["expires_at"])),
+        *([("settings", ", ".join(shown["settings"]))] if variables else []),
         ("use it", "TUNERY_NODE_TOKEN, with TUNERY_NODE_GATEWAY_URL, of the node's agent"),
     ]
     _api.show_one(shown, as_json, fields)

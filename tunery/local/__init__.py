@@ -3,6 +3,7 @@
 stack: starts four servers and then the services, and stops them in order
 supervisor, child: keeps child processes running; what a child process is
 kafka, postgres, valkey, s3: the four servers as child processes
+s3_accounts: an account of the embedded S3 for each service and node, with its rights
 prometheus, rules.yml: watches a stack where that is asked for; its rules and alerts
 settings, secrets, ports, paths, identity: addresses, passwords, folders, and the user of PostgreSQL
 state, events: the state file, and the events that it is made from

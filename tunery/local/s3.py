@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import functools
 import importlib.util
 import os
 import shutil
@@ -17,12 +18,13 @@ from tunery.local.child import Child, TcpPort
 from tunery.local.errors import LocalError
 from tunery.local.paths import VERSITYGW_VERSION, versitygw_binary
 from tunery.local.ports import HOST
+from tunery.local.s3_accounts import REGION, provide_accounts
+from tunery.local.secrets import Secrets
 
 MODULE: Final = "github.com/versity/versitygw/cmd/versitygw"
 READY_MS_MAX: Final = 15_000
 STOP_MS_MAX: Final = 10_000
 BUILD_S_MAX: Final = 1_200
-REGION: Final = "us-east-1"
 
 
 def go_binary() -> str | None:
@@ -97,35 +99,39 @@ def check_attributes(folder: Path) -> None:
         probe.unlink()
 
 
-def child(folder: Path, port: int, access_key: str, secret_key: str, bucket: str) -> Child:
-    """The server with its objects in `folder`, on 127.0.0.1:`port`; creates `bucket`."""
-    objects, versions = folder / "objects", folder / "versions"
+def child(folder: Path, port: int, keys: Secrets, bucket: str) -> Child:
+    """The server with its objects in `folder`, on 127.0.0.1:`port`; creates `bucket`.
+
+    After each start accounts and rights are made equal to the table of access, also in folders of
+    versions that had one account for all.
+    """
+    objects, versions, accounts = folder / "objects", folder / "versions", folder / "accounts"
     program = built_binary()
 
     def prepare() -> None:
         for directory in (objects, versions):
             directory.mkdir(parents=True, exist_ok=True)
+        accounts.mkdir(mode=0o700, exist_ok=True)
         check_attributes(objects)
 
-    async def settle() -> None:
-        await asyncio.to_thread(
-            create_bucket, f"http://{HOST}:{port}", access_key, secret_key, bucket
-        )
+    def complete() -> None:
+        create_bucket(f"http://{HOST}:{port}", keys.s3_access_key, keys.s3_secret_key, bucket)
+        provide_accounts(folder, port, keys, bucket)
 
     return Child(
         name="s3",
         argv=(
             *(str(program), "--port", f"{HOST}:{port}", "--quiet", "--region", REGION),
-            *("posix", "--versioning-dir", str(versions), str(objects)),
+            *("--iam-dir", str(accounts), "posix", "--versioning-dir", str(versions), str(objects)),
         ),
         cwd=folder,
-        env={"ROOT_ACCESS_KEY": access_key, "ROOT_SECRET_KEY": secret_key},
+        env={"ROOT_ACCESS_KEY": keys.s3_access_key, "ROOT_SECRET_KEY": keys.s3_secret_key},
         ready=TcpPort(port),
         ready_ms_max=READY_MS_MAX,
         stop_ms_max=STOP_MS_MAX,
         address=f"{HOST}:{port}",
         prepare=prepare,
-        settle=settle,
+        settle=functools.partial(asyncio.to_thread, complete),
     )
 
 

@@ -43,6 +43,10 @@ class Secrets:
         """The password of a service's role of PostgreSQL; it does not lead to the operator's."""
         return _derived(self.postgres_password, f"postgres/{service}")
 
+    def s3_password(self, principal: str) -> str:
+        """The secret key of a principal at S3; its access key is its name."""
+        return _derived(self.s3_secret_key, f"s3/{principal}")
+
     def sender_keys(self, principal: str = "") -> SenderKeys:
         """By which a principal proves that it sends a command; without one, those of an operator.
 

@@ -63,6 +63,7 @@ class Settings:
     keys: Secrets = field(repr=False)
     own_kafka: bool = False
     postgres_port: int | None = None
+    own_s3: bool = False
     log_level: str = "INFO"
 
     @property
@@ -76,7 +77,7 @@ class Settings:
     def environment(self, principal: str = OPERATOR) -> dict[str, str]:
         """Variables that a process gets in addition to our environment.
 
-        principal: as which it authenticates to the embedded Kafka and PostgreSQL and sends
+        principal: as which it authenticates to the embedded Kafka, PostgreSQL and S3 and sends
           commands; it gets no other's password and keys.
         """
         login = self.kafka_login(principal)
@@ -86,6 +87,7 @@ class Settings:
             **self._command_keys(principal),
             **self._database(principal),
             **self._keystore(principal),
+            **self._objects(principal),
             "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads cost four times the time here
             "PYTHONUNBUFFERED": "1",
             "TUNERY_ADMIN_KEY_SHA256": self.admin_key_sha256,
@@ -95,10 +97,8 @@ class Settings:
             "TUNERY_KAFKA_BOOTSTRAP": self.kafka_bootstrap,
             "TUNERY_LOG_LEVEL": self.log_level,
             "TUNERY_NODE_SERVE_MODULE": "services.engine.replica",
-            "TUNERY_S3_ACCESS_KEY": self.s3_access_key,
             "TUNERY_S3_BUCKET": self.s3_bucket,
             "TUNERY_S3_ENDPOINT": self.s3_endpoint,
-            "TUNERY_S3_SECRET_KEY": self.s3_secret_key,
             "TUNERY_VALKEY_URL": self.valkey_url,
         }
 
@@ -111,6 +111,13 @@ class Settings:
         if self.postgres_port is None:
             return {"TUNERY_POSTGRES_DSN": self.postgres_dsn}
         return {"TUNERY_POSTGRES_DSN": postgres.dsn(self.postgres_port, self.keys, principal)}
+
+    def _objects(self, principal: str) -> dict[str, str]:
+        """The variables with which a principal reaches object storage, as itself alone."""
+        access, secret = self.s3_access_key, self.s3_secret_key
+        if not self.own_s3 and principal != OPERATOR:
+            access, secret = principal, self.keys.s3_password(principal)
+        return {"TUNERY_S3_ACCESS_KEY": access, "TUNERY_S3_SECRET_KEY": secret}
 
     def _keystore(self, principal: str) -> dict[str, str]:
         """The variable that names the key store; none where no text of tenants is opened."""
@@ -192,6 +199,7 @@ def build(
         or f"redis://:{secrets.valkey_password}@{HOST}:{ports['valkey']}/0",
         gateway_port=ports["gateway"],
         keys=secrets,
+        own_s3=own_s3,
         own_kafka=bool(environ.get("TUNERY_KAFKA_BOOTSTRAP")),
         postgres_port=None if environ.get("TUNERY_POSTGRES_DSN") else ports["postgres"],
         admin_key=secrets.admin_key,

@@ -19,7 +19,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from tunery.local import child as children
-from tunery.local import kafka, ports, postgres, prometheus, s3, secrets, settings, valkey
+from tunery.local import (
+    kafka,
+    ports,
+    postgres,
+    prometheus,
+    s3,
+    s3_accounts,
+    secrets,
+    settings,
+    valkey,
+)
 from tunery.local.child import Child
 from tunery.local.errors import LocalError
 from tunery.local.events import Event, Notice
@@ -170,11 +180,9 @@ class Stack:
         """
         self.services += [spec.name for spec in specs if spec.name not in self.services]
         principals = [spec.principal for spec in specs]
-        if not self.settings.own_kafka:
-            port = ports.read(self.folders.ports)["kafka-controller"]
-            nodes = [name for name in principals if name.startswith(NODE_PREFIX)]
-            if nodes:
-                await kafka.add_accounts(port, self.settings.keys, nodes)
+        nodes = [name for name in principals if name.startswith(NODE_PREFIX)]
+        if nodes:
+            await self.add_accounts(nodes)
         self.write_scrape_targets()
         await self.supervisor.start(
             [
@@ -185,6 +193,17 @@ class Stack:
                 for spec, principal in zip(specs, principals, strict=True)
             ]
         )
+
+    async def add_accounts(self, nodes: Sequence[str]) -> None:
+        """Give new nodes their accounts at the embedded servers. nodes: principals."""
+        chosen, keys = ports.read(self.folders.ports), self.settings.keys
+        if not self.settings.own_kafka:
+            await kafka.add_accounts(chosen["kafka-controller"], keys, nodes)
+        if not self.settings.own_s3:
+            folder, bucket = self.folders.server("s3"), self.s3_bucket
+            await asyncio.to_thread(
+                s3_accounts.provide_accounts, folder, chosen["s3"], keys, bucket, nodes
+            )
 
     def metrics_port(self, name: str) -> dict[str, str]:
         """The port of a process's metrics: one after the other from $TUNERY_METRICS_PORT on.
@@ -355,13 +374,7 @@ def server_children(where: settings.Settings, environ: Mapping[str, str]) -> lis
         "valkey": lambda: valkey.child(
             folders.server("valkey"), chosen["valkey"], keys.valkey_password
         ),
-        "s3": lambda: s3.child(
-            folders.server("s3"),
-            chosen["s3"],
-            where.s3_access_key,
-            where.s3_secret_key,
-            where.s3_bucket,
-        ),
+        "s3": lambda: s3.child(folders.server("s3"), chosen["s3"], keys, where.s3_bucket),
     }
     return [build[name]() for name in SERVERS if name not in absent]
 

@@ -5,11 +5,13 @@ ports                  the ports that a service is given
 connections            opens the real ones, and waits for servers that are not up yet
 confining              which walls are around processes that read tenants' files
 memory_servers         the same in memory, for tests and the simulator
+node_settings          what an operator gives a new node, sealed with its token
 settings               where a process finds its servers
 kafka_login            how a process proves to Kafka who it is
 clock, ids, backoff    time, fresh ids and retries, as ports
 bus                    the log: Kafka, or memory
 blobs                  object storage: S3, or memory
+object_policies        who may do what in object storage, as policies of S3
 store                  rows and positions: PostgreSQL, or memory
 chat_endpoint          an endpoint of OpenAI's form that an operator names
 fair_places            places that tenants share, in turn

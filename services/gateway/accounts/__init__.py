@@ -6,5 +6,6 @@
 * `bodies`, `responses`: bodies of requests and of responses
 * `tables`, `projection`: the journal `account` as rows; `budget_projection`: budgets of `job`
 * `prices`: price books on the log
+* `record_quota`: how many requests journals keep for a tenant
 * `deps`: whose jobs or bills a request is about, and under which limits
 """

@@ -27,7 +27,7 @@
 * `anomaly_words`: what an anomaly is called
 * `event_ids`: identifiers that sort by time
 * `feeds`, `streams`: server-sent events
-* `telemetry`: steps and log lines as rows
+* `telemetry`: steps and log lines as rows; `telemetry_senders`: which of them count
 * `queue_view`, `queue_reading`: why jobs wait and until when, by the planner from rows
 * `queue_routes`, `queue_responses`: that of one job, and the whole queue for operators
 * `results`: the metrics of an ended job as a file

@@ -11,7 +11,7 @@ from pydantic import (
 )
 
 from schemas.dataset import LengthPolicy
-from schemas.enrolment import INVITATION_MS_MAX, PUBLIC_KEY
+from schemas.enrolment import INVITATION_MS_MAX, PUBLIC_KEY, SEALED_SETTINGS_MAX
 from schemas.node import LABEL
 from services.gateway.web.bodies import INT_MAX, Body, Id, Metadata, Name
 from tunery.plan.methods import ROWS_OF_METHOD
@@ -184,11 +184,19 @@ class PreviewRequest(Body):
     length_policy: LengthPolicy = "truncate"
 
 
+SealedSettings = Annotated[
+    str, StringConstraints(strict=True, pattern="^[A-Za-z0-9+/=]+$", max_length=SEALED_SETTINGS_MAX)
+]
+
+
 class InviteNodeRequest(Body):
     expires_in_seconds: Annotated[StrictInt, Field(ge=1, le=INVITATION_MS_MAX // 1_000)] = Field(
         default=INVITED_S, description="how long the token may be used"
     )
     pool: Id = Field(default=NODE_POOL, description="of a node that never registered")
+    sealed_settings: SealedSettings | None = Field(
+        default=None, description="what the node gets beside its keys; `tunery node enrol` seals it"
+    )
 
 
 class EnrolNodeRequest(Body):

@@ -60,11 +60,15 @@ class NewNodeInvitationResponse(NodeInvitationResponse):
 
 
 class NodeKeysResponse(Response):
-    """`sealed_keys`: in Base64, for who has the private key: `TUNERY_COMMAND_KEYS` of the node."""
+    """`sealed_keys`: in Base64, for who has the private key: `TUNERY_COMMAND_KEYS` of the node.
+
+    `sealed_settings`: what an operator gives it beside them, for who has the token's second half.
+    """
 
     object: Literal["node.keys"] = "node.keys"
     node_id: str
     sealed_keys: str
+    sealed_settings: str | None
 
 
 @router.post("/nodes/{node_id}/invite")
@@ -76,7 +80,10 @@ async def invite_node(
     token = fresh_secret(deps, TOKEN_PREFIX)
     node = await deps.views.first(NODES, {"id": node_id})
     command = InviteNode(
-        node_id=node_id, token_sha256=digest(token), valid_ms=asked.expires_in_seconds * 1_000
+        node_id=node_id,
+        token_sha256=digest(token),
+        valid_ms=asked.expires_in_seconds * 1_000,
+        sealed_settings=asked.sealed_settings,
     )
     actor = deps.seal.seal(admin.tenant, admin.key_id)
     pool = asked.pool if node is None else node.pool
@@ -111,7 +118,7 @@ async def enrol_node(
         await deps.commands.decide(POOL, row.pool, command)
     keys = await _sealed_keys(deps, node_id, body.public_key)
     request.state.enrolled_node = node_id
-    return NodeKeysResponse(node_id=node_id, sealed_keys=keys)
+    return NodeKeysResponse(node_id=node_id, sealed_keys=keys, sealed_settings=row.sealed_settings)
 
 
 async def _invitation(deps: Deps, node_id: str, token_sha256: str) -> InvitationRow:

@@ -18,7 +18,14 @@ from schemas.pool import (
     WorkForgotten,
 )
 from schemas.training import FailureCause
-from services.gateway.jobs.tables import ATTEMPT_TIMES, PLACEMENTS, SEATS, SeatRow
+from services.gateway.jobs.tables import (
+    ATTEMPT_NODES,
+    ATTEMPT_TIMES,
+    PLACEMENTS,
+    SEATS,
+    AttemptNodeRow,
+    SeatRow,
+)
 from tunery.runtime.verbs import Change
 
 PlacementEvent: TypeAlias = (
@@ -48,7 +55,8 @@ def project_placement(header: Header, event: PlacementEvent) -> tuple[Change, ..
         case LeaseGranted():
             granted = _set(header, event.lease.job_id, granted_at=header.at, bound=None)
             seats = (_seat(header, event.lease, member) for member in event.members)
-            return (granted, *seats)
+            nodes = (_node(header, event.lease, member) for member in event.members)
+            return (granted, *seats, *nodes)
         case LeaseStarted():
             first_step = event.start.loaded_step
             began = _set_time(
@@ -178,6 +186,18 @@ def _seat(header: Header, lease: LeaseRef, member: LeaseMember) -> Change:
             slots=member.slots,
             devices=member.devices,
             granted_at=header.at,
+        )
+    )
+
+
+def _node(header: Header, lease: LeaseRef, member: LeaseMember) -> Change:
+    return ATTEMPT_NODES.insert(
+        AttemptNodeRow(
+            pool=header.key,
+            id=f"{lease.job_id}/{lease.attempt}/{member.node_id}",
+            job_id=lease.job_id,
+            attempt=lease.attempt,
+            node_id=member.node_id,
         )
     )
 

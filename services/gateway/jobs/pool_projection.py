@@ -131,6 +131,7 @@ def _invitation(header: Header, event: NodeInvited | NodeEnrolled | NodeKeysSeal
                 key_number=None,
                 enrolled_at=None,
                 sealed_keys=None,
+                sealed_settings=event.sealed_settings,
             )
         case NodeEnrolled():
             return INVITATIONS.update(

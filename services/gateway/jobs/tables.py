@@ -181,7 +181,8 @@ class InvitationRow(TableRow):
 
     invited_by: id of the API key. public_key: of whom the token was used by. key_number: of the
     keys that the node got. sealed_keys: these, in Base64, for who has the private key.
-    keys_withdrawn: number of the node's last key that is withdrawn.
+    keys_withdrawn: number of the node's last key that is withdrawn. sealed_settings: what an
+    operator gives the node beside them.
     """
 
     pool: str
@@ -193,6 +194,7 @@ class InvitationRow(TableRow):
     key_number: int | None = None
     enrolled_at: Ms | None = None
     sealed_keys: str | None = None
+    sealed_settings: str | None = None
     keys_withdrawn: int | None = None
 
 
@@ -279,6 +281,15 @@ class SeatRow(TableRow):
         if node is None or not self.devices:
             return self.slots
         return len(node.devices.intersection(self.devices))
+
+
+class AttemptNodeRow(TableRow):
+    """A node that an attempt's lease is on, also after its end: it alone may report about it."""
+
+    pool: str
+    job_id: str
+    attempt: int
+    node_id: str
 
 
 class UsageRow(TableRow):
@@ -372,6 +383,13 @@ ATTEMPT_TIMES: Final = Table(
     key=("pool", "id"),
     order="sequence",
     indexes=(TableIndex(("pool", "sequence")),),
+)
+ATTEMPT_NODES: Final = Table(
+    "attempt_nodes",
+    AttemptNodeRow,
+    key=("pool", "id"),
+    order="id",
+    indexes=(TableIndex(("job_id", "attempt")),),
 )
 SEATS: Final = Table("seats", SeatRow, key=("pool", "id"), order="id")
 USAGE: Final = Table(

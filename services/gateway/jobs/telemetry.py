@@ -9,6 +9,8 @@ from schemas.telemetry import LogLine, Progress, Step, Telemetry
 from schemas.topics import TELEMETRY
 from services.gateway.jobs.event_ids import finite, line_id, step_event_id
 from services.gateway.jobs.tables import LINES, STEPS, LogLineRow, StepRow
+from services.gateway.jobs.telemetry_senders import TelemetrySenders
+from services.gateway.ports import Views
 from services.gateway.views.topic_reader import TopicReader, TopicRows, decoded
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.ports import Runtime
@@ -31,9 +33,10 @@ VERSION: Final = 6  # 6: rewards of preferred answers
 _DECODER: Final[msgspec.json.Decoder[Telemetry]] = msgspec.json.Decoder(Telemetry)
 
 
-def telemetry_reader(runtime: Runtime) -> TopicReader:
-    """The host that reads telemetry. Records that cannot be decoded are skipped."""
-    return TopicReader(runtime, TELEMETRY_ROWS)
+def telemetry_reader(runtime: Runtime, views: Views) -> TopicReader:
+    """The host that reads telemetry. What cannot be decoded, or is not a node's, is skipped."""
+    senders = TelemetrySenders(runtime.keys, views)
+    return TopicReader(runtime, TELEMETRY_ROWS, senders.counted)
 
 
 def changes_of(record: Record) -> tuple[Upsert, ...]:

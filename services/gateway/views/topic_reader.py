@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -64,8 +64,14 @@ def decoded(record: Record, decoder: msgspec.json.Decoder[MessageT], event: str)
 class TopicReader:
     """Implements `Host`."""
 
-    def __init__(self, runtime: Runtime, rows: TopicRows) -> None:
-        self.name = f"{rows.name} reader"
+    def __init__(
+        self,
+        runtime: Runtime,
+        rows: TopicRows,
+        counted: Callable[[Sequence[Record]], Awaitable[Sequence[Record]]] | None = None,
+    ) -> None:
+        """counted: those of the records that become rows; None: all do."""
+        self.name, self._counted = f"{rows.name} reader", counted
         self._log, self._store, self._rows = runtime.log, runtime.store, rows
         self._ready = asyncio.Event()
 
@@ -110,9 +116,10 @@ class TopicReader:
             by_partition.setdefault(record.partition, []).append(record)
         for partition, of_partition in sorted(by_partition.items()):
             after = of_partition[-1].offset + 1
-            changes = [
-                change for record in of_partition for change in self._rows.changes_of(record)
-            ]
+            counted: Sequence[Record] = of_partition
+            if self._counted is not None:
+                counted = await self._counted(of_partition)
+            changes = [change for record in counted for change in self._rows.changes_of(record)]
             batch = self._batch(partition, offsets[partition], after, changes)
             beat("working")
             if await self._store.commit(batch) is CommitResult.STALE:

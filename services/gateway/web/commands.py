@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Final
 
 from schemas.envelope import Idempotency, Message
@@ -20,6 +22,10 @@ from tunery.runtime.telemetry.logs import log_event, subject_of
 LOG: Final = logging.getLogger("tunery.gateway")
 SEND_MS_MAX: Final[Ms] = 3_000
 WAIT_MS_MAX: Final[Ms] = 10_000
+#: counts what the present request records; raises ApiError 429. None: it is not counted.
+COUNT_RECORD: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar(
+    "count_record", default=None
+)
 
 
 class CommandSender:
@@ -46,9 +52,12 @@ class CommandSender:
     ) -> CommandResult:
         """Send a command and return its result, accepted or repeated.
 
-        Raises ApiError: the decider's refusal; 503 when the log is away (nothing was sent), or
-        when there is no decision in time (it may still come).
+        Raises ApiError: the decider's refusal; 429 when the tenant may record no more; 503 when
+        the log is away (nothing was sent), or when there is no decision in time (it may still
+        come).
         """
+        if (count_record := COUNT_RECORD.get()) is not None:
+            await count_record()
         command_id = self._fresh_id()
         try:
             with self._command_results.expect(command_id):

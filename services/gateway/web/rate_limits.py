@@ -43,8 +43,8 @@ class LocalRates:
         self._now_us = now_us
         self._full_at_us: OrderedDict[str, int] = OrderedDict()
 
-    async def take(self, name: str, per_minute: int) -> Allowance:
-        after, allowance = take(self._full_at_us.pop(name, 0), self._now_us(), per_minute)
+    async def take(self, name: str, limit: int, window_us: int = MINUTE_US) -> Allowance:
+        after, allowance = take(self._full_at_us.pop(name, 0), self._now_us(), limit, window_us)
         self._full_at_us[name] = after
         if len(self._full_at_us) > BUCKETS_MAX:
             self._full_at_us.popitem(last=False)
@@ -62,11 +62,11 @@ class ValkeyRates:
         self._client: Any = redis.asyncio.from_url(url, protocol=2)
         self._script = self._client.register_script(SCRIPT)
 
-    async def take(self, name: str, per_minute: int) -> Allowance:
-        each_us = MINUTE_US // per_minute
-        asked = self._script(keys=[PREFIX + name], args=[each_us, each_us * per_minute])
+    async def take(self, name: str, limit: int, window_us: int = MINUTE_US) -> Allowance:
+        each_us = window_us // limit
+        asked = self._script(keys=[PREFIX + name], args=[each_us, each_us * limit])
         until_full_us, late_us = await in_time(asked, ANSWER_MS_MAX)
-        return answer(per_minute, until_full_us, late_us)
+        return answer(limit, until_full_us, late_us, window_us)
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -82,19 +82,19 @@ class FallbackRates:
         self._shared, self._local = shared, local
         self._away_until = 0.0
 
-    async def take(self, name: str, per_minute: int) -> Allowance:
+    async def take(self, name: str, limit: int, window_us: int = MINUTE_US) -> Allowance:
         """Take a token from the shared bucket, or from the local one while Valkey is down."""
         now = asyncio.get_running_loop().time()
         if now >= self._away_until:
             try:
-                allowance = await self._shared.take(name, per_minute)
+                allowance = await self._shared.take(name, limit, window_us)
             except (RedisError, OSError, TimeoutError) as error:
                 self._mark_unavailable(now, error)
             else:
                 self._mark_available()
                 return allowance
         RATES_LOCAL.inc()
-        return await self._local.take(name, per_minute)
+        return await self._local.take(name, limit, window_us)
 
     def _mark_unavailable(self, now: float, error: Exception) -> None:
         if not self._away_until:

@@ -1,6 +1,6 @@
 """The token bucket as one number (GCRA): the moment at which the bucket will be full again.
 
-A bucket holds `per_minute` requests and refills evenly over a minute. Source: the generic cell rate
+A bucket holds `limit` requests and refills evenly over its window. Source: the generic cell rate
 algorithm of ITU-T I.371, in the form of virtual scheduling.
 """
 
@@ -10,6 +10,7 @@ from typing import Final
 from schemas.units import Ms
 
 MINUTE_US: Final = 60_000_000
+HOUR_US: Final = 60 * MINUTE_US
 PER_MINUTE_MAX: Final = 1_000_000  # that a key may have
 
 
@@ -30,22 +31,24 @@ class Allowance:
         return self.retry_ms == 0
 
 
-def take(full_at_us: int, now_us: int, per_minute: int) -> tuple[int, Allowance]:
+def take(
+    full_at_us: int, now_us: int, limit: int, window_us: int = MINUTE_US
+) -> tuple[int, Allowance]:
     """The bucket after an attempt to take a token, and the result of that."""
-    each_us = MINUTE_US // per_minute
+    each_us = window_us // limit
     before = max(full_at_us, now_us)
     after = before + each_us
-    late_us = after - now_us - each_us * per_minute
+    late_us = after - now_us - each_us * limit
     if late_us > 0:
-        return before, answer(per_minute, before - now_us, late_us)
-    return after, answer(per_minute, after - now_us, 0)
+        return before, answer(limit, before - now_us, late_us, window_us)
+    return after, answer(limit, after - now_us, 0, window_us)
 
 
-def answer(per_minute: int, until_full_us: int, late_us: int) -> Allowance:
-    each_us = MINUTE_US // per_minute
+def answer(limit: int, until_full_us: int, late_us: int, window_us: int = MINUTE_US) -> Allowance:
+    each_us = window_us // limit
     return Allowance(
-        limit=per_minute,
-        remaining=max(0, (each_us * per_minute - until_full_us) // each_us),
+        limit=limit,
+        remaining=max(0, (each_us * limit - until_full_us) // each_us),
         reset_ms=-(-until_full_us // 1_000),
         retry_ms=-(-late_us // 1_000),
     )

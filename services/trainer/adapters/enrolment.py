@@ -1,10 +1,11 @@
-"""Gets the keys of a node for its token, before the agent starts, and keeps them in its folder.
+"""Gets keys and settings of a node for its token, before the agent starts, and keeps them.
 
 The private key is written before the token is sent. So an agent that dies before it has the answer,
 or has written it, asks again with the same key, and gets the same keys.
 """
 
 import hashlib
+import ipaddress
 import os
 import secrets
 import sys
@@ -13,18 +14,20 @@ from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.hosts.process import EXIT_BAD_SETTINGS
+from tunery.runtime.node_settings import halves_of, open_settings
 from tunery.runtime.seal.abstract import SealBroken
 from tunery.runtime.seal.boxes import KEY_BYTES, open_box, public_key_of
-from tunery.runtime.settings import RuntimeSettings, SettingsError, load
+from tunery.runtime.settings import SettingsError, load
 
 KEPT: Final = "enrolment.json"  # in the folder of the node
 COMMAND_KEYS: Final = "TUNERY_COMMAND_KEYS"
@@ -40,47 +43,59 @@ class Enrolment(Struct, frozen=True, forbid_unknown_fields=True):
     token_sha256: of the token that was used.
     private_key: what its keys are sealed to.
     command_keys: in the form of TUNERY_COMMAND_KEYS; None: the answer is still to come.
+    settings: further variables that the operator gave it.
     """
 
     token_sha256: str
     private_key: bytes
     command_keys: str | None = None
+    settings: dict[str, str] = {}
 
 
 class _Keys(Struct):
-    sealed_keys: str
+    sealed_keys: str = ""
+    sealed_settings: str | None = None
+
+
+class _Folder(BaseSettings):
+    """All that is needed before a node knows its servers."""
+
+    model_config = SettingsConfigDict(env_prefix="TUNERY_", extra="ignore")
+
+    data_dir: Path
 
 
 def enrol_or_exit() -> None:
-    """Set TUNERY_COMMAND_KEYS where it is not set and the node was, or can be, enrolled."""
+    """Set variables that are not set where the node was, or can be, enrolled."""
     if os.environ.get(COMMAND_KEYS):
         return
     try:
-        settings, runtime = load(TrainerSettings), load(RuntimeSettings)
-        folder = settings.work_dir or runtime.data_dir / "nodes" / settings.id
-        keys = command_keys_of(settings, folder)
+        settings = load(TrainerSettings)
+        folder = settings.work_dir or load(_Folder).data_dir / "nodes" / settings.id
+        variables = enrolled_variables(settings, folder)
     except SettingsError as error:
         sys.stderr.write(f"trainer cannot start:\n{error}\n")
         sys.exit(EXIT_BAD_SETTINGS)
-    if keys is not None:
-        os.environ[COMMAND_KEYS] = keys
+    for name, value in variables.items():
+        if not os.environ.get(name):
+            os.environ[name] = value
 
 
-def command_keys_of(
+def enrolled_variables(
     settings: TrainerSettings,
     folder: Path,
     *,
     transport: httpx.BaseTransport | None = None,
     pause: Callable[[float], None] = time.sleep,
-) -> str | None:
-    """The keys that this node has kept or gets for its token; None: it has neither.
+) -> dict[str, str]:
+    """The variables that this node has kept or gets for its token; none: it has neither.
 
     A token that is not the one of the kept keys is used: they may be withdrawn.
     Raises SettingsError: the token is refused, or nobody answers.
     """
     kept, token = _read(folder / KEPT), _token(settings)
     if token is None:
-        return None if kept is None else kept.command_keys
+        return {} if kept is None else _variables(kept)
     token_sha256 = hashlib.sha256(token.encode()).hexdigest()
     if kept is None or kept.token_sha256 != token_sha256:
         kept = Enrolment(token_sha256, secrets.token_bytes(KEY_BYTES))
@@ -91,18 +106,59 @@ def command_keys_of(
                 "TUNERY_NODE_TOKEN needs TUNERY_NODE_GATEWAY_URL: the address of the API, "
                 "like https://tunery.example.com"
             )
+        _check_private(settings.gateway_url, settings.gateway_plain)
+        shown, half = halves_of(token)
         with httpx.Client(timeout=TIMEOUT_S, transport=transport) as client:
-            box = _ask(client, settings.gateway_url, settings.id, token, kept, pause)
-        try:
-            keys = open_box(kept.private_key, b64decode(box)).decode()
-        except (SealBroken, ValueError) as error:  # what is no Base64 is a ValueError
-            raise SettingsError(
-                f"TUNERY_NODE_GATEWAY_URL: {settings.gateway_url} has sent keys that are not "
-                "sealed to this node; check that it is the address of the API"
-            ) from error
-        kept = replace(kept, command_keys=keys)
+            answer = _ask(client, settings.gateway_url, settings.id, shown, kept, pause)
+        kept = _opened(kept, answer, settings, half)
         _write(folder / KEPT, kept)
-    return kept.command_keys
+    return _variables(kept)
+
+
+def _variables(kept: Enrolment) -> dict[str, str]:
+    if kept.command_keys is None:
+        return {}
+    return {**kept.settings, COMMAND_KEYS: kept.command_keys}
+
+
+def _opened(kept: Enrolment, answer: _Keys, settings: TrainerSettings, half: str) -> Enrolment:
+    """What the node keeps of an answer. half: the second one of the token. Raises SettingsError."""
+    try:
+        keys = open_box(kept.private_key, b64decode(answer.sealed_keys)).decode()
+    except (SealBroken, ValueError) as error:  # what is no Base64 is a ValueError
+        raise SettingsError(
+            f"TUNERY_NODE_GATEWAY_URL: {settings.gateway_url} has sent keys that are not "
+            "sealed to this node; check that it is the address of the API"
+        ) from error
+    if answer.sealed_settings is None:
+        return replace(kept, command_keys=keys)
+    try:
+        variables = open_settings(settings.id, half, answer.sealed_settings)
+    except SealBroken as error:
+        raise SettingsError(
+            "TUNERY_NODE_TOKEN: its part behind the dot does not open the settings that the "
+            "operator has sealed for this node; copy the token as a whole, or make another"
+        ) from error
+    return replace(kept, command_keys=keys, settings=variables)
+
+
+def _check_private(url: str, is_plain_allowed: bool) -> None:
+    """Raises SettingsError for an address to which a token would go unencrypted."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" or is_plain_allowed or _is_this_machine(parts.hostname or ""):
+        return
+    raise SettingsError(
+        f"TUNERY_NODE_GATEWAY_URL: {url} is not encrypted, and whoever sees the token on the way "
+        "gets the keys of this node; use https://, or set TUNERY_NODE_GATEWAY_PLAIN=true where "
+        "you trust the network"
+    )
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _ask(
@@ -112,8 +168,8 @@ def _ask(
     token: str,
     kept: Enrolment,
     pause: Callable[[float], None],
-) -> str:
-    """The sealed keys, in Base64. Raises SettingsError."""
+) -> _Keys:
+    """What the gateway answers. Raises SettingsError."""
     base = url.rstrip("/").removesuffix("/v1")
     address = f"{base}/v1/nodes/{quote(node_id, safe='')}/enrol"
     body = {"token": token, "public_key": public_key_of(kept.private_key).hex()}
@@ -134,12 +190,12 @@ def _ask(
     raise SettingsError(f"this node ({node_id}) was not enrolled: {problem}")
 
 
-def _sealed(content: bytes) -> str:
-    """Of an answer; empty where it is none of the API."""
+def _sealed(content: bytes) -> _Keys:
+    """Of an answer; without keys where it is none of the API."""
     try:
-        return msgspec.json.decode(content, type=_Keys).sealed_keys
+        return msgspec.json.decode(content, type=_Keys)
     except msgspec.MsgspecError:
-        return ""
+        return _Keys()
 
 
 def _message(answer: httpx.Response) -> str:

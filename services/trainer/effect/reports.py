@@ -1,5 +1,6 @@
 """What the agent reports: facts to `pool` that must arrive, and telemetry that may get lost."""
 
+import logging
 from functools import partial
 from typing import Final
 
@@ -12,7 +13,9 @@ from tunery.runtime.backoff import Backoff, retry
 from tunery.runtime.bus.abstract import AppendUnknown, BusError, Unavailable
 from tunery.runtime.bus.signing import NODES
 from tunery.runtime.ports import Runtime
+from tunery.runtime.telemetry.logs import log_event
 
+LOG: Final = logging.getLogger("tunery.trainer")
 RETRIES: Final = Backoff(100, 5_000)
 
 Telemetry = Step | LogLine | Progress
@@ -27,6 +30,10 @@ class Reports:
 
     def __init__(self, runtime: Runtime, pool: str) -> None:
         self._runtime, self._pool = runtime, pool
+        self._signs_telemetry = runtime.keys.can_sign(TELEMETRY.name)
+        if runtime.keys.sender and not self._signs_telemetry:
+            why = "keys of an earlier version: enrol the node again, or print its keys again"
+            log_event(LOG, logging.WARNING, "telemetry.unsigned", why=why)
 
     async def fact(self, body: Message, tenant: str = "") -> None:
         """Return when the command is in the log, however long that takes."""
@@ -39,7 +46,10 @@ class Reports:
 
     async def telemetry(self, record: Telemetry) -> None:
         """Offer a record about a job; it is dropped when the log is unavailable."""
-        await self._offer(TELEMETRY.name, record.job_id, msgspec.json.encode(record))
+        value = msgspec.json.encode(record)
+        if self._signs_telemetry:
+            value = self._runtime.keys.sign(TELEMETRY.name, value)
+        await self._offer(TELEMETRY.name, record.job_id, value)
 
     async def heartbeat(self, beat: Heartbeat) -> None:
         """Offer a proof of life; it is dropped when the log is unavailable."""

@@ -21,5 +21,18 @@ async def prepare_kafka(settings: KafkaSettings, names: Mapping[str, str]) -> No
     accounts = {
         name: Account(grants_of(service_of(principal))) for principal, name in names.items()
     }
+    await _provide(settings, accounts)
+
+
+async def add_account(settings: KafkaSettings, principal: str, password: str) -> None:
+    """Give a service or node this password (SCRAM-SHA-512) and exactly its rights.
+
+    settings: of an operator. Raises Unavailable.
+    """
+    account = Account(grants_of(service_of(principal)), password)
+    await _provide(settings, {principal: account})
+
+
+async def _provide(settings: KafkaSettings, accounts: Mapping[str, Account]) -> None:
     host, _, port = settings.bootstrap.split(",")[0].strip().rpartition(":")
     await provide_accounts(settings.login, host, int(port), accounts)

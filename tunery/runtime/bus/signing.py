@@ -17,12 +17,13 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from schemas.topics import HEARTBEATS, POOL, SERVICES, STREAMS
+from schemas.topics import HEARTBEATS, POOL, SERVICES, STREAMS, TELEMETRY
 from schemas.units import Ms
 from tunery.runtime.bus.grants import NODE, NODE_PREFIX, service_of
 
 PRINCIPAL: Final = re.compile(r"[a-z]{1,64}|node\.[A-Za-z0-9._-]{1,128}(#([2-9]|[1-9][0-9]{1,3}))?")
-NODES: Final = HEARTBEATS.name  # signed like commands, by nodes
+NODES: Final = HEARTBEATS.name
+OF_NODES: Final = (HEARTBEATS, TELEMETRY)  # signed like commands, by nodes
 SECRET_BYTES_MIN: Final = 32  # of an operator's own secret
 _HASH: Final = "sha256"
 _OF_NODES: Final = NODE_PREFIX.encode()
@@ -41,7 +42,8 @@ class SenderKeys(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
     """What a process proves its name with, and checks those of others.
 
     sender: as whom it sends; empty: nothing is signed or checked.
-    own: its key for each stream that it sends to; checked: the key of each stream that it owns.
+    own: its key for each stream that it sends to; checked: the key of each stream that it owns. A
+      topic of OF_NODES is a stream, too, and its reader the owner.
     secret: of an operator, from which all keys follow.
     signed_since: records of an earlier broker time are taken as they are.
     nodes: what the keys of all nodes follow from, for each stream that nodes send to.
@@ -76,6 +78,14 @@ class SenderKeys(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
             if not name.startswith(_OF_NODES) or not _is_proven(former, stream, named, tail):
                 raise Unproven
         return name.decode("ascii")
+
+    def can_sign(self, stream: str) -> bool:
+        """Whether there is a key; those that an earlier version printed lack some."""
+        return bool(self.secret) or stream in self.own
+
+    def can_check(self, stream: str) -> bool:
+        """Whether senders on a stream can be checked."""
+        return bool(self.secret) or stream in self.checked
 
     def _own(self, stream: str) -> bytes:
         if stream not in self.own and self.secret:
@@ -127,8 +137,7 @@ def keys_of(secret: bytes, sender: str, signed_since: Ms = 0) -> SenderKeys:
         )
     sent = _sent_by(service)
     owned = [stream.name for stream in STREAMS.values() if service == stream.owner]
-    if service in HEARTBEATS.readers:
-        owned.append(NODES)
+    owned += [topic.name for topic in OF_NODES if service in topic.readers]
     return SenderKeys(
         sender,
         {name: sender_key(stream_key(secret, name), sender.encode()) for name in sent},
@@ -150,9 +159,9 @@ def node_keys(keys: SenderKeys, sender: str) -> SenderKeys:
 
 
 def _sent_by(service: str) -> list[str]:
-    """Streams, and heartbeats, that a service sends to."""
+    """Streams, and topics of nodes, that a service sends to."""
     sent = [stream.name for stream in STREAMS.values() if service in stream.senders]
-    return [*sent, NODES] if service in HEARTBEATS.writers else sent
+    return [*sent, *(topic.name for topic in OF_NODES if service in topic.writers)]
 
 
 def read_keys(text: str) -> SenderKeys:

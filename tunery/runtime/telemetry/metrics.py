@@ -79,7 +79,9 @@ DECISIONS: Final = counter(
     ("stream", "result"),
 )
 REJECTIONS: Final = counter(
-    "tunery_rejections_total", "Commands refused by deciders, by code", ("stream", "code")
+    "tunery_rejections_total",
+    "Commands refused by deciders, and telemetry, by code",
+    ("stream", "code"),
 )
 DECISION_SECONDS: Final = histogram(
     "tunery_decision_seconds",

@@ -65,6 +65,7 @@ def _invite(pool: Pool, command: InviteNode, ctx: Context) -> tuple[Event, ...]:
         node_id=command.node_id,
         token_sha256=command.token_sha256,
         expires_at=ctx.at + command.valid_ms,
+        sealed_settings=command.sealed_settings,
     )
     return (invited,)
 
@@ -98,8 +99,10 @@ def _seal(pool: Pool, command: RecordNodeKeys) -> tuple[Event, ...]:
 
 
 def with_enrolment(pool: Pool, event: EnrolmentEvent, ctx: Context) -> Pool:
-    """The pool after an event of an invitation. One that gave no keys is dropped after its end,
-    the others stay, because keys of before the node registers can be withdrawn.
+    """The pool after an event of an invitation. Those that have ended are dropped with the next.
+
+    One that gave keys stays until the node has registered with them: until then nothing else says
+    which keys there are to withdraw.
     """
     match event:
         case NodeInvited():
@@ -129,10 +132,19 @@ def enrolled_number(pool: Pool, node_id: str) -> int:
 
 
 def _kept_at(pool: Pool, at: Ms) -> Map[str, Invitation]:
-    invitations = pool.invitations.items()
     return Map(
-        {name: known for name, known in invitations if known.expires_at > at or known.key_number}
+        {
+            name: known
+            for name, known in pool.invitations.items()
+            if known.expires_at > at or known.key_number > _registered_number(pool, name)
+        }
     )
+
+
+def _registered_number(pool: Pool, node_id: str) -> int:
+    """Number of the keys that a node has registered with; 0: it is not known."""
+    node = pool.nodes.get(node_id)
+    return 0 if node is None else node.key_number
 
 
 def _refuse(reason: Reason) -> tuple[Event, ...]:

@@ -264,7 +264,8 @@ class Pool(Struct, frozen=True, kw_only=True, dict=True):
     arrivals: placements queued so far.
     withdrawn: number of the last key that is withdrawn, by node id; of the pool `GLOBAL`, for all
         pools of its partition.
-    invitations: the last one of each node, by node id; those that ended unused are dropped.
+    invitations: the last one of each node, by node id; those that ended are dropped, but
+      for keys with which the node has not registered.
     """
 
     nodes: Map[str, Node] = Map()

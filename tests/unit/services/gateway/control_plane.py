@@ -225,7 +225,7 @@ def _hosts(
         deps.feeds,
         deps.audit,
         Projector(runtime, VIEWS_PROJECTION),
-        telemetry_reader(runtime),
+        telemetry_reader(runtime, deps.views),
         TopicReader(runtime, AUDIT_ROWS),
         EffectHost(runtime, (results(deps.views, deps.blobs, deps.seal),)),
     ]

@@ -15,7 +15,7 @@ BILLS = (
     *(billing.STORED, billing.ANSWER_USES, jobs.USAGE),
 )
 RECORDS = (accounts.ERASED_PARTS, accounts.KEY_USES, audit.AUDIT_ENTRIES)
-#: of the pool, by job: they end by themselves, and have identifiers alone
+#: of the pool, by job: they end by themselves or stay, and have identifiers alone
 OF_THE_POOL = (jobs.PLACEMENTS, jobs.SEATS, jobs.ATTEMPT_TIMES)
 
 

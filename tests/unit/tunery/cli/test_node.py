@@ -1,6 +1,7 @@
 """`tunery node`: what each command asks the API for, and what it prints."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,6 +11,7 @@ from click.testing import CliRunner, Result
 from tunery.cli import _api
 from tunery.cli.main import main
 from tunery.client import Api
+from tunery.runtime.node_settings import halves_of, open_settings
 
 NODE: dict[str, Any] = {
     "id": "gpu-07",
@@ -137,6 +139,36 @@ def test_a_token_is_made_and_shown_with_its_end(
     assert _api.moment(INVITATION["expires_at"]) in done.output
     done, _ = run(["enrol", "gpu-08", "--json"], monkeypatch)
     assert json.loads(done.output)["token"] == "tun-node-x"
+
+
+def test_settings_are_sealed_with_a_half_of_the_token_that_is_not_sent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "gpu-08.env"
+    file.write_text("# of this node\n\nTUNERY_S3_ACCESS_KEY=a\nTUNERY_S3_SECRET_KEY=s=s\n")
+    done, (request,) = run(["enrol", "gpu-08", "--settings", str(file), "--json"], monkeypatch)
+    shown, half = halves_of(json.loads(done.output)["token"])
+    assert shown == "tun-node-x"
+    assert half.encode() not in request.content
+    sealed = json.loads(request.content)["sealed_settings"]
+    variables = {"TUNERY_S3_ACCESS_KEY": "a", "TUNERY_S3_SECRET_KEY": "s=s"}
+    assert open_settings("gpu-08", half, sealed) == variables
+    done, _ = run(["enrol", "gpu-08", "--settings", str(file)], monkeypatch)
+    assert "TUNERY_S3_ACCESS_KEY, TUNERY_S3_SECRET_KEY" in done.output
+    assert "s=s" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("line", "why"), [("export x", "no line NAME=value"), ("LD_PRELOAD=x", "only TUNERY_KAFKA_")]
+)
+def test_settings_that_cannot_be_given_are_refused(
+    line: str, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "gpu-08.env"
+    file.write_text(line)
+    done, asked = run(["enrol", "gpu-08", "--settings", str(file)], monkeypatch)
+    assert (done.exit_code, asked) == (2, [])
+    assert why in done.output
 
 
 def test_withdrawn_keys_of_a_node_that_never_registered_are_shown(

@@ -9,6 +9,7 @@ import pytest
 
 from tunery.local import s3
 from tunery.local.errors import LocalError
+from tunery.local.secrets import load_or_create
 
 
 @pytest.fixture
@@ -61,9 +62,11 @@ def test_keys_are_not_on_the_command_line_and_only_this_machine_is_served(
 ) -> None:
     program.parent.mkdir()
     program.touch()
-    child = s3.child(tmp_path / "s3", 7_070, "access", "hidden", "bucket")
-    assert child.env == {"ROOT_ACCESS_KEY": "access", "ROOT_SECRET_KEY": "hidden"}
-    assert "hidden" not in child.argv
+    keys = load_or_create(tmp_path / "secrets.json")
+    child = s3.child(tmp_path / "s3", 7_070, keys, "bucket")
+    secret = keys.s3_secret_key
+    assert child.env == {"ROOT_ACCESS_KEY": keys.s3_access_key, "ROOT_SECRET_KEY": secret}
+    assert secret not in child.argv
     assert "127.0.0.1:7070" in child.argv
 
 

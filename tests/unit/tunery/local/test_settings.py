@@ -123,3 +123,25 @@ def test_security_m3_the_key_store_is_named_to_those_who_open_texts(tmp_path: Pa
         for principal in ("gateway", "node.a", "operator", "scheduler", "exporter", "engine")
     }
     assert list(named.values()) == [True, True, True, False, False, False]
+
+
+def test_security_m3_a_process_reaches_objects_as_itself_alone(tmp_path: Path) -> None:
+    configured = build(tmp_path, {})
+    names = ("gateway", "notifier", "node.a", "node.b")
+    logins = {
+        name: (environment["TUNERY_S3_ACCESS_KEY"], environment["TUNERY_S3_SECRET_KEY"])
+        for name in names
+        for environment in [configured.environment(name)]
+    }
+    assert [access for access, _ in logins.values()] == list(names)
+    assert len({secret for _, secret in logins.values()}) == len(names)
+    for name in names:
+        assert configured.keys.s3_secret_key not in configured.environment(name).values()
+    assert configured.environment()["TUNERY_S3_SECRET_KEY"] == configured.keys.s3_secret_key
+
+
+def test_an_s3_of_the_users_own_is_asked_as_its_variables_say(tmp_path: Path) -> None:
+    names = ("ENDPOINT", "ACCESS_KEY", "SECRET_KEY", "BUCKET")
+    own = {f"TUNERY_S3_{name}": f"https://own.example.com/{name}" for name in names}
+    environment = build(tmp_path, own).environment("notifier")
+    assert {name: environment[name] for name in own} == own

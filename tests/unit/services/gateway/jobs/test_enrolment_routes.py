@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from schemas.enrolment import SEALED_SETTINGS_MAX
 from schemas.topics import POOL
 from services.gateway.web.wrong_keys import PER_MINUTE
 from simulator.control_plane.samples import node
@@ -15,6 +16,7 @@ from tests.unit.services.gateway.audit.test_observing import SETTLE_S_MAX, entri
 from tests.unit.services.gateway.control_plane import COMMAND_SECRET, ControlPlane
 from tests.unit.services.gateway.jobs.test_node_routes import known
 from tunery.runtime.bus.signing import keys_of, read_keys
+from tunery.runtime.node_settings import seal_settings
 from tunery.runtime.seal.boxes import open_box, public_key_of
 
 pytestmark = pytest.mark.security
@@ -75,6 +77,24 @@ async def test_a_token_gives_a_node_its_keys_and_is_kept_nowhere(api: ControlPla
     assert (shown["id"], shown["invited_by"], shown["key_number"]) == ("gpu-1", "bootstrap", 1)
     assert shown["enrolled_at"] is not None
     assert "token" not in shown
+
+
+async def test_settings_that_are_sealed_come_with_the_keys_of_their_invitation_alone(
+    api: ControlPlane,
+) -> None:
+    sealed = seal_settings("gpu-6", "half", {"TUNERY_S3_SECRET_KEY": "s"})
+    first = await invite(api, "gpu-6", sealed_settings=sealed)
+    assert "sealed_settings" not in first
+    async with stranger(api) as client:
+        assert (await enrol(client, "gpu-6", f"{first['token']}.half")).status_code == 401
+        answers = [await enrol(client, "gpu-6", first["token"]) for _ in range(2)]
+        assert [answer.json()["sealed_settings"] for answer in answers] == [sealed, sealed]
+        second = await invite(api, "gpu-6")
+        answer = await enrol(client, "gpu-6", second["token"], OTHER)
+        assert answer.json()["sealed_settings"] is None
+    for wrong in ("", "no Base64!", "A" * (SEALED_SETTINGS_MAX + 1)):
+        answer = await api.api.post("/v1/nodes/gpu-6/invite", json={"sealed_settings": wrong})
+        assert answer.status_code == 400, wrong[:20]
 
 
 async def test_what_is_no_valid_token_of_the_node_is_refused_and_noted(api: ControlPlane) -> None:

@@ -19,7 +19,7 @@ from schemas.pool import (
 )
 from schemas.reasons import ending
 from schemas.training import AttemptStart, ExpectedTime
-from services.gateway.jobs.tables import ATTEMPT_TIMES, PLACEMENTS, SEATS
+from services.gateway.jobs.tables import ATTEMPT_NODES, ATTEMPT_TIMES, PLACEMENTS, SEATS
 from tests.unit.services.gateway.jobs.job_events import CHECKPOINT, JOB, placed
 from tests.unit.services.gateway.jobs.test_pool_projection import LEASE
 from tests.unit.services.gateway.view_rows import Records, folded, only, rows
@@ -52,6 +52,12 @@ def test_a_placement_is_there_from_its_queueing_to_its_end() -> None:
     assert (runs.first_step, runs.steps) == (0, 20)
     assert runs.started_at is not None
     assert rows(after(QUEUED, GRANTED, STARTED, CLOSED), PLACEMENTS) == []
+
+
+def test_nodes_of_an_attempt_are_known_also_after_its_end() -> None:
+    forgotten = WorkForgotten(job_id=JOB)
+    node = only(after(QUEUED, GRANTED, CLOSED, FREED, forgotten), ATTEMPT_NODES)
+    assert (node.job_id, node.attempt, node.node_id) == (JOB, 1, "a")
 
 
 def test_what_an_attempt_was_expected_to_take_is_kept_beside_what_it_took() -> None:

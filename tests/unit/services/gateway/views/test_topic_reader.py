@@ -1,8 +1,9 @@
 """A topic is read into rows once, whoever reads it, also when its oldest records are gone."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -33,8 +34,8 @@ def rows(version: int = 1) -> TopicRows:
 
 
 @asynccontextmanager
-async def reading(runtime: Runtime, version: int = 1) -> AsyncIterator[None]:
-    reader = TopicReader(runtime, rows(version))
+async def reading(runtime: Runtime, version: int = 1, counted: Any = None) -> AsyncIterator[None]:
+    reader = TopicReader(runtime, rows(version), counted)
     task = asyncio.create_task(reader.run())
     try:
         async with asyncio.timeout(SETTLE_S_MAX):
@@ -66,6 +67,20 @@ async def test_records_become_rows_and_followers_are_woken() -> None:
     saved = await runtime.store.positions("words")
     assert saved["words", 3].position.offset == 2
     assert len(saved) == PARTITIONS
+
+
+async def test_records_that_do_not_count_are_passed_over() -> None:
+    runtime = (await memory_servers()).runtime("gateway")
+
+    async def counted(records: Sequence[Record]) -> list[Record]:
+        return [record for record in records if record.value != b"b"]
+
+    async with reading(runtime, counted=counted):
+        await write(runtime, "a", "b", "c")
+        await until(runtime, {"a", "c"})
+        await write(runtime, "b", "d")
+        await until(runtime, {"a", "c", "d"})
+    assert (await runtime.store.positions("words"))["words", 3].position.offset == 5
 
 
 async def test_a_reader_goes_on_where_the_last_one_stopped() -> None:

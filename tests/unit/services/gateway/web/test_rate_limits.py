@@ -4,7 +4,7 @@ import pytest
 
 from services.gateway.web import rate_limits as rates_module
 from services.gateway.web.rate_limits import FallbackRates, LocalRates, rates_of
-from services.gateway.web.token_bucket import Allowance
+from services.gateway.web.token_bucket import MINUTE_US, Allowance
 from tests.unit.services.gateway.control_plane import ControlPlane
 
 
@@ -14,11 +14,11 @@ class Shared:
     def __init__(self) -> None:
         self.local, self.away, self.asked = LocalRates(), False, 0
 
-    async def take(self, name: str, per_minute: int) -> Allowance:
+    async def take(self, name: str, limit: int, window_us: int = MINUTE_US) -> Allowance:
         self.asked += 1
         if self.away:
             raise ConnectionError("gone")
-        return await self.local.take(name, per_minute)
+        return await self.local.take(name, limit, window_us)
 
     async def close(self) -> None:
         return

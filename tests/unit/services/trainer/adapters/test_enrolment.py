@@ -14,10 +14,11 @@ from services.trainer.adapters.enrolment import (
     COMMAND_KEYS,
     KEPT,
     TRIES_MAX,
-    command_keys_of,
     enrol_or_exit,
+    enrolled_variables,
 )
 from services.trainer.settings import TrainerSettings
+from tunery.runtime.node_settings import seal_settings
 from tunery.runtime.seal.boxes import seal_to
 from tunery.runtime.settings import SettingsError
 
@@ -34,8 +35,8 @@ class Gateway:
     answers: what it says before that; None: nothing.
     """
 
-    def __init__(self, *answers: httpx.Response | None) -> None:
-        self.answers = list(answers)
+    def __init__(self, *answers: httpx.Response | None, settings: str | None = None) -> None:
+        self.answers, self.settings = list(answers), settings
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.used: dict[str, str] = {}
@@ -53,11 +54,15 @@ class Gateway:
         if self.used.setdefault(body["token"], body["public_key"]) != body["public_key"]:
             return httpx.Response(401, json={"error": {"message": "used before"}})
         box = seal_to(bytes.fromhex(body["public_key"]), KEYS.encode(), b"s" * 32)
-        return httpx.Response(200, json={"sealed_keys": b64encode(box).decode()})
+        sealed = {"sealed_keys": b64encode(box).decode(), "sealed_settings": self.settings}
+        return httpx.Response(200, json=sealed)
 
     def keys(self, folder: Path, token: str | None = TOKEN, **changes: Any) -> str | None:
+        return self.variables(folder, token, **changes).get(COMMAND_KEYS)
+
+    def variables(self, folder: Path, token: str | None = TOKEN, **changes: Any) -> dict[str, str]:
         settings = TrainerSettings(**{"id": "n", "token": token, "gateway_url": URL, **changes})
-        return command_keys_of(
+        return enrolled_variables(
             settings, folder, transport=httpx.MockTransport(self), pause=lambda _: None
         )
 
@@ -139,8 +144,6 @@ def test_kept_keys_are_set_before_the_agent_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv(COMMAND_KEYS, raising=False)
-    for name in ("KAFKA_BOOTSTRAP", "S3_ENDPOINT", "S3_ACCESS_KEY", "S3_SECRET_KEY"):
-        monkeypatch.setenv(f"TUNERY_{name}", "nobody:1")
     monkeypatch.setenv("TUNERY_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("TUNERY_NODE_ID", "n")
     enrol_or_exit()
@@ -161,3 +164,63 @@ def test_what_is_kept_names_the_token_by_its_hash(tmp_path: Path) -> None:
     Gateway().keys(tmp_path)
     kept = json.loads((tmp_path / KEPT).read_bytes())
     assert kept["token_sha256"] == hashlib.sha256(b"t").hexdigest()
+
+
+VARIABLES = {"TUNERY_KAFKA_PASSWORD": "p", "TUNERY_S3_SECRET_KEY": "s"}
+
+
+def test_settings_come_sealed_with_the_half_of_the_token_that_is_not_sent(tmp_path: Path) -> None:
+    gateway = Gateway(settings=seal_settings("n", "half", VARIABLES))
+    assert gateway.variables(tmp_path, "shown.half") == {**VARIABLES, COMMAND_KEYS: KEYS}
+    assert [body["token"] for body in gateway.bodies] == ["shown"]
+    assert gateway.variables(tmp_path, None) == {**VARIABLES, COMMAND_KEYS: KEYS}
+    again = Gateway()
+    assert again.variables(tmp_path, "later") == {COMMAND_KEYS: KEYS}, "those of before are gone"
+
+
+@pytest.mark.parametrize("token", ["shown", "shown.", "shown.other"])
+def test_settings_that_the_token_does_not_open_are_named(tmp_path: Path, token: str) -> None:
+    gateway = Gateway(settings=seal_settings("n", "half", VARIABLES))
+    with pytest.raises(SettingsError, match="behind the dot"):
+        gateway.keys(tmp_path, token)
+
+
+@pytest.mark.parametrize(
+    ("url", "plain", "is_used"),
+    [
+        ("http://127.0.0.1:8080", False, True),
+        ("http://localhost:8080/v1", False, True),
+        ("http://[::1]:8080", False, True),
+        ("https://tunery.example.com", False, True),
+        ("http://tunery.example.com", False, False),
+        ("http://10.0.0.7:8080", False, False),
+        ("http://127.0.0.1.example.com", False, False),
+        ("http://127.0.0.1@example.com", False, False),
+        ("http://tunery.example.com", True, True),
+    ],
+)
+def test_a_token_is_not_sent_in_the_clear(
+    tmp_path: Path, url: str, plain: bool, is_used: bool
+) -> None:
+    gateway, wanted = Gateway(), dict[str, Any](gateway_url=url, gateway_plain=plain)
+    if is_used:
+        assert gateway.keys(tmp_path, **wanted) == KEYS
+        return
+    with pytest.raises(SettingsError, match=r"is not encrypted.*TUNERY_NODE_GATEWAY_PLAIN"):
+        gateway.keys(tmp_path, **wanted)
+    assert gateway.bodies == []
+
+
+def test_variables_that_are_set_are_left_and_empty_ones_are_filled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "nodes" / "n"
+    Gateway(settings=seal_settings("n", "half", VARIABLES)).keys(folder, "shown.half")
+    monkeypatch.setenv("TUNERY_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("TUNERY_NODE_ID", "n")
+    monkeypatch.setenv("TUNERY_KAFKA_PASSWORD", "own")
+    monkeypatch.setenv("TUNERY_S3_SECRET_KEY", "")
+    monkeypatch.setenv(COMMAND_KEYS, "")
+    enrol_or_exit()
+    assert os.environ["TUNERY_KAFKA_PASSWORD"] == "own"
+    assert os.environ["TUNERY_S3_SECRET_KEY"] == "s"

@@ -1,6 +1,7 @@
 """Facts arrive, in order, however long the log is away; telemetry is dropped instead."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,9 +14,11 @@ from services.trainer.effect.reports import RETRIES, Reports
 from tests.unit.services.trainer.effect.outages import SleepClock
 from tunery.runtime.bus.abstract import AppendUnknown, TooLarge, Unavailable
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.bus.signing import SenderKeys, keys_of
 from tunery.runtime.journal.codec import codec_of, decode_envelope
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
 
+SECRET = b"s" * 32
 LEAVE = RetireNode(node_id="a", incarnation="a-1")
 
 
@@ -101,6 +104,24 @@ async def test_telemetry_and_heartbeats_have_topics_of_their_own() -> None:
     (beat,) = await read(there, HEARTBEATS.name, "a")
     assert msgspec.json.decode(line)["text"] == "hello"
     assert msgspec.json.decode(beat, type=Heartbeat) == BEAT
+
+
+@pytest.mark.security
+async def test_security_c2_telemetry_is_signed_by_the_node(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    there = await memory_servers(SleepClock())
+    runtime = there.runtime("trainer")
+    gateway = keys_of(SECRET, "gateway")
+    await Reports(replace(runtime, keys=keys_of(SECRET, "node.a")), "default").telemetry(LINE)
+    assert not caplog.records
+    earlier = SenderKeys("node.a", {POOL.name: b"k"})
+    await Reports(replace(runtime, keys=earlier), "default").telemetry(LINE)
+    signed, plain = await read(there, TELEMETRY.name, "ftjob-1")
+    assert gateway.sender_of(TELEMETRY.name, signed, 0) == "node.a"
+    assert msgspec.json.decode(signed, type=LogLine) == LINE
+    assert msgspec.json.decode(plain) == msgspec.json.decode(msgspec.json.encode(LINE))
+    assert [said.getMessage() for said in caplog.records] == ["telemetry.unsigned"]
 
 
 @pytest.mark.parametrize("error", [Unavailable("away"), AppendUnknown("?"), TooLarge("2 MB")])

@@ -6,7 +6,17 @@ import json
 import msgspec
 import pytest
 
-from schemas.topics import ACCOUNT, DATASET, JOB, POOL, SERVICES, STREAMS, key_number_of, node_of
+from schemas.topics import (
+    ACCOUNT,
+    DATASET,
+    JOB,
+    POOL,
+    SERVICES,
+    STREAMS,
+    TELEMETRY,
+    key_number_of,
+    node_of,
+)
 from tunery.runtime.bus.signing import (
     NODES,
     UNSIGNED,
@@ -72,11 +82,12 @@ def test_security_c2_a_record_of_one_stream_proves_nothing_on_another() -> None:
 
 def test_security_c2_a_principal_has_keys_of_its_own_name_and_streams_alone() -> None:
     node = keys_of(SECRET, "node.gpu-07")
-    assert node.own.keys() == {ACCOUNT.name, POOL.name, NODES}
+    assert node.own.keys() == {ACCOUNT.name, POOL.name, NODES, TELEMETRY.name}
     assert not node.checked
     assert not node.secret
     scheduler = keys_of(SECRET, "scheduler")
     assert scheduler.checked.keys() == {JOB.name, POOL.name, NODES}
+    assert keys_of(SECRET, "gateway").checked.keys() == {TELEMETRY.name}
     for stream in STREAMS.values():
         assert stream.name in keys_of(SECRET, stream.owner).checked
     every = [keys_of(SECRET, name).own for name in ("gateway", "scheduler", "node.a", "node.b")]
@@ -133,6 +144,15 @@ def test_records_of_before_the_keys_are_taken_as_they_are() -> None:
     assert keys.sender_of(ACCOUNT.name, RECORD, 999) is None
     with pytest.raises(Unproven):
         keys.sender_of(ACCOUNT.name, RECORD, 1_000)
+
+
+def test_keys_say_what_they_can_sign_and_check() -> None:
+    node, gateway = keys_of(SECRET, "node.a"), keys_of(SECRET, "gateway")
+    assert (node.can_sign(TELEMETRY.name), node.can_check(TELEMETRY.name)) == (True, False)
+    assert (gateway.can_sign(TELEMETRY.name), gateway.can_check(TELEMETRY.name)) == (False, True)
+    earlier = SenderKeys("node.a", {POOL.name: b"k"})
+    assert not earlier.can_sign(TELEMETRY.name)
+    assert operator_keys(SECRET, "x").can_sign(TELEMETRY.name)
 
 
 def test_without_keys_nothing_is_signed_or_checked() -> None:

@@ -6,6 +6,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from schemas import errors
 from schemas.enrolment import (
@@ -151,6 +152,22 @@ def test_invitations_have_a_limit_and_leave_when_they_have_ended() -> None:
     decider.at += HOUR_MS
     decider.accept(invite("more"))
     assert len(decider.state[decider.key].invitations) == 1
+
+
+def test_used_invitations_leave_once_the_node_has_registered_with_their_keys() -> None:
+    decider = invited(enrol(), invite("lurking", "l"), enrol("lurking", "l", OTHER_KEY))
+    decider.accept(node("n", "n-1"))
+    decider.at += HOUR_MS
+    decider.accept(invite("more"))
+    assert set(decider.state[decider.key].invitations) == {"lurking", "more"}
+    withdrawn = WithdrawNodeKeys(node_id="n")
+    assert decider.when(withdrawn)[0] == NodeKeysWithdrawn(node_id="n", number=1)
+    assert decider.refolded() == decider.state
+
+
+def test_sealed_settings_are_passed_on() -> None:
+    (event,) = pool().when(replace(invite(), sealed_settings="c2VhbGVk"))
+    assert event.sealed_settings == "c2VhbGVk"
 
 
 STEPS: Final = st.lists(
