@@ -63,3 +63,17 @@ class KeyStoreSuite:
         ]
         assert len(set(secrets)) == 4
         assert {len(secret) for secret in secrets} == {KEY_BYTES}
+
+    def test_versions_of_a_rotated_key_open_what_they_sealed(self, keys: KeyStore) -> None:
+        sealer = Sealer(keys)
+        first, secret = sealer.seal("acme", "first"), sealer.secret("acme", "webhook")
+        ring = keys.rotate("acme")
+        assert ring is not None
+        second = sealer.seal("acme", "second")
+        assert second.key_id == ring.current.key_id != first.key_id == ring.first.key_id
+        assert [sealer.open(first), sealer.open(second)] == ["first", "second"]
+        assert sealer.secret("acme", "webhook") == secret, "what is derived stays"
+        sealer.destroy("acme")
+        assert [sealer.open(first), sealer.open(second)] == [REDACTED, REDACTED]
+        assert keys.rotate("acme") is None
+        assert keys.find("acme") is None

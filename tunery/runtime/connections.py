@@ -21,7 +21,9 @@ from tunery.runtime.bus.signing import UNSIGNED, SenderKeys, read_keys
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.absent import NoKeys
+from tunery.runtime.seal.abstract import KeyStore
 from tunery.runtime.seal.directory import DirectoryKeyStore
+from tunery.runtime.seal.roots import Roots
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import LogSettings, RuntimeSettings, SettingsError
 from tunery.runtime.store.absent import absent_store
@@ -73,7 +75,7 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
             log=log,
             store=store.result(),
             blobs=blobs,
-            seal=Sealer(DirectoryKeyStore(settings.keys) if opens_keys(name) else NoKeys(name)),
+            seal=Sealer(key_store_of(settings, name)),
             sender=Sender(log, keys=keys),
             clock=clock,
             keys=keys,
@@ -108,6 +110,16 @@ def sender_keys(settings: RuntimeSettings, name: str) -> SenderKeys:
     except ValueError:
         raise SettingsError(f"TUNERY_COMMAND_KEYS cannot be read; {how}") from None
     return replace(keys, sender=keys.sender or name)
+
+
+def key_store_of(settings: RuntimeSettings, name: str) -> KeyStore:
+    """The keys of tenants; none for a service that opens and seals no texts."""
+    if not opens_keys(name):
+        return NoKeys(name)
+    roots = settings.roots
+    if roots is None:
+        log_event(LOG, logging.WARNING, "keys.unwrapped", folder=settings.keys)
+    return DirectoryKeyStore(settings.keys, None if roots is None else Roots(roots))
 
 
 def database_of(settings: RuntimeSettings, name: str) -> str | None:

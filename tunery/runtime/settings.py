@@ -49,6 +49,7 @@ class RuntimeSettings(LogSettings):
     valkey_url: str | None = Field(default=None, repr=False)
     data_dir: Path
     keystore_dir: Path | None = None
+    roots_dir: Path | None = None
     signing_dir: Path | None = None
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     postgres_connections_max: int = Field(default=8, ge=4, le=200)
@@ -66,6 +67,12 @@ class RuntimeSettings(LogSettings):
     def keys(self) -> Path:
         """Folder of the tenants' data keys."""
         return self.keystore_dir or self.data_dir / "keystore"
+
+    @property
+    def roots(self) -> Path | None:
+        """Folder of root keys, by default `roots` beside the keys; None where there is none."""
+        beside = self.keys.parent / "roots"
+        return self.roots_dir or (beside if beside.is_dir() else None)
 
     @property
     def signing(self) -> Path:

@@ -18,6 +18,7 @@ from tunery.runtime.bus.abstract import Log, Record
 from tunery.runtime.bus.reading import record_at
 from tunery.runtime.seal.abstract import SealError
 from tunery.runtime.seal.directory import DirectoryKeyStore
+from tunery.runtime.seal.roots import Roots
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.tools.archive import ArchiveWriter
 from tunery.runtime.tools.inspection import (
@@ -135,9 +136,9 @@ async def _verify(
     return [walk.tally for walk in walks.values()]
 
 
-def unsealer(keystore: Path) -> Callable[[Sealed], str]:
-    """Return a function that decrypts sealed text with the keys in this folder."""
-    sealer = Sealer(DirectoryKeyStore(keystore))
+def unsealer(keystore: Path, roots: Path) -> Callable[[Sealed], str]:
+    """Return a function that decrypts sealed text with the keys in these folders."""
+    sealer = Sealer(DirectoryKeyStore(keystore, Roots(roots)))
 
     def show(sealed: Sealed) -> str:
         try:

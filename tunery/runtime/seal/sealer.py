@@ -29,9 +29,10 @@ class Sealer:
 
     def seal(self, tenant: str, text: str) -> Sealed:
         """Sealed text. For an erased tenant the text is dropped: nothing readable is written."""
-        key = self._keys.get(tenant)
-        if key is None:
+        ring = self._keys.get(tenant)
+        if ring is None:
             return Sealed(key_id=NO_KEY, nonce=b"", ciphertext=b"")
+        key = ring.current
         nonce = self._draw(NONCE_BYTES)
         body = AESGCM(key.secret).encrypt(nonce, text.encode("utf-8"), key.key_id.encode())
         return Sealed(key_id=key.key_id, nonce=nonce, ciphertext=body)
@@ -39,8 +40,9 @@ class Sealer:
     def open(self, sealed: Sealed) -> str:
         """The text, or REDACTED when its key is gone. Raises SealBroken for damaged bytes."""
         tenant, _, _ = sealed.key_id.rpartition(".")
-        key = self._keys.find(tenant) if tenant else None
-        if key is None or key.key_id != sealed.key_id:
+        ring = self._keys.find(tenant) if tenant else None
+        key = None if ring is None else ring.version(sealed.key_id)
+        if key is None:
             return REDACTED
         try:
             text = AESGCM(key.secret).decrypt(
@@ -56,7 +58,7 @@ class Sealer:
         return hmac_module.new(self._derive(tenant, "hmac"), body, hashlib.sha256).hexdigest()
 
     def secret(self, tenant: str, *info: str | int) -> bytes:
-        """32 bytes that follow from the tenant's key and `info` (HKDF). Raises KeyDestroyed."""
+        """32 bytes that follow from the tenant's first key and `info`. Raises KeyDestroyed."""
         return self._derive(tenant, "secret", *(str(part) for part in info))
 
     def destroy(self, tenant: str) -> None:
@@ -64,10 +66,10 @@ class Sealer:
         self._keys.destroy(tenant)
 
     def _derive(self, tenant: str, *info: str) -> bytes:
-        key = self._keys.get(tenant)
-        if key is None:
+        ring = self._keys.get(tenant)
+        if ring is None:
             raise KeyDestroyed(tenant)
-        return _hkdf(key, info)
+        return _hkdf(ring.first, info)
 
 
 @lru_cache(maxsize=DERIVED_KEPT_MAX)
