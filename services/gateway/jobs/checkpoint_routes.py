@@ -84,7 +84,7 @@ async def create_permissions(
         for project in dict.fromkeys(body.project_ids)
     )
     command = ShareCheckpoint(checkpoint_id=row.id, shares=shares)
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     await deps.commands.decide(MODEL, caller.tenant, command, actor=actor)
     where = {"tenant": caller.tenant, "checkpoint_id": row.id}
     permissions = [
@@ -128,7 +128,7 @@ async def delete_permission(
     where = {"tenant": caller.tenant, "checkpoint_id": row.id, "id": permission_id}
     if await deps.views.first(PERMISSIONS, where) is None:
         raise not_found("permission", permission_id, "permission_id")
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     command = UnshareCheckpoint(permission_id=permission_id)
     await deps.commands.decide(MODEL, caller.tenant, command, actor=actor)
     return Deleted(id=permission_id, object="checkpoint.permission")

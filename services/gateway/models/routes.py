@@ -101,7 +101,7 @@ async def promote_model(
         MODEL,
         caller.tenant,
         Promote(model_id=model_id, stage=body.stage, expected=body.expected),
-        actor=deps.seal.seal(caller.tenant, caller.key_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     return model_response(await find_version(deps, caller, model_id))
 
@@ -116,7 +116,7 @@ async def roll_back_model(
         MODEL,
         caller.tenant,
         RollBack(series=row.series, stage=body.stage, expected=model_id),
-        actor=deps.seal.seal(caller.tenant, caller.key_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     where = {"tenant": caller.tenant, "series": row.series, "stage": body.stage, "deleted": False}
     holder = await deps.views.first(MODELS, where)
@@ -137,7 +137,7 @@ async def restore_model(model_id: str, deps: WithDeps, caller: Caller) -> FineTu
     key = {"tenant": caller.tenant, "id": model_id}
     if await deps.views.first(MODELS, key) is None:
         raise unknown_base(model_id)
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     restore = RestoreVersion(model_id=model_id)
     await deps.commands.decide(MODEL, caller.tenant, restore, actor=actor)
     return model_response(await find_version(deps, caller, model_id), deps.unseal)
@@ -157,7 +157,7 @@ async def delete_model(
     key = {"tenant": caller.tenant, "id": model_id}
     if not erase or await deps.views.first(MODELS, key) is None:
         await find_version(deps, caller, model_id)
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     delete = DeleteVersion(model_id=model_id, erase=erase)
     await deps.commands.decide(MODEL, caller.tenant, delete, actor=actor)
     return Deleted(id=model_id, object="model")
@@ -208,7 +208,7 @@ async def decide_for_base(
     deps: Deps, caller: Principal, base_id: str, command: AddBase | RecordBaseBytes
 ) -> BaseModelResponse:
     """Send a command about a base model to every partition; the base model as it then is."""
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     decisions = (
         deps.commands.decide(MODEL, GLOBAL, command, partition=partition, actor=actor)
         for partition in range(PARTITIONS)

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, get_args
 
 import click
 
-from schemas.sealed import Sealed
+from schemas.sealed import Sealed, SealedField
 from schemas.topics import PARTITIONS, STREAMS, Stream, Topic
 from schemas.units import Ms
 from tunery.local.errors import LocalError
@@ -142,7 +142,7 @@ def unsealer(keystore: Path, roots: Path) -> Callable[[Sealed], str]:
 
     def show(sealed: Sealed) -> str:
         try:
-            return sealer.open(sealed)
+            return sealer.open(sealed, *get_args(SealedField))
         except SealError as error:
             return f"[{error}]"
 

@@ -64,6 +64,7 @@ class VaultRoot:
         return str(_field(answer, "ciphertext"))
 
     def unwrap(self, wrapped: str, context: bytes) -> bytes:
+        """Raises as the port says."""
         if not wrapped.startswith(f"{KIND}:"):
             raise RootRefused("a data key was not wrapped by Vault; restore its file")
         answer = self._ask("decrypt", {"ciphertext": wrapped, "associated_data": _base64(context)})

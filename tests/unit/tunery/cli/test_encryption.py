@@ -36,29 +36,29 @@ def sealer(folders: DataDir) -> Sealer:
 
 
 def test_keys_in_the_clear_are_wrapped_and_listed(folders: DataDir) -> None:
-    sealed = Sealer(DirectoryKeyStore(folders.keystore)).seal("acme", "text")
+    sealed = Sealer(DirectoryKeyStore(folders.keystore)).seal("acme", "text", "name")
     assert "none: in the clear" in printed(folders, "status")
     printed(folders, "wrap")
     (entry,) = answered(folders, "status")["tenants"]
     assert entry == {"tenant": "acme", "root": "default", "versions": [sealed.key_id]}
-    assert sealer(folders).open(sealed) == "text"
+    assert sealer(folders).open(sealed, "name") == "text"
 
 
 def test_both_kinds_of_keys_are_rotated(folders: DataDir) -> None:
-    Sealer(DirectoryKeyStore(folders.keystore)).seal("other", "x")
+    Sealer(DirectoryKeyStore(folders.keystore)).seal("other", "x", "name")
     printed(folders, "wrap")
-    sealed = sealer(folders).seal("acme", "text")
+    sealed = sealer(folders).seal("acme", "text", "name")
     assert "encrypts from now on, version 2 of acme" in printed(folders, "rotate-key", "acme")
-    newer = sealer(folders).seal("acme", "newer")
+    newer = sealer(folders).seal("acme", "newer", "name")
     assert sealed.key_id != newer.key_id
     assert answered(folders, "rotate-root") == {"wrapped": ["acme", "other"], "failed": {}}
     assert "keys of 2 tenants" in printed(folders, "rotate-root", "--forget")
-    assert [sealer(folders).open(field) for field in (sealed, newer)] == ["text", "newer"]
+    assert [sealer(folders).open(field, "name") for field in (sealed, newer)] == ["text", "newer"]
     assert "there is no key of nobody" in printed(folders, "rotate-key", "nobody", code=1)
 
 
 def test_a_tenant_gets_a_root_of_its_own_in_vault(folders: DataDir) -> None:
-    sealed = Sealer(DirectoryKeyStore(folders.keystore)).seal("acme", "text")
+    sealed = Sealer(DirectoryKeyStore(folders.keystore)).seal("acme", "text", "name")
     (folders.root / "token").write_text("token")
     with transit_server() as vault:
         printed(folders, "wrap")
@@ -68,7 +68,7 @@ def test_a_tenant_gets_a_root_of_its_own_in_vault(folders: DataDir) -> None:
         printed(folders, "set-root", "late", "acme-vault")
         roots = {entry["tenant"]: entry["root"] for entry in answered(folders, "status")["tenants"]}
         assert roots == {"acme": "acme-vault", "late": "acme-vault"}
-        assert sealer(folders).open(sealed) == "text"
+        assert sealer(folders).open(sealed, "name") == "text"
         assert answered(folders, "rotate-root", "acme-vault")["wrapped"] == ["acme", "late"]
         assert len(vault.keys["tunery"]) == 2
         vault.tokens.clear()

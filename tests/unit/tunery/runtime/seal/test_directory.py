@@ -29,10 +29,10 @@ def test_key_files_are_private_and_keys_are_not_printed(tmp_path: Path) -> None:
 
 def test_another_process_sees_the_erasure(tmp_path: Path) -> None:
     first, second = DirectoryKeyStore(tmp_path), DirectoryKeyStore(tmp_path)
-    sealed = Sealer(first).seal("acme", "text")
-    assert Sealer(second).open(sealed) == "text"
+    sealed = Sealer(first).seal("acme", "text", "name")
+    assert Sealer(second).open(sealed, "name") == "text"
     first.destroy("acme")
-    assert Sealer(second).open(sealed) == REDACTED
+    assert Sealer(second).open(sealed, "name") == REDACTED
     assert [path.read_bytes() for path in tmp_path.glob("*.key")] == [b""]
 
 
@@ -104,24 +104,28 @@ def test_keys_of_before_there_were_roots_are_read_and_wrapped(tmp_path: Path) ->
     folder.mkdir()
     secret = base64.b64encode(bytes(range(32))).decode()
     (folder / "acme.key").write_text(json.dumps({"key_id": "acme.1a2b", "secret": secret}))
-    sealed = Sealer(DirectoryKeyStore(folder)).seal("acme", "text")
+    sealed = Sealer(DirectoryKeyStore(folder)).seal("acme", "text", "name")
     store = store_with_root(tmp_path)
-    assert Sealer(store).open(sealed) == "text"
+    assert Sealer(store).open(sealed, "name") == "text"
     (tmp_path / "copy").hardlink_to(folder / "acme.key")
     assert store.wrap_anew("acme")
     assert secret not in (folder / "acme.key").read_text()
     assert not (tmp_path / "copy").read_bytes().strip(), "the old bytes are overwritten"
-    assert Sealer(store).open(sealed) == Sealer(store_with_root(tmp_path)).open(sealed) == "text"
+    assert (
+        Sealer(store).open(sealed, "name")
+        == Sealer(store_with_root(tmp_path)).open(sealed, "name")
+        == "text"
+    )
     assert not store.wrap_anew("unknown")
 
 
 def test_another_process_seals_with_a_new_version_at_once(tmp_path: Path) -> None:
     first, second = store_with_root(tmp_path), store_with_root(tmp_path)
-    before = Sealer(second).seal("acme", "before")
+    before = Sealer(second).seal("acme", "before", "name")
     assert first.rotate("acme") is not None
-    after = Sealer(second).seal("acme", "after")
+    after = Sealer(second).seal("acme", "after", "name")
     assert before.key_id != after.key_id
-    assert [Sealer(first).open(sealed) for sealed in (before, after)] == ["before", "after"]
+    assert [Sealer(first).open(sealed, "name") for sealed in (before, after)] == ["before", "after"]
     second.destroy("acme")
     assert first.rotate("acme") is None
     assert (tmp_path / "keys" / "acme.key").read_bytes() == b""
@@ -152,19 +156,22 @@ def test_the_owner_of_a_root_can_withdraw_it_and_an_outage_is_bridged(tmp_path: 
         reader = DirectoryKeyStore(
             tmp_path / "keys", Roots(tmp_path / "roots"), now_s=lambda: now_s
         )
-        sealed = Sealer(reader).seal("acme", "text")
+        sealed = Sealer(reader).seal("acme", "text", "name")
         asked = vault.asked
-        assert Sealer(reader).open(sealed) == "text"
+        assert Sealer(reader).open(sealed, "name") == "text"
         assert vault.asked == asked, "a root is not asked for every field"
         vault.sealed = True
         now_s += KEPT_S + 1
-        assert Sealer(reader).open(sealed) == "text", "an outage does not stop what runs"
+        assert Sealer(reader).open(sealed, "name") == "text", "an outage does not stop what runs"
         with pytest.raises(RootUnavailable):
-            Sealer(store_with_root(tmp_path)).open(sealed)
+            Sealer(store_with_root(tmp_path)).open(sealed, "name")
         vault.sealed, vault.tokens = False, set()
         now_s += max(AGAIN_S, AWAY_S) + 1
         reader._roots = Roots(tmp_path / "roots")  # as after AWAY_S
         for _ in range(2):
             with pytest.raises(RootRefused, match="permission denied"):
-                Sealer(reader).open(sealed)
-        assert Sealer(reader).open(Sealer(reader).seal("other", "of others")) == "of others"
+                Sealer(reader).open(sealed, "name")
+        assert (
+            Sealer(reader).open(Sealer(reader).seal("other", "of others", "name"), "name")
+            == "of others"
+        )

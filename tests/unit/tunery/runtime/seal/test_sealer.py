@@ -13,4 +13,4 @@ def test_any_text_of_any_tenant_opens_as_it_was(text: str, tenant: str) -> None:
         tenant.encode()
     except UnicodeEncodeError:
         return
-    assert sealer.open(sealer.seal(tenant, text)) == text
+    assert sealer.open(sealer.seal(tenant, text, "name"), "name") == text

@@ -47,7 +47,7 @@ def versions(store: DirectoryKeyStore) -> set[str]:
 def test_a_rotation_wraps_all_keys_with_the_new_version(tmp_path: Path) -> None:
     create_root(tmp_path / "roots")
     store, roots = opened(tmp_path)
-    sealed = [Sealer(store).seal(tenant, tenant) for tenant in TENANTS]
+    sealed = [Sealer(store).seal(tenant, tenant, "name") for tenant in TENANTS]
     (before,) = versions(store)
     wrapped = rotate_root(store, roots, "default", forget=False)
     assert (sorted(wrapped.tenants), wrapped.failed) == (sorted(TENANTS), {})
@@ -57,26 +57,26 @@ def test_a_rotation_wraps_all_keys_with_the_new_version(tmp_path: Path) -> None:
     rotate_root(store, roots, "default", forget=True)
     assert len(json.loads((tmp_path / "roots" / "default.json").read_text())["versions"]) == 1
     fresh, _ = opened(tmp_path)
-    assert [Sealer(fresh).open(field) for field in sealed] == TENANTS
+    assert [Sealer(fresh).open(field, "name") for field in sealed] == TENANTS
 
 
 def test_a_copy_from_before_never_opens_again_once_versions_are_forgotten(tmp_path: Path) -> None:
     create_root(tmp_path / "roots")
     store, roots = opened(tmp_path)
-    sealed = Sealer(store).seal("acme", "text")
+    sealed = Sealer(store).seal("acme", "text", "name")
     backup = (tmp_path / "keys" / "acme.key").read_bytes()
     store.destroy("acme")
     rotate_root(store, roots, "default", forget=True)
     (tmp_path / "keys" / "acme.key").write_bytes(backup)
     with pytest.raises(KeyStoreBroken, match="no version"):
-        Sealer(opened(tmp_path)[0]).open(sealed)
+        Sealer(opened(tmp_path)[0]).open(sealed, "name")
 
 
 @pytest.mark.parametrize("forget", ["keep", "forget"])
 def test_a_kill_in_the_middle_leaves_every_key_readable(tmp_path: Path, forget: str) -> None:
     create_root(tmp_path / "roots")
     store, _ = opened(tmp_path)
-    sealed = [Sealer(store).seal(tenant, tenant) for tenant in TENANTS]
+    sealed = [Sealer(store).seal(tenant, tenant, "name") for tenant in TENANTS]
     mixed = 0
     for attempt in range(12):
         argv = [sys.executable, "-c", ROTATE, str(tmp_path), forget]
@@ -86,12 +86,12 @@ def test_a_kill_in_the_middle_leaves_every_key_readable(tmp_path: Path, forget: 
             time.sleep(0.004 + 0.006 * attempt)
             os.kill(child.pid, signal.SIGKILL)
         fresh, _ = opened(tmp_path)
-        assert [Sealer(fresh).open(field) for field in sealed] == TENANTS
+        assert [Sealer(fresh).open(field, "name") for field in sealed] == TENANTS
         mixed += len(versions(fresh)) > 1
     assert mixed, "it was killed between two keys at least once"
     assert wrap_all(store, lambda _file: True).failed == {}
     assert len(versions(store)) == 1
-    assert [Sealer(store).open(field) for field in sealed] == TENANTS
+    assert [Sealer(store).open(field, "name") for field in sealed] == TENANTS
 
 
 def test_keys_that_fail_are_named_and_nothing_is_forgotten(tmp_path: Path) -> None:
@@ -108,13 +108,13 @@ def test_keys_that_fail_are_named_and_nothing_is_forgotten(tmp_path: Path) -> No
 
 def test_a_folder_of_before_there_were_roots_is_carried_over(tmp_path: Path) -> None:
     before = DirectoryKeyStore(tmp_path / "keys")
-    sealed = [Sealer(before).seal(tenant, tenant) for tenant in TENANTS]
+    sealed = [Sealer(before).seal(tenant, tenant, "name") for tenant in TENANTS]
     assert is_clear(KeyFile(None, {}))
     assert not is_clear(KeyFile("default", {}))
     store, roots = opened(tmp_path)
     assert sorted(prepare_root(store, roots).tenants) == sorted(TENANTS)
     assert prepare_root(store, roots).tenants == []
-    assert [Sealer(store).open(field) for field in sealed] == TENANTS
+    assert [Sealer(store).open(field, "name") for field in sealed] == TENANTS
     assert b"secret" not in b"".join(path.read_bytes() for path in (tmp_path / "keys").iterdir())
 
 
