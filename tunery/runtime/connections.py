@@ -13,6 +13,7 @@ from schemas.access import keeps_rows, opens_keys
 from schemas.topics import PARTITIONS, TOPICS
 from tunery.runtime.backoff import Backoff, retry
 from tunery.runtime.blobs.abstract import BlobsUnavailable
+from tunery.runtime.blobs.encrypted import EncryptedBlobs
 from tunery.runtime.blobs.s3 import S3Blobs, S3Settings
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
@@ -48,6 +49,7 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
     Raises SettingsError.
     """
     clock, keys, dsn = SystemClock(), sender_keys(settings, name), database_of(settings, name)
+    data_keys = key_store_of(settings, name)
     async with AsyncExitStack() as stack:
         log = KafkaLog(kafka_settings(settings))
         stack.push_async_callback(log.close)
@@ -74,8 +76,8 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
             settings=settings,
             log=log,
             store=store.result(),
-            blobs=blobs,
-            seal=Sealer(key_store_of(settings, name)),
+            blobs=EncryptedBlobs(blobs, data_keys) if opens_keys(name) else blobs,
+            seal=Sealer(data_keys),
             sender=Sender(log, keys=keys),
             clock=clock,
             keys=keys,

@@ -46,6 +46,13 @@ class BlobCorrupt(BlobError):
         self.key, self.expected, self.got = key, expected, got
 
 
+class BlobChanged(BlobCorrupt):
+    """An encrypted blob does not decrypt: it was changed, cut off, or put in another place."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key, "its own", "another")
+
+
 class BlobTooLarge(BlobError):
     """The blob would have more than BLOB_BYTES_MAX bytes."""
 
