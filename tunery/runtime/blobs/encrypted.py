@@ -31,6 +31,7 @@ from tunery.runtime.blobs.frames import (
     FrameReader,
     FrameWriter,
     content_bytes,
+    path_key,
     version_of,
 )
 from tunery.runtime.blobs.writing import write_file
@@ -114,7 +115,7 @@ class EncryptedBlobs:
         ring = self._keys.get(tenant)
         # what is stored for an erased tenant can be read by nobody, and is removed by its erasure
         lost = DataKey(f"{tenant}.{LOST}", os.urandom(KEY_BYTES))
-        return FrameWriter(lost if ring is None else ring.current, key)
+        return FrameWriter(path_key(lost if ring is None else ring.current, key))
 
     async def upload(self, key: str, *, sha256: str | None = None) -> BlobUpload:
         tenant = owner_of(key)
@@ -228,7 +229,7 @@ class EncryptedBlobs:
         data_key = None if ring is None else ring.version(f"{tenant}.{version_of(header)}")
         if data_key is None:
             raise BlobMissing(key)
-        return FrameReader(data_key, header, key)
+        return FrameReader(path_key(data_key, key), header)
 
     async def size(self, key: str) -> int | None:
         if owner_of(key) is not None:

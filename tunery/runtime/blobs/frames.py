@@ -6,7 +6,7 @@ construction STREAM (Hoang, Reyhanitabar, Rogaway, Vizár 2015), as age uses it.
 """
 
 import os
-from typing import Final
+from typing import Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -48,19 +48,29 @@ def version_of(header: bytes) -> str:
         raise FrameBroken("the blob names no version of a key") from error
 
 
-def draw_header(key: DataKey) -> bytes:
-    """The beginning of a new blob, with a salt of its own. Raises ValueError."""
+class PathKey(NamedTuple):
+    """Opens the blobs at one path, and no others: it may be handed to who has no data key.
+
+    version: of the data key that it follows from
+    """
+
+    version: bytes
+    secret: bytes
+
+
+def path_key(key: DataKey, path: str) -> PathKey:
+    """Raises ValueError for a data key whose name has no version of VERSION_BYTES."""
     version = key.key_id.rpartition(".")[2].encode("ascii")
     if len(version) != VERSION_BYTES:
         raise ValueError(f"{key.key_id!r} has no version of {VERSION_BYTES} characters")
-    return MAGIC + version + os.urandom(SALT_BYTES)
+    info = b"\0".join((LABEL, version, path.encode()))
+    return PathKey(version, HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(key.secret))
 
 
-def _cipher(key: DataKey, header: bytes, path: str) -> AESGCM:
-    """Of one blob at one place: in another it does not open."""
-    info = LABEL + b"\0" + header[:-SALT_BYTES] + b"\0" + path.encode()
+def _cipher(key: PathKey, header: bytes) -> AESGCM:
+    """Of one blob: each has a salt of its own."""
     salt = header[-SALT_BYTES:]
-    return AESGCM(HKDF(SHA256(), KEY_BYTES, salt=salt, info=info).derive(key.secret))
+    return AESGCM(HKDF(SHA256(), KEY_BYTES, salt=salt, info=LABEL).derive(key.secret))
 
 
 def _nonce(number: int, is_last: bool) -> bytes:
@@ -70,9 +80,9 @@ def _nonce(number: int, is_last: bool) -> bytes:
 class FrameWriter:
     """Encrypts content in pieces of any size. The last frame is written by `finish`."""
 
-    def __init__(self, key: DataKey, path: str) -> None:
-        self._header = draw_header(key)
-        self._cipher = _cipher(key, self._header, path)
+    def __init__(self, key: PathKey) -> None:
+        self._header = MAGIC + key.version + os.urandom(SALT_BYTES)
+        self._cipher = _cipher(key, self._header)
         self._number, self._rest = 0, bytearray()
         self._begun = False
 
@@ -104,8 +114,8 @@ class FrameWriter:
 class FrameReader:
     """Decrypts what follows the header, in pieces of any size. The last frame is in `finish`."""
 
-    def __init__(self, key: DataKey, header: bytes, path: str) -> None:
-        self._cipher = _cipher(key, header, path)
+    def __init__(self, key: PathKey, header: bytes) -> None:
+        self._cipher = _cipher(key, header)
         self._number, self._rest = 0, bytearray()
 
     def read(self, stored: bytes) -> bytes:
