@@ -232,6 +232,7 @@ class EncryptedBlobs:
         return FrameReader(path_key(data_key, key), header)
 
     async def size(self, key: str) -> int | None:
+        """Of the content. Raises BlobChanged, BlobsUnavailable."""
         if owner_of(key) is not None:
             stored = await self._inner.size(key + SUFFIX)
             if stored is not None:

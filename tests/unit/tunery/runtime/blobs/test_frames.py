@@ -79,17 +79,19 @@ def test_security_what_is_cut_exchanged_or_changed_does_not_open() -> None:
 
 
 def test_security_frames_of_another_blob_place_or_key_do_not_open() -> None:
-    one, other = sealed(bytes(2 * FRAME_BYTES)), sealed(bytes(2 * FRAME_BYTES))
-    assert one != other, "the same content has other bytes each time"
-    mixed = one[: HEADER_BYTES + STORED_FRAME_BYTES] + other[HEADER_BYTES + STORED_FRAME_BYTES :]
+    stored, other = sealed(bytes(2 * FRAME_BYTES)), sealed(bytes(2 * FRAME_BYTES))
+    assert stored != other, "the same content has other bytes each time"
+    spliced = (
+        stored[: HEADER_BYTES + STORED_FRAME_BYTES] + other[HEADER_BYTES + STORED_FRAME_BYTES :]
+    )
     with pytest.raises(FrameBroken):
-        opened(mixed)
+        opened(spliced)
     with pytest.raises(FrameBroken):
-        opened(one, path="t/acme/files/file-2")
+        opened(stored, path="t/acme/files/file-2")
     with pytest.raises(FrameBroken):
-        opened(one, key=DataKey(KEY.key_id, bytes(32)))
+        opened(stored, key=DataKey(KEY.key_id, bytes(32)))
     with pytest.raises(FrameBroken):
-        opened(one[:16] + bytes(32) + one[48:])
+        opened(stored[:16] + bytes(32) + stored[48:])
 
 
 def test_what_is_no_blob_is_refused() -> None:
