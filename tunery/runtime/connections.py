@@ -14,6 +14,7 @@ from schemas.topics import PARTITIONS, TOPICS
 from tunery.runtime.backoff import Backoff, retry
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.blobs.encrypted import EncryptedBlobs
+from tunery.runtime.blobs.path_keys import TenantPathKeys
 from tunery.runtime.blobs.s3 import S3Blobs, S3Settings
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
@@ -76,7 +77,7 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
             settings=settings,
             log=log,
             store=store.result(),
-            blobs=EncryptedBlobs(blobs, data_keys) if opens_keys(name) else blobs,
+            blobs=EncryptedBlobs(blobs, TenantPathKeys(data_keys)) if opens_keys(name) else blobs,
             seal=Sealer(data_keys),
             sender=Sender(log, keys=keys),
             clock=clock,

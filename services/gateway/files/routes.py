@@ -268,7 +268,7 @@ async def file_content(
     except BlobMissing as error:
         raise _missing(file_id) from error
     name = quote(deps.unseal(row.name, "name") or file_id)
-    body = _chain(first, chunks)
+    body = chain(first, chunks)
     return StreamingResponse(
         _base64(body) if as_base64 else body,
         media_type="text/plain" if as_base64 else "application/octet-stream",
@@ -294,7 +294,8 @@ async def _base64(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield b64encode(rest)
 
 
-async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A stream whose first chunk was awaited before the status line was sent."""
     yield first
     async for chunk in rest:
         yield chunk

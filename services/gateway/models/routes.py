@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 
-from fastapi import Query
+from fastapi import Query, Request
 from msgspec.structs import replace
 
 from schemas import errors
@@ -19,13 +19,13 @@ from schemas.model import (
     RollBack,
 )
 from schemas.topics import MODEL, PARTITIONS
-from schemas.units import HOUR_MS, Ms
 from services.gateway.models.bodies import (
     AliasRequest,
     BaseRequest,
     PromoteRequest,
     RollbackRequest,
 )
+from services.gateway.models.download_routes import URL_MS, download_url
 from services.gateway.models.names import MODEL_PREFIX, is_of_line, named_stage
 from services.gateway.models.responses import (
     AdapterResponse,
@@ -44,7 +44,6 @@ from tunery.runtime.blobs.base_files import default_cache, matches
 
 MODELS_MAX: Final = 10_000
 BASES_MAX: Final = 1_000
-URL_MS: Final[Ms] = HOUR_MS  # how long a download URL works
 AnyModelResponse: TypeAlias = BaseModelResponse | FineTunedModelResponse
 Kind = Annotated[Literal["base", "fine-tuned"] | None, Query(alias="type")]
 router = new_router("models")
@@ -79,13 +78,12 @@ async def list_models(
 
 
 @router.get("/v1/models/{model_id:path}/adapter")
-async def model_adapter(model_id: str, deps: WithDeps, caller: Caller) -> AdapterResponse:
+async def model_adapter(
+    model_id: str, request: Request, deps: WithDeps, caller: Caller
+) -> AdapterResponse:
     """Download URLs of the version's files, valid for an hour."""
     row = await find_version(deps, caller, model_id)
-    urls = {
-        file.name: await deps.blobs.presign(file.blob, ttl_ms=URL_MS, filename=file.name)
-        for file in row.files
-    }
+    urls = {file.name: download_url(deps, request, caller.tenant, file) for file in row.files}
     return adapter_response(row, urls, (deps.clock.now_ms() + URL_MS) // 1_000)
 
 

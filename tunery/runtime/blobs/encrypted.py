@@ -6,14 +6,12 @@ key of its tenant. Blobs of before that lie at their keys, and are read as they 
 
 import asyncio
 import hashlib
-import os
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from schemas.units import Ms
 from tunery.runtime.blobs.abstract import (
     CHUNK_BYTES,
     BlobChanged,
@@ -31,16 +29,13 @@ from tunery.runtime.blobs.frames import (
     FrameReader,
     FrameWriter,
     content_bytes,
-    path_key,
     version_of,
 )
+from tunery.runtime.blobs.path_keys import PathKeys
 from tunery.runtime.blobs.writing import write_file
-from tunery.runtime.seal.abstract import KEY_BYTES, DataKey, KeyStore
 
 SUFFIX: Final = ".sealed"
-LOST: Final = "00000000"  # the version of a key that nobody has
-#: kinds of blobs that stay in the clear: decision 0032 says why
-CLEAR_KINDS: Final = frozenset(("adapters", "checkpoints", "exports", "models"))
+CLEAR_KINDS: Final = frozenset(("exports",))  # books outlive the key of their tenant
 INLINE_BYTES_MAX: Final = 128 * 1024  # takes less time than another thread
 T = TypeVar("T")
 
@@ -107,15 +102,8 @@ class EncryptedUpload:
 class EncryptedBlobs:
     """Implements `Blobs`, above another one. It closes that one."""
 
-    def __init__(self, inner: Blobs, keys: KeyStore) -> None:
+    def __init__(self, inner: Blobs, keys: PathKeys) -> None:
         self._inner, self._keys = inner, keys
-
-    def _writer(self, key: str, tenant: str) -> FrameWriter:
-        """Raises KeyStoreBroken."""
-        ring = self._keys.get(tenant)
-        # what is stored for an erased tenant can be read by nobody, and is removed by its erasure
-        lost = DataKey(f"{tenant}.{LOST}", os.urandom(KEY_BYTES))
-        return FrameWriter(path_key(lost if ring is None else ring.current, key))
 
     async def upload(self, key: str, *, sha256: str | None = None) -> BlobUpload:
         tenant = owner_of(key)
@@ -123,7 +111,7 @@ class EncryptedBlobs:
             return await self._inner.upload(key, sha256=sha256)
         check_key(key)
         inner = await self._inner.upload(key + SUFFIX)
-        return EncryptedUpload(inner, self._writer(key, tenant), key, sha256)
+        return EncryptedUpload(inner, FrameWriter(self._keys.current(tenant, key)), key, sha256)
 
     async def put(
         self,
@@ -148,7 +136,7 @@ class EncryptedBlobs:
         got = hashlib.sha256(data).hexdigest()
         if sha256 is not None and got != sha256:
             raise BlobCorrupt(key, sha256, got)
-        writer = self._writer(key, tenant)
+        writer = FrameWriter(self._keys.current(tenant, key))
         sealed = await _compute(len(data), lambda: writer.write(data) + writer.finish())
         if if_absent and await self._inner.exists(key):
             raise BlobExists(key)
@@ -225,11 +213,10 @@ class EncryptedBlobs:
 
     def _reader(self, key: str, tenant: str, header: bytes) -> FrameReader:
         """Raises BlobMissing when its key was destroyed; FrameBroken, KeyStoreBroken."""
-        ring = self._keys.find(tenant)
-        data_key = None if ring is None else ring.version(f"{tenant}.{version_of(header)}")
-        if data_key is None:
+        path_key = self._keys.find(tenant, key, version_of(header))
+        if path_key is None:
             raise BlobMissing(key)
-        return FrameReader(path_key(data_key, key), header)
+        return FrameReader(path_key, header)
 
     async def size(self, key: str) -> int | None:
         """Of the content. Raises BlobChanged, BlobsUnavailable."""
@@ -252,12 +239,6 @@ class EncryptedBlobs:
 
     async def delete_below(self, prefix: str, *, but: str) -> int:
         return await self._inner.delete_below(prefix, but=but)
-
-    async def presign(self, key: str, *, ttl_ms: Ms, filename: str | None = None) -> str:
-        """Raises ValueError for a kind that is encrypted: storage cannot decrypt it."""
-        if owner_of(key) is not None:
-            raise ValueError(f"{key} is encrypted: no URL of object storage leads to its content")
-        return await self._inner.presign(key, ttl_ms=ttl_ms, filename=filename)
 
     async def close(self) -> None:
         await self._inner.close()

@@ -38,14 +38,11 @@ def content_bytes(stored: int) -> int:
     return body - frames * TAG_BYTES
 
 
-def version_of(header: bytes) -> str:
+def version_of(header: bytes) -> bytes:
     """The version of the data key that a blob is encrypted with. Raises FrameBroken."""
     if len(header) != HEADER_BYTES or not header.startswith(MAGIC):
         raise FrameBroken("the blob does not begin as one")
-    try:
-        return header[len(MAGIC) : len(MAGIC) + VERSION_BYTES].decode("ascii")
-    except UnicodeDecodeError as error:
-        raise FrameBroken("the blob names no version of a key") from error
+    return header[len(MAGIC) : len(MAGIC) + VERSION_BYTES]
 
 
 class PathKey(NamedTuple):

@@ -13,6 +13,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from schemas.sealed import REDACTED, Sealed, SealedField
+from tunery.runtime.blobs.frames import PathKey
+from tunery.runtime.blobs.path_keys import TenantPathKeys
 from tunery.runtime.seal.abstract import KEY_BYTES, DataKey, KeyDestroyed, KeyStore, SealBroken
 from tunery.runtime.seal.memory import random_bytes
 
@@ -66,6 +68,19 @@ class Sealer:
         """Hex HMAC-SHA256 under a key of its own. Raises KeyDestroyed."""
         body = data.encode("utf-8") if isinstance(data, str) else data
         return hmac_module.new(self._derive(tenant, "hmac"), body, hashlib.sha256).hexdigest()
+
+    def verify(self, tenant: str, data: bytes | str, mac: str) -> bool:
+        """Whether `hmac` made this; False for an unknown tenant, for which no key is made.
+
+        Raises KeyDestroyed.
+        """
+        return self._keys.find(tenant) is not None and hmac_module.compare_digest(
+            self.hmac(tenant, data).encode(), mac.encode()
+        )
+
+    def path_keys(self, tenant: str, path: str) -> tuple[PathKey, ...]:
+        """What opens the blobs at one path, for a process without data keys."""
+        return TenantPathKeys(self._keys).all(tenant, path)
 
     def secret(self, tenant: str, *info: str | int) -> bytes:
         """32 bytes that follow from the tenant's first key and `info`. Raises KeyDestroyed."""

@@ -9,6 +9,7 @@ from tunery.runtime.blobs.abstract import BlobChanged, BlobMissing, Blobs
 from tunery.runtime.blobs.encrypted import SUFFIX, EncryptedBlobs, owner_of
 from tunery.runtime.blobs.frames import HEADER_BYTES, STORED_FRAME_BYTES
 from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.blobs.path_keys import HandedPathKeys, TenantPathKeys
 from tunery.runtime.seal.memory import MemoryKeyStore
 
 KEY = "t/acme/files/file-1"
@@ -19,7 +20,7 @@ class TestEncryptedBlobs(BlobsSuite):
 
     @pytest.fixture
     def blobs(self) -> Blobs:
-        return EncryptedBlobs(MemoryBlobs(), MemoryKeyStore())
+        return EncryptedBlobs(MemoryBlobs(), TenantPathKeys(MemoryKeyStore()))
 
 
 @pytest.fixture
@@ -34,20 +35,18 @@ def keys() -> MemoryKeyStore:
 
 @pytest.fixture
 def blobs(storage: MemoryBlobs, keys: MemoryKeyStore) -> EncryptedBlobs:
-    return EncryptedBlobs(storage, keys)
+    return EncryptedBlobs(storage, TenantPathKeys(keys))
 
 
 def test_what_is_of_a_tenant_has_an_owner() -> None:
     assert owner_of("t/acme/files/file-1") == "acme"
     assert owner_of("t/acme/prepared/ab/abcd.arrow") == "acme"
+    assert owner_of("t/acme/models/m/a/adapter_model.safetensors") == "acme"
     for key in (
         "snapshots/job/0/a.json",
         "benchmarks/a.jsonl",
         "t/-/ready",
         "t/acme/exports/focus/2026-11/a.csv",
-        "t/acme/models/m/a/adapter_model.safetensors",
-        "t/acme/checkpoints/job/1/ab/abcd",
-        "t/acme/adapters/job/1/ab/abcd",
     ):
         assert owner_of(key) is None
 
@@ -125,7 +124,20 @@ async def test_security_changed_and_moved_blobs_are_named(
         await blobs.size(other)
 
 
-async def test_security_no_url_leads_to_what_is_encrypted(blobs: EncryptedBlobs) -> None:
-    with pytest.raises(ValueError, match="is encrypted"):
-        await blobs.presign(KEY, ttl_ms=1_000)
-    assert await blobs.presign("t/acme/models/m/a/b", ttl_ms=1_000)
+async def test_security_a_process_without_data_keys_reads_what_it_was_handed_keys_for(
+    blobs: EncryptedBlobs, storage: MemoryBlobs, keys: MemoryKeyStore
+) -> None:
+    await blobs.put(KEY, b"first")
+    keys.rotate("acme")
+    await blobs.put("t/acme/files/file-2", b"second")
+    handed = HandedPathKeys()
+    reader = EncryptedBlobs(storage, handed)
+    with pytest.raises(BlobMissing):
+        await reader.get(KEY)
+    handed.add(KEY, TenantPathKeys(keys).all("acme", KEY))
+    assert await reader.get(KEY) == b"first"
+    with pytest.raises(BlobMissing):
+        await reader.get("t/acme/files/file-2")
+    handed.add("t/acme/files/file-2", TenantPathKeys(keys).all("acme", KEY))
+    with pytest.raises(BlobChanged):
+        await reader.get("t/acme/files/file-2")
