@@ -36,6 +36,7 @@ class RuntimeSettings(LogSettings):
 
     metrics_host: where `metrics_port` listens; 0.0.0.0 in a container, behind a firewall.
     postgres_dsn: of the service's own role; services that keep no rows need none.
+    blob_encryption: whether new files of tenants are encrypted in object storage.
     command_keys: of `SenderKeys`, as `tunery kafka keys` prints them; "off": commands are neither
       signed nor checked.
     """
@@ -51,6 +52,7 @@ class RuntimeSettings(LogSettings):
     keystore_dir: Path | None = None
     roots_dir: Path | None = None
     signing_dir: Path | None = None
+    blob_encryption: Literal["on", "off"] = "on"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     postgres_connections_max: int = Field(default=8, ge=4, le=200)
     confine: ConfineMode = "require"  # of processes that read what tenants upload

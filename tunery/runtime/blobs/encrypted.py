@@ -100,13 +100,20 @@ class EncryptedUpload:
 
 
 class EncryptedBlobs:
-    """Implements `Blobs`, above another one. It closes that one."""
+    """Implements `Blobs`, above another one. It closes that one.
 
-    def __init__(self, inner: Blobs, keys: PathKeys) -> None:
-        self._inner, self._keys = inner, keys
+    encrypts: whether new blobs are encrypted; those that are can be read in any case.
+    """
+
+    def __init__(self, inner: Blobs, keys: PathKeys, *, encrypts: bool = True) -> None:
+        self._inner, self._keys, self._encrypts = inner, keys, encrypts
+
+    def _owner(self, key: str) -> str | None:
+        """Of a blob that is written now."""
+        return owner_of(key) if self._encrypts else None
 
     async def upload(self, key: str, *, sha256: str | None = None) -> BlobUpload:
-        tenant = owner_of(key)
+        tenant = self._owner(key)
         if tenant is None:
             return await self._inner.upload(key, sha256=sha256)
         check_key(key)
@@ -122,7 +129,7 @@ class EncryptedBlobs:
         if_absent: bool = False,
     ) -> Stored:
         """Raises BlobCorrupt, BlobExists, BlobTooLarge, BlobsUnavailable; ValueError."""
-        tenant = owner_of(key)
+        tenant = self._owner(key)
         if tenant is None:
             return await self._inner.put(key, data, sha256=sha256, if_absent=if_absent)
         check_key(key)
@@ -147,7 +154,7 @@ class EncryptedBlobs:
         return Stored(key, got, len(data))
 
     async def put_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
-        if owner_of(key) is None:
+        if self._owner(key) is None:
             return await self._inner.put_file(key, path, sha256=sha256)
         return await self.put(key, _chunks(path), sha256=sha256)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from tunery.runtime.blobs.frames import PathKey, path_key
-from tunery.runtime.seal.abstract import KEY_BYTES, DataKey, KeyStore
+from tunery.runtime.seal.abstract import KEY_BYTES, DataKey, Keyring, KeyStore, KeyStoreBroken
 
 LOST: Final = "00000000"  # the version of a key that nobody has
 HANDED_MAX: Final = 10_000
@@ -23,13 +23,19 @@ class PathKeys(Protocol):
 
 
 class TenantPathKeys:
-    """Implements `PathKeys` with the data keys of tenants."""
+    """Implements `PathKeys` with the data keys of tenants.
 
-    def __init__(self, keys: KeyStore) -> None:
-        self._keys = keys
+    is_node: it makes no keys, and a tenant without one is an error: what a node wrote with a key of
+      its own could be read by nobody else.
+    """
+
+    def __init__(self, keys: KeyStore, *, is_node: bool = False) -> None:
+        self._keys, self._is_node = keys, is_node
 
     def current(self, tenant: str, path: str) -> PathKey:
+        """Raises KeyStoreBroken."""
         ring = self._keys.get(tenant)
+        self._check(tenant, ring)
         # what is stored for an erased tenant can be read by nobody, and is removed by its erasure
         lost = DataKey(f"{tenant}.{LOST}", os.urandom(KEY_BYTES))
         return path_key(lost if ring is None else ring.current, path)
@@ -40,7 +46,17 @@ class TenantPathKeys:
     def all(self, tenant: str, path: str) -> tuple[PathKey, ...]:
         """For whoever shall read this path without a data key; none after an erasure."""
         ring = self._keys.find(tenant)
+        self._check(tenant, ring)
         return () if ring is None else tuple(path_key(key, path) for key in ring.versions)
+
+    def _check(self, tenant: str, ring: Keyring | None) -> None:
+        """Raises KeyStoreBroken."""
+        if self._is_node and ring is None:
+            raise KeyStoreBroken(
+                f"this node has no key of tenant {tenant}: mount the folders of keys that services "
+                "share (TUNERY_KEYSTORE_DIR, TUNERY_ROOTS_DIR), or set TUNERY_BLOB_ENCRYPTION=off "
+                "everywhere"
+            )
 
 
 class HandedPathKeys:

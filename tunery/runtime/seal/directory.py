@@ -49,6 +49,7 @@ class DirectoryKeyStore:
 
     roots: the root keys, of which `default` wraps new keys; without it they are in the clear.
     now_s: seconds of a clock that never goes back.
+    creates: whether `get` makes a key; else it is None where there is none.
     """
 
     def __init__(
@@ -56,8 +57,10 @@ class DirectoryKeyStore:
         folder: Path,
         roots: Roots | None = None,
         now_s: Callable[[], float] = time.monotonic,
+        *,
+        creates: bool = True,
     ) -> None:
-        self._folder = folder
+        self._folder, self._creates = folder, creates
         self._roots = roots
         self._now_s = now_s
         self._cache: dict[str, _Opened] = {}
@@ -67,6 +70,8 @@ class DirectoryKeyStore:
         try:
             return self._read(tenant, path)
         except FileNotFoundError:
+            if not self._creates:
+                return None
             self._create(tenant, path)
             return self._read(tenant, path)
 

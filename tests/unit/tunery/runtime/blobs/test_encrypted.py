@@ -141,3 +141,17 @@ async def test_security_a_process_without_data_keys_reads_what_it_was_handed_key
     handed.add("t/acme/files/file-2", TenantPathKeys(keys).all("acme", KEY))
     with pytest.raises(BlobChanged):
         await reader.get("t/acme/files/file-2")
+
+
+async def test_where_encryption_is_off_what_was_encrypted_is_still_read(
+    blobs: EncryptedBlobs, storage: MemoryBlobs, keys: MemoryKeyStore
+) -> None:
+    await blobs.put(KEY, b"encrypted")
+    clear = EncryptedBlobs(storage, TenantPathKeys(keys), encrypts=False)
+    assert await clear.get(KEY) == b"encrypted"
+    await clear.put("t/acme/files/file-2", b"in the clear")
+    assert storage.bodies["t/acme/files/file-2"] == b"in the clear"
+    async with await clear.upload("t/acme/files/file-3") as upload:
+        await upload.write(b"too")
+        await upload.complete()
+    assert await blobs.get("t/acme/files/file-3") == storage.bodies["t/acme/files/file-3"] == b"too"

@@ -1,8 +1,13 @@
+from pathlib import Path
+
 import pytest
 
 from tunery.runtime.blobs import path_keys
 from tunery.runtime.blobs.path_keys import HandedPathKeys, TenantPathKeys
+from tunery.runtime.seal.abstract import KeyStoreBroken
+from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.memory import MemoryKeyStore
+from tunery.runtime.seal.sealer import Sealer
 
 PATH = "t/acme/models/m/a"
 
@@ -44,3 +49,16 @@ def test_handed_keys_open_their_path_and_the_oldest_are_forgotten(
     assert [handed.find("acme", path, key.version) for path in ("a", "b", "c")] == [None, key, key]
     with pytest.raises(RuntimeError, match="writes nothing"):
         handed.current("acme", PATH)
+
+
+def test_a_node_without_the_key_of_a_tenant_neither_reads_nor_writes(tmp_path: Path) -> None:
+    store = DirectoryKeyStore(tmp_path, creates=False)
+    keys = TenantPathKeys(store, is_node=True)
+    with pytest.raises(KeyStoreBroken, match="TUNERY_KEYSTORE_DIR"):
+        keys.current("acme", PATH)
+    with pytest.raises(KeyStoreBroken, match="no key of tenant acme"):
+        keys.find("acme", PATH, b"12345678")
+    assert Sealer(store).seal("acme", "text", "detail").ciphertext == b""
+    assert list(tmp_path.glob("*.key")) == [], "it made none"
+    shared = TenantPathKeys(DirectoryKeyStore(tmp_path)).current("acme", PATH)
+    assert keys.current("acme", PATH) == shared
