@@ -56,7 +56,7 @@ from services.gateway.web.metrics import UPLOAD_BYTES
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Deleted, Page, listing
 from services.gateway.web.routing import new_router
-from services.gateway.web.storage import within
+from services.gateway.web.storage import chain, within
 from tunery.runtime.blobs.abstract import PART_BYTES, BlobError, BlobMissing, BlobUpload, Stored
 
 LIMIT_MAX: Final = 10_000
@@ -292,13 +292,6 @@ async def _base64(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield b64encode(rest[:whole])
         rest = rest[whole:]
     yield b64encode(rest)
-
-
-async def chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """A stream whose first chunk was awaited before the status line was sent."""
-    yield first
-    async for chunk in rest:
-        yield chunk
 
 
 @router.get("/v1/files/{file_id}/validation")

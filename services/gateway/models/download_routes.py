@@ -15,11 +15,10 @@ from msgspec import Struct
 from schemas import errors
 from schemas.training import BlobFile
 from schemas.units import HOUR_MS, Ms
-from services.gateway.files.routes import chain
 from services.gateway.web.deps import Deps, WithDeps
 from services.gateway.web.errors import ApiError
 from services.gateway.web.routing import new_router
-from services.gateway.web.storage import within
+from services.gateway.web.storage import chain, within
 from tunery.runtime.blobs.abstract import BlobMissing
 
 URL_MS: Final[Ms] = HOUR_MS  # how long a URL works
