@@ -7,8 +7,11 @@ import pytest_asyncio
 
 from tests.contract.blobs_suite import BlobsSuite
 from tunery.local import Stack
-from tunery.runtime.blobs.abstract import BlobsUnavailable
+from tunery.runtime.blobs.abstract import Blobs, BlobsUnavailable
+from tunery.runtime.blobs.encrypted import EncryptedBlobs
+from tunery.runtime.blobs.path_keys import TenantPathKeys
 from tunery.runtime.blobs.s3 import S3Blobs, S3Settings
+from tunery.runtime.seal.memory import MemoryKeyStore
 
 
 def settings_of(servers: Stack) -> S3Settings:
@@ -24,6 +27,14 @@ async def blobs(servers: Stack) -> AsyncIterator[S3Blobs]:
     await blobs.prepare()
     yield blobs
     await blobs.close()
+
+
+class TestEncryptedS3Blobs(BlobsSuite):
+    """The suite, encrypted above the real storage."""
+
+    @pytest.fixture
+    def blobs(self, blobs: S3Blobs) -> Blobs:
+        return EncryptedBlobs(blobs, TenantPathKeys(MemoryKeyStore()))
 
 
 class TestS3Blobs(BlobsSuite):
