@@ -6,8 +6,8 @@ key of its tenant. Blobs of before that lie at their keys, and are read as they 
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -19,6 +19,7 @@ from tunery.runtime.blobs.abstract import (
     BlobExists,
     BlobMissing,
     Blobs,
+    BlobsUnavailable,
     BlobUpload,
     Stored,
     check_key,
@@ -33,6 +34,7 @@ from tunery.runtime.blobs.frames import (
 )
 from tunery.runtime.blobs.path_keys import PathKeys
 from tunery.runtime.blobs.writing import write_file
+from tunery.runtime.seal.abstract import RootUnavailable
 
 SUFFIX: Final = ".sealed"
 CLEAR_KINDS: Final = frozenset(("exports",))  # books outlive the key of their tenant
@@ -112,13 +114,18 @@ class EncryptedBlobs:
         """Of a blob that is written now."""
         return owner_of(key) if self._encrypts else None
 
+    def _writer(self, key: str, tenant: str) -> FrameWriter:
+        """Raises BlobsUnavailable, KeyStoreBroken."""
+        with _outages(key):
+            return FrameWriter(self._keys.current(tenant, key))
+
     async def upload(self, key: str, *, sha256: str | None = None) -> BlobUpload:
         tenant = self._owner(key)
         if tenant is None:
             return await self._inner.upload(key, sha256=sha256)
         check_key(key)
         inner = await self._inner.upload(key + SUFFIX)
-        return EncryptedUpload(inner, FrameWriter(self._keys.current(tenant, key)), key, sha256)
+        return EncryptedUpload(inner, self._writer(key, tenant), key, sha256)
 
     async def put(
         self,
@@ -143,7 +150,7 @@ class EncryptedBlobs:
         got = hashlib.sha256(data).hexdigest()
         if sha256 is not None and got != sha256:
             raise BlobCorrupt(key, sha256, got)
-        writer = FrameWriter(self._keys.current(tenant, key))
+        writer = self._writer(key, tenant)
         sealed = await _compute(len(data), lambda: writer.write(data) + writer.finish())
         if if_absent and await self._inner.exists(key):
             raise BlobExists(key)
@@ -219,8 +226,9 @@ class EncryptedBlobs:
             raise BlobCorrupt(key, sha256, digest.hexdigest())
 
     def _reader(self, key: str, tenant: str, header: bytes) -> FrameReader:
-        """Raises BlobMissing when its key was destroyed; FrameBroken, KeyStoreBroken."""
-        path_key = self._keys.find(tenant, key, version_of(header))
+        """Raises BlobMissing when its key was destroyed; BlobsUnavailable, FrameBroken."""
+        with _outages(key):
+            path_key = self._keys.find(tenant, key, version_of(header))
         if path_key is None:
             raise BlobMissing(key)
         return FrameReader(path_key, header)
@@ -249,6 +257,15 @@ class EncryptedBlobs:
 
     async def close(self) -> None:
         await self._inner.close()
+
+
+@contextmanager
+def _outages(key: str) -> Iterator[None]:
+    """A blob whose root key does not answer cannot be had now, as in an outage of storage."""
+    try:
+        yield
+    except RootUnavailable as error:
+        raise BlobsUnavailable(f"{key} has no key now: {error}") from error
 
 
 class _Unsealed(Exception):

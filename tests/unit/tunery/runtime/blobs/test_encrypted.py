@@ -1,15 +1,17 @@
 """What is stored is ciphertext of the tenant's key, and what was stored before is read."""
 
 import hashlib
+from typing import NoReturn
 
 import pytest
 
 from tests.contract.blobs_suite import BlobsSuite, big_body
-from tunery.runtime.blobs.abstract import BlobChanged, BlobMissing, Blobs
+from tunery.runtime.blobs.abstract import BlobChanged, BlobMissing, Blobs, BlobsUnavailable
 from tunery.runtime.blobs.encrypted import SUFFIX, EncryptedBlobs, owner_of
 from tunery.runtime.blobs.frames import HEADER_BYTES, STORED_FRAME_BYTES
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.blobs.path_keys import HandedPathKeys, TenantPathKeys
+from tunery.runtime.seal.abstract import RootUnavailable
 from tunery.runtime.seal.memory import MemoryKeyStore
 
 KEY = "t/acme/files/file-1"
@@ -155,3 +157,24 @@ async def test_where_encryption_is_off_what_was_encrypted_is_still_read(
         await upload.write(b"too")
         await upload.complete()
     assert await blobs.get("t/acme/files/file-3") == storage.bodies["t/acme/files/file-3"] == b"too"
+
+
+class AwayRoot(MemoryKeyStore):
+    """Its root key does not answer."""
+
+    def get(self, tenant: str) -> NoReturn:
+        raise RootUnavailable("Vault is away")
+
+    def find(self, tenant: str) -> NoReturn:
+        raise RootUnavailable("Vault is away")
+
+
+async def test_an_outage_of_a_root_key_is_one_of_storage(
+    blobs: EncryptedBlobs, storage: MemoryBlobs
+) -> None:
+    await blobs.put(KEY, b"content")
+    away = EncryptedBlobs(storage, TenantPathKeys(AwayRoot()))
+    with pytest.raises(BlobsUnavailable, match="Vault is away"):
+        await away.get(KEY)
+    with pytest.raises(BlobsUnavailable, match="Vault is away"):
+        await away.put(KEY, b"content")
