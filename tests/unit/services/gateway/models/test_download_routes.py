@@ -51,14 +51,14 @@ async def test_security_tickets_are_not_made_or_changed_by_others(api: ControlPl
     text, _, mac = written.partition(".")
     ticket = msgspec.json.decode(base64.urlsafe_b64decode(text), type=Ticket)
     blob = f"t/{other}/models/m/weights"
-    for tenant in (mine, other, "nobody"):
+    for tenant in (mine, other, "forged-tenant"):
         file = BlobFile(name="a", blob=blob, sha256=ticket.file.sha256, bytes=20)
         forged = msgspec.json.encode(Ticket(tenant, file, ticket.until + 1_000_000))
         shown = f"{root}/{base64.urlsafe_b64encode(forged).decode()}.{mac}"
         assert (await api.api.get(shown)).status_code == 403
     for damaged in ("", "x", ".", f"{text}.", f"{text}.{mac[:-1]}", f"AAAA.{mac}", "ü.ü"):
         assert (await api.api.get(f"/v1/downloads/{damaged}")).status_code in (401, 403, 404)
-    assert api.runtime.seal.path_keys("nobody", blob) == (), "a stranger makes no key"
+    assert api.runtime.seal.path_keys("forged-tenant", blob) == (), "a stranger makes no key"
 
 
 async def test_security_h4_urls_of_an_erased_tenant_give_nothing(api: ControlPlane) -> None:
