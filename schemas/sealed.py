@@ -1,6 +1,26 @@
 """Fields that can be erased although the log is kept for ever."""
 
+from typing import Literal, TypeAlias
+
 from msgspec import Struct
+
+#: what a sealed text is; it is authenticated, so that one cannot be put in place of another
+SealedField: TypeAlias = Literal[
+    "actor",
+    "buyer",
+    "by",
+    "cause",
+    "dataset",
+    "detail",
+    "endpoint",
+    "grader",
+    "measures",
+    "metadata",
+    "name",
+    "prompts",
+    "suffix",
+    "url",
+]
 
 
 class Sealed(Struct, frozen=True, gc=False):

@@ -19,6 +19,8 @@ from services.engine.ports import ModelLoader, Weights
 from services.engine.reconciling import EngineReconciliation
 from services.engine.settings import EngineSettings
 from tunery.runtime.blobs.abstract import Blobs
+from tunery.runtime.blobs.encrypted import EncryptedBlobs
+from tunery.runtime.blobs.path_keys import HandedPathKeys
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import load
@@ -36,13 +38,15 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     """The hosts of the service, in the order in which they are stopped. Raises SettingsError."""
     settings = load(EngineSettings)
     data_dir = runtime.settings.data_dir
-    weights, engine = driver_of(settings, runtime.blobs, data_dir / "engine")
+    handed = HandedPathKeys()
+    blobs = EncryptedBlobs(runtime.blobs, handed)
+    weights, engine = driver_of(settings, blobs, data_dir / "engine")
     models = LoadedModels(
         weights, engine, models_max=settings.models_max, answers_max=settings.answers_max
     )
     meter = AnswerMeter(data_dir / "answers")
     hosts = (
-        EngineHost(models, data_dir / "run" / SOCKET, meter, settings.tenant_questions_max),
+        EngineHost(models, data_dir / "run" / SOCKET, meter, settings.tenant_questions_max, handed),
         AnswerCounts(meter, runtime.sender, runtime.clock),
     )
     if isinstance(engine, ServedEngine):

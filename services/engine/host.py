@@ -14,6 +14,8 @@ from services.engine.loaded_models import LoadedModels
 from services.engine.meter import AnswerMeter
 from services.engine.ports import LoadedModel, Refusal
 from tunery.runtime.blobs.abstract import BlobError
+from tunery.runtime.blobs.frames import PathKey
+from tunery.runtime.blobs.path_keys import HandedPathKeys
 from tunery.runtime.local_socket import listen_at
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import wait_forever
@@ -46,7 +48,10 @@ class EngineHost:
         socket: Path,
         meter: AnswerMeter,
         tenant_questions_max: int = QUESTIONS_MAX,
+        handed: HandedPathKeys | None = None,
     ) -> None:
+        """handed: gets the keys that come with questions."""
+        self._handed = handed or HandedPathKeys()
         self._models, self._socket, self._meter = models, socket, meter
         self._tenant_questions_max = tenant_questions_max
         self._threads = ThreadPoolExecutor(QUESTIONS_MAX, "answer")
@@ -98,6 +103,8 @@ class EngineHost:
         if refused := self._refusal(tenant):
             writer.write(encode_line(refused))
             return
+        for key in question.keys:
+            self._handed.add(key.blob, (PathKey(key.version, key.secret),))
         self._asked[tenant] += 1
         gone = asyncio.ensure_future(reader.read(1))  # a client says nothing more: it left
         try:

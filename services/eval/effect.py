@@ -43,7 +43,7 @@ def verdict(runtime: Runtime) -> Effect[VerdictDue]:
         unjudged = Failure(
             code=errors.PLATFORM,
             reason=failing("scores_unjudged"),
-            detail=runtime.seal.seal(tenant, failure),
+            detail=runtime.seal.seal(tenant, failure, "detail"),
         )
         record = RecordVerdict(job_id=due.job_id, summary=None, failure=unjudged)
         return _record(due, tenant, record)

@@ -50,6 +50,7 @@ from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.submission import Submissions
 from services.gateway.models import base_file_routes as base_files
 from services.gateway.models import benchmark_routes as benchmarks
+from services.gateway.models import download_routes as downloads
 from services.gateway.models import gate_routes as gate
 from services.gateway.models import release_routes as releases
 from services.gateway.models import routes as models
@@ -136,5 +137,6 @@ def routes() -> FastAPI:
     ):
         app.router.routes.extend(module.router.routes)
     app.router.routes.extend(enrolments.open_router.routes)
+    app.router.routes.extend(downloads.router.routes)
     app.router.routes.extend(health.operators.routes)
     return app

@@ -99,7 +99,7 @@ def deps_of(
         bases=LocalBaseFolders(),
         rates=rates_of(runtime.settings.valkey_url),
         scores=ScoreEndpoint(settings),
-        engine=SocketEngine(runtime.settings.data_dir / "run" / SOCKET),
+        engine=SocketEngine(runtime.settings.data_dir / "run" / SOCKET, seal=runtime.seal),
         audit=AuditWriter(runtime.log, runtime.clock, os.urandom(8).hex()),
         traffic=TrafficCounts(commands, runtime.clock),
         log=runtime.log,

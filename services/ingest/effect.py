@@ -87,7 +87,7 @@ def validate(
         unchecked = Failure(
             code=errors.FILE_REJECTED,
             reason=failing("file_unchecked"),
-            detail=seal.seal(tenant, failure),
+            detail=seal.seal(tenant, failure, "detail"),
         )
         record = RecordValidation(file_id=file.file_id, validation=None, failure=unchecked)
         return _send(tenant, record)
@@ -126,7 +126,7 @@ def prepare(
                 refused = Failure(
                     code=errors.FILE_REJECTED,
                     reason=failing("rows_unpreparable"),
-                    detail=seal.seal(tenant, str(error)),
+                    detail=seal.seal(tenant, str(error), "detail"),
                 )
                 return _failed(due, tenant, refused)
             prepared = await _store(blobs, tenant, directory, folder)
@@ -137,7 +137,7 @@ def prepare(
         unprepared = Failure(
             code=errors.PLATFORM,
             reason=failing("preparation_failed"),
-            detail=seal.seal(tenant, failure),
+            detail=seal.seal(tenant, failure, "detail"),
         )
         return _failed(due, tenant, unprepared)
 

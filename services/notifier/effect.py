@@ -144,7 +144,7 @@ async def try_delivery(
     """Send once, signed with these versions of the secret. 2xx is success, 410 Gone is the end."""
     payload = body(due)
     try:
-        url = seal.open(due.url)
+        url = seal.open(due.url, "url")
         if url == REDACTED:
             return DeliveryEnd("refused", None, "The tenant's data was erased.")
         if is_mail(url):

@@ -72,7 +72,7 @@ def publish(blobs: Blobs, seal: Sealer, key: SigningKey | None = None) -> Effect
         return _record(version, tenant, (), _failure("publishing_failed", tenant, failure))
 
     def _failure(code: FailureCode, tenant: str, detail: object) -> Failure:
-        sealed = seal.seal(tenant, str(detail))
+        sealed = seal.seal(tenant, str(detail), "detail")
         return Failure(code=errors.PLATFORM, reason=failing(code), detail=sealed)
 
     return Effect(

@@ -8,6 +8,7 @@ from tests.contract.key_store_suite import KeyStoreSuite
 from tunery.runtime.seal.abstract import KeyStore
 from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.memory import MemoryKeyStore
+from tunery.runtime.seal.roots import Roots, create_root
 
 
 class TestMemoryKeyStore(KeyStoreSuite):
@@ -24,3 +25,12 @@ class TestDirectoryKeyStore(KeyStoreSuite):
     @pytest.fixture
     def keys(self, tmp_path: Path) -> KeyStore:
         return DirectoryKeyStore(tmp_path / "keys")
+
+
+class TestWrappedKeyStore(KeyStoreSuite):
+    """Keys as files that a root key wraps."""
+
+    @pytest.fixture
+    def keys(self, tmp_path: Path) -> KeyStore:
+        create_root(tmp_path / "roots")
+        return DirectoryKeyStore(tmp_path / "keys", Roots(tmp_path / "roots"))

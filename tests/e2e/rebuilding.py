@@ -208,7 +208,7 @@ async def rebuild(jobs: int, folder: Path, say: Callable[[str], None]) -> Rebuil
     folders.create()
     with receiving() as receiver:
         seal = Sealer(DirectoryKeyStore(folders.keystore))
-        urls = {name: seal.seal(name, receiver.url) for name in tenants(SIZE.tenants)}
+        urls = {name: seal.seal(name, receiver.url, "url") for name in tenants(SIZE.tenants)}
         begun = time.monotonic()
         life = await asyncio.to_thread(live, jobs, urls)
         rebuilt = Rebuilt(sum(life.jobs.values()), life.written)

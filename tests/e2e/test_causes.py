@@ -136,7 +136,7 @@ async def test_cause_the_kernel_ends_a_training_for_lack_of_memory_and_the_agent
             (closed,) = [event for event in events if isinstance(event, pool.PlacementClosed)]
             assert (closed.end.outcome, closed.end.cause) == ("failed", "oom")
             assert closed.end.detail is not None
-            said = here.runtime.seal.open(closed.end.detail)
+            said = here.runtime.seal.open(closed.end.detail, "detail")
             # the neighbour may have been the second
             assert any(KILLED_BY_KERNEL.format(count=count) in said for count in (1, 2)), said
 

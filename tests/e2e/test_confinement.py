@@ -71,14 +71,15 @@ async def probed_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
 def write_targets(path: Path, data_dir: Path) -> None:
     """What the review reached from a training: secrets, other tenants' bytes, servers."""
     files = [file for file in data_dir.rglob("*") if file.is_file()]
-    secrets = [file for file in files if file.name == "secrets.json" or "keystore" in file.parts]
+    kept = {"keystore", "roots", "secrets.json"}
+    secrets = [file for file in files if kept.intersection(file.relative_to(data_dir).parts)]
     blobs = [file for file in files if "objects" in file.parts and "files" in file.parts]
     ports = json.loads((data_dir / "ports.json").read_text())
     assert secrets, "the stack has secrets to read"
     assert blobs, "and rows of tenants"
     outside = str(Path(tempfile.gettempdir()) / "tunery-x")
     targets = {
-        "read": [str(file) for file in (*secrets[:20], *blobs[:5], Path("/etc/shadow"))],
+        "read": [str(file) for file in (*secrets[:30], *blobs[:5], Path("/etc/shadow"))],
         "list": [str(data_dir), str(data_dir / "nodes"), str(Path.home())],
         "write": [str(tiny_base().dir / "model.safetensors"), str(data_dir / "x"), outside],
         "connect": [["127.0.0.1", port] for port in ports.values()] + [["192.0.2.1", 443]],

@@ -9,6 +9,7 @@ from typing import Any, Final
 from uuid import uuid5
 
 import msgspec
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from schemas.envelope import Claim, Envelope, Message
 from schemas.ids import NAMESPACE
@@ -22,7 +23,7 @@ from tunery.runtime.journal.decision import decide_record
 from tunery.runtime.journal.fold import Fold
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.seal.memory import MemoryKeyStore
-from tunery.runtime.seal.sealer import Sealer
+from tunery.runtime.seal.sealer import NONCE_BYTES
 from tunery.runtime.verbs import Aggregate
 
 BEGAN: Final[Ms] = 1_793_534_400_000  # 2026-11-01, a full hour
@@ -56,7 +57,7 @@ class Recorder:
         self.records: list[Record] = []
         self.fold: Fold[Any] = Fold(aggregate.initial)
         self._partition = partition_of(key.encode())
-        self._sealer = Sealer(keys(), drawing(name))
+        self._draw = drawing(name)
         self._commands = 0
         self.claim("owner-1")
 
@@ -65,7 +66,12 @@ class Recorder:
         return {self._partition: (0, len(self.records))}
 
     def seal(self, text: str) -> Sealed:
-        return self._sealer.seal(TENANT, text)
+        """As texts were sealed before it was authenticated what they are."""
+        ring = keys().get(TENANT)
+        assert ring is not None
+        key, nonce = ring.current, self._draw(NONCE_BYTES)
+        body = AESGCM(key.secret).encrypt(nonce, text.encode(), key.key_id.encode())
+        return Sealed(key_id=key.key_id, nonce=nonce, ciphertext=body)
 
     def claim(self, owner: str, base: int | None = None) -> None:
         nonce = sha256(f"{self.name}/{len(self.records)}".encode()).hexdigest()[:32]

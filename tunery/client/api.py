@@ -300,7 +300,7 @@ class Api:
         partial = path.with_name(f"{path.name}.part")
         digest = hashlib.sha256()
         try:
-            # a separate client: object storage must not receive the API key
+            # a separate client: the URL is enough, so the API key is not sent
             with (
                 httpx.Client(
                     timeout=TIMEOUT_S, verify=trusted_certificates(), trust_env=False

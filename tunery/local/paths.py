@@ -70,6 +70,11 @@ class DataDir:
         return self.root / "keystore"
 
     @property
+    def roots(self) -> Path:
+        """Root keys, which wrap those of the key store."""
+        return self.root / "roots"
+
+    @property
     def signing(self) -> Path:
         """The key that signs published models, and its public part."""
         return self.root / "signing"
@@ -96,6 +101,7 @@ class DataDir:
             self.logs,
             self.run,
             self.keystore,
+            self.roots,
             self.signing,
             *map(self.server, ("kafka", "valkey", "s3")),
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -120,10 +121,13 @@ class Settings:
         return {"TUNERY_S3_ACCESS_KEY": access, "TUNERY_S3_SECRET_KEY": secret}
 
     def _keystore(self, principal: str) -> dict[str, str]:
-        """The variable that names the key store; none where no text of tenants is opened."""
+        """Variables that name the key store; none where no text of tenants is opened."""
         if not opens_keys(service_of(principal)):
             return {}
-        return {"TUNERY_KEYSTORE_DIR": str(self.folders.keystore)}
+        return {
+            "TUNERY_KEYSTORE_DIR": str(self.folders.keystore),
+            "TUNERY_ROOTS_DIR": str(self.folders.roots),
+        }
 
     def _command_keys(self, principal: str) -> dict[str, str]:
         """The variable with which a principal proves its commands; none where it sends none."""
@@ -146,6 +150,13 @@ def of_stack(folders: DataDir, environ: Mapping[str, str]) -> Settings:
             f"{' and '.join(sorted(REPLACED_BY[name] for name in ('kafka', 'postgres')))}",
         )
     return build(folders, ports, secrets.load(folders.secrets), environ)
+
+
+def key_folders(folders: DataDir, environ: Mapping[str, str]) -> tuple[Path, Path]:
+    """The folders of data keys and of root keys: $TUNERY_KEYSTORE_DIR and $TUNERY_ROOTS_DIR, else
+    those of the data directory."""
+    keys = Path(environ.get("TUNERY_KEYSTORE_DIR") or folders.keystore)
+    return keys, Path(environ.get("TUNERY_ROOTS_DIR") or keys.parent / "roots")
 
 
 def log_settings(folders: DataDir, environ: Mapping[str, str]) -> LogSettings:

@@ -38,6 +38,10 @@ from tunery.local.supervisor import Supervisor
 from tunery.provenance.keys import create_key
 from tunery.runtime.bus.grants import NODE_PREFIX, OPERATOR
 from tunery.runtime.bus.kafka import KafkaSettings
+from tunery.runtime.seal.abstract import KeyStoreBroken
+from tunery.runtime.seal.directory import DirectoryKeyStore
+from tunery.runtime.seal.roots import Roots
+from tunery.runtime.seal.wrapping import prepare_root
 from tunery.runtime.tasks import KeptTask
 
 SERVERS: Final = ("kafka", "postgres", "valkey", "s3")
@@ -334,7 +338,23 @@ def configure(
 ) -> settings.Settings:
     chosen = ports.assign(folders.ports, lambda text: listen(Notice(text)), preferred_ports)
     create_key(folders.signing)
+    provide_root_key(folders)
     return settings.build(folders, chosen, secrets.load_or_create(folders.secrets), environ)
+
+
+def provide_root_key(folders: DataDir) -> None:
+    """Make the root key, and wrap data keys of before there was one. Raises LocalError."""
+    roots = Roots(folders.roots)
+    try:
+        failed = prepare_root(DirectoryKeyStore(folders.keystore, roots), roots).failed
+    except KeyStoreBroken as error:
+        raise LocalError(str(error), "docs/how-to/encryption.md says how keys are kept") from error
+    if failed:
+        tenant, reason = next(iter(failed.items()))
+        raise LocalError(
+            f"the keys of {len(failed)} tenants could not be wrapped: {tenant}: {reason}",
+            "restore the folders keystore and roots from one backup",
+        )
 
 
 def choose_metrics_ports(preferred: Mapping[str, int]) -> int:

@@ -12,16 +12,21 @@ from msgspec.structs import replace
 from schemas.access import keeps_rows, opens_keys
 from schemas.topics import PARTITIONS, TOPICS
 from tunery.runtime.backoff import Backoff, retry
-from tunery.runtime.blobs.abstract import BlobsUnavailable
+from tunery.runtime.blobs.abstract import Blobs, BlobsUnavailable
+from tunery.runtime.blobs.encrypted import EncryptedBlobs
+from tunery.runtime.blobs.path_keys import TenantPathKeys
 from tunery.runtime.blobs.s3 import S3Blobs, S3Settings
 from tunery.runtime.bus.abstract import BusError
+from tunery.runtime.bus.grants import NODE
 from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.bus.signing import UNSIGNED, SenderKeys, read_keys
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.absent import NoKeys
+from tunery.runtime.seal.abstract import KeyStore
 from tunery.runtime.seal.directory import DirectoryKeyStore
+from tunery.runtime.seal.roots import Roots
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import LogSettings, RuntimeSettings, SettingsError
 from tunery.runtime.store.absent import absent_store
@@ -46,6 +51,7 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
     Raises SettingsError.
     """
     clock, keys, dsn = SystemClock(), sender_keys(settings, name), database_of(settings, name)
+    data_keys = key_store_of(settings, name)
     async with AsyncExitStack() as stack:
         log = KafkaLog(kafka_settings(settings))
         stack.push_async_callback(log.close)
@@ -72,8 +78,8 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
             settings=settings,
             log=log,
             store=store.result(),
-            blobs=blobs,
-            seal=Sealer(DirectoryKeyStore(settings.keys) if opens_keys(name) else NoKeys(name)),
+            blobs=encrypted(blobs, data_keys, settings, name) if opens_keys(name) else blobs,
+            seal=Sealer(data_keys),
             sender=Sender(log, keys=keys),
             clock=clock,
             keys=keys,
@@ -108,6 +114,23 @@ def sender_keys(settings: RuntimeSettings, name: str) -> SenderKeys:
     except ValueError:
         raise SettingsError(f"TUNERY_COMMAND_KEYS cannot be read; {how}") from None
     return replace(keys, sender=keys.sender or name)
+
+
+def key_store_of(settings: RuntimeSettings, name: str) -> KeyStore:
+    """The keys of tenants; none for a service that opens and seals no texts."""
+    if not opens_keys(name):
+        return NoKeys(name)
+    roots = settings.roots
+    if roots is None:
+        log_event(LOG, logging.WARNING, "keys.unwrapped", folder=settings.keys)
+    wrapping = None if roots is None else Roots(roots)
+    return DirectoryKeyStore(settings.keys, wrapping, creates=name != NODE)
+
+
+def encrypted(blobs: Blobs, keys: KeyStore, settings: RuntimeSettings, name: str) -> Blobs:
+    """Object storage as a service with data keys uses it."""
+    path_keys = TenantPathKeys(keys, is_node=name == NODE)
+    return EncryptedBlobs(blobs, path_keys, encrypts=settings.blob_encryption == "on")
 
 
 def database_of(settings: RuntimeSettings, name: str) -> str | None:

@@ -36,6 +36,7 @@ class RuntimeSettings(LogSettings):
 
     metrics_host: where `metrics_port` listens; 0.0.0.0 in a container, behind a firewall.
     postgres_dsn: of the service's own role; services that keep no rows need none.
+    blob_encryption: whether new files of tenants are encrypted in object storage.
     command_keys: of `SenderKeys`, as `tunery kafka keys` prints them; "off": commands are neither
       signed nor checked.
     """
@@ -49,7 +50,9 @@ class RuntimeSettings(LogSettings):
     valkey_url: str | None = Field(default=None, repr=False)
     data_dir: Path
     keystore_dir: Path | None = None
+    roots_dir: Path | None = None
     signing_dir: Path | None = None
+    blob_encryption: Literal["on", "off"] = "on"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     postgres_connections_max: int = Field(default=8, ge=4, le=200)
     confine: ConfineMode = "require"  # of processes that read what tenants upload
@@ -66,6 +69,12 @@ class RuntimeSettings(LogSettings):
     def keys(self) -> Path:
         """Folder of the tenants' data keys."""
         return self.keystore_dir or self.data_dir / "keystore"
+
+    @property
+    def roots(self) -> Path | None:
+        """Folder of root keys, by default `roots` beside the keys; None where there is none."""
+        beside = self.keys.parent / "roots"
+        return self.roots_dir or (beside if beside.is_dir() else None)
 
     @property
     def signing(self) -> Path:

@@ -74,6 +74,17 @@ class Asker(Struct, frozen=True):
     first: bool = True
 
 
+class BlobKey(Struct, frozen=True):
+    """What opens an encrypted file of an adapter, and nothing else.
+
+    blob: its key in object storage. version: of its tenant's data key, `secret` follows from it.
+    """
+
+    blob: str
+    version: bytes
+    secret: bytes
+
+
 class Question(Struct, frozen=True):
     """One answer is wanted.
 
@@ -82,6 +93,7 @@ class Question(Struct, frozen=True):
     asker: None: nobody counts, as in measurements.
     prompt: a text to go on with as it is, instead of messages.
     tools: functions that the answer may call, as in OpenAI's API.
+    keys: of the adapter's files, for the engine of this machine.
     """
 
     model: EngineModel
@@ -91,6 +103,7 @@ class Question(Struct, frozen=True):
     asker: Asker | None = None
     prompt: str | None = None
     tools: tuple[dict[str, Any], ...] = ()
+    keys: tuple[BlobKey, ...] = ()
 
 
 class ToolCall(Struct, frozen=True):

@@ -84,7 +84,7 @@ async def set_budget(
         max_gpu_ms=None if hours is None else max(1, round(hours * HOUR_MS)),
         max_amount_micro=body.max_amount_micro,
     )
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     await deps.commands.decide(JOB, caller.tenant, SetBudget(terms=terms), actor=actor)
     return await retrieve_budget(terms.budget_id, deps, caller)
 
@@ -94,7 +94,7 @@ async def remove_budget(budget_id: str, deps: WithDeps, caller: Caller) -> Delet
     """Remove a budget. It binds no more submissions; what was used this month stays counted."""
     await _row(deps, caller, budget_id)
     _require_scope(caller)
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     command = RemoveBudget(budget_id=budget_id)
     await deps.commands.decide(JOB, caller.tenant, command, actor=actor)
     return Deleted(id=budget_id, object="budget")

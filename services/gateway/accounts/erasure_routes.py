@@ -32,7 +32,7 @@ async def erase_tenant(
         raise invalid(
             "Give the tenant's id as `confirm`: an erasure cannot be taken back.", "confirm"
         )
-    actor = deps.seal.seal(tenant, admin.key_id)
+    actor = deps.seal.seal(tenant, admin.key_id, "actor")
     await deps.commands.decide(ACCOUNT, tenant, EraseTenant(), actor=actor)
     return await _erasure(deps, tenant)
 

@@ -59,7 +59,7 @@ async def rotate_own_key(
     key_id: str, deps: WithDeps, caller: Caller, body: RotateKeyRequest | None = None
 ) -> NewKeyResponse:
     """Give the key of the request a new secret, which only this response contains."""
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     request, key = body or RotateKeyRequest(), _resolve_id(caller, key_id)
     return await rotate_secret(deps, caller.tenant, key, request, actor, _caller_secret(caller))
 
@@ -67,7 +67,7 @@ async def rotate_own_key(
 @router.delete("/{key_id}")
 async def revoke_own_key(key_id: str, deps: WithDeps, caller: Caller) -> KeyResponse:
     """Revoke the key of the request, or, with the scope `keys.write`, another of the tenant."""
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     return await revoke(
         deps, caller.tenant, _resolve_id(caller, key_id), actor, _caller_secret(caller)
     )

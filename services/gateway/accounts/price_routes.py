@@ -47,7 +47,7 @@ async def import_prices(
         GLOBAL,
         ImportPrices(book=book, sha256=sha256(await request.body()).hexdigest()),
         partition=PRICES_PARTITION,
-        actor=deps.seal.seal(admin.tenant, admin.key_id),
+        actor=deps.seal.seal(admin.tenant, admin.key_id, "actor"),
     )
     return await _response(deps, book.version)
 

@@ -199,7 +199,7 @@ def tenant_response(row: TenantRow, unseal: Unseal) -> TenantResponse:
     return TenantResponse(
         id=row.id,
         created_at=seconds(row.created_at),
-        name=unseal(row.name),
+        name=unseal(row.name, "name"),
         plan=row.plan,
         limits=_limits_response(row.limits),
         price_version=row.price_version,
@@ -245,7 +245,7 @@ def key_response(row: KeyRow, unseal: Unseal, used: KeyUseRow | None = None) -> 
     return KeyResponse(
         id=row.id,
         created_at=seconds(row.created_at),
-        name=unseal(row.name),
+        name=unseal(row.name, "name"),
         hint=row.hint,
         scopes=list(row.scopes),
         models=None if row.models is None else list(row.models),
@@ -266,7 +266,7 @@ def endpoint_response(
 
     code_mailed: the delivery that mails the code of its address, where that is unconfirmed.
     """
-    url = unseal(row.url)
+    url = unseal(row.url, "url")
     warning = PRIVATE if url is not None and is_private(url) else None
     if row.confirmation_id is not None:
         refused = code_mailed is not None and code_mailed.outcome == "refused"
@@ -276,7 +276,7 @@ def endpoint_response(
         created_at=seconds(row.created_at),
         updated_at=seconds(row.updated_at or row.created_at),
         event_types=list(row.event_types),
-        name=unseal(row.name),
+        name=unseal(row.name, "name"),
         url=url,
         signing_secret_hint=f"…{secret.rstrip('=')[-HINT_CHARACTERS:]}",
         confirmed=row.confirmation_id is None,

@@ -67,7 +67,7 @@ async def create_tenant(body: TenantRequest, deps: WithDeps, admin: Admin) -> Te
     version = await _price_version(deps, body.price_version or await _newest_version(deps))
     limits = _limits(body.plan, body.limits)
     command = CreateTenant(
-        name=deps.seal.seal(body.id, body.name or body.id),
+        name=deps.seal.seal(body.id, body.name or body.id, "name"),
         terms=PlanTerms(lane=body.plan, limits=limits, price_version=version),
     )
     return await _decided(deps, admin, body.id, command)
@@ -178,7 +178,7 @@ async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin
     key_id = deps.fresh(KEY)
     terms = KeyTerms(
         key_id=key_id,
-        name=deps.seal.seal(tenant, body.name),
+        name=deps.seal.seal(tenant, body.name, "name"),
         sha256=digest(secret),
         hint=secret[-HINT_CHARACTERS:],
         scopes=tuple(sorted(set(body.scopes))),
@@ -235,7 +235,7 @@ async def adjust_invoice(
 
 def _actor(deps: Deps, admin: Principal, tenant: str) -> Sealed:
     """The operator's key id, sealed with the key of the tenant in whose journal it is written."""
-    return deps.seal.seal(tenant, admin.key_id)
+    return deps.seal.seal(tenant, admin.key_id, "actor")
 
 
 async def _book(deps: Deps, row: TenantRow) -> PriceBook:

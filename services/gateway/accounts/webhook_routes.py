@@ -84,8 +84,8 @@ async def create_endpoint(
     confirmation = _confirmation(deps, caller, endpoint_id, body.url)
     terms = EndpointTerms(
         endpoint_id=endpoint_id,
-        name=seal.seal(tenant, body.name),
-        url=seal.seal(tenant, body.url),
+        name=seal.seal(tenant, body.name, "name"),
+        url=seal.seal(tenant, body.url, "url"),
         event_types=tuple(body.event_types),
         secret_version=SECRET_VERSION,
         confirmation=confirmation,
@@ -121,8 +121,8 @@ async def change_endpoint(
     seal, tenant = deps.seal, caller.tenant
     confirmation = _confirmation(deps, caller, endpoint_id, body.url)
     change = EndpointChange(
-        name=None if body.name is None else seal.seal(tenant, body.name),
-        url=None if body.url is None else seal.seal(tenant, body.url),
+        name=None if body.name is None else seal.seal(tenant, body.name, "name"),
+        url=None if body.url is None else seal.seal(tenant, body.url, "url"),
         event_types=None if body.event_types is None else tuple(body.event_types),
         confirmation=confirmation,
     )
@@ -275,7 +275,7 @@ async def _chosen(
 
 
 async def _decide(deps: Deps, caller: Principal, command: Message) -> None:
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     await deps.commands.decide(ACCOUNT, caller.tenant, command, actor=actor)
 
 

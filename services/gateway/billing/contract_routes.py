@@ -25,9 +25,9 @@ async def set_billing_terms(
 ) -> BillingTermsResponse:
     """Set what the tenant's invoices say, and its contract's terms. Closed invoices stay."""
     currency = await currency_of(deps, tenant)
-    buyer = None if body.buyer is None else deps.seal.seal(tenant, body.buyer)
+    buyer = None if body.buyer is None else deps.seal.seal(tenant, body.buyer, "buyer")
     terms = billing_terms(body, buyer, currency)
-    actor = deps.seal.seal(tenant, admin.key_id)
+    actor = deps.seal.seal(tenant, admin.key_id, "actor")
     await deps.commands.decide(ACCOUNT, tenant, SetBillingTerms(terms=terms), actor=actor)
     return billing_terms_response(tenant, terms, body.buyer)
 
@@ -37,7 +37,7 @@ async def retrieve_billing_terms(deps: WithDeps, tenant: NamedTenant) -> Billing
     """What the tenant's invoices say, and its contract's terms."""
     row = await deps.views.first(BILLING_TERMS, {"id": tenant})
     terms = BillingTerms() if row is None else row.terms
-    return billing_terms_response(tenant, terms, deps.unseal(terms.buyer))
+    return billing_terms_response(tenant, terms, deps.unseal(terms.buyer, "buyer"))
 
 
 async def currency_of(deps: Deps, tenant: str) -> str:

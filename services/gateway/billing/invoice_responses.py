@@ -152,7 +152,7 @@ def invoice_response(invoice: Invoice, unseal: Unseal) -> InvoiceResponse:
         issued_at=seconds_or_none(invoice.issued_at),
         due_at=seconds_or_none(invoice.due_at),
         seller=invoice.seller or None,
-        buyer=unseal(invoice.buyer) or invoice.tenant,
+        buyer=unseal(invoice.buyer, "buyer") or invoice.tenant,
         gpu_ms=invoice.gpu_ms,
         used_gpu_ms=invoice.used_gpu_ms,
         credited_gpu_ms=invoice.credited_gpu_ms,

@@ -20,8 +20,8 @@ async def job_facts(deps: Deps, tenant: str, ids: Iterable[str]) -> Mapping[str,
         facts |= {
             row.id: JobFacts(
                 model=row.spec.base.base_id,
-                key=deps.unseal(row.submitted_by),
-                suffix=deps.unseal(row.suffix),
+                key=deps.unseal(row.submitted_by, "actor"),
+                suffix=deps.unseal(row.suffix, "suffix"),
                 metadata=metadata_of(row, deps.unseal) or {},
             )
             for row in rows

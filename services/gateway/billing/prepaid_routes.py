@@ -69,7 +69,7 @@ async def grant_prepaid(
         currency=body.currency or await currency_of(deps, tenant),
         last_month=body.last_month,
     )
-    actor = deps.seal.seal(tenant, admin.key_id)
+    actor = deps.seal.seal(tenant, admin.key_id, "actor")
     await deps.commands.decide(ACCOUNT, tenant, GrantPrepaid(credit=credit), actor=actor)
     return await _find(deps, tenant, body.reference)
 
@@ -79,7 +79,7 @@ async def revoke_prepaid(
     tenant: str, body: RevokePrepaidRequest, deps: WithDeps, admin: Admin
 ) -> PrepaidResponse:
     """Take back what is left of a prepaid credit; what it has paid stays paid."""
-    actor = deps.seal.seal(tenant, admin.key_id)
+    actor = deps.seal.seal(tenant, admin.key_id, "actor")
     command = RevokePrepaid(reference=body.reference)
     await deps.commands.decide(ACCOUNT, tenant, command, actor=actor)
     return await _find(deps, tenant, body.reference)

@@ -71,7 +71,7 @@ async def deploy_model(
         MODEL,
         caller.tenant,
         Deploy(deployment=deployment, expected=body.expected),
-        actor=deps.seal.seal(caller.tenant, caller.key_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     holder = await find_version(deps, caller, row.id)
     return deployment_response(
@@ -113,7 +113,7 @@ async def end_deployment(name: str, deps: WithDeps, caller: Caller) -> Deleted:
         MODEL,
         caller.tenant,
         Promote(model_id=holder.id, stage="dev", expected=None),
-        actor=deps.seal.seal(caller.tenant, caller.key_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     return Deleted(id=stage_name(holder.id, stage), object="deployment")
 
@@ -134,7 +134,7 @@ async def remove_serving_pool(serving_pool_id: str, deps: WithDeps, caller: Call
         JOB,
         caller.tenant,
         RemoveServingPool(serving_pool_id=serving_pool_id),
-        actor=deps.seal.seal(caller.tenant, caller.key_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     return Deleted(id=serving_pool_id, object="serving_pool")
 

@@ -71,7 +71,7 @@ async def diff_files(
 
 def _version_before(file: FileRow, unseal: Unseal) -> str:
     """The name of the previous version. Raises ApiError 400."""
-    name = unseal(file.dataset_name)
+    name = unseal(file.dataset_name, "dataset")
     if name is None or file.version is None or file.version == 1:
         raise invalid(f"No version comes before {file.id}; name a file.", "before")
     return f"{name}@{file.version - 1}"

@@ -23,5 +23,5 @@ def named_version(reference: str) -> tuple[str, int] | None:
 
 def label(row: FileRow, unseal: Unseal) -> str | None:
     """`faq@2` of a file's row; None for a file without a name, or whose name was erased."""
-    name = unseal(row.dataset_name)
+    name = unseal(row.dataset_name, "dataset")
     return None if name is None else f"{name}@{row.version}"

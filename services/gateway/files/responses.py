@@ -141,7 +141,7 @@ def file_response(row: FileRow, unseal: Unseal) -> FileResponse:
         bytes=row.bytes,
         created_at=seconds(row.created_at),
         expires_at=seconds_or_none(row.expires_at),
-        filename=unseal(row.name),
+        filename=unseal(row.name, "name"),
         purpose=row.purpose,
         status=row.status,
         status_details=_details(row, unseal),
@@ -164,7 +164,7 @@ def _summary(validation: Validation) -> ValidationSummaryResponse:
 
 def dataset_response(row: DatasetRow, unseal: Unseal) -> DatasetResponse:
     return DatasetResponse(
-        id=unseal(row.name),
+        id=unseal(row.name, "dataset"),
         latest_version=row.version,
         latest_file=row.file_id,
         updated_at=seconds(row.updated_at),
@@ -189,7 +189,7 @@ def upload_response(row: UploadRow, file: FileRow | None, unseal: Unseal) -> Upl
         bytes=row.bytes,
         created_at=seconds(row.created_at),
         expires_at=seconds(row.expires_at),
-        filename=unseal(row.name),
+        filename=unseal(row.name, "name"),
         purpose=row.purpose,
         status=row.status,
         mime_type=row.media_type,
@@ -222,7 +222,9 @@ def _unreadable(row: FileRow, unseal: Unseal) -> str:
     failure = row.failure
     if failure is None:
         return "The file could not be checked: unknown reason"
-    return " ".join(text for text in (failure_words(failure), unseal(failure.detail)) if text)
+    return " ".join(
+        text for text in (failure_words(failure), unseal(failure.detail, "detail")) if text
+    )
 
 
 def validation_response(row: FileRow, report: Any, unseal: Unseal) -> FileValidationResponse:

@@ -56,7 +56,7 @@ from services.gateway.web.metrics import UPLOAD_BYTES
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Deleted, Page, listing
 from services.gateway.web.routing import new_router
-from services.gateway.web.storage import within
+from services.gateway.web.storage import chain, within
 from tunery.runtime.blobs.abstract import PART_BYTES, BlobError, BlobMissing, BlobUpload, Stored
 
 LIMIT_MAX: Final = 10_000
@@ -212,7 +212,7 @@ async def _register(
             file_id=file_id,
             terms=FileTerms(
                 purpose="fine-tune",
-                name=deps.seal.seal(caller.tenant, form.filename or ""),
+                name=deps.seal.seal(caller.tenant, form.filename or "", "name"),
                 expires_after_ms=_expires_after(form),
                 dataset=dataset_name(deps, caller, form.fields.get("dataset")),
                 rows_max=most,
@@ -220,7 +220,7 @@ async def _register(
             content=FileContent(bytes=stored.bytes, sha256=stored.sha256, blob=stored.key),
             quota=quota,
         ),
-        actor=deps.seal.seal(caller.tenant, caller.key_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
 
 
@@ -267,8 +267,8 @@ async def file_content(
         )  # before the status line is sent, so that an error can still be answered
     except BlobMissing as error:
         raise _missing(file_id) from error
-    name = quote(deps.unseal(row.name) or file_id)
-    body = _chain(first, chunks)
+    name = quote(deps.unseal(row.name, "name") or file_id)
+    body = chain(first, chunks)
     return StreamingResponse(
         _base64(body) if as_base64 else body,
         media_type="text/plain" if as_base64 else "application/octet-stream",
@@ -294,12 +294,6 @@ async def _base64(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield b64encode(rest)
 
 
-async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for chunk in rest:
-        yield chunk
-
-
 @router.get("/v1/files/{file_id}/validation")
 async def file_validation(
     file_id: str, deps: WithDeps, caller: Caller
@@ -318,7 +312,7 @@ async def file_validation(
 @router.delete("/v1/files/{file_id}")
 async def delete_file(file_id: str, deps: WithDeps, caller: Caller) -> Deleted:
     row = await known_file(deps, caller, file_id)
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     await deps.commands.decide(DATASET, caller.tenant, DeleteFile(file_id=row.id), actor=actor)
     return Deleted(id=row.id, object="file")
 
@@ -351,7 +345,7 @@ def dataset_name(deps: Deps, caller: Principal, name: str | None) -> DatasetName
     if name is None:
         return None
     key = dataset_key(deps, caller, name)
-    return DatasetName(key=key, name=deps.seal.seal(caller.tenant, name))
+    return DatasetName(key=key, name=deps.seal.seal(caller.tenant, name, "dataset"))
 
 
 def dataset_key(deps: Deps, caller: Principal, name: str) -> str:

@@ -78,7 +78,7 @@ async def create_upload(body: UploadRequest, deps: WithDeps, caller: Caller) -> 
     upload_id = deps.fresh(UPLOAD)
     file = FileTerms(
         purpose=purpose,
-        name=deps.seal.seal(caller.tenant, body.filename),
+        name=deps.seal.seal(caller.tenant, body.filename, "name"),
         expires_after_ms=None if body.expires_after is None else body.expires_after.ms,
         dataset=dataset_name(deps, caller, body.dataset),
         rows_max=await rows_max(deps, caller),
@@ -231,7 +231,7 @@ async def _copy(
 
 
 async def _decide(deps: Deps, caller: Principal, command: Message) -> None:
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     await deps.commands.decide(DATASET, caller.tenant, command, actor=actor)
 
 

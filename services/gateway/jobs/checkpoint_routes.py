@@ -8,14 +8,13 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from fastapi import Query
+from fastapi import Query, Request
 
 from schemas import errors
 from schemas.ids import CHECKPOINT, PERMISSION
 from schemas.model import Share, ShareCheckpoint, UnshareCheckpoint
 from schemas.topics import MODEL
 from schemas.training import TRAINED_FILES
-from schemas.units import HOUR_MS, Ms
 from services.gateway.accounts.tables import TENANTS
 from services.gateway.jobs.checkpoint_responses import (
     CheckpointFilesResponse,
@@ -23,6 +22,7 @@ from services.gateway.jobs.checkpoint_responses import (
 )
 from services.gateway.jobs.tables import CHECKPOINTS, JOBS, CheckpointRow
 from services.gateway.models.bodies import PROJECTS_MAX, PermissionRequest
+from services.gateway.models.download_routes import URL_MS, download_url
 from services.gateway.models.names import MODEL_SUFFIX_CHARACTERS
 from services.gateway.models.responses import (
     CheckpointModelResponse,
@@ -41,7 +41,6 @@ MODEL_ROOT: Final = "/v1/models/{model_id:path}:ckpt-step-{step:int}"
 ROOT: Final = "/v1/fine_tuning/checkpoints/{checkpoint_id:path}"
 LIMIT: Final = 10
 LIMIT_MAX: Final = 1_000
-URL_MS: Final[Ms] = HOUR_MS  # how long a download URL works
 SAME_STEP_MAX: Final = 1_000  # checkpoints of one step among which a name is searched
 #: `ft:…:12345678:ckpt-step-40`, the name of a checkpoint in OpenAI's API
 NAME: Final = re.compile(r"ft:.+:(?P<job>[^:]+):ckpt-step-(?P<step>[0-9]{1,9})")
@@ -67,10 +66,10 @@ async def retrieve_checkpoint_model(
 
 @router.get(MODEL_ROOT + "/adapter")
 async def checkpoint_model_adapter(
-    model_id: str, step: int, deps: WithDeps, caller: Caller
+    model_id: str, step: int, request: Request, deps: WithDeps, caller: Caller
 ) -> CheckpointFilesResponse:
     """Download URLs of the adapter of a checkpoint, by its name in OpenAI's API."""
-    return await download_checkpoint(f"{model_id}:ckpt-step-{step}", deps, caller)
+    return await download_checkpoint(f"{model_id}:ckpt-step-{step}", request, deps, caller)
 
 
 @router.post(ROOT + "/permissions")
@@ -84,7 +83,7 @@ async def create_permissions(
         for project in dict.fromkeys(body.project_ids)
     )
     command = ShareCheckpoint(checkpoint_id=row.id, shares=shares)
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     await deps.commands.decide(MODEL, caller.tenant, command, actor=actor)
     where = {"tenant": caller.tenant, "checkpoint_id": row.id}
     permissions = [
@@ -128,7 +127,7 @@ async def delete_permission(
     where = {"tenant": caller.tenant, "checkpoint_id": row.id, "id": permission_id}
     if await deps.views.first(PERMISSIONS, where) is None:
         raise not_found("permission", permission_id, "permission_id")
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     command = UnshareCheckpoint(permission_id=permission_id)
     await deps.commands.decide(MODEL, caller.tenant, command, actor=actor)
     return Deleted(id=permission_id, object="checkpoint.permission")
@@ -136,24 +135,24 @@ async def delete_permission(
 
 @router.get(ROOT + "/download")
 async def download_checkpoint(
-    checkpoint_id: str, deps: WithDeps, caller: Caller
+    checkpoint_id: str, request: Request, deps: WithDeps, caller: Caller
 ) -> CheckpointFilesResponse:
     """Download URLs of the adapter at that step, for its owner and for tenants with permission."""
     row = await find_checkpoint(deps, caller.tenant, checkpoint_id)
     if row is None:
         row = await _find_shared(deps, caller, checkpoint_id)
-    urls = await _urls(deps, row)
+    urls = await _urls(deps, request, row)
     if not urls:
         message = f"The files of {checkpoint_id} are not kept any more; only the newest ones are."
         raise ApiError(404, errors.NOT_FOUND, message, "checkpoint_id")
     return checkpoint_files_response(row, urls, (deps.clock.now_ms() + URL_MS) // 1_000)
 
 
-async def _urls(deps: Deps, row: CheckpointRow) -> Mapping[str, str]:
+async def _urls(deps: Deps, request: Request, row: CheckpointRow) -> Mapping[str, str]:
     own = f"t/{row.tenant}/"  # pools refuse checkpoints with other files; here it would matter most
     adapter = [f for f in row.files if f.name in TRAINED_FILES and f.blob.startswith(own)]
     return {
-        file.name: await deps.blobs.presign(file.blob, ttl_ms=URL_MS, filename=file.name)
+        file.name: download_url(deps, request, row.tenant, file)
         for file in adapter
         if await within(deps.blobs.exists(file.blob))
     }

@@ -85,7 +85,7 @@ async def invite_node(
         valid_ms=asked.expires_in_seconds * 1_000,
         sealed_settings=asked.sealed_settings,
     )
-    actor = deps.seal.seal(admin.tenant, admin.key_id)
+    actor = deps.seal.seal(admin.tenant, admin.key_id, "actor")
     pool = asked.pool if node is None else node.pool
     await deps.commands.decide(POOL, pool, command, actor=actor)
     row = await deps.views.first(INVITATIONS, {"id": node_id})
@@ -153,7 +153,7 @@ def invitation_response(deps: Deps, row: InvitationRow) -> NodeInvitationRespons
         id=row.id,
         pool=row.pool,
         invited_at=seconds(row.invited_at),
-        invited_by=deps.unseal(row.invited_by),
+        invited_by=deps.unseal(row.invited_by, "actor"),
         expires_at=seconds(row.expires_at),
         enrolled_at=seconds_or_none(row.enrolled_at),
         key_number=row.key_number,

@@ -62,7 +62,7 @@ class LogLineResponse(ListItem):
 
 def message_response(row: JobEventRow, unseal: Unseal) -> JobEventResponse:
     """A message event. Its sealed part, which may quote tenant data, follows the public part."""
-    detail = unseal(row.sealed)
+    detail = unseal(row.sealed, "detail")
     return JobEventResponse(
         id=row.id,
         created_at=seconds(row.at),

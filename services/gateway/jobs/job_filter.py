@@ -29,11 +29,11 @@ class JobFilter:
         """Whether the job is to be listed."""
         if self.status not in (None, job_status(row.wanted, row.phase, row.outcome)):
             return False
-        if self.suffix is not None and unseal(row.suffix) != self.suffix:
+        if self.suffix is not None and unseal(row.suffix, "suffix") != self.suffix:
             return False
         if self.metadata == {}:
             return True
-        text = unseal(row.metadata)
+        text = unseal(row.metadata, "metadata")
         if self.metadata is None:
             return text is None
         try:

@@ -131,7 +131,7 @@ async def _order(deps: Deps, admin: Principal, node_id: str, order: Message) -> 
 
 
 async def _decide(deps: Deps, admin: Principal, pool: str, order: Message) -> None:
-    actor = deps.seal.seal(admin.tenant, admin.key_id)
+    actor = deps.seal.seal(admin.tenant, admin.key_id, "actor")
     await deps.commands.decide(POOL, pool, order, actor=actor)
 
 

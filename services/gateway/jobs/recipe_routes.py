@@ -25,8 +25,11 @@ class RecipeResponse(Response):
 async def job_recipe(job_id: str, deps: WithJobDeps, caller: Caller) -> RecipeResponse:
     """The recipe of a job: all that it was resolved to, so that it can be run again."""
     row = await find(deps, caller, job_id)
-    suffix, prompts = deps.unseal(row.suffix), prompts_of(deps.unseal(row.spec.prompts))
-    grader = grader_of(deps.unseal(row.spec.grader))
-    measures = measures_of(deps.unseal(row.spec.measures))
+    suffix, prompts = (
+        deps.unseal(row.suffix, "suffix"),
+        prompts_of(deps.unseal(row.spec.prompts, "prompts")),
+    )
+    grader = grader_of(deps.unseal(row.spec.grader, "grader"))
+    measures = measures_of(deps.unseal(row.spec.measures, "measures"))
     recipe = recipe_of(row.spec, suffix, metadata_of(row, deps.unseal), prompts, grader, measures)
     return RecipeResponse(job_id=row.id, recipe=recipe)

@@ -337,7 +337,7 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
         hyperparameters=hyper,
         integrations=[],
         metadata=metadata_of(row, unseal),
-        method=_method(spec.hyper, hyper, grader_of(unseal(spec.grader))),
+        method=_method(spec.hyper, hyper, grader_of(unseal(spec.grader, "grader"))),
         model=spec.base.base_id if spec.start is None else spec.start.model_id,
         organization_id=row.tenant,
         result_files=[] if row.result_file is None else [row.result_file],
@@ -345,7 +345,7 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
         status=status,
         trained_tokens=row.trained_tokens if row.phase == "done" else None,
         training_file=spec.training_file,
-        user_provided_suffix=unseal(row.suffix),
+        user_provided_suffix=unseal(row.suffix, "suffix"),
         validation_file=spec.validation_file,
         mixture=[
             MixtureFileResponse(file=file.file_id, weight=file.weight_ppm / PPM)
@@ -362,8 +362,8 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
         eval=EvalSettingsResponse(
             validation_fraction=spec.validation_fraction_ppm / PPM,
             drop_max=None if spec.drop_max_ppm is None else spec.drop_max_ppm / PPM,
-            prompts=prompts_of(unseal(spec.prompts)),
-            measures=measures_of(unseal(spec.measures)),
+            prompts=prompts_of(unseal(spec.prompts, "prompts")),
+            measures=measures_of(unseal(spec.measures, "measures")),
             measured_rows=spec.measured_rows or None,
             benchmarks=[benchmark.name for benchmark in spec.benchmarks] or None,
             benchmark_items=spec.benchmark_items or None,
@@ -507,14 +507,14 @@ def _error(row: JobRow, unseal: Unseal) -> JobErrorResponse | None:
     failure = row.failure
     if failure is None:
         return None
-    texts = (unseal(failure.detail), failure_words(failure))
+    texts = (unseal(failure.detail, "detail"), failure_words(failure))
     message = " ".join(text for text in texts if text)
     return JobErrorResponse(code=failure.code, message=message, param=failure.param)
 
 
 def metadata_of(row: JobRow, unseal: Unseal) -> dict[str, str] | None:
     """The job's metadata; None if it has none, {} if the tenant was erased."""
-    text = unseal(row.metadata)
+    text = unseal(row.metadata, "metadata")
     if text is None:
         return None
     try:

@@ -57,7 +57,7 @@ def results(views: Views, blobs: Blobs, seal: Sealer) -> Effect[JobEnded]:
         stored = await blobs.put(content_key(tenant, data), data)
         file = RegisterFile(
             file_id=file_id,
-            terms=FileTerms(purpose="fine-tune-results", name=seal.seal(tenant, NAME)),
+            terms=FileTerms(purpose="fine-tune-results", name=seal.seal(tenant, NAME, "name")),
             content=FileContent(bytes=stored.bytes, sha256=stored.sha256, blob=stored.key),
             job_id=job.job_id,
         )

@@ -234,6 +234,6 @@ async def _newest_step(deps: JobDeps, row: JobRow, at: Ms | None = None) -> Step
 
 async def _change(deps: JobDeps, caller: Principal, job_id: str, command: Message) -> JobResponse:
     await find(deps, caller, job_id)
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     await deps.commands.decide(JOB, caller.tenant, command, actor=actor)
     return await current_job(deps, await find(deps, caller, job_id))

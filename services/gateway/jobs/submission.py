@@ -17,7 +17,7 @@ from schemas.ids import CHECKPOINT
 from schemas.ids import JOB as JOB_PREFIX
 from schemas.job import SubmitJob
 from schemas.model import Base
-from schemas.sealed import Sealed
+from schemas.sealed import Sealed, SealedField
 from schemas.submission import JobSpec
 from schemas.topics import JOB
 from services.gateway.accounts.tables import TENANTS
@@ -156,7 +156,7 @@ class Submissions:
             caller.tenant,
             self._command(caller, job_id, resolved),
             idempotency=self.idempotency(caller, body, intent),
-            actor=deps.seal.seal(caller.tenant, caller.key_id),
+            actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
         )
         if outcome.repeated_of is not None:
             return Submitted(await self._first(caller, outcome.repeated_of), replayed=True)
@@ -205,13 +205,15 @@ class Submissions:
             book=None if tenant is None else await deps.prices.book(tenant.price_version),
             job_id=job_id,
             seed=int.from_bytes(deps.draw(4), "big") % (SEED_MAX + 1),
-            suffix=self._seal(caller, body.suffix),
-            metadata=self._seal(caller, _text_of(body.metadata)),
+            suffix=self._seal(caller, body.suffix, "suffix"),
+            metadata=self._seal(caller, _text_of(body.metadata), "metadata"),
             suffix_hmac=suffix_hmac[:LINE_CHARACTERS],
             start=start,
-            prompts=self._seal(caller, _text_of(body.eval and body.eval.get("prompts"))),
-            grader=self._seal(caller, _text_of(body.method and body.method.grader())),
-            measures=self._seal(caller, _text_of(body.eval and body.eval.get("measures"))),
+            prompts=self._seal(caller, _text_of(body.eval and body.eval.get("prompts")), "prompts"),
+            grader=self._seal(caller, _text_of(body.method and body.method.grader()), "grader"),
+            measures=self._seal(
+                caller, _text_of(body.eval and body.eval.get("measures")), "measures"
+            ),
             mixture=mixture,
             score_problem=deps.scores.problem_of(
                 None if body.method is None else body.method.grader()
@@ -271,8 +273,8 @@ class Submissions:
             for kind in kinds
         ]
 
-    def _seal(self, caller: Principal, text: str | None) -> Sealed | None:
-        return None if text is None else self._deps.seal.seal(caller.tenant, text)
+    def _seal(self, caller: Principal, text: str | None, field: SealedField) -> Sealed | None:
+        return None if text is None else self._deps.seal.seal(caller.tenant, text, field)
 
     def idempotency(self, caller: Principal, body: Body, intent: Intent) -> Idempotency:
         """Key and body as HMACs with the tenant's key, so that the log reveals neither of them."""

@@ -55,7 +55,7 @@ async def create_sweep(
         caller.tenant,
         command,
         idempotency=submissions.idempotency(caller, body, intent),
-        actor=deps.seal.seal(caller.tenant, caller.key_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     if outcome.repeated_of is None:
         return await _shown(deps, await _find(deps, caller, sweep_id))
@@ -91,7 +91,7 @@ async def cancel_sweep(sweep_id: str, deps: WithJobDeps, caller: Caller) -> Swee
     """Submit no more jobs of a sweep, and cancel those that are open. It can be repeated."""
     row = await _find(deps, caller, sweep_id)
     if row.status in ("running", "cancelling"):
-        actor = deps.seal.seal(caller.tenant, caller.key_id)
+        actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
         command = CancelSweep(sweep_id=sweep_id)
         await deps.commands.decide(JOB, caller.tenant, command, actor=actor)
     return await _shown(deps, await _find(deps, caller, sweep_id))

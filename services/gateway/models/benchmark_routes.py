@@ -115,7 +115,7 @@ def benchmark_of(name: str, task: Task, content: bytes, key: str) -> Benchmark:
 
 async def _announce(deps: Deps, admin: Principal, command: AddBenchmark | RemoveBenchmark) -> None:
     """Write it to every partition. Raises ApiError."""
-    actor = deps.seal.seal(admin.tenant, admin.key_id)
+    actor = deps.seal.seal(admin.tenant, admin.key_id, "actor")
     decisions = (
         deps.commands.decide(MODEL, GLOBAL, command, partition=partition, actor=actor)
         for partition in range(PARTITIONS)

@@ -76,7 +76,7 @@ async def set_gate_policy(
         MODEL,
         caller.tenant,
         SetGatePolicy(base_id=base_id, policy=policy),
-        actor=deps.seal.seal(caller.tenant, caller.key_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     return _response(base_id, policy)
 
@@ -92,7 +92,7 @@ async def delete_gate_policy(base_id: str, deps: WithDeps, caller: Caller) -> De
         MODEL,
         caller.tenant,
         SetGatePolicy(base_id=known, policy=None),
-        actor=deps.seal.seal(caller.tenant, caller.key_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     return Deleted(id=base_id, object="gate.policy")
 
@@ -110,14 +110,14 @@ async def quarantine_model(
     decision = QuarantineDecision(
         model_id=model_id,
         quarantined=body.quarantined,
-        cause=deps.seal.seal(caller.tenant, body.reason),
-        by=deps.seal.seal(caller.tenant, body.name),
+        cause=deps.seal.seal(caller.tenant, body.reason, "cause"),
+        by=deps.seal.seal(caller.tenant, body.name, "by"),
     )
     await deps.commands.decide(
         MODEL,
         caller.tenant,
         SetQuarantine(decision=decision),
-        actor=deps.seal.seal(caller.tenant, caller.key_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     return model_response(await find_version(deps, caller, model_id), deps.unseal)
 

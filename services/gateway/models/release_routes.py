@@ -43,7 +43,7 @@ async def approve_model(
         MODEL,
         caller.tenant,
         ApproveVersion(model_id=model_id, approval=approval),
-        actor=deps.seal.seal(caller.tenant, caller.key_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     return model_response(row)
 
@@ -54,7 +54,7 @@ async def model_history(model_id: str, deps: WithDeps, caller: Caller) -> Page[M
     row = await find_version(deps, caller, model_id)
     where = {"tenant": caller.tenant, "model_id": row.id}
     rows = await deps.views.page(MODEL_CHANGES, where, limit=CHANGES_MAX, descending=False)
-    changes = [change_response(change, deps.unseal(change.actor)) for change in rows]
+    changes = [change_response(change, deps.unseal(change.actor, "actor")) for change in rows]
     return listing(Page[ModelChangeResponse], changes, False)
 
 
@@ -78,7 +78,7 @@ async def set_approval_rule(
         MODEL,
         caller.tenant,
         SetApprovalRule(rule=rule),
-        actor=deps.seal.seal(caller.tenant, caller.key_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     return rule_response(rule)
 

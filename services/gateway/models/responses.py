@@ -206,8 +206,8 @@ def _quarantine(row: ModelRow, unseal: Unseal) -> QuarantineResponse | None:
         return None
     return QuarantineResponse(
         quarantined=row.quarantined,
-        reason=unseal(row.quarantine_cause),
-        name=unseal(row.quarantine_by),
+        reason=unseal(row.quarantine_cause, "cause"),
+        name=unseal(row.quarantine_by, "by"),
         decided_at=seconds(row.quarantine_at),
     )
 

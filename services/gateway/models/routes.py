@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 
-from fastapi import Query
+from fastapi import Query, Request
 from msgspec.structs import replace
 
 from schemas import errors
@@ -19,13 +19,13 @@ from schemas.model import (
     RollBack,
 )
 from schemas.topics import MODEL, PARTITIONS
-from schemas.units import HOUR_MS, Ms
 from services.gateway.models.bodies import (
     AliasRequest,
     BaseRequest,
     PromoteRequest,
     RollbackRequest,
 )
+from services.gateway.models.download_routes import URL_MS, download_url
 from services.gateway.models.names import MODEL_PREFIX, is_of_line, named_stage
 from services.gateway.models.responses import (
     AdapterResponse,
@@ -44,7 +44,6 @@ from tunery.runtime.blobs.base_files import default_cache, matches
 
 MODELS_MAX: Final = 10_000
 BASES_MAX: Final = 1_000
-URL_MS: Final[Ms] = HOUR_MS  # how long a download URL works
 AnyModelResponse: TypeAlias = BaseModelResponse | FineTunedModelResponse
 Kind = Annotated[Literal["base", "fine-tuned"] | None, Query(alias="type")]
 router = new_router("models")
@@ -79,13 +78,12 @@ async def list_models(
 
 
 @router.get("/v1/models/{model_id:path}/adapter")
-async def model_adapter(model_id: str, deps: WithDeps, caller: Caller) -> AdapterResponse:
+async def model_adapter(
+    model_id: str, request: Request, deps: WithDeps, caller: Caller
+) -> AdapterResponse:
     """Download URLs of the version's files, valid for an hour."""
     row = await find_version(deps, caller, model_id)
-    urls = {
-        file.name: await deps.blobs.presign(file.blob, ttl_ms=URL_MS, filename=file.name)
-        for file in row.files
-    }
+    urls = {file.name: download_url(deps, request, caller.tenant, file) for file in row.files}
     return adapter_response(row, urls, (deps.clock.now_ms() + URL_MS) // 1_000)
 
 
@@ -101,7 +99,7 @@ async def promote_model(
         MODEL,
         caller.tenant,
         Promote(model_id=model_id, stage=body.stage, expected=body.expected),
-        actor=deps.seal.seal(caller.tenant, caller.key_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     return model_response(await find_version(deps, caller, model_id))
 
@@ -116,7 +114,7 @@ async def roll_back_model(
         MODEL,
         caller.tenant,
         RollBack(series=row.series, stage=body.stage, expected=model_id),
-        actor=deps.seal.seal(caller.tenant, caller.key_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     where = {"tenant": caller.tenant, "series": row.series, "stage": body.stage, "deleted": False}
     holder = await deps.views.first(MODELS, where)
@@ -137,7 +135,7 @@ async def restore_model(model_id: str, deps: WithDeps, caller: Caller) -> FineTu
     key = {"tenant": caller.tenant, "id": model_id}
     if await deps.views.first(MODELS, key) is None:
         raise unknown_base(model_id)
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     restore = RestoreVersion(model_id=model_id)
     await deps.commands.decide(MODEL, caller.tenant, restore, actor=actor)
     return model_response(await find_version(deps, caller, model_id), deps.unseal)
@@ -157,7 +155,7 @@ async def delete_model(
     key = {"tenant": caller.tenant, "id": model_id}
     if not erase or await deps.views.first(MODELS, key) is None:
         await find_version(deps, caller, model_id)
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     delete = DeleteVersion(model_id=model_id, erase=erase)
     await deps.commands.decide(MODEL, caller.tenant, delete, actor=actor)
     return Deleted(id=model_id, object="model")
@@ -208,7 +206,7 @@ async def decide_for_base(
     deps: Deps, caller: Principal, base_id: str, command: AddBase | RecordBaseBytes
 ) -> BaseModelResponse:
     """Send a command about a base model to every partition; the base model as it then is."""
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id, "actor")
     decisions = (
         deps.commands.decide(MODEL, GLOBAL, command, partition=partition, actor=actor)
         for partition in range(PARTITIONS)

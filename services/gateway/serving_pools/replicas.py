@@ -75,7 +75,9 @@ class ReplicaEngine:
 
     async def _ask(self, row: ReplicaRow, question: Question) -> AsyncGenerator[Reply, None]:
         try:
-            endpoint = decode_endpoint(self.seal.open(row.endpoint) if row.endpoint else "")
+            endpoint = decode_endpoint(
+                self.seal.open(row.endpoint, "endpoint") if row.endpoint else ""
+            )
             reader, writer = await connect(endpoint)
         except (OSError, TimeoutError, MsgspecError) as error:
             raise self._none_ready() from error

@@ -116,7 +116,7 @@ async def _set(deps: Deps, caller: Principal, terms: ServingPoolTerms) -> Servin
         JOB,
         caller.tenant,
         SetServingPool(terms=terms),
-        actor=deps.seal.seal(caller.tenant, caller.key_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id, "actor"),
     )
     return await _shown(deps, caller, terms.serving_pool_id)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from schemas.account import ADMIN_SCOPE
-from schemas.sealed import Sealed
+from schemas.sealed import Sealed, SealedField
 from schemas.submission import KeyCap
 from services.gateway.ports import AuditNotes, BaseFolders, Engine, Prices, Rates, Traffic, Views
 from services.gateway.settings import GatewaySettings
@@ -52,9 +52,9 @@ class Deps:
         """An identifier that cannot be guessed."""
         return prefix + self.draw(12).hex()
 
-    def unseal(self, sealed: Sealed | None) -> str | None:
+    def unseal(self, sealed: Sealed | None, field: SealedField) -> str | None:
         """A sealed column of a read model as text."""
-        return None if sealed is None else self.seal.open(sealed)
+        return None if sealed is None else self.seal.open(sealed, field)
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,11 @@ SAFE_HEADERS: Final = {
 STREAMED: Final = re.compile(
     "/v1/files|/v1/uploads/[^/]+/parts|/v1/models/import|/v1/gate/benchmarks/[^/]+"
 )  # their routes measure the body
-#: a node shows a token in the place of a key
-ENROLMENT: Final = re.compile("/v1/nodes/[^/]+/enrol")
+#: who asks shows a token in the place of a key: a node that joins, a URL of a file
+BY_TOKEN: Final = (
+    ("POST", re.compile("/v1/nodes/[^/]+/enrol")),
+    ("GET", re.compile("/v1/downloads/[^/]+")),
+)
 UPLOADS_AT_ONCE, UPLOADS_OF_TENANT = 64, 4  # requests with bytes of files that are received
 API_VERSION: Final = "2020-10-01"
 
@@ -122,7 +125,7 @@ class Edge:
             nonlocal started, ended
             if message["type"] == "http.response.start":
                 started = True
-                if _is_enrolment(scope) and 400 <= message["status"] < 500:
+                if _is_by_token(scope) and 400 <= message["status"] < 500:
                     self._wrong_keys.refused(_address(scope))
             await send(message)
             ended = started and not message.get("more_body", message["type"] != BODY)
@@ -157,7 +160,7 @@ class Edge:
             raise invalid("The URL contains a NUL character.")
         if scope["path"] in OPEN:
             return
-        if _is_enrolment(scope):
+        if _is_by_token(scope):
             self._limit_address(scope, None)
             return
         principal = await self._identify(scope)
@@ -194,8 +197,11 @@ def _address(scope: Scope) -> str:
     return scope["client"][0] if scope.get("client") else ""
 
 
-def _is_enrolment(scope: Scope) -> bool:
-    return scope["method"] == "POST" and ENROLMENT.fullmatch(scope["path"]) is not None
+def _is_by_token(scope: Scope) -> bool:
+    return any(
+        scope["method"] == method and path.fullmatch(scope["path"]) is not None
+        for method, path in BY_TOKEN
+    )
 
 
 def rate_headers(allowance: Allowance) -> dict[str, str]:

@@ -9,11 +9,11 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from schemas.sealed import Sealed
+from schemas.sealed import Sealed, SealedField
 from schemas.units import divide_up
 
 #: opens a sealed column; None for None, and for a text that was erased
-Unseal: TypeAlias = Callable[[Sealed | None], str | None]
+Unseal: TypeAlias = Callable[[Sealed | None, SealedField], str | None]
 
 
 class Response(BaseModel):

@@ -1,7 +1,7 @@
-"""Time limits for object storage, so that a client does not wait for long."""
+"""Object storage for clients that wait: time limits, and streams."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from typing import Final, TypeVar
 
 from schemas.units import Ms
@@ -20,3 +20,10 @@ async def within(operation: Awaitable[T], bytes_moved: int = 0) -> T:
             return await operation
     except TimeoutError as error:
         raise BlobsUnavailable(f"object storage did not answer within {wait_ms} ms") from error
+
+
+async def chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A stream whose first chunk was awaited before the status line was sent."""
+    yield first
+    async for chunk in rest:
+        yield chunk

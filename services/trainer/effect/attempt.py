@@ -259,7 +259,7 @@ class LeaseAttempt:
                 outcome=end.outcome,
                 elapsed_ms=self.elapsed_ms,
                 cause=end.cause,
-                detail=seal.seal(grant.tenant, message) if message else None,
+                detail=seal.seal(grant.tenant, message, "detail") if message else None,
                 result=end.result,
             )
         )

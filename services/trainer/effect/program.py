@@ -119,12 +119,13 @@ class Program(ABC):
 
     def open_prompts(self, sealed: Sealed | None) -> tuple[str, ...]:
         """The tenant's prompts; none when its key is gone."""
-        text = REDACTED if sealed is None else self.tools.runtime.seal.open(sealed)
+        text = REDACTED if sealed is None else self.tools.runtime.seal.open(sealed, "prompts")
         return () if text == REDACTED else msgspec.json.decode(text, type=tuple[str, ...])
 
     def open_json(self, sealed: Sealed | None) -> str | None:
         """The job's grader or measures; None where it has none, or its tenant's key is gone."""
-        text = REDACTED if sealed is None else self.tools.runtime.seal.open(sealed)
+        opened = self.tools.runtime.seal.open
+        text = REDACTED if sealed is None else opened(sealed, "grader", "measures")
         return None if text == REDACTED else text
 
     async def open_scores(self, folder: Path, grader: str | None) -> str | None:

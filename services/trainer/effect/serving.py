@@ -71,7 +71,7 @@ class Serving(Program):
             loaded_step=0,
             skipped=(),
             total_steps=0,
-            endpoint=self.tools.runtime.seal.seal(self.grant.tenant, text),
+            endpoint=self.tools.runtime.seal.seal(self.grant.tenant, text, "endpoint"),
         )
 
     async def result(self) -> EvalResult:

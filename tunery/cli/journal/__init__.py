@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -124,9 +125,10 @@ def inspect(
     """
     from tunery.cli.journal import scan
     from tunery.cli.journal.connection import open_log
+    from tunery.local.settings import key_folders
     from tunery.runtime.tools.inspection import mention
 
-    show = scan.unsealer(folders.keystore) if unseal else mention
+    show = scan.unsealer(*key_folders(folders, os.environ)) if unseal else mention
 
     async def inspect_one() -> "RecordReport":
         async with open_log(folders) as log:

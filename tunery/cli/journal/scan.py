@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, get_args
 
 import click
 
-from schemas.sealed import Sealed
+from schemas.sealed import Sealed, SealedField
 from schemas.topics import PARTITIONS, STREAMS, Stream, Topic
 from schemas.units import Ms
 from tunery.local.errors import LocalError
@@ -18,6 +18,7 @@ from tunery.runtime.bus.abstract import Log, Record
 from tunery.runtime.bus.reading import record_at
 from tunery.runtime.seal.abstract import SealError
 from tunery.runtime.seal.directory import DirectoryKeyStore
+from tunery.runtime.seal.roots import Roots
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.tools.archive import ArchiveWriter
 from tunery.runtime.tools.inspection import (
@@ -135,13 +136,13 @@ async def _verify(
     return [walk.tally for walk in walks.values()]
 
 
-def unsealer(keystore: Path) -> Callable[[Sealed], str]:
-    """Return a function that decrypts sealed text with the keys in this folder."""
-    sealer = Sealer(DirectoryKeyStore(keystore))
+def unsealer(keystore: Path, roots: Path) -> Callable[[Sealed], str]:
+    """Return a function that decrypts sealed text with the keys in these folders."""
+    sealer = Sealer(DirectoryKeyStore(keystore, Roots(roots)))
 
     def show(sealed: Sealed) -> str:
         try:
-            return sealer.open(sealed)
+            return sealer.open(sealed, *get_args(SealedField))
         except SealError as error:
             return f"[{error}]"
 

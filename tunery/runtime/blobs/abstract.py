@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from schemas.units import Ms
-
 CHUNK_BYTES: Final = 1024 * 1024
 PART_BYTES: Final = 8 * 1024 * 1024
 PARTS_MAX: Final = 10_000
@@ -44,6 +42,13 @@ class BlobCorrupt(BlobError):
     def __init__(self, key: str, expected: str, got: str) -> None:
         super().__init__(f"blob {key} has SHA-256 {got}, expected {expected}")
         self.key, self.expected, self.got = key, expected, got
+
+
+class BlobChanged(BlobCorrupt):
+    """An encrypted blob does not decrypt: it was changed, cut off, or put in another place."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key, "its own", "another")
 
 
 class BlobTooLarge(BlobError):
@@ -136,9 +141,6 @@ class Blobs(Protocol):
     async def delete_below(self, prefix: str, *, but: str) -> int:
         """Remove all blobs whose keys begin with `prefix`, and unfinished uploads to such keys,
         except those that begin with `but`; how many there were. Both end in "/"."""
-
-    async def presign(self, key: str, *, ttl_ms: Ms, filename: str | None = None) -> str:
-        """URL that gives read access to the blob for `ttl_ms`; browsers save it as `filename`."""
 
     async def close(self) -> None:
         """Free connections and threads."""

@@ -5,7 +5,6 @@ import hashlib
 from collections.abc import AsyncIterable, AsyncIterator
 from pathlib import Path
 
-from schemas.units import Ms
 from tunery.runtime.blobs.abstract import (
     BLOB_BYTES_MAX,
     CHUNK_BYTES,
@@ -108,9 +107,6 @@ class MemoryBlobs:
         for key in keys:
             await self.delete(key)
         return len(keys)
-
-    async def presign(self, key: str, *, ttl_ms: Ms, filename: str | None = None) -> str:
-        return f"memory://{key}?ttl_ms={ttl_ms}&filename={filename or ''}"
 
     async def close(self) -> None:
         """Nothing to free."""

@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
-from schemas.units import Ms
 from tunery.runtime.blobs.abstract import (
     BLOB_BYTES_MAX,
     CHUNK_BYTES,
@@ -37,7 +35,6 @@ READ_S_MAX: Final = 30
 JOIN_S_MAX: Final = 300  # some storages write a blob of many parts once more when it is complete
 ATTEMPTS_MAX: Final = 2
 CONFLICT_RETRIES_MAX: Final = 5
-PRESIGN_MS_MAX: Final = 7 * 24 * 3_600_000
 T = TypeVar("T")
 # boto3 builds its classes at run time, so its client has no static type worth the name
 Client = Any
@@ -242,22 +239,6 @@ class S3Blobs:
             if not page.get("IsTruncated"):
                 return
             begin = {name: page[f"Next{name}"] for name in markers}
-
-    async def presign(self, key: str, *, ttl_ms: Ms, filename: str | None = None) -> str:
-        """Raises ValueError of a time that S3 does not sign for."""
-        check_key(key)
-        if not 1_000 <= ttl_ms <= PRESIGN_MS_MAX:
-            raise ValueError(f"ttl_ms must be between 1,000 and {PRESIGN_MS_MAX:,}")
-        extra = {}
-        if filename is not None:
-            saved_as = f"attachment; filename*=UTF-8''{quote(filename, safe='')}"
-            extra["ResponseContentDisposition"] = saved_as
-        url: str = self._client.generate_presigned_url(
-            "get_object",
-            Params={"Bucket": self._settings.bucket, "Key": key, **extra},
-            ExpiresIn=ttl_ms // 1_000,
-        )
-        return url
 
     async def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

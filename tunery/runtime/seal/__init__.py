@@ -1,8 +1,14 @@
 """Sealed fields: texts on the log, which is kept for ever, that are erased by destroying a key.
 
-abstract     the port of the key store
+abstract     the ports of the key store and of root keys
 memory       for tests and the simulator
 directory    keys as files of one folder
+key_files    what is in such a file: versions of a key, wrapped by a root key
+roots        the root keys of an installation, by name
+file_root    a root key in a file
+vault_root   a root key of Vault's transit engine
+wrapping     wraps the keys of many tenants anew
+files        small secret files, written whole, and the lock of their folder
 absent       for services that open and seal nothing
 sealer       seals text, and derives other secrets
 boxes        seals bytes to the public key of one reader

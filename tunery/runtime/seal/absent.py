@@ -15,6 +15,9 @@ class NoKeys:
     def find(self, tenant: str) -> NoReturn:
         self._refuse(tenant)
 
+    def rotate(self, tenant: str) -> NoReturn:
+        self._refuse(tenant)
+
     def destroy(self, tenant: str) -> NoReturn:
         self._refuse(tenant)
 

@@ -3,6 +3,7 @@
 import hashlib
 import hmac as hmac_module
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
@@ -11,7 +12,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from schemas.sealed import REDACTED, Sealed
+from schemas.sealed import REDACTED, Sealed, SealedField
+from tunery.runtime.blobs.frames import PathKey
+from tunery.runtime.blobs.path_keys import TenantPathKeys
 from tunery.runtime.seal.abstract import KEY_BYTES, DataKey, KeyDestroyed, KeyStore, SealBroken
 from tunery.runtime.seal.memory import random_bytes
 
@@ -21,42 +24,66 @@ NO_KEY: Final = "destroyed"
 
 
 class Sealer:
-    """AES-256-GCM; the key's id is authenticated with the text. `draw` makes nonces."""
+    """AES-256-GCM; the key's id and what the text is are authenticated with it.
+
+    draw: makes nonces.
+    """
 
     def __init__(self, keys: KeyStore, draw: Callable[[int], bytes] = random_bytes) -> None:
         self._keys = keys
         self._draw = draw
 
-    def seal(self, tenant: str, text: str) -> Sealed:
-        """Sealed text. For an erased tenant the text is dropped: nothing readable is written."""
-        key = self._keys.get(tenant)
-        if key is None:
+    def seal(self, tenant: str, text: str, field: SealedField) -> Sealed:
+        """Sealed text, which opens as this field alone.
+
+        For an erased tenant the text is dropped: nothing readable is written.
+        """
+        ring = self._keys.get(tenant)
+        if ring is None:
             return Sealed(key_id=NO_KEY, nonce=b"", ciphertext=b"")
+        key = ring.current
         nonce = self._draw(NONCE_BYTES)
-        body = AESGCM(key.secret).encrypt(nonce, text.encode("utf-8"), key.key_id.encode())
+        body = AESGCM(key.secret).encrypt(nonce, text.encode("utf-8"), _bound(key.key_id, field))
         return Sealed(key_id=key.key_id, nonce=nonce, ciphertext=body)
 
-    def open(self, sealed: Sealed) -> str:
-        """The text, or REDACTED when its key is gone. Raises SealBroken for damaged bytes."""
+    def open(self, sealed: Sealed, field: SealedField, *others: SealedField) -> str:
+        """The text, or REDACTED when its key is gone.
+
+        field, others: what it may be; texts of before that was authenticated open as any.
+        Raises SealBroken for damaged bytes, and for another field.
+        """
         tenant, _, _ = sealed.key_id.rpartition(".")
-        key = self._keys.find(tenant) if tenant else None
-        if key is None or key.key_id != sealed.key_id:
+        ring = self._keys.find(tenant) if tenant else None
+        key = None if ring is None else ring.version(sealed.key_id)
+        if key is None:
             return REDACTED
-        try:
-            text = AESGCM(key.secret).decrypt(
-                sealed.nonce, sealed.ciphertext, sealed.key_id.encode()
-            )
-        except (InvalidTag, ValueError) as error:
-            raise SealBroken(f"a field sealed with {sealed.key_id} does not open") from error
-        return text.decode("utf-8")
+        cipher, unbound, fields = AESGCM(key.secret), key.key_id.encode(), (field, *others)
+        for bound in (*(_bound(key.key_id, name) for name in fields), unbound):
+            with suppress(InvalidTag, ValueError):
+                return cipher.decrypt(sealed.nonce, sealed.ciphertext, bound).decode("utf-8")
+        shown = " or ".join(fields)
+        raise SealBroken(f"a field sealed with {sealed.key_id} does not open as {shown}")
 
     def hmac(self, tenant: str, data: bytes | str) -> str:
         """Hex HMAC-SHA256 under a key of its own. Raises KeyDestroyed."""
         body = data.encode("utf-8") if isinstance(data, str) else data
         return hmac_module.new(self._derive(tenant, "hmac"), body, hashlib.sha256).hexdigest()
 
+    def verify(self, tenant: str, data: bytes | str, mac: str) -> bool:
+        """Whether `hmac` made this; False for an unknown tenant, for which no key is made.
+
+        Raises KeyDestroyed.
+        """
+        return self._keys.find(tenant) is not None and hmac_module.compare_digest(
+            self.hmac(tenant, data).encode(), mac.encode()
+        )
+
+    def path_keys(self, tenant: str, path: str) -> tuple[PathKey, ...]:
+        """What opens the blobs at one path, for a process without data keys."""
+        return TenantPathKeys(self._keys).all(tenant, path)
+
     def secret(self, tenant: str, *info: str | int) -> bytes:
-        """32 bytes that follow from the tenant's key and `info` (HKDF). Raises KeyDestroyed."""
+        """32 bytes that follow from the tenant's first key and `info`. Raises KeyDestroyed."""
         return self._derive(tenant, "secret", *(str(part) for part in info))
 
     def destroy(self, tenant: str) -> None:
@@ -64,10 +91,15 @@ class Sealer:
         self._keys.destroy(tenant)
 
     def _derive(self, tenant: str, *info: str) -> bytes:
-        key = self._keys.get(tenant)
-        if key is None:
+        ring = self._keys.get(tenant)
+        if ring is None:
             raise KeyDestroyed(tenant)
-        return _hkdf(key, info)
+        return _hkdf(ring.first, info)
+
+
+def _bound(key_id: str, field: SealedField) -> bytes:
+    """What is authenticated with a text; no id of a key has a zero byte."""
+    return f"{key_id}\0{field}".encode()
 
 
 @lru_cache(maxsize=DERIVED_KEPT_MAX)

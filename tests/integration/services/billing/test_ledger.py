@@ -269,7 +269,7 @@ async def test_ledger_and_invoice_equal_the_usage_decided_by_the_pool(
             TENANT,
             TENANT,
             CreateTenant(
-                name=world.runtime.seal.seal(TENANT, "Acme"),
+                name=world.runtime.seal.seal(TENANT, "Acme", "name"),
                 terms=PlanTerms(lane="premium", limits=limits, price_version="2026-11"),
             ),
         )
@@ -346,7 +346,7 @@ async def test_a_closed_invoice_never_changes_and_late_usage_is_on_the_next(worl
     async with running(*hosts):
         await world.account(
             CreateTenant(
-                name=world.runtime.seal.seal(TENANT, "Acme"),
+                name=world.runtime.seal.seal(TENANT, "Acme", "name"),
                 terms=PlanTerms(
                     lane="premium",
                     limits=Limits(soft_gpu_ms=1, hard_gpu_ms=10**9, concurrency=1),

@@ -176,7 +176,7 @@ async def pin_file(
     register = RegisterFile(
         file_id="file-1",
         terms=FileTerms(
-            purpose="fine-tune", name=client.runtime.seal.seal(client.tenant, "rows.jsonl")
+            purpose="fine-tune", name=client.runtime.seal.seal(client.tenant, "rows.jsonl", "name")
         ),
         content=FileContent(bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), blob=blob),
     )
@@ -296,8 +296,8 @@ async def confirm_address(client: Client, server: MailServer) -> None:
     digest = hashlib.sha256(code.encode()).hexdigest()
     terms = EndpointTerms(
         endpoint_id="we_mail",
-        name=seal.seal(tenant, "name"),
-        url=seal.seal(tenant, "mailto:ops@acme.example"),
+        name=seal.seal(tenant, "name", "name"),
+        url=seal.seal(tenant, "mailto:ops@acme.example", "url"),
         event_types=(SUCCEEDED,),
         confirmation=Confirmation(code_sha256=digest, delivery_id=f"whd_{tenant}"),
     )
@@ -330,7 +330,7 @@ async def test_a_signed_webhook_and_e_mail_arrive_even_when_the_notifier_is_kill
 ) -> None:
     seal = client.runtime.seal.seal
     limits = Limits(soft_gpu_ms=1, hard_gpu_ms=1, concurrency=1)
-    name = seal(client.tenant, "name")
+    name = seal(client.tenant, "name", "name")
     await client.send(
         "account",
         CreateTenant(
@@ -343,7 +343,7 @@ async def test_a_signed_webhook_and_e_mail_arrive_even_when_the_notifier_is_kill
             terms=EndpointTerms(
                 endpoint_id="we_1",
                 name=name,
-                url=seal(client.tenant, receiver.url),
+                url=seal(client.tenant, receiver.url, "url"),
                 event_types=(SUCCEEDED,),
             )
         )

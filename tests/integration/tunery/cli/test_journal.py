@@ -68,7 +68,8 @@ async def test_a_journal_is_inspected_copied_to_another_stack_and_repaired(tmp_p
             await run_journal(running, "export", "account", file)
             refused = await run_journal(running, "import", file, "--replace", code=1)
             assert "the owner of account is running" in refused
-        shutil.copytree(running.folders.keystore, target_folder / "keystore")
+        for folder in (running.folders.keystore, running.folders.roots):
+            shutil.copytree(folder, target_folder / folder.name)
         async with stack(target_folder, environ={}) as moved:
             restored = {
                 partition["partition"]: partition

@@ -101,9 +101,9 @@ async def test_closing_waits_until_the_ledger_is_up_to_date() -> None:
 
 async def test_security_h4_a_destroyed_key_opens_nothing_and_may_be_destroyed_again() -> None:
     seal = Sealer(MemoryKeyStore())
-    secret, other = seal.seal("acme", "Zanzibar"), seal.seal("acme2", "Zanzibar")
+    secret, other = seal.seal("acme", "Zanzibar", "name"), seal.seal("acme2", "Zanzibar", "name")
     report = Send("account", "acme", "acme", RecordErasedPart(part="key"))
     for number in (1, 2):
         assert await destroy_key(seal).run(DestroyKey(), "acme", number) == report
-    assert (seal.open(secret), seal.open(other)) == (REDACTED, "Zanzibar")
-    assert seal.seal("acme", "late").ciphertext == b""
+    assert (seal.open(secret, "name"), seal.open(other, "name")) == (REDACTED, "Zanzibar")
+    assert seal.seal("acme", "late", "name").ciphertext == b""

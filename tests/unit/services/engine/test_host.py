@@ -15,6 +15,8 @@ from services.engine.meter import AnswerMeter
 from services.gateway.chat.engine_socket import SocketEngine
 from tests.unit.services.engine.memory_engine import BROKEN, FOREVER, MemoryEngine, question
 from tunery.runtime.answer_files import uses_of
+from tunery.runtime.blobs.frames import PathKey
+from tunery.runtime.blobs.path_keys import HandedPathKeys
 from tunery.runtime.local_socket import connect_to
 from tunery.work.engine import (
     BUSY,
@@ -23,12 +25,14 @@ from tunery.work.engine import (
     TENANT_BUSY,
     AnswerEnded,
     Asker,
+    BlobKey,
     Question,
     QuestionRefused,
     Reply,
     Spent,
     TextAdded,
     decode_reply,
+    encode_line,
 )
 
 
@@ -140,3 +144,24 @@ async def test_no_tenant_fills_the_engine_alone(tmp_path: Path) -> None:
         *_, ended = await said(client, asked_by("beta", "one"))
         assert isinstance(ended, AnswerEnded)
         await answering.aclose()
+
+
+async def test_keys_that_come_with_a_question_are_kept_for_its_files(tmp_path: Path) -> None:
+    engine, handed = MemoryEngine(), HandedPathKeys()
+    models = LoadedModels(engine, engine, models_max=2, answers_max=4)
+    meter = AnswerMeter(tmp_path / "answers")
+    host = EngineHost(models, tmp_path / "engine.sock", meter, handed=handed)
+    running = asyncio.create_task(host.run())
+    await host.ready()
+    try:
+        key = BlobKey("t/acme/models/m/a", b"1a2b3c4d", bytes(32))
+        await said(SocketEngine(tmp_path / "engine.sock"), question("a", "one"))
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "engine.sock")
+        writer.write(encode_line(replace(question("a", "one"), keys=(key,))))
+        assert await reader.read()
+        writer.close()
+    finally:
+        running.cancel()
+        await asyncio.wait((running,))
+    kept = handed.find("acme", "t/acme/models/m/a", b"1a2b3c4d")
+    assert kept == PathKey(b"1a2b3c4d", bytes(32))

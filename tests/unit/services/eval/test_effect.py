@@ -138,7 +138,7 @@ async def test_scores_that_cannot_be_judged_are_reported_with_what_was_wrong_sea
     assert send.body.failure is not None
     assert send.body.failure.reason == failing("scores_unjudged")
     assert send.body.failure.detail is not None
-    assert runtime.seal.open(send.body.failure.detail) == "there is no blob"
+    assert runtime.seal.open(send.body.failure.detail, "detail") == "there is no blob"
 
 
 async def test_a_look_that_decides_nothing_goes_to_the_job_as_a_look() -> None:

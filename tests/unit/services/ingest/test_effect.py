@@ -51,7 +51,7 @@ def detail_of(failure: Failure | None) -> str:
     """What the process said, opened."""
     assert failure is not None
     assert failure.detail is not None
-    return SEAL.open(failure.detail)
+    return SEAL.open(failure.detail, "detail")
 
 
 class WorkbenchHere(ProcessWorkbench):

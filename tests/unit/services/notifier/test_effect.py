@@ -93,7 +93,7 @@ class NotifierWorld:
         limits = Limits(soft_gpu_ms=1, hard_gpu_ms=1, concurrency=1)
         await self.send(
             CreateTenant(
-                name=seal("acme", "Acme"),
+                name=seal("acme", "Acme", "name"),
                 terms=PlanTerms(lane="free", limits=limits, price_version="2026-11"),
             )
         )
@@ -101,8 +101,8 @@ class NotifierWorld:
             CreateEndpoint(
                 terms=EndpointTerms(
                     endpoint_id="we_1",
-                    name=seal("acme", "hook"),
-                    url=seal("acme", url),
+                    name=seal("acme", "hook", "name"),
+                    url=seal("acme", url, "url"),
                     event_types=(SUCCEEDED,),
                     confirmation=confirmation,
                 )

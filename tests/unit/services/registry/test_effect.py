@@ -100,7 +100,7 @@ async def test_an_adapter_with_a_pickle_is_refused_at_once() -> None:
     assert outcome.failure is not None
     assert outcome.failure.reason == failing("adapter_unpublishable")
     assert outcome.failure.detail is not None
-    assert "adapter_model.bin" in SEAL.open(outcome.failure.detail)
+    assert "adapter_model.bin" in SEAL.open(outcome.failure.detail, "detail")
 
 
 async def test_damaged_and_missing_bytes_are_tried_again_then_named() -> None:
@@ -117,7 +117,7 @@ async def test_damaged_and_missing_bytes_are_tried_again_then_named() -> None:
     assert failed.failure is not None
     assert failed.failure.reason == failing("publishing_failed")
     assert failed.failure.detail is not None
-    assert SEAL.open(failed.failure.detail) == "there is no blob"
+    assert SEAL.open(failed.failure.detail, "detail") == "there is no blob"
 
 
 async def test_a_deleted_file_is_erased_once() -> None:

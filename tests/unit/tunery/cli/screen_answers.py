@@ -269,7 +269,7 @@ KEY: Final[dict[str, Any]] = {
     "expires_at": TIME + 86_400,
     "revoked_at": None,
 }
-INVOICE: Final = invoice_response(sample(), lambda _: None).model_dump()
+INVOICE: Final = invoice_response(sample(), lambda *_: None).model_dump()
 LINES: Final = list(line_responses(sample()))
 SUMS: Final = sums_of_lines(
     LINES, frozenset({"key", "metadata[team]"}), {"ftjob-1": JobFacts(key=KEY["id"])}

@@ -24,7 +24,7 @@ INVOICES = {soft: sample(soft) for soft in (None, 1)}
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str, soft: int | None = None) -> Result:
     def handle(request: httpx.Request) -> httpx.Response:
-        invoice = invoice_response(INVOICES[soft], lambda _: None).model_dump()
+        invoice = invoice_response(INVOICES[soft], lambda *_: None).model_dump()
         if request.url.path == "/v1/invoices/2026-11-EUR/pdf":
             return httpx.Response(200, content=b"%PDF-1")
         if request.url.path.endswith("/lines"):

@@ -92,7 +92,7 @@ def test_inspect_opens_sealed_texts_with_the_keys_of_the_machine(
     store = DirectoryKeyStore(DataDir(tmp_path).keystore)
     store.get(TENANT)
     sealer = Sealer(store)
-    name = msgspec.json.encode(sealer.seal(TENANT, "ACME Inc."))
+    name = msgspec.json.encode(sealer.seal(TENANT, "ACME Inc.", "name"))
     history = json.loads(records(tunery.log, "account", HERE)[1].value)["events"][0]["name"]
     change(tunery.log, 1, json.dumps(history, separators=(",", ":")).encode(), name)
     words = ("inspect", "account", HERE, 1, "--data-dir", tmp_path)

@@ -42,7 +42,7 @@ def test_folders_are_for_their_owner_alone_also_when_they_existed(tmp_path: Path
     assert stat.S_IMODE(folders.root.stat().st_mode) == root_mode
     inside = [path for path in folders.root.iterdir() if path.is_dir()]
     assert {path.name for path in inside} == {
-        *("logs", "run", "keystore", "signing", "kafka", "valkey", "s3")
+        *("logs", "run", "keystore", "roots", "signing", "kafka", "valkey", "s3")
     }
     assert {stat.S_IMODE(path.stat().st_mode) for path in inside} == {0o700}
 

@@ -23,10 +23,14 @@ from tunery.local.stack import (
     instance,
     is_held,
     open_data_dir,
+    provide_root_key,
     service_specs,
     without,
 )
 from tunery.local.supervisor import Supervisor
+from tunery.runtime.seal.directory import DirectoryKeyStore
+from tunery.runtime.seal.roots import Roots
+from tunery.runtime.seal.sealer import Sealer
 
 
 def folders_in(tmp_path: Path) -> DataDir:
@@ -158,3 +162,23 @@ def test_ports_of_metrics_are_those_of_the_variable_else_free_ones(
     with pytest.raises(LocalError, match="no free ports") as refused:
         choose_metrics_ports(ports.ANY)
     assert METRICS_PORT in refused.value.fix
+
+
+def test_a_data_directory_of_before_there_were_root_keys_is_carried_over(tmp_path: Path) -> None:
+    folders = folders_in(tmp_path)
+    sealed = Sealer(DirectoryKeyStore(folders.keystore)).seal("acme", "text", "name")
+    provide_root_key(folders)
+    provide_root_key(folders)
+    assert (folders.roots / "default.json").stat().st_mode & 0o777 == 0o600
+    assert b"secret" not in (folders.keystore / "acme.key").read_bytes()
+    keys = DirectoryKeyStore(folders.keystore, Roots(folders.roots))
+    assert Sealer(keys).open(sealed, "name") == "text"
+
+
+def test_a_stack_whose_root_key_is_lost_does_not_start(tmp_path: Path) -> None:
+    folders = folders_in(tmp_path)
+    provide_root_key(folders)
+    DirectoryKeyStore(folders.keystore, Roots(folders.roots)).get("acme")
+    (folders.roots / "default.json").unlink()
+    with pytest.raises(LocalError, match="restore it from a backup"):
+        provide_root_key(folders)

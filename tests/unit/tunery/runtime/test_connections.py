@@ -1,21 +1,27 @@
 import logging
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.unit.tunery.runtime.step_clock import StepClock
 from tests.unit.tunery.runtime.test_backoff import Flaky
+from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.signing import UNSIGNED, keys_of, operator_keys, write_keys
 from tunery.runtime.connections import (
     LOG_EVERY,
     PATIENCE_MS,
     UNCHECKED,
+    encrypted,
     kafka_settings,
+    key_store_of,
     patient_kafka_settings,
     sender_keys,
     wait_for_server,
 )
 from tunery.runtime.memory_servers import settings
+from tunery.runtime.seal.abstract import KeyStoreBroken
+from tunery.runtime.seal.roots import create_root
 from tunery.runtime.settings import RuntimeSettings, SettingsError
 
 
@@ -76,3 +82,34 @@ def test_that_commands_are_not_checked_is_logged(caplog: pytest.LogCaptureFixtur
     assert sender_keys(with_keys(UNCHECKED), "billing") is UNSIGNED
     ours = [record for record in caplog.records if record.name.startswith("tunery")]
     assert [record.getMessage() for record in ours] == ["commands.unchecked"]
+
+
+def with_folder(folder: Path, **changes: object) -> RuntimeSettings:
+    return settings().model_copy(update={"keystore_dir": folder / "keystore", **changes})
+
+
+def test_keys_are_wrapped_where_there_are_root_keys_and_else_it_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    key_store_of(with_folder(tmp_path), "gateway").get("early")
+    assert [record.getMessage() for record in caplog.records] == ["keys.unwrapped"]
+    create_root(tmp_path / "roots")
+    key_store_of(with_folder(tmp_path), "gateway").get("acme")
+    assert len(caplog.records) == 1
+    assert b"wrapped" in (tmp_path / "keystore" / "acme.key").read_bytes()
+    elsewhere = with_folder(tmp_path, roots_dir=tmp_path / "missing")
+    with pytest.raises(KeyStoreBroken, match="TUNERY_ROOTS_DIR"):
+        key_store_of(elsewhere, "gateway").get("late")
+
+
+async def test_blobs_are_encrypted_unless_the_operator_says_otherwise(tmp_path: Path) -> None:
+    storage, chosen = MemoryBlobs(), with_folder(tmp_path)
+    blobs = encrypted(storage, key_store_of(chosen, "gateway"), chosen, "gateway")
+    await blobs.put("t/acme/files/a", b"row")
+    off = with_folder(tmp_path, blob_encryption="off")
+    await encrypted(storage, key_store_of(off, "ingest"), off, "ingest").put("t/acme/files/b", b"")
+    assert sorted(storage.bodies) == ["t/acme/files/a.sealed", "t/acme/files/b"]
+    node = encrypted(storage, key_store_of(chosen, "trainer"), chosen, "trainer")
+    assert await node.get("t/acme/files/a") == b"row"
+    with pytest.raises(KeyStoreBroken, match="no key of tenant other"):
+        await node.put("t/other/files/a", b"row")

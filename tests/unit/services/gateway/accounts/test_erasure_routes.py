@@ -100,7 +100,7 @@ async def test_security_h4_a_tenant_is_erased_and_says_so() -> None:
         kept = [key for key in plane.world.blobs.bodies if key.startswith(f"t/{tenant}/")]
         assert kept == [f"t/{tenant}/exports/focus.csv"]
         assert plane.world.keys.find(tenant) is None
-        assert plane.runtime.seal.open(msgspec.convert(sealed, Sealed)) == REDACTED
+        assert plane.runtime.seal.open(msgspec.convert(sealed, Sealed), "name") == REDACTED
         shown = (await plane.api.get(f"/v1/tenants/{tenant}")).json()
         assert TEXT not in json.dumps(shown)
         again = await plane.api.post(f"/v1/tenants/{tenant}/erase", json={"confirm": tenant})

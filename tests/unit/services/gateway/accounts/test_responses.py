@@ -25,7 +25,7 @@ from tests.unit.services.gateway.accounts.test_projection import TENANT
 from tests.unit.services.gateway.view_rows import folded, only
 
 
-def unseal(sealed: Sealed | None) -> str | None:
+def unseal(sealed: Sealed | None, _field: str) -> str | None:
     return None if sealed is None else "opened"
 
 
@@ -36,7 +36,7 @@ def test_a_tenant_has_its_name_opened_and_its_limits() -> None:
 
 
 def test_an_erased_tenant_has_no_name() -> None:
-    assert tenant_response(only(folded("account", TENANT), TENANTS), lambda _: None).name is None
+    assert tenant_response(only(folded("account", TENANT), TENANTS), lambda *_: None).name is None
 
 
 def test_a_key_is_shown_without_any_hash_of_its_secret() -> None:

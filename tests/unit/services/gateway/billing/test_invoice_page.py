@@ -27,7 +27,7 @@ class Tags(HTMLParser):
 
 
 def test_every_line_and_the_total_are_on_the_page() -> None:
-    invoice = invoice_response(sample(), lambda _: None)
+    invoice = invoice_response(sample(), lambda *_: None)
     tags = Tags()
     tags.feed(invoice_page(invoice, list(line_responses(sample()))))
     for text in ("2026-11-EUR", "acme", "ftjob-1", "T-17", "VAT 19 %", "-5.950000"):
@@ -35,7 +35,7 @@ def test_every_line_and_the_total_are_on_the_page() -> None:
 
 
 def test_text_of_a_tenant_is_escaped() -> None:
-    invoice = invoice_response(sample(), lambda _: None)
+    invoice = invoice_response(sample(), lambda *_: None)
     hostile = invoice.model_copy(update={"buyer": HOSTILE, "seller": HOSTILE, "number": HOSTILE})
     lines = [
         line.model_copy(update={"description": HOSTILE, "job_id": HOSTILE})
@@ -49,7 +49,7 @@ def test_text_of_a_tenant_is_escaped() -> None:
 
 def test_refund_rules_are_on_the_page_where_something_is_credited() -> None:
     pages = [
-        invoice_page(invoice_response(invoice, lambda _: None), list(line_responses(invoice)))
+        invoice_page(invoice_response(invoice, lambda *_: None), list(line_responses(invoice)))
         for invoice in (sample(), credited())
     ]
     assert ["work since the last checkpoint" in page for page in pages] == [False, True]
@@ -63,5 +63,5 @@ def test_what_was_prepaid_and_carried_forward_are_on_the_page() -> None:
     ):
         tags = Tags()
         lines = list(line_responses(invoice))
-        tags.feed(invoice_page(invoice_response(invoice, lambda _: None), lines))
+        tags.feed(invoice_page(invoice_response(invoice, lambda *_: None), lines))
         assert [text for text in texts if text not in tags.text] == []

@@ -63,7 +63,7 @@ def prepaid() -> Invoice:
 
 
 def test_what_was_prepaid_is_shown_and_what_is_to_be_paid() -> None:
-    shown = invoice_response(prepaid(), lambda _: None)
+    shown = invoice_response(prepaid(), lambda *_: None)
     (use,) = shown.prepaid
     assert (use.reference, use.amount_micro, use.left_micro) == ("P-1", 100_000_000, 5_000_000)
     assert (shown.total_micro, shown.due_micro, shown.carried_micro) == (119_000_000, 19_000_000, 0)
@@ -79,7 +79,7 @@ def test_lines_add_up_to_the_total_and_have_ids_of_their_own() -> None:
 
 
 def test_a_draft_has_no_number_and_is_made_out_to_the_tenant() -> None:
-    shown = invoice_response(sample(), lambda _: None)
+    shown = invoice_response(sample(), lambda *_: None)
     assert (shown.id, shown.number, shown.seller, shown.buyer) == (
         "2026-11-EUR",
         None,
@@ -87,12 +87,12 @@ def test_a_draft_has_no_number_and_is_made_out_to_the_tenant() -> None:
         "acme",
     )
     numbered = replace(sample(), number="7", issued_at=1_000, seller="Us")
-    shown = invoice_response(numbered, lambda _: "Acme Ltd")
+    shown = invoice_response(numbered, lambda *_: "Acme Ltd")
     assert (shown.number, shown.issued_at, shown.seller) == ("7", 1, "Us")
 
 
 def test_money_a2_the_refund_rules_of_credited_lines_are_in_the_note() -> None:
-    assert invoice_response(sample(), lambda _: None).refund_rules == []
-    (rule,) = invoice_response(credited(), lambda _: None).refund_rules
+    assert invoice_response(sample(), lambda *_: None).refund_rules == []
+    (rule,) = invoice_response(credited(), lambda *_: None).refund_rules
     assert (rule.cause, rule.given_back) == ("lost", "work since the last checkpoint")
     assert [line.cause for line in line_responses(credited())][:2] == [None, "lost"]

@@ -19,7 +19,7 @@ SHOWN = re.compile(r"\(((?:[^()\\]|\\.)*)\) Tj")
 
 
 def page(buyer: str = "acme", copies: int = 1) -> str:
-    invoice = invoice_response(credited(), lambda _: None)
+    invoice = invoice_response(credited(), lambda *_: None)
     named = invoice.model_copy(update={"buyer": buyer})
     return invoice_page(named, list(line_responses(credited())) * copies)
 
@@ -50,7 +50,7 @@ def test_the_same_page_is_the_same_bytes_and_another_one_is_not() -> None:
 
 def test_a_long_invoice_has_pages_and_its_head_on_each() -> None:
     lines = invoice_page(
-        invoice_response(sample(), lambda _: None), list(line_responses(sample())) * 60
+        invoice_response(sample(), lambda *_: None), list(line_responses(sample())) * 60
     )
     pdf = pdf_of_page(lines)
     count = len(re.findall(rb"/Type /Page\b", pdf))

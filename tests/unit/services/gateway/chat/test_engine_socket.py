@@ -4,11 +4,17 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from schemas.training import BlobFile
 from services.gateway.chat.engine_socket import SocketEngine
 from services.gateway.web.errors import ApiError
 from tests.unit.services.gateway.chat.scripted_engine import QUESTION
-from tunery.work.engine import TextAdded
+from tunery.runtime.blobs.frames import PathKey
+from tunery.runtime.blobs.path_keys import TenantPathKeys
+from tunery.runtime.seal.memory import MemoryKeyStore
+from tunery.runtime.seal.sealer import Sealer
+from tunery.work.engine import AnswerEnded, Question, TextAdded, decode_question, encode_line
 
 
 async def test_without_an_engine_the_answer_is_503(tmp_path: Path) -> None:
@@ -46,3 +52,29 @@ async def test_an_engine_that_says_nothing_gives_503(tmp_path: Path) -> None:
             await anext(SocketEngine(tmp_path / "engine.sock", silent_ms_max=20).ask(QUESTION))
         released.set()
     assert away.value.status == 503
+
+
+async def test_security_a_question_brings_keys_of_its_adapter_alone(tmp_path: Path) -> None:
+    asked: list[Question] = []
+
+    async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(decode_question(await reader.readuntil(b"\n")))
+        writer.write(encode_line(AnswerEnded("stop", 1, 1)))
+        await writer.drain()
+        writer.close()
+
+    keys, blob = MemoryKeyStore(), "t/acme/models/m/adapter"
+    keys.get("acme")
+    keys.rotate("acme")
+    file = BlobFile(name="adapter_model.safetensors", blob=blob, sha256="ab" * 32, bytes=1)
+    question = replace(QUESTION, model=replace(QUESTION.model, adapter=(file,)))
+    server = await asyncio.start_unix_server(note, tmp_path / "engine.sock")
+    async with server:
+        engine = SocketEngine(tmp_path / "engine.sock", seal=Sealer(keys))
+        for with_adapter in (question, QUESTION):
+            assert [reply async for reply in engine.ask(with_adapter)]
+    first, second = asked
+    assert [key.blob for key in first.keys] == [blob, blob], "of both versions of the data key"
+    handed = [PathKey(key.version, key.secret) for key in first.keys]
+    assert handed == [*TenantPathKeys(keys).all("acme", blob)]
+    assert second.keys == ()

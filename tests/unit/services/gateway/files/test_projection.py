@@ -26,7 +26,7 @@ SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 GONE = Failure(code="invalid_training_file", reason=failing("file_unchecked"), detail=SEALED)
 
 
-def opened(sealed: Sealed | None) -> str | None:
+def opened(sealed: Sealed | None, _field: str) -> str | None:
     return None if sealed is None else "opened"
 
 

@@ -31,7 +31,7 @@ UPLOAD = UploadRow(
 )
 
 
-def unseal(sealed: Sealed | None) -> str | None:
+def unseal(sealed: Sealed | None, _field: str) -> str | None:
     return None if sealed is None else "opened"
 
 
@@ -83,7 +83,7 @@ def test_first_hour_low_a_report_shows_no_internals() -> None:
 def test_a_file_is_called_by_its_version_until_the_name_is_erased() -> None:
     row = replace(FILE, dataset="key", dataset_name=FILE.name, version=2)
     assert file_response(row, unseal).dataset == "opened@2"
-    assert file_response(row, lambda sealed: None).dataset is None
+    assert file_response(row, lambda sealed, _field: None).dataset is None
     dataset = DatasetRow(
         tenant="acme",
         id="key",

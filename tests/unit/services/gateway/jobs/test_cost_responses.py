@@ -101,7 +101,7 @@ def test_first_hour_03_a_job_has_one_price_wherever_it_is_shown(slices: tuple[in
     (invoice,) = make_invoices(
         billed, select_usage(ledger, BillShare(month=month)), {price.version: book}
     )
-    shown = job_response(row, lambda _: None).cost.amount_micro
+    shown = job_response(row, lambda *_: None).cost.amount_micro
     assert shown == cost_response(row, lines).amount_micro == invoice.amount_micro
 
 

@@ -47,12 +47,12 @@ STEP = StepRow(
 
 
 def test_a_message_is_shown_with_its_second_and_no_data() -> None:
-    shown = message_response(MESSAGE, lambda sealed: None)
+    shown = message_response(MESSAGE, lambda sealed, _field: None)
     assert (shown.created_at, shown.message, shown.data) == (1, MESSAGE.message, {})
 
 
 def test_the_sealed_part_follows_our_own_words() -> None:
-    shown = message_response(replace(MESSAGE, sealed=SEALED), lambda sealed: "at row 7")
+    shown = message_response(replace(MESSAGE, sealed=SEALED), lambda sealed, _field: "at row 7")
     assert shown.message == "Attempt 1 failed: diverged at row 7"
 
 

@@ -17,7 +17,7 @@ def sealed(name: bytes) -> Sealed:
     return Sealed(key_id="k", nonce=b"n", ciphertext=name)
 
 
-def unseal(value: Sealed | None) -> str | None:
+def unseal(value: Sealed | None, _field: str) -> str | None:
     return None if value is None else TEXTS[value.ciphertext]
 
 

@@ -60,7 +60,7 @@ def test_first_hour_08_the_end_of_the_training_is_not_the_end_of_the_job() -> No
     assert shown is not None
     assert shown.percent == round(100 * TRAIN_MS / (TRAIN_MS + EVAL_MS), 1) < 100
     assert shown.seconds_remaining == EVAL_MS // 1_000
-    job = job_response(training(), lambda _: None, Moment(at=last.at, step=last))
+    job = job_response(training(), lambda *_: None, Moment(at=last.at, step=last))
     assert job.estimated_finish == (last.at + EVAL_MS) // 1_000
 
 
@@ -89,7 +89,7 @@ def test_first_hour_08_an_evaluation_has_progress_and_an_end(share: float) -> No
     row = row_after(*SCORING)
     assert row.eval_started_at is not None
     at = row.eval_started_at + int(share * EVAL_MS)
-    job = job_response(row, lambda _: None, Moment(at=at, step=replace(STEP, step=20)))
+    job = job_response(row, lambda *_: None, Moment(at=at, step=replace(STEP, step=20)))
     assert job.progress is not None
     assert job.progress.step == 20
     trained = 100 * TRAIN_MS / (TRAIN_MS + EVAL_MS)

@@ -19,7 +19,7 @@ from tests.unit.services.gateway.jobs.job_events import (
 from tests.unit.services.gateway.view_rows import folded, only, rows
 
 
-def unseal(sealed: Any) -> str | None:
+def unseal(sealed: Any, _field: str) -> str | None:
     return None if sealed is None else "opened"
 
 

@@ -35,7 +35,7 @@ SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 DIVERGED = FAILURES["loss_diverged"]
 
 
-def unseal(sealed: Sealed | None) -> str | None:
+def unseal(sealed: Sealed | None, _field: str) -> str | None:
     return None if sealed is None else "opened"
 
 
@@ -154,9 +154,9 @@ def test_a_failure_without_words_names_its_reason() -> None:
 
 def test_metadata_opens_as_an_object_and_erased_metadata_is_empty() -> None:
     row = replace(job_row(), metadata=SEALED)
-    assert metadata_of(row, lambda sealed: '{"team": "search"}') == {"team": "search"}
-    assert metadata_of(row, lambda sealed: "erased") == {}
-    assert metadata_of(row, lambda sealed: None) is None
+    assert metadata_of(row, lambda sealed, _field: '{"team": "search"}') == {"team": "search"}
+    assert metadata_of(row, lambda sealed, _field: "erased") == {}
+    assert metadata_of(row, lambda sealed, _field: None) is None
 
 
 def test_a_job_without_steps_is_as_good_as_trained() -> None:

@@ -78,7 +78,7 @@ async def test_repeated_steps_are_one_line_of_the_result_file() -> None:
     file = await run(runtime)
     assert file is not None
     assert (file.terms.purpose, file.job_id) == ("fine-tune-results", "ftjob-1")
-    assert runtime.seal.open(file.terms.name) == "step_metrics.csv"
+    assert runtime.seal.open(file.terms.name, "name") == "step_metrics.csv"
     data = await runtime.blobs.get(file.content.blob, sha256=file.content.sha256)
     assert len(data) == file.content.bytes
     lines = list(csv.DictReader(data.decode().splitlines()))

@@ -103,7 +103,7 @@ def in_pool(endpoint: Sealed) -> tuple[object, ...]:
 
 
 def test_a_replica_answers_from_its_start_until_it_drains() -> None:
-    endpoint = SEAL.seal("acme", "{}")
+    endpoint = SEAL.seal("acme", "{}", "endpoint")
     records = folded("job", SET, BEGUN)
     assert only(records, REPLICAS).endpoint is None
     granted, started, draining, closed = in_pool(endpoint)
@@ -118,7 +118,7 @@ def test_a_replica_answers_from_its_start_until_it_drains() -> None:
 
 
 def test_nothing_is_left_whichever_journal_is_read_first() -> None:
-    pool = in_pool(SEAL.seal("acme", "{}"))
+    pool = in_pool(SEAL.seal("acme", "{}", "name"))
     first = folded("pool", *pool, key="default", records=folded("job", *IN_JOB))
     second = folded("job", *IN_JOB, records=folded("pool", *pool, key="default"))
     for records in (first, second):

@@ -52,7 +52,7 @@ async def engine(caller: str, **scripts: Sequence[Reply] | None) -> Script:
             serving_pool_id="spool-1",
             begun_at=1,
             draining=name.startswith("draining"),
-            endpoint=None if name.startswith("starting") else seal.seal("acme", "{}"),
+            endpoint=None if name.startswith("starting") else seal.seal("acme", "{}", "endpoint"),
         )
         for name in scripts
     ]

@@ -63,7 +63,7 @@ class Node:
         await host.ready()
         relay = ReplicaRelay("127.0.0.1", "127.0.0.1")
         endpoint = await relay.open(folder, datetime.datetime.now(datetime.UTC))
-        sealed = self.api.runtime.seal.seal(tenant, encode_endpoint(endpoint))
+        sealed = self.api.runtime.seal.seal(tenant, encode_endpoint(endpoint), "endpoint")
         start = AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=0, endpoint=sealed)
         started = ReportStarted(
             token=Token(pool="default", lease=seat), incarnation="a1", start=start

@@ -32,7 +32,7 @@ def test_an_identifier_is_its_prefix_and_twelve_random_bytes() -> None:
 
 
 def test_an_empty_column_is_not_opened() -> None:
-    opener = SimpleNamespace(open=lambda sealed: "opened")
+    opener = SimpleNamespace(open=lambda sealed, _field: "opened")
     deps = cast(Deps, SimpleNamespace(seal=opener))
-    assert Deps.unseal(deps, SEALED) == "opened"
-    assert Deps.unseal(deps, None) is None
+    assert Deps.unseal(deps, SEALED, "name") == "opened"
+    assert Deps.unseal(deps, None, "name") is None

@@ -120,7 +120,7 @@ async def test_failures_are_reported_with_cause_and_message(
         assert isinstance(closed, pool.PlacementClosed)
         assert (closed.end.outcome, closed.end.cause) == ("failed", cause)
         assert closed.end.detail is not None
-        assert words in here.runtime.seal.open(closed.end.detail)
+        assert words in here.runtime.seal.open(closed.end.detail, "detail")
 
 
 async def test_a_drained_process_may_exit_by_itself(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ async def test_training_m11_a_real_kill_from_outside_is_no_lack_of_memory(tmp_pa
     assert isinstance(closed, pool.PlacementClosed)
     assert (closed.end.outcome, closed.end.cause) == ("failed", "platform")
     assert closed.end.detail is not None
-    assert "nor the kernel killed it" in here.runtime.seal.open(closed.end.detail)
+    assert "nor the kernel killed it" in here.runtime.seal.open(closed.end.detail, "detail")
 
 
 async def test_two_leases_run_beside_each_other(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ class Lease:
 
     def detail(self) -> str:
         assert self.exit.detail is not None
-        return self.tools.runtime.seal.open(self.exit.detail)
+        return self.tools.runtime.seal.open(self.exit.detail, "detail")
 
 
 @pytest.fixture

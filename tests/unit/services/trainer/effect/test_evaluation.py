@@ -76,7 +76,7 @@ async def test_training_m10_a_run_is_scored_as_it_was_trained(tmp_path: Path) ->
 
 async def test_measures_of_the_tenant_are_opened_for_the_process(tmp_path: Path) -> None:
     plain, servers = await evaluation(tmp_path, 1)
-    sealed = servers.runtime("gateway").seal.seal(plain.grant.tenant, '["chrf"]')
+    sealed = servers.runtime("gateway").seal.seal(plain.grant.tenant, '["chrf"]', "measures")
     program, _ = await evaluation(tmp_path / "own", 1, measures=sealed, measured_rows=30)
     program = Evaluation(program.grant, program._work, plain.tools, plain.settings)
     spec = await plain.write_inputs(tmp_path)
@@ -90,7 +90,7 @@ async def test_first_hour_23_prompts_of_the_tenant_are_answered(tmp_path: Path) 
     """In place of the bundled ones; which are answered again once the tenant is erased."""
     bundled, servers = await evaluation(tmp_path, 0)
     seal = servers.runtime("gateway").seal
-    sealed = seal.seal(bundled.grant.tenant, '["Who?", "Why?"]')
+    sealed = seal.seal(bundled.grant.tenant, '["Who?", "Why?"]', "prompts")
     work = replace(bundled._work, prompts=sealed)
     program = Evaluation(bundled.grant, work, bundled.tools, bundled.settings)
     for name, prompts, tokens in (("own", ("Who?", "Why?"), 128), ("erased", None, 40)):
@@ -143,7 +143,7 @@ async def test_a_further_look_goes_on_from_the_scores_before_and_asks_no_judge_a
 ) -> None:
     scored = training.BlobFile(name="scores.json", blob="a", sha256=SHA256, bytes=len(CONTENT))
     plain, servers = await evaluation(tmp_path, 1)
-    sealed = servers.runtime("gateway").seal.seal(plain.grant.tenant, '["judge"]')
+    sealed = servers.runtime("gateway").seal.seal(plain.grant.tenant, '["judge"]', "measures")
     for work, judged in (
         (replace(plain._work, measures=sealed), True),
         (replace(plain._work, measures=sealed, share_ppm=500_000, scored=scored), False),

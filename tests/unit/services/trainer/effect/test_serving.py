@@ -44,7 +44,9 @@ class Replica:
         started = await self.program.handle(ReplicaReady())
         assert started is not None
         assert started.endpoint is not None
-        return decode_endpoint(self.servers.runtime("gateway").seal.open(started.endpoint))
+        return decode_endpoint(
+            self.servers.runtime("gateway").seal.open(started.endpoint, "endpoint")
+        )
 
     async def said(self, endpoint: ReplicaEndpoint, text: str = "one two") -> list[Reply]:
         reader, writer = await connect(endpoint)

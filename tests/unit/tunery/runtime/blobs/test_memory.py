@@ -53,9 +53,3 @@ async def test_long_bodies_come_in_chunks(
     monkeypatch.setattr(memory, "CHUNK_BYTES", 3)
     await blobs.put(KEY, b"12345678")
     assert [chunk async for chunk in blobs.stream(KEY)] == [b"123", b"456", b"78"]
-
-
-async def test_a_url_says_what_was_asked_of_it(blobs: MemoryBlobs) -> None:
-    assert await blobs.presign(KEY, ttl_ms=5, filename="a.bin") == (
-        f"memory://{KEY}?ttl_ms=5&filename=a.bin"
-    )

@@ -6,11 +6,11 @@ from tunery.runtime.seal.sealer import Sealer
 
 
 def test_security_m3_a_service_without_keys_neither_seals_nor_opens_nor_destroys() -> None:
-    sealed = Sealer(MemoryKeyStore()).seal("acme", "secret")
+    sealed = Sealer(MemoryKeyStore()).seal("acme", "secret", "name")
     sealer = Sealer(NoKeys("scheduler"))
     for use in (
-        lambda: sealer.seal("acme", "secret"),
-        lambda: sealer.open(sealed),
+        lambda: sealer.seal("acme", "secret", "name"),
+        lambda: sealer.open(sealed, "name"),
         lambda: sealer.hmac("acme", "secret"),
         lambda: sealer.destroy("acme"),
     ):

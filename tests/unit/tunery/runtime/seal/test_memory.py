@@ -9,7 +9,7 @@ def test_a_key_is_created_once() -> None:
     assert keys.find("acme") is None
     created = keys.get("acme")
     assert created is not None
-    assert len(created.secret) == KEY_BYTES
+    assert len(created.current.secret) == KEY_BYTES
     assert keys.get("acme") == keys.find("acme") == created
 
 
@@ -26,6 +26,6 @@ def test_keys_of_tenants_differ_and_follow_from_the_drawn_bytes() -> None:
     acme, beta = fixed.get("acme"), fixed.get("beta")
     assert acme is not None
     assert beta is not None
-    assert acme.key_id == "acme.78787878"
-    assert acme.key_id != beta.key_id
+    assert acme.current.key_id == "acme.78787878"
+    assert acme.current.key_id != beta.current.key_id
     assert len(random_bytes(7)) == 7

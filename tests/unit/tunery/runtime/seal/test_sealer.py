@@ -5,6 +5,17 @@ from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 
 
+def test_security_a_mac_is_verified_and_makes_no_key() -> None:
+    keys = MemoryKeyStore()
+    sealer = Sealer(keys)
+    assert not sealer.verify("stranger", "text", "00")
+    assert keys.find("stranger") is None
+    mac = sealer.hmac("acme", "text")
+    assert sealer.verify("acme", "text", mac)
+    assert not sealer.verify("acme", "text2", mac)
+    assert not sealer.verify("acme", "text", "ü")
+
+
 @given(st.text(), st.text(min_size=1, max_size=20).filter(lambda t: "\ud800" not in t))
 def test_any_text_of_any_tenant_opens_as_it_was(text: str, tenant: str) -> None:
     sealer = Sealer(MemoryKeyStore())
@@ -13,4 +24,4 @@ def test_any_text_of_any_tenant_opens_as_it_was(text: str, tenant: str) -> None:
         tenant.encode()
     except UnicodeEncodeError:
         return
-    assert sealer.open(sealer.seal(tenant, text)) == text
+    assert sealer.open(sealer.seal(tenant, text, "name"), "name") == text
