@@ -155,7 +155,7 @@ async def test_cause_the_kernel_ends_one_rank_for_lack_of_memory_and_the_agent_n
             (closed,) = [event for event in events if isinstance(event, pool.PlacementClosed)]
             assert (closed.end.outcome, closed.end.cause) == ("failed", "oom")
             assert closed.end.detail is not None
-            said = here.runtime.seal.open(closed.end.detail)
+            said = here.runtime.seal.open(closed.end.detail, "detail")
             assert "rank 1 of 2 (process " in said
             assert KILLED_BY_KERNEL.format(count=1) in said
 
