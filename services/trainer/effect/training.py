@@ -27,7 +27,7 @@ from services.trainer.effect.program import Program, Tools
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
 from tunery.runtime.telemetry.logs import log_event
-from tunery.runtime.telemetry.traces import traced
+from tunery.runtime.telemetry.traces import note_span, traced
 from tunery.runtime.telemetry.trail import current_trail
 from tunery.work.events import (
     AnyWorkEvent,
@@ -121,6 +121,7 @@ class Training(Program):
                 devices = self.grant.member.devices if accelerators(self.grant) else ()
                 self._meter.begin(self._lease, event, devices, self._now_ms())
                 self._started_monotonic_ms = self.tools.runtime.clock.monotonic_ms()
+                self._note_work("start training", event.elapsed_ms, step=event.resumed_from_step)
                 software = await asyncio.to_thread(installed_software)
                 return self._start_report(event, software)
             case StepCompleted():
@@ -147,8 +148,12 @@ class Training(Program):
                 text = f"to {event.prompt!r} the model answers {event.answer!r}"
                 await self.report(self._line("info", f"step {event.step}: {text}"))
             case Checkpointed():
+                took_ms = max(event.write_ms, event.background_ms)
+                self._note_work("write checkpoint", took_ms, step=event.step)
                 await self._store_checkpoint(event)
             case Finished():
+                took_ms = self.tools.runtime.clock.monotonic_ms() - self._started_monotonic_ms
+                self._note_work("train", took_ms, steps=event.steps)
                 self._finished = event
             case _:
                 pass
@@ -268,6 +273,11 @@ class Training(Program):
             f"{slowest.ratio:.1f} times as long for a micro-batch as the others, which wait for it"
         )
         await self.report(self._line("warn", text))
+
+    def _note_work(self, name: str, took_ms: Ms, **attributes: object) -> None:
+        """A span of what the process has done until now: it has no network to say so itself."""
+        begun_ms = self._now_ms() - took_ms
+        note_span(current_trail(), name, "internal", begun_ms, None, **attributes)
 
     def _now_ms(self) -> Ms:
         return self.tools.runtime.clock.now_ms()

@@ -28,6 +28,8 @@ from tunery.runtime.blobs.abstract import (
 )
 from tunery.runtime.blobs.writing import write_file
 from tunery.runtime.telemetry.metrics import BLOB_BYTES
+from tunery.runtime.telemetry.traces import traced
+from tunery.runtime.telemetry.trail import current_trail
 
 THREADS_MAX: Final = 8
 CONNECT_S_MAX: Final = 2
@@ -110,9 +112,10 @@ class S3Blobs:
                 await self.call("", self._client.create_bucket)
 
     async def call(self, key: str, operation: Callable[..., T], **arguments: Any) -> T:
-        """One request in a thread, on our bucket."""
+        """One request in a thread, on our bucket; a span of what it is for."""
         work = partial(operation, Bucket=self._settings.bucket, **arguments)
-        with named_errors(key):
+        span = traced(current_trail(), f"s3 {operation.__name__}", "client")
+        with span, named_errors(key):
             return await self._thread(work)
 
     async def _thread(self, work: Callable[[], T]) -> T:
@@ -278,12 +281,14 @@ class S3Upload:
             begun = await self._call(self._client.create_multipart_upload)
             self._upload_id = begun["UploadId"]
 
-        def hashed(**arguments: Any) -> Any:  # in the thread: it takes as long as sending does
+        def upload_part(**arguments: Any) -> Any:  # in the thread: it takes as long as sending does
             self._digest.update(part)
             return self._client.upload_part(**arguments)
 
         number = len(self._parts) + 1
-        answer = await self._call(hashed, UploadId=self._upload_id, PartNumber=number, Body=part)
+        answer = await self._call(
+            upload_part, UploadId=self._upload_id, PartNumber=number, Body=part
+        )
         self._parts.append({"PartNumber": number, "ETag": answer["ETag"]})
         BLOB_BYTES.labels("put").inc(len(part))
 

@@ -28,7 +28,7 @@ SAMPLED: Final = 1  # the bit of a `traceparent`'s flags
 LAST_MS_MAX: Final[Ms] = 500  # for the last spans of a process that ends
 PREFIX: Final = "tunery."
 NS_PER_MS: Final = 1_000_000
-Kind: TypeAlias = Literal["server", "client", "producer", "consumer"]
+Kind: TypeAlias = Literal["server", "client", "producer", "consumer", "internal"]
 
 
 class _Traces:

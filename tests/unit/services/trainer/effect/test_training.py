@@ -17,6 +17,7 @@ from services.trainer.effect.reports import Reports
 from services.trainer.effect.training import Training, speed_class
 from services.trainer.settings import TrainerSettings
 from simulator.control_plane.samples import PREPARED
+from tests.otlp import receiving_spans
 from tests.unit.services.trainer.domain.test_evolve import SHA, grant
 from tests.unit.services.trainer.effect.outages import SleepClock, UnavailableBlobs
 from tests.unit.tunery.work.samples import CHECKPOINTED, STARTED
@@ -24,8 +25,11 @@ from tunery.ranks.joining import RANK_MODULE
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.clock import SystemClock
 from tunery.runtime.journal.codec import codec_of, decode_envelope
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
+from tunery.runtime.telemetry.traces import ENDPOINTS, start_traces, stop_traces
+from tunery.runtime.telemetry.trail import Trail, trail_context
 from tunery.work.codec import decode_train_spec
 from tunery.work.events import (
     Checkpointed,
@@ -348,3 +352,32 @@ async def test_training_on_fetches_the_adapter_it_begins_with(tmp_path: Path) ->
     assert spec.start is not None
     assert (spec.start.name, spec.start.sha256) == ("ft:b:acme::1", digest)
     assert (Path(spec.start.dir) / file.name).read_bytes() == CONTENT
+
+
+async def test_what_the_process_has_done_are_spans_of_its_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training_program, _ = await under_lease(MemoryBlobs(), tmp_path)
+    monkeypatch.setattr(training_program, "_now_ms", SystemClock().now_ms)
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    with receiving_spans() as receiver:
+        monkeypatch.setenv(ENDPOINTS[0], receiver.endpoint)
+        start_traces("trainer")
+        with trail_context(Trail("req_1", f"00-{trace}-00f067aa0ba902b7-01")):
+            await training_program.handle(replace(STARTED, elapsed_ms=2_000))
+            await training_program.handle(
+                Finished(
+                    elapsed_ms=3_000,
+                    adapter_dir=str(tmp_path),
+                    adapter_sha256=SHA,
+                    config_sha256=SHA,
+                    files=(),
+                    steps=9,
+                    tokens=90,
+                    final_loss=None,
+                )
+            )
+        stop_traces()
+    loaded, trained = receiver.of(trace)
+    assert (loaded.name, round(loaded.seconds)) == ("start training", 2)
+    assert (trained.name, trained.attributes["tunery.steps"]) == ("train", 9)
