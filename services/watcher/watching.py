@@ -11,7 +11,7 @@ import msgspec
 from schemas.anomaly import Anomaly, AnomalyKind, RecordAnomaly
 from schemas.ids import NAMESPACE
 from schemas.telemetry import Step, Telemetry
-from schemas.topics import JOB, SPEEDS
+from schemas.topics import JOB, SPEEDS, TELEMETRY, node_of
 from schemas.units import HOUR_MS, Ms
 from services.watcher.domain.peers import LastSpeed, NodeSpeed, compare
 from services.watcher.domain.watch import (
@@ -26,10 +26,12 @@ from services.watcher.settings import WatcherSettings
 from tunery.runtime.backoff import Backoff, retry
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.bus.signing import Unproven
 from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.ports import Runtime
 from tunery.runtime.telemetry.figures import StateValue
 from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.telemetry.metrics import REJECTIONS
 
 LOG: Final = logging.getLogger("tunery.watcher")
 RETRIES: Final = Backoff(100, 5_000)
@@ -78,6 +80,9 @@ class Watching:
         It raises nothing: Faust would lose the records that it has fetched after this one.
         """
         try:
+            if not self._is_of_a_node(value, at):
+                REJECTIONS.labels(TELEMETRY.name, "sender_unproven").inc()
+                return
             message = _MESSAGE.decode(value)
             if key != message.job_id.encode() or len(key) > KEY_BYTES_MAX:
                 raise msgspec.DecodeError("its key is not its job")
@@ -86,6 +91,17 @@ class Watching:
             log_event(LOG, logging.WARNING, "telemetry.record_skipped", why=error)
         except Exception as error:  # a defect: one record is lost, and no other
             log_event(LOG, logging.ERROR, "telemetry.record_failed", error)
+
+    def _is_of_a_node(self, value: bytes, at: Ms) -> bool:
+        """Whether a node has signed this. Which attempts are on it, the gateway's views know."""
+        keys = self._runtime.keys
+        if not keys.can_check(TELEMETRY.name):
+            return True
+        try:
+            sender = keys.sender_of(TELEMETRY.name, value, at)
+        except Unproven:
+            return False
+        return sender is None or node_of(sender) is not None
 
     async def take_speed(self, key: bytes, value: bytes, _at: Ms) -> None:
         """Compare the speed of a node with others of its type. Like `take`, it raises nothing."""

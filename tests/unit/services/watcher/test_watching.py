@@ -1,6 +1,7 @@
 """Records become watches in a table, and commands to `job`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -10,7 +11,7 @@ from prometheus_client import REGISTRY
 from schemas.anomaly import RecordAnomaly
 from schemas.envelope import Envelope
 from schemas.topics import JOB as STREAM
-from schemas.topics import SPEEDS
+from schemas.topics import SPEEDS, TELEMETRY
 from schemas.units import Ms
 from services.watcher.domain.peers import NodeSpeed
 from services.watcher.domain.watch import Watch
@@ -18,6 +19,7 @@ from services.watcher.settings import WatcherSettings
 from services.watcher.watching import FORGOTTEN_MS, LATE_MS_MAX, PEERS_MAX, Watching
 from tests.unit.services.watcher.telemetry import CALM, JOB, TENANT, WINDOW_MS, step
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.bus.signing import keys_of, operator_keys
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
 
@@ -219,3 +221,18 @@ async def test_the_work_that_was_compared_longest_ago_is_forgotten_beyond_the_li
         await world.watching.take_speed(f"h200/{number}".encode(), msgspec.json.encode(speed), NOW)
     assert len(world.peers) == PEERS_MAX
     assert b"h200/0" not in world.peers
+
+
+async def test_security_c2_what_no_node_has_signed_shows_nothing() -> None:
+    secret, signed = b"s" * 32, 3
+    world = await new_world()
+    runtime = replace(world.servers.runtime("watcher"), keys=keys_of(secret, "watcher"))
+    world.watching = Watching(runtime, world.settings, world.table, world.peers)
+    node, service = keys_of(secret, "node.a"), operator_keys(secret, "engine")
+    for number, value in enumerate(msgspec.json.encode(step(n)) for n in range(1, signed + 1)):
+        forged = node.sign(TELEMETRY.name, value)[:-3] + b'0"}'
+        for record in (value, forged, service.sign(TELEMETRY.name, value)):
+            await world.watching.take(KEY, record, NOW + number)
+    assert world.table == {}
+    await world.watching.take(KEY, node.sign(TELEMETRY.name, value), NOW + signed)
+    assert world.table.keys() == {KEY}
