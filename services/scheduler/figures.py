@@ -9,6 +9,7 @@ from typing import Final, get_args
 
 from schemas.admission import BudgetThresholdReached
 from schemas.job import JobEnded
+from schemas.model import GLOBAL
 from schemas.pool import (
     CreditCause,
     LeaseGranted,
@@ -147,7 +148,13 @@ def job_figures(host: AggregateHost[Tenants]) -> Iterator[StateValue]:
 def pool_figures(host: AggregateHost[Pools]) -> Iterator[StateValue]:
     """What the partitions of `pool` say that this process owns."""
     for state in host.settled_states():
-        for name, pool in state.items():
+        yield from figures_of_pools(state)
+
+
+def figures_of_pools(pools: Pools) -> Iterator[StateValue]:
+    """Those that jobs run in. `GLOBAL` is none: it keeps what all pools of a partition know."""
+    for name, pool in pools.items():
+        if name != GLOBAL:
             yield from figures_of_pool(name, pool)
 
 

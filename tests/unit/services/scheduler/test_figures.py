@@ -4,19 +4,23 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import get_args
 
+from immutables import Map
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
 from schemas.admission import BudgetAlert, BudgetThresholdReached
+from schemas.model import GLOBAL
 from schemas.node import DeviceFault, ReportDeviceFaults
 from schemas.pool import CreditCause, LeaseGranted
 from schemas.reasons import device_fault
 from services.scheduler.app import JOBS, POOLS
 from services.scheduler.domain.job.budgets import THRESHOLDS
+from services.scheduler.domain.pool.state import Pool
 from services.scheduler.figures import (
     PoolMeter,
     count_jobs,
     figures_of_pool,
+    figures_of_pools,
     figures_of_tenants,
 )
 from simulator.control_plane.samples import POOL, T0, describe, limits, node, request, submit
@@ -136,3 +140,10 @@ def test_credits_of_every_cause_begin_at_zero_so_that_the_first_is_growth() -> N
     for cause in get_args(CreditCause):
         value = REGISTRY.get_sample_value("tunery_credited_gpu_ms_total", {"cause": cause})
         assert value is not None, cause
+
+
+def test_what_all_pools_know_is_no_pool_of_its_own() -> None:
+    pools = Map({POOL: Pool(), GLOBAL: Pool(withdrawn=Map({"n1": 2}))})
+    shown = list(figures_of_pools(pools))
+    assert shown
+    assert {labels[0] for figure in shown if (labels := figure.labels)} == {POOL}
