@@ -58,9 +58,9 @@ FAULTY: Final = computed(
 )
 JOBS: Final = computed("tunery_jobs_open", "Jobs that have not ended, by phase", ("phase",))
 HELD: Final = computed(
-    "tunery_held_gpu_ms",
+    "tunery_held_gpu_seconds",
     "Holds of open jobs, less what they have used of them",
-    unit="gpu-ms",
+    unit="gpu-seconds",
 )
 TENANTS: Final = computed("tunery_tenants", "Tenants: active, suspended", ("state",))
 
@@ -78,10 +78,13 @@ WAIT_SECONDS: Final = histogram(
     (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 57_600),
 )
 BILLED: Final = counter(
-    "tunery_billed_gpu_ms_total", "Use that is billed, before credits", unit="gpu-ms"
+    "tunery_billed_gpu_seconds_total", "Use that is billed, before credits", unit="gpu-seconds"
 )
 CREDITED: Final = counter(
-    "tunery_credited_gpu_ms_total", "Use that is given back, by cause", ("cause",), "gpu-ms"
+    "tunery_credited_gpu_seconds_total",
+    "Use that is given back, by cause",
+    ("cause",),
+    "gpu-seconds",
 )
 
 
@@ -114,9 +117,9 @@ class PoolMeter:
                     self._queued.pop(job_id, None)
                     ATTEMPTS_ENDED.labels(end.outcome, end.cause or "").inc()
                 case UsageSliced(billable_gpu_ms=gpu_ms):
-                    BILLED.inc(gpu_ms)
+                    BILLED.inc(gpu_ms / 1_000)
                 case UsageCredited(lost_gpu_ms=gpu_ms, cause=cause):
-                    CREDITED.labels(cause).inc(gpu_ms)
+                    CREDITED.labels(cause).inc(gpu_ms / 1_000)
                 case _:
                     pass
 
@@ -171,7 +174,7 @@ def figures_of_tenants(tenants: Tenants) -> Iterator[StateValue]:
                 held_gpu_ms += max(0, job.hold.hold_gpu_ms - job.counted_gpu_ms)
     yield from _counted(JOBS, phases)
     yield from _counted(TENANTS, standings)
-    yield StateValue(HELD, (), held_gpu_ms)
+    yield StateValue(HELD, (), held_gpu_ms / 1_000)
 
 
 def figures_of_pool(name: str, pool: Pool) -> Iterator[StateValue]:

@@ -243,20 +243,20 @@ TENANTS: Final = Board(
         number(
             "GPU-hours billed in a day",
             "short",
-            gpu_hours(counts("tunery_billed_gpu_ms_total", over="1d")),
+            gpu_hours(counts("tunery_billed_gpu_seconds_total", over="1d")),
         ),
         number(
             "Given back, of what a day billed",
             "percentunit",
-            f"{counts('tunery_credited_gpu_ms_total', over='1d')} / "
-            f"{counts('tunery_billed_gpu_ms_total', over='1d')}",
+            f"{counts('tunery_credited_gpu_seconds_total', over='1d')} / "
+            f"{counts('tunery_billed_gpu_seconds_total', over='1d')}",
         ),
         number("Invoices to be made", "short", total("tunery_months_closing")),
         curves("Tenants", "short", total("tunery_tenants", "state"), "{{state}}"),
         curves(
             "GPU-hours held for open jobs",
             "short",
-            gpu_hours(total("tunery_held_gpu_ms")),
+            gpu_hours(total("tunery_held_gpu_seconds")),
             "held",
             "Holds less what jobs have used of them.",
         ),
@@ -270,9 +270,9 @@ TENANTS: Final = Board(
             "GPU-hours in an hour",
             "short",
             (
-                Query(gpu_hours(counts("tunery_billed_gpu_ms_total")), "billed"),
+                Query(gpu_hours(counts("tunery_billed_gpu_seconds_total")), "billed"),
                 Query(
-                    gpu_hours(counts("tunery_credited_gpu_ms_total", "cause")),
+                    gpu_hours(counts("tunery_credited_gpu_seconds_total", "cause")),
                     "credited: {{cause}}",
                 ),
             ),
@@ -332,8 +332,8 @@ CORE: Final = Board(
         ),
         curves(
             "Projections behind",
-            "ms",
-            "max by (projection, stream) (tunery_projection_lag_ms)",
+            "s",
+            "max by (projection, stream) (tunery_projection_lag_seconds)",
             "{{projection}} {{stream}}",
             "Grows only while entries arrive.",
         ),

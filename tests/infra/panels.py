@@ -6,8 +6,8 @@ as rates of `$__rate_interval`, a duration that Grafana fits to the scrape inter
 
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-Unit: TypeAlias = Literal["short", "s", "ms", "bytes", "Bps", "ops", "reqps", "percentunit"]
-GPU_MS_OF_AN_HOUR: Final = 3_600_000
+Unit: TypeAlias = Literal["short", "s", "bytes", "Bps", "ops", "reqps", "percentunit"]
+SECONDS_OF_AN_HOUR: Final = 3_600
 
 
 class Query(NamedTuple):
@@ -92,4 +92,4 @@ def _sum(labels: tuple[str, ...]) -> str:
 
 
 def gpu_hours(query: str) -> str:
-    return f"{query} / {GPU_MS_OF_AN_HOUR}"
+    return f"{query} / {SECONDS_OF_AN_HOUR}"

@@ -17,7 +17,6 @@ COLOURS: Final = ("#3b6fd4", "#c8553d", "#2e8b57", "#a06bc4", "#b58900", "#4a9aa
 SCALES: Final[dict[Unit, tuple[float, str]]] = {
     "percentunit": (100, " %"),
     "s": (1, " s"),
-    "ms": (1, " ms"),
     "bytes": (1e-6, " MB"),
     "Bps": (1e-6, " MB/s"),
     "ops": (1, "/s"),

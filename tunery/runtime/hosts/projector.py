@@ -272,7 +272,7 @@ class Projector:
             labels = (self._projection.name, follow.stream.name)
             metrics.PROJECTED.labels(*labels).inc(len(read.accepted))
             lag_ms = self._runtime.clock.now_ms() - read.accepted[-1].header.at
-            metrics.PROJECTION_LAG_MS.labels(*labels).set(lag_ms)
+            metrics.PROJECTION_LAG_SECONDS.labels(*labels).set(lag_ms / 1_000)
 
     async def _catch_up_with(self, batch: RowBatch) -> int:
         """The offset that another process has committed. Raises _Again if it is below ours."""

@@ -30,7 +30,7 @@ __all__ = [
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the package declares no result
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
-Unit: TypeAlias = Literal["", "bytes", "gpu-ms", "ms", "seconds"]
+Unit: TypeAlias = Literal["", "bytes", "gpu-seconds", "seconds"]
 
 #: every label, with what bounds the number of its values
 LABELS: Final = {

@@ -25,11 +25,11 @@ PROJECTION_COMMIT_SECONDS: Final = histogram(
     ("projection",),
     _FAST,
 )
-PROJECTION_LAG_MS: Final = gauge(
-    "tunery_projection_lag_ms",
+PROJECTION_LAG_SECONDS: Final = gauge(
+    "tunery_projection_lag_seconds",
     "Wall clock minus `at` of the newest entry committed; grows only while entries arrive",
     ("projection", "stream"),
-    "ms",
+    "seconds",
 )
 EFFECTS_RUNNING: Final = gauge(
     "tunery_effects_running", "To-do rows that this process is working on", ("kind",)

@@ -138,7 +138,7 @@ def test_budgets_that_reach_a_share_are_counted_from_zero_on() -> None:
 def test_credits_of_every_cause_begin_at_zero_so_that_the_first_is_growth() -> None:
     PoolMeter()
     for cause in get_args(CreditCause):
-        value = REGISTRY.get_sample_value("tunery_credited_gpu_ms_total", {"cause": cause})
+        value = REGISTRY.get_sample_value("tunery_credited_gpu_seconds_total", {"cause": cause})
         assert value is not None, cause
 
 
