@@ -1,7 +1,7 @@
 # Tunery. `make help` lists the targets; each sets up what it needs first.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-security test-clients test-vllm test-observe pythons focus check lint types contracts unit gateway services others fmt integration sim soak bench figures lock sbom clean
+.PHONY: help setup demo test test-security test-clients test-vllm test-containers test-observe pythons focus check lint types contracts unit gateway services others fmt integration sim soak bench figures lock sbom clean
 MAKEFLAGS += --no-print-directory
 # Our modules are compiled once, not again in each of the hundreds of processes of a test run.
 unexport PYTHONDONTWRITEBYTECODE
@@ -66,6 +66,9 @@ test-clients: setup ## DSPy, LlamaIndex, litellm, instructor, W&B, openai-node, 
 
 test-vllm: setup ## the suite of engines over a real vLLM on the CPU, in an environment of its own (6 GB)
 	@$(BIN)/python -m tests.vllm $(ARGS)
+
+test-containers: setup ## tests of our servers' ports over official images, where a container engine answers
+	@$(BIN)/python -m tests.containers $(ARGS)
 
 test-observe: setup ## tunery up --observe, rules, panels and alerts in a real Prometheus, installed or Debian's
 	@$(BIN)/python -m tests.observe $(ARGS)

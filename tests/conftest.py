@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 from tests.searches import EXAMPLES
-from tests.stacks import sweep, temporary_data_dir
+from tests.stacks import elsewhere, sweep, temporary_data_dir
 from tunery.local import Stack, stack
 
 # The same examples each time, so that a red check is red for everybody; `soak` searches further.
@@ -59,7 +59,7 @@ async def servers() -> AsyncIterator[Stack]:
     """
     sweep()
     with temporary_data_dir() as folder:
-        async with stack(folder, environ={}) as running:
+        async with stack(folder, environ=elsewhere()) as running:
             yield running
 
 

@@ -11,8 +11,18 @@ from typing import Final
 
 from tunery.local import SERVERS, SERVICES
 from tunery.local.processes import stop_orphans
+from tunery.local.settings import KAFKA_LOGIN, REPLACED_BY, S3_NEEDS
 
 PREFIX: Final = "tunery-test-"
+ELSEWHERE: Final = "TUNERY_TEST_ELSEWHERE"  # set: servers are those that the environment names
+
+
+def elsewhere() -> dict[str, str]:
+    """Variables of servers that are not ours to start, as for `tunery up`; mostly none."""
+    if not os.environ.get(ELSEWHERE):
+        return {}
+    names = (*REPLACED_BY.values(), *KAFKA_LOGIN, *S3_NEEDS)
+    return {name: os.environ[name] for name in names if os.environ.get(name)}
 
 
 @contextlib.contextmanager

@@ -229,8 +229,9 @@ class Stack:
             prometheus.write_targets(self.folders.server(prometheus.NAME), addresses)
 
     def kafka_as(self, principal: str = OPERATOR, **more: Any) -> KafkaSettings:
-        """How a principal reaches the embedded Kafka. more: other settings."""
-        login = kafka.login(principal, self.settings.keys)
+        """How a principal reaches the embedded Kafka, and everybody one's own. more: settings."""
+        own = self.settings.own_kafka
+        login = {} if own else kafka.login(principal, self.settings.keys)
         return KafkaSettings(self.kafka_bootstrap, login=login, **more)
 
     def kill(self, name: str, *, tree: bool = False, restart: bool = True) -> list[int]:
