@@ -37,9 +37,13 @@ from tests.e2e.stories import (
 from tunery.local import processes
 from tunery.local.stack import ServiceSpec
 from tunery.runtime.blobs.abstract import blob_key
-from tunery.runtime.blobs.s3 import S3Settings, connect
+from tunery.runtime.blobs.encrypted import SUFFIX, EncryptedBlobs
+from tunery.runtime.blobs.path_keys import TenantPathKeys
+from tunery.runtime.blobs.s3 import S3Blobs, S3Settings, connect
 from tunery.runtime.bus.kafka import KafkaLog
 from tunery.runtime.node_settings import halves_of
+from tunery.runtime.seal.directory import DirectoryKeyStore
+from tunery.runtime.seal.roots import Roots
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -235,7 +239,7 @@ async def test_a_damaged_checkpoint_is_skipped(home: RunningStack) -> None:
     await asyncio.sleep(1)  # until reports in flight have arrived
     listed = (await home.api.get(f"/fine_tuning/jobs/{job_id}/checkpoints"))["data"]
     newest, older = listed[0], listed[1]
-    await asyncio.to_thread(damage_checkpoint, home, job_id, newest["manifest_sha256"])
+    await damage_checkpoint(home, job_id, newest["manifest_sha256"])
     await home.stack.start(AGENT)
     job = await home.api.job(job_id, lambda state: state["attempt"] == 2 and training(state))
     assert job["progress"]["resumed_from_step"] == older["step_number"] < newest["step_number"]
@@ -253,20 +257,20 @@ async def test_a_damaged_checkpoint_is_skipped(home: RunningStack) -> None:
     assert set(credited) <= {"skipped_checkpoint", "lost"}
 
 
-def damage_checkpoint(home: RunningStack, job_id: str, manifest_sha256: str) -> None:
-    """Overwrite a file of a checkpoint in object storage."""
-    where = home.stack
-    storage = connect(
+async def damage_checkpoint(home: RunningStack, job_id: str, manifest_sha256: str) -> None:
+    """Overwrite a file of a checkpoint in object storage, where it is encrypted."""
+    where, kind = home.stack, f"checkpoints/{job_id}/1"
+    storage = S3Blobs(
         S3Settings(where.s3_endpoint, where.s3_access_key, where.s3_secret_key, where.s3_bucket)
     )
-    kind = f"checkpoints/{job_id}/1"
-    manifest = storage.get_object(
-        Bucket=where.s3_bucket, Key=blob_key("local", kind, manifest_sha256)
-    )
-    files = {file["name"]: file["sha256"] for file in json.loads(manifest["Body"].read())["files"]}
-    key = blob_key("local", kind, files["adapter_model.safetensors"])
-    assert storage.head_object(Bucket=where.s3_bucket, Key=key)["ContentLength"] > 0
-    storage.put_object(Bucket=where.s3_bucket, Key=key, Body=b"not what it was")
+    keys = DirectoryKeyStore(where.folders.keystore, Roots(where.folders.roots))
+    opened = EncryptedBlobs(storage, TenantPathKeys(keys))
+    manifest = json.loads(await opened.get(blob_key("local", kind, manifest_sha256)))
+    files = {file["name"]: file["sha256"] for file in manifest["files"]}
+    key = blob_key("local", kind, files["adapter_model.safetensors"]) + SUFFIX
+    assert await storage.exists(key)
+    await storage.put(key, b"not what it was")
+    await opened.close()
 
 
 async def assert_refused(
