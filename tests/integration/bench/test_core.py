@@ -12,6 +12,8 @@ GOALS = {
     "ledger_events_per_s",
     "ledger_ratio_to_bare",
     "decisions_per_s",
+    "sampled_cpu_ratio",
+    "traced_cpu_ratio",
     "owner_rss_mb",
     "boot_1m_from_snapshot_s",
     "boot_1m_from_zero_s",
