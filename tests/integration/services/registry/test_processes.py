@@ -226,7 +226,7 @@ async def register_version(client: Client, base: Base) -> RegisterVersion:
     }
     files = []
     for name, data in contents.items():
-        key = f"t/{client.tenant}/jobs/1/{name}"
+        key = f"t/{client.tenant}/adapters/1/{name}"
         stored = await client.runtime.blobs.put(key, data)
         files.append(BlobFile(name=name, blob=key, sha256=stored.sha256, bytes=len(data)))
     lineage = Lineage(

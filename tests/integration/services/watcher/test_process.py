@@ -84,7 +84,8 @@ class Trainings:
                 node_type="h200",
                 work="the same",
             )
-            await self.offer(job_id, msgspec.json.encode(step))
+            keys = self.stack.settings.keys.sender_keys(f"node.{step.node_id}")
+            await self.offer(job_id, keys.sign(TELEMETRY.name, msgspec.json.encode(step)))
             await asyncio.sleep(pause_s)
 
     async def offer(self, job_id: str, value: bytes) -> None:
