@@ -45,6 +45,7 @@ EMPTY: Final[dict[str, str]] = {
     "training: Devices at work: {{instance}} {{device}}": "this machine has processors alone",
     "training: Memory of devices: {{instance}} {{device}}": "this machine has processors alone",
     "training: Devices that idle in a training: {{instance}} {{device}}": "likewise",
+    "training: Slowest rank, as a multiple of what is usual: {{instance}}": "one rank trains",
     "core: Time left of certificates: {{instance}} {{setting}}": "its Kafka has no TLS",
     "core: Restarts in an hour: {{task}} cancelled": "tasks end only when they are stopped",
 }
