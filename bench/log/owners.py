@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -71,35 +71,47 @@ async def decisions(settings: RuntimeSettings, commands: int) -> dict[str, float
     Bare: the same bytes copied from the topic to another one by the client alone, with the same
     window.
     """
-    stream = replace(JOBS.stream, name="bench.job")
-    lives = islice(jobs.commands(commands // jobs.COMMANDS_OF_JOB + 1), commands)
-    async with parts(settings) as bundle:
-        await bundle.log.create((stream.commands, stream.journal), PARTITION + 1)
-        await fill(bundle.log, stream.commands.name, (command.value for command in lives))
-        took_s = await settle(bundle, stream, commands, time.perf_counter)
-        options = kafka_settings(settings).client_options
-        copied = await _copy(options, stream.commands.name, commands)
+    stream, options = stream_of("job"), kafka_settings(settings).client_options
+    took_s = await settle(settings, stream, first_commands(commands), time.perf_counter)
+    copied = await _copy(options, stream.commands.name, commands)
     return {"decisions_per_s": (commands - 1) / took_s, "bare_copied_per_s": copied}
 
 
+def stream_of(name: str) -> Stream:
+    """A stream of a bench, decided as `job` is."""
+    return replace(JOBS.stream, name=f"bench.{name}")
+
+
+def first_commands(count: int) -> list[bytes]:
+    """The first of the lives of jobs."""
+    lives = jobs.commands(count // jobs.COMMANDS_OF_JOB + 1)
+    return [command.value for command in islice(lives, count)]
+
+
 async def settle(
-    bundle: OwnerPorts, stream: Stream, commands: int, clock: Callable[[], float]
+    settings: RuntimeSettings,
+    stream: Stream,
+    commands: Sequence[bytes],
+    clock: Callable[[], float],
 ) -> float:
-    """Decide all commands of a stream; seconds of a clock from the first settled to the last."""
+    """Decide commands of a new stream; seconds of a clock from the first settled to the last."""
     settled: list[float] = []
     done = asyncio.Event()
 
     def note(_: Settled) -> None:
         settled.append(clock())
-        if len(settled) == commands:
+        if len(settled) == len(commands):
             done.set()
 
-    owner = PartitionOwner(
-        bundle, replace(JOBS, stream=stream), PARTITION, "bench", new_id, HostLimits(), note
-    )
-    async with _running(owner):
-        async with asyncio.timeout(WAIT_S):
-            await done.wait()
+    async with parts(settings) as bundle:
+        await bundle.log.create((stream.commands, stream.journal), PARTITION + 1)
+        await fill(bundle.log, stream.commands.name, commands)
+        owner = PartitionOwner(
+            bundle, replace(JOBS, stream=stream), PARTITION, "bench", new_id, HostLimits(), note
+        )
+        async with _running(owner):
+            async with asyncio.timeout(WAIT_S):
+                await done.wait()
     return settled[-1] - settled[0]
 
 

@@ -11,16 +11,13 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from itertools import cycle, islice
+from itertools import cycle
 from typing import Final
 
 import msgspec
 
-from bench.log import jobs, owners
-from bench.log.replays import fill
+from bench.log import owners
 from schemas.envelope import Envelope
-from services.scheduler.app import JOBS
 from tunery.runtime.settings import RuntimeSettings
 from tunery.runtime.telemetry.traces import ENDPOINTS, start_traces, stop_traces
 from tunery.runtime.telemetry.trail import REQUEST
@@ -88,14 +85,9 @@ async def _decide(
     settings: RuntimeSettings, name: str, parents: Sequence[str | None], commands: int
 ) -> float:
     """Processor time of a decision from the first that is settled to the last."""
-    stream = replace(JOBS.stream, name=f"bench.{name}")
-    lives = islice(jobs.commands(commands // jobs.COMMANDS_OF_JOB + 1), commands)
-    async with owners.parts(settings) as bundle:
-        await bundle.log.create((stream.commands, stream.journal), jobs.PARTITION + 1)
-        values = map(_led_by, (command.value for command in lives), cycle(parents))
-        await fill(bundle.log, stream.commands.name, values)
-        spent = await owners.settle(bundle, stream, commands, time.process_time)
-    return 1e6 * spent / (commands - 1)
+    led = [*map(_led_by, owners.first_commands(commands), cycle(parents))]
+    spent_s = await owners.settle(settings, owners.stream_of(name), led, time.process_time)
+    return 1e6 * spent_s / (commands - 1)
 
 
 def _led_by(value: bytes, parent: str | None) -> bytes:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from tunery.runtime.blobs.abstract import (
-    CHUNK_BYTES,
     BlobChanged,
     BlobCorrupt,
     BlobExists,
@@ -33,7 +32,7 @@ from tunery.runtime.blobs.frames import (
     version_of,
 )
 from tunery.runtime.blobs.path_keys import PathKeys
-from tunery.runtime.blobs.writing import write_file
+from tunery.runtime.blobs.writing import read_chunks, write_file
 from tunery.runtime.seal.abstract import RootUnavailable
 
 SUFFIX: Final = ".sealed"
@@ -163,7 +162,7 @@ class EncryptedBlobs:
     async def put_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
         if self._owner(key) is None:
             return await self._inner.put_file(key, path, sha256=sha256)
-        return await self.put(key, _chunks(path), sha256=sha256)
+        return await self.put(key, read_chunks(path), sha256=sha256)
 
     async def get(self, key: str, *, sha256: str | None = None) -> bytes:
         return b"".join([chunk async for chunk in self.stream(key, sha256=sha256)])
@@ -270,9 +269,3 @@ def _outages(key: str) -> Iterator[None]:
 
 class _Unsealed(Exception):
     """There is no encrypted blob of this key."""
-
-
-async def _chunks(path: Path) -> AsyncIterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
-            yield chunk

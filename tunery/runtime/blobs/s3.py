@@ -26,7 +26,7 @@ from tunery.runtime.blobs.abstract import (
     Stored,
     check_key,
 )
-from tunery.runtime.blobs.writing import write_file
+from tunery.runtime.blobs.writing import read_chunks, write_file
 from tunery.runtime.telemetry.metrics import BLOB_BYTES
 from tunery.runtime.telemetry.traces import traced
 from tunery.runtime.telemetry.trail import current_trail
@@ -164,7 +164,7 @@ class S3Blobs:
         return Stored(key, got, len(data))
 
     async def put_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
-        return await self.put(key, _chunks(path), sha256=sha256)
+        return await self.put(key, read_chunks(path), sha256=sha256)
 
     async def get(self, key: str, *, sha256: str | None = None) -> bytes:
         return b"".join([chunk async for chunk in self.stream(key, sha256=sha256)])
@@ -328,9 +328,3 @@ class S3Upload:
 
     async def __aexit__(self, *_: object) -> None:
         await self.abort()
-
-
-async def _chunks(path: Path) -> AsyncIterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
-            yield chunk

@@ -1,4 +1,4 @@
-"""Writes a stream of bytes into a file completely and checked, or not at all."""
+"""Streams of bytes: out of a file, and into one completely and checked, or not at all."""
 
 import asyncio
 import hashlib
@@ -7,7 +7,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tunery.runtime.blobs.abstract import BlobCorrupt, Stored
+from tunery.runtime.blobs.abstract import CHUNK_BYTES, BlobCorrupt, Stored
+
+
+async def read_chunks(path: Path) -> AsyncIterator[bytes]:
+    """The bytes of a file, piece by piece. Raises OSError."""
+    with path.open("rb") as file:
+        while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+            yield chunk
 
 
 async def write_file(
