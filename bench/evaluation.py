@@ -66,7 +66,7 @@ def measure(threads: int, measured: int) -> dict[str, float]:
             measured_rows=measured,
         )
         _, took_s = follow_warm("tunery.ml.score", spec, folder)
-        rows = json.loads((folder / "scores.json").read_text())["measured"]
+        rows = json.loads((folder / "scores.json").read_text())["rows"]
     return {
         "evaluation_s": round(took_s, 1),
         "share_of_promise": round(took_s / PROMISED_S, 3),

@@ -1,12 +1,14 @@
 """Greedy answers, several prompts at a time."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 import torch
+from transformers import StoppingCriteria, StoppingCriteriaList
 
-BATCH = 8
-PROMPT_TOKENS_MAX = 1_024
+PROMPT_TOKENS_MAX: Final = 1_024
+BATCH_TOKENS_MAX: Final = 9_216  # of prompts and answers, padding included: bounds the cache
+BATCH_PROMPTS_MAX: Final = 64
 
 
 def render(tokenizer: Any, prompt: str) -> list[int]:
@@ -30,14 +32,15 @@ def answers(
     """The likeliest continuation of each prompt (token ids), without special tokens.
 
     Prompts are padded on the left; one longer than `PROMPT_TOKENS_MAX` keeps its end.
+
+    between: called with the number of answers there are, after each token; may raise
     """
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     device = next(model.parameters()).device
     replies: list[str] = []
-    for start in range(0, len(prompts), BATCH):
-        batch = [list(ids[-PROMPT_TOKENS_MAX:]) for ids in prompts[start : start + BATCH]]
+    for batch in batches([ids[-PROMPT_TOKENS_MAX:] for ids in prompts], new_tokens_max):
         width = max(map(len, batch))
-        ids = torch.tensor([[pad] * (width - len(line)) + line for line in batch])
+        ids = torch.tensor([[pad] * (width - len(line)) + [*line] for line in batch])
         mask = torch.tensor([[0] * (width - len(line)) + [1] * len(line) for line in batch])
         with torch.no_grad():
             output = model.generate(
@@ -47,8 +50,38 @@ def answers(
                 max_new_tokens=new_tokens_max,
                 pad_token_id=pad,
                 use_cache=True,
+                stopping_criteria=StoppingCriteriaList([_AfterToken(between, len(replies))]),
             )
         texts = tokenizer.batch_decode(output[:, width:].cpu(), skip_special_tokens=True)
         replies += [text.strip() for text in texts]
         between(len(replies))
     return replies
+
+
+class _AfterToken(StoppingCriteria):  # type: ignore[misc]  # transformers has no types
+    """Calls a function after each token, and ends no answer itself."""
+
+    def __init__(self, between: Callable[[int], None], done: int) -> None:
+        self._between = between
+        self._done = done
+
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        """False for each row."""
+        self._between(self._done)
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+
+
+def batches(
+    prompts: Sequence[Sequence[int]], new_tokens_max: int
+) -> Iterator[Sequence[Sequence[int]]]:
+    """The prompts in their order, as many at a time as `BATCH_TOKENS_MAX` has room for."""
+    start = width = 0
+    for at, ids in enumerate(prompts):
+        width = max(width, len(ids))
+        count = at - start + 1
+        full = count * (width + new_tokens_max) > BATCH_TOKENS_MAX or count > BATCH_PROMPTS_MAX
+        if at > start and full:
+            yield prompts[start:at]
+            start, width = at, len(ids)
+    if start < len(prompts):
+        yield prompts[start:]

@@ -63,14 +63,19 @@ class StageProgress:
         self.must_stop = must_stop
 
     def callback(self, stage: str, total: int) -> Callable[[int], None]:
-        """A function to call with the number of parts done.
+        """A function to call with the number of parts done, as often as one likes.
 
         Raises StopRequested when the process was asked to stop.
         """
+        told = 0
 
         def report(done: int) -> None:
+            nonlocal told
             if self.must_stop():
                 raise StopRequested
+            if done == told:
+                return
+            told = done
             self.events.emit(ScoringProgressed(stage=stage, done=done, total=total))
 
         return report
