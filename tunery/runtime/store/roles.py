@@ -53,7 +53,8 @@ GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {reader};
 ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema} GRANT SELECT ON TABLES TO {reader}"""
 READER_LIMITS: Final = """ALTER ROLE {reader} CONNECTION LIMIT 10;
 ALTER ROLE {reader} SET default_transaction_read_only = on;
-ALTER ROLE {reader} SET statement_timeout = '30s'"""
+ALTER ROLE {reader} SET statement_timeout = '30s';
+ALTER ROLE {reader} SET idle_in_transaction_session_timeout = '30s'"""
 CONNECT: Final = """\
 DO $$ BEGIN
     EXECUTE format('REVOKE ALL ON DATABASE %I FROM PUBLIC', current_database());

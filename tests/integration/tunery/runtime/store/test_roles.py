@@ -187,6 +187,8 @@ async def test_security_m3_readers_read_views_and_nothing_else(servers: Stack) -
             await store.rebuild(projections[0].described())  # its views come back
             await store.close()
         reader = await asyncpg.connect(address(servers, READER, database))
+        for limit in ("statement_timeout", "idle_in_transaction_session_timeout"):
+            assert await reader.fetchval(f"SHOW {limit}") == "30s"
         for board in SQL_DASHBOARDS:
             for panel in board.panels:
                 await reader.fetch(in_postgres(panel.sql, "acme"))
