@@ -4,8 +4,8 @@
 
 A local stack without a node. A premium tenant repeats one task, one at a time, for some seconds by
 itself and for some seconds beside a free tenant whose process asks for as much as its plan allows,
-and more. The two take turns, and the figures are medians of the rounds: `…_alone` and `…_beside` in
-tasks a second, `…_lost_percent` of the throughput.
+and more, and has used what it may send at once. The two take turns, and the figures are medians of
+the rounds: `…_alone` and `…_beside` in tasks a second, `…_lost_percent` of the throughput.
 
 reads: lists of files. uploads: small files, until the quota of the other is full. previews: rows as
 tokens. streams: the first frame of a job's events. checks: from the upload to the checked file.
@@ -38,7 +38,8 @@ from tunery.local.stack import SERVICES, Stack, stack
 LIMITS: Final = {"soft_gpu_ms": 2**52, "hard_gpu_ms": 2**52, "concurrency": 10_000}
 EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "lighthouse.jsonl"
 ROUNDS, ROUND_S, QUICK_S = 3, 8.0, 3.0
-BEGIN_S: Final = 2.0  # until the other is at its limits
+BEGIN_S: Final = 8.0  # until the other has used what it may send at once
+END_S: Final = 2.0  # until it is as it was
 PER_SECOND: Final = 50  # requests of the other: 3,000 a minute, the default of a key
 REFUSED_S: Final = 0.2  # pause of the other after a refusal
 STREAMS: Final = 60  # that it tries to keep open; its plan has 50
@@ -278,7 +279,7 @@ async def _load(pool: str, greedy: Caller) -> AsyncIterator[None]:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-        await asyncio.sleep(BEGIN_S)
+        await asyncio.sleep(END_S)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from services.gateway.accounts import price_routes as prices
 from services.gateway.accounts import tenant_routes as tenants
 from services.gateway.accounts import webhook_routes as webhooks
 from services.gateway.accounts.auth import authenticate
-from services.gateway.accounts.record_quota import counting
+from services.gateway.accounts.request_quotas import counting
 from services.gateway.audit import routes as audit
 from services.gateway.audit.observing import Observer
 from services.gateway.billing import answer_use_routes as answer_uses

@@ -7,6 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from schemas.account import Lane
 from schemas.storage import StorageQuota
+from services.gateway.web.token_bucket import PER_MINUTE_MAX
 
 GIB: Final = 1024**3
 
@@ -16,8 +17,10 @@ class PlanLimits(BaseModel):
 
     storage_bytes_max: of files and of what pending uploads declare. files_max: not deleted.
     uploads_max: pending uploads. previews_max: previews and comparisons of rows at a time, of each
-    gateway. streams_max: streams of events that are open, of each gateway. records_per_hour_max:
-    commands of requests, which journals keep for ever.
+    gateway. streams_max: streams of events that are open, of each gateway.
+    requests_per_minute_max: of all keys together, to each gateway. records_per_minute_max:
+    commands of requests, which journals keep for ever. preview_niceness: of the processes that
+    show rows, 0 to 19; others of the machine go first.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -27,7 +30,9 @@ class PlanLimits(BaseModel):
     uploads_max: int = Field(ge=0)
     previews_max: int = Field(ge=1)
     streams_max: int = Field(ge=1)
-    records_per_hour_max: int = Field(ge=1, le=1_000_000)
+    requests_per_minute_max: int = Field(ge=1, le=PER_MINUTE_MAX)
+    records_per_minute_max: int = Field(ge=1, le=PER_MINUTE_MAX)
+    preview_niceness: int = Field(ge=0, le=19)
 
     @property
     def quota(self) -> StorageQuota:
@@ -44,7 +49,9 @@ PLAN_LIMITS: Final[Mapping[Lane, PlanLimits]] = {
         uploads_max=100,
         previews_max=8,
         streams_max=400,
-        records_per_hour_max=60_000,
+        requests_per_minute_max=60_000,
+        records_per_minute_max=1_000,
+        preview_niceness=0,
     ),
     "standard": PlanLimits(
         storage_bytes_max=128 * GIB,
@@ -52,7 +59,9 @@ PLAN_LIMITS: Final[Mapping[Lane, PlanLimits]] = {
         uploads_max=50,
         previews_max=4,
         streams_max=200,
-        records_per_hour_max=12_000,
+        requests_per_minute_max=6_000,
+        records_per_minute_max=200,
+        preview_niceness=5,
     ),
     "free": PlanLimits(
         storage_bytes_max=8 * GIB,
@@ -60,7 +69,9 @@ PLAN_LIMITS: Final[Mapping[Lane, PlanLimits]] = {
         uploads_max=10,
         previews_max=2,
         streams_max=50,
-        records_per_hour_max=3_000,
+        requests_per_minute_max=1_200,
+        records_per_minute_max=50,
+        preview_niceness=15,
     ),
 }
 

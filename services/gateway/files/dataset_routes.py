@@ -64,7 +64,9 @@ async def diff_files(
         for file, path in zip(files, paths, strict=True):
             await within(deps.blobs.get_file(file.blob, path), file.bytes)
         task = Comparison(before=str(paths[0]), after=str(paths[1]))
-        difference = (await deps.previews.ask(task, caller.tenant))["difference"]
+        difference = (await deps.previews.ask(task, caller.tenant, limits.preview_niceness))[
+            "difference"
+        ]
     names = [(label(file, deps.unseal) or file.id, file.id) for file in files]
     return difference_response(difference, *names)
 

@@ -15,7 +15,7 @@ class Previews(Protocol):
     def admit(self, tenant: str, of_tenant_max: int) -> AbstractContextManager[None]:
         """Count a request of a tenant until the end of the context. Raises ApiError 429, 503."""
 
-    async def ask(self, task: Task, tenant: str) -> Mapping[str, Any]:
+    async def ask(self, task: Task, tenant: str, niceness: int) -> Mapping[str, Any]:
         """Run a task on uploaded rows; returns its answer's fields. Raises ApiError 400, 503."""
 
 

@@ -72,15 +72,16 @@ class PreviewProcesses:
             if not self._asked[tenant]:
                 del self._asked[tenant]
 
-    async def ask(self, task: Task, tenant: str) -> Mapping[str, Any]:
+    async def ask(self, task: Task, tenant: str, niceness: int) -> Mapping[str, Any]:
         """Run a task in a new process; returns its answer. Raises ApiError 400, 500, 503."""
         async with self._processes.take(tenant):
-            return await self._run(task)
+            return await self._run(task, niceness)
 
-    async def _run(self, task: Task) -> Mapping[str, Any]:
-        command = (sys.executable, "-m", "services.gateway.files.preview_worker")
+    async def _run(self, task: Task, niceness: int) -> Mapping[str, Any]:
+        worker = (sys.executable, "-m", "services.gateway.files.preview_worker")
+        command = self._confinement.command(worker, _policy(task))
         process = await asyncio.create_subprocess_exec(
-            *self._confinement.command(command, _policy(task)),
+            *("nice", "-n", str(niceness), *command),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={name: os.environ[name] for name in PASSED_ON if name in os.environ},

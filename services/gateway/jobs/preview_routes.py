@@ -49,7 +49,7 @@ async def preview_rows(body: PreviewRequest, deps: WithFileDeps, caller: Caller)
             max_length=body.max_length,
             length_policy=body.length_policy,
         )
-        rows = await deps.previews.ask(task, caller.tenant)
+        rows = await deps.previews.ask(task, caller.tenant, limits.preview_niceness)
     return PreviewResponse(
         model=base.base_id,
         training_file=file.id,

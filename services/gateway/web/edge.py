@@ -13,10 +13,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from services.gateway.web.deps import Deps, Principal, require
 from services.gateway.web.errors import (
     BODY_TOO_LARGE,
-    RATE_LIMIT,
     ApiError,
     KeyRefused,
     invalid,
+    too_many_requests,
 )
 from services.gateway.web.lingering import BODY, linger
 from services.gateway.web.metrics import REQUEST_SECONDS, REQUESTS
@@ -169,7 +169,8 @@ class Edge:
         allowance = await self._deps.rates.take(principal.key_id, per_minute)
         state["rate"] = rate_headers(allowance)
         if not allowance.allowed:
-            raise _too_many("this key may send", allowance, "a key with a higher limit")
+            who, remedy = "this key may send", "a key with a higher limit"
+            raise too_many_requests(who, allowance.limit, allowance.retry_ms, remedy)
         require(principal, scope_of(scope["method"], scope["path"]))
 
     async def _identify(self, scope: Scope) -> Principal:
@@ -190,7 +191,8 @@ class Edge:
         """Raises ApiError 429."""
         limit = self._wrong_keys.limit(_address(scope), authorization)
         if limit is not None:
-            raise _too_many("one address may send", limit, "a key", " without a valid key")
+            who, which = "one address may send", " without a valid key"
+            raise too_many_requests(who, limit.limit, limit.retry_ms, "a key", which)
 
 
 def _address(scope: Scope) -> str:
@@ -210,19 +212,6 @@ def rate_headers(allowance: Allowance) -> dict[str, str]:
         "x-ratelimit-remaining-requests": str(allowance.remaining),
         "x-ratelimit-reset-requests": duration(allowance.reset_ms),
     }
-
-
-def _too_many(who: str, allowance: Allowance, remedy: str, which: str = "") -> ApiError:
-    message = (
-        f"Rate limit reached: {who} {allowance.limit} requests{which} a minute. Try again in "
-        f"{duration(allowance.retry_ms)}, or ask the operator for {remedy}."
-    )
-    headers = {
-        "retry-after": str(-(-allowance.retry_ms // 1_000)),
-        "retry-after-ms": str(allowance.retry_ms),
-        "x-should-retry": "true",
-    }
-    return ApiError(429, RATE_LIMIT, message, headers=headers)
 
 
 def _limit_body(scope: Scope, receive: Receive) -> Receive:

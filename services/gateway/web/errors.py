@@ -7,6 +7,8 @@ from typing import Final
 from pydantic import BaseModel
 
 from schemas import errors
+from schemas.units import Ms
+from services.gateway.web.token_bucket import duration
 
 UNAUTHORIZED: Final = "invalid_api_key"
 FORBIDDEN: Final = errors.FORBIDDEN
@@ -124,6 +126,23 @@ def above_limit(name: str, limit: int) -> ApiError:
     message = f"Your plan allows {limit} at a time (`{name}`). Wait until another has ended."
     headers = {"retry-after": str(RETRY_AFTER_S), "x-should-retry": "true"}
     return ApiError(429, errors.QUOTA_EXCEEDED, message, headers=headers)
+
+
+def too_many_requests(who: str, limit: int, retry_ms: Ms, remedy: str, which: str = "") -> ApiError:
+    """The error for one request more than a bucket holds.
+
+    who: and what it may do. remedy: what an operator could give. which: requests are meant
+    """
+    message = (
+        f"Rate limit reached: {who} {limit} requests{which} a minute. Try again in "
+        f"{duration(retry_ms)}, or ask the operator for {remedy}."
+    )
+    headers = {
+        "retry-after": str(-(-retry_ms // 1_000)),
+        "retry-after-ms": str(retry_ms),
+        "x-should-retry": "true",
+    }
+    return ApiError(429, RATE_LIMIT, message, headers=headers)
 
 
 def unavailable(what: str, retry_after_s: int = RETRY_AFTER_S) -> ApiError:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ def base(tmp_path: Path) -> Path:
 async def test_only_assistant_messages_are_labels(tmp_path: Path, base: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes(b'{"broken": \n' + rows(5))
-    shown = await PreviewProcesses().ask(task(file, base, rows=2), "acme")
+    shown = await PreviewProcesses().ask(task(file, base, rows=2), "acme", 0)
     assert [row["row"] for row in shown["data"]] == [2, 3]
     first = shown["data"][0]
     texts = [(part["text"], part["learnt"]) for part in first["segments"]]
@@ -43,7 +45,7 @@ async def test_a_base_without_a_tokenizer_is_named(tmp_path: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes(rows(1))
     with pytest.raises(ApiError) as refused:
-        await PreviewProcesses().ask(task(file, tmp_path), "acme")
+        await PreviewProcesses().ask(task(file, tmp_path), "acme", 0)
     assert (refused.value.status, refused.value.param) == (400, "model")
 
 
@@ -51,8 +53,22 @@ async def test_a_preview_that_takes_too_long_is_killed(tmp_path: Path, base: Pat
     file = tmp_path / "rows"
     file.write_bytes(rows(1))
     with pytest.raises(ApiError) as refused:
-        await PreviewProcesses(wait_ms_max=1).ask(task(file, base), "acme")
+        await PreviewProcesses(wait_ms_max=1).ask(task(file, base), "acme", 0)
     assert refused.value.param == "rows"
+
+
+async def test_a_preview_stands_back_as_its_tenants_plan_says(tmp_path: Path, base: Path) -> None:
+    file = tmp_path / "rows"
+    file.write_bytes(rows(1))
+    shown = asyncio.create_task(PreviewProcesses().ask(task(file, base), "acme", 7))
+    own, seen = os.getpriority(os.PRIO_PROCESS, 0), set[int]()
+    while not shown.done():
+        await asyncio.sleep(0.01)
+        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            with suppress(ProcessLookupError):
+                seen.add(os.getpriority(os.PRIO_PROCESS, int(pid)) - own)
+    assert (await shown)["data"]
+    assert 7 in seen
 
 
 async def test_two_files_are_compared(tmp_path: Path) -> None:
@@ -60,10 +76,10 @@ async def test_two_files_are_compared(tmp_path: Path) -> None:
     before.write_bytes(rows(3))
     after.write_bytes(rows(4))
     asked = Comparison(before=str(before), after=str(after))
-    result = (await PreviewProcesses().ask(asked, "acme"))["difference"]
+    result = (await PreviewProcesses().ask(asked, "acme", 0))["difference"]
     assert (result["same"], result["added"], result["removed"]) == (3, [4], [])
     with pytest.raises(ApiError, match="tunery data diff") as refused:
-        await PreviewProcesses(wait_ms_max=1).ask(asked, "acme")
+        await PreviewProcesses(wait_ms_max=1).ask(asked, "acme", 0)
     assert refused.value.param == "before"
 
 
@@ -76,7 +92,7 @@ async def test_security_m6_a_preview_has_a_limit_of_memory(tmp_path: Path, base:
     file = tmp_path / "rows"
     file.write_bytes(rows(1))
     with pytest.raises(ApiError) as refused:
-        await PreviewProcesses(wait_ms_max=120_000).ask(task(file, base), "acme")
+        await PreviewProcesses(wait_ms_max=120_000).ask(task(file, base), "acme", 0)
     assert refused.value.status == 400
     assert "memory" in refused.value.message
 
@@ -88,14 +104,14 @@ async def test_security_m2_one_tenant_leaves_previews_for_others(
     running: list[str] = []
     end = asyncio.Event()
 
-    async def run(_: PreviewProcesses, task: Comparison) -> dict[str, Any]:
+    async def run(_: PreviewProcesses, task: Comparison, __: int) -> dict[str, Any]:
         running.append(task.before)
         await end.wait()
         return {}
 
     async def asked(tenant: str) -> None:
         with previews.admit(tenant, 8):
-            await previews.ask(Comparison(before=tenant, after=""), tenant)
+            await previews.ask(Comparison(before=tenant, after=""), tenant, 0)
 
     monkeypatch.setattr(PreviewProcesses, "_run", run)
     previews = PreviewProcesses()
