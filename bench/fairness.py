@@ -318,7 +318,10 @@ async def _upload(http: httpx.AsyncClient, rows: bytes) -> dict[str, Any]:
 async def _checked(http: httpx.AsyncClient, file_id: str) -> None:
     """Raises TimeoutError."""
     async with asyncio.timeout(CHECKED_S_MAX):
-        while ok(await http.get(f"/files/{file_id}"))["status"] == "uploaded":  # noqa: ASYNC110  # over HTTP
+        while True:
+            answer = await http.get(f"/files/{file_id}")
+            if answer.status_code != 429 and ok(answer)["status"] != "uploaded":
+                return
             await asyncio.sleep(0.1)
 
 

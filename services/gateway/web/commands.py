@@ -28,6 +28,13 @@ COUNT_RECORD: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar(
 )
 
 
+async def count_early() -> None:
+    """Count what the present request records before it is done. Raises ApiError 429."""
+    if (count_record := COUNT_RECORD.get()) is not None:
+        await count_record()
+        COUNT_RECORD.set(None)
+
+
 class CommandSender:
     def __init__(
         self,

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from services.gateway.web.commands import count_early
 from services.gateway.web.deps import Deps, Principal, require
 from services.gateway.web.errors import (
     BODY_TOO_LARGE,
@@ -172,6 +173,8 @@ class Edge:
             who, remedy = "this key may send", "a key with a higher limit"
             raise too_many_requests(who, allowance.limit, allowance.retry_ms, remedy)
         require(principal, scope_of(scope["method"], scope["path"]))
+        if _is_upload(scope):  # what is refused is not received
+            await count_early()
 
     async def _identify(self, scope: Scope) -> Principal:
         """Raises ApiError 401, 429; StoreUnavailable."""
