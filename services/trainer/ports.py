@@ -9,7 +9,6 @@ from schemas.node import DeviceFault
 from schemas.training import Device
 from schemas.units import Ms
 
-VISIBLE: Final = "CUDA_VISIBLE_DEVICES"  # numbers or names of devices, separated by commas
 # How many processes the kernel has killed here for lack of memory; None: it does not say.
 MemoryKills: TypeAlias = Callable[[], int | None]
 
@@ -20,7 +19,7 @@ class Hardware:
 
     memory_bytes: of the device, or of the machine.
     device_names: the driver's names of accelerators; each is one slot at most.
-    accelerator: their model, where all are of one; empty: not known.
+    accelerator: their model; empty: there are none.
     interconnect: between them, as in `NodeDescription`.
     """
 
@@ -72,6 +71,7 @@ class Access:
     scores: socket at which the agent answers its questions; None: it asks none
     serves: whether it listens at sockets in its folder, and converts files in other processes
     ranks: how many such processes share the work; each is told its number and descriptors
+    devices: names of accelerators, of which each rank sees one; empty: as the environment says
     """
 
     read: tuple[Path, ...] = ()
@@ -80,6 +80,7 @@ class Access:
     serves: bool = False
     links: tuple[Path, ...] = ()
     ranks: int = 1
+    devices: tuple[str, ...] = ()
 
 
 NO_ACCESS: Final = Access()

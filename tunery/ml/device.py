@@ -15,18 +15,21 @@ CPUINFO = Path("/proc/cpuinfo")
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "numpy", "safetensors")
 QUANTISING = "bitsandbytes"
+UUID_PREFIX = "GPU-"  # of the driver's names of devices; others are their numbers
 ISA_LIMITS = ("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")  # how libraries are held back
 # Rises with what a training computes: 2, gradients are added and clipped in fp32; 3, documents of a
 # packed row attend each by itself.
 ARITHMETIC_VERSION = 3
 
 
-def pick_device(accelerators: int | None = None) -> torch.device:
+def pick_device(accelerators: int | None = None, name: str = "") -> torch.device:
     """The accelerator, if there is one, else the processor.
 
     accelerators: how many the process must see, by its lease; None: it has none
-    Raises WorkError("bad_node") when it sees fewer or more, and ("platform") for several: a process
-    works on one, and transformers would share its batches among all that it sees (DataParallel).
+    name: the driver's name of the one that it must see; empty: it is not checked
+    Raises WorkError("bad_node") when it sees fewer, more, or another one, and ("platform") for
+    several: a process works on one, and transformers would share its batches among all that it sees
+    (DataParallel).
     """
     seen = torch.cuda.device_count()
     if accelerators is not None and seen != accelerators:
@@ -43,7 +46,28 @@ def pick_device(accelerators: int | None = None) -> torch.device:
             f"a process works on one accelerator, and this one sees {seen}",
             "Name one of them in CUDA_VISIBLE_DEVICES.",
         )
+    if name:
+        _check_name(seen, name)
     return torch.device("cuda" if seen and torch.cuda.is_available() else "cpu")
+
+
+def _check_name(seen: int, name: str) -> None:
+    """Raises WorkError("bad_node") unless the accelerator that the process sees has this name."""
+    is_same = seen == 1
+    if is_same and name.startswith(UUID_PREFIX):
+        is_same = uuid_of(torch.device("cuda", 0)) == name
+    if not is_same:
+        raise WorkError(
+            "bad_node",
+            f"the process is to work on the accelerator {name}, and does not see it alone "
+            f"(CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')})",
+            "Compare it with nvidia-smi -L, and check the driver of the node.",
+        )
+
+
+def uuid_of(accelerator: torch.device) -> str:
+    """The driver's name of an accelerator: `nvidia-smi -L` lists it."""
+    return f"{UUID_PREFIX}{torch.cuda.get_device_properties(accelerator).uuid}"
 
 
 def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:

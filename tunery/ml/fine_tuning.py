@@ -43,7 +43,8 @@ def fine_tune(
     """
     # 1. Make the computation deterministic, and check the hashes of the inputs.
     threads = device.make_deterministic(spec.threads, ranks.count)
-    torch_device = device.pick_device(spec.accelerators)
+    name = spec.devices[ranks.number] if spec.devices else ""
+    torch_device = device.pick_device(spec.accelerators, name)
     checkpoints.prepare(Path(spec.out_dir))
     config = _check_base(spec)
     hyper = spec.hyper

@@ -62,6 +62,9 @@ def read_train_spec(path: Path) -> TrainSpec:
 
 def _check_ranks(path: Path, spec: TrainSpec) -> None:
     """Raises WorkError("user") for ranks that would have nothing to do, or are not built."""
+    if spec.devices and len({*spec.devices}) != spec.ranks:
+        message = f"{path}: ranks is {spec.ranks}, and devices names {len({*spec.devices})}"
+        raise WorkError("user", message, "Name one device for each rank, or none.")
     if spec.ranks == 1:
         return
     least, most = 1, min(RANKS_MAX, spec.hyper.accumulation)
@@ -72,9 +75,6 @@ def _check_ranks(path: Path, spec: TrainSpec) -> None:
     if spec.hyper.method != "supervised":
         message = f"{path}: ranks is {spec.ranks}, and method is {spec.hyper.method!r}"
         raise WorkError("user", message, 'Use one rank, or method "supervised".')
-    if spec.accelerators:
-        message = f"{path}: ranks is {spec.ranks}, and accelerators is {spec.accelerators}"
-        raise WorkError("user", message, "Use one rank: several compute on processors alone.")
 
 
 def read_score_spec(path: Path) -> ScoreSpec:

@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from tunery.ml.inputs import read_train_spec
 from tunery.ml.process import NICENESS, leave_out_quantising, run_to_end
 from tunery.ml.stop import StopRequest
 from tunery.ranks.group import AGAIN, RankGroup
-from tunery.ranks.joining import RANK_MODULE, Descriptors, joined
+from tunery.ranks.joining import RANK_MODULE, VISIBLE, Descriptors, joined
 from tunery.work.exits import ExitCode, WorkError
 
 POLL_S: Final = 0.1
@@ -69,39 +69,56 @@ class PlainProcess:
         return ""
 
 
-def run_ranks(path: Path, count: int, events: EventWriter, stop: Callable[[], bool]) -> ExitCode:
+def run_ranks(
+    path: Path,
+    count: int,
+    devices: Sequence[str],
+    events: EventWriter,
+    stop: Callable[[], bool],
+) -> ExitCode:
     """Train on a spec file with so many ranks. Raises WorkError naming a rank that was killed.
 
     On a request to stop all ranks stop after the same step.
+    devices: one for each rank; empty: they compute on processors
     """
-    return asyncio.run(_run_ranks(path, count, events, stop))
+    return asyncio.run(_run_ranks(path, count, devices, events, stop))
 
 
 async def _run_ranks(
-    path: Path, count: int, events: EventWriter, stop: Callable[[], bool]
+    path: Path,
+    count: int,
+    devices: Sequence[str],
+    events: EventWriter,
+    stop: Callable[[], bool],
 ) -> ExitCode:
     ranks: list[PlainProcess] = []
     try:
         with joined(count) as descriptors:
             for number, own in enumerate(descriptors):
-                ranks.append(await _start(path, number, own))
-        return await follow(RankGroup(ranks), events, stop)
+                environment = environment_of_rank(os.environ, devices[number] if devices else "")
+                ranks.append(await _start(path, number, own, environment))
+        return await follow(RankGroup(ranks, devices), events, stop)
     finally:
         for rank in ranks:
             rank.signal(signal.SIGKILL)
 
 
-def environment_of_ranks(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a rank: without what another launcher has said, and without devices."""
+def environment_of_rank(environment: Mapping[str, str], device: str) -> dict[str, str]:
+    """The environment of a rank: without what another launcher has said, and with one device.
+
+    device: its name; empty: the rank sees none
+    """
     kept = {
         name: value
         for name, value in environment.items()
         if name not in OF_LAUNCHERS and not name.startswith(OF_LAUNCHERS_PREFIXES)
     }
-    return kept | {"CUDA_VISIBLE_DEVICES": ""}
+    return kept | {VISIBLE: device}
 
 
-async def _start(path: Path, number: int, descriptors: Descriptors) -> PlainProcess:
+async def _start(
+    path: Path, number: int, descriptors: Descriptors, environment: Mapping[str, str]
+) -> PlainProcess:
     """Start a rank. It has signals that ask it to stop blocked until it listens to them."""
     argv = (sys.executable, "-m", RANK_MODULE, str(path), str(number), *map(str, descriptors))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
@@ -110,7 +127,7 @@ async def _start(path: Path, number: int, descriptors: Descriptors) -> PlainProc
             *argv,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
-            env=environment_of_ranks(os.environ),
+            env=environment,
             pass_fds=descriptors,
         )
     finally:

@@ -34,6 +34,7 @@ class Ranks:
         self._exchange = exchange
         self.number = 0 if exchange is None else exchange.number
         self.count = 1 if exchange is None else exchange.count
+        self._staging = torch.empty(0)
 
     def on_wait(self, tell: Callable[[int], None]) -> None:
         """Call `tell` with the number of a rank that has been waited for for long."""
@@ -79,8 +80,7 @@ class Ranks:
             gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in part]
             flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
             for begin in range(0, len(flat), most):
-                piece = flat[begin : begin + most]
-                piece.copy_(reduce(torch.add, self._gather(piece)))
+                self._add_up(flat[begin : begin + most])
             begin = 0
             for weight in part:
                 weight.grad = flat[begin : begin + weight.numel()].view_as(weight)
@@ -116,6 +116,30 @@ class Ranks:
             message = f"rank {others[0]} of {self.count} has other {what} than rank 0"
             advice = "Run all ranks with the same files and libraries on processors of one kind."
             raise WorkError("platform", message, advice)
+
+    def _add_up(self, piece: Tensor) -> None:
+        """Put the sum over all ranks in the place of what this one has.
+
+        It is added in the memory of the machine, by processors: also devices of which a machine
+        lets none read the memory of another one get the same bits.
+        """
+        own = piece if piece.device.type == "cpu" else self._staged(piece)
+        gathered = self._gather(own)
+        torch.add(gathered[0], gathered[1], out=own)
+        for other in gathered[2:]:
+            own.add_(other)
+        if own is not piece:
+            piece.copy_(own, non_blocking=True)  # the next copy to `own` comes after it
+
+    def _staged(self, piece: Tensor) -> Tensor:
+        """A copy of what is on a device, in memory that devices copy from and to by themselves."""
+        if not len(self._staging):
+            elements = self._part_bytes // piece.itemsize
+            self._staging = torch.empty(elements, dtype=piece.dtype, pin_memory=True)
+        own = self._staging[: len(piece)]
+        own.copy_(piece, non_blocking=True)
+        torch.cuda.current_stream(piece.device).synchronize()
+        return own
 
     @property
     def _part_bytes(self) -> int:

@@ -27,7 +27,7 @@ def train(path: Path, events: EventWriter, stop: StopRequest, *, alone: bool = F
     """
     spec = read_train_spec(path)
     if spec.ranks > 1:
-        return run_ranks(path, spec.ranks, events, stop)
+        return run_ranks(path, spec.ranks, spec.devices, events, stop)
     if alone:
         leave_out_quantising(spec.hyper.adaptation)
     with large_imports():  # torch and trl take seconds; a bad spec fails before

@@ -9,6 +9,7 @@
 * `time`: how long training and evaluation take, and the GPU time held for them
 * `spot`: when work may run on machines that may be taken away
 * `memory`: peak memory of one training slot
+* `exchange`: what ranks tell each other in a step, and how long that takes
 * `price`: price books, and what GPU time and trained tokens cost
 * `limits`: why a job does not fit into what its tenant may use in a month
 * `refunds`: what is given back, by class of failure

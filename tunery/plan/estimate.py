@@ -13,6 +13,7 @@ from schemas.reasons import refusing
 from schemas.submission import Budget, Estimate, JobSpec, Pace
 from schemas.training import LeaseHardware
 from schemas.units import PPM, GpuMs, Micro
+from tunery.plan.exchange import exchange_ms
 from tunery.plan.memory import memory_bytes
 from tunery.plan.methods import NEED_REFERENCE, REWARD
 from tunery.plan.packing import mixed, packed, steps_of_epoch
@@ -69,6 +70,7 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
         passed = rollout_tokens(hyper, labelled, passed)
         labelled *= hyper.num_generations * hyper.max_completion_length
     train = slots * train_ms(base, hyper, passed, slots, device, labelled=labelled)
+    train += slots * steps * exchange_ms(base, hyper, slots, device)
     if hyper.sample_every_steps:
         train += slots * sampling_ms(base, slots, device) * (steps // hyper.sample_every_steps)
     own = spec.prompts is not None

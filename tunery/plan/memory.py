@@ -110,16 +110,13 @@ def memory_bytes(
     """
     precision = AUTO_PRECISION[device] if hyper.precision == "auto" else hyper.precision
     width = WIDTH[precision]
-    hidden = max(base.hidden_size, 1)
-    rank = max((hyper.rank, *(rank for _, rank in hyper.rank_pattern)))
-    adapter = LORA_TENTHS * rank * base.parameters // (10 * hidden)
     in_file = 0 if tokens is None else tokens.tokens
     row = hyper.max_length if tokens is None else min(hyper.max_length, max(1, in_file))
     kept = _Kept(row, row, row * row)
     if hyper.method == "reinforcement":
         kept = _rollouts(hyper, row, tokens)
     at_once = rows_at_once(hyper) * _row_bytes(base, kept, precision, hyper, device)
-    trained = (LORA_BYTES + width) * (adapter + _whole_layers(base, hyper))
+    trained = (LORA_BYTES + width) * trained_weights(base, hyper)
     if hyper.adaptation == "full":
         trained = (FULL_BYTES[precision] + STEP_BYTES[device]) * base.parameters
         if hyper.best_checkpoint:
@@ -129,6 +126,15 @@ def memory_bytes(
         besides += SHARD_BYTES * in_file
         besides += QUANTISING_BYTES if hyper.adaptation == "qlora" else 0
     return _base_bytes(base, hyper, width) + trained + at_once + besides
+
+
+def trained_weights(base: Base, hyper: HyperParameters) -> int:
+    """How many weights are trained: all, or those of the adapter and of layers as a whole."""
+    if hyper.adaptation == "full":
+        return base.parameters
+    rank = max((hyper.rank, *(rank for _, rank in hyper.rank_pattern)))
+    adapter = LORA_TENTHS * rank * base.parameters // (10 * max(base.hidden_size, 1))
+    return adapter + _whole_layers(base, hyper)
 
 
 def _rollouts(hyper: HyperParameters, row: int, tokens: BaseTokens | None) -> _Kept:

@@ -44,6 +44,7 @@ class RankProcess(Protocol):
 class Rank:
     """A rank, and what is known of it.
 
+    device: name of the accelerator that it works on; empty: it has none
     step: the last one that it completed in this attempt; 0: none
     failed: what it says of its end
     was_stuck: it did not end by itself, and was killed
@@ -52,6 +53,7 @@ class Rank:
 
     number: int
     process: RankProcess
+    device: str = ""
     step: int = 0
     failed: Failed | None = None
     was_stuck: bool = False
@@ -68,10 +70,17 @@ class Rank:
 
 
 class RankGroup:
-    """All ranks of a training as one process: the events of the first, one signal, one end."""
+    """All ranks of a training as one process: the events of the first, one signal, one end.
 
-    def __init__(self, processes: Sequence[RankProcess]) -> None:
-        self._ranks = [Rank(number, process) for number, process in enumerate(processes)]
+    devices: that of each rank; empty: they have none
+    """
+
+    def __init__(self, processes: Sequence[RankProcess], devices: Sequence[str] = ()) -> None:
+        names = devices or [""] * len(processes)
+        self._ranks = [
+            Rank(number, process, name)
+            for number, (process, name) in enumerate(zip(processes, names, strict=True))
+        ]
         self._elapsed_ms = 0
         self._grace: asyncio.TimerHandle | None = None
         first, *others = self._ranks
@@ -178,7 +187,7 @@ class RankGroup:
         if rank.was_killed:
             return None
         if rank.failed is not None and not rank.was_stuck:
-            message = f"rank {rank.number} of {len(self._ranks)}: {rank.failed.message}"
+            message = f"{self._name(rank)}: {rank.failed.message}"
             return Failed(cause=rank.failed.cause, message=message, advice=rank.failed.advice)
         return Failed(cause="platform", message=self._end_of(rank), advice=AGAIN)
 
@@ -189,5 +198,9 @@ class RankGroup:
             end = f"was killed by {signal.Signals(-rank.status).name}"
         else:
             end = f"left with exit code {rank.status}"
-        name = f"rank {rank.number} of {len(self._ranks)} (process {rank.process.pid})"
+        name = f"{self._name(rank)} (process {rank.process.pid})"
         return f"{name} {end} after step {rank.step}; all ranks were ended"
+
+    def _name(self, rank: Rank) -> str:
+        device = f" on {rank.device}" if rank.device else ""
+        return f"rank {rank.number} of {len(self._ranks)}{device}"

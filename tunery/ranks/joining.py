@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import Final, TypeAlias
 
 RANK_MODULE: Final = "tunery.ml.rank_processes"  # arguments: spec, number, descriptors
+VISIBLE: Final = "CUDA_VISIBLE_DEVICES"  # numbers or names of devices, separated by commas
 PART_BYTES: Final = 1 << 23  # that each rank tells the others at once
 HALVES: Final = 2  # of the shared memory: one is read while the other is written
 Descriptors: TypeAlias = tuple[int, ...]

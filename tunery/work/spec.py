@@ -155,7 +155,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     resume: checkpoints, newest first; the first that verifies is used
     threads: of each rank; null: the ranks share all physical cores; a resume is equal to the bit
       with the same number only
-    accelerators: how many devices the process must see; null: it is not checked
+    accelerators: how many devices each process must see; null: it is not checked
     checkpoint_share: of the time that they may take; 0: they are written whatever they cost
     checkpoint_each_epoch: one is written at the end of each epoch, whatever it costs
     keep_checkpoints: how many of the newest stay in `out_dir`
@@ -165,6 +165,8 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     score_socket: where the agent asks models that score; null: the grader names none
     score_calls_max: different questions that the job may ask them
     ranks: processes of this machine that share the micro-batches of each step
+    devices: names of accelerators as the driver has them, one for each rank; empty: ranks compute
+      on processors, and a process that trains alone on the accelerator that it sees
     """
 
     base_dir: str
@@ -191,6 +193,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     score_socket: str | None = None
     score_calls_max: int = CALLS_MAX
     ranks: int = 1
+    devices: tuple[str, ...] = ()
 
 
 class BenchmarkFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,7 +18,7 @@ from schemas.gate import GatePolicy
 from schemas.model import Base
 from schemas.sealed import Sealed
 from schemas.submission import Budget, JobSpec, MixtureFile
-from schemas.training import Adaptation, HyperParameters, NodeConstraints
+from schemas.training import Adaptation, Device, HyperParameters, NodeConstraints
 from schemas.units import HOUR_MS
 from services.gateway.accounts.tables import TenantRow
 from services.gateway.files.bodies import check_purpose
@@ -63,6 +63,7 @@ INTEGRATION: Final = "integrations."  # the field of the request before its kind
 UNKNOWN_INTEGRATION: Final = "unknown"
 INTEGRATION_TYPE: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 PRICE_BOOK_RETRY_S: Final = 60  # an operator has to install the file
+OWNERS: Final[Mapping[Device, str]] = {"cpu": "nodes", "cuda": "accelerators"}  # of memory
 # What a job needs less memory with.
 LESS: Final[Mapping[Adaptation, str]] = {
     "lora": "Lower max_length or lora.rank, or choose a smaller model.",
@@ -309,8 +310,6 @@ def _slots_problem(settings: RequestedSettings, choice: NodeChoice) -> RequestPr
         return None
     if settings.method != SUPERVISED:
         text = f"a training with the method {settings.method} uses one slot; set it to 1"
-    elif choice.device != "cpu":
-        text = "the nodes that the job gets have accelerators, and it uses one; set it to 1"
     elif 0 < largest < slots:
         text = f"a job is on one node, and of those that it may have the largest has {largest}"
     else:
@@ -496,15 +495,16 @@ def _fitted(
     smaller = hyper
     if suitable:
         slot_bytes = max(node.slot_bytes for node in suitable)
-        node_bytes = max(node.memory_bytes for node in suitable)
+        most_bytes = max(node.memory_bytes for node in suitable)
         smaller = fitted(base, hyper, device, tokens, slot_bytes)
-        needed = slots * memory_bytes(base, smaller, device, tokens)
-        if needed > node_bytes:
+        sharing = slots if device == "cpu" else 1  # each accelerator has memory of its own
+        needed = sharing * memory_bytes(base, smaller, device, tokens)
+        if needed > most_bytes:
             each = "" if slots == 1 else f" on each of {slots} slots"
             text = (
                 f"one row at a time{each} needs about {needed / 1e9:.1f} GB of memory, and of the "
-                f"nodes that the job may have the largest has {node_bytes / 1e9:.1f} GB. "
-                f"{LESS[hyper.adaptation]}"
+                f"{OWNERS[device]} that the job may have the largest has {most_bytes / 1e9:.1f} "
+                f"GB. {LESS[hyper.adaptation]}"
             )
             raise invalid(text, "training.max_length")
     shared = shared_among(smaller, slots)

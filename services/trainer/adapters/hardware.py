@@ -1,8 +1,11 @@
 """Detects the accelerators and the memory of this machine."""
 
+import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from services.trainer.adapters.nvml import (
     FIRST_S_MAX,
@@ -11,9 +14,12 @@ from services.trainer.adapters.nvml import (
     list_devices,
     within,
 )
-from services.trainer.ports import VISIBLE, Hardware
+from services.trainer.ports import Hardware
+from tunery.ranks.joining import VISIBLE
+from tunery.runtime.telemetry.logs import log_event
 
-MODEL_MAX = 32  # characters, as in the settings
+MODEL_MAX: Final = 32  # characters, as in the settings
+LOG: Final = logging.getLogger(__name__)
 
 
 def probe() -> Hardware:
@@ -25,18 +31,39 @@ def probe() -> Hardware:
 
 
 def _probe() -> Hardware:
-    devices = _visible(list_devices(), os.environ.get(VISIBLE))
+    devices = _alike(_visible(list_devices(), os.environ.get(VISIBLE)))
     if not devices:
         return Hardware("cpu", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    models = {model_of(device.model) for device in devices}
     names = tuple(device.name for device in devices)
     return Hardware(
         "cuda",
-        min(device.memory_bytes for device in devices),
+        devices[0].memory_bytes,
         device_names=names,
-        accelerator=models.pop() if len(models) == 1 else "",
+        accelerator=model_of(devices[0].model),
         interconnect=interconnect_of(names),
     )
+
+
+def _alike(devices: Sequence[NvidiaDevice]) -> Sequence[NvidiaDevice]:
+    """Those of one model and memory: the most, and of as many those with more memory.
+
+    A node has one size of slot, one model, and one price; and the ranks of a training wait for the
+    slowest one, and round as their devices do. The others are for another agent of this machine.
+    """
+    counts = Counter((device.memory_bytes, device.model) for device in devices)
+    if len(counts) < 2:
+        return devices
+    most = max(counts, key=lambda kind: (counts[kind], *kind))
+    alike = [device for device in devices if (device.memory_bytes, device.model) == most]
+    others = ",".join(device.name for device in devices if device not in alike)
+    log_event(
+        *(LOG, logging.WARNING, "node.devices_differ"),
+        model=most[1],
+        used=len(alike),
+        unused=others,
+        fix=f"start another agent with {VISIBLE}={others}",
+    )
+    return alike
 
 
 def _visible(devices: Sequence[NvidiaDevice], asked: str | None) -> Sequence[NvidiaDevice]:

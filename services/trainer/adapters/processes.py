@@ -16,7 +16,7 @@ from services.trainer.ports import NO_ACCESS, Access, WorkProcess
 from tunery.confinement.confined import Confinement, private_environment
 from tunery.confinement.policy import DEVICES, ConfinementPolicy, accelerator_devices, with_links
 from tunery.ranks.group import RankGroup
-from tunery.ranks.joining import joined
+from tunery.ranks.joining import VISIBLE, joined
 from tunery.runtime.local_socket import connect_to
 
 LINE_BYTES_MAX: Final = 1 << 20
@@ -142,7 +142,8 @@ class ProcessGroups:
     ) -> WorkProcess:
         """Start a process in a folder, which gets its standard error; or its ranks, likewise.
 
-        Each rank is confined as a process that works alone. Raises OSError.
+        Each rank is confined as a process that works alone, and sees its own device alone. Raises
+        OSError.
         """
         if access.ranks == 1:
             return await self.start_one(argv, environment, folder, access)
@@ -152,8 +153,11 @@ class ProcessGroups:
                 for number, descriptors in enumerate(every):
                     own = (*argv, str(number), *map(str, descriptors))
                     errors = f"{number}.{ERRORS}" if number else ERRORS
+                    sees = {VISIBLE: access.devices[number]} if access.devices else {}
                     rank = await self.start_one(
-                        own, environment, folder, access, errors=errors, descriptors=descriptors
+                        *(own, {**environment, **sees}, folder, access),
+                        errors=errors,
+                        descriptors=descriptors,
                     )
                     ranks.append(rank)
         except BaseException:
@@ -161,7 +165,7 @@ class ProcessGroups:
                 rank.signal(signal.SIGKILL)
                 await rank.wait()
             raise
-        return RankGroup(ranks)
+        return RankGroup(ranks, access.devices)
 
     async def start_one(
         self,

@@ -21,6 +21,7 @@ import msgspec
 
 from services.trainer.adapters.processes import ProcessGroup, ProcessGroups
 from services.trainer.ports import NO_ACCESS, Access, WorkProcess
+from tunery.ranks.joining import VISIBLE
 from tunery.runtime.telemetry.logs import log_event
 from tunery.work.warm import BEGUN, WARM_MODULES, Order, WarmModule, encode_order
 
@@ -70,7 +71,8 @@ class WarmProcesses:
 
         async def end() -> None:
             self._running -= access.ranks
-            await self._refill(environment)
+            sees = {VISIBLE: access.devices[0]} if access.devices else {}
+            await self._refill({**environment, **sees})
 
         async with self._one_at_a_time:
             warm = self._take_warm(argv, environment, access)

@@ -21,7 +21,7 @@ from schemas.pool import ConfirmFreed, ReportExit, ReportStarted
 from schemas.training import AttemptOutcome, FailureCause, Result
 from schemas.units import Ms
 from services.trainer.domain.state import Grant, TargetState
-from services.trainer.effect.environment import process_environment
+from services.trainer.effect.environment import accelerators, process_environment
 from services.trainer.effect.error_lines import error_lines
 from services.trainer.effect.program import Program, Tools
 from services.trainer.ports import WorkProcess
@@ -44,6 +44,9 @@ KILLED_FROM_OUTSIDE: Final = (
     "Neither its agent nor the kernel killed it: since it started the kernel has killed no process "
     "for lack of memory. Somebody or something else on the machine did."
 )
+CAUSES_OF_DEVICES: Final = frozenset({"bad_node", "platform"})
+DEVICES_SAY_MS: Final[Ms] = 6_000  # the driver is read every 2 s, and so is what was read
+DEVICES_POLL_MS: Final[Ms] = 200
 LOG: Final = logging.getLogger(__name__)
 
 
@@ -131,6 +134,7 @@ class LeaseAttempt:
             if self._known_end is None:
                 self._known_end = await self._work()
                 self._log_end(self._known_end)
+                await self._let_devices_say(self._known_end)
             end = self._known_end
             await run_again(partial(self._report, end), f"report of lease {grant.token.lease}")
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -235,6 +239,19 @@ class LeaseAttempt:
             said = KILLED_BY_KERNEL.format(count=after - before)
             return ProcessEnd("failed", "oom", f"{text}. {said}")
         return ProcessEnd("failed", "platform", f"{text}. {KILLED_FROM_OUTSIDE}")
+
+    async def _let_devices_say(self, end: ProcessEnd) -> None:
+        """Wait until the pool was told what is wrong with devices, if that may be why it failed.
+
+        A process ends at once when its device breaks, and the driver says so a moment later. Then
+        the pool ends the lease by itself; the device gets nothing new, and its node is not blamed.
+        """
+        if end.cause not in CAUSES_OF_DEVICES or not accelerators(self._grant):
+            return
+        for _ in range(DEVICES_SAY_MS // DEVICES_POLL_MS):
+            if self._stopping():
+                return
+            await self._tools.runtime.clock.sleep(DEVICES_POLL_MS)
 
     def _log_end(self, end: ProcessEnd) -> None:
         """Say how it ended. Messages of failures may quote the tenant: they are only reported."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from services.trainer.domain.state import Grant
-from services.trainer.ports import VISIBLE
+from tunery.ranks.joining import VISIBLE
 
 # What a process may know of its agent's environment. It reads what tenants upload, so all else,
 # such as AWS_*, PG*, HF_TOKEN or a proxy with a password, stays with the agent.
@@ -35,11 +35,20 @@ def process_environment(grant: Grant, names: Sequence[str]) -> dict[str, str]:
     names: of the node's devices, in the order of their numbers
     Raises OSError (ENODEV) when the node has no device of such a number.
     """
+    return environment_on(devices_of(grant, names))
+
+
+def devices_of(grant: Grant, names: Sequence[str]) -> tuple[str, ...]:
+    """The names of the accelerators that a lease has on this node; none: it is one of processors.
+
+    names: of the node's devices, in the order of their numbers
+    Raises OSError (ENODEV) when the node has no device of such a number.
+    """
     devices = grant.member.devices if accelerators(grant) else ()
     if devices and max(devices) >= len(names):
         text = f"device {max(devices)} of the lease is none of the node's {len(names)}"
         raise OSError(errno.ENODEV, text)
-    return environment_on([names[device] for device in devices])
+    return tuple(names[device] for device in devices)
 
 
 def environment_on(names: Sequence[str]) -> dict[str, str]:

@@ -170,5 +170,6 @@ def access_of(spec: TrainSpec | ScoreSpec | ReplicaSpec) -> Access:
         models = Path(spec.models_dir)  # its converter makes links to the files of the base
         return Access((Path(base),), shared, serves=True, links=(models,))
     scores = None if spec.score_socket is None else Path(spec.score_socket)
-    ranks = spec.ranks if isinstance(spec, TrainSpec) else 1
-    return Access((Path(base),), shared, scores, ranks=ranks)
+    if isinstance(spec, TrainSpec):
+        return Access((Path(base),), shared, scores, ranks=spec.ranks, devices=spec.devices)
+    return Access((Path(base),), shared, scores)

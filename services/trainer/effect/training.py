@@ -22,7 +22,7 @@ from schemas.training import (
 )
 from schemas.units import PPM, Ms
 from services.trainer.domain.state import Grant
-from services.trainer.effect.environment import accelerators
+from services.trainer.effect.environment import accelerators, devices_of
 from services.trainer.effect.program import Program, Tools
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
@@ -83,6 +83,7 @@ class Training(Program):
         if prepared.validation_rows:
             await self.fetch(prepared.validation_blob, valid, prepared.validation_sha256)
         candidate = await self._newest_checkpoint(folder)
+        devices = devices_of(self.grant, self.tools.device_names)
         grader = self.open_json(work.grader)
         return TrainSpec(
             base_dir=work.base_path,
@@ -95,7 +96,7 @@ class Training(Program):
             hyper=Hyper.from_log(work.hyper),
             precision=work.hyper.precision,
             threads=work.hyper.threads or self.settings.threads,
-            accelerators=accelerators(self.grant),
+            accelerators=1 if devices else 0,
             checkpoint_every_steps=work.hyper.checkpoint_every_steps,
             checkpoint_every_ms=work.hyper.checkpoint_every_ms,
             checkpoint_share=work.hyper.checkpoint_share_ppm / PPM,
@@ -108,7 +109,8 @@ class Training(Program):
             grader=grader,
             score_socket=await self.open_scores(folder, grader),
             score_calls_max=self.settings.score_calls_max,
-            ranks=1 if accelerators(self.grant) else self.grant.slots,
+            ranks=self.grant.slots,
+            devices=devices,
         )
 
     async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:

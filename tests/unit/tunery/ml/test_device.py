@@ -50,6 +50,19 @@ def test_training_m7_a_process_that_sees_other_devices_than_its_lease_has_does_n
     assert caught.value.cause == "bad_node"
 
 
+def test_devices_are_those_that_a_process_was_meant_to_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another program than the agent starts it."""
+    with pytest.raises(WorkError, match="is to work on the accelerator GPU-a, and does not see it"):
+        device.pick_device(name="GPU-a")  # there is none, or another one
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(device, "uuid_of", lambda _: "GPU-b")
+    with pytest.raises(WorkError, match="does not see it alone") as caught:
+        device.pick_device(1, "GPU-a")
+    assert caught.value.cause == "bad_node"
+    device.pick_device(1, "GPU-b")
+    device.pick_device(1, "3")  # a number says which device it is only where all are seen
+
+
 def test_devices_are_one_for_each_process_and_batches_are_never_shared_among_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -64,7 +64,8 @@ def test_a_short_spec_gets_defaults(tmp_path: Path) -> None:
         ({"ranks": 4, "hyper": {"accumulation": 2}}, "ranks is 4, and a step has 2 micro-batches"),
         ({"ranks": 65, "hyper": {"accumulation": 64}}, "ranks is 65"),
         ({"ranks": 2, "hyper": {"accumulation": 2, "method": "dpo"}}, "method is 'dpo'"),
-        ({"ranks": 2, "accelerators": 2, "hyper": {"accumulation": 2}}, "accelerators is 2"),
+        ({"ranks": 2, "devices": ["a"], "hyper": {"accumulation": 2}}, "devices names 1"),
+        ({"ranks": 2, "devices": ["a", "a"], "hyper": {"accumulation": 2}}, "devices names 1"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, changes: dict[str, Any], named: str) -> None:

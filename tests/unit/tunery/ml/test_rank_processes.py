@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.tunery.ranks.test_group import FAILED, LOST, PREEMPTED, STEP, says, shells
 from tunery.ml.events import EventWriter
-from tunery.ml.rank_processes import environment_of_ranks, follow
+from tunery.ml.rank_processes import environment_of_rank, follow
 from tunery.work.exits import ExitCode, WorkError
 
 
@@ -49,9 +49,10 @@ def test_a_request_to_stop_reaches_all_ranks(tmp_path: Path) -> None:
     assert code == ExitCode.PREEMPTED
 
 
-def test_ranks_know_nothing_of_other_launchers() -> None:
+@pytest.mark.parametrize("device", ["", "GPU-1"])
+def test_ranks_know_nothing_of_other_launchers_and_of_one_device_at_most(device: str) -> None:
     environment = {"PATH": "/bin", "RANK": "3", "MASTER_ADDR": "10.0.0.1", "NCCL_DEBUG": "INFO"}
-    assert environment_of_ranks(environment | {"CUDA_VISIBLE_DEVICES": "0,1"}) == {
+    assert environment_of_rank(environment | {"CUDA_VISIBLE_DEVICES": "0,1"}, device) == {
         "PATH": "/bin",
-        "CUDA_VISIBLE_DEVICES": "",
+        "CUDA_VISIBLE_DEVICES": device,
     }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from services.trainer.ports import Access
 from tests.unit.tunery.ml.rank_trainings import StopAfter, go_ranks
 from tests.unit.tunery.ml.trainings import Event, figures, of, resumed
 from tunery.confinement.confined import Confinement
-from tunery.ranks.joining import RANK_MODULE, joined
+from tunery.ranks.joining import RANK_MODULE, VISIBLE, joined
 from tunery.work.codec import encode_spec
 from tunery.work.exits import ExitCode, WorkError
 from tunery.work.spec import TrainSpec
@@ -170,6 +171,47 @@ async def test_confined_ranks_of_an_agent_stop_after_one_step_at_its_signal(
     last = of(events, "checkpoint")[-1]
     assert events[-1]["checkpoint"] == last["dir"]
     assert of(events, "step")[-1]["step"] == last["step"] < 30
+
+
+@pytest.mark.gpu
+def test_ranks_on_two_gpus_have_the_losses_of_one_and_the_same_bytes_again(
+    ranks_spec: TrainSpec, tmp_path: Path
+) -> None:
+    """Processes as somebody starts them by hand; each computes on a device of its own."""
+    import torch
+
+    from tunery.ml.device import uuid_of
+
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    names = tuple(uuid_of(torch.device("cuda", number)) for number in range(2))
+    hyper = replace(ranks_spec.hyper, dropout=0.0)
+    spec = replace(ranks_spec, hyper=hyper, precision="fp32", threads=None, devices=names)
+    whole: dict[str, list[Event]] = {}
+    for out, devices in (("one", names[:1]), ("two", names), ("again", names)):
+        own = replace(resumed(spec, out=out), devices=devices, ranks=len(devices))
+        (tmp_path / f"{out}.json").write_bytes(encode_spec(own))
+        done = subprocess.run(
+            [sys.executable, "-m", "tunery.ml.train", str(tmp_path / f"{out}.json")],
+            env={**os.environ, VISIBLE: ",".join(devices)},
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        whole[out] = [json.loads(line) for line in done.stdout.splitlines()]
+    assert are_close(of(whole["two"], "step"), of(whole["one"], "step"))
+    assert whole["two"][-1]["adapter_sha256"] == whole["again"][-1]["adapter_sha256"]
+
+
+def test_ranks_whose_device_is_not_there_do_not_begin(
+    ranks_spec: TrainSpec, tmp_path: Path
+) -> None:
+    """Each rank checks it by itself; the agent is told which one, and that the node is at fault."""
+    spec = replace(ranks_spec, accelerators=1, devices=("GPU-none-0", "GPU-none-1"))
+    with start(spec, tmp_path / "spec.json") as process:
+        (failed,) = read_until(process, "failed")
+        assert process.wait(timeout=60) == ExitCode.BAD_NODE
+    assert failed["cause"] == "bad_node"
+    assert re.match(r"rank [01] of 2 on GPU-none-[01]: the lease has 1 acc", failed["message"])
 
 
 def test_ranks_add_what_each_has_in_their_order() -> None:

@@ -6,6 +6,7 @@ The ranks here are shells; real ones are in `tests/unit/tunery/ml/test_ranks.py`
 import asyncio
 import json
 import signal
+from collections.abc import Sequence
 from typing import Final
 
 import pytest
@@ -32,7 +33,7 @@ def says(*events: AnyWorkEvent) -> str:
     return "; ".join(f"echo '{encode_event(event, 5).decode()}'" for event in events)
 
 
-async def shells(*scripts: str) -> RankGroup:
+async def shells(*scripts: str, devices: Sequence[str] = ()) -> RankGroup:
     return RankGroup(
         [
             PlainProcess(
@@ -41,7 +42,8 @@ async def shells(*scripts: str) -> RankGroup:
                 )
             )
             for script in scripts
-        ]
+        ],
+        devices,
     )
 
 
@@ -80,6 +82,17 @@ async def test_the_rank_that_ended_the_others_is_named(
     code, events, _ = await ended(await shells(*scripts))
     assert (code, events[-1]["type"]) == (status, "failed")
     assert named in events[-1]["message"]
+
+
+async def test_a_rank_is_named_with_its_device() -> None:
+    """The cause is its own: what one device had too little memory for is tried in smaller parts."""
+    oom = Failed(cause="oom", message="CUDA out of memory", advice="Lower it.")
+    names = ("GPU-a", "GPU-b")
+    code, events, _ = await ended(await shells(LOST, f"{says(oom)}; exit 71", devices=names))
+    assert (code, events[-1]["cause"]) == (ExitCode.OOM, "oom")
+    assert events[-1]["message"] == "rank 1 of 2 on GPU-b: CUDA out of memory"
+    code, _, said = await ended(await shells("kill -9 $$", LOST, devices=names))
+    assert "rank 0 of 2 on GPU-a (process " in said[0]
 
 
 @pytest.mark.parametrize("other", [LOST, f"{says(FAILED)}; exit 70"])

@@ -347,7 +347,7 @@ def test_every_form_of_a_hyper_parameter_is_the_same_request() -> None:
 @pytest.mark.parametrize(
     ("changes", "nodes", "words"),
     [
-        ({}, [of_model("h100")], "have accelerators, and it uses one; set it to 1; it is 4"),
+        ({}, [of_model("h100")], "the largest has 1; it is 4"),
         (
             {"method": {"type": "dpo"}, "training_file": "pairs"},
             [],
@@ -403,6 +403,23 @@ def test_training_m5_each_slot_has_the_memory_of_a_whole_training() -> None:
     body = request(training=changes, hyperparameters={"batch_size": 8})
     refusal = refusal_of(body, nodes=[of_memory(16, 8)])
     assert "one row at a time on each of 8 slots needs about" in refusal.message
+
+
+@pytest.mark.parametrize("adaptation", ["lora", "qlora", "full"])
+def test_devices_of_a_training_have_memory_of_their_own(adaptation: str) -> None:
+    """Each holds a rank with the whole model: a step is divided until it fits one of them."""
+    training = {"slots": 4, "max_length": 2_048, "adaptation": adaptation}
+    body = request(training=training, hyperparameters={"batch_size": 16})
+    large = dataclasses.replace(of_model("h100"), slots=8)
+    spec = spec_of(body, nodes=[large])
+    assert (spec.device, spec.slots, spec.hyper.batch_size) == ("cuda", 4, 16)
+    one_row = memory_bytes(BASE, replace(spec.hyper, accumulation=16), "cuda", TOKENS)
+    tight = spec_of(body, nodes=[dataclasses.replace(large, memory_bytes=one_row)])
+    assert (tight.slots, tight.hyper.accumulation) == (4, 16)
+    refusal = refusal_of(body, nodes=[dataclasses.replace(large, memory_bytes=one_row - 1)])
+    assert refusal.param == "training.max_length"
+    assert "on each of 4 slots needs about" in refusal.message
+    assert "of the accelerators that the job may have the largest has" in refusal.message
 
 
 @pytest.mark.parametrize("slots", [0.5, 1.5, "half", True])

@@ -3,6 +3,7 @@
 import pytest
 
 from services.trainer.adapters.hardware import model_of, probe
+from tests.log_lines import logged
 from tests.unit.services.trainer.adapters.eight_devices import GIB, EightDevices
 
 
@@ -24,13 +25,31 @@ def test_devices_are_connected_as_well_as_each_pair_is(
     assert probe().interconnect == way
 
 
-def test_bad_input_devices_that_differ_count_as_the_smallest_and_are_of_no_model(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("others", "used"),
+    [({0: 40}, [1, 2, 3]), ({0: 40, 1: 40}, [2, 3]), ({1: 180, 3: 180}, [1, 3])],
+)
+def test_devices_of_a_node_are_of_one_model_and_memory(
+    others: dict[int, int], used: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver = EightDevices(count=2).install(monkeypatch)
-    driver.states[1].model, driver.states[1].memory_bytes = "NVIDIA A100-SXM4-40GB", 40 * GIB
-    hardware = probe()
-    assert (hardware.memory_bytes, hardware.accelerator) == (40 * GIB, "")
+    """The most of them, then the largest; the log says how another agent gets the others."""
+    driver = EightDevices(count=4).install(monkeypatch)
+    for at, memory in others.items():
+        driver.states[at].model, driver.states[at].memory_bytes = f"NVIDIA A{memory}", memory * GIB
+    with logged() as lines:
+        hardware = probe()
+    assert hardware.device_names == tuple(driver.states[at].name for at in used)
+    assert hardware.memory_bytes == driver.states[used[0]].memory_bytes
+    assert hardware.accelerator == model_of(driver.states[used[0]].model)
+    (line,) = lines.of("node.devices_differ")
+    unused = ",".join(state.name for at, state in enumerate(driver.states) if at not in used)
+    assert line["fix"] == f"start another agent with CUDA_VISIBLE_DEVICES={unused}"
+
+
+def test_devices_of_one_model_with_other_memory_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = EightDevices(count=3).install(monkeypatch)
+    driver.states[1].memory_bytes = 130 * GIB
+    assert len(probe().device_names) == 2
 
 
 @pytest.mark.parametrize(

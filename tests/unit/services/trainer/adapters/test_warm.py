@@ -134,6 +134,23 @@ async def test_a_lease_with_other_devices_gets_a_process_of_its_own(tmp_path: Pa
     await node.close()
 
 
+async def test_after_ranks_a_process_waits_for_a_lease_of_one_device(tmp_path: Path) -> None:
+    node = Node(tmp_path, slots=2)
+    names = ("GPU-1", "GPU-2")
+    both = {**node.environment, "CUDA_VISIBLE_DEVICES": ",".join(names)}
+    ranks = await node.start("none.json", both, Access(ranks=2, devices=names))
+    await said(ranks)
+    await ranks.wait()
+    waiting = node.waiting
+    assert waiting is not None
+    own = {**node.environment, "CUDA_VISIBLE_DEVICES": "GPU-1"}
+    process = await node.start("spec.json", own)
+    assert process.pid == waiting.pid
+    await said(process)
+    await process.wait()
+    await node.close()
+
+
 async def test_none_waits_while_all_slots_work(tmp_path: Path) -> None:
     node = Node(tmp_path)
     await node.launcher.sweep()

@@ -1,6 +1,7 @@
 """An agent in a process of its own, which tests kill: `python -m … FOLDER`.
 
-It has the eight devices of a driver in memory, and runs leases of one, two and four slots.
+It has the eight devices of a driver in memory, and runs leases of one, two and four slots, with a
+rank for each slot.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ async def main(folder: Path) -> None:
     machines.WAIT_S_MAX = START_S_MAX
     world, hardware = await memory_servers(), probe()
     async with machines.node(
-        world, folder, lambda _: Script(then=SLEEPS), hardware=hardware
+        *(world, folder, lambda lease: Script(then=SLEEPS, ranks=lease.slots)), hardware=hardware
     ) as here:
         for slots in (1, 2, 4):
             await here.request(f"job{slots}", slots=slots, device="cuda")

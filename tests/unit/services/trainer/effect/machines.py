@@ -22,6 +22,7 @@ from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.domain.state import Grant
 from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.attempt import LeaseAttempt
+from services.trainer.effect.environment import devices_of
 from services.trainer.effect.program import Program, Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import Access, Hardware, NoticeSource, SlotHealth
@@ -84,7 +85,9 @@ class ScriptProgram(Program):
     async def prepare(self, folder: Path) -> tuple[str, ...]:
         if self._script.failure is not None:
             raise self._script.failure
-        self.access = Access(ranks=self._script.ranks)
+        several = self._script.ranks > 1
+        devices = devices_of(self.grant, self.tools.device_names) if several else ()
+        self.access = Access(ranks=self._script.ranks, devices=devices)
         lines = [encode_event(event, 0).decode() for event in self._script.events]
         printed = [f"print({line!r}, flush=True)" for line in (*lines, *self._script.lines)]
         return ("-c", "\n".join(("import sys, time, signal", *printed, self._script.then)))

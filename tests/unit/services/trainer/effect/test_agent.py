@@ -6,9 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from random import Random
+from textwrap import indent
 
 import msgspec
 import pytest
@@ -28,11 +31,16 @@ from schemas.node import (
 from schemas.reasons import device_fault
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, PARTITIONS, POOL
+from services.trainer.adapters.hardware import probe
+from services.trainer.adapters.health import MachineHealth
+from services.trainer.adapters.nvml import DeviceWatch
 from services.trainer.adapters.processes import ProcessGroups, find_marked
+from services.trainer.domain.state import Grant
 from services.trainer.effect import agent as agents
-from services.trainer.ports import VISIBLE, NoticesUnavailable
+from services.trainer.ports import NoticesUnavailable
 from tests.log_lines import logged
 from tests.searches import STRAY_SEEDS
+from tests.unit.services.trainer.adapters.eight_devices import EightDevices
 from tests.unit.services.trainer.effect import eight_slots
 from tests.unit.services.trainer.effect.machines import (
     POOL_NAME,
@@ -43,11 +51,13 @@ from tests.unit.services.trainer.effect.machines import (
 )
 from tests.unit.tunery.runtime.strays import tasks_called
 from tests.unit.tunery.work.samples import STARTED
+from tunery.ranks.joining import VISIBLE
 from tunery.runtime.blobs.abstract import BlobMissing
 from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.journal.reader import JournalReader
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
 from tunery.runtime.telemetry.trail import Trail, trail_context
+from tunery.work.codec import encode_event
 from tunery.work.events import Failed
 
 SLEEPS = "time.sleep(60)"
@@ -443,14 +453,69 @@ async def test_devices_that_break_end_their_lease_and_the_other_slot_goes_on(
         assert [lease.members[0].devices for lease in granted] == [(1,), (0,)]
 
 
+BREAKS = """
+import os
+if os.path.exists({flag!r}):
+    if sys.argv[1] == "0":
+        sys.exit(76)
+    print({failed!r}, flush=True)
+    sys.exit(72)
+time.sleep(0.05)
+"""
+DRIVER_S = 0.5  # until it says what its device's process has noticed
+
+
+async def test_a_device_that_breaks_under_a_rank_ends_its_lease_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process says so first, and the driver some time later: the node is not blamed for it."""
+    driver = EightDevices().install(monkeypatch)
+    hardware, flag = probe(), tmp_path / "broken"
+    watch = DeviceWatch(hardware.device_names)
+    watch.start()
+    health = MachineHealth(8, tmp_path, 0, watch)
+    failed = Failed(cause="bad_node", message="CUDA error: uncorrectable ECC error", advice="")
+    text = encode_event(failed, 0).decode()
+    breaks = f"while True:\n{indent(BREAKS.format(flag=str(flag), failed=text), '    ')}"
+
+    def script(grant: Grant) -> Script:
+        return Script(then=breaks if grant.job_id == "job2" else SLEEPS, ranks=grant.slots)
+
+    world = await memory_servers()
+    async with node(world, tmp_path, script, health=health, hardware=hardware) as here:
+        await here.request("job1", slots=4, device="cuda")
+        await here.until(pool.LeaseStarted)
+        await here.request("job2", slots=2, device="cuda")
+        await here.until(pool.LeaseStarted, 2)
+        flag.touch()
+        await asyncio.sleep(DRIVER_S)
+        driver.xids.append((5, 79))  # its second device has fallen off the bus
+        events = await here.until(pool.MemberFreed)
+        closed = only(events, pool.PlacementClosed)
+        assert isinstance(closed, pool.PlacementClosed)
+        assert (closed.job_id, closed.end.cause) == ("job2", "bad_node")
+        assert closed.end.reason.code == "device_failed"
+        changed = only(events, DeviceFaultsChanged)
+        assert isinstance(changed, DeviceFaultsChanged)
+        assert [fault.device for fault in changed.faults] == [5]
+        await here.request("job3", slots=3, device="cuda")
+        granted = [
+            e for e in await here.until(pool.LeaseStarted, 3) if type(e) is pool.LeaseGranted
+        ]
+        assert [lease.members[0].devices for lease in granted] == [(0, 1, 2, 3), (4, 5), (4, 6, 7)]
+
+
 def visible_of(pids: set[int]) -> list[list[str]]:
-    """The devices that each of these processes was given, as the kernel knows its environment."""
-    visible = []
+    """The devices that the processes of each lease were given, as the kernel knows them.
+
+    One for each process; those of a lease work in one folder.
+    """
+    visible: dict[Path, list[str]] = defaultdict(list)
     for pid in sorted(pids):
         entries = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
         values = dict(entry.split("=", 1) for entry in entries if "=" in entry)
-        visible.append(values[VISIBLE].split(","))
-    return visible
+        visible[Path(f"/proc/{pid}/cwd").readlink()].append(values[VISIBLE])
+    return sorted(visible.values(), key=len)
 
 
 def start_eight(folder: Path) -> "subprocess.Popen[str]":
@@ -473,21 +538,24 @@ def kill(agent: "subprocess.Popen[str]") -> None:
 async def test_devices_of_children_are_disjoint_also_after_their_agent_was_killed(
     tmp_path: Path,
 ) -> None:
-    """Leases of 1, 2 and 4 slots beside each other, read from /proc; then SIGKILL, and again."""
+    """Leases of 1, 2 and 4 slots beside each other, read from /proc; then SIGKILL, and again.
+
+    Each of their seven processes sees one device, and no two see the same.
+    """
+    names = {state.name for state in EightDevices().states}
     first = start_eight(tmp_path)
     orphans = find_marked(str(tmp_path))
     try:
-        assert sorted(map(len, visible_of(orphans))) == [1, 2, 4]
-        named = [name for names in visible_of(orphans) for name in names]
-        assert len({*named}) == 7
+        assert [*map(len, visible_of(orphans))] == [1, 2, 4]
+        assert len({*chain(*visible_of(orphans))} & names) == 7
         kill(first)
         assert find_marked(str(tmp_path)) == orphans, "they outlive their agent"
         second = start_eight(tmp_path)
         try:
             alive = find_marked(str(tmp_path))
             assert not alive & orphans
-            assert sorted(map(len, visible_of(alive))) == [1, 2, 4]
-            assert len({name for names in visible_of(alive) for name in names}) == 7
+            assert [*map(len, visible_of(alive))] == [1, 2, 4]
+            assert len({*chain(*visible_of(alive))} & names) == 7
         finally:
             kill(second)
     finally:

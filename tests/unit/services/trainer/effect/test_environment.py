@@ -14,8 +14,8 @@ from schemas.training import LeaseHardware
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.domain.state import Grant
 from services.trainer.effect.environment import accelerators, process_environment
-from services.trainer.ports import VISIBLE
 from tests.unit.services.trainer.domain.test_evolve import grant
+from tunery.ranks.joining import VISIBLE
 
 NAMES = tuple(f"GPU-{number}" for number in range(8))
 WAITS = "import time; print('ready', flush=True); time.sleep(60)"

@@ -1,5 +1,6 @@
 """Training under a lease while object storage is away: nothing that was paid for is thrown away."""
 
+import dataclasses
 from hashlib import sha256
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from schemas import pool, training
 from schemas.topics import POOL, TELEMETRY
+from schemas.training import LeaseHardware
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.domain.rank_times import STEPS
 from services.trainer.effect import storage
@@ -186,6 +188,24 @@ async def test_a_training_on_several_slots_has_a_rank_for_each(tmp_path: Path) -
         assert (await training.prepare(tmp_path))[:2] == ("-m", module)
         assert decode_train_spec((tmp_path / "spec.json").read_bytes()).ranks == slots
         assert training.access.ranks == slots
+
+
+async def test_a_training_on_several_devices_has_a_rank_on_each(tmp_path: Path) -> None:
+    """Each process checks that it sees one device, and that it is its own."""
+    blobs = MemoryBlobs()
+    await blobs.put(WORK.prepared.train_blob, CONTENT)
+    training, _ = await under_lease(blobs, tmp_path, slots=2)
+    lease, names = training.grant, tuple(f"GPU-{number}" for number in range(8))
+    training.grant = replace(
+        lease,
+        lease=replace(lease.lease, hardware=LeaseHardware(device="cuda")),
+        member=replace(lease.member, devices=(1, 6)),
+    )
+    training.tools = dataclasses.replace(training.tools, device_names=names)
+    assert (await training.prepare(tmp_path))[1] == RANK_MODULE
+    spec = decode_train_spec((tmp_path / "spec.json").read_bytes())
+    assert (spec.ranks, spec.accelerators, spec.devices) == (2, 1, ("GPU-1", "GPU-6"))
+    assert (training.access.ranks, training.access.devices) == (2, ("GPU-1", "GPU-6"))
 
 
 async def test_the_process_knows_what_share_of_its_time_checkpoints_may_take(
