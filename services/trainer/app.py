@@ -103,7 +103,9 @@ def _with_slots(settings: TrainerSettings, hardware: Hardware) -> TrainerSetting
         return settings.model_copy(update={"slots": min(devices, SLOTS_MAX)})
     if settings.slots > devices:
         said = f"TUNERY_NODE_SLOTS is {settings.slots}, and the driver knows {devices}"
-        raise SettingsError(f"{said} accelerators: each slot needs one of its own")
+        raise SettingsError(
+            f"{said} accelerators of one model and memory: each slot needs one of its own"
+        )
     return settings
 
 

@@ -97,7 +97,7 @@ async def _run_ranks(
             for number, own in enumerate(descriptors):
                 environment = environment_of_rank(os.environ, devices[number] if devices else "")
                 ranks.append(await _start(path, number, own, environment))
-        return await follow(RankGroup(ranks, devices), events, stop)
+        return await follow(RankGroup(ranks, devices=devices), events, stop)
     finally:
         for rank in ranks:
             rank.signal(signal.SIGKILL)

@@ -165,7 +165,7 @@ class ProcessGroups:
                 rank.signal(signal.SIGKILL)
                 await rank.wait()
             raise
-        return RankGroup(ranks, access.devices)
+        return RankGroup(ranks, devices=access.devices)
 
     async def start_one(
         self,
