@@ -106,8 +106,8 @@ def measure(base: Path, hyper: HyperParameters, ranks: int) -> dict[str, Any]:
             for count in (1, ranks):
                 of_count = of_ranks(spec, hyper, devices[:count])
                 figures[f"{kind}_{count}_tokens_s"] = train(of_count, folder / "spec.json")
-            one, several = (figures[f"{kind}_{count}_tokens_s"] for count in (1, ranks))
-            figures[f"{kind}_times_as_fast"] = round(several / one, 2)
+            alone, shared = (figures[f"{kind}_{count}_tokens_s"] for count in (1, ranks))
+            figures[f"{kind}_times_as_fast"] = round(shared / alone, 2)
     return figures
 
 

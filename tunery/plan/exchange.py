@@ -28,6 +28,6 @@ def exchange_ms(base: Base, hyper: HyperParameters, ranks: int, device: Device) 
     """Expected time of a step for it; one rank tells nobody anything."""
     if ranks == 1:
         return 0
-    told = exchanged_bytes(base, hyper)
-    copied = 2 * told if device == "cuda" else 0
-    return divide_up(copied, BUS_BYTES_PER_MS) + divide_up((ranks + 1) * told, ADDED_BYTES_PER_MS)
+    size = exchanged_bytes(base, hyper)
+    copied = 2 * size if device == "cuda" else 0
+    return divide_up(copied, BUS_BYTES_PER_MS) + divide_up((ranks + 1) * size, ADDED_BYTES_PER_MS)

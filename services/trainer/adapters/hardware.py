@@ -57,7 +57,9 @@ def _alike(devices: Sequence[NvidiaDevice]) -> Sequence[NvidiaDevice]:
     alike = [device for device in devices if (device.memory_bytes, device.model) == most]
     others = ",".join(device.name for device in devices if device not in alike)
     log_event(
-        *(LOG, logging.WARNING, "node.devices_differ"),
+        LOG,
+        logging.WARNING,
+        "node.devices_differ",
         model=most[1],
         used=len(alike),
         unused=others,
