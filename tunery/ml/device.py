@@ -55,7 +55,7 @@ def _check_name(seen: int, name: str) -> None:
     """Raises WorkError("bad_node") unless the accelerator that the process sees has this name."""
     is_same = seen == 1
     if is_same and name.startswith(UUID_PREFIX):
-        is_same = uuid_of(torch.device("cuda", 0)) == name
+        is_same = uuid_of(torch.device("cuda", 0)).lower() == name.lower()
     if not is_same:
         raise WorkError(
             "bad_node",

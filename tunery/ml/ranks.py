@@ -120,8 +120,8 @@ class Ranks:
     def _add_up(self, piece: Tensor) -> None:
         """Put the sum over all ranks in the place of what this one has.
 
-        It is added in the memory of the machine, by processors: also devices of which a machine
-        lets none read the memory of another one get the same bits.
+        Processors add it in the memory of the machine, in the order of the ranks: all get the same
+        bits, and no device has to reach another one.
         """
         own = piece if piece.device.type == "cpu" else self._staged(piece)
         gathered = self._gather(own)
@@ -129,10 +129,13 @@ class Ranks:
         for other in gathered[2:]:
             own.add_(other)
         if own is not piece:
-            piece.copy_(own, non_blocking=True)  # the next copy to `own` comes after it
+            piece.copy_(own, non_blocking=True)
 
     def _staged(self, piece: Tensor) -> Tensor:
-        """A copy of what is on a device, in memory that devices copy from and to by themselves."""
+        """A copy of what is on a device in pinned memory, which is the fastest to copy to and from.
+
+        There is one such memory, and each copy follows the last one on the device's stream.
+        """
         if not len(self._staging):
             elements = self._part_bytes // piece.itemsize
             self._staging = torch.empty(elements, dtype=piece.dtype, pin_memory=True)
