@@ -63,7 +63,7 @@ def _alike(devices: Sequence[NvidiaDevice]) -> Sequence[NvidiaDevice]:
         model=most[1],
         used=len(alike),
         unused=others,
-        fix=f"start another agent with {VISIBLE}={others}",
+        fix=f"start another agent with its own TUNERY_NODE_ID and {VISIBLE}={others}",
     )
     return alike
 

@@ -43,7 +43,7 @@ def test_devices_of_a_node_are_of_one_model_and_memory(
     assert hardware.accelerator == model_of(driver.states[used[0]].model)
     (line,) = lines.of("node.devices_differ")
     unused = ",".join(state.name for at, state in enumerate(driver.states) if at not in used)
-    assert line["fix"] == f"start another agent with CUDA_VISIBLE_DEVICES={unused}"
+    assert line["fix"].endswith(f"its own TUNERY_NODE_ID and CUDA_VISIBLE_DEVICES={unused}")
 
 
 def test_devices_of_one_model_with_other_memory_differ(monkeypatch: pytest.MonkeyPatch) -> None:
