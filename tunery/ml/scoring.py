@@ -67,15 +67,15 @@ class StageProgress:
 
         Raises StopRequested when the process was asked to stop.
         """
-        told = 0
+        last_done = 0
 
         def report(done: int) -> None:
-            nonlocal told
+            nonlocal last_done
             if self.must_stop():
                 raise StopRequested
-            if done == told:
+            if done == last_done:
                 return
-            told = done
+            last_done = done
             self.events.emit(ScoringProgressed(stage=stage, done=done, total=total))
 
         return report

@@ -6,6 +6,6 @@
 * `bodies`, `responses`: bodies of requests and of responses
 * `tables`, `projection`: the journal `account` as rows; `budget_projection`: budgets of `job`
 * `prices`: price books on the log
-* `record_quota`: how many requests journals keep for a tenant
+* `request_quotas`: how many requests a tenant may send, and journals keep
 * `deps`: whose jobs or bills a request is about, and under which limits
 """

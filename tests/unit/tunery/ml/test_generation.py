@@ -71,6 +71,6 @@ def test_a_batch_has_as_many_prompts_as_there_is_room_for(
     lengths: list[int], new_tokens: int, sizes: list[int]
 ) -> None:
     prompts = [[at] * length for at, length in enumerate(lengths)]
-    made = list(batches(prompts, new_tokens))
-    assert [len(batch) for batch in made] == sizes
-    assert [ids for batch in made for ids in batch] == prompts
+    parts = list(batches(prompts, new_tokens))
+    assert [len(batch) for batch in parts] == sizes
+    assert [ids for batch in parts for ids in batch] == prompts
