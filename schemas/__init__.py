@@ -24,6 +24,7 @@ submission  nouns of `job`: what is asked for at a submission, and what it is es
 pool        stream `pool`: leases, the waiting queue, usage
 node        of `pool`: how nodes join, leave, are seen, and are cordoned
 enrolment   of `pool`: how a node gets its keys with a token that is used once
+lease_keys  of `pool`: how the agent of a lease gets the keys that its work needs
 model       stream `model`: base models, adapter versions, stages
 gate        of `model`: policies of the gate, quarantine by people
 benchmark   of `model`, `job`, `pool`: benchmarks that the gate asks

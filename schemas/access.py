@@ -14,11 +14,13 @@ class ServiceAccess(NamedTuple):
 
     rows: whether it keeps rows in PostgreSQL, in the schema of its name. Others have no account.
     keys: whether it opens or seals texts of tenants. Others are not given the key store.
+    makes_keys: whether it makes the data key of a tenant that has none.
     reports: whether people may read views of its rows, with a role that may do nothing else.
     """
 
     rows: bool
     keys: bool
+    makes_keys: bool = False
     reports: bool = False
 
 
@@ -27,12 +29,12 @@ ACCESS: Final = {
     "engine": ServiceAccess(rows=False, keys=False),
     "eval": ServiceAccess(rows=True, keys=True),
     "exporter": ServiceAccess(rows=False, keys=False),
-    "gateway": ServiceAccess(rows=True, keys=True, reports=True),
+    "gateway": ServiceAccess(rows=True, keys=True, makes_keys=True, reports=True),
     "ingest": ServiceAccess(rows=True, keys=True),
     "notifier": ServiceAccess(rows=True, keys=True),
     "registry": ServiceAccess(rows=True, keys=True),
     "scheduler": ServiceAccess(rows=True, keys=False),
-    "trainer": ServiceAccess(rows=False, keys=True),
+    "trainer": ServiceAccess(rows=False, keys=False),
     "watcher": ServiceAccess(rows=False, keys=False),
 }
 KEEPS_ROWS: Final = tuple(service for service in SERVICES if ACCESS[service].rows)
@@ -48,6 +50,11 @@ def keeps_rows(service: str) -> bool:
 def opens_keys(service: str) -> bool:
     """Whether a process of this name is given the key store; one that is no service of ours is."""
     return service not in ACCESS or ACCESS[service].keys
+
+
+def makes_keys(service: str) -> bool:
+    """Whether a process of this name makes data keys; one that is no service of ours does."""
+    return service not in ACCESS or ACCESS[service].makes_keys
 
 
 class ObjectAccess(NamedTuple):

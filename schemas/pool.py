@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from schemas.account import Lane
 from schemas.enrolment import EnrolmentCommand, EnrolmentEvent
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
+from schemas.lease_keys import LeaseKeysCommand, LeaseKeysEvent
 from schemas.node import (
     Beneficiary,
     JoinNode,
@@ -303,6 +304,7 @@ class ReportExit(Message):
     cause: why it failed, where it failed.
     detail: what the process or the agent said; it may quote tenant data.
     result: what a success left.
+    keyless: it failed because its agent got no keys, without which it says no detail.
     """
 
     token: Token
@@ -312,6 +314,7 @@ class ReportExit(Message):
     cause: FailureCause | None = None
     detail: Sealed | None = None
     result: Result | None = None
+    keyless: bool = False
 
 
 class ConfirmFreed(Message):
@@ -556,6 +559,7 @@ Command: TypeAlias = (
     | NodeOrder
     | WithdrawNodeKeys
     | EnrolmentCommand
+    | LeaseKeysCommand
     | ObserveNodes
     | DescribeWork
     | ForgetWork
@@ -570,6 +574,7 @@ Command: TypeAlias = (
 Event: TypeAlias = (
     NodeEvent
     | EnrolmentEvent
+    | LeaseKeysEvent
     | NodeRegistered
     | NodeRetired
     | NodesObserved

@@ -57,6 +57,7 @@ EndCode: TypeAlias = Literal[
     "node_drained",  # an operator emptied its node
     "node_noticed",  # its machine is taken away by the cloud that it is rented from
     "start_timeout",  # it did not start in time
+    "keys_missing",  # its agent was not given the keys of its work in time
     "exit_unreported",  # it was killed, and its agent did not report the exit in time
     "exit_missing",  # its agent freed the slots without reporting an exit
     "no_progress",  # its process lived and did nothing
@@ -230,6 +231,7 @@ RefusalCode: TypeAlias = Literal[
     "invitation_out_of_range",  # limit_ms: of how long it is valid
     "public_key_malformed",
     "slots_at_most",  # limit
+    "lease_work_unknown",  # lease: its work was never described, or is forgotten
     "lease_not_open",  # lease
     "lease_not_training",  # lease, attempt
     "lease_of_other_files",  # lease, blob: the key of an object that is not the tenant's

@@ -12,6 +12,7 @@ from schemas.endpoints import ConfirmEndpoint
 from schemas.enrolment import EnrolNode, InviteNode, RecordNodeKeys
 from schemas.envelope import Message, Tick
 from schemas.erasure import CloseJobs, EraseFiles, EraseModels, EraseTenant, RecordErasedPart
+from schemas.lease_keys import RecordLeaseKeys, RequestLeaseKeys
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.serving import RemoveServingPool, SetServingPool
 from schemas.sweep import CancelSweep, SubmitSweep
@@ -77,6 +78,7 @@ JOB: Final = (
     _permit("watcher", RecordAnomaly),
 )
 POOL: Final = (
+    _permit("billing", RecordLeaseKeys),
     _permit(
         "gateway",
         node.CordonNode,
@@ -97,7 +99,7 @@ POOL: Final = (
     _permit(
         "trainer",
         *(pool.RegisterNode, node.JoinNode, node.LeaveNode, node.NoticeNode, node.WarnNode),
-        *(node.ReportDeviceFaults, pool.RetireNode, pool.ConfirmFreed),
+        *(node.ReportDeviceFaults, pool.RetireNode, pool.ConfirmFreed, RequestLeaseKeys),
         *(pool.ReportStarted, pool.ReportCheckpoint, pool.ReportExit),
     ),
 )

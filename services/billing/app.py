@@ -12,6 +12,7 @@ from services.billing.domain.state import INITIAL, Accounts
 from services.billing.domain.statements import earliest
 from services.billing.effect import close, destroy_key
 from services.billing.figures import account_figures
+from services.billing.giving import give_keys, project_lease_keys
 from services.billing.project import (
     ANSWERS_DDL,
     LEDGER_DDL,
@@ -78,6 +79,7 @@ TENANTS = Projection(
         "answers",
     ),
 )
+LEASE_KEYS = Projection(name="lease_keys", version=1, streams=(POOL,), project=project_lease_keys)
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
@@ -93,7 +95,15 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         Reactor(runtime, ACCOUNT, react_account),
         Projector(runtime, LEDGER),
         Projector(runtime, STORAGE),
+        Projector(runtime, LEASE_KEYS),
         tenants,
         PriceImport(runtime, tenants, read_imports(settings.prices_dir)),
-        EffectHost(runtime, (close(runtime.log, books), destroy_key(runtime.seal))),
+        EffectHost(
+            runtime,
+            (
+                close(runtime.log, books),
+                destroy_key(runtime.seal),
+                give_keys(runtime.seal),
+            ),
+        ),
     )

@@ -43,7 +43,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=29,  # 29: used invitations leave; 28: invitations of nodes; 27: withdrawn keys
+    fold_version=30,  # 30: works of leases; 29: used invitations leave; 28: invitations of nodes
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

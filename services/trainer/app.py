@@ -1,6 +1,7 @@
 """Composition root: the only file of the service that names concrete parts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from services.trainer.effect.environment import environment_on
 from services.trainer.effect.evaluation import Evaluation
 from services.trainer.effect.guarding import AnswerGuard
 from services.trainer.effect.judging import PairJudge
+from services.trainer.effect.lease_keys import LeaseKeys
 from services.trainer.effect.program import Program, Tools
 from services.trainer.effect.replica_answers import ReplicaAnswers
 from services.trainer.effect.reports import Reports
@@ -65,12 +67,14 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     judge, guard = _pair_judge(settings, scores), _answer_guard(settings, scores)
 
     def attempt(grant: Grant, incarnation: str) -> LeaseAttempt:
+        keys = LeaseKeys(grant, incarnation, runtime, reports)
+        own = replace(runtime, blobs=keys.blobs, seal=keys.seal)
         tools = Tools(
-            *(runtime, launcher, reports, incarnation, count_memory_kills),
+            *(own, launcher, reports, incarnation, count_memory_kills),
             *(scores, judge, guard, hardware.device_names, meter),
         )
         lease_folder = folder / LEASES / str(grant.token.lease)
-        return LeaseAttempt(grant, tools, program(grant, tools), lease_folder)
+        return LeaseAttempt(grant, tools, program(grant, tools), lease_folder, keys)
 
     def program(grant: Grant, tools: Tools) -> Program:
         match grant.work:

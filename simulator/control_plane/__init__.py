@@ -13,6 +13,7 @@
 `true_usage.py`          what a lease must cost, without the scheduler's arithmetic
 `usage_books.py`         independent accounts of GPU time: what each lease must have cost
 `start_limits.py`        independent accounts of starts: which leases had time for them
+`key_books.py`           an independent account of keys: who may be given those of a lease
 `quota_books.py`         independent accounts of limits, holds and ends of jobs
 `audit.py`               compares the run with these accounts
 `journals.py`            the records of a run, to be loaded into real servers

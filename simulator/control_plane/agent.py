@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from schemas.lease_keys import RequestLeaseKeys
 from schemas.node import JoinNode, LeaveNode, NodeDescription, NoticeNode
 from schemas.pool import (
     ConfirmFreed,
@@ -73,6 +74,14 @@ class SimAttempt:
         self.target = target
         return True
 
+    def request_keys(self) -> RequestLeaseKeys:
+        """What it asks before it prepares anything."""
+        return RequestLeaseKeys(
+            lease=self.grant.token.lease,
+            incarnation=self.incarnation,
+            public_key=f"{self.grant.token.lease:064x}",
+        )
+
     def start(self, now_ms: Callable[[], Ms], is_unreadable: Callable[[], bool]) -> ReportStarted:
         """Begin at the newest checkpoint that can be read."""
         skipped: list[SkippedCheckpoint] = []
@@ -105,7 +114,12 @@ class SimAttempt:
         )
 
     def exit(
-        self, now_ms: Ms, outcome: AttemptOutcome, cause: FailureCause | None = None
+        self,
+        now_ms: Ms,
+        outcome: AttemptOutcome,
+        cause: FailureCause | None = None,
+        *,
+        keyless: bool = False,
     ) -> ReportExit:
         """The end of its process, with the time since it began."""
         self.diary.exited_ms = now_ms
@@ -118,6 +132,7 @@ class SimAttempt:
             elapsed_ms=0 if began_ms is None else now_ms - began_ms,
             cause=cause,
             result=result if outcome == "succeeded" else None,
+            keyless=keyless,
         )
 
     def free(self) -> ConfirmFreed:
@@ -177,6 +192,11 @@ class SimAgent:
     def target_of(self, attempt: SimAttempt) -> TargetState:
         """What the journal wants of an attempt that it assigns to this node."""
         return self.state.assignments[attempt.grant.token.lease].target
+
+    def has_keys(self, attempt: SimAttempt) -> bool:
+        """Whether the journal has keys for an attempt of this agent."""
+        assignment = self.state.assignments.get(attempt.grant.token.lease)
+        return assignment is not None and bool(assignment.sealed_keys)
 
     def heartbeat(self, now_ms: Ms) -> Heartbeat:
         """What it says every few seconds."""

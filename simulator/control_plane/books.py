@@ -8,6 +8,7 @@ from typing import Any
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.units import GpuMs, Ms
 from simulator.control_plane.agent import Diary
+from simulator.control_plane.key_books import KeyBooks
 from simulator.control_plane.quota_books import Quota
 from simulator.control_plane.start_limits import StartLimits
 from simulator.control_plane.usage_books import WHOLE, Agent, Beat, Meter
@@ -21,6 +22,7 @@ class SecondBooks:
     diaries: of those who ran, by incarnation and lease.
     net: billed to a job so far, credits taken off.
     starts: which leases were ended before they had started.
+    keys: which agents asked for keys of leases, and were given them.
     """
 
     beats: Mapping[Agent, Sequence[Beat]]
@@ -29,6 +31,7 @@ class SecondBooks:
     quota: Quota = field(default_factory=Quota)
     net: Counter[str] = field(default_factory=Counter)
     starts: StartLimits = field(default_factory=StartLimits)
+    keys: KeyBooks = field(default_factory=KeyBooks)
     _violations: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -36,7 +39,7 @@ class SecondBooks:
 
     @property
     def violations(self) -> list[str]:
-        own = (*self.starts.violations, *self._violations)
+        own = (*self.starts.violations, *self.keys.violations, *self._violations)
         return [*self.meter.violations, *self.quota.violations, *own]
 
     def enter_pool(self, command: Any, events: tuple[Any, ...], at: Ms) -> None:
@@ -44,6 +47,7 @@ class SecondBooks:
         self.meter.enter(command, events, at)
         for event in events:
             self.starts.enter(event, at)
+            self.keys.enter(event)
             if isinstance(event, UsageSliced):
                 self._bill(event.lease.job_id, event.billable_gpu_ms)
             elif isinstance(event, UsageCredited):

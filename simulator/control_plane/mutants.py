@@ -35,7 +35,14 @@ from services.scheduler.domain.job import (
 )
 from services.scheduler.domain.job.quota import month_standing, terms_at
 from services.scheduler.domain.job.state import MonthUse, OpenJob, OpenTerm, TenantJobs
-from services.scheduler.domain.pool import closing, deadlines, nodes, planned_pool, reports
+from services.scheduler.domain.pool import (
+    closing,
+    deadlines,
+    lease_keys,
+    nodes,
+    planned_pool,
+    reports,
+)
 from services.scheduler.domain.pool import evolve as pool_evolve
 from services.scheduler.domain.pool import state as pool_state
 from services.scheduler.domain.pool.closing import LeaseEnd
@@ -274,6 +281,11 @@ def _line_alone(_before: MicroGpuMs, time: MicroGpuMs) -> Micro:
     return usage_micro(time)
 
 
+def _although_it_ended(lease: Lease, incarnation: str) -> LeaseMember | None:
+    """Keys are given for whatever an agent has held."""
+    return next((member for member in lease.members if member.incarnation == incarnation), None)
+
+
 _with_answers = quota.with_answers
 _REPORT = reports, "decide_report"
 MUTANTS: Final[Sequence[Mutant]] = (
@@ -286,6 +298,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         seed=19,
     ),
     Mutant("fencing tokens compared by order", *_REPORT, _by_order, "token", seed=4),
+    Mutant("keys of a lease that ended", lease_keys, "member_of", _although_it_ended, "keys"),
     Mutant("a placement closed twice", *_REPORT, _closed_again, "closed", seed=2),
     Mutant(
         "cancelled jobs keep their hold",

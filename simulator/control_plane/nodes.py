@@ -37,6 +37,8 @@ LEAVE_MS_MAX: Final[Ms] = 20_000
 NOTICES_MS: Final[tuple[Ms, ...]] = (30_000, 120_000)  # of Google, and of AWS
 SERVED_MS: Final = 7_000  # between two looks at what its process does
 READ_MS: Final[Ms] = 30_000  # of a slow disk, for something that its agent can see
+KEYS_MS_MAX: Final[Ms] = 30_000  # that an agent waits for the keys of a lease
+KEYS_LOOK_MS: Final[Ms] = 1_000
 STILL_MS_MAX: Final[Ms] = 600_000  # the limit, a step's share of the cap, and all that goes wrong
 CAUSES: Final[tuple[FailureCause, ...]] = (
     *("oom", "divergence", "bad_data", "user"),
@@ -317,10 +319,13 @@ class AttemptTask:
     async def _run(self) -> None:
         agent, attempt = self.agent, self.attempt
         await agent.port.sleep(self.rng.randint(200, 4_000))  # it fetches its inputs
+        has_keys = await self._await_keys()
         await self._read_slowly()
         outcome: AttemptOutcome = "not_started"
         cause: FailureCause | None = None
-        if self._target == "run":
+        if self._target == "run" and not has_keys:
+            outcome, cause = "failed", "platform"
+        elif self._target == "run":
             self.machine.start(self.name, attempt.grant.slots)
             outcome, cause = await self._work()
             self.machine.stop(self.name)
@@ -328,9 +333,19 @@ class AttemptTask:
         if attempt.diary.began_ms is not None and self.context.happens(self.context.plan.unnoticed):
             self.context.broker.tally.add("exit noticed late")
             await agent.port.sleep(self.rng.randint(1_000, 20_000))
-        await agent.fact(attempt.exit(ended_ms, outcome, cause))
+        await agent.fact(attempt.exit(ended_ms, outcome, cause, keyless=not has_keys))
         await agent.fact(attempt.free())
         attempt.is_over = True
+
+    async def _await_keys(self) -> bool:
+        """Ask for the keys of the lease, and wait; whether they have come in time."""
+        await self.agent.fact(self.attempt.request_keys())
+        until_ms = self.agent.port.monotonic_ms() + KEYS_MS_MAX
+        while self._target == "run" and self.agent.port.monotonic_ms() < until_ms:
+            if self.agent.agent.has_keys(self.attempt):
+                return True
+            await self._until(self.agent.port.monotonic_ms() + KEYS_LOOK_MS)
+        return self.agent.agent.has_keys(self.attempt)
 
     async def _read_slowly(self) -> None:
         """The base model is large, or the disk is old: it may take twice the limit of a start."""

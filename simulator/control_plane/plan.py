@@ -30,7 +30,7 @@ KINDS: Final[Mapping[str, int]] = {
 CONSEQUENCES: Final = (
     "outage across a month",
     *("loaded node departed", "loaded machine taken away", "node failed by itself"),
-    *("exit noticed late", "slow disk"),
+    *("exit noticed late", "slow disk", "keys withheld"),
     *(
         "plan to come",
         "prices changed",
@@ -69,7 +69,8 @@ class ControlPlanePlan(Struct, frozen=True):
     `new_prices`: moves of a plan to another price book, perhaps of another currency;
     `suspensions`: of tenants, each followed by a resumption; `unnoticed`: per cent of attempts
     whose agent notices the end of their process late; `slow_disks`: of attempts that read for long
-    before they start. `serving`: changes of serving pools, the first of which creates one.
+    before they start; `keyless`: of leases that nobody gives keys.
+    `serving`: changes of serving pools, the first of which creates one.
     `answers`: counts of tokens, where there are new prices: only these have some of answers.
     """
 
@@ -90,6 +91,7 @@ class ControlPlanePlan(Struct, frozen=True):
     suspensions: int = 0
     unnoticed: int = 0
     slow_disks: int = 0
+    keyless: int = 0
     serving: int = 0
     answers: int = 0
 
@@ -124,6 +126,7 @@ def draw(seed: int, size: Size) -> ControlPlanePlan:
         unnoticed=terms.choice((0, 0, 0, 30)),
         month_outage=Random(f"{seed}/months").random() < 0.5,
         slow_disks=Random(f"{seed}/disks").choice((0, 0, 0, 0, 30)),
+        keyless=Random(f"{seed}/keys").choice((0, 0, 0, 0, 20)),
         serving=Random(f"{seed}/serving").choice((0, 0, 0, 0, 0, 2, 4)),
         answers=Random(f"{seed}/answers").choice((0, 3, 6)) if new_prices else 0,
     )

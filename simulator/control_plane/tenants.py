@@ -42,6 +42,7 @@ from schemas.job import (
     Wanted,
     WantedSet,
 )
+from schemas.lease_keys import LeaseKeysRequested, RecordLeaseKeys
 from schemas.model import GLOBAL, PinBase, RegisterVersion
 from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
@@ -292,7 +293,7 @@ def _price(plan: PlanTerms) -> Price:
 
 
 class AnsweringServices:
-    """Stubs of ingest, registry, eval and notifier, which answer commands."""
+    """Stubs of ingest, registry, eval and notifier, and of what billing does with keys."""
 
     def __init__(self, context: SimContext) -> None:
         self.context, self.rng = context, context.chance("neighbours")
@@ -356,8 +357,25 @@ class AnsweringServices:
                     )
                     ended = EndDelivery(report=report)
                     self._answer("notifier", "account", decision.header.key, ended)
+                case LeaseKeysRequested():
+                    self._give_keys(decision.header.key, event)
                 case _:
                     pass
+
+    def _give_keys(self, pool: str, event: LeaseKeysRequested) -> None:
+        """Billing's part; it may be away for longer than an agent waits."""
+        lease, incarnation = event.holder.lease, event.holder.incarnation
+        mark = f"keys of {incarnation}/{lease}"
+        if self.context.chance(mark).randrange(100) < self.context.plan.keyless:
+            self.context.broker.tally.add("keys withheld")
+            return
+        answer = RecordLeaseKeys(
+            lease=lease,
+            incarnation=incarnation,
+            public_key=event.public_key,
+            sealed_keys=mark,
+        )
+        self._answer("billing", "pool", pool, answer)
 
     def _answer(self, service: str, stream: str, tenant: str, body: Message) -> None:
         sender = self._sender_as(service)

@@ -77,6 +77,8 @@ _ALL: Final = (
     Story(POOLS, pool.a_domain_that_is_waited_for, pool.POOL),
     Story(POOLS, pool.a_node_whose_keys_are_withdrawn, pool.POOL),
     Story(POOLS, pool.a_node_that_is_invited, pool.POOL),
+    Story(POOLS, pool.a_lease_that_is_given_keys, pool.POOL),
+    Story(POOLS, pool.an_attempt_without_keys, pool.POOL),
     Story(POOLS, pool.more_notices_than_one_decision, pool.POOL),
     Story(POOLS, pool.work_that_teaches_how_long_it_takes, pool.POOL),
 )

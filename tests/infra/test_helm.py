@@ -10,6 +10,7 @@ import pytest
 from helm_python.chart import lint
 from helm_python.errors import HelmError
 
+from schemas.access import opens_keys
 from schemas.topics import PARTITIONS
 from tests.infra.chart import (
     CHART,
@@ -141,8 +142,12 @@ def test_a_container_has_the_variables_that_its_process_needs(
     assert settings.metrics_port == ports["engine-metrics" if name == "engine" else "metrics"]
     assert str(settings.metrics_host) == "0.0.0.0"  # noqa: S104  # of a pod
     assert OFFLINE.items() <= variables.items()
-    for folder in (settings.data_dir, settings.keys.parent, Path("/tmp")):  # noqa: S108  # of a pod
-        assert str(folder) in {mount["mountPath"] for mount in container["volumeMounts"]}
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    for folder in (settings.data_dir, Path("/tmp")):  # noqa: S108  # of a pod
+        assert str(folder) in mounts.values()
+    opens = opens_keys("trainer" if name == "agent" else name)
+    assert (mounts.get("keys") == str(settings.keys.parent)) == opens
+    assert ("keys" in mounts) == opens
 
 
 def run_command(container: dict[str, Any], variables: dict[str, str]) -> dict[str, str]:

@@ -17,12 +17,14 @@ Rights on Kafka are in [topics](topics.md).
 A service without a role has no account of PostgreSQL. What roles mean:
 [Secure PostgreSQL](../how-to/secure-postgresql.md).
 
-A service that opens or seals texts of tenants is given the key store, others are not.
+A service that opens or seals texts of tenants is given the key store, others are not; only one
+makes the key of a tenant that has none. Nodes (`trainer`) have no key store: each lease is given
+[the keys of its work](../how-to/encryption.md#nodes-have-no-keys).
 Views for readers are what [dashboards](../how-to/observe.md#use-and-money) show: the role
 `{reader}` reads these, and nothing else.
 
-| service | role of PostgreSQL | owns the schema | views for readers | key store |
-|---|---|---|---|---|
+| service | role of PostgreSQL | owns the schema | views for readers | key store | makes keys |
+|---|---|---|---|---|---|
 """
 OBJECTS_HEAD: Final = """
 ## Objects
@@ -51,7 +53,8 @@ def _row(service: str) -> str:
     cells = (f"`{role_of(service)}`", f"`{service}`") if ACCESS[service].rows else ("–", "–")
     views = f"`{reports_of(service)}`" if service in REPORTS else "–"
     keys = "yes" if ACCESS[service].keys else "–"
-    return f"| {' | '.join((service, *cells, views, keys))} |"
+    makes = "yes" if ACCESS[service].makes_keys else "–"
+    return f"| {' | '.join((service, *cells, views, keys, makes))} |"
 
 
 if __name__ == "__main__":

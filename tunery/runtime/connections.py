@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from schemas.access import keeps_rows, opens_keys
+from schemas.access import keeps_rows, makes_keys, opens_keys
 from schemas.topics import PARTITIONS, TOPICS
 from tunery.runtime.backoff import Backoff, retry
 from tunery.runtime.blobs.abstract import Blobs, BlobsUnavailable
@@ -17,7 +17,6 @@ from tunery.runtime.blobs.encrypted import EncryptedBlobs
 from tunery.runtime.blobs.path_keys import TenantPathKeys
 from tunery.runtime.blobs.s3 import S3Blobs, S3Settings
 from tunery.runtime.bus.abstract import BusError
-from tunery.runtime.bus.grants import NODE
 from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.bus.signing import UNSIGNED, SenderKeys, read_keys
@@ -78,7 +77,7 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
             settings=settings,
             log=log,
             store=store.result(),
-            blobs=encrypted(blobs, data_keys, settings, name) if opens_keys(name) else blobs,
+            blobs=encrypted(blobs, data_keys, settings) if opens_keys(name) else blobs,
             seal=Sealer(data_keys),
             sender=Sender(log, keys=keys),
             clock=clock,
@@ -124,13 +123,13 @@ def key_store_of(settings: RuntimeSettings, name: str) -> KeyStore:
     if roots is None:
         log_event(LOG, logging.WARNING, "keys.unwrapped", folder=settings.keys)
     wrapping = None if roots is None else Roots(roots)
-    return DirectoryKeyStore(settings.keys, wrapping, creates=name != NODE)
+    return DirectoryKeyStore(settings.keys, wrapping, creates=makes_keys(name))
 
 
-def encrypted(blobs: Blobs, keys: KeyStore, settings: RuntimeSettings, name: str) -> Blobs:
+def encrypted(blobs: Blobs, keys: KeyStore, settings: RuntimeSettings) -> Blobs:
     """Object storage as a service with data keys uses it."""
-    path_keys = TenantPathKeys(keys, is_node=name == NODE)
-    return EncryptedBlobs(blobs, path_keys, encrypts=settings.blob_encryption == "on")
+    encrypts = settings.blob_encryption == "on"
+    return EncryptedBlobs(blobs, TenantPathKeys(keys), encrypts=encrypts)
 
 
 def database_of(settings: RuntimeSettings, name: str) -> str | None:

@@ -4,6 +4,7 @@ from typing import assert_never
 
 from schemas.enrolment import NodeEnrolled, NodeInvited, NodeKeysSealed
 from schemas.envelope import Header, Rejected, Repeated
+from schemas.lease_keys import LeaseKeysRequested, LeaseKeysSealed
 from schemas.model import GLOBAL
 from schemas.node import (
     DeviceFaultsChanged,
@@ -45,6 +46,8 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
         case Rejected() | Repeated() | WorkKept() | WaitExplained():
             return ()
         case ObservationsDeferred() | PlanningDeferred():
+            return ()
+        case LeaseKeysRequested() | LeaseKeysSealed():
             return ()
         case NodeRegistered():
             return (_node(header, event),)

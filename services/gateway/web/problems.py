@@ -21,7 +21,7 @@ from services.gateway.web.errors import (
 )
 from tunery.runtime.blobs.abstract import BlobError, BlobsUnavailable
 from tunery.runtime.bus.abstract import BusError, TooLarge
-from tunery.runtime.seal.abstract import KeyDestroyed, RootRefused, RootUnavailable
+from tunery.runtime.seal.abstract import KeyDestroyed, KeyUnavailable, RootRefused
 from tunery.runtime.store.abstract import StoreUnavailable
 
 LOCATIONS: Final = ("body", "query", "path", "header")
@@ -75,7 +75,7 @@ HANDLED: Final = (
     BusError,
     KeyDestroyed,
     RootRefused,
-    RootUnavailable,
+    KeyUnavailable,
 )
 
 
@@ -98,8 +98,8 @@ def error_of(error: Exception) -> ApiError | None:
             return unavailable("The log")
         case KeyDestroyed():
             return ApiError(403, "tenant_erased", "The data of this tenant was erased.")
-        case RootUnavailable():
-            return unavailable("The service that has the root key")
+        case KeyUnavailable():
+            return unavailable("What the key of this tenant is kept in")
         case RootRefused():
             message = "The root key of this tenant does not open its data; its owner may say why."
             return ApiError(403, "root_key_refused", message)

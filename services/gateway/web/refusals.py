@@ -315,6 +315,7 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "lease_not_open": (
         "Lease {lease} is not open for this agent. Stop what runs under it and free its slots."
     ),
+    "lease_work_unknown": "The work of lease {lease} is not known any more. Free its slots.",
     "lease_not_training": "Lease {lease} is not training attempt {attempt}.",
     "lease_of_other_files": "Lease {lease} may not name object {blob}: it is not its tenant's.",
     "member_unknown": "Lease {lease} is not on node {node_id} in this incarnation.",

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from schemas import pool
 from schemas.envelope import Reason, Rejected
+from schemas.lease_keys import LeaseKeysSealed
 from schemas.node import NodeForgotten, NodeKeysWithdrawn, NodeLeaving
 from schemas.topics import key_number_of
 from services.trainer.domain.state import Assignment, Grant, NodeState, TargetState
@@ -47,6 +48,8 @@ def evolve(state: NodeState, event: pool.Event) -> NodeState:
             return replace(state, placements=state.placements.set(placement.job_id, placement))
         case pool.LeaseGranted():
             return _granted(state, event)
+        case LeaseKeysSealed() if event.holder.incarnation == state.incarnation:
+            return _with_keys(state, event)
         case pool.LeaseDraining():
             return _harden(state, event.lease.token.lease, "drain")
         case pool.LeaseKilled():
@@ -74,6 +77,15 @@ def _granted(state: NodeState, event: pool.LeaseGranted) -> NodeState:
     grant = Grant(lease=lease, member=member, placement=placement, work=work)
     assignments = state.assignments.set(lease.token.lease, Assignment(grant=grant))
     return replace(state, assignments=assignments)
+
+
+def _with_keys(state: NodeState, event: LeaseKeysSealed) -> NodeState:
+    lease = event.holder.lease
+    assignment = state.assignments.get(lease)
+    if assignment is None:
+        return state
+    assignment = replace(assignment, sealed_keys=event.sealed_keys)
+    return replace(state, assignments=state.assignments.set(lease, assignment))
 
 
 def _without(entries: Map[str, V], key: str) -> Map[str, V]:

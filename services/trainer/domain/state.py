@@ -88,10 +88,12 @@ class Assignment(Struct, frozen=True, kw_only=True):
     """A lease on this node, and what the pool wants of its process now.
 
     `target` only hardens: from run to drain to kill.
+    sealed_keys: what the lease was given last, sealed to its agent; empty: nothing yet.
     """
 
     grant: Grant
     target: TargetState = "run"
+    sealed_keys: str = ""
 
 
 class NodeState(Struct, frozen=True, kw_only=True):

@@ -10,5 +10,6 @@
 * `scores`: asks models for the scores of a process that grades answers
 * `judging`: asks a judge of the operator which of two answers is better
 * `guarding`: asks a guard model of the operator which answers harm, and which refuse
+* `lease_keys`: what opens and seals what a lease works with, which its node has no keys for
 * `storage`: blobs of an attempt; `reports`: commands to the pool, telemetry, heartbeats
 """

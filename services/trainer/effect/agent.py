@@ -88,6 +88,9 @@ class RunningLease(Protocol):
     def set_target(self, target: TargetState) -> None:
         """What the pool wants now; targets only harden."""
 
+    def take_keys(self, sealed_keys: str) -> None:
+        """What it was given; it may be told of the same keys again."""
+
     @property
     def idle_ms(self) -> Ms:
         """How long its process has said nothing; 0 before it has started."""
@@ -355,6 +358,8 @@ class NodeAgent:
                 kept = KeptTask(running.run, f"lease {lease}", is_watched=False)
             kept.ended.add_done_callback(partial(_log_crash, lease))
             self._leases[lease], self._tasks[lease] = running, kept
+        if assignment.sealed_keys:
+            self._leases[lease].take_keys(assignment.sealed_keys)
         self._leases[lease].set_target(
             max(assignment.target, self._mildest, key=HARDNESS.__getitem__)
         )

@@ -18,13 +18,16 @@ from typing import Any, Final
 
 from schemas.envelope import Message
 from schemas.pool import ConfirmFreed, ReportExit, ReportStarted
+from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome, FailureCause, Result
 from schemas.units import Ms
 from services.trainer.domain.state import Grant, TargetState
 from services.trainer.effect.environment import accelerators, process_environment
 from services.trainer.effect.error_lines import error_lines
+from services.trainer.effect.lease_keys import KeysMissing, LeaseKeys
 from services.trainer.effect.program import Program, Tools
 from services.trainer.ports import WorkProcess
+from tunery.runtime.seal.abstract import KeyStoreBroken
 from tunery.runtime.tasks import run_again, run_apart
 from tunery.runtime.telemetry.logs import log_context, log_event
 from tunery.runtime.telemetry.traces import traced
@@ -56,19 +59,32 @@ class ProcessEnd:
 
     cause, message: of a failure
     result: of a success
+    keyless: it was given no keys, so that a message could not be sealed
     """
 
     outcome: AttemptOutcome
     cause: FailureCause | None = None
     message: str | None = None
     result: Result | None = None
+    keyless: bool = False
 
 
 class LeaseAttempt:
-    """Runs one lease. The target may be set at any time, also before the process exists."""
+    """Runs one lease. The target may be set at any time, also before the process exists.
 
-    def __init__(self, grant: Grant, tools: Tools, program: Program, folder: Path) -> None:
+    keys: with which its tools open and seal, once they have come
+    """
+
+    def __init__(
+        self,
+        grant: Grant,
+        tools: Tools,
+        program: Program,
+        folder: Path,
+        keys: LeaseKeys,
+    ) -> None:
         self._grant, self._tools, self._program, self._folder = grant, tools, program, folder
+        self._keys = keys
         self._target: TargetState = "run"
         self._process: WorkProcess | None = None
         self._has_begun = False
@@ -123,6 +139,10 @@ class LeaseAttempt:
         if self._process is not None:
             self._signal(self._process)
 
+    def take_keys(self, sealed_keys: str) -> None:
+        """What the lease was given; it may be told of the same keys again."""
+        self._keys.take(sealed_keys)
+
     async def run(self) -> None:
         """Work until the end, whatever it is, and report it.
 
@@ -147,6 +167,9 @@ class LeaseAttempt:
         self._has_begun = True
         try:
             return await run_apart(self._run(), f"work of lease {lease}")
+        except KeysMissing as error:
+            log_event(LOG, logging.ERROR, "lease.keys_missing", why=error)
+            return ProcessEnd("failed", "platform", keyless=True)
         except WorkError as error:  # of the inputs: trying again changes nothing
             return ProcessEnd("failed", error.cause, f"{error.message}. {error.advice}")
         except Exception as error:  # any error: see above
@@ -161,6 +184,9 @@ class LeaseAttempt:
             return ProcessEnd("not_started")
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(mode=0o700, parents=True)
+        await self._keys.fetch(self._stopping)
+        if self._stopping():
+            return ProcessEnd("not_started")
         log_event(LOG, logging.INFO, "attempt.preparing", program=type(self._program).__name__)
         arguments = await self._program.prepare(self._folder)
         if self._stopping():
@@ -267,8 +293,7 @@ class LeaseAttempt:
         )
 
     async def _report(self, end: ProcessEnd) -> None:
-        grant, seal = self._grant, self._tools.runtime.seal
-        message = None if end.message is None else end.message[:MESSAGE_CHARACTERS_MAX]
+        grant = self._grant
         await self._send(
             ReportExit(
                 token=grant.token,
@@ -276,8 +301,9 @@ class LeaseAttempt:
                 outcome=end.outcome,
                 elapsed_ms=self.elapsed_ms,
                 cause=end.cause,
-                detail=seal.seal(grant.tenant, message, "detail") if message else None,
+                detail=self._detail(end.message),
                 result=end.result,
+                keyless=end.keyless,
             )
         )
         await self._send(
@@ -287,6 +313,17 @@ class LeaseAttempt:
                 incarnation=self._tools.incarnation,
             )
         )
+
+    def _detail(self, message: str | None) -> Sealed | None:
+        """A message as it may be on the log; None where there is none, or no key to seal it."""
+        if not message:
+            return None
+        seal, tenant = self._tools.runtime.seal, self._grant.tenant
+        try:
+            return seal.seal(tenant, message[:MESSAGE_CHARACTERS_MAX], "detail")
+        except KeyStoreBroken as error:
+            log_event(LOG, logging.WARNING, "attempt.detail_dropped", why=error)
+            return None
 
     def _send(self, body: Message) -> Awaitable[None]:
         return self._tools.reports.fact(body, self._grant.tenant)

@@ -10,6 +10,7 @@ import msgspec
 
 from tunery.runtime.blobs.abstract import BlobError
 from tunery.runtime.local_socket import listen_at
+from tunery.runtime.seal.abstract import KeyStoreBroken
 from tunery.runtime.telemetry.logs import log_event
 from tunery.work.replica import (
     FILE_LINE_BYTES_MAX,
@@ -74,7 +75,7 @@ class ReplicaFiles:
         try:
             async with self._turns:
                 await self._fetch(wanted.blob, path, wanted.sha256)
-        except (BlobError, OSError, msgspec.MsgspecError) as error:
+        except (BlobError, KeyStoreBroken, OSError, msgspec.MsgspecError) as error:
             log_event(LOG, logging.WARNING, "files.not_fetched", why=error)
             return FileRefused(str(error))
         return FileFetched(str(path))

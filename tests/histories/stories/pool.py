@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from schemas.account import Lane
 from schemas.enrolment import EnrolNode, InviteNode, RecordNodeKeys
 from schemas.envelope import Source, Tick
+from schemas.lease_keys import RecordLeaseKeys, RequestLeaseKeys
 from schemas.node import (
     CordonNode,
     DeviceFault,
@@ -318,6 +319,43 @@ def a_node_that_is_invited(story: Recorder) -> None:
     story.when(RecordNodeKeys(node_id="n1", public_key=mine, sealed_keys="AAAA"))
     late = EnrolNode(node_id="n1", token_sha256=hashes[1], public_key=mine)
     story.when(late, after_ms=HOUR_MS)
+
+
+def a_lease_that_is_given_keys(story: Recorder) -> None:
+    """Its agent asks twice; another one is refused, and so is an answer after the end."""
+    mine = "a" * 64
+    story.when(node("n1", 1))
+    story.when(describe(1))
+    token = token_of(story.when(request(1)))
+    ask = RequestLeaseKeys(lease=token.lease, incarnation="n1-1", public_key=mine)
+    answer = RecordLeaseKeys(
+        lease=token.lease, incarnation="n1-1", public_key=mine, sealed_keys="AAAA"
+    )
+    for command in (ask, ask, answer, replace(ask, incarnation="n2-1")):
+        story.when(command)
+    story.when(started(token, "n1"))
+    exited(story, token, "n1", "succeeded", HOUR_MS)
+    for late in (ask, answer):
+        story.when(late)
+    story.when(freed(token, "n1"))
+
+
+def an_attempt_without_keys(story: Recorder) -> None:
+    """Nobody gives it any: it fails without a detail, and is the platform's fault."""
+    story.when(node("n1", 1))
+    story.when(describe(1))
+    token = token_of(story.when(request(1)))
+    story.when(RequestLeaseKeys(lease=token.lease, incarnation="n1-1", public_key="a" * 64))
+    failed = ReportExit(
+        token=token,
+        incarnation="n1-1",
+        outcome="failed",
+        elapsed_ms=0,
+        cause="platform",
+        keyless=True,
+    )
+    story.when(failed, after_ms=300_000)
+    story.when(freed(token, "n1"))
 
 
 def work_that_teaches_how_long_it_takes(story: Recorder) -> None:

@@ -33,7 +33,7 @@ from tunery.runtime.blobs.frames import (
 )
 from tunery.runtime.blobs.path_keys import PathKeys
 from tunery.runtime.blobs.writing import read_chunks, write_file
-from tunery.runtime.seal.abstract import RootUnavailable
+from tunery.runtime.seal.abstract import KeyUnavailable
 
 SUFFIX: Final = ".sealed"
 CLEAR_KINDS: Final = frozenset(("exports",))  # books outlive the key of their tenant
@@ -260,10 +260,10 @@ class EncryptedBlobs:
 
 @contextmanager
 def _outages(key: str) -> Iterator[None]:
-    """A blob whose root key does not answer cannot be had now, as in an outage of storage."""
+    """A blob whose key cannot be had now cannot either, as in an outage of storage."""
     try:
         yield
-    except RootUnavailable as error:
+    except KeyUnavailable as error:
         raise BlobsUnavailable(f"{key} has no key now: {error}") from error
 
 

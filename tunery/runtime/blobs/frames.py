@@ -6,6 +6,7 @@ construction STREAM (Hoang, Reyhanitabar, Rogaway, Vizár 2015), as age uses it.
 """
 
 import os
+import re
 from typing import Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
@@ -15,14 +16,18 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tunery.runtime.seal.abstract import KEY_BYTES, DataKey
 
-MAGIC: Final = b"tunery-1"
+FORM: Final = b"tunery-2"
+FORMER: Final = b"tunery-1"  # of before folders had keys: read, and not written any more
 VERSION_BYTES: Final = 8  # of the data key: what follows its tenant in its name
+NAME_BYTES: Final = len(FORM) + VERSION_BYTES
 SALT_BYTES: Final = 32
-HEADER_BYTES: Final = len(MAGIC) + VERSION_BYTES + SALT_BYTES
+HEADER_BYTES: Final = NAME_BYTES + SALT_BYTES
 TAG_BYTES: Final = 16
 FRAME_BYTES: Final = 64 * 1024  # of the content; 0.02 % more are stored
 STORED_FRAME_BYTES: Final = FRAME_BYTES + TAG_BYTES
 LABEL: Final = b"tunery blob"
+FOLDER_LABEL: Final = b"tunery blob folder"
+SEGMENT: Final = re.compile("[^/]*/|[^/]+")  # of a path: a folder with its slash, or the blob
 
 
 class FrameBroken(Exception):
@@ -39,16 +44,20 @@ def content_bytes(stored: int) -> int:
 
 
 def version_of(header: bytes) -> bytes:
-    """The version of the data key that a blob is encrypted with. Raises FrameBroken."""
-    if len(header) != HEADER_BYTES or not header.startswith(MAGIC):
+    """The form of a blob, and the version of the data key that it is encrypted with.
+
+    Raises FrameBroken.
+    """
+    if len(header) != HEADER_BYTES or not header.startswith((FORM, FORMER)):
         raise FrameBroken("the blob does not begin as one")
-    return header[len(MAGIC) : len(MAGIC) + VERSION_BYTES]
+    return header[:NAME_BYTES]
 
 
 class PathKey(NamedTuple):
-    """Opens the blobs at one path, and no others: it may be handed to who has no data key.
+    """Opens the blob at one path, or those below a folder, and no others: it may be handed to who
+    has no data key.
 
-    version: of the data key that it follows from
+    version: form of the blobs, and version of the data key that it follows from
     """
 
     version: bytes
@@ -56,12 +65,42 @@ class PathKey(NamedTuple):
 
 
 def path_key(key: DataKey, path: str) -> PathKey:
-    """Raises ValueError for a data key whose name has no version of VERSION_BYTES."""
+    """The key of a path; where that ends with a slash, the one that those below it follow from.
+
+    Raises ValueError for a data key whose name has no version of VERSION_BYTES.
+    """
+    version = _version(key)
+    root = _derive(key.secret, FOLDER_LABEL + b"\0" + version)
+    return narrow(PathKey(FORM + version, root), path)
+
+
+def narrow(folder: PathKey, rest: str) -> PathKey:
+    """The key of a path below a folder, from that of the folder.
+
+    rest: what follows the folder in the path
+    """
+    secret = folder.secret
+    for segment in SEGMENT.findall(rest):
+        secret = _derive(secret, FOLDER_LABEL + b"\0" + segment.encode())
+    return PathKey(folder.version, secret)
+
+
+def former_path_key(key: DataKey, path: str) -> PathKey:
+    """Opens a blob of the FORMER form at one path. Raises as `path_key` does."""
+    version = _version(key)
+    info = b"\0".join((LABEL, version, path.encode()))
+    return PathKey(FORMER + version, _derive(key.secret, info))
+
+
+def _version(key: DataKey) -> bytes:
     version = key.key_id.rpartition(".")[2].encode("ascii")
     if len(version) != VERSION_BYTES:
         raise ValueError(f"{key.key_id!r} has no version of {VERSION_BYTES} characters")
-    info = b"\0".join((LABEL, version, path.encode()))
-    return PathKey(version, HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(key.secret))
+    return version
+
+
+def _derive(secret: bytes, info: bytes) -> bytes:
+    return HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(secret)
 
 
 def _cipher(key: PathKey, header: bytes) -> AESGCM:
@@ -78,7 +117,7 @@ class FrameWriter:
     """Encrypts content in pieces of any size. The last frame is written by `finish`."""
 
     def __init__(self, key: PathKey) -> None:
-        self._header = MAGIC + key.version + os.urandom(SALT_BYTES)
+        self._header = key.version + os.urandom(SALT_BYTES)
         self._cipher = _cipher(key, self._header)
         self._number, self._rest = 0, bytearray()
         self._begun = False

@@ -2,18 +2,18 @@
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
-from tunery.runtime.blobs.frames import PathKey, path_key
-from tunery.runtime.seal.abstract import KEY_BYTES, DataKey, Keyring, KeyStore, KeyStoreBroken
+from tunery.runtime.blobs.frames import FORM, PathKey, former_path_key, narrow, path_key
+from tunery.runtime.seal.abstract import KEY_BYTES, DataKey, KeyStore, KeyStoreBroken
 
 LOST: Final = "00000000"  # the version of a key that nobody has
 HANDED_MAX: Final = 10_000
 
 
 class PathKeys(Protocol):
-    """Raises KeyStoreBroken, RootUnavailable, RootRefused."""
+    """Raises KeyStoreBroken, KeyUnavailable, RootRefused."""
 
     def current(self, tenant: str, path: str) -> PathKey:
         """What encrypts a blob that is written there now."""
@@ -23,19 +23,13 @@ class PathKeys(Protocol):
 
 
 class TenantPathKeys:
-    """Implements `PathKeys` with the data keys of tenants.
+    """Implements `PathKeys` with the data keys of tenants."""
 
-    is_node: it makes no keys, and a tenant without one is an error: what a node wrote with a key of
-      its own could be read by nobody else.
-    """
-
-    def __init__(self, keys: KeyStore, *, is_node: bool = False) -> None:
-        self._keys, self._is_node = keys, is_node
+    def __init__(self, keys: KeyStore) -> None:
+        self._keys = keys
 
     def current(self, tenant: str, path: str) -> PathKey:
-        """Raises KeyStoreBroken."""
         ring = self._keys.get(tenant)
-        self._check(tenant, ring)
         # what is stored for an erased tenant can be read by nobody, and is removed by its erasure
         lost = DataKey(f"{tenant}.{LOST}", os.urandom(KEY_BYTES))
         return path_key(lost if ring is None else ring.current, path)
@@ -44,19 +38,58 @@ class TenantPathKeys:
         return next((key for key in self.all(tenant, path) if key.version == version), None)
 
     def all(self, tenant: str, path: str) -> tuple[PathKey, ...]:
-        """For whoever shall read this path without a data key; none after an erasure."""
-        ring = self._keys.find(tenant)
-        self._check(tenant, ring)
-        return () if ring is None else tuple(path_key(key, path) for key in ring.versions)
+        """For whoever shall read this path without a data key; none after an erasure.
 
-    def _check(self, tenant: str, ring: Keyring | None) -> None:
+        A folder has none for blobs of the former form, whose keys followed from no folder.
+        """
+        ring = self._keys.find(tenant)
+        versions = () if ring is None else ring.versions
+        former = () if path.endswith("/") else (former_path_key(key, path) for key in versions)
+        return (*(path_key(key, path) for key in versions), *former)
+
+
+class LeasePathKeys:
+    """Implements `PathKeys` of a lease: exactly the keys that it was given, and no others.
+
+    What it was not given raises KeyStoreBroken: it is there, and it is not for this lease.
+    """
+
+    def __init__(self) -> None:
+        self._reads: dict[tuple[str, bytes], PathKey] = {}
+        self._writes: dict[str, PathKey] = {}
+
+    def add(self, path: str, keys: Iterable[PathKey]) -> None:
+        """Let it read the blob at a path, or those below it where that ends with a slash."""
+        for key in keys:
+            self._reads[path, key.version] = key
+
+    def add_folder(self, folder: str, key: PathKey) -> None:
+        """Let it write below a folder, which ends with a slash, and read what it wrote."""
+        self._writes[folder] = key
+        self._reads[folder, key.version] = key
+
+    def current(self, tenant: str, path: str) -> PathKey:
         """Raises KeyStoreBroken."""
-        if self._is_node and ring is None:
-            raise KeyStoreBroken(
-                f"this node has no key of tenant {tenant}: mount the folders of keys that services "
-                "share (TUNERY_KEYSTORE_DIR, TUNERY_ROOTS_DIR), or set TUNERY_BLOB_ENCRYPTION=off "
-                "everywhere"
-            )
+        for folder, rest in _folders(path):
+            if folder in self._writes:
+                return narrow(self._writes[folder], rest)
+        raise KeyStoreBroken(f"this lease was given no key with which {path} may be written")
+
+    def find(self, tenant: str, path: str, version: bytes) -> PathKey:
+        """Raises KeyStoreBroken."""
+        if (path, version) in self._reads:
+            return self._reads[path, version]
+        for folder, rest in _folders(path):
+            if (folder, version) in self._reads and version.startswith(FORM):
+                return narrow(self._reads[folder, version], rest)
+        raise KeyStoreBroken(f"this lease was given no key that opens {path}")
+
+
+def _folders(path: str) -> Iterator[tuple[str, str]]:
+    """The folders that a path is below, and what follows each of them."""
+    for end, character in enumerate(path, 1):
+        if character == "/" and end < len(path):
+            yield path[:end], path[end:]
 
 
 class HandedPathKeys:

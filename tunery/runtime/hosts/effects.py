@@ -20,7 +20,7 @@ from tunery.runtime.backoff import every, retry
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.ports import Runtime
-from tunery.runtime.seal.abstract import RootUnavailable
+from tunery.runtime.seal.abstract import KeyUnavailable
 from tunery.runtime.store.abstract import TODOS_CHANNEL, LeasedRow, StoreUnavailable
 from tunery.runtime.tasks import run_together
 from tunery.runtime.telemetry.logs import log_context, log_event, subject_of
@@ -41,7 +41,7 @@ STOP_MS_MAX: Final[Ms] = 1_000
 #: of one try, far above the limits of any effect's own; a row whose work hangs is renewed till then
 RUN_MS_MAX: Final[Ms] = DAY_MS
 #: outages, which do not count as a failed try
-OUTAGE: Final = (StoreUnavailable, BlobsUnavailable, RootUnavailable, Unavailable, AppendUnknown)
+OUTAGE: Final = (StoreUnavailable, BlobsUnavailable, KeyUnavailable, Unavailable, AppendUnknown)
 
 
 def outcome_id(service: str, row: LeasedRow) -> str:

@@ -22,8 +22,26 @@ class KeyStoreBroken(SealError):
     """A key cannot be read or written; the message names the file and the fix."""
 
 
-class RootUnavailable(KeyStoreBroken):
-    """The service that has a root key does not answer; try again later."""
+class KeyUnavailable(KeyStoreBroken):
+    """A key cannot be had now: its data is not lost. Try again later."""
+
+
+class RootUnavailable(KeyUnavailable):
+    """The service that has a root key does not answer."""
+
+
+class KeyAbsent(KeyUnavailable):
+    """There is no file of a tenant's key, and this process may not make one.
+
+    Its first request may be on its way, or the file on its way through a shared file system.
+    """
+
+    def __init__(self, tenant: str, folder: str) -> None:
+        super().__init__(
+            f"tenant {tenant} has no key in {folder} yet, and this service makes none: the gateway "
+            "does. If that lasts, both do not share the folder (TUNERY_KEYSTORE_DIR)"
+        )
+        self.tenant = tenant
 
 
 class RootRefused(KeyStoreBroken):
@@ -67,16 +85,18 @@ class KeyStore(Protocol):
     """Synchronous and fast (microseconds once a key was read): it is called for every field.
 
     Every method raises KeyStoreBroken; where a root key is needed, RootUnavailable, RootRefused.
+    A store whose process may not make keys raises KeyAbsent for what another one would make, so
+    None says "destroyed" there and nothing else.
     """
 
     def get(self, tenant: str) -> Keyring | None:
         """The tenant's key, made at the first call; None once it was destroyed.
 
-        Several processes that ask at the same time get the same key.
+        Several processes that ask at the same time get the same key. Raises KeyAbsent.
         """
 
     def find(self, tenant: str) -> Keyring | None:
-        """The tenant's key if there is one; never makes one."""
+        """The tenant's key if there is one; never makes one. Raises KeyAbsent."""
 
     def rotate(self, tenant: str) -> Keyring | None:
         """Add a version, which all processes use from their next call on; earlier ones stay.

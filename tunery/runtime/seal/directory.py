@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote
 from tunery.runtime.seal.abstract import (
     KEY_BYTES,
     DataKey,
+    KeyAbsent,
     Keyring,
     KeyStoreBroken,
     RootUnavailable,
@@ -49,7 +50,7 @@ class DirectoryKeyStore:
 
     roots: the root keys, of which `default` wraps new keys; without it they are in the clear.
     now_s: seconds of a clock that never goes back.
-    creates: whether `get` makes a key; else it is None where there is none.
+    creates: whether `get` makes a key; else a tenant without one is KeyAbsent.
     """
 
     def __init__(
@@ -66,19 +67,23 @@ class DirectoryKeyStore:
         self._cache: dict[str, _Opened] = {}
 
     def get(self, tenant: str) -> Keyring | None:
+        """Raises what the port names."""
         path = self._path(tenant)
         try:
             return self._read(tenant, path)
         except FileNotFoundError:
             if not self._creates:
-                return None
+                raise KeyAbsent(tenant, str(self._folder)) from None
             self._create(tenant, path)
             return self._read(tenant, path)
 
     def find(self, tenant: str) -> Keyring | None:
+        """Raises what the port names."""
         try:
             return self._read(tenant, self._path(tenant))
         except FileNotFoundError:
+            if not self._creates:
+                raise KeyAbsent(tenant, str(self._folder)) from None
             return None
 
     def rotate(self, tenant: str) -> Keyring | None:

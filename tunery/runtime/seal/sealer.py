@@ -21,6 +21,7 @@ from tunery.runtime.seal.memory import random_bytes
 NONCE_BYTES: Final = 12
 DERIVED_KEPT_MAX: Final = 4_096
 NO_KEY: Final = "destroyed"
+SCOPE: Final = "/"  # between the name of a data key and whom one that follows from it is for
 
 
 class Sealer:
@@ -41,10 +42,7 @@ class Sealer:
         ring = self._keys.get(tenant)
         if ring is None:
             return Sealed(key_id=NO_KEY, nonce=b"", ciphertext=b"")
-        key = ring.current
-        nonce = self._draw(NONCE_BYTES)
-        body = AESGCM(key.secret).encrypt(nonce, text.encode("utf-8"), _bound(key.key_id, field))
-        return Sealed(key_id=key.key_id, nonce=nonce, ciphertext=body)
+        return seal_with(ring.current, text, field, self._draw)
 
     def open(self, sealed: Sealed, field: SealedField, *others: SealedField) -> str:
         """The text, or REDACTED when its key is gone.
@@ -52,11 +50,13 @@ class Sealer:
         field, others: what it may be; texts of before that was authenticated open as any.
         Raises SealBroken for damaged bytes, and for another field.
         """
-        tenant, _, _ = sealed.key_id.rpartition(".")
+        key_id, _, scope = sealed.key_id.partition(SCOPE)
+        tenant, _, _ = key_id.rpartition(".")
         ring = self._keys.find(tenant) if tenant else None
-        key = None if ring is None else ring.version(sealed.key_id)
+        key = None if ring is None else ring.version(key_id)
         if key is None:
             return REDACTED
+        key = _scoped(key, scope) if scope else key
         cipher, unbound, fields = AESGCM(key.secret), key.key_id.encode(), (field, *others)
         for bound in (*(_bound(key.key_id, name) for name in fields), unbound):
             with suppress(InvalidTag, ValueError):
@@ -82,6 +82,21 @@ class Sealer:
         """What opens the blobs at one path, for a process without data keys."""
         return TenantPathKeys(self._keys).all(tenant, path)
 
+    def folder_key(self, tenant: str, folder: str) -> PathKey:
+        """With which a process without data keys writes blobs below one folder."""
+        return TenantPathKeys(self._keys).current(tenant, folder)
+
+    def scoped_key(self, tenant: str, scope: str) -> DataKey:
+        """With which a process without data keys seals texts, that services open as any other.
+
+        scope: of this process alone. It opens nothing that was sealed with another key.
+        Raises KeyDestroyed.
+        """
+        ring = self._keys.get(tenant)
+        if ring is None:
+            raise KeyDestroyed(tenant)
+        return _scoped(ring.current, scope)
+
     def secret(self, tenant: str, *info: str | int) -> bytes:
         """32 bytes that follow from the tenant's first key and `info`. Raises KeyDestroyed."""
         return self._derive(tenant, "secret", *(str(part) for part in info))
@@ -95,6 +110,19 @@ class Sealer:
         if ring is None:
             raise KeyDestroyed(tenant)
         return _hkdf(ring.first, info)
+
+
+def seal_with(
+    key: DataKey, text: str, field: SealedField, draw: Callable[[int], bytes] = random_bytes
+) -> Sealed:
+    """Sealed text, with a key that is at hand."""
+    nonce = draw(NONCE_BYTES)
+    body = AESGCM(key.secret).encrypt(nonce, text.encode("utf-8"), _bound(key.key_id, field))
+    return Sealed(key_id=key.key_id, nonce=nonce, ciphertext=body)
+
+
+def _scoped(key: DataKey, scope: str) -> DataKey:
+    return DataKey(f"{key.key_id}{SCOPE}{scope}", _hkdf(key, ("scope", scope)))
 
 
 def _bound(key_id: str, field: SealedField) -> bytes:

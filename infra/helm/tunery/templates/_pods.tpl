@@ -17,11 +17,15 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{- /* Variables of a process. Call: dict "root" $ "env" ITS OWN "command" KEYS BY SECRET OR "" */ -}}
+{{- /* Whether a service opens what is of tenants (docs/reference/access.md): only those mount the keys. */ -}}
+{{- define "tunery.opensKeys" -}}
+{{- if has .name (list "billing" "eval" "gateway" "ingest" "notifier" "registry") }}yes{{ end }}
+{{- end }}
+
+{{- /* Variables of a process. Call: dict "root" $ "env" ITS OWN "keys" WHETHER IT OPENS THEM */ -}}
 {{- define "tunery.env" -}}
 {{- $variables := merge (dict) .env .root.Values.env (dict
   "TUNERY_DATA_DIR" "/var/lib/tunery"
-  "TUNERY_KEYSTORE_DIR" "/var/lib/tunery-keys/keystore"
   "TUNERY_CONFINE_READ" .root.Values.storage.bases.path
   "DO_NOT_TRACK" "1"
   "HF_DATASETS_OFFLINE" "1"
@@ -32,6 +36,9 @@ capabilities:
   "OMP_WAIT_POLICY" "PASSIVE"
   "PYTHONUNBUFFERED" "1"
   "HOME" "/tmp") }}
+{{- if .keys }}
+{{- $_ := set $variables "TUNERY_KEYSTORE_DIR" "/var/lib/tunery-keys/keystore" }}
+{{- end }}
 {{- if .root.Values.secrets.kafkaAuthority }}
 {{- $_ := set $variables "TUNERY_KAFKA_CA_FILE" "/run/secrets/kafka/ca.crt" }}
 {{- end }}
@@ -52,7 +59,9 @@ livenessProbe:
 
 {{- define "tunery.mounts" -}}
 - {name: data, mountPath: /var/lib/tunery}
+{{- if .keys }}
 - {name: keys, mountPath: /var/lib/tunery-keys}
+{{- end }}
 - {name: bases, mountPath: {{ .root.Values.storage.bases.path }}{{ if not .writes }}, readOnly: true{{ end }}}
 - {name: tmp, mountPath: /tmp}
 {{- if .root.Values.secrets.kafkaAuthority }}
@@ -61,8 +70,10 @@ livenessProbe:
 {{- end }}
 
 {{- define "tunery.volumes" -}}
+{{- if .keys }}
 - name: keys
   persistentVolumeClaim: {claimName: {{ include "tunery.claim" (dict "root" .root "volume" "keys") }}}
+{{- end }}
 - name: bases
   persistentVolumeClaim: {claimName: {{ include "tunery.claim" (dict "root" .root "volume" "bases") }}}
 - name: tmp

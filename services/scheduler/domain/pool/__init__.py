@@ -9,6 +9,7 @@ locality    fabric domains: who waits for nodes of one, and for how long
 faults      nodes that fail under jobs: back-off, and cordons
 reports     what agents report about their leases
 speakers    a node speaks for itself alone
+lease_keys  which keys the agent of a lease may have
 enrolment   invitations of nodes: a token that is used once
 deadlines   what is due when: notices before the cap, kills, silence of agents
 closing     the end of a lease for money

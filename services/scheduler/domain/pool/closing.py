@@ -74,6 +74,8 @@ def end_of_report(lease: Lease, report: ReportExit, at: Ms) -> LeaseEnd:
     """The end that follows from a reported exit and from orders to end the lease before it."""
     outcome, cause = _judge(lease, report)
     ended_by, reason = _author(lease, outcome, cause)
+    if report.keyless and outcome == "failed":
+        reason = ending("keys_missing")
     return LeaseEnd(
         elapsed_ms=elapsed_ms(lease, report.elapsed_ms, at),
         outcome=outcome,

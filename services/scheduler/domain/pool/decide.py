@@ -7,6 +7,7 @@ from immutables import Map
 from schemas import errors
 from schemas.enrolment import EnrolNode, InviteNode, RecordNodeKeys
 from schemas.envelope import Context, Rejected, Tick
+from schemas.lease_keys import RecordLeaseKeys, RequestLeaseKeys
 from schemas.node import (
     Beneficiary,
     CordonNode,
@@ -48,7 +49,7 @@ from schemas.pool import (
 )
 from schemas.reasons import ending, refusing
 from schemas.training import LeaseHardware, NodeConstraints, work_id_of
-from services.scheduler.domain.pool import closing, deadlines, enrolment, nodes, reports
+from services.scheduler.domain.pool import closing, deadlines, enrolment, lease_keys, nodes, reports
 from services.scheduler.domain.pool.carried import planned_pool
 from services.scheduler.domain.pool.experience import expected_time
 from services.scheduler.domain.pool.faults import cordon_failing
@@ -144,6 +145,8 @@ def _decide_fact(
             return nodes.decide_withdrawn(pool, withdrawn, command, ctx)
         case InviteNode() | EnrolNode() | RecordNodeKeys():
             return enrolment.decide_enrolment(pool, withdrawn, command, ctx)
+        case RequestLeaseKeys() | RecordLeaseKeys():
+            return lease_keys.decide_lease_keys(pool, command)
         case ObserveNodes():
             return nodes.decide_observed(pool, command, ctx)
         case DescribeWork():

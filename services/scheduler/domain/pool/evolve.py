@@ -8,6 +8,7 @@ from typing_extensions import TypeIs
 
 from schemas.enrolment import NodeEnrolled, NodeInvited, NodeKeysSealed
 from schemas.envelope import Context, Reason, Rejected, Repeated
+from schemas.lease_keys import LeaseKeysRequested, LeaseKeysSealed
 from schemas.model import GLOBAL
 from schemas.node import (
     BackOffEnded,
@@ -128,6 +129,8 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
         return _with_lease_event(pool, event, ctx)
     match event:
         case Rejected() | Repeated() | WaitExplained() | NodeKeysWithdrawn():  # nothing of one pool
+            return pool
+        case LeaseKeysRequested() | LeaseKeysSealed():  # for agents, and for who seals
             return pool
         case NodeInvited() | NodeEnrolled() | NodeKeysSealed():
             return with_enrolment(pool, event, ctx)
@@ -373,6 +376,7 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
         ),
         granted_at=ctx.at,
         start_ms_max=placement.start_ms_max,
+        work_id=placement.work_id,
         named=placement.checkpoints,
         charged=pool.charged.get(event.lease.job_id, ()),
     )

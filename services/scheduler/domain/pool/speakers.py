@@ -2,6 +2,7 @@
 
 from schemas import errors
 from schemas.envelope import Rejected
+from schemas.lease_keys import RequestLeaseKeys
 from schemas.node import JoinNode, LeaveNode, NoticeNode, ReportDeviceFaults, WarnNode
 from schemas.pool import (
     Command,
@@ -39,9 +40,15 @@ def _named_node(pool: Pool, command: Command) -> str | None:
         case RetireNode() | ConfirmFreed():
             return command.node_id
         case ReportStarted() | ReportCheckpoint() | ReportExit():
-            lease = pool.leases.get(lease_key(command.token.lease))
-            members = () if lease is None else lease.members
-            runs = (m.node_id for m in members if m.incarnation == command.incarnation)
-            return next(runs, None)
+            return _holder(pool, command.token.lease, command.incarnation)
+        case RequestLeaseKeys():
+            return _holder(pool, command.lease, command.incarnation)
         case _:
             return None
+
+
+def _holder(pool: Pool, number: int, incarnation: str) -> str | None:
+    """The node on which an agent has a member of a lease."""
+    lease = pool.leases.get(lease_key(number))
+    members = () if lease is None else lease.members
+    return next((m.node_id for m in members if m.incarnation == incarnation), None)

@@ -124,6 +124,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     forecast: what the planner expects of it.
     granted_at, started_at: by the pool's clock.
     start_ms_max: from the one to the other.
+    work_id: the work, described under this id.
     prepared_bytes: what was fetched and read for the start so far.
     prepared_at: when that was last seen to grow; None: never.
     alive_at: until when all members are proven to have run, if they ran without a break since
@@ -153,6 +154,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     granted_at: Ms
     started_at: Ms | None = None
     start_ms_max: Ms = 600_000
+    work_id: str = ""
     prepared_bytes: int = 0
     prepared_at: Ms | None = None
     alive_at: Ms = 0

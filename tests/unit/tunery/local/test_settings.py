@@ -122,7 +122,7 @@ def test_security_m3_the_key_store_is_named_to_those_who_open_texts(tmp_path: Pa
         principal: "TUNERY_KEYSTORE_DIR" in configured.environment(principal)
         for principal in ("gateway", "node.a", "operator", "scheduler", "exporter", "engine")
     }
-    assert list(named.values()) == [True, True, True, False, False, False]
+    assert list(named.values()) == [True, False, True, False, False, False]
 
 
 def test_security_m3_a_process_reaches_objects_as_itself_alone(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.tunery.runtime.step_clock import StepClock
 from tests.unit.tunery.runtime.test_backoff import Flaky
+from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.signing import UNSIGNED, keys_of, operator_keys, write_keys
 from tunery.runtime.connections import (
@@ -20,7 +21,7 @@ from tunery.runtime.connections import (
     wait_for_server,
 )
 from tunery.runtime.memory_servers import settings
-from tunery.runtime.seal.abstract import KeyStoreBroken
+from tunery.runtime.seal.abstract import KeyAbsent, KeyStoreBroken
 from tunery.runtime.seal.roots import create_root
 from tunery.runtime.settings import RuntimeSettings, SettingsError
 
@@ -104,12 +105,25 @@ def test_keys_are_wrapped_where_there_are_root_keys_and_else_it_is_said(
 
 async def test_blobs_are_encrypted_unless_the_operator_says_otherwise(tmp_path: Path) -> None:
     storage, chosen = MemoryBlobs(), with_folder(tmp_path)
-    blobs = encrypted(storage, key_store_of(chosen, "gateway"), chosen, "gateway")
+    blobs = encrypted(storage, key_store_of(chosen, "gateway"), chosen)
     await blobs.put("t/acme/files/a", b"row")
     off = with_folder(tmp_path, blob_encryption="off")
-    await encrypted(storage, key_store_of(off, "ingest"), off, "ingest").put("t/acme/files/b", b"")
+    await encrypted(storage, key_store_of(off, "ingest"), off).put("t/acme/files/b", b"")
     assert sorted(storage.bodies) == ["t/acme/files/a.sealed", "t/acme/files/b"]
-    node = encrypted(storage, key_store_of(chosen, "trainer"), chosen, "trainer")
-    assert await node.get("t/acme/files/a") == b"row"
-    with pytest.raises(KeyStoreBroken, match="no key of tenant other"):
-        await node.put("t/other/files/a", b"row")
+    ingest = encrypted(storage, key_store_of(chosen, "ingest"), chosen)
+    assert await ingest.get("t/acme/files/a") == b"row"
+
+
+@pytest.mark.security
+async def test_security_m3_one_service_makes_keys_and_a_node_has_none(tmp_path: Path) -> None:
+    chosen = with_folder(tmp_path)
+    with pytest.raises(KeyAbsent, match="tenant acme has no key"):
+        key_store_of(chosen, "registry").get("acme")
+    registry = encrypted(MemoryBlobs(), key_store_of(chosen, "registry"), chosen)
+    with pytest.raises(BlobsUnavailable, match="no key now"):
+        await registry.put("t/acme/models/m", b"weights")
+    gateway_key = key_store_of(chosen, "gateway").get("acme")
+    assert key_store_of(chosen, "registry").get("acme") == gateway_key
+    assert key_store_of(chosen, "registry").find("acme") == gateway_key
+    with pytest.raises(RuntimeError, match="trainer has no keys"):
+        key_store_of(chosen, "trainer").get("acme")

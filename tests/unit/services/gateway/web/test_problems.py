@@ -13,7 +13,7 @@ from services.gateway.web.problems import PROBLEMS_MAX, error_of, fault
 from tests.unit.services.gateway.control_plane import ControlPlane
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.bus.abstract import TooLarge, Unavailable
-from tunery.runtime.seal.abstract import KeyDestroyed, RootRefused, RootUnavailable
+from tunery.runtime.seal.abstract import KeyAbsent, KeyDestroyed, RootRefused, RootUnavailable
 from tunery.runtime.store.abstract import StoreUnavailable
 
 
@@ -90,6 +90,7 @@ async def test_an_internal_error_has_the_envelope_and_a_request_id(api: ControlP
         (TooLarge("2 MB"), 413, "command_too_large"),
         (KeyDestroyed("acme"), 403, "tenant_erased"),
         (RootRefused("withdrawn"), 403, "root_key_refused"),
+        (KeyAbsent("acme", "/keys"), 503, "service_unavailable"),
         (RootUnavailable("away"), 503, "service_unavailable"),
         (HTTPException(400, "no"), 400, "invalid_request"),
         (HTTPException(500, "secret"), 503, "service_unavailable"),

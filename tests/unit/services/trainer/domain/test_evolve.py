@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from schemas import errors, pool, training
 from schemas.envelope import Rejected
+from schemas.lease_keys import LeaseHolder, LeaseKeysSealed
 from schemas.node import NodeDescription, NodeKeysWithdrawn
 from schemas.reasons import ending, refusing
 from services.trainer.domain.evolve import evolve
@@ -192,3 +193,20 @@ def test_a_later_incarnation_replaces_this_one() -> None:
     state = evolve(START, registered("a1"))
     assert (state.registered, state.replaced) == (True, False)
     assert evolve(state, registered("a2")).replaced
+
+
+def test_an_agent_learns_of_keys_that_are_for_itself() -> None:
+    def learnt(incarnation: str, lease: int = 1) -> str:
+        holder = LeaseHolder(
+            lease=lease,
+            tenant="acme",
+            job_id="job1",
+            attempt=1,
+            node_id="a",
+            incarnation=incarnation,
+        )
+        sealed = LeaseKeysSealed(holder=holder, sealed_keys="sealed")
+        return evolve(evolve(START, granted()), sealed).assignments[1].sealed_keys
+
+    assert learnt("a1") == "sealed"
+    assert (learnt("a2"), learnt("a1", lease=2)) == ("", "")

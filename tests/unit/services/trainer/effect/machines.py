@@ -1,8 +1,9 @@
 """A node over the log in memory, its real pool and watcher, and real processes that only print."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from schemas.node import DeviceFault
 from schemas.reasons import ending
 from schemas.topics import POOL
 from schemas.training import work_id_of
+from services.billing.app import LEASE_KEYS
+from services.billing.giving import give_keys
 from services.scheduler.app import POOLS
 from services.scheduler.watch import Watcher
 from services.trainer.adapters.memory_kills import count_memory_kills
@@ -23,6 +26,7 @@ from services.trainer.domain.state import Grant
 from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.attempt import LeaseAttempt
 from services.trainer.effect.environment import devices_of
+from services.trainer.effect.lease_keys import LeaseKeys
 from services.trainer.effect.program import Program, Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import Access, Hardware, NoticeSource, SlotHealth
@@ -32,6 +36,8 @@ from tests.unit.services.trainer.domain.test_evolve import WORK
 from tests.unit.tunery.work.samples import STARTED
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.memory_servers import MemoryServers
@@ -180,8 +186,10 @@ async def node(
     notices: NoticeSource | None = None,
     health: SlotHealth | None = None,
     hardware: Hardware = PROCESSORS,
+    *,
+    gives_keys: bool = True,
 ) -> AsyncIterator[Node]:
-    """A running agent and a running owner of the pool."""
+    """A running agent, a running owner of the pool, and what gives leases their keys."""
     runtime = world.runtime("trainer")
     launcher = ProcessGroups(mark=str(folder))
     chosen = settings(folder, max(SLOTS, len(hardware.device_names)))
@@ -189,11 +197,13 @@ async def node(
 
     def attempt(grant: Grant, incarnation: str) -> LeaseAttempt:
         names = hardware.device_names
+        keys = LeaseKeys(grant, incarnation, runtime, reports)
+        own = dataclasses.replace(runtime, blobs=keys.blobs, seal=keys.seal)
         tools = Tools(
-            *(runtime, launcher, reports, incarnation, count_memory_kills), device_names=names
+            *(own, launcher, reports, incarnation, count_memory_kills), device_names=names
         )
         program = ScriptProgram(grant, tools, chosen, script(grant))
-        return LeaseAttempt(grant, tools, program, folder / str(grant.token.lease))
+        return LeaseAttempt(grant, tools, program, folder / str(grant.token.lease), keys)
 
     agent = NodeAgent(
         *(runtime, chosen, launcher, hardware, attempt),
@@ -202,9 +212,17 @@ async def node(
     owner_runtime = world.runtime("scheduler")
     owner = AggregateHost(owner_runtime, POOLS, limits=limits)
     watcher = Watcher(owner_runtime, TTL_MS, POLL_MS, IDLE_MS_MAX)
-    async with running(owner.run), running(watcher.run), running(agent.run):
+    async with AsyncExitStack() as stack:
+        for host in (owner, watcher, agent, *(_giving(world) if gives_keys else ())):
+            await stack.enter_async_context(running(host.run))
         await asyncio.wait_for(agent.ready(), WAIT_S_MAX)
         yield Node(runtime, agent, folder)
+
+
+def _giving(world: MemoryServers) -> tuple[Projector, EffectHost]:
+    """The part of billing that gives leases their keys."""
+    billing = world.runtime("billing")
+    return Projector(billing, LEASE_KEYS), EffectHost(billing, (give_keys(billing.seal),))
 
 
 @asynccontextmanager

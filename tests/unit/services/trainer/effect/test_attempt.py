@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from schemas.training import AttemptStart, EvalResult
 from services.trainer.effect import attempt as leases
 from services.trainer.effect.attempt import LeaseAttempt
 from services.trainer.effect.environment import process_environment
+from services.trainer.effect.lease_keys import KeysMissing, LeaseKeys
 from services.trainer.effect.program import Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import NO_ACCESS, Access
@@ -23,6 +25,7 @@ from tests.unit.services.trainer.effect.machines import Script, ScriptProgram, s
 from tests.unit.services.trainer.effect.outages import SleepClock
 from tests.unit.tunery.work.samples import STARTED
 from tunery.runtime.memory_servers import memory_servers
+from tunery.runtime.seal.handed import LeaseSealer
 from tunery.runtime.telemetry.trail import Trail, trail_context
 from tunery.work.codec import encode_event
 from tunery.work.events import Failed
@@ -114,6 +117,16 @@ class KeptReports(Reports):
         self.facts.append(body)
 
 
+class GivenKeys(LeaseKeys):
+    """Keys that have come, or the error that says why not."""
+
+    missing: KeysMissing | None = None
+
+    async def fetch(self, is_unwanted: Callable[[], bool]) -> None:
+        if self.missing is not None:
+            raise self.missing
+
+
 class Lease:
     """A lease on a node of which only the process is made up."""
 
@@ -124,7 +137,8 @@ class Lease:
         self.folder, self.tools = folder / "1", tools
         self.script = Script()
         program = ScriptProgram(grant(), tools, settings(folder), self.script)
-        self.attempt = LeaseAttempt(grant(), tools, program, self.folder)
+        self.keys = GivenKeys(grant(), "a1", tools.runtime, reports)
+        self.attempt = LeaseAttempt(grant(), tools, program, self.folder, self.keys)
 
     @property
     def exit(self) -> ReportExit:
@@ -155,6 +169,23 @@ async def test_a_lease_is_started_ended_and_freed_in_this_order(lease: Lease) ->
     assert (lease.exit.outcome, lease.exit.cause) == ("succeeded", None)
     assert isinstance(lease.exit.result, EvalResult)
     assert not lease.folder.exists(), "data of a tenant stays no longer than its lease"
+
+
+async def test_without_keys_nothing_starts_and_the_report_says_so(lease: Lease) -> None:
+    lease.keys.missing = KeysMissing("no keys came within 300 s")
+    await lease.attempt.run()
+    assert (lease.exit.outcome, lease.exit.cause) == ("failed", "platform")
+    assert (lease.exit.keyless, lease.exit.detail) == (True, None)
+    assert lease.launcher.processes == []
+
+
+async def test_a_message_that_cannot_be_sealed_is_dropped(lease: Lease) -> None:
+    runtime = replace(lease.tools.runtime, seal=LeaseSealer("acme"))
+    tools = replace(lease.tools, runtime=runtime)
+    lease.script.failure = OSError("disk full")
+    program = ScriptProgram(grant(), tools, settings(lease.folder.parent), lease.script)
+    await LeaseAttempt(grant(), tools, program, lease.folder, lease.keys).run()
+    assert (lease.exit.outcome, lease.exit.detail) == ("failed", None)
 
 
 async def test_rests_of_an_earlier_run_are_no_input(lease: Lease) -> None:

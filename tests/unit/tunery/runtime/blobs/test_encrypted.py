@@ -8,7 +8,12 @@ import pytest
 from tests.contract.blobs_suite import BlobsSuite, big_body
 from tunery.runtime.blobs.abstract import BlobChanged, BlobMissing, Blobs, BlobsUnavailable
 from tunery.runtime.blobs.encrypted import SUFFIX, EncryptedBlobs, owner_of
-from tunery.runtime.blobs.frames import HEADER_BYTES, STORED_FRAME_BYTES
+from tunery.runtime.blobs.frames import (
+    HEADER_BYTES,
+    STORED_FRAME_BYTES,
+    FrameWriter,
+    former_path_key,
+)
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.blobs.path_keys import HandedPathKeys, TenantPathKeys
 from tunery.runtime.seal.abstract import RootUnavailable
@@ -143,6 +148,17 @@ async def test_security_a_process_without_data_keys_reads_what_it_was_handed_key
     handed.add("t/acme/files/file-2", TenantPathKeys(keys).all("acme", KEY))
     with pytest.raises(BlobChanged):
         await reader.get("t/acme/files/file-2")
+
+
+async def test_a_blob_of_the_form_before_is_still_read(
+    blobs: EncryptedBlobs, storage: MemoryBlobs, keys: MemoryKeyStore
+) -> None:
+    await blobs.put(KEY, b"written now")
+    ring = keys.find("acme")
+    assert ring is not None
+    writer = FrameWriter(former_path_key(ring.current, KEY))
+    storage.bodies[KEY + SUFFIX] = writer.write(b"written before") + writer.finish()
+    assert await blobs.get(KEY) == b"written before"
 
 
 async def test_where_encryption_is_off_what_was_encrypted_is_still_read(

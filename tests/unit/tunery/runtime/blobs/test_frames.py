@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunery.runtime.blobs.frames import (
+    FORMER,
     FRAME_BYTES,
     HEADER_BYTES,
     STORED_FRAME_BYTES,
@@ -10,6 +11,8 @@ from tunery.runtime.blobs.frames import (
     FrameReader,
     FrameWriter,
     content_bytes,
+    former_path_key,
+    narrow,
     path_key,
     version_of,
 )
@@ -46,7 +49,7 @@ def test_content_of_every_size_comes_back_and_its_size_is_known(size: int) -> No
     stored = sealed(content)
     assert opened(stored) == content
     assert content_bytes(len(stored)) == size
-    assert version_of(stored[:HEADER_BYTES]) == b"1a2b3c4d"
+    assert version_of(stored[:HEADER_BYTES]) == b"tunery-21a2b3c4d"
 
 
 @given(st.binary(max_size=300_000), st.integers(1, 100_000), st.integers(1, 100_000))
@@ -54,6 +57,27 @@ def test_it_does_not_matter_in_which_pieces_bytes_come(
     content: bytes, written: int, read: int
 ) -> None:
     assert opened(sealed(content, written), read) == content
+
+
+@pytest.mark.security
+def test_the_key_of_a_folder_opens_what_is_below_it_and_nothing_beside_it() -> None:
+    folder = path_key(KEY, "t/acme/files/")
+    assert narrow(folder, "file-1") == path_key(KEY, PATH)
+    assert narrow(path_key(KEY, "t/"), "acme/files/file-1") == path_key(KEY, PATH)
+    assert narrow(path_key(KEY, "t/acme/file"), "s/file-1") != path_key(KEY, PATH)
+    assert narrow(folder, "file-2") != path_key(KEY, PATH)
+    assert path_key(KEY, "t/acme/files") != folder
+
+
+def test_a_blob_of_the_form_before_opens_with_its_own_key() -> None:
+    writer = FrameWriter(former_path_key(KEY, PATH))
+    stored = writer.write(b"rows of before") + writer.finish()
+    assert stored.startswith(FORMER)
+    assert version_of(stored[:HEADER_BYTES]) == former_path_key(KEY, PATH).version
+    reader = FrameReader(former_path_key(KEY, PATH), stored[:HEADER_BYTES])
+    assert reader.read(stored[HEADER_BYTES:]) + reader.finish() == b"rows of before"
+    with pytest.raises(FrameBroken):
+        opened(stored)
 
 
 def test_security_what_is_cut_exchanged_or_changed_does_not_open() -> None:

@@ -17,6 +17,7 @@ from tunery.runtime.hosts import effects
 from tunery.runtime.hosts.effects import EffectHost, outcome_id
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.journal.codec import decode_envelope
+from tunery.runtime.seal.abstract import KeyAbsent, RootUnavailable
 from tunery.runtime.store.abstract import LeasedRow
 from tunery.runtime.telemetry.logs import JsonFormatter
 from tunery.runtime.telemetry.trail import Trail, trail_context
@@ -127,13 +128,16 @@ async def test_try_that_never_ends_is_a_failed_one(monkeypatch: pytest.MonkeyPat
         await gone(service)
 
 
-async def test_outage_uses_up_no_try() -> None:
+@pytest.mark.parametrize(
+    "outage", [BlobsUnavailable("away"), KeyAbsent("acme", "keystore"), RootUnavailable("away")]
+)
+async def test_outage_uses_up_no_try(outage: Exception) -> None:
     attempts: list[int] = []
 
     def away_for_long(body: SeatsHeld, tenant: str) -> None:
         attempts.append(1)
         if len(attempts) < 8:
-            raise BlobsUnavailable("away")
+            raise outage
 
     async with serving(give_back(away_for_long, tries_max=1)) as service:
         await service.send("a", HoldSeats(seats=1))

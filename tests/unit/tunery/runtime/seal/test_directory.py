@@ -8,7 +8,7 @@ import pytest
 
 from schemas.sealed import REDACTED
 from tests.unit.tunery.runtime.seal.transit_server import transit_server
-from tunery.runtime.seal.abstract import KeyStoreBroken, RootRefused, RootUnavailable
+from tunery.runtime.seal.abstract import KeyAbsent, KeyStoreBroken, RootRefused, RootUnavailable
 from tunery.runtime.seal.directory import AGAIN_S, KEPT_S, DirectoryKeyStore
 from tunery.runtime.seal.roots import Roots, create_root, describe_vault
 from tunery.runtime.seal.sealer import Sealer
@@ -175,3 +175,17 @@ def test_the_owner_of_a_root_can_withdraw_it_and_an_outage_is_bridged(tmp_path: 
             Sealer(reader).open(Sealer(reader).seal("other", "of others", "name"), "name")
             == "of others"
         )
+
+
+def test_a_key_that_is_absent_is_not_one_that_was_destroyed(tmp_path: Path) -> None:
+    """What another service has not made yet, or a file system does not show yet, is no erasure."""
+    gateway, service = DirectoryKeyStore(tmp_path), DirectoryKeyStore(tmp_path, creates=False)
+    for ask in (service.get, service.find):
+        with pytest.raises(KeyAbsent, match="acme has no key"):
+            ask("acme")
+    sealed = Sealer(gateway).seal("acme", "text", "name")
+    assert Sealer(service).open(sealed, "name") == "text"
+    gateway.destroy("acme")
+    assert service.get("acme") is service.find("acme") is None
+    assert Sealer(service).open(sealed, "name") == REDACTED
+    assert Sealer(service).seal("acme", "late", "name").ciphertext == b""

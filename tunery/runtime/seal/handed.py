@@ -1,0 +1,100 @@
+"""The keys of one lease as they are handed to its agent, which has no key store."""
+
+import msgspec
+from msgspec import Struct
+
+from schemas.sealed import Sealed, SealedField
+from tunery.runtime.blobs.frames import PathKey
+from tunery.runtime.blobs.path_keys import LeasePathKeys
+from tunery.runtime.seal.absent import NoKeys
+from tunery.runtime.seal.abstract import DataKey, KeyStoreBroken
+from tunery.runtime.seal.sealer import Sealer, seal_with
+
+
+class HandedPath(Struct, frozen=True, array_like=True):
+    """A key of blobs.
+
+    path: of a blob, or of a folder with a slash at its end.
+    version, secret: as in `PathKey`.
+    writes: whether it is for writing below this folder.
+    """
+
+    path: str
+    version: bytes
+    secret: bytes
+    writes: bool = False
+
+
+class HandedText(Struct, frozen=True, array_like=True):
+    """What a sealed text says. key_id, nonce: which one."""
+
+    key_id: str
+    nonce: bytes
+    text: str
+
+
+class HandedKeys(Struct, frozen=True):
+    """All that a lease is given.
+
+    texts: what its work says.
+    paths: what it may read and write.
+    seal_id, seal_secret: with which it seals texts; services open them, and it opens no others.
+    problem: why it is given nothing; empty: it is given all that it needs.
+    """
+
+    texts: tuple[HandedText, ...] = ()
+    paths: tuple[HandedPath, ...] = ()
+    seal_id: str = ""
+    seal_secret: bytes = b""
+    problem: str = ""
+
+
+def encode_keys(keys: HandedKeys) -> bytes:
+    """What is sealed to the agent."""
+    return msgspec.msgpack.encode(keys)
+
+
+def decode_keys(content: bytes) -> HandedKeys:
+    """Raises msgspec.DecodeError."""
+    return msgspec.msgpack.decode(content, type=HandedKeys)
+
+
+class LeaseSealer(Sealer):
+    """Seals and opens texts of one lease, with what it was handed.
+
+    tenant: whose lease it is
+    """
+
+    def __init__(self, tenant: str) -> None:
+        super().__init__(NoKeys("trainer"))
+        self._tenant = tenant
+        self._key: DataKey | None = None
+        self._texts: dict[tuple[str, bytes], str] = {}
+
+    def take(self, keys: HandedKeys) -> None:
+        """Use these keys from now on."""
+        self._key = DataKey(keys.seal_id, keys.seal_secret)
+        self._texts = {(text.key_id, text.nonce): text.text for text in keys.texts}
+
+    def seal(self, tenant: str, text: str, field: SealedField) -> Sealed:
+        """Raises KeyStoreBroken for another tenant, and before there are keys."""
+        if self._key is None or tenant != self._tenant:
+            raise KeyStoreBroken(f"this lease was given no key to seal texts of tenant {tenant}")
+        return seal_with(self._key, text, field, self._draw)
+
+    def open(self, sealed: Sealed, field: SealedField, *others: SealedField) -> str:
+        """Raises KeyStoreBroken for a text that it was not given."""
+        text = self._texts.get((sealed.key_id, sealed.nonce))
+        if text is None:
+            raise KeyStoreBroken(f"this lease was given no key of this text: {field}")
+        return text
+
+
+def hand_paths(keys: HandedKeys, path_keys: LeasePathKeys) -> None:
+    """Let a lease read and write what it was given."""
+    for handed in keys.paths:
+        key = PathKey(handed.version, handed.secret)
+        if handed.writes:
+            path_keys.add_folder(handed.path, key)
+        else:
+            path_keys.add(handed.path, (key,))
