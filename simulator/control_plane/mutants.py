@@ -297,8 +297,10 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "slots",
         seed=19,
     ),
-    Mutant("fencing tokens compared by order", *_REPORT, _by_order, "token", seed=4),
-    Mutant("keys of a lease that ended", lease_keys, "member_of", _although_it_ended, "keys"),
+    Mutant("fencing tokens compared by order", *_REPORT, _by_order, "token", seed=19),
+    Mutant(
+        "keys of a lease that ended", lease_keys, "member_of", _although_it_ended, "keys", seed=2
+    ),
     Mutant("a placement closed twice", *_REPORT, _closed_again, "closed", seed=2),
     Mutant(
         "cancelled jobs keep their hold",
@@ -344,7 +346,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         seed=3,
     ),
     Mutant("an agent's time as it says", closing, "elapsed_ms", _as_reported, "ledger", seed=2),
-    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=42),
+    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=50),
     Mutant("provisioning billed", pool_evolve, "_evolve_lease", _from_the_grant, "ledger", seed=2),
     Mutant("slices not cut at full hours", closing, "slices", _uncut, "ledger", seed=16),
     Mutant(
