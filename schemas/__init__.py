@@ -8,6 +8,7 @@ units       integer units: milliseconds, GPU-milliseconds, tokens, millionths
 ids         how identifiers look and how the deterministic ones are derived
 account     stream `account`: tenants, plans, API keys, webhooks
 endpoints   of `account`: terms of webhook endpoints, confirmed addresses
+integrations of `account` and `job`: tracking servers, tools that figures are written for
 keys        nouns of `account`: API keys
 billing     nouns of `account`: terms of bills, adjustments, closed months, credit notes
 answers     of `account`: tokens of answers

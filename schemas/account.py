@@ -20,6 +20,12 @@ from schemas.billing import (
 from schemas.endpoints import ConfirmEndpoint, EndpointChange, EndpointConfirmed, EndpointTerms
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.erasure import ErasureCommand, ErasureEvent
+from schemas.integrations import (
+    RemoveTrackingServer,
+    SetTrackingServer,
+    TrackingServerRemoved,
+    TrackingServerSet,
+)
 from schemas.keys import KeyRotation, KeyTerms
 from schemas.node import NodeKeysWithdrawn, WithdrawNodeKeys
 from schemas.prepaid import PrepaidCommand, PrepaidEvent
@@ -532,6 +538,8 @@ Command: TypeAlias = (
     | ConfirmEndpoint
     | RotateEndpoint
     | DeleteEndpoint
+    | SetTrackingServer
+    | RemoveTrackingServer
     | Deliver
     | Announce
     | EndDelivery
@@ -559,6 +567,8 @@ Event: TypeAlias = (
     | EndpointConfirmed
     | EndpointRotated
     | EndpointDeleted
+    | TrackingServerSet
+    | TrackingServerRemoved
     | DeliveryDue
     | DeliveryEnded
     | PeriodEnded

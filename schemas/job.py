@@ -15,6 +15,7 @@ from schemas.gate import GateRunEnded as GateRunEnded
 from schemas.gate import LookTaken as LookTaken
 from schemas.gate import RecordLook as RecordLook
 from schemas.gate import VerdictDue as VerdictDue
+from schemas.integrations import IntegrationKind, MirrorReported, RecordMirror
 from schemas.model import Base, ScoreSummary, VersionTerms
 from schemas.pool import AttemptEnd, CreditCause, EndRequest, Placement, Role
 from schemas.reasons import Failure
@@ -521,6 +522,7 @@ class JobEnded(Message):
     created_at: when it was submitted. pool: where it ran, None: it never got that far.
     refund: why all that it is charged is given back, None: it is not; then all is `lost_gpu_ms`.
     start_id: the version or checkpoint that its training began with, None: the base model.
+    integrations: tools that its figures are written for.
     """
 
     job_id: str
@@ -535,6 +537,7 @@ class JobEnded(Message):
     pool: str | None = None
     refund: CreditCause | None = None
     start_id: str | None = None
+    integrations: tuple[IntegrationKind, ...] = ()
 
 
 Command: TypeAlias = (
@@ -561,6 +564,7 @@ Command: TypeAlias = (
     | RecordLook
     | RecordVerdict
     | RecordRegistered
+    | RecordMirror
 )
 Event: TypeAlias = (
     LimitsSet
@@ -591,6 +595,7 @@ Event: TypeAlias = (
     | RegistrationWanted
     | GateRunEnded
     | JobEnded
+    | MirrorReported
     | Rejected
     | Repeated
 )

@@ -7,6 +7,7 @@ from msgspec import Struct
 #: what a sealed text is; it is authenticated, so that one cannot be put in place of another
 SealedField: TypeAlias = Literal[
     "actor",
+    "authorization",
     "buyer",
     "by",
     "cause",
@@ -14,6 +15,7 @@ SealedField: TypeAlias = Literal[
     "detail",
     "endpoint",
     "grader",
+    "integration",
     "measures",
     "metadata",
     "name",

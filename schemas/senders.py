@@ -12,6 +12,7 @@ from schemas.endpoints import ConfirmEndpoint
 from schemas.enrolment import EnrolNode, InviteNode, RecordNodeKeys
 from schemas.envelope import Message, Tick
 from schemas.erasure import CloseJobs, EraseFiles, EraseModels, EraseTenant, RecordErasedPart
+from schemas.integrations import RecordMirror, RemoveTrackingServer, SetTrackingServer
 from schemas.lease_keys import RecordLeaseKeys, RequestLeaseKeys
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.serving import RemoveServingPool, SetServingPool
@@ -40,7 +41,7 @@ ACCOUNT: Final = (
         *(account.CreateEndpoint, account.ChangeEndpoint, account.RotateEndpoint),
         *(account.DeleteEndpoint, account.Deliver, ConfirmEndpoint),
         *(account.ImportPrices, account.SetBillingTerms, account.AdjustInvoice),
-        *(GrantPrepaid, RevokePrepaid, EraseTenant),
+        *(GrantPrepaid, RevokePrepaid, EraseTenant, SetTrackingServer, RemoveTrackingServer),
     ),
     _permit("ingest", RecordErasedPart),
     _permit("notifier", account.EndDelivery),
@@ -69,6 +70,7 @@ JOB: Final = (
         *(SetServingPool, RemoveServingPool),
     ),
     _permit("ingest", job.RecordFile, job.RecordDataset),
+    _permit("notifier", RecordMirror),
     _permit("registry", job.RecordBase, job.RecordRegistered),
     _permit(
         "scheduler",

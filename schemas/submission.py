@@ -5,6 +5,7 @@ from schemas.benchmark import Benchmark
 from schemas.billing import Rate
 from schemas.dataset import BaseTokens, LengthPolicy, Prepared
 from schemas.envelope import Part, Sha256
+from schemas.integrations import Integration
 from schemas.model import Base
 from schemas.pool import Role
 from schemas.sealed import Sealed
@@ -155,6 +156,7 @@ class JobSpec(Part):
     benchmark_items: at most so many items of each.
     looks_ppm: shares of these items after which the gate may decide, rising to all; empty: they are
       asked at once.
+    integrations: tools that its figures are written for, in the order of the request.
     """
 
     base: Base
@@ -191,6 +193,7 @@ class JobSpec(Part):
     benchmarks: tuple[Benchmark, ...] = ()
     benchmark_items: int = 0
     looks_ppm: tuple[int, ...] = ()
+    integrations: tuple[Integration, ...] = ()
 
 
 class KeyCap(Part):

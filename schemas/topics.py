@@ -104,7 +104,7 @@ JOB: Final = Stream(
     "job",
     "tenant",
     "scheduler",
-    ("scheduler", "gateway", "eval", "registry"),
+    ("scheduler", "gateway", "eval", "registry", "notifier"),
     job.Command,
     job.Event,
     permits=senders.JOB,
@@ -131,7 +131,12 @@ STREAMS: Final = {stream.name: stream for stream in (ACCOUNT, DATASET, JOB, POOL
 OWNERS: Final = tuple(sorted({stream.owner for stream in STREAMS.values()}))
 
 TELEMETRY: Final = Topic(
-    "tunery.telemetry.v1", "job", 7 * DAY_MS, ("trainer",), ("gateway", "watcher"), durable=False
+    "tunery.telemetry.v1",
+    "job",
+    7 * DAY_MS,
+    ("trainer",),
+    ("gateway", "watcher", "notifier"),
+    durable=False,
 )
 WATCHES: Final = Topic(  # what watcher keeps of each job
     "tunery.watches.v1", "job", FOREVER, ("watcher",), ("watcher",), compacted=True, changelog=True

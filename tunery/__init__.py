@@ -10,6 +10,7 @@ measures: what an answer to a tenant's own row is worth: measures by name, patte
 gate: statistics of the gate, and its decision
 billing: invoices, as pure functions of usage, prices and terms
 provenance: signatures and lineage of published versions, and their verification
+mirrors: a job as TensorBoard, MLflow and W&B show it
 plan: memory, time, hyper-parameters and prices of a job, before it runs
 data: training rows: reading, checking, rendering, packing
 ml: training, checkpoints and scoring; the only package that imports torch

@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 from services.gateway import health
 from services.gateway.accounts import budget_routes as budgets
 from services.gateway.accounts import erasure_routes as erasures
+from services.gateway.accounts import integration_routes as integrations
 from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts import price_routes as prices
 from services.gateway.accounts import tenant_routes as tenants
@@ -119,6 +120,7 @@ def routes() -> FastAPI:
         completions,
         responses,
         webhooks,
+        integrations,
         keys,
         budgets,
         tenants,

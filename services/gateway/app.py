@@ -17,7 +17,7 @@ from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.feeds import Feeds
 from services.gateway.jobs.past_jobs import PastJobs
 from services.gateway.jobs.queue_reading import Queues
-from services.gateway.jobs.results import results
+from services.gateway.jobs.results import mirror_files, results
 from services.gateway.jobs.score_endpoint import ScoreEndpoint
 from services.gateway.jobs.telemetry import telemetry_reader
 from services.gateway.models.base_folders import LocalBaseFolders
@@ -25,7 +25,6 @@ from services.gateway.projection import DDL, TABLES, VERSION, notify, project
 from services.gateway.reports import VIEWS
 from services.gateway.settings import GatewaySettings
 from services.gateway.views.reading import views_of
-from services.gateway.views.topic_reader import TopicReader
 from services.gateway.web.command_results import CommandResults
 from services.gateway.web.commands import CommandSender
 from services.gateway.web.rate_limits import rates_of
@@ -35,6 +34,7 @@ from tunery.runtime.confining import confinement_of
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projection, Projector
+from tunery.runtime.hosts.topic_reader import TopicReader
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import load
 from tunery.work.engine import SOCKET
@@ -70,6 +70,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
             runtime,
             (
                 results(deps.views, deps.blobs, deps.seal),
+                *mirror_files(deps.views, deps.blobs, deps.seal),
                 refused_senders(deps.audit, runtime.clock),
             ),
         ),

@@ -34,7 +34,7 @@ ROWS: Final[dict[type[Any], tuple[Table[Any], ...]]] = {
         *(models.PERMISSIONS, deployments.DEPLOYMENTS),
     ),
     TenantErased: (
-        *(accounts.KEYS, accounts.ENDPOINTS, accounts.DELIVERIES),
+        *(accounts.KEYS, accounts.ENDPOINTS, accounts.DELIVERIES, accounts.TRACKING_SERVERS),
         *(jobs.STEPS, jobs.LINES),  # reported by the last attempts
     ),
 }

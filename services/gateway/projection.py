@@ -25,7 +25,7 @@ from services.gateway.serving_pools.projection import project_replica, project_s
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 55  # 55: settings of invited nodes, nodes of attempts; 54: invitations
+VERSION: Final = 56  # 56: integrations, tracking servers; 55: settings of invited nodes
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,
@@ -36,6 +36,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
         accounts.BUDGETS,
         accounts.ENDPOINTS,
         accounts.DELIVERIES,
+        accounts.TRACKING_SERVERS,
     ),
     *(files.FILES, files.DATASETS, files.UPLOADS, files.UPLOAD_PARTS),
     *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.USAGE),

@@ -3,12 +3,14 @@
 import random
 from collections.abc import Sequence
 
-from schemas.topics import ACCOUNT
+from schemas.topics import ACCOUNT, JOB
 from services.notifier.adapters.http import HttpOutbound
 from services.notifier.adapters.smtp import SmtpMailer
 from services.notifier.domain.schedule import JITTER_PPM
 from services.notifier.effect import MailRoute, deliver
-from services.notifier.project import DDL, SECRETS, project
+from services.notifier.figures import figures_reader
+from services.notifier.mirroring import mirror
+from services.notifier.project import DDL, MIRRORS, SECRETS, SERVERS, STEPS_DDL, project
 from services.notifier.settings import NotifierSettings
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.effects import EffectHost
@@ -18,11 +20,11 @@ from tunery.runtime.settings import SettingsError, load
 
 DELIVERIES = Projection(
     name="notifier",
-    version=2,  # 2: the secrets in force when a message is sent
-    streams=(ACCOUNT,),
+    version=3,  # 3: jobs that go to MLflow
+    streams=(ACCOUNT, JOB),
     project=project,
-    ddl=DDL,
-    tables=(SECRETS,),
+    ddl=DDL + STEPS_DDL,
+    tables=(SECRETS, SERVERS, MIRRORS),
 )
 
 
@@ -63,7 +65,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         lambda: draw.randint(0, JITTER_PPM),
         mail_route(settings),
     )
-    return (
-        Projector(runtime, DELIVERIES),
-        EffectHost(runtime, (delivery,)),
-    )
+    projector = Projector(runtime, DELIVERIES)
+    figures = figures_reader(runtime, projector)
+    mirroring = mirror(runtime, outbound, lambda: figures.read_to)
+    return (projector, figures, EffectHost(runtime, (delivery, mirroring)))

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from schemas.units import Ms
 from services.notifier.domain.mail import Mail
+
+ANSWER_BYTES_MAX: Final = 1_048_576
 
 
 class ReceiverUnreachable(Exception):
@@ -34,11 +36,25 @@ class Mailer(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What a server answered. content: at most ANSWER_BYTES_MAX of it."""
+
+    status: int
+    content: bytes
+
+
 class Outbound(Protocol):
     """Sends webhooks to receivers of tenants."""
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> WebhookResponse:
         """Send once, follow nothing.
+
+        Raises ReceiverUnreachable, and Forbidden for a URL that is never called.
+        """
+
+    async def call(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Send once to a tenant's server, follow nothing, and read its answer.
 
         Raises ReceiverUnreachable, and Forbidden for a URL that is never called.
         """

@@ -12,7 +12,7 @@ from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
-    from tunery.cli._mirrors.copying import Mirror
+    from tunery.cli._job_copying import Mirror
 
 EXPERIMENT: Final = "tunery"
 INTERRUPTED: Final = 130  # the exit code of a program that SIGINT ends
@@ -52,7 +52,8 @@ def mirror(
     mirrors = _mirrors(tensorboard, mlflow, wandb_offline, experiment)
     if not mirrors:
         raise click.UsageError("Name --tensorboard, --mlflow or --wandb-offline.")
-    from tunery.cli._mirrors.copying import mirror_job
+    from tunery.cli._job_copying import mirror_job
+    from tunery.mirrors.wandb_runs import RunRefused
 
     with ExitStack() as stack, _api.connect(folders) as api:
         for target in mirrors.values():
@@ -64,6 +65,9 @@ def mirror(
             text = "The job goes on. The same command again writes what is missing."
             click.echo(text, err=True)
             raise SystemExit(INTERRUPTED) from None
+        except RunRefused as error:
+            fix = "name another project with --experiment, or see W&B's log in that folder"
+            raise LocalError(str(error), fix) from error
         except OSError as error:
             text = f"{error.filename or 'a file'} cannot be written: {error.strerror}"
             raise LocalError(text, "free its disk, or name another folder") from error
@@ -85,16 +89,16 @@ def _mirrors(
     """What to write to, by the names of the options. Raises LocalError without W&B's package."""
     mirrors: dict[str, Mirror] = {}
     if tensorboard is not None:
-        from tunery.cli._mirrors.event_files import EventFile
+        from tunery.mirrors.event_files import EventFile
 
         mirrors["tensorboard"] = EventFile(tensorboard)
     if mlflow is not None:
-        from tunery.cli._mirrors.mlflow_runs import MlflowRun
         from tunery.cli._mlflow import MlflowServer
+        from tunery.mirrors.mlflow_runs import MlflowRun
 
         mirrors["mlflow"] = MlflowRun(MlflowServer(mlflow, "--mlflow"), experiment)
     if wandb_offline is not None:
-        from tunery.cli._mirrors.wandb_runs import OfflineRun, is_installed
+        from tunery.mirrors.wandb_runs import OfflineRun, is_installed
 
         if not is_installed():
             fix = "install tunery's extra `mirrors`, or `pip install wandb` beside tunery"

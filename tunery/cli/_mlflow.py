@@ -10,6 +10,7 @@ from urllib.parse import quote
 import httpx
 
 from tunery.local.errors import LocalError
+from tunery.mirrors.mlflow_runs import EXISTS, experiment_id
 
 LINEAGE: Final = "lineage.json"
 EXPERIMENT: Final = "tunery"
@@ -18,8 +19,6 @@ PROXIED: Final = "mlflow-artifacts:"
 CHUNK_BYTES: Final = 1 << 20
 ANSWER_S_MAX: Final = 60
 UPLOAD_S_MAX: Final = 3_600
-NOT_FOUND: Final = "RESOURCE_DOES_NOT_EXIST"
-EXISTS: Final = "RESOURCE_ALREADY_EXISTS"
 #: of a lineage, what a run gets as parameters
 PARAMETERS: Final = (
     *("base_id", "base_sha256", "dataset_version", "training_sha256", "config_sha256"),
@@ -67,8 +66,7 @@ class MlflowServer:
         lineage = _lineage(folder)
         model_id = str(lineage["model_id"])
         name = name or _name_of(model_id)
-        experiment_id = self.experiment_id(EXPERIMENT)
-        run = self._start_run(experiment_id, model_id, lineage["lineage"])
+        run = self._start_run(experiment_id(self, EXPERIMENT), model_id, lineage["lineage"])
         source = f"{run['artifact_uri']}/{FOLDER}"
         for file in sorted(path for path in folder.iterdir() if path.is_file()):
             self._upload(f"{run['artifact_uri']}/{FOLDER}", file)
@@ -83,24 +81,10 @@ class MlflowServer:
             self.call("POST", "mlflow/registered-models/alias", named)
         return {"name": name, "version": version["version"], "source": source, "alias": alias}
 
-    def experiment_id(self, name: str) -> str:
-        """The id of the experiment with this name, which is created where there is none.
-
-        Raises LocalError.
-        """
-        query = f"mlflow/experiments/get-by-name?experiment_name={quote(name, safe='')}"
-        known = self.call("GET", query, permitted=NOT_FOUND)
-        if "experiment" in known:
-            return str(known["experiment"]["experiment_id"])
-        created = self.call("POST", "mlflow/experiments/create", {"name": name})
-        return str(created["experiment_id"])
-
-    def _start_run(
-        self, experiment_id: str, model_id: str, lineage: dict[str, Any]
-    ) -> dict[str, Any]:
+    def _start_run(self, experiment: str, model_id: str, lineage: dict[str, Any]) -> dict[str, Any]:
         tags = [{"key": "mlflow.runName", "value": model_id}]
         tags.append({"key": "tunery.verdict", "value": str(lineage.get("verdict"))})
-        body = {"experiment_id": experiment_id, "run_name": model_id, "tags": tags}
+        body = {"experiment_id": experiment, "run_name": model_id, "tags": tags}
         run: dict[str, Any] = self.call("POST", "mlflow/runs/create", body)["run"]["info"]
         known = [(key, lineage[key]) for key in PARAMETERS if lineage.get(key) not in (None, "")]
         parameters = [{"key": key, "value": str(value)} for key, value in known]

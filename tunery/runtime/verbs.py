@@ -117,6 +117,16 @@ class RetryLater(Exception):
         self.delay_ms_min = delay_ms_min
 
 
+class GoOnLater(Exception):
+    """Raised by an effect whose work is not over: it is run again after this pause, and this run
+    was no failed try.
+    """
+
+    def __init__(self, delay_ms: Ms) -> None:
+        super().__init__("the work goes on later")
+        self.delay_ms = delay_ms
+
+
 class RunEffect(Protocol[B_contra]):
     """Does the work of one to-do row: its body, its tenant, the number of this try from 1.
 

@@ -36,6 +36,12 @@ from schemas.answers import AnswersCounted, CountAnswers
 from schemas.endpoints import ConfirmEndpoint
 from schemas.envelope import Context, Rejected, Sha256, Tick, reject
 from schemas.erasure import EraseTenant, RecordErasedPart
+from schemas.integrations import (
+    RemoveTrackingServer,
+    SetTrackingServer,
+    TrackingServerRemoved,
+    TrackingServerSet,
+)
 from schemas.model import GLOBAL
 from schemas.node import NodeKeysWithdrawn, WithdrawNodeKeys
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
@@ -81,6 +87,10 @@ def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]
             return endpoints.decide(tenant, command, ctx)
         case ChangeEndpoint() | RotateEndpoint() | DeleteEndpoint() | Deliver():
             return endpoints.decide(tenant, command, ctx)
+        case SetTrackingServer(server=server):
+            return (TrackingServerSet(server=server),)
+        case RemoveTrackingServer():
+            return (TrackingServerRemoved(),)
         case EraseTenant() | RecordErasedPart():
             return decide_erasure(tenant, command, ctx)
         case CountAnswers():  # sent again after a doubt, it is dropped by its source

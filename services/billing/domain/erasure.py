@@ -35,13 +35,14 @@ from schemas.erasure import (
     TenantErased,
     TenantErasureBegun,
 )
+from schemas.integrations import SetTrackingServer
 from schemas.reasons import refusing
 from services.billing.domain.state import AccountState, Erasure
 
 # What nobody may do to a tenant any more. Bills of what it has used go on.
 REFUSED = (
     *(SetPlan, SuspendTenant, ResumeTenant, CreateKey, RotateKey),
-    *(CreateEndpoint, ChangeEndpoint, RotateEndpoint, Deliver),
+    *(CreateEndpoint, ChangeEndpoint, RotateEndpoint, Deliver, SetTrackingServer),
 )
 
 

@@ -35,6 +35,7 @@ from schemas.billing import (
 from schemas.endpoints import CONFIRMATION_REQUESTED, EndpointConfirmed, EndpointTerms
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.erasure import ErasureEvent, ErasurePartDone, TenantErased, TenantErasureBegun
+from schemas.integrations import TrackingServerRemoved, TrackingServerSet
 from schemas.node import NodeKeysWithdrawn
 from schemas.prepaid import PrepaidExpired, PrepaidGranted, PrepaidRevoked
 from schemas.units import DAY_MS, Ms
@@ -50,10 +51,14 @@ from services.billing.domain.state import (
 )
 from tunery.billing.periods import CLOSE_AFTER_MS, period, period_of
 
+OfReaders: TypeAlias = (
+    AnswersCounted | TrackingServerSet | TrackingServerRemoved | Rejected | Repeated
+)
+
 
 def evolve(state: Accounts, event: Event, ctx: Context) -> Accounts:
     """All tenants and price books after an event."""
-    if isinstance(event, AnswersCounted | Rejected | Repeated):  # counted by readers alone
+    if isinstance(event, OfReaders):
         return state
     if isinstance(event, TenantCreated):
         month = period_of(ctx.at)

@@ -10,6 +10,7 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StringConstraints,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
@@ -61,8 +62,18 @@ def receiver_url(url: str) -> str:
     return url
 
 
+def server_url(url: str) -> str:
+    """Check the form of a server's URL, as of a receiver's; it is no e-mail address."""
+    if mail_address(url) is not None or "?" in url or "#" in url:
+        raise PydanticCustomError("url", "must be like https://mlflow.example.com, without a query")
+    return receiver_url(url)
+
+
 Url = Annotated[
     str, StringConstraints(strict=True, max_length=URL_MAX), AfterValidator(receiver_url)
+]
+Secret = Annotated[
+    str, StringConstraints(strict=True, min_length=1, max_length=4_096, pattern=r"^[!-~]+$")
 ]
 EventTypes = Annotated[list[Id], Field(min_length=1, max_length=EVENT_TYPES_MAX)]
 
@@ -230,6 +241,25 @@ class EndpointChangeRequest(Body):
     name: Name | None = None
     url: Url | None = None
     event_types: EventTypes | None = None
+
+
+class TrackingServerRequest(Body):
+    """Credentials as those of MLflow's own client: a token, or a user name and a password."""
+
+    url: Annotated[
+        str, StringConstraints(strict=True, max_length=URL_MAX), AfterValidator(server_url)
+    ]
+    token: Secret | None = None
+    username: Secret | None = None
+    password: Secret | None = None
+
+    @model_validator(mode="after")
+    def _has_one_kind_of_credentials(self) -> "TrackingServerRequest":
+        if self.token is not None and self.username is not None:
+            raise PydanticCustomError("credentials", "give a token, or a user name and a password")
+        if self.password is not None and self.username is None:
+            raise PydanticCustomError("credentials", "a password needs a user name")
+        return self
 
 
 class ConfirmRequest(Body):

@@ -31,6 +31,7 @@ from schemas.answers import AnswersCounted
 from schemas.endpoints import EndpointChange, EndpointConfirmed, EndpointTerms
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.erasure import ErasureEvent, ErasurePartDone, TenantErased, TenantErasureBegun
+from schemas.integrations import TrackingServerRemoved, TrackingServerSet
 from schemas.keys import (
     KeyTerms,
 )
@@ -41,8 +42,10 @@ from services.gateway.accounts.tables import (
     ENDPOINTS,
     ERASED_PARTS,
     KEYS,
+    MLFLOW,
     PRICES,
     TENANTS,
+    TRACKING_SERVERS,
     DeliveryRow,
     EndpointRow,
     ErasedPartRow,
@@ -93,6 +96,8 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
             return (_changed_endpoint(header, event.endpoint_id, secret_version=version),)
         case EndpointDeleted():
             return (ENDPOINTS.delete({"tenant": tenant, "id": event.endpoint_id}),)
+        case TrackingServerSet() | TrackingServerRemoved():
+            return (_tracking_server(header, event),)
         case PricesImported(book=book):  # of every partition, and all the same
             row = PriceRow(id=book.version, effective_from=book.effective_from, book=book)
             return (PRICES.insert(row),)
@@ -208,6 +213,16 @@ def _changes(change: EndpointChange) -> dict[str, Any]:
 
 def _confirmation_id(terms: EndpointTerms | EndpointChange) -> str | None:
     return None if terms.confirmation is None else terms.confirmation.delivery_id
+
+
+def _tracking_server(header: Header, event: TrackingServerSet | TrackingServerRemoved) -> Change:
+    key = {"tenant": header.key, "id": MLFLOW}
+    if isinstance(event, TrackingServerRemoved):
+        return TRACKING_SERVERS.delete(key)
+    server = event.server
+    return TRACKING_SERVERS.update(
+        key, set_at=header.at, url=server.url, authorization=server.authorization
+    )
 
 
 def _due(header: Header, event: DeliveryDue) -> Change:

@@ -24,6 +24,7 @@ from services.gateway.accounts.tables import (
     KeyRow,
     KeyUseRow,
     TenantRow,
+    TrackingServerRow,
 )
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
 
@@ -154,6 +155,17 @@ class NewEndpointResponse(EndpointResponse):
     signing_secret: str
 
 
+class TrackingServerResponse(Response):
+    """`authorization`: of which kind its credentials are. `warning`: why nothing may arrive."""
+
+    object: Literal["integration"] = "integration"
+    type: Literal["mlflow"] = "mlflow"
+    url: str | None
+    authorization: str | None
+    set_at: int
+    warning: str | None
+
+
 class EndpointTestResponse(Response):
     """`success`: the receiver answered 2xx. `status_code`: null where it did not answer."""
 
@@ -281,6 +293,17 @@ def endpoint_response(
         signing_secret_hint=f"…{secret.rstrip('=')[-HINT_CHARACTERS:]}",
         confirmed=row.confirmation_id is None,
         warning=warning,
+    )
+
+
+def tracking_server_response(row: TrackingServerRow, unseal: Unseal) -> TrackingServerResponse:
+    """A tracking server, without its credentials."""
+    url, header = unseal(row.url, "url"), unseal(row.authorization, "authorization")
+    return TrackingServerResponse(
+        url=url,
+        authorization=None if header is None else f"{header.partition(' ')[0]} …",
+        set_at=seconds(row.set_at),
+        warning=PRIVATE if url is not None and is_private(url) else None,
     )
 
 

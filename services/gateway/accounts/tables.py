@@ -22,6 +22,7 @@ from schemas.units import GpuMs, Micro, Ms
 from services.gateway.views.table import Table, TableIndex, TableRow
 
 TENANT_ID: Final = ("tenant", "id")
+MLFLOW: Final = "mlflow"
 
 
 class TenantRow(TableRow):
@@ -105,6 +106,15 @@ class EndpointRow(TableRow):
     confirmation_id: str | None = None
 
 
+class TrackingServerRow(TableRow):
+    """A server that jobs of a tenant are written to; its id is the tool, which is MLflow."""
+
+    tenant: str
+    set_at: Ms
+    url: Sealed
+    authorization: Sealed | None = None
+
+
 class DeliveryRow(TableRow):
     """The delivery of one event to one endpoint. `status`: of the receiver's last response."""
 
@@ -149,6 +159,9 @@ KEYS: Final = Table(
 KEY_USES: Final = Table("key_uses", KeyUseRow, key=TENANT_ID, order="last_used_at")
 BUDGETS: Final = Table("budgets", BudgetRow, key=TENANT_ID, order="id")
 ENDPOINTS: Final = Table("endpoints", EndpointRow, key=TENANT_ID, order="sequence")
+TRACKING_SERVERS: Final = Table(
+    "tracking_servers", TrackingServerRow, key=TENANT_ID, order="set_at"
+)
 DELIVERIES: Final = Table(
     "deliveries",
     DeliveryRow,

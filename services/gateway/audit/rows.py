@@ -8,8 +8,8 @@ from schemas.audit import AuditEntry, AuditRecorded
 from schemas.topics import AUDIT
 from services.gateway.accounts.tables import KEY_USES, KeyUseRow
 from services.gateway.audit.tables import AUDIT_ENTRIES, AuditRow
-from services.gateway.views.topic_reader import TopicRows, decoded
 from tunery.runtime.bus.abstract import Record
+from tunery.runtime.hosts.topic_reader import TopicRows, decoded
 from tunery.runtime.verbs import Upsert
 
 ENTRIES_MAX: Final = 1_000  # of one record

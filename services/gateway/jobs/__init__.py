@@ -3,6 +3,7 @@
 * `submission_routes`, `submission`: gather the facts about a request, send the command
 * `requested`, `node_choice`, `resolve`: pure; from a request and the facts to a job
 * `routes`, `event_routes`, `checkpoint_routes`, `preview_routes`: OpenAI's URLs
+* `integrations`: tools that a job's figures are written for
 * `mixtures`: further files that a job trains on
 * `evaluation_routes`, `evaluations`: imported adapters, and further runs of the gate
 * `starts`: own versions and checkpoints that a training may begin with
@@ -30,5 +31,5 @@
 * `telemetry`: steps and log lines as rows; `telemetry_senders`: which of them count
 * `queue_view`, `queue_reading`: why jobs wait and until when, by the planner from rows
 * `queue_routes`, `queue_responses`: that of one job, and the whole queue for operators
-* `results`: the metrics of an ended job as a file
+* `results`, `result_contents`: the metrics of an ended job as files
 """

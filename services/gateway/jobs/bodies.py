@@ -13,6 +13,7 @@ from pydantic import (
 from schemas.dataset import LengthPolicy
 from schemas.enrolment import INVITATION_MS_MAX, PUBLIC_KEY, SEALED_SETTINGS_MAX
 from schemas.node import LABEL
+from services.gateway.jobs.integrations import IntegrationBody
 from services.gateway.web.bodies import INT_MAX, Body, Id, Metadata, Name
 from tunery.plan.methods import ROWS_OF_METHOD
 
@@ -106,7 +107,13 @@ class JobRequest(Body):
     suffix: Suffix = None
     seed: Annotated[StrictInt, Field(ge=0, le=SEED_MAX)] | None = None
     metadata: Metadata | None = None
-    integrations: Annotated[list[Any], Field(max_length=INTEGRATIONS_MAX)] | None = None
+    integrations: Annotated[list[IntegrationBody], Field(max_length=INTEGRATIONS_MAX)] | None = (
+        Field(
+            default=None,
+            description="tools that its figures are written for: wandb with a project, mlflow with "
+            "an experiment, tensorboard",
+        )
+    )
     lora: Hyperparameters | None = Field(
         default=None,
         description="rank, alpha, dropout, target_modules, modules_to_save, rank_pattern, "

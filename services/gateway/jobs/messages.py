@@ -1,11 +1,13 @@
 """Turns events of the job journal into the messages of the job's event list."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec.structs import asdict
 
 from schemas.anomaly import AnomalyRecorded
 from schemas.envelope import Header
+from schemas.integrations import MirrorCause, MirrorReported
 from schemas.job import (
     AttemptEnded,
     AttemptStarted,
@@ -28,10 +30,17 @@ from services.gateway.web.wording import failure_words, own_data_words, skip_wor
 from tunery.runtime.verbs import Change
 
 WANTED = {"run": "Job resumed", "paused": "Pause requested", "cancelled": "Cancellation requested"}
-NOT_BUILT: Final = (
-    "Tunery sends nothing to other services: `tunery job mirror` writes a job's figures to MLflow, "
-    "for TensorBoard, or with --wandb-offline as a run that `wandb sync` uploads"
+NO_WANDB: Final = (
+    "W&B's package is not installed at this server, so the job gets no offline run: its operator "
+    "installs tunery's extra `mirrors`. `tunery job mirror --wandb-offline` writes one elsewhere"
 )
+MIRROR_CAUSES: Final[Mapping[MirrorCause, str]] = {
+    "unreachable": "the server does not answer",
+    "refused": "the server refuses it",
+    "address_not_allowed": "the address of the server is not a public one over https",
+    "no_server": "the tenant has no server; `tunery mlflow set URL` names one",
+    "failed": "what the server answers is not understood",
+}
 SAME_FILE = (
     "The validation file is the training file: its loss says what the model has learnt by heart, "
     "not how it answers other rows. Leave it out, and a part of the rows is kept for validation"
@@ -82,6 +91,8 @@ def messages(header: Header, event: Any) -> tuple[Change, ...]:
             return (_verdict(header, event.job_id, event.summary),)
         case JobEnded():
             return _ended(header, event)
+        case MirrorReported():
+            return (_mirrored(header, event),)
         case _:
             return ()
 
@@ -126,7 +137,7 @@ def _submitted(header: Header, event: JobSubmitted) -> tuple[Change, ...]:
         job_event_row(header, event.job_id, "validating", f"Validating {files}"),
     ]
     if event.spec.ignored:
-        text = f"Ignored: {', '.join(event.spec.ignored)}. {NOT_BUILT}"
+        text = f"Ignored: {', '.join(event.spec.ignored)}. {NO_WANDB}"
         rows.append(job_event_row(header, event.job_id, "ignored", text, level="warn"))
     if event.spec.same_rows or event.spec.validation_file == event.spec.training_file:
         rows.append(job_event_row(header, event.job_id, "same_file", SAME_FILE, level="warn"))
@@ -244,3 +255,20 @@ def _ended(header: Header, event: JobEnded) -> tuple[Change, ...]:
             sealed=failure.detail if failure else None,
         ),
     )
+
+
+def _mirrored(header: Header, event: MirrorReported) -> Change:
+    """How the writing of the figures goes. It says nothing of the job itself."""
+    report = event.report
+    data = {"integration": report.kind, "status": report.status, "http_status": report.http_status}
+    if report.status == "written":
+        text = f"The figures are in MLflow: the run with the tag tunery.job_id = {event.job_id}"
+        return job_event_row(header, event.job_id, "anomaly", text, data=data)
+    why = MIRROR_CAUSES[report.cause or "failed"]
+    if report.http_status is not None:
+        why += f" (HTTP {report.http_status})"
+    text = f"The figures are not in MLflow yet: {why}. It is tried again, also after the job's end"
+    if report.status == "gave_up":
+        fix = f"`tunery job mirror {event.job_id} --mlflow URL` writes what is missing"
+        text = f"The figures are not in MLflow: {why}. {fix}"
+    return job_event_row(header, event.job_id, "anomaly", text, level="warn", data=data)

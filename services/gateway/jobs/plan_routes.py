@@ -6,6 +6,7 @@ from typing import Final
 from services.gateway.jobs.bodies import JobRequest
 from services.gateway.jobs.cost_responses import estimate_response, no_estimate_response
 from services.gateway.jobs.deps import WithJobDeps
+from services.gateway.jobs.integrations import shown_integrations
 from services.gateway.jobs.plan_responses import (
     PlanResponse,
     nodes_of,
@@ -69,5 +70,6 @@ async def plan_job(body: JobRequest, deps: WithJobDeps, submission: WithSubmissi
             list(settings.prompts) or None,
             settings.grader,
             list(settings.measures) or None,
+            shown_integrations(spec, deps.unseal),
         ),
     )

@@ -1,6 +1,6 @@
 """`job` → jobs, their checkpoints, the messages of their event lists, limits in force."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias, TypeGuard, assert_never
 
 from msgspec.structs import asdict
@@ -17,7 +17,8 @@ from schemas.anomaly import AnomalyRecorded
 from schemas.dataset import FileRegistered
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.erasure import JobsClosed, JobsErased
-from schemas.ids import CHECKPOINT, derived_id
+from schemas.ids import CHECKPOINT, FILE, derived_id
+from schemas.integrations import MirrorReported
 from schemas.job import (
     AttemptEnded,
     AttemptStarted,
@@ -93,6 +94,11 @@ Moving: TypeAlias = (
 
 
 RESULTS: Final = "results"  # to-do: write an ended job's metrics as a file
+#: the same for a tool: kind of the row → column of the job
+MIRROR_FILES: Final[Mapping[str, str]] = {
+    "tensorboard": "tensorboard_file",
+    "wandb": "wandb_file",
+}
 
 
 def project_job(header: Header, event: Event) -> tuple[Change, ...]:
@@ -105,8 +111,15 @@ def project_result_file(header: Header, file: FileRegistered) -> tuple[Change, .
     """`dataset` → the result file of a job; ends the to-do row for writing it."""
     if file.job_id is None:
         return ()
-    job = _set(header, file.job_id, result_file=file.file_id)
-    return (job, *_history(header, job), Done(RESULTS, results_id(header.key, file.job_id)))
+    names = {result_file_id(header.key, file.job_id, kind): kind for kind in MIRROR_FILES}
+    kind = names.get(file.file_id, RESULTS)
+    job = _set(header, file.job_id, **{MIRROR_FILES.get(kind, "result_file"): file.file_id})
+    return (job, *_history(header, job), Done(kind, results_id(header.key, file.job_id)))
+
+
+def result_file_id(tenant: str, job_id: str, kind: str) -> str:
+    """The id of a job's file of this kind of to-do row."""
+    return FILE + derived_id(tenant, job_id, kind)
 
 
 def results_id(tenant: str, job_id: str) -> str:
@@ -155,9 +168,10 @@ def _project(header: Header, event: Event) -> tuple[Change, ...]:
             return (_submitted(header, event), *messages(header, event))
         case JobEnded():
             row = results_id(header.key, event.job_id)
-            todo = Todo(RESULTS, row, header.key, header.tenant, event)
-            return (_ended(header, event), todo, *messages(header, event))
-        case LookTaken() | AnomalyRecorded():
+            kinds = (RESULTS, *(kind for kind in event.integrations if kind in MIRROR_FILES))
+            todos = [Todo(kind, row, header.key, header.tenant, event) for kind in kinds]
+            return (_ended(header, event), *todos, *messages(header, event))
+        case LookTaken() | AnomalyRecorded() | MirrorReported():
             return messages(header, event)
         case (
             FileNoted()

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 from services.gateway.jobs.deps import WithJobDeps
+from services.gateway.jobs.integrations import shown_integrations
 from services.gateway.jobs.recipes import recipe_of
 from services.gateway.jobs.responses import grader_of, measures_of, metadata_of, prompts_of
 from services.gateway.jobs.routes import find
@@ -31,5 +32,7 @@ async def job_recipe(job_id: str, deps: WithJobDeps, caller: Caller) -> RecipeRe
     )
     grader = grader_of(deps.unseal(row.spec.grader, "grader"))
     measures = measures_of(deps.unseal(row.spec.measures, "measures"))
-    recipe = recipe_of(row.spec, suffix, metadata_of(row, deps.unseal), prompts, grader, measures)
+    integrations = shown_integrations(row.spec, deps.unseal)
+    metadata = metadata_of(row, deps.unseal)
+    recipe = recipe_of(row.spec, suffix, metadata, prompts, grader, measures, integrations)
     return RecipeResponse(job_id=row.id, recipe=recipe)

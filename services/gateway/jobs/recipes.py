@@ -30,7 +30,7 @@ from tunery.plan.knobs import KNOBS
 
 RECIPE_VERSION: Final = 1
 #: fields of a submission that are not of a recipe: of one request, or older forms of others
-OF_REQUESTS: Final = ("hyperparameters", "integrations", "dry_run")
+OF_REQUESTS: Final = ("hyperparameters", "dry_run")
 NAMES_SAID_MAX: Final = 12
 STAND_INS: Final[Mapping[str, str]] = {"model": "unknown", "training_file": "unknown"}
 FIELDS: Final[tuple[str, ...]] = (
@@ -133,6 +133,7 @@ def recipe_of(
     prompts: Sequence[str] | None = None,
     grader: Mapping[str, Any] | None = None,
     measures: Sequence[Any] | None = None,
+    integrations: Sequence[Mapping[str, Any]] = (),
 ) -> Any:
     """The recipe of a job: submitted again, with the same files, it is resolved to the same."""
     evaluation = {
@@ -158,6 +159,7 @@ def recipe_of(
         "seed": spec.hyper.seed,
         "suffix": suffix,
         "metadata": metadata or None,
+        "integrations": list(integrations) or None,
         "training": {
             **training,
             "length_policy": spec.length_policy,

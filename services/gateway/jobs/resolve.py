@@ -1,7 +1,6 @@
 """Resolves a request to a job specification, or reports all of its problems at once. Pure."""
 
 import dataclasses
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,6 +14,7 @@ from schemas.billing import PriceBook
 from schemas.dataset import BaseTokens, RowKind
 from schemas.envelope import Sha256
 from schemas.gate import GatePolicy
+from schemas.integrations import Integration
 from schemas.model import Base
 from schemas.sealed import Sealed
 from schemas.submission import Budget, JobSpec, MixtureFile
@@ -25,6 +25,8 @@ from services.gateway.files.bodies import check_purpose
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import METHODS, BudgetBody, JobRequest, PlacementBody
 from services.gateway.jobs.configuration import configuration_of
+from services.gateway.jobs.integrations import FIELD as INTEGRATIONS
+from services.gateway.jobs.integrations import repeated_kind
 from services.gateway.jobs.mixtures import mixture_file
 from services.gateway.jobs.node_choice import NodeChoice, NodeKind, choose_nodes
 from services.gateway.jobs.requested import (
@@ -59,9 +61,11 @@ from tunery.plan.price import lane_price
 
 POOL: Final = "default"
 PLAIN_TEXT: Final = "text"  # a dialect
-INTEGRATION: Final = "integrations."  # the field of the request before its kind
-UNKNOWN_INTEGRATION: Final = "unknown"
-INTEGRATION_TYPE: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+NO_WANDB: Final = "integrations.wandb"
+NO_SERVER: Final = (
+    "mlflow needs a server of the tenant: set one with `tunery mlflow set URL` or "
+    "PUT /v1/integrations/mlflow"
+)
 PRICE_BOOK_RETRY_S: Final = 60  # an operator has to install the file
 OWNERS: Final[Mapping[Device, str]] = {"cpu": "nodes", "cuda": "accelerators"}  # of memory
 # What a job needs less memory with.
@@ -82,7 +86,8 @@ class Facts:
     suffix_hmac: equal for equal suffixes of a tenant. start: where `model` names an own version or
     checkpoint. mixture: the files that its mixture names, by these names. score_problem: why models
     of its grader are not asked here; None: they are, or there are none. benchmarks: all that there
-    are, by name. policy: of the gate, for this base model.
+    are, by name. policy: of the gate, for this base model. integrations: sealed for the tenant.
+    has_tracking_server: the tenant has set one. has_wandb: W&B's package is installed here.
     """
 
     tenant_id: str
@@ -106,6 +111,9 @@ class Facts:
     score_problem: str | None = None
     benchmarks: Mapping[str, Benchmark] = field(default_factory=dict)
     policy: GatePolicy = field(default_factory=GatePolicy)
+    integrations: tuple[Integration, ...] = ()
+    has_tracking_server: bool = False
+    has_wandb: bool = False
 
     def of_job(self, job_id: str) -> "Facts":
         """The same facts for another job."""
@@ -177,7 +185,7 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
         budget=budget_of(request.budget),
         drop_max_ppm=settings.drop_max_ppm,
         constraints=_constraints(request.placement),
-        ignored=_ignored(request),
+        ignored=_ignored(facts),
         prompts=facts.prompts if settings.prompts else None,
         grader=facts.grader if settings.grader else None,
         measures=facts.measures if settings.measures else None,
@@ -189,6 +197,7 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
         benchmarks=benchmarks,
         benchmark_items=settings.benchmark_items if benchmarks else 0,
         looks_ppm=looks_of(benchmarks, settings.benchmark_items, facts.policy),
+        integrations=facts.integrations,
     )
     configuration = _configuration(spec, (training, held_out), request, settings)
     hyper = _fitted(hyper, base, all_tokens, choice, settings.slots)
@@ -282,6 +291,7 @@ def _all_checked(
     ]
     if facts.score_problem is not None:
         problems.append(RequestProblem(GRADER, facts.score_problem))
+    problems += _integration_problems(request, facts)
     if facts.start is not None and not problems:
         problems = start_problems(facts.start, settings)
     return settings, problems
@@ -406,13 +416,19 @@ def _method_problems(request: JobRequest) -> list[RequestProblem]:
     ]
 
 
-def _ignored(request: JobRequest) -> tuple[str, ...]:
-    """The integrations of a request: none of them is built yet, so they do nothing."""
-    listed = request.integrations or []
-    types = [item.get("type") if isinstance(item, dict) else None for item in listed]
-    known = {name for name in types if isinstance(name, str) and INTEGRATION_TYPE.fullmatch(name)}
-    unknown = {UNKNOWN_INTEGRATION} if len(known) < len({*map(repr, types)}) else set()
-    return tuple(f"{INTEGRATION}{name}" for name in sorted(known | unknown))
+def _integration_problems(request: JobRequest, facts: Facts) -> list[RequestProblem]:
+    bodies = request.integrations or []
+    if (repeated := repeated_kind(bodies)) is not None:
+        return [RequestProblem(INTEGRATIONS, f"has the type {repeated!r} twice")]
+    if not facts.has_tracking_server and any(body.type == "mlflow" for body in bodies):
+        return [RequestProblem(INTEGRATIONS, NO_SERVER)]
+    return []
+
+
+def _ignored(facts: Facts) -> tuple[str, ...]:
+    """Parts of the request that do nothing here: scripts for OpenAI are not refused for them."""
+    asked = {integration.kind for integration in facts.integrations}
+    return (NO_WANDB,) if "wandb" in asked and not facts.has_wandb else ()
 
 
 # --- what the request refers to -------------------------------------------------------------------

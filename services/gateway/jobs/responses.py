@@ -14,6 +14,7 @@ from schemas.submission import JobSpec
 from schemas.training import HyperParameters, MethodName, NodeConstraints
 from schemas.units import PPM, Ms
 from services.gateway.jobs.gate_responses import GateResponse, gate_response
+from services.gateway.jobs.integrations import shown_integrations
 from services.gateway.jobs.progress import ProgressResponse, progress_of
 from services.gateway.jobs.queue_view import Outlook
 from services.gateway.jobs.statuses import JobStatus, job_status
@@ -256,7 +257,7 @@ class JobResponse(ListItem):
     fine_tuned_model: str | None
     finished_at: int | None
     hyperparameters: HyperparametersResponse
-    integrations: list[Any]
+    integrations: list[dict[str, Any]]
     metadata: dict[str, str] | None
     method: MethodResponse
     model: str
@@ -335,12 +336,16 @@ def job_response(row: JobRow, unseal: Unseal, moment: Moment = UNKNOWN) -> JobRe
         fine_tuned_model=row.model_id,
         finished_at=seconds_or_none(row.finished_at),
         hyperparameters=hyper,
-        integrations=[],
+        integrations=shown_integrations(spec, unseal),
         metadata=metadata_of(row, unseal),
         method=_method(spec.hyper, hyper, grader_of(unseal(spec.grader, "grader"))),
         model=spec.base.base_id if spec.start is None else spec.start.model_id,
         organization_id=row.tenant,
-        result_files=[] if row.result_file is None else [row.result_file],
+        result_files=[
+            file
+            for file in (row.result_file, row.tensorboard_file, row.wandb_file)
+            if file is not None
+        ],
         seed=spec.hyper.seed,
         status=status,
         trained_tokens=row.trained_tokens if row.phase == "done" else None,

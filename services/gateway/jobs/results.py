@@ -1,28 +1,32 @@
-"""An ended job's metrics as a file of the tenant: OpenAI's `result_files`."""
+"""An ended job's metrics as files of the tenant: OpenAI's `result_files`."""
 
+import asyncio
 import csv
 import hashlib
 import io
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 from schemas.dataset import (
     FileContent,
     RegisterFile,
 )
-from schemas.ids import FILE, derived_id
 from schemas.job import JobEnded
 from schemas.storage import FileTerms
 from services.gateway.files.tables import FILES
 from services.gateway.jobs.event_ids import finite
-from services.gateway.jobs.projection import RESULTS
-from services.gateway.jobs.tables import STEPS, StepRow
+from services.gateway.jobs.projection import RESULTS, result_file_id
+from services.gateway.jobs.result_contents import ResultContent, event_file, offline_run
+from services.gateway.jobs.tables import JOBS, STEPS, JobRow, StepRow
 from services.gateway.ports import Cursor, Views
 from tunery.runtime.blobs.abstract import Blobs, blob_key
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.verbs import Effect, Send
 
 NAME: Final = "step_metrics.csv"
+FindContent: TypeAlias = Callable[[JobEnded, str], Awaitable[ResultContent | None]]
+Packed: TypeAlias = Callable[[JobRow, Sequence[StepRow], Sealer], ResultContent | None]
 PAGE: Final = 1_000
 # header → column of `steps`; OpenAI's names, blank where a step has no such figure
 COLUMNS: Final = {
@@ -46,18 +50,47 @@ COLUMNS: Final = {
 def results(views: Views, blobs: Blobs, seal: Sealer) -> Effect[JobEnded]:
     """The effect that writes a job's result file; none for a job without steps or with a file."""
 
+    async def content(job: JobEnded, tenant: str) -> ResultContent | None:
+        steps = await _steps(views, tenant, job.job_id)
+        return ResultContent(NAME, table(steps)) if steps else None
+
+    return _writing(RESULTS, content, views, blobs, seal)
+
+
+def mirror_files(views: Views, blobs: Blobs, seal: Sealer) -> tuple[Effect[JobEnded], ...]:
+    """The effects that write a job as a file of TensorBoard, or as an offline run of W&B."""
+
+    def writing(kind: str, packed: Packed) -> Effect[JobEnded]:
+        async def content(job: JobEnded, tenant: str) -> ResultContent | None:
+            row = await views.first(JOBS, {"tenant": tenant, "id": job.job_id})
+            if row is None:
+                return None  # its tenant was erased
+            steps = await _steps(views, tenant, job.job_id)
+            return await asyncio.to_thread(packed, row, steps, seal)
+
+        return _writing(kind, content, views, blobs, seal)
+
+    return (writing("tensorboard", event_file), writing("wandb", offline_run))
+
+
+def _writing(
+    kind: str, content: FindContent, views: Views, blobs: Blobs, seal: Sealer
+) -> Effect[JobEnded]:
+    """The effect that stores one file of an ended job, once, and registers it."""
+
     async def run(job: JobEnded, tenant: str, _: int = 1) -> Send | None:
-        file_id = FILE + derived_id(tenant, job.job_id, RESULTS)
+        file_id = result_file_id(tenant, job.job_id, kind)
         if await views.first(FILES, {"tenant": tenant, "id": file_id}) is not None:
             return None
-        steps = await _steps(views, tenant, job.job_id)
-        if not steps:
+        result = await content(job, tenant)
+        if result is None:
             return None
-        data = table(steps)
-        stored = await blobs.put(content_key(tenant, data), data)
+        stored = await blobs.put(content_key(tenant, result), result.data)
         file = RegisterFile(
             file_id=file_id,
-            terms=FileTerms(purpose="fine-tune-results", name=seal.seal(tenant, NAME, "name")),
+            terms=FileTerms(
+                purpose="fine-tune-results", name=seal.seal(tenant, result.name, "name")
+            ),
             content=FileContent(bytes=stored.bytes, sha256=stored.sha256, blob=stored.key),
             job_id=job.job_id,
         )
@@ -66,11 +99,12 @@ def results(views: Views, blobs: Blobs, seal: Sealer) -> Effect[JobEnded]:
     def exhausted(job: JobEnded, tenant: str, failure: str) -> None:
         return None
 
-    return Effect(kind=RESULTS, body=JobEnded, run=run, exhausted=exhausted)
+    return Effect(kind=kind, body=JobEnded, run=run, exhausted=exhausted)
 
 
-def content_key(tenant: str, data: bytes) -> str:
-    return blob_key(tenant, RESULTS, hashlib.sha256(data).hexdigest(), ".csv")
+def content_key(tenant: str, result: ResultContent) -> str:
+    sha256 = hashlib.sha256(result.data).hexdigest()
+    return blob_key(tenant, RESULTS, sha256, Path(result.name).suffix)
 
 
 def table(steps: Sequence[StepRow]) -> bytes:

@@ -15,12 +15,13 @@ from schemas.envelope import Idempotency
 from schemas.gate import EVERY_BASE, GatePolicy
 from schemas.ids import CHECKPOINT
 from schemas.ids import JOB as JOB_PREFIX
+from schemas.integrations import Integration
 from schemas.job import SubmitJob
 from schemas.model import Base
 from schemas.sealed import Sealed, SealedField
 from schemas.submission import JobSpec
 from schemas.topics import JOB
-from services.gateway.accounts.tables import TENANTS
+from services.gateway.accounts.tables import MLFLOW, TENANTS, TRACKING_SERVERS
 from services.gateway.files.routes import find_file
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import SEED_MAX, JobRequest
@@ -40,6 +41,7 @@ from services.gateway.ports import Buckets
 from services.gateway.web.bodies import Body
 from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.errors import ApiError
+from tunery.mirrors.wandb_runs import is_installed as wandb_is_installed
 
 SUBMITTING_MAX: Final = 16
 IDEMPOTENCY_KEY_MAX: Final = 255
@@ -220,7 +222,28 @@ class Submissions:
             ),
             benchmarks=benchmarks,
             policy=policy,
+            integrations=self._integrations(caller, body),
+            has_tracking_server=await self._has_tracking_server(caller, body),
+            has_wandb=wandb_is_installed(),
         )
+
+    def _integrations(self, caller: Principal, body: JobRequest) -> tuple[Integration, ...]:
+        seal = self._deps.seal
+        return tuple(
+            Integration(
+                kind=asked.type,
+                settings=seal.seal(caller.tenant, _text_of(asked.settings()) or "", "integration"),
+            )
+            for asked in body.integrations or ()
+        )
+
+    async def _has_tracking_server(self, caller: Principal, body: JobRequest) -> bool:
+        if not any(asked.type == MLFLOW for asked in body.integrations or ()):
+            return False
+        row = await self._deps.views.first(
+            TRACKING_SERVERS, {"tenant": caller.tenant, "id": MLFLOW}
+        )
+        return row is not None
 
     async def gate_terms(
         self, tenant_id: str, base: Base | None

@@ -36,8 +36,8 @@ class JobRow(TableRow):
     reason: why it waits; what waits in its pool is explained by the queue. loaded_step: where the
     newest attempt began. eval_started_at: of the newest evaluation. hold: null until the training
     file is validated. scores: of the evaluation, in object storage. result_file: its metrics as a
-    file. submitted_by: id of the API key. train_gpu_ms: billed for its trainings. train_attempt:
-    the newest attempt that trains.
+    file. tensorboard_file, wandb_file: the same for these tools. submitted_by: id of the API key.
+    train_gpu_ms: billed for its trainings. train_attempt: the newest attempt that trains.
     """
 
     tenant: str
@@ -76,6 +76,8 @@ class JobRow(TableRow):
     billed_tokens: Tokens | None = None
     released_gpu_ms: GpuMs | None = None
     result_file: str | None = None
+    tensorboard_file: str | None = None
+    wandb_file: str | None = None
     submitted_by: Sealed | None = None
     configuration: str | None = None
     environment: dict[str, str] | None = None

@@ -11,8 +11,8 @@ from services.gateway.jobs.event_ids import finite, line_id, step_event_id
 from services.gateway.jobs.tables import LINES, STEPS, LogLineRow, StepRow
 from services.gateway.jobs.telemetry_senders import TelemetrySenders
 from services.gateway.ports import Views
-from services.gateway.views.topic_reader import TopicReader, TopicRows, decoded
 from tunery.runtime.bus.abstract import Record
+from tunery.runtime.hosts.topic_reader import TopicReader, TopicRows, decoded
 from tunery.runtime.ports import Runtime
 from tunery.runtime.verbs import Upsert
 

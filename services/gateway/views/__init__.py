@@ -2,5 +2,4 @@
 
 * `table`: a table declared once, by the fields of its row
 * `reading`: queries, as typed rows
-* `topic_reader`: a topic that is no journal, into tables
 """

@@ -41,6 +41,7 @@ RESOURCES: Final = {
     "responses": "chat",
     "webhook_endpoints": "webhooks",
     "webhook_event_types": "webhooks",
+    "integrations": "webhooks",
     "keys": "keys",
     "approval_rules": "keys",  # who may change keys says whose approvals count
     "audit": "keys",  # and says what they did

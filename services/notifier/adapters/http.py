@@ -4,20 +4,31 @@ import asyncio
 import socket
 from collections.abc import Mapping
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Final
+from typing import Final, NamedTuple
 
 import httpx
 
 from schemas.units import Ms
 from services.notifier.domain.target import Forbidden, Target, check_address, parse
-from services.notifier.ports import ReceiverUnreachable, WebhookResponse
+from services.notifier.ports import (
+    ANSWER_BYTES_MAX,
+    Answer,
+    ReceiverUnreachable,
+    WebhookResponse,
+)
 
 ADDRESSES_MAX: Final = 16
 DIGITS_MAX: Final = 9
 
 
+class _Response(NamedTuple):
+    status: int
+    retry_after: str | None
+    content: bytes
+
+
 class HttpOutbound:
-    """No redirects, no proxies, no cookies; the receiver's body is never read."""
+    """No redirects, no proxies, no cookies; the body of a webhook's answer is never read."""
 
     def __init__(self, *, allow_private: bool, timeout_ms: Ms) -> None:
         self._allow_private = allow_private
@@ -30,11 +41,22 @@ class HttpOutbound:
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> WebhookResponse:
         """Send once. Raises ReceiverUnreachable, Forbidden."""
+        response = await self._within_time("POST", url, headers, body, 0)
+        return WebhookResponse(response.status, retry_after_ms(response.retry_after))
+
+    async def call(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Send once, and read the answer. Raises ReceiverUnreachable, Forbidden."""
+        response = await self._within_time(method, url, headers, body, ANSWER_BYTES_MAX)
+        return Answer(response.status, response.content)
+
+    async def _within_time(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, bytes_max: int
+    ) -> "_Response":
         target = parse(url, allow_private=self._allow_private)
         try:
             async with asyncio.timeout(self._timeout_s):
                 address = await self._resolve(target)
-                return await self._send(url, target, address, headers, body)
+                return await self._send(method, url, target, address, headers, body, bytes_max)
         except TimeoutError as error:
             raise ReceiverUnreachable(f"no response within {self._timeout_s:g} s") from error
         except httpx.InvalidURL as error:
@@ -60,11 +82,19 @@ class HttpOutbound:
         return addresses[0]
 
     async def _send(
-        self, url: str, target: Target, address: str, headers: Mapping[str, str], body: bytes
-    ) -> WebhookResponse:
+        self,
+        method: str,
+        url: str,
+        target: Target,
+        address: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        bytes_max: int,
+    ) -> "_Response":
+        """bytes_max: of the answer that is read; 0: nothing of it is."""
         original = httpx.URL(url)
         request = self._client.build_request(
-            "POST",
+            method,
             original.copy_with(host=address, fragment=None),
             content=body,
             headers={**headers, "host": original.netloc.decode("ascii")},
@@ -72,10 +102,17 @@ class HttpOutbound:
             extensions={"sni_hostname": target.host, "timeout": self._timeouts()},
         )
         response = await self._client.send(request, stream=True)
-        await response.aclose()
-        return WebhookResponse(
-            response.status_code, retry_after_ms(response.headers.get("retry-after"))
-        )
+        content = bytearray()
+        try:
+            if bytes_max:
+                async for chunk in response.aiter_bytes():
+                    content += chunk
+                    if len(content) > bytes_max:
+                        raise ReceiverUnreachable(f"its answer has more than {bytes_max} bytes")
+        finally:
+            await response.aclose()
+        retry_after = response.headers.get("retry-after")
+        return _Response(response.status_code, retry_after, bytes(content))
 
     def _timeouts(self) -> dict[str, float | None]:
         return httpx.Timeout(self._timeout_s).as_dict()

@@ -11,6 +11,7 @@ broker_time   timestamps of brokers, bounded by an owner's own clocks
 decisions     what an owner says of its decisions
 reactor       hosts a reaction: records of a journal become commands for other streams
 projector     hosts a projection: records become rows
+topic_reader  records of a topic that is no journal become rows
 effects       hosts effects: to-do rows become I/O and commands
 digests       hashes of owners' states, for `tunery replay --verify`
 """

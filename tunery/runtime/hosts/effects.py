@@ -26,7 +26,7 @@ from tunery.runtime.tasks import run_together
 from tunery.runtime.telemetry.logs import log_context, log_event, subject_of
 from tunery.runtime.telemetry.metrics import EFFECTS_ENDED, EFFECTS_RUNNING
 from tunery.runtime.telemetry.traces import traced
-from tunery.runtime.verbs import Effect, RetryLater, Send
+from tunery.runtime.verbs import Effect, GoOnLater, RetryLater, Send
 from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.work")
@@ -38,6 +38,7 @@ SEND_TRIES_MAX: Final = 21
 SEND_RETRY_MS: Final[Ms] = 1_000
 RENEWALS_PER_LEASE: Final = 3
 STOP_MS_MAX: Final[Ms] = 1_000
+CONTINUED: Final = "continued"  # every few seconds for hours, so nothing is said of it
 #: of one try, far above the limits of any effect's own; a row whose work hangs is renewed till then
 RUN_MS_MAX: Final[Ms] = DAY_MS
 #: outages, which do not count as a failed try
@@ -174,6 +175,9 @@ class EffectHost:
             log_event(LOG, logging.WARNING, "effect.outage", why=error)
             await self._store.release(row, OUTAGE_MS, str(error), counts=False)
             return "retried"
+        except GoOnLater as pause:
+            await self._store.release(row, pause.delay_ms, counts=False)
+            return CONTINUED
         except RetryLater as later:
             log_event(LOG, logging.WARNING, "effect.retry_later", why=later)
             return await self._retry(effect, row, body, str(later), later.delay_ms_min)
@@ -233,6 +237,8 @@ def _note_unsent(error: Exception, try_number: int) -> None:
 
 
 def _note_end(effect: Effect[Any], outcome: str) -> None:
+    if outcome == CONTINUED:
+        return
     log_event(LOG, logging.INFO, "effect.ended", outcome=outcome)
     EFFECTS_ENDED.labels(effect.kind, outcome).inc()
 

@@ -21,6 +21,7 @@ from schemas.admission import (
 from schemas.anomaly import RecordAnomaly
 from schemas.envelope import Context, Rejected, reject
 from schemas.erasure import CloseJobs
+from schemas.integrations import MirrorReported, RecordMirror
 from schemas.job import (
     BaseBound,
     CancelJob,
@@ -130,6 +131,8 @@ def _decide(tenant: TenantJobs, command: Command, ctx: Context) -> tuple[Event, 
     match command:
         case RecordUsage():
             return _usage(command)
+        case RecordMirror():
+            return _mirror(tenant, command)
         case SubmitJob():
             return submit_job(tenant, command, ctx)
         case SubmitSweep():
@@ -275,6 +278,14 @@ def _usage(command: RecordUsage) -> tuple[Event, ...]:
         source=command.source,
     )
     return (counted,)
+
+
+def _mirror(tenant: TenantJobs, command: RecordMirror) -> tuple[Event, ...]:
+    """Its end comes after that of the job. Of a job that is forgotten nobody waits for it."""
+    job_id = command.job_id
+    if job_id not in tenant.jobs and ended_job(tenant, job_id) is None:
+        return ()
+    return (MirrorReported(job_id=job_id, report=command.report),)
 
 
 def _decide_job_fact(job: OpenJob, command: JobFact) -> tuple[Event, ...]:

@@ -23,6 +23,7 @@ from schemas.anomaly import AnomalyRecorded
 from schemas.dataset import EMPTY_SHA256
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.erasure import JobErasureEvent, JobsClosed, JobsErased
+from schemas.integrations import MirrorReported
 from schemas.job import (
     AttemptEnded,
     AttemptStarted,
@@ -91,7 +92,9 @@ from services.scheduler.domain.job.sweep_state import end_run, evolve_sweep, ope
 from services.scheduler.domain.pool.faults import is_node_fault
 from tunery.plan.price import hourly_micro
 
-ReaderEvent: TypeAlias = Rejected | Repeated | BudgetCounted  # of no use to later decisions
+ReaderEvent: TypeAlias = (
+    Rejected | Repeated | BudgetCounted | MirrorReported
+)  # of no use to later decisions
 BudgetEvent: TypeAlias = BudgetSet | BudgetRemoved | BudgetThresholdReached | AnswersCharged
 TenantEvent: TypeAlias = (
     LimitsSet

@@ -320,6 +320,7 @@ def end_job(
         pool=None if job.work_id is None else job.spec.pool,
         refund=refund,
         start_id=None if job.spec.start is None else job.spec.start.model_id,
+        integrations=tuple(integration.kind for integration in job.spec.integrations),
     )
 
 

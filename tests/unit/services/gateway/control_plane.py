@@ -30,7 +30,6 @@ from services.gateway.jobs.results import results
 from services.gateway.jobs.telemetry import telemetry_reader
 from services.gateway.ports import Engine
 from services.gateway.settings import GatewaySettings
-from services.gateway.views.topic_reader import TopicReader
 from services.gateway.web.command_results import CommandResults
 from services.gateway.web.commands import CommandSender
 from services.ingest.app import DATASETS
@@ -48,6 +47,7 @@ from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.hosts.topic_reader import TopicReader
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
 from tunery.runtime.ports import Runtime
 from tunery.runtime.verbs import Send

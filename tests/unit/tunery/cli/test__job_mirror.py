@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.tunery.cli._mirrors.jobs import JOB_ID, job, step, stream
 from tests.unit.tunery.cli.scripted_api import ScriptedApi
+from tests.unit.tunery.mirrors.jobs import JOB_ID, job, step, stream
 
 PATH = f"GET /fine_tuning/jobs/{JOB_ID}"
 ANSWERS = {PATH: job(), f"{PATH}/metrics": stream([step(1), step(2)])}
@@ -32,7 +32,7 @@ def test_a_command_without_a_destination_is_refused(monkeypatch: pytest.MonkeyPa
 def test_the_fix_is_named_where_the_package_of_wandb_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("tunery.cli._mirrors.wandb_runs.PACKAGE", "no_such_package")
+    monkeypatch.setattr("tunery.mirrors.wandb_runs.PACKAGE", "no_such_package")
     words = ("job", "mirror", JOB_ID, "--wandb-offline", str(tmp_path))
     result = ScriptedApi(monkeypatch, ANSWERS).run(*words)
     assert result.exit_code == 1
@@ -73,7 +73,7 @@ def test_an_interrupted_command_says_how_to_go_on(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tunery.cli._mirrors.copying.mirror_job", interrupted)
+    monkeypatch.setattr("tunery.cli._job_copying.mirror_job", interrupted)
     words = ("job", "mirror", JOB_ID, "--tensorboard", str(tmp_path))
     result = ScriptedApi(monkeypatch, ANSWERS).run(*words)
     assert result.exit_code == 130

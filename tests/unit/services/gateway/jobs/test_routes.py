@@ -388,15 +388,36 @@ async def test_first_hour_s12_an_alias_trains_its_base(api: ControlPlane) -> Non
     )
 
 
-async def test_first_hour_s08_integrations_are_ignored_with_a_warning(api: ControlPlane) -> None:
+WANDB = {"type": "wandb", "wandb": {"project": "lamps", "tags": ["a"]}}
+
+
+async def test_first_hour_s08_integrations_are_shown_and_a_missing_package_is_a_warning(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tunery.mirrors.wandb_runs.PACKAGE", "no_such_package")
     client, file_id = await ready(api)
-    wandb = {"type": "wandb", "wandb": {"project": "lamps", "tags": ["a"]}}
-    job = (await submit(client, file_id, integrations=[wandb])).json()
-    assert job["integrations"] == []
-    path = f"/v1/fine_tuning/jobs/{job['id']}/events"
-    events = (await client.get(path, params={"limit": 100})).json()["data"]
+    job = (await submit(client, file_id, integrations=[WANDB, {"type": "tensorboard"}])).json()
+    assert job["integrations"] == [WANDB, {"type": "tensorboard"}]
+    path = f"/v1/fine_tuning/jobs/{job['id']}"
+    events = (await client.get(f"{path}/events", params={"limit": 100})).json()["data"]
     (warned,) = [event for event in events if event["level"] == "warn"]
-    assert warned["message"].startswith("Ignored: integrations.wandb. Tunery sends nothing")
+    assert warned["message"].startswith("Ignored: integrations.wandb. W&B's package is not")
+    recipe = (await client.get(f"{path}/recipe")).json()["recipe"]
+    assert recipe["integrations"] == job["integrations"]
+
+
+async def test_a_job_for_mlflow_needs_a_server_of_its_tenant(api: ControlPlane) -> None:
+    client, file_id = await ready(api)
+    asked = {"type": "mlflow", "mlflow": {"experiment": "lamps"}}
+    refused = await submit(client, file_id, integrations=[asked])
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert error["param"] == "integrations"
+    assert "`tunery mlflow set URL`" in error["message"]
+    server = {"url": "https://mlflow.example.com/", "token": "t0ken"}
+    assert (await client.put("/v1/integrations/mlflow", json=server)).status_code == 200
+    job = (await submit(client, file_id, integrations=[asked])).json()
+    assert job["integrations"] == [asked]
 
 
 async def test_first_hour_05_operators_list_the_jobs_of_a_tenant(api: ControlPlane) -> None:
@@ -500,6 +521,24 @@ TWISTS: list[tuple[dict[str, Any], str, str]] = [
         "needs rows to validate on",
     ),
     ({"integrations": {"type": "wandb"}}, "integrations", "must be a list"),
+    ({"integrations": [{"type": "neptune"}]}, "integrations.0.type", "must be 'mlflow'"),
+    ({"integrations": [{"type": "wandb"}]}, "integrations.0", 'needs "wandb"'),
+    (
+        {"integrations": [{"type": "wandb", "wandb": {"project": "a/b"}}]},
+        "integrations.0.wandb.project",
+        "should match pattern",
+    ),
+    (
+        {"integrations": [{"type": "wandb", "wandb": {"project": "a", "api_key": "x"}}]},
+        "integrations.0.wandb.api_key",
+        "is not a known field",
+    ),
+    (
+        {"integrations": [{"type": "tensorboard", "mlflow": {"experiment": "a"}}]},
+        "integrations.0",
+        "has 'mlflow'",
+    ),
+    ({"integrations": [{"type": "tensorboard"}] * 2}, "integrations", "'tensorboard' twice"),
     ({"method": {"type": "Supervised"}}, "method.type", "supervised"),
     ({"placement": {"domain_wait_minutes": 0}}, "placement.domain_wait_minutes", "must be"),
 ]

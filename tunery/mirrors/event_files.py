@@ -11,7 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Final
 
-from tunery.cli._mirrors.figures import Scalar, parameters, step_figures, summary
+from tunery.mirrors.figures import Scalar, parameters, step_figures, summary
 
 VERSION: Final = b"brain.Event:2"
 CASTAGNOLI: Final = 0x82F63B78  # the polynomial of CRC-32C, reflected

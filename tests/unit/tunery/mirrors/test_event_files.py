@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.tunery.cli._mirrors.jobs import CREATED, ENDED, JOB_ID, job, step
-from tunery.cli._mirrors.event_files import EventFile, checksum, scalar_summary
+from tests.unit.tunery.mirrors.jobs import CREATED, ENDED, JOB_ID, job, step
+from tunery.mirrors.event_files import EventFile, checksum, scalar_summary
 
 
 def records(content: bytes) -> Iterator[bytes]:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.tunery.cli._mirrors.jobs import JOB_ID, job, step, stream
 from tests.unit.tunery.cli.scripted_api import ENVIRON, ScriptedApi
-from tunery.cli._mirrors.copying import mirror_job
+from tests.unit.tunery.mirrors.jobs import JOB_ID, job, step, stream
+from tunery.cli._job_copying import mirror_job
 from tunery.client import Api
 from tunery.local.errors import LocalError
 

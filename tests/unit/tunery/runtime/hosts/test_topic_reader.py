@@ -9,8 +9,8 @@ import pytest
 
 from schemas.topics import PARTITIONS, TELEMETRY
 from services.gateway.views.table import Table, TableRow
-from services.gateway.views.topic_reader import TopicReader, TopicRows
 from tunery.runtime.bus.abstract import Record
+from tunery.runtime.hosts.topic_reader import TopicReader, TopicRows
 from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.ports import Runtime
 from tunery.runtime.verbs import Upsert

@@ -5,15 +5,18 @@ W&B's package is not among ours: the extra "mirrors" installs it.
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from tunery.cli._mirrors.figures import parameters, step_figures, summary
-from tunery.local.errors import LocalError
+from tunery.mirrors.figures import parameters, step_figures, summary
 
 PACKAGE: Final = "wandb"
+
+
+class RunRefused(Exception):
+    """W&B's package refuses the project or the settings of a run."""
 
 
 def is_installed() -> bool:
@@ -23,15 +26,24 @@ def is_installed() -> bool:
 class OfflineRun:
     """The run whose id is the job's. `wandb sync` uploads its folder, as the same run each time."""
 
-    def __init__(self, folder: Path, project: str) -> None:
-        self._folder, self._project = folder, project
+    def __init__(
+        self,
+        folder: Path,
+        project: str,
+        name: str | None = None,
+        entity: str | None = None,
+        tags: Sequence[str] = (),
+    ) -> None:
+        """name: of the run; None: the id of the job."""
+        self._folder, self._project, self._name = folder, project, name
+        self._entity, self._tags = entity, tuple(tags)
         self._run: Any = None
         self._destination = folder
 
     def begin(self, job: Mapping[str, Any]) -> int:
         """Write the run of a job anew: what an earlier call wrote of it is removed.
 
-        Raises LocalError where W&B refuses, OSError for the folder.
+        Raises RunRefused, OSError for the folder.
         """
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
@@ -48,13 +60,14 @@ class OfflineRun:
                 dir=str(self._folder),
                 project=self._project,
                 id=job["id"],
-                name=job["id"],
+                name=self._name or job["id"],
+                entity=self._entity,
+                tags=self._tags,
                 config=parameters(job),
                 settings=settings,
             )
         except wandb.Error as error:
-            fix = "name another project with --experiment, or see W&B's log in that folder"
-            raise LocalError(f"W&B's package refused: {error}", fix) from error
+            raise RunRefused(f"W&B's package refused: {error}") from error
         self._destination = Path(self._run.dir).parent  # without `files`
         return 0
 

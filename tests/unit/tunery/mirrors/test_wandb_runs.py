@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.tunery.cli._mirrors.jobs import JOB_ID, job, step
-from tunery.cli._mirrors.wandb_runs import OfflineRun, is_installed
+from tests.unit.tunery.mirrors.jobs import JOB_ID, job, step
 from tunery.local.errors import LocalError
+from tunery.mirrors.wandb_runs import OfflineRun, is_installed
 
 
 class FakeError(Exception):
@@ -92,7 +92,7 @@ def test_what_the_package_refuses_is_said(tmp_path: Path) -> None:
 
 
 def test_the_package_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tunery.cli._mirrors.wandb_runs.PACKAGE", "json")
+    monkeypatch.setattr("tunery.mirrors.wandb_runs.PACKAGE", "json")
     assert is_installed()
-    monkeypatch.setattr("tunery.cli._mirrors.wandb_runs.PACKAGE", "no_such_package")
+    monkeypatch.setattr("tunery.mirrors.wandb_runs.PACKAGE", "no_such_package")
     assert not is_installed()

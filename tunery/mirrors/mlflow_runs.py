@@ -3,10 +3,10 @@
 import re
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
+from urllib.parse import quote
 
-from tunery.cli._mirrors.figures import FIGURES, Scalar, parameters, step_figures, summary
-from tunery.cli._mlflow import MlflowServer
+from tunery.mirrors.figures import FIGURES, Scalar, parameters, step_figures, summary
 
 JOB_TAG: Final = "tunery.job_id"
 STEP_TAG: Final = "tunery.last_step"
@@ -22,6 +22,39 @@ STATUSES: Final[Mapping[str, str]] = {
 }
 
 
+NOT_FOUND: Final = "RESOURCE_DOES_NOT_EXIST"
+EXISTS: Final = "RESOURCE_ALREADY_EXISTS"
+
+
+class MlflowCalls(Protocol):
+    """An MLflow server by its REST interface. What a call raises, `MlflowRun` lets pass."""
+
+    @property
+    def url(self) -> str:
+        """Its address, as it may be shown."""
+        ...
+
+    def call(
+        self, method: str, path: str, body: Any = None, permitted: str | None = None
+    ) -> dict[str, Any]:
+        """The answer; empty for an error with the code that is permitted."""
+        ...
+
+    def close(self) -> None:
+        """Free the connections."""
+        ...
+
+
+def experiment_id(server: MlflowCalls, name: str) -> str:
+    """The id of the experiment with this name, which is created where there is none."""
+    query = f"mlflow/experiments/get-by-name?experiment_name={quote(name, safe='')}"
+    known = server.call("GET", query, permitted=NOT_FOUND)
+    if "experiment" in known:
+        return str(known["experiment"]["experiment_id"])
+    created = server.call("POST", "mlflow/experiments/create", {"name": name})
+    return str(created["experiment_id"])
+
+
 class MlflowRun:
     """The run whose tag `tunery.job_id` names the job, in an experiment.
 
@@ -29,25 +62,27 @@ class MlflowRun:
     `tunery.last_step` says where to go on; a step that is sent twice is the same row in MLflow.
     """
 
-    def __init__(self, server: MlflowServer, experiment: str) -> None:
+    def __init__(self, server: MlflowCalls, experiment: str) -> None:
         self._server, self._experiment = server, experiment
         self._experiment_id = self._run_id = ""
+        self._known: set[str] = set()
         self._metrics: list[dict[str, Any]] = []
         self._last_step = 0
         self._sent_at = time.monotonic()
 
     def begin(self, job: Mapping[str, Any]) -> int:
-        """Find or create the run of a job, and log its parameters. Raises LocalError."""
-        self._experiment_id = self._server.experiment_id(self._experiment)
+        """Find or create the run of a job, and log its parameters."""
+        self._experiment_id = experiment_id(self._server, self._experiment)
         run = self._known_run(job["id"]) or self._new_run(job)
         self._run_id = str(run["info"]["run_id"])
+        self._known = {entry["key"] for entry in run["data"].get("params", ())}
         self._log_parameters(job)
         tags = {tag["key"]: tag["value"] for tag in run["data"].get("tags", ())}
         self._last_step = int(tags.get(STEP_TAG, 0))
         return self._last_step
 
     def add(self, step: Mapping[str, Any]) -> None:
-        """Send the figures of a step, at once or with the next ones. Raises LocalError."""
+        """Send the figures of a step, at once or with the next ones."""
         self._last_step = int(step["step"])
         at = {"timestamp": step["created_at"] * 1_000, "step": self._last_step}
         self._metrics += [
@@ -55,11 +90,11 @@ class MlflowRun:
         ]
         is_full = len(self._metrics) > METRICS_MAX - len(FIGURES)
         if is_full or time.monotonic() - self._sent_at >= FLUSH_S:
-            self._flush()
+            self.flush()
 
     def end(self, job: Mapping[str, Any]) -> None:
-        """Send what is left, the summary as tags, and the outcome. Raises LocalError."""
-        self._flush()
+        """Send what is left, the summary as tags, and the outcome."""
+        self.flush()
         self._log_parameters(job)  # some were not known while it waited
         tags = {f"tunery.{name}": value for name, value in summary(job).items()}
         self._log(tags=[*_entries(tags)])
@@ -94,12 +129,13 @@ class MlflowRun:
         return dict(self._server.call("POST", "mlflow/runs/create", body)["run"])
 
     def _log_parameters(self, job: Mapping[str, Any]) -> None:
-        """Log the parameters that are known; MLflow takes the same value any number of times."""
-        known = [*_entries(parameters(job))]
+        """Log the parameters that are known and not there yet; MLflow takes no other value."""
+        known = [entry for entry in _entries(parameters(job)) if entry["key"] not in self._known]
+        self._known.update(entry["key"] for entry in known)
         for start in range(0, len(known), PARAMETERS_MAX):
             self._log(params=known[start : start + PARAMETERS_MAX])
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         """Log the steps that were not sent yet, and in the same request up to where they are."""
         if self._metrics:
             tag = {"key": STEP_TAG, "value": str(self._last_step)}

@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.unit.tunery.cli._mirrors.jobs import ENDED, JOB_ID, job, step
-from tunery.cli._mirrors.mlflow_runs import METRICS_MAX, MlflowRun
+from tests.unit.tunery.mirrors.jobs import ENDED, JOB_ID, job, step
 from tunery.cli._mlflow import MlflowServer
 from tunery.local.errors import LocalError
+from tunery.mirrors.mlflow_runs import METRICS_MAX, MlflowRun
 
 
 class FakeMlflow:
@@ -112,7 +112,7 @@ def test_a_command_that_is_run_again_or_goes_on_writes_no_step_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = FakeMlflow(monkeypatch)
-    monkeypatch.setattr("tunery.cli._mirrors.mlflow_runs.FLUSH_S", 0)
+    monkeypatch.setattr("tunery.mirrors.mlflow_runs.FLUSH_S", 0)
     mirror(2, ends=False)  # interrupted
     assert server.tags["tunery.last_step"] == "2"
     mirror(3)
@@ -123,7 +123,7 @@ def test_a_command_that_is_run_again_or_goes_on_writes_no_step_twice(
 
 def test_many_steps_are_sent_in_few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     server = FakeMlflow(monkeypatch)
-    monkeypatch.setattr("tunery.cli._mirrors.mlflow_runs.FLUSH_S", 1_000)
+    monkeypatch.setattr("tunery.mirrors.mlflow_runs.FLUSH_S", 1_000)
     mirror(1_000)
     assert len(server.metrics) == len(set(server.metrics)) == 7_000
     assert server.requests < 20

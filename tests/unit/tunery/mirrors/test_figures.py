@@ -1,7 +1,7 @@
 """Parameters, figures and summary of a job, as every mirror shows them."""
 
-from tests.unit.tunery.cli._mirrors.jobs import JOB_ID, job, step
-from tunery.cli._mirrors.figures import parameters, step_figures, summary
+from tests.unit.tunery.mirrors.jobs import JOB_ID, job, step
+from tunery.mirrors.figures import parameters, step_figures, summary
 
 
 def test_parameters_have_the_settings_of_the_method_and_leave_out_what_is_not_set() -> None:

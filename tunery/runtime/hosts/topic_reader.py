@@ -4,13 +4,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
 from schemas.topics import PARTITIONS, Topic
 from schemas.units import Ms
-from services.gateway.views.table import Table
 from tunery.runtime.bus.abstract import OutOfRange, Record
 from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.journal.reader import Position
@@ -20,10 +19,21 @@ from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Upsert
 from tunery.runtime.watchdog import beat
 
-LOG: Final = logging.getLogger("tunery.gateway")
+LOG: Final = logging.getLogger("tunery.work")
 POLL_MS: Final[Ms] = 500
 RECORDS_MAX: Final = 1_000
 MessageT = TypeVar("MessageT")
+
+
+class StoredTable(Protocol):
+    """A table that records become rows of."""
+
+    @property
+    def name(self) -> str: ...
+
+    def ddl(self) -> str:
+        """Statements that create it if it does not exist."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -36,7 +46,7 @@ class TopicRows:
     name: str
     version: int
     topic: Topic
-    tables: tuple[Table[Any], ...]
+    tables: tuple[StoredTable, ...]
     changes_of: Callable[[Record], Sequence[Upsert]]
     notice: Callable[[Upsert], str] | None = None
 
@@ -62,7 +72,10 @@ def decoded(record: Record, decoder: msgspec.json.Decoder[MessageT], event: str)
 
 
 class TopicReader:
-    """Implements `Host`."""
+    """Implements `Host`.
+
+    read_to: every record of before this moment, by our clock, was read.
+    """
 
     def __init__(
         self,
@@ -73,7 +86,8 @@ class TopicReader:
         """counted: those of the records that become rows; None: all do."""
         self.name, self._counted = f"{rows.name} reader", counted
         self._log, self._store, self._rows = runtime.log, runtime.store, rows
-        self._ready = asyncio.Event()
+        self._ready, self._clock = asyncio.Event(), runtime.clock
+        self.read_to: Ms = 0
 
     async def ready(self) -> None:
         await self._ready.wait()
@@ -88,9 +102,12 @@ class TopicReader:
             try:
                 while True:
                     beat("waiting")
+                    asked_at = self._clock.now_ms()
                     records = await reader.poll(POLL_MS, RECORDS_MAX)
                     if not await self._commit(offsets, records):
                         break
+                    if not records:
+                        self.read_to = asked_at
             except OutOfRange as gone:
                 log_event(LOG, logging.WARNING, "topic.records_expired", why=gone)
             finally:

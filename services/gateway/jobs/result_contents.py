@@ -1,0 +1,68 @@
+"""An ended job as the files of other tools: TensorBoard's events, an offline run of W&B."""
+
+import logging
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from schemas.sealed import Sealed, SealedField
+from services.gateway.jobs.event_responses import metrics_response
+from services.gateway.jobs.integrations import shown_integrations
+from services.gateway.jobs.responses import job_response
+from services.gateway.jobs.tables import JobRow, StepRow
+from tunery.mirrors.event_files import EventFile
+from tunery.mirrors.wandb_files import packed_run
+from tunery.mirrors.wandb_runs import RunRefused, is_installed
+from tunery.runtime.seal.sealer import Sealer
+from tunery.runtime.telemetry.logs import log_event
+
+LOG: Final = logging.getLogger("tunery.gateway")
+
+
+class ResultContent(NamedTuple):
+    """A result of a job: the name of its file, and its bytes."""
+
+    name: str
+    data: bytes
+
+
+def event_file(row: JobRow, steps: Sequence[StepRow], seal: Sealer) -> ResultContent:
+    """The file that TensorBoard shows as a run. It depends on the job alone."""
+    job = job_response(row, _unsealing(seal)).model_dump(mode="json")
+    with tempfile.TemporaryDirectory(prefix="tunery-tensorboard-") as folder:
+        file = EventFile(Path(folder))
+        file.begin(job)
+        for step in steps:
+            file.add(metrics_response(step).model_dump(mode="json"))
+        file.end(job)
+        file.close()
+        written = Path(file.destination)
+        return ResultContent(f"{written.name}.{row.id}", written.read_bytes())
+
+
+def offline_run(row: JobRow, steps: Sequence[StepRow], seal: Sealer) -> ResultContent | None:
+    """The archive of a run that `wandb sync` uploads; None where W&B's package is not installed,
+    or refuses the run: an event of the job names the fix.
+    """
+    unseal = _unsealing(seal)
+    shown = shown_integrations(row.spec, unseal)
+    settings: dict[str, Any] | None = next(
+        (one.get("wandb") for one in shown if one["type"] == "wandb"), None
+    )
+    if settings is None or not is_installed():
+        return None
+    job = job_response(row, unseal).model_dump(mode="json")
+    figures = [metrics_response(step).model_dump(mode="json") for step in steps]
+    try:
+        return ResultContent(f"wandb-{row.id}.zip", packed_run(job, figures, settings))
+    except RunRefused as error:
+        log_event(LOG, logging.WARNING, "result.wandb_refused", error, job_id=row.id)
+        return None
+
+
+def _unsealing(seal: Sealer) -> Any:
+    def unseal(sealed: Sealed | None, field: SealedField) -> str | None:
+        return None if sealed is None else seal.open(sealed, field)
+
+    return unseal
