@@ -38,7 +38,7 @@ def event_file(row: JobRow, steps: Sequence[StepRow], seal: Sealer) -> ResultCon
         file.end(job)
         file.close()
         written = Path(file.destination)
-        return ResultContent(f"{written.name}.{row.id}", written.read_bytes())
+        return ResultContent(f"{row.id}.{written.name}", written.read_bytes())
 
 
 def offline_run(row: JobRow, steps: Sequence[StepRow], seal: Sealer) -> ResultContent | None:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.tunery.mirrors.jobs import JOB_ID, job, step
-from tunery.local.errors import LocalError
-from tunery.mirrors.wandb_runs import OfflineRun, is_installed
+from tunery.mirrors.wandb_runs import OfflineRun, RunRefused, is_installed
 
 
 class FakeError(Exception):
@@ -87,7 +86,7 @@ def test_an_interrupted_run_is_closed_as_one_that_failed(
 
 @pytest.mark.usefixtures("runs")
 def test_what_the_package_refuses_is_said(tmp_path: Path) -> None:
-    with pytest.raises(LocalError, match="invalid project name"):
+    with pytest.raises(RunRefused, match="invalid project name"):
         OfflineRun(tmp_path, "a/b").begin(job())
 
 

@@ -5,9 +5,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from schemas.dataset import FileRegistered, RegisterFile
+from schemas.dataset import FileContent, FileRegistered, RegisterFile
 from schemas.job import JobEnded
-from services.gateway.jobs.results import results
+from schemas.sealed import Sealed
+from schemas.storage import FileTerms
+from services.gateway.jobs.projection import result_file_id
+from services.gateway.jobs.results import mirror_files, results
 from services.gateway.jobs.tables import STEPS, StepRow
 from services.gateway.jobs.telemetry import TELEMETRY_ROWS
 from services.gateway.projection import project
@@ -18,7 +21,7 @@ from tunery.runtime.journal.reader import Position
 from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.ports import Runtime
 from tunery.runtime.store.abstract import RowBatch
-from tunery.runtime.verbs import Change, Upsert
+from tunery.runtime.verbs import Change, Done, Todo, Upsert
 
 ENDED = WHOLE_LIFE[-1]
 STEP = StepRow(
@@ -109,3 +112,40 @@ async def test_a_file_that_is_there_is_not_written_again() -> None:
     )
     runtime = await read_models(step(0), written)
     assert await run(runtime) is None
+
+
+async def test_the_file_of_tensorboard_has_every_step_and_is_a_result_of_the_job() -> None:
+    submitted = [change for event in WHOLE_LIFE for change in project(header("job"), event)]
+    rows = [change for change in submitted if isinstance(change, Upsert)]
+    runtime = await read_models(*rows, step(1), step(2, valid_loss=1.25))
+    writing, _ = mirror_files(views_of(runtime.store), runtime.blobs, runtime.seal)
+    assert isinstance(ENDED, JobEnded)
+    sent = await writing.run(ENDED, "acme")
+    assert sent is not None
+    assert isinstance(sent.body, RegisterFile)
+    name = runtime.seal.open(sent.body.terms.name, "name")
+    assert name.startswith("ftjob-1.events.out.tfevents.")
+    content = sent.body.content
+    data = await runtime.blobs.get(content.blob, sha256=content.sha256)
+    assert (data.count(b"train/loss"), data.count(b"valid/loss")) == (2, 1)
+    again = await writing.run(ENDED, "acme")
+    assert again is not None
+    assert isinstance(again.body, RegisterFile)
+    assert again.body.content == content, "it depends on the job alone"
+
+
+def test_the_end_of_a_job_leads_to_a_row_for_each_tool_that_gets_a_file() -> None:
+    assert isinstance(ENDED, JobEnded)
+    ended = replace(ENDED, integrations=("mlflow", "tensorboard", "wandb"))
+    todos = [change for change in project(header("job"), ended) if isinstance(change, Todo)]
+    assert [todo.kind for todo in todos] == ["results", "tensorboard", "wandb"]
+    file_id = result_file_id("acme", ended.job_id, "wandb")
+    registered = FileRegistered(
+        file_id=file_id,
+        terms=FileTerms(purpose="fine-tune-results", name=Sealed("k", b"", b"")),
+        content=FileContent(bytes=1, sha256="ab", blob="b"),
+        job_id=ended.job_id,
+    )
+    changes = project(header("dataset"), registered)
+    assert Done("wandb", f"acme/{ended.job_id}") in changes
+    assert {"wandb_file": file_id} in [one.values for one in changes if isinstance(one, Upsert)]

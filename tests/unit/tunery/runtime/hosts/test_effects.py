@@ -21,7 +21,7 @@ from tunery.runtime.seal.abstract import KeyAbsent, RootUnavailable
 from tunery.runtime.store.abstract import LeasedRow
 from tunery.runtime.telemetry.logs import JsonFormatter
 from tunery.runtime.telemetry.trail import Trail, trail_context
-from tunery.runtime.verbs import RETRIES, Effect, RetryLater, Send
+from tunery.runtime.verbs import RETRIES, Effect, GoOnLater, RetryLater, Send
 
 
 @pytest.fixture(autouse=True)
@@ -297,6 +297,27 @@ async def test_a_try_that_is_to_be_repeated_later_waits_as_long_as_it_asks() -> 
     (first, first_ms), (second, second_ms) = tries
     assert (first, second) == (1, 2)
     assert second_ms - first_ms >= 300
+
+
+async def test_work_that_goes_on_later_is_no_failed_try() -> None:
+    tries: list[int] = []
+
+    async def go_on_twice(body: SeatsHeld, tenant: str, try_number: int = 1) -> Send | None:
+        tries.append(try_number)
+        if len(tries) < 3:
+            raise GoOnLater(delay_ms=10)
+        return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
+
+    effect = replace(give_back(lambda *_: None, tries_max=1), run=go_on_twice)
+    async with serving(effect) as service:
+        await service.send("a", HoldSeats(seats=1))
+
+        async def ended() -> bool:
+            return len(tries) == 3
+
+        await until(ended)
+        await gone(service)
+    assert tries == [1, 1, 1]
 
 
 async def test_log_lines_of_an_effect_carry_the_row_and_its_tenant(

@@ -1,0 +1,284 @@
+"""One job that goes to MLflow: given rows, when passes run, then a server over a real socket has
+its run. A real MLflow is written to by `make test-clients`.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from schemas.envelope import Message
+from schemas.integrations import (
+    Integration,
+    MirrorReport,
+    MirrorReported,
+    RecordMirror,
+    TrackingServer,
+    TrackingServerRemoved,
+    TrackingServerSet,
+)
+from schemas.job import JobEnded, JobSubmitted
+from schemas.telemetry import Step
+from schemas.topics import JOB
+from services.notifier.adapters.http import HttpOutbound
+from services.notifier.app import DELIVERIES
+from services.notifier.figures import TELEMETRY_ROWS, changes_of
+from services.notifier.mirroring import FOLLOW_MS, OF_TENANT_MAX, mirror
+from services.notifier.project import project
+from tests.unit.services.gateway.jobs.job_events import SUBMITTED
+from tests.unit.services.headers import header
+from tests.unit.services.notifier.tracking_server import (
+    SLOW,
+    TrackingServerStandIn,
+    tracking_server,
+)
+from tunery.runtime.bus.abstract import Record
+from tunery.runtime.journal.reader import Position
+from tunery.runtime.memory_servers import memory_servers
+from tunery.runtime.ports import Runtime
+from tunery.runtime.store.abstract import RowBatch
+from tunery.runtime.verbs import Change, GoOnLater, RetryLater, Send
+
+CREATED, ENDED = 1_000_000, 2_000_000
+END = JobEnded(
+    job_id="ftjob-1",
+    outcome="succeeded",
+    model_id="ft:tiny:1",
+    failure=None,
+    trained_tokens=300,
+    billable_gpu_ms=5_000,
+    lost_gpu_ms=0,
+    released_gpu_ms=0,
+    created_at=CREATED,
+    integrations=("mlflow",),
+)
+
+
+def step(number: int) -> Step:
+    return Step(
+        tenant="acme",
+        job_id="ftjob-1",
+        attempt=1,
+        step=number,
+        total_steps=9,
+        loss=3.0 - number,
+        accuracy=0.5,
+        grad_norm=None,
+        learning_rate=0.001,
+        tokens=100 * number,
+        elapsed_ms=10,
+        tokens_per_s=50.0,
+    )
+
+
+@dataclass
+class World:
+    runtime: Runtime
+    outbound: HttpOutbound
+    read_to: int = 0
+    offsets: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """As a process that knows nothing of what others did."""
+        self.effect = mirror(self.runtime, self.outbound, lambda: self.read_to)
+
+    @property
+    def submitted(self) -> JobSubmitted:
+        settings = self.runtime.seal.seal("acme", '{"experiment":"lamps"}', "integration")
+        integration = Integration(kind="mlflow", settings=settings)
+        return replace(SUBMITTED, spec=replace(SUBMITTED.spec, integrations=(integration,)))
+
+    async def happened(self, stream: str, event: Message, at: int = CREATED) -> None:
+        await self._commit(DELIVERIES.name, (stream, 0), project(header(stream, at=at), event))
+
+    async def trained(self, *steps: int) -> None:
+        for number in steps:
+            body = msgspec.json.encode(step(number))
+            record = Record(
+                partition=0,
+                offset=number,
+                timestamp=CREATED + 1_000 * number,
+                key=b"ftjob-1",
+                value=body,
+            )
+            await self._commit(
+                TELEMETRY_ROWS.name, TELEMETRY_ROWS.partitions[0], changes_of(record)
+            )
+
+    async def _commit(
+        self, projection: str, partition: tuple[str, int], changes: Sequence[Change]
+    ) -> None:
+        before = self.offsets.get(projection + partition[0], 0)
+        self.offsets[projection + partition[0]] = before + 1
+        version = DELIVERIES.version if projection == DELIVERIES.name else TELEMETRY_ROWS.version
+        batch = RowBatch(
+            projection, version, partition, before, Position(before + 1), tuple(changes)
+        )
+        await self.runtime.store.commit(batch)
+
+    async def set_server(self, server: TrackingServerStandIn) -> None:
+        seal = self.runtime.seal.seal
+        named = TrackingServer(
+            url=seal("acme", server.url, "url"),
+            authorization=seal("acme", "Bearer t0p-secret", "authorization"),
+        )
+        await self.happened("account", TrackingServerSet(server=named))
+
+    async def run(self) -> Send | Exception | None:
+        """One pass: the outcome, or what it raises."""
+        try:
+            return await self.effect.run(self.submitted, "acme")
+        except (GoOnLater, RetryLater) as raised:
+            return raised
+
+    async def said(self) -> list[MirrorReport]:
+        """What was sent to `job`."""
+        reports = []
+        for partition in range(8):
+            first, end = await self.runtime.log.bounds(JOB.commands.name, partition)
+            reader = await self.runtime.log.reader(JOB.commands.name, {partition: first})
+            while first < end:
+                for record in await reader.poll(50, 100):
+                    reports.append(msgspec.json.decode(record.value)["body"]["report"])
+                    first = record.offset + 1
+            await reader.close()
+        return [msgspec.convert(report, MirrorReport) for report in reports]
+
+
+@asynccontextmanager
+async def a_world(*, allow_private: bool = True) -> AsyncIterator[World]:
+    runtime = (await memory_servers()).runtime("notifier")
+    await runtime.store.ensure(DELIVERIES.described())
+    await runtime.store.ensure(TELEMETRY_ROWS.stored())
+    outbound = HttpOutbound(allow_private=allow_private, timeout_ms=1_000)
+    world = World(runtime, outbound)
+    await world.happened("job", world.submitted)
+    yield world
+    await outbound.close()
+
+
+async def test_a_job_is_followed_and_ends_with_its_outcome() -> None:
+    async with a_world() as world, tracking_server() as server:
+        await world.set_server(server)
+        first = await world.run()
+        assert isinstance(first, GoOnLater)
+        assert (first.delay_ms, server.experiments) == (FOLLOW_MS, ["lamps"])
+        assert server.parameters["method"] == "supervised"
+        assert server.parameters["n_epochs"] == "2"
+        await world.trained(1, 2)
+        assert isinstance(await world.run(), GoOnLater)
+        assert server.steps() == [1, 2]
+        asked = server.requests
+        assert isinstance(await world.run(), GoOnLater)
+        assert server.requests == asked, "there was nothing to write"
+        await world.trained(3)
+        await world.happened("job", END, ENDED)
+        world.read_to = ENDED
+        assert isinstance(await world.run(), GoOnLater)
+        assert "tunery.status" not in server.tags(), "its last steps may be on their way"
+        world.read_to = ENDED + 60_000
+        sent = await world.run()
+        assert isinstance(sent, Send)
+        assert sent.body == RecordMirror(
+            job_id="ftjob-1", report=MirrorReport(kind="mlflow", status="written")
+        )
+        assert server.steps() == [1, 2, 3]
+        assert server.tags()["tunery.status"] == "succeeded"
+        assert server.tags()["tunery.fine_tuned_model"] == "ft:tiny:1"
+        assert server.runs[0]["info"]["status"] == "FINISHED"
+        assert {head["authorization"] for head in server.headers} == {"Bearer t0p-secret"}
+
+
+async def test_another_process_goes_on_after_the_last_step_of_the_run() -> None:
+    async with a_world() as world, tracking_server() as server:
+        await world.set_server(server)
+        await world.trained(1, 2)
+        await world.run()
+        world.start()
+        await world.trained(3)
+        await world.run()
+        world.start()
+        await world.run()
+        assert (len(server.runs), server.steps()) == (1, [1, 2, 3])
+
+
+async def test_what_came_in_an_outage_is_written_after_it_and_it_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with a_world() as world, tracking_server(500, 401, SLOW) as server:
+        await world.set_server(server)
+        await world.trained(*range(1, 500))
+        for why in ("refused 500", "refused 401", "unreachable"):
+            failed = await world.run()
+            assert isinstance(failed, RetryLater)
+            assert str(failed) == why
+            (report, *_) = await world.said()
+            await world.happened("job", MirrorReported(job_id="ftjob-1", report=report))
+        assert await world.said() == [
+            MirrorReport(kind="mlflow", status="failing", cause="refused", http_status=500)
+        ]
+        assert isinstance(await world.run(), GoOnLater)
+        assert server.steps() == [*range(1, 500)]
+    said = "\n".join(record.getMessage() for record in caplog.records if "tunery" in record.name)
+    assert "t0p-secret" not in said
+    assert "127.0.0.1" not in said
+
+
+async def test_many_steps_are_written_in_several_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.notifier.mirroring.PASS_STEPS_MAX", 200)
+    async with a_world() as world, tracking_server() as server:
+        await world.set_server(server)
+        await world.trained(*range(1, 500))
+        delays = [await world.run() for _ in range(2)]
+        assert [done.delay_ms for done in delays if isinstance(done, GoOnLater)] == [0, FOLLOW_MS]
+        assert server.steps() == [*range(1, 500)]
+
+
+async def test_security_a_private_address_is_not_called() -> None:
+    async with a_world(allow_private=False) as world, tracking_server() as server:
+        await world.set_server(server)
+        assert str(await world.run()) == "address_not_allowed"
+        assert server.requests == 0
+
+
+async def test_a_server_that_was_removed_is_waited_for_and_then_given_up() -> None:
+    async with a_world() as world, tracking_server() as server:
+        await world.set_server(server)
+        await world.happened("account", TrackingServerRemoved())
+        assert str(await world.run()) == "no_server"
+        sent = world.effect.exhausted(world.submitted, "acme", "refused 403")
+        assert sent is not None
+        assert sent.body == RecordMirror(
+            job_id="ftjob-1",
+            report=MirrorReport(kind="mlflow", status="gave_up", cause="refused", http_status=403),
+        )
+
+
+async def test_what_is_no_mlflow_server_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_world() as world, tracking_server() as server:
+        monkeypatch.setattr(server, "_answer", lambda *_: (200, {"hello": "world"}))
+        await world.set_server(server)
+        assert str(await world.run()) == "failed"
+
+
+async def test_a_slow_server_holds_up_jobs_of_its_tenant_alone() -> None:
+    async with a_world() as world:
+        assert world.effect.of_tenant_max == OF_TENANT_MAX
+        assert world.effect.concurrency > 2 * OF_TENANT_MAX
+        async with tracking_server(*[SLOW] * 9) as slow, tracking_server() as fast:
+            await world.set_server(slow)
+            waiting = [asyncio.create_task(world.run()) for _ in range(OF_TENANT_MAX)]
+            await asyncio.sleep(0.1)
+            await world.set_server(fast)
+            async with asyncio.timeout(0.8):
+                assert isinstance(await world.run(), GoOnLater)
+            assert {str(one) for one in await asyncio.gather(*waiting)} == {"unreachable"}
