@@ -515,8 +515,7 @@ class JobEnded(Message):
     """Settled: the hold is released, what was not used goes back. Totals are final.
 
     job_id, outcome: the job, and what became of it.
-    model_id: its version, if it has one.
-    failure: why it failed, where it failed.
+    model_id: its version, if it has one. failure: why it failed, where it failed.
     trained_tokens, billable_gpu_ms: over all attempts.
     lost_gpu_ms: what of that is credited; released_gpu_ms: what of the hold was not used.
     created_at: when it was submitted. pool: where it ran, None: it never got that far.

@@ -164,7 +164,7 @@ class _Passes:
         last ones. Returns the last step that it has. Raises MirrorFailed.
         """
         seal, spec = self._runtime.seal, job.submitted.spec
-        asked = next(one for one in spec.integrations if one.kind == MLFLOW)
+        asked = next(integration for integration in spec.integrations if integration.kind == MLFLOW)
         settings = seal.open(asked.settings, "integration")
         server = await self._server(job.tenant)
         url = seal.open(server.url, "url")

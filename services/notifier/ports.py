@@ -37,7 +37,7 @@ class Mailer(Protocol):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ServerAnswer:
     """What a server answered. content: at most ANSWER_BYTES_MAX of it."""
 
     status: int
@@ -53,7 +53,9 @@ class Outbound(Protocol):
         Raises ReceiverUnreachable, and Forbidden for a URL that is never called.
         """
 
-    async def call(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def call(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes
+    ) -> ServerAnswer:
         """Send once to a tenant's server, follow nothing, and read its answer.
 
         Raises ReceiverUnreachable, and Forbidden for a URL that is never called.

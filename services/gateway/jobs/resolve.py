@@ -147,7 +147,6 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
     benchmarks = asked_benchmarks(
         settings.method, settings.benchmarks, facts.benchmarks, facts.policy
     )
-    book = installed_book(facts.book, tenant)
     fraction_ppm = 0 if held_out is not None else settings.validation_fraction_ppm
     seed = facts.seed if request.seed is None else request.seed
     hyper, auto = hyperparameters.resolve(
@@ -180,7 +179,7 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
             request.suffix,
             facts.job_id,
         ),
-        price=lane_price(book, tenant.plan),
+        price=lane_price(installed_book(facts.book, tenant), tenant.plan),
         device=choice.device,
         budget=budget_of(request.budget),
         drop_max_ppm=settings.drop_max_ppm,

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from schemas.sealed import Sealed, SealedField
 from services.gateway.jobs.event_responses import metrics_response
-from services.gateway.jobs.integrations import shown_integrations
+from services.gateway.jobs.integrations import WANDB, shown_integrations
 from services.gateway.jobs.responses import job_response
 from services.gateway.jobs.tables import JobRow, StepRow
 from tunery.mirrors.event_files import EventFile
@@ -46,10 +46,8 @@ def offline_run(row: JobRow, steps: Sequence[StepRow], seal: Sealer) -> ResultCo
     or refuses the run: an event of the job names the fix.
     """
     unseal = _unsealing(seal)
-    shown = shown_integrations(row.spec, unseal)
-    settings: dict[str, Any] | None = next(
-        (one.get("wandb") for one in shown if one["type"] == "wandb"), None
-    )
+    integrations = {shown["type"]: shown for shown in shown_integrations(row.spec, unseal)}
+    settings: dict[str, Any] | None = integrations.get(WANDB, {}).get(WANDB)
     if settings is None or not is_installed():
         return None
     job = job_response(row, unseal).model_dump(mode="json")

@@ -12,8 +12,8 @@ from schemas.units import Ms
 from services.notifier.domain.target import Forbidden, Target, check_address, parse
 from services.notifier.ports import (
     ANSWER_BYTES_MAX,
-    Answer,
     ReceiverUnreachable,
+    ServerAnswer,
     WebhookResponse,
 )
 
@@ -44,10 +44,12 @@ class HttpOutbound:
         response = await self._within_time("POST", url, headers, body, 0)
         return WebhookResponse(response.status, retry_after_ms(response.retry_after))
 
-    async def call(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def call(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes
+    ) -> ServerAnswer:
         """Send once, and read the answer. Raises ReceiverUnreachable, Forbidden."""
         response = await self._within_time(method, url, headers, body, ANSWER_BYTES_MAX)
-        return Answer(response.status, response.content)
+        return ServerAnswer(response.status, response.content)
 
     async def _within_time(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, bytes_max: int

@@ -55,6 +55,7 @@ from schemas.endpoints import (
 )
 from schemas.envelope import Idempotency, Source, Tick
 from schemas.erasure import EraseTenant, RecordErasedPart
+from schemas.integrations import RemoveTrackingServer, SetTrackingServer, TrackingServer
 from schemas.keys import (
     KeyRotation,
     KeyTerms,
@@ -436,3 +437,10 @@ def a_tenant_that_is_erased(story: Recorder) -> None:
     story.when(RecordErasedPart(part="files"))
     story.when(RecordErasedPart(part="models"), after_ms=1_000)
     story.when(RecordErasedPart(part="key"), after_ms=1_000)
+
+
+def a_tracking_server_that_is_removed(story: Recorder) -> None:
+    tenant(story)
+    url, header = story.seal("https://mlflow.acme.example"), story.seal("Bearer of the night shift")
+    story.when(SetTrackingServer(server=TrackingServer(url=url, authorization=header)))
+    story.when(RemoveTrackingServer())

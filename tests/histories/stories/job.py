@@ -19,6 +19,7 @@ from schemas.benchmark import Benchmark
 from schemas.envelope import Source
 from schemas.erasure import CloseJobs
 from schemas.gate import GateComparison
+from schemas.integrations import Integration, MirrorReport, RecordMirror
 from schemas.job import (
     CancelJob,
     PauseJob,
@@ -481,3 +482,18 @@ def anomalies_of_an_attempt(story: Recorder) -> None:
 def noted(story: Recorder, kind: AnomalyKind, attempt: int) -> None:
     seen = Anomaly(kind=kind, attempt=attempt, window=BEGAN, measured_ppm=9, usual_ppm=1)
     story.when(RecordAnomaly(job_id="ftjob-1", anomaly=seen))
+
+
+def a_job_whose_figures_go_to_mlflow(story: Recorder) -> None:
+    limits(story)
+    asked = Integration(kind="mlflow", settings=story.seal('{"experiment": "lamps"}'))
+    submitted = submit(story, 1)
+    story.when(replace(submitted, spec=replace(submitted.spec, integrations=(asked,))))
+    bound(story, "ftjob-1")
+    mirrored(story, MirrorReport(kind="mlflow", status="failing", cause="refused", http_status=401))
+    story.when(CancelJob(job_id="ftjob-1"))
+    mirrored(story, MirrorReport(kind="mlflow", status="written"))
+
+
+def mirrored(story: Recorder, report: MirrorReport) -> None:
+    story.when(RecordMirror(job_id="ftjob-1", report=report))

@@ -281,4 +281,4 @@ async def test_a_slow_server_holds_up_jobs_of_its_tenant_alone() -> None:
             await world.set_server(fast)
             async with asyncio.timeout(0.8):
                 assert isinstance(await world.run(), GoOnLater)
-            assert {str(one) for one in await asyncio.gather(*waiting)} == {"unreachable"}
+            assert {str(failure) for failure in await asyncio.gather(*waiting)} == {"unreachable"}

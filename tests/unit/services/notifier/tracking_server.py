@@ -84,12 +84,14 @@ class TrackingServerStandIn:
                 return 404, {"error_code": other}
 
     def _log(self, body: dict[str, Any]) -> dict[str, Any]:
-        self.metrics += [(one["key"], one["step"], one["value"]) for one in body.get("metrics", ())]
+        self.metrics += [
+            (metric["key"], metric["step"], metric["value"]) for metric in body.get("metrics", ())
+        ]
         data = self.runs[0]["data"]
-        for one in body.get("params", ()):
-            known = self.parameters.setdefault(one["key"], one["value"])
-            assert known == one["value"], "MLflow refuses another value of a parameter"
-            data["params"].append(one)
+        for parameter in body.get("params", ()):
+            known = self.parameters.setdefault(parameter["key"], parameter["value"])
+            assert known == parameter["value"], "MLflow refuses another value of a parameter"
+            data["params"].append(parameter)
         tags = self.tags() | {tag["key"]: tag["value"] for tag in body.get("tags", ())}
         data["tags"] = [{"key": key, "value": value} for key, value in tags.items()]
         return {}

@@ -148,4 +148,6 @@ def test_the_end_of_a_job_leads_to_a_row_for_each_tool_that_gets_a_file() -> Non
     )
     changes = project(header("dataset"), registered)
     assert Done("wandb", f"acme/{ended.job_id}") in changes
-    assert {"wandb_file": file_id} in [one.values for one in changes if isinstance(one, Upsert)]
+    assert {"wandb_file": file_id} in [
+        change.values for change in changes if isinstance(change, Upsert)
+    ]
