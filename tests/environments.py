@@ -47,6 +47,13 @@ def pinned_environment(requirements: Path) -> Path:
     return programs
 
 
+def site_packages(programs: Path | None = None) -> Path:
+    """The folder of the packages of an environment, by the folder of its programs; None: ours."""
+    folder = Path(sys.prefix) if programs is None else programs.parent
+    (packages,) = folder.glob("lib/python*/site-packages")
+    return packages
+
+
 def node_packages(manifest: Path) -> Path:
     """The folder `node_modules` with the packages that a package.json names.
 

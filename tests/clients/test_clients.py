@@ -4,16 +4,13 @@ import asyncio
 import json
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
 import pytest
 import pytest_asyncio
 from click.testing import CliRunner
@@ -21,6 +18,7 @@ from click.testing import CliRunner
 from bench import scoring
 from tests.bases import tiny_base
 from tests.clients.imported_tasks import score_tasks, write_tasks
+from tests.clients.mlflow_servers import mlflow_server
 from tests.clients.programs import (
     HERE,
     LEFT_OUT,
@@ -133,46 +131,6 @@ async def test_the_scorer_gives_the_likelihoods_of_lm_evaluation_harness(tmp_pat
     assert figures["answers_changed"] == 0
     assert figures["largest_difference"] <= 5e-5
     assert ours["base"] != ours["adapter"]
-
-
-@asynccontextmanager
-async def mlflow_server(programs: Path, folder: Path) -> AsyncIterator[str]:
-    """An MLflow server as its package starts it, with a database and artifacts of its own."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = {
-        "host": "127.0.0.1",
-        "port": str(port),
-        "backend-store-uri": f"sqlite:///{folder / 'mlflow.db'}",
-        "artifacts-destination": str(folder / "artifacts"),
-        "workers": "1",
-    }
-    words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    log = (folder / "server.log").open("wb")
-    server = await asyncio.create_subprocess_exec(
-        *(str(programs / "mlflow"), "server", *words),
-        cwd=folder,
-        stdout=log,
-        stderr=log,
-        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
-        start_new_session=True,  # it has children
-    )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        async with httpx.AsyncClient(base_url=url) as http, asyncio.timeout(RUN_S_MAX):
-            while True:
-                try:
-                    if (await http.get("/health")).is_success:
-                        break
-                except httpx.TransportError:
-                    assert server.returncode is None, (folder / "server.log").read_text()
-                await asyncio.sleep(0.2)
-        yield url
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        await server.wait()
-        log.close()
 
 
 async def test_a_registered_version_is_read_back_by_mlflow_and_is_as_it_was_signed(
