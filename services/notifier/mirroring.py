@@ -29,7 +29,7 @@ from services.notifier.domain.mirrored import (
 from services.notifier.domain.target import Forbidden
 from services.notifier.figures import BLOCK_STEPS
 from services.notifier.metrics import MIRROR_FAILURES, MIRRORS_ENDED
-from services.notifier.ports import Outbound, ReceiverUnreachable
+from services.notifier.ports import ReceiverUnreachable, TenantServers
 from services.notifier.project import (
     MIRROR,
     MIRRORS,
@@ -70,10 +70,10 @@ class _Job:
 
 
 def mirror(
-    runtime: Runtime, outbound: Outbound, steps_read_to: Callable[[], Ms]
+    runtime: Runtime, servers: TenantServers, steps_read_to: Callable[[], Ms]
 ) -> Effect[JobSubmitted]:
     """The effect of one job. steps_read_to: every step of before this moment has its row."""
-    passes = _Passes(runtime, outbound, steps_read_to)
+    passes = _Passes(runtime, servers, steps_read_to)
 
     def exhausted(job: JobSubmitted, tenant: str, failure: str) -> Send:
         cause, _, status = failure.partition(" ")
@@ -112,9 +112,9 @@ class _Passes:
     """sent: by job, the last step that a server is known to have."""
 
     def __init__(
-        self, runtime: Runtime, outbound: Outbound, steps_read_to: Callable[[], Ms]
+        self, runtime: Runtime, servers: TenantServers, steps_read_to: Callable[[], Ms]
     ) -> None:
-        self._runtime, self._outbound, self._read_to = runtime, outbound, steps_read_to
+        self._runtime, self._servers, self._read_to = runtime, servers, steps_read_to
         self._sent: dict[str, int] = {}
         self._threads = ThreadPoolExecutor(CONCURRENCY, "mirror")
 
@@ -174,7 +174,7 @@ class _Passes:
         header = None if sealed is None else seal.open(sealed, "authorization")
         suffix = None if spec.suffix is None else seal.open(spec.suffix, "suffix")
         document = job_document(job.submitted, job.created_at, suffix, job.ended, job.ended_at)
-        calls = _Calls(asyncio.get_running_loop(), self._outbound, url, header)
+        calls = _Calls(asyncio.get_running_loop(), self._servers, url, header)
         run = MlflowRun(calls, msgspec.json.decode(settings)["experiment"])
         try:
             last = await self._in_thread(run.begin, document)
@@ -234,11 +234,11 @@ class _Calls:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        outbound: Outbound,
+        servers: TenantServers,
         url: str,
         authorization: str | None,
     ) -> None:
-        self._loop, self._outbound, self.url = loop, outbound, url
+        self._loop, self._servers, self.url = loop, servers, url
         self._headers = {"content-type": "application/json", "user-agent": "tunery-mlflow/1"}
         if authorization is not None:
             self._headers["authorization"] = authorization
@@ -248,7 +248,7 @@ class _Calls:
     ) -> dict[str, Any]:
         """The answer; empty for an error with the code that is permitted. Raises MirrorFailed."""
         content = b"" if body is None else msgspec.json.encode(body)
-        call = self._outbound.call(method, f"{self.url}/api/2.0/{path}", self._headers, content)
+        call = self._servers.call(method, f"{self.url}/api/2.0/{path}", self._headers, content)
         try:
             answer = asyncio.run_coroutine_threadsafe(call, self._loop).result()
         except Forbidden as error:

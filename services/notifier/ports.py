@@ -53,6 +53,13 @@ class Outbound(Protocol):
         Raises ReceiverUnreachable, and Forbidden for a URL that is never called.
         """
 
+    async def close(self) -> None:
+        """Free the connections."""
+
+
+class TenantServers(Protocol):
+    """Calls servers of tenants."""
+
     async def call(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes
     ) -> ServerAnswer:
@@ -60,6 +67,3 @@ class Outbound(Protocol):
 
         Raises ReceiverUnreachable, and Forbidden for a URL that is never called.
         """
-
-    async def close(self) -> None:
-        """Free the connections."""

@@ -86,7 +86,8 @@ async def read_by(program: str, folder: Path, *words: str) -> Any:
 
 async def figures(home: RunningStack, job_id: str) -> dict[str, float]:
     """The losses of a job, by step, as the API has them."""
-    path, losses, after = f"/fine_tuning/jobs/{job_id}/metrics", dict[str, float](), {}
+    path, losses = f"/fine_tuning/jobs/{job_id}/metrics", dict[str, float]()
+    after: dict[str, str] = {}
     while True:
         page = await home.api.get(path, limit=100, **after)
         losses |= {str(step["step"]): step["train_loss"] for step in page["data"]}
