@@ -88,6 +88,8 @@ def mirror(
 
     for outcome in ("written", "gave_up"):
         MIRRORS_ENDED.labels(outcome)  # 0: so that the first is seen as growth
+    for known_cause in get_args(MirrorCause):
+        MIRROR_FAILURES.labels(known_cause)
     return Effect(
         kind=MIRROR,
         body=JobSubmitted,

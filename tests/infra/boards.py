@@ -443,7 +443,7 @@ SERVING: Final = Board(
 WEBHOOKS: Final = Board(
     "webhooks",
     "webhooks and mail",
-    "Deliveries to tenants' endpoints and addresses.",
+    "Deliveries to tenants' endpoints and addresses; runs on their MLflow servers.",
     (
         number("Open", "short", total("tunery_deliveries_open")),
         number(
@@ -463,6 +463,18 @@ WEBHOOKS: Final = Board(
             "short",
             counts("tunery_effects_ended_total", "outcome", where='{kind="deliver"}'),
             "{{outcome}}",
+        ),
+        curves(
+            "Runs in MLflow that ended in an hour",
+            "short",
+            counts("tunery_mirrors_ended_total", "outcome"),
+            "{{outcome}}",
+        ),
+        curves(
+            "Failed tries to write to MLflow in an hour",
+            "short",
+            counts("tunery_mirror_failures_total", "cause"),
+            "{{cause}}",
         ),
     ),
 )

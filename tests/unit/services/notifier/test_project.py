@@ -1,3 +1,6 @@
+import msgspec
+from msgspec.structs import replace
+
 from schemas.account import (
     DeliveryDue,
     DeliveryEnded,
@@ -8,10 +11,24 @@ from schemas.account import (
 )
 from schemas.endpoints import EndpointTerms
 from schemas.envelope import Reason, Rejected
+from schemas.erasure import JobsErased
+from schemas.integrations import Integration, MirrorReport, MirrorReported, TrackingServerRemoved
+from schemas.job import JobEnded
 from schemas.sealed import Sealed
-from services.notifier.project import DELIVER, SECRETS, project
+from services.notifier.project import (
+    DELIVER,
+    MIRROR,
+    MIRRORS,
+    NEWEST_STEPS,
+    SECRETS,
+    SERVERS,
+    STEPS,
+    project,
+)
+from tests.unit.services.gateway.jobs.job_events import SUBMITTED
 from tests.unit.services.headers import header
-from tunery.runtime.verbs import Done, Todo, Upsert
+from tests.unit.services.notifier.test_mirroring import END
+from tunery.runtime.verbs import Delete, Done, Todo, Upsert
 
 SEALED = Sealed("k", b"", b"")
 HEADER = header("account", offset=7, at=1_000)
@@ -56,3 +73,33 @@ def test_the_secret_of_an_endpoint_is_a_version_and_the_end_of_the_overlap() -> 
 
 def test_other_events_change_no_row() -> None:
     assert project(HEADER, Rejected(code="x", reason=Reason(code="y"))) == ()
+
+
+def test_a_job_for_mlflow_has_a_row_until_its_run_has_ended() -> None:
+    asked = Integration(kind="mlflow", settings=SEALED)
+    submitted = replace(SUBMITTED, spec=replace(SUBMITTED.spec, integrations=(asked,)))
+    job = {"tenant": "acme", "job_id": "ftjob-1"}
+    begun = header("job", at=1_000)
+    assert project(begun, SUBMITTED) == ()
+    assert project(begun, submitted) == (
+        Upsert(MIRRORS, job, {"created_at": 1_000}),
+        Todo(MIRROR, "acme/ftjob-1", "acme", "acme", submitted),
+    )
+    (ended,) = project(header("job", at=9_000), END)
+    assert isinstance(ended, Upsert)
+    assert ended.values["ended_at"] == 9_000
+    assert msgspec.convert(ended.values["ended"], JobEnded) == END
+    assert project(begun, replace(END, integrations=("tensorboard",))) == ()
+    for status in ("written", "gave_up"):
+        report = MirrorReport(kind="mlflow", status=status)
+        done, *deleted = project(begun, MirrorReported(job_id="ftjob-1", report=report))
+        assert done == Done(MIRROR, "acme/ftjob-1")
+        assert deleted == [Delete(table, job) for table in (MIRRORS, STEPS, NEWEST_STEPS)]
+
+
+def test_what_is_kept_of_an_erased_tenant_goes_with_it() -> None:
+    erased = project(header("job"), JobsErased())
+    assert erased == tuple(
+        Delete(table, {"tenant": "acme"}) for table in (MIRRORS, STEPS, NEWEST_STEPS)
+    )
+    assert project(HEADER, TrackingServerRemoved()) == (Delete(SERVERS, {"tenant": "acme"}),)

@@ -31,6 +31,13 @@ from schemas.answers import CountAnswers
 from schemas.billing import PriceBook
 from schemas.endpoints import EndpointTerms
 from schemas.envelope import Context, Rejected
+from schemas.integrations import (
+    RemoveTrackingServer,
+    SetTrackingServer,
+    TrackingServer,
+    TrackingServerRemoved,
+    TrackingServerSet,
+)
 from schemas.keys import (
     KeyRotation,
     KeyTerms,
@@ -249,3 +256,13 @@ def test_security_c2_answers_that_a_withdrawn_key_counts_are_refused() -> None:
         decided = decide(state, CountAnswers(uses=()), context)
         codes = [event.code for event in decided if isinstance(event, Rejected)]
         assert codes == [errors.SENDER_REFUSED] * refused, sender
+
+
+def test_a_tracking_server_is_set_and_removed_and_changes_no_other_decision() -> None:
+    state = after(create_tenant())
+    setting = SetTrackingServer(server=TrackingServer(url=SEALED))
+    (event,) = decide(state, setting, context())
+    assert event == TrackingServerSet(server=setting.server)
+    assert decide(state, RemoveTrackingServer(), context()) == (TrackingServerRemoved(),)
+    assert after(setting, RemoveTrackingServer(), state=state) == state
+    assert refusal(decide(INITIAL, setting, context())) == errors.NOT_FOUND

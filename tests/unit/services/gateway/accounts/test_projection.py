@@ -16,7 +16,14 @@ from schemas.account import (
     TenantCreated,
 )
 from schemas.endpoints import Confirmation, EndpointChange, EndpointConfirmed
-from services.gateway.accounts.tables import DELIVERIES, ENDPOINTS, KEYS, TENANTS
+from schemas.integrations import TrackingServer, TrackingServerRemoved, TrackingServerSet
+from services.gateway.accounts.tables import (
+    DELIVERIES,
+    ENDPOINTS,
+    KEYS,
+    TENANTS,
+    TRACKING_SERVERS,
+)
 from tests.unit.services.account_samples import DUE, ENDPOINT, OTHER, SEALED
 from tests.unit.services.gateway.accounts.test_auth import KEY, ROTATED
 from tests.unit.services.gateway.view_rows import folded, only, rows
@@ -107,3 +114,11 @@ def test_rows_of_two_tenants_with_one_key_id_stay_apart() -> None:
         ("acme", KEY.terms.hint),
         ("other", "else"),
     ]
+
+
+def test_a_tracking_server_replaces_the_one_before_until_it_is_removed() -> None:
+    first = TrackingServerSet(server=TrackingServer(url=OTHER, authorization=SEALED))
+    second = TrackingServerSet(server=TrackingServer(url=SEALED))
+    row = only(folded("account", first, second), TRACKING_SERVERS)
+    assert (row.id, row.url, row.authorization) == ("mlflow", SEALED, None)
+    assert rows(folded("account", first, TrackingServerRemoved()), TRACKING_SERVERS) == []

@@ -1,19 +1,20 @@
 """Messages for events of a job."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace
 
 from schemas.anomaly import Anomaly, AnomalyRecorded
 from schemas.gate import GateComparison
+from schemas.integrations import MirrorCause, MirrorReport, MirrorReported
 from schemas.job import JobEnded, LookTaken, PhaseSet, VerdictRecorded, WantedSet
 from schemas.pool import AttemptEnd
 from schemas.reasons import Failure, failing, skipping
 from schemas.sealed import Sealed
 from schemas.training import EnvironmentChange, SkippedCheckpoint
 from services.gateway.jobs.anomaly_words import anomaly_words
-from services.gateway.jobs.messages import SAME_FILE, messages
+from services.gateway.jobs.messages import MIRROR_CAUSES, SAME_FILE, messages
 from services.gateway.jobs.tables import JOB_EVENTS, JobEventRow
 from services.gateway.web.wording import FAILURES, skip_words
 from tests.unit.services.gateway.jobs.job_events import (
@@ -194,3 +195,33 @@ def test_a_look_that_decides_nothing_is_told_with_its_items() -> None:
     message = said(LookTaken(job_id=JOB, look=1, comparisons=(compared,)))
     assert message.message == "Look 1 of the gate, at 1,000 items, decides nothing: it asks more"
     assert message.data == {"look": 1, "items": 1_000}
+
+
+@pytest.mark.parametrize(
+    ("report", "level", "words"),
+    [
+        (MirrorReport(kind="mlflow", status="written"), "info", "The figures are in MLflow: "),
+        (
+            MirrorReport(kind="mlflow", status="failing", cause="refused", http_status=401),
+            "warn",
+            "not in MLflow yet: the server refuses it (HTTP 401). It is tried again",
+        ),
+        (
+            MirrorReport(kind="mlflow", status="gave_up", cause="no_server"),
+            "warn",
+            f"`tunery mlflow set URL` names one. `tunery job mirror {JOB} --mlflow URL` writes",
+        ),
+    ],
+)
+def test_how_a_run_in_mlflow_goes_is_a_message(
+    report: MirrorReport, level: str, words: str
+) -> None:
+    row = said(MirrorReported(job_id=JOB, report=report))
+    assert row.level == level
+    assert words in row.message
+    assert row.data is not None
+    assert row.data["integration"] == "mlflow"
+
+
+def test_every_cause_has_words() -> None:
+    assert MIRROR_CAUSES.keys() == set(get_args(MirrorCause))

@@ -6,8 +6,14 @@ import pytest
 
 from services.notifier.adapters.http import HttpOutbound, retry_after_ms
 from services.notifier.domain.target import Forbidden
-from services.notifier.ports import ReceiverUnreachable, WebhookResponse
+from services.notifier.ports import (
+    ANSWER_BYTES_MAX,
+    ReceiverUnreachable,
+    ServerAnswer,
+    WebhookResponse,
+)
 from tests.unit.services.notifier.receiver import receiving
+from tests.unit.services.notifier.tracking_server import tracking_server
 
 
 @pytest.fixture
@@ -74,3 +80,25 @@ async def test_retry_after_of_a_busy_receiver_is_returned(outbound: HttpOutbound
 @pytest.mark.parametrize("value", [None, "", "soon", "-1", "1" * 12, "²"])
 def test_other_retry_after_values_are_ignored(value: str | None) -> None:
     assert retry_after_ms(value) is None
+
+
+async def test_the_answer_of_a_tenants_server_is_read_to_a_limit(outbound: HttpOutbound) -> None:
+    async with tracking_server() as server:
+        path = "/api/2.0/mlflow/experiments/create"
+        answer = await outbound.call("POST", server.url + path, {}, b'{"name": "lamps"}')
+        assert answer == ServerAnswer(200, b'{"experiment_id": "0"}')
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(server, "_answer", lambda *_: (200, "a" * ANSWER_BYTES_MAX))
+            with pytest.raises(ReceiverUnreachable, match="more than"):
+                await outbound.call("GET", server.url + path, {}, b"")
+
+
+async def test_security_a_server_of_a_tenant_at_a_private_address_is_not_called() -> None:
+    strict = HttpOutbound(allow_private=False, timeout_ms=1_000)
+    async with tracking_server() as server:
+        with pytest.raises(Forbidden):
+            await strict.call("GET", server.url, {}, b"")
+        with pytest.raises(Forbidden):
+            await strict.call("GET", server.url.replace("http:", "https:"), {}, b"")
+        assert server.requests == 0
+    await strict.close()

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Rejected
+from schemas.integrations import MirrorReport, MirrorReported, RecordMirror
 from schemas.job import (
     AttemptEnded,
     AttemptStarted,
@@ -579,3 +580,11 @@ def test_a_submission_is_kept_as_it_came() -> None:
 def test_the_fold_of_the_journal_is_the_state() -> None:
     decider: Decider = lived("done")
     assert decider.refolded() == decider.state
+
+
+def test_the_end_of_a_run_is_recorded_after_the_end_of_its_job_and_changes_nothing() -> None:
+    report = RecordMirror(job_id=JOB_ID, report=MirrorReport(kind="mlflow", status="written"))
+    for decider in (lived("running"), lived("done")):
+        before = decider.state
+        assert decider.when(report) == (MirrorReported(job_id=JOB_ID, report=report.report),)
+        assert decider.state == before

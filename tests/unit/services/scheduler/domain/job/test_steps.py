@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas import errors
+from schemas.integrations import Integration
 from schemas.job import (
     GateRunEnded,
     JobEnded,
@@ -251,3 +252,10 @@ def test_the_verdict_of_a_look_before_does_not_count() -> None:
     assert steps.after_verdict(job, verdict) == ()
     at_second = replace(verdict, summary=replace(PASSED, look=2))
     assert GateRunEnded in kinds(steps.after_verdict(job, at_second))
+
+
+def test_the_end_of_a_job_says_where_its_figures_go() -> None:
+    asked = Integration(kind="mlflow", settings=PROMPTS)
+    job = job_in("running")
+    job = replace(job, spec=replace(job.spec, integrations=(asked,)))
+    assert steps.end_job(job, "cancelled").integrations == ("mlflow",)
