@@ -19,6 +19,11 @@ from openai import OpenAI, Stream
 from openai.types.fine_tuning import FineTuningJobEvent
 
 MODEL = "tiny"
+#: the first is OpenAI's: W&B's package is not installed at the server, which says so in an event
+INTEGRATIONS: list[Any] = [
+    {"type": "wandb", "wandb": {"project": "lamps", "tags": ["a"]}},
+    {"type": "tensorboard"},
+]
 WAIT_S_MAX = 150
 PART_BYTES = 1_500
 TRAINING: dict[str, Any] = {
@@ -118,8 +123,17 @@ def stream_events(client: OpenAI, job_id: str) -> Iterator[FineTuningJobEvent]:
 def train_with_pause(client: OpenAI, file_id: str) -> Any:
     """Train a job that is paused and resumed; every step must be among its events."""
     jobs = client.fine_tuning.jobs
-    job = submit_job(client, file_id, 8, suffix="sdk", seed=7, metadata={"run": openai.__version__})
+    job = submit_job(
+        client,
+        file_id,
+        8,
+        suffix="sdk",
+        seed=7,
+        metadata={"run": openai.__version__},
+        integrations=INTEGRATIONS,
+    )
     assert job.seed == 7
+    assert job.integrations[0].wandb.project == "lamps"
     steps = until(lambda: jobs.list_events(job.id, limit=5).data, lambda seen: is_step(seen[0]))
     assert steps[0].type == "metrics"
     jobs.pause(job.id)
@@ -191,11 +205,13 @@ def run_story() -> dict[str, Any]:
     check_errors(client, file_id)
     check_webhook_endpoints(client)
     job = train_with_pause(client, file_id)
-    (result,) = until(lambda: jobs.retrieve(job.id).result_files, lambda files: len(files) == 1)
+    result, events = until(lambda: jobs.retrieve(job.id).result_files, lambda files: len(files) > 1)
     answered: Any = client.get(f"/fine_tuning/jobs/{job.id}/answers", cast_to=object)
     assert [pair["prompt"] for pair in answered["data"]] == TRAINING["eval"]["prompts"]
     metrics = client.files.content(result).text.splitlines()
     assert metrics[0].startswith("step,train_loss,train_accuracy")
+    assert client.files.retrieve(events).filename.startswith(f"{job.id}.events.out.tfevents.")
+    assert client.files.content(events).read().count(b"train/loss") == len(metrics) - 1
     second = submit_job(client, file_id, 50, metadata={"run": "cancelled"})
     assert jobs.cancel(second.id).status == "cancelled"
     run = [entry.id for entry in jobs.list(limit=1)]

@@ -221,7 +221,7 @@ def _tracking_server(header: Header, event: TrackingServerSet | TrackingServerRe
         return TRACKING_SERVERS.delete(key)
     server = event.server
     return TRACKING_SERVERS.update(
-        key, set_at=header.at, url=server.url, authorization=server.authorization
+        key, set_at=header.at, url=server.url, header=server.authorization
     )
 
 

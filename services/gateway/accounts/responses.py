@@ -298,7 +298,7 @@ def endpoint_response(
 
 def tracking_server_response(row: TrackingServerRow, unseal: Unseal) -> TrackingServerResponse:
     """A tracking server, without its credentials."""
-    url, header = unseal(row.url, "url"), unseal(row.authorization, "authorization")
+    url, header = unseal(row.url, "url"), unseal(row.header, "authorization")
     return TrackingServerResponse(
         url=url,
         authorization=None if header is None else f"{header.partition(' ')[0]} …",

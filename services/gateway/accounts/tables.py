@@ -107,12 +107,15 @@ class EndpointRow(TableRow):
 
 
 class TrackingServerRow(TableRow):
-    """A server that jobs of a tenant are written to; its id is the tool, which is MLflow."""
+    """A server that jobs of a tenant are written to; its id is the tool, which is MLflow.
+
+    header: `authorization`, as it is sent.
+    """
 
     tenant: str
     set_at: Ms
     url: Sealed
-    authorization: Sealed | None = None
+    header: Sealed | None = None
 
 
 class DeliveryRow(TableRow):

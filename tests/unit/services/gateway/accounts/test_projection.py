@@ -120,5 +120,5 @@ def test_a_tracking_server_replaces_the_one_before_until_it_is_removed() -> None
     first = TrackingServerSet(server=TrackingServer(url=OTHER, authorization=SEALED))
     second = TrackingServerSet(server=TrackingServer(url=SEALED))
     row = only(folded("account", first, second), TRACKING_SERVERS)
-    assert (row.id, row.url, row.authorization) == ("mlflow", SEALED, None)
+    assert (row.id, row.url, row.header) == ("mlflow", SEALED, None)
     assert rows(folded("account", first, TrackingServerRemoved()), TRACKING_SERVERS) == []
