@@ -3,6 +3,7 @@ its run. A real MLflow is written to by `make test-clients`.
 """
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -41,7 +42,7 @@ from tunery.runtime.bus.abstract import Record
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.ports import Runtime
-from tunery.runtime.store.abstract import RowBatch
+from tunery.runtime.store.abstract import RowBatch, Store
 from tunery.runtime.verbs import Change, GoOnLater, RetryLater, Send
 
 CREATED, ENDED = 1_000_000, 2_000_000
@@ -154,8 +155,13 @@ class World:
 
 
 @asynccontextmanager
-async def a_world(*, allow_private: bool = True) -> AsyncIterator[World]:
+async def a_world(
+    *, allow_private: bool = True, store: Store | None = None
+) -> AsyncIterator[World]:
+    """A notifier with a job that asks for MLflow. store: None: in memory."""
     runtime = (await memory_servers()).runtime("notifier")
+    if store is not None:
+        runtime = dataclasses.replace(runtime, store=store)
     await runtime.store.ensure(DELIVERIES.described())
     await runtime.store.ensure(TELEMETRY_ROWS.stored())
     outbound = HttpOutbound(allow_private=allow_private, timeout_ms=1_000)
@@ -166,7 +172,11 @@ async def a_world(*, allow_private: bool = True) -> AsyncIterator[World]:
 
 
 async def test_a_job_is_followed_and_ends_with_its_outcome() -> None:
-    async with a_world() as world, tracking_server() as server:
+    await follow_a_job()
+
+
+async def follow_a_job(store: Store | None = None) -> None:
+    async with a_world(store=store) as world, tracking_server() as server:
         await world.set_server(server)
         first = await world.run()
         assert isinstance(first, GoOnLater)
