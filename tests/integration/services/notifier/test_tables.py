@@ -12,6 +12,7 @@ async def test_a_job_that_goes_to_mlflow_is_followed_over_rows_of_postgresql(
 ) -> None:
     store = await open_store(servers.postgres_dsn, f"notifier_{uuid4().hex[:12]}", 2)
     try:
-        await follow_a_job(store)
+        server = await follow_a_job(store)
+        assert server.steps() == [1, 2, 3]
     finally:
         await store.close()

@@ -172,10 +172,13 @@ async def a_world(
 
 
 async def test_a_job_is_followed_and_ends_with_its_outcome() -> None:
-    await follow_a_job()
+    server = await follow_a_job()
+    assert server.steps() == [1, 2, 3]
+    assert {head["authorization"] for head in server.headers} == {"Bearer t0p-secret"}
 
 
-async def follow_a_job(store: Store | None = None) -> None:
+async def follow_a_job(store: Store | None = None) -> TrackingServerStandIn:
+    """The server that has the run of a job of three steps."""
     async with a_world(store=store) as world, tracking_server() as server:
         await world.set_server(server)
         first = await world.run()
@@ -200,11 +203,10 @@ async def follow_a_job(store: Store | None = None) -> None:
         assert sent.body == RecordMirror(
             job_id="ftjob-1", report=MirrorReport(kind="mlflow", status="written")
         )
-        assert server.steps() == [1, 2, 3]
         assert server.tags()["tunery.status"] == "succeeded"
         assert server.tags()["tunery.fine_tuned_model"] == "ft:tiny:1"
         assert server.runs[0]["info"]["status"] == "FINISHED"
-        assert {head["authorization"] for head in server.headers} == {"Bearer t0p-secret"}
+        return server
 
 
 async def test_another_process_goes_on_after_the_last_step_of_the_run() -> None:

@@ -51,7 +51,7 @@ def test_the_recipe_of_a_job_has_all_that_it_was_resolved_to() -> None:
 def test_what_a_job_does_not_have_is_not_in_its_recipe() -> None:
     recipe = recipe_of(spec(validation_file="file-v"), None, {})
     assert {*FIELDS} - {*recipe} == {
-        *("method", "suffix", "metadata", "lora", "eval", "placement", "budget")
+        *("method", "suffix", "metadata", "integrations", "lora", "eval", "placement", "budget")
     }
 
 
