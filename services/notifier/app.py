@@ -66,6 +66,8 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         mail_route(settings),
     )
     projector = Projector(runtime, DELIVERIES)
-    figures = figures_reader(runtime, projector)
-    mirroring = mirror(runtime, outbound, lambda: figures.read_to)
-    return (projector, figures, EffectHost(runtime, (delivery, mirroring)))
+    return (
+        projector,
+        figures_reader(runtime, projector),
+        EffectHost(runtime, (delivery, mirror(runtime, outbound))),
+    )

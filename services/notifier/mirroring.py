@@ -19,6 +19,7 @@ from schemas.ids import NAMESPACE
 from schemas.integrations import MirrorCause, MirrorReport, RecordMirror, TrackingServer
 from schemas.job import JobEnded, JobSubmitted
 from schemas.sealed import REDACTED
+from schemas.topics import TELEMETRY
 from schemas.units import Ms
 from services.notifier.domain.mirrored import (
     TRIES_MAX,
@@ -28,8 +29,9 @@ from services.notifier.domain.mirrored import (
 )
 from services.notifier.domain.target import Forbidden
 from services.notifier.figures import BLOCK_STEPS
+from services.notifier.figures import NAME as FIGURES
 from services.notifier.metrics import MIRROR_FAILURES, MIRRORS_ENDED
-from services.notifier.ports import ReceiverUnreachable, TenantServers
+from services.notifier.ports import ReceiverUnreachable, ServerAnswer, TenantServers
 from services.notifier.project import (
     MIRROR,
     MIRRORS,
@@ -40,6 +42,7 @@ from services.notifier.project import (
     mirror_id,
 )
 from tunery.mirrors.mlflow_runs import MlflowRun
+from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.ports import Runtime
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Effect, GoOnLater, RetryLater, Send
@@ -53,7 +56,6 @@ CONCURRENCY: Final = 16
 OF_TENANT_MAX: Final = 2  # a slow server holds up jobs of its tenant alone
 ROW_LEASE_MS: Final[Ms] = 120_000
 SENT_MAX: Final = 10_000  # jobs whose last step is remembered
-ERROR_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,9 @@ class _Job:
     is_reported: bool
 
 
-def mirror(
-    runtime: Runtime, servers: TenantServers, steps_read_to: Callable[[], Ms]
-) -> Effect[JobSubmitted]:
-    """The effect of one job. steps_read_to: every step of before this moment has its row."""
-    passes = _Passes(runtime, servers, steps_read_to)
+def mirror(runtime: Runtime, servers: TenantServers) -> Effect[JobSubmitted]:
+    """The effect of one job."""
+    passes = _Passes(runtime, servers)
 
     def exhausted(job: JobSubmitted, tenant: str, failure: str) -> Send:
         cause, _, status = failure.partition(" ")
@@ -111,13 +111,14 @@ def _end(job: JobSubmitted, tenant: str, report: MirrorReport) -> Send:
 
 
 class _Passes:
-    """sent: by job, the last step that a server is known to have."""
+    """sent: by job, the last step that a server is known to have. ends: by ended job, the offset in
+    telemetry before which its last steps are.
+    """
 
-    def __init__(
-        self, runtime: Runtime, servers: TenantServers, steps_read_to: Callable[[], Ms]
-    ) -> None:
-        self._runtime, self._servers, self._read_to = runtime, servers, steps_read_to
+    def __init__(self, runtime: Runtime, servers: TenantServers) -> None:
+        self._runtime, self._servers = runtime, servers
         self._sent: dict[str, int] = {}
+        self._ends: dict[str, int] = {}
         self._threads = ThreadPoolExecutor(CONCURRENCY, "mirror")
 
     async def run(self, body: JobSubmitted, tenant: str, _: int = 1) -> Send | None:
@@ -126,7 +127,7 @@ class _Passes:
         if job is None:
             return None  # it has ended, and its row is about to go
         name = mirror_id(tenant, body.job_id)
-        is_over = job.ended_at is not None and self._read_to() >= job.ended_at + SETTLE_MS
+        is_over = await self._is_over(job, name)
         if not is_over and self._sent.get(name, -1) >= job.newest:
             raise GoOnLater(FOLLOW_MS)
         try:
@@ -136,12 +137,24 @@ class _Passes:
             await self._report(job, failure)
             raise RetryLater(str(failure)) from failure
         if is_over and last >= job.newest:
-            self._sent.pop(name, None)
+            for known in (self._sent, self._ends):
+                known.pop(name, None)
             return _end(body, tenant, MirrorReport(kind=MLFLOW, status="written"))
         if len(self._sent) >= SENT_MAX:
             self._sent.clear()  # asking a server once more is all that it costs
+            self._ends.clear()
         self._sent[name] = last
         raise GoOnLater(0 if last < job.newest else FOLLOW_MS)
+
+    async def _is_over(self, job: _Job, name: str) -> bool:
+        """Whether the job has ended, and every step that it has said has its row."""
+        if job.ended_at is None or self._runtime.clock.now_ms() < job.ended_at + SETTLE_MS:
+            return False
+        partition = partition_of(job.submitted.job_id.encode())
+        if name not in self._ends:
+            _, self._ends[name] = await self._runtime.log.bounds(TELEMETRY.name, partition)
+        positions = await self._runtime.store.positions(FIGURES)
+        return positions[FIGURES, partition].position.offset >= self._ends[name]
 
     async def _job(self, body: JobSubmitted, tenant: str) -> _Job | None:
         where = {"tenant": tenant, "job_id": body.job_id}
@@ -260,9 +273,17 @@ class _Calls:
         if 200 <= answer.status < 300:
             answered: dict[str, Any] = msgspec.json.decode(answer.content or b"{}", type=dict)
             return answered
-        if permitted is not None and permitted.encode() in answer.content[:ERROR_BYTES]:
+        if permitted is not None and _error_code(answer) == permitted:
             return {}
         raise MirrorFailed("refused", answer.status)
 
     def close(self) -> None:
         """Connections are of the service."""
+
+
+def _error_code(answer: ServerAnswer) -> Any:
+    """MLflow's code of an error; None: the answer has none."""
+    try:
+        return msgspec.json.decode(answer.content, type=dict).get("error_code")
+    except msgspec.DecodeError:
+        return None

@@ -49,10 +49,13 @@ def experiment_id(server: MlflowCalls, name: str) -> str:
     """The id of the experiment with this name, which is created where there is none."""
     query = f"mlflow/experiments/get-by-name?experiment_name={quote(name, safe='')}"
     known = server.call("GET", query, permitted=NOT_FOUND)
-    if "experiment" in known:
-        return str(known["experiment"]["experiment_id"])
-    created = server.call("POST", "mlflow/experiments/create", {"name": name})
-    return str(created["experiment_id"])
+    if "experiment" not in known:
+        body = {"name": name}
+        created = server.call("POST", "mlflow/experiments/create", body, permitted=EXISTS)
+        if created:
+            return str(created["experiment_id"])
+        known = server.call("GET", query)  # another one has made it meanwhile
+    return str(known["experiment"]["experiment_id"])
 
 
 class MlflowRun:

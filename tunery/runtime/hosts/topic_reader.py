@@ -72,10 +72,7 @@ def decoded(record: Record, decoder: msgspec.json.Decoder[MessageT], event: str)
 
 
 class TopicReader:
-    """Implements `Host`.
-
-    read_to: every record of before this moment, by our clock, was read.
-    """
+    """Implements `Host`."""
 
     def __init__(
         self,
@@ -86,8 +83,7 @@ class TopicReader:
         """counted: those of the records that become rows; None: all do."""
         self.name, self._counted = f"{rows.name} reader", counted
         self._log, self._store, self._rows = runtime.log, runtime.store, rows
-        self._ready, self._clock = asyncio.Event(), runtime.clock
-        self.read_to: Ms = 0
+        self._ready = asyncio.Event()
 
     async def ready(self) -> None:
         await self._ready.wait()
@@ -102,12 +98,9 @@ class TopicReader:
             try:
                 while True:
                     beat("waiting")
-                    asked_at = self._clock.now_ms()
                     records = await reader.poll(POLL_MS, RECORDS_MAX)
                     if not await self._commit(offsets, records):
                         break
-                    if not records:
-                        self.read_to = asked_at
             except OutOfRange as gone:
                 log_event(LOG, logging.WARNING, "topic.records_expired", why=gone)
             finally:

@@ -25,7 +25,7 @@ from schemas.integrations import (
 )
 from schemas.job import JobEnded, JobSubmitted
 from schemas.telemetry import Step
-from schemas.topics import JOB
+from schemas.topics import JOB, TELEMETRY
 from services.notifier.adapters.http import HttpOutbound
 from services.notifier.app import DELIVERIES
 from services.notifier.figures import TELEMETRY_ROWS, changes_of
@@ -39,6 +39,7 @@ from tests.unit.services.notifier.tracking_server import (
     tracking_server,
 )
 from tunery.runtime.bus.abstract import Record
+from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.ports import Runtime
@@ -46,6 +47,7 @@ from tunery.runtime.store.abstract import RowBatch, Store
 from tunery.runtime.verbs import Change, GoOnLater, RetryLater, Send
 
 CREATED, ENDED = 1_000_000, 2_000_000
+PARTITION = partition_of(b"ftjob-1")
 END = JobEnded(
     job_id="ftjob-1",
     outcome="succeeded",
@@ -81,7 +83,6 @@ def step(number: int) -> Step:
 class World:
     runtime: Runtime
     outbound: HttpOutbound
-    read_to: int = 0
     offsets: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -89,7 +90,7 @@ class World:
 
     def start(self) -> None:
         """As a process that knows nothing of what others did."""
-        self.effect = mirror(self.runtime, self.outbound, lambda: self.read_to)
+        self.effect = mirror(self.runtime, self.outbound)
 
     @property
     def submitted(self) -> JobSubmitted:
@@ -101,18 +102,22 @@ class World:
         await self._commit(DELIVERIES.name, (stream, 0), project(header(stream, at=at), event))
 
     async def trained(self, *steps: int) -> None:
+        """These steps are on the log, and were read."""
         for number in steps:
-            body = msgspec.json.encode(step(number))
-            record = Record(
-                partition=0,
-                offset=number,
-                timestamp=CREATED + 1_000 * number,
-                key=b"ftjob-1",
-                value=body,
-            )
-            await self._commit(
-                TELEMETRY_ROWS.name, TELEMETRY_ROWS.partitions[0], changes_of(record)
-            )
+            await self.said_by_node(step(number))
+            await self.read(step(number))
+
+    async def read(self, message: Step) -> None:
+        """The next record of telemetry was read, and is this one."""
+        value, at = msgspec.json.encode(message), CREATED + 1_000 * message.step
+        record = Record(PARTITION, message.step, at, b"ftjob-1", value)
+        partition = TELEMETRY_ROWS.partitions[PARTITION]
+        await self._commit(TELEMETRY_ROWS.name, partition, changes_of(record))
+
+    async def said_by_node(self, message: Step) -> None:
+        """It is on the log, and was not read yet."""
+        value = msgspec.json.encode(message)
+        await self.runtime.log.send(TELEMETRY.name, b"ftjob-1", value)
 
     async def _commit(
         self, projection: str, partition: tuple[str, int], changes: Sequence[Change]
@@ -192,12 +197,11 @@ async def follow_a_job(store: Store | None = None) -> TrackingServerStandIn:
         asked = server.requests
         assert isinstance(await world.run(), GoOnLater)
         assert server.requests == asked, "there was nothing to write"
-        await world.trained(3)
+        await world.said_by_node(step(3))
         await world.happened("job", END, ENDED)
-        world.read_to = ENDED
         assert isinstance(await world.run(), GoOnLater)
-        assert "tunery.status" not in server.tags(), "its last steps may be on their way"
-        world.read_to = ENDED + 60_000
+        assert "tunery.status" not in server.tags(), "its last step was not read yet"
+        await world.read(step(3))
         sent = await world.run()
         assert isinstance(sent, Send)
         assert sent.body == RecordMirror(

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.tunery.mirrors.jobs import ENDED, JOB_ID, job, step
 from tunery.cli._mlflow import MlflowServer
 from tunery.local.errors import LocalError
-from tunery.mirrors.mlflow_runs import METRICS_MAX, MlflowRun
+from tunery.mirrors.mlflow_runs import METRICS_MAX, MlflowRun, experiment_id
 
 
 class FakeMlflow:
@@ -141,3 +141,26 @@ def test_a_job_without_a_result_is_no_finished_run(
 def test_an_address_that_is_no_url_is_named() -> None:
     with pytest.raises(LocalError, match="is no URL"):
         MlflowServer("http://host:port", "--mlflow")
+
+
+class RacedServer:
+    """Another run makes the experiment between the two calls of this one."""
+
+    url = "http://mlflow"
+
+    def __init__(self) -> None:
+        self.answers: list[dict[str, Any]] = [{}, {}, {"experiment": {"experiment_id": "7"}}]
+
+    def call(
+        self, method: str, path: str, body: Any = None, permitted: str | None = None
+    ) -> dict[str, Any]:
+        return self.answers.pop(0)
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def test_an_experiment_that_another_run_makes_at_the_same_time_is_found() -> None:
+    server = RacedServer()
+    assert experiment_id(server, "lamps") == "7"
+    assert server.answers == []
