@@ -60,7 +60,7 @@ SENT_MAX: Final = 10_000  # jobs whose last step is remembered
 
 @dataclass(frozen=True)
 class _Job:
-    """A job and what is known of it. last: the newest step that was read; 0: none."""
+    """A job and what is known of it. newest: the step that was read last; 0: none."""
 
     submitted: JobSubmitted
     tenant: str
@@ -128,7 +128,9 @@ class _Passes:
             return None  # it has ended, and its row is about to go
         name = mirror_id(tenant, body.job_id)
         is_over = await self._is_over(job, name)
-        if not is_over and self._sent.get(name, -1) >= job.newest:
+        if is_over:  # its last steps may have come since it was read
+            job = await self._job(body, tenant) or job
+        elif self._sent.get(name, -1) >= job.newest:
             raise GoOnLater(FOLLOW_MS)
         try:
             last = await self._write(job, is_over=is_over)
@@ -271,8 +273,7 @@ class _Calls:
         except ReceiverUnreachable as error:
             raise MirrorFailed("unreachable") from error
         if 200 <= answer.status < 300:
-            answered: dict[str, Any] = msgspec.json.decode(answer.content or b"{}", type=dict)
-            return answered
+            return _decoded(answer)
         if permitted is not None and _error_code(answer) == permitted:
             return {}
         raise MirrorFailed("refused", answer.status)
@@ -284,6 +285,14 @@ class _Calls:
 def _error_code(answer: ServerAnswer) -> Any:
     """MLflow's code of an error; None: the answer has none."""
     try:
-        return msgspec.json.decode(answer.content, type=dict).get("error_code")
-    except msgspec.DecodeError:
+        return _decoded(answer).get("error_code")
+    except MirrorFailed:
         return None
+
+
+def _decoded(answer: ServerAnswer) -> dict[str, Any]:
+    """The object of an answer, empty where it has no content. Raises MirrorFailed."""
+    try:
+        return msgspec.json.decode(answer.content or b"{}", type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise MirrorFailed("failed") from error

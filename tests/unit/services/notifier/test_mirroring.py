@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import pytest
@@ -279,11 +280,13 @@ async def test_a_server_that_was_removed_is_waited_for_and_then_given_up() -> No
         )
 
 
-async def test_what_is_no_mlflow_server_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("said", [{"hello": "world"}, "hello", {"experiment": None}])
+async def test_what_is_no_mlflow_server_is_said(said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async with a_world() as world, tracking_server() as server:
-        monkeypatch.setattr(server, "_answer", lambda *_: (200, {"hello": "world"}))
+        monkeypatch.setattr(server, "_answer", lambda *_: (200, said))
         await world.set_server(server)
         assert str(await world.run()) == "failed"
+        assert [report.cause for report in await world.said()] == ["failed"]
 
 
 async def test_a_slow_server_holds_up_jobs_of_its_tenant_alone() -> None:
