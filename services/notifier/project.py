@@ -12,7 +12,7 @@ import msgspec
 
 from schemas.account import DeliveryDue, DeliveryEnded, EndpointCreated, EndpointRotated
 from schemas.envelope import Header
-from schemas.erasure import JobsErased, TenantErased
+from schemas.erasure import JobsErased, TenantErasureBegun
 from schemas.integrations import MirrorReported, TrackingServerRemoved, TrackingServerSet
 from schemas.job import JobEnded, JobSubmitted
 from schemas.units import Ms
@@ -67,7 +67,7 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
             return (_secret(header, event.endpoint_id, event.secret_version, until),)
         case TrackingServerSet(server=server):
             return (Upsert(SERVERS, {"tenant": header.key}, {"server": _json(server)}),)
-        case TrackingServerRemoved() | TenantErased():
+        case TrackingServerRemoved() | TenantErasureBegun():
             return (Delete(SERVERS, {"tenant": header.key}),)
         case JobSubmitted() | JobEnded() | MirrorReported():
             return _of_job(header, event)

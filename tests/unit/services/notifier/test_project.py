@@ -11,7 +11,7 @@ from schemas.account import (
 )
 from schemas.endpoints import EndpointTerms
 from schemas.envelope import Reason, Rejected
-from schemas.erasure import JobsErased
+from schemas.erasure import ERASURE_PARTS, JobsErased, TenantErasureBegun
 from schemas.integrations import Integration, MirrorReport, MirrorReported, TrackingServerRemoved
 from schemas.job import JobEnded
 from schemas.sealed import Sealed
@@ -102,4 +102,6 @@ def test_what_is_kept_of_an_erased_tenant_goes_with_it() -> None:
     assert erased == tuple(
         Delete(table, {"tenant": "acme"}) for table in (MIRRORS, STEPS, NEWEST_STEPS)
     )
+    begun = TenantErasureBegun(begins=ERASURE_PARTS[0])
+    assert project(HEADER, begun) == (Delete(SERVERS, {"tenant": "acme"}),)
     assert project(HEADER, TrackingServerRemoved()) == (Delete(SERVERS, {"tenant": "acme"}),)
