@@ -256,7 +256,11 @@ class _Calls:
         authorization: str | None,
     ) -> None:
         self._loop, self._servers, self.url = loop, servers, url
-        self._headers = {"content-type": "application/json", "user-agent": "tunery-mlflow/1"}
+        self._headers = {
+            "accept-encoding": "identity",
+            "content-type": "application/json",
+            "user-agent": "tunery-mlflow/1",
+        }
         if authorization is not None:
             self._headers["authorization"] = authorization
 

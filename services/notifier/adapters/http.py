@@ -107,7 +107,7 @@ class HttpOutbound:
         content = bytearray()
         try:
             if bytes_max:
-                async for chunk in response.aiter_bytes():
+                async for chunk in response.aiter_raw():  # nothing is unpacked: it may be huge
                     content += chunk
                     if len(content) > bytes_max:
                         raise ReceiverUnreachable(f"its answer has more than {bytes_max} bytes")
