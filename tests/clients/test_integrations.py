@@ -17,7 +17,7 @@ from openai import AsyncOpenAI
 
 from tests.clients.mlflow_servers import free_port, mlflow_server
 from tests.clients.programs import MLFLOW, TENSORBOARD, WANDB, command_of
-from tests.e2e.stories import RunningStack, running_stack
+from tests.e2e.stories import RunningStack, running_stack, tunery
 from tests.environments import site_packages
 
 pytestmark = pytest.mark.timeout(600)
@@ -111,8 +111,9 @@ async def test_mlflow_is_killed_and_started_again_while_a_job_is_written_to_it(
     home, port = stack.home, free_port()
     async with AsyncExitStack() as first:
         url = await first.enter_async_context(mlflow_server(stack.mlflow, tmp_path, port))
-        server = await home.api.patiently("PUT", "/integrations/mlflow", json={"url": url})
-        assert server.is_success, server.text
+        for words in (("set", url), ("show",)):
+            status, said = await tunery(home.stack.folders.root, "mlflow", *words)
+            assert (status, url in said) == (0, True), said
         asked = {"type": "mlflow", "mlflow": {"experiment": "lamps"}}
         job_id = await submit(stack, asked, epochs=EPOCHS)
         async with asyncio.timeout(SEEN_S_MAX):
@@ -139,6 +140,8 @@ async def test_mlflow_is_killed_and_started_again_while_a_job_is_written_to_it(
     assert shown["parameters"]["n_epochs"] == str(EPOCHS)
     assert shown["summary"]["status"] == "succeeded"
     assert shown["summary"]["fine_tuned_model"] == job["fine_tuned_model"]
+    status, said = await tunery(home.stack.folders.root, "mlflow", "remove")
+    assert status == 0, said
     failing = [text for text in await home.api.messages(job_id) if "not in MLflow" in text]
     assert len(failing) == 1
 
