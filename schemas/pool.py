@@ -32,9 +32,9 @@ from schemas.training import (
     LeaseHardware,
     NodeConstraints,
     Result,
-    WorkDescription,
 )
 from schemas.units import GpuMs, Ms, Tokens
+from schemas.works import DescribeWork, WorkForgotten, WorkKept
 
 Role: TypeAlias = Literal["train", "eval", "serve"]
 ROLES: Final[tuple[str, ...]] = get_args(Role)
@@ -165,6 +165,7 @@ class AttemptEnd(Part):
     result: what a success left.
     node_ids: nodes that it ran on; empty where it never had a lease.
     used_gpu_ms, billable_gpu_ms, lost_gpu_ms: slots × elapsed; billed of it, credited of that.
+    faulty_node: the one of them that it failed on, where that is known.
     """
 
     outcome: AttemptOutcome
@@ -177,6 +178,12 @@ class AttemptEnd(Part):
     used_gpu_ms: GpuMs = 0
     billable_gpu_ms: GpuMs = 0
     lost_gpu_ms: GpuMs = 0
+    faulty_node: str | None = None
+
+    @property
+    def nodes_at_fault(self) -> tuple[str, ...]:
+        """Those that a failure speaks against."""
+        return self.node_ids if self.faulty_node is None else (self.faulty_node,)
 
 
 class EndRequest(Part):
@@ -225,17 +232,6 @@ class ObserveNodes(Message):
     seen: tuple[NodeSeen, ...]
 
 
-class DescribeWork(Message):
-    """A job's work, before the first placement that refers to it.
-
-    tenant: owner of the job.
-    description: the work and its id.
-    """
-
-    tenant: str
-    description: WorkDescription
-
-
 class ForgetWork(Message):
     """The job has ended: no placement will refer to its works any more.
 
@@ -265,6 +261,19 @@ class ClosePlacement(Message):
 
     job_id: str
     request: EndRequest
+
+
+class ReportRendezvous(Message):
+    """The agent of the first member of a lease listens for those of the others.
+
+    token: of the lease.
+    incarnation: of the agent that reports.
+    rendezvous: how they reach it.
+    """
+
+    token: Token
+    incarnation: str
+    rendezvous: Sealed
 
 
 class ReportStarted(Message):
@@ -303,6 +312,7 @@ class ReportExit(Message):
     cause: why it failed, where it failed.
     detail: what the process or the agent said; it may quote tenant data.
     result: what a success left.
+    faulty_node: the node of the lease on which it failed, where the agent knows.
     """
 
     token: Token
@@ -312,6 +322,7 @@ class ReportExit(Message):
     cause: FailureCause | None = None
     detail: Sealed | None = None
     result: Result | None = None
+    faulty_node: str | None = None
 
 
 class ConfirmFreed(Message):
@@ -368,26 +379,6 @@ class NodeLost(Message):
     last_seen: Ms
 
 
-class WorkKept(Message):
-    """Placements of this job may refer to this work now; agents keep it.
-
-    tenant: owner of the job.
-    description: the work and its id.
-    """
-
-    tenant: str
-    description: WorkDescription
-
-
-class WorkForgotten(Message):
-    """No placement refers to the works of this job any more.
-
-    job_id: the job.
-    """
-
-    job_id: str
-
-
 class PlacementQueued(Message):
     """The placement waits in the queue of its pool.
 
@@ -431,6 +422,17 @@ class LeaseGranted(Message):
     lease: LeaseRef
     members: tuple[LeaseMember, ...]
     notice_ms: Ms = 0
+
+
+class RendezvousOpened(Message):
+    """The members of a lease can meet.
+
+    lease: the lease.
+    rendezvous: how the agents of the others reach that of the first.
+    """
+
+    lease: LeaseRef
+    rendezvous: Sealed
 
 
 class LeaseStarted(Message):
@@ -561,6 +563,7 @@ Command: TypeAlias = (
     | ForgetWork
     | RequestPlacement
     | ClosePlacement
+    | ReportRendezvous
     | ReportStarted
     | ReportCheckpoint
     | ReportExit
@@ -579,6 +582,7 @@ Event: TypeAlias = (
     | PlacementQueued
     | WaitExplained
     | LeaseGranted
+    | RendezvousOpened
     | LeaseStarted
     | CheckpointAccepted
     | LeaseDraining

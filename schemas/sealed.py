@@ -18,6 +18,7 @@ SealedField: TypeAlias = Literal[
     "metadata",
     "name",
     "prompts",
+    "rendezvous",
     "suffix",
     "url",
 ]

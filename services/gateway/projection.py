@@ -25,7 +25,7 @@ from services.gateway.serving_pools.projection import project_replica, project_s
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 55  # 55: settings of invited nodes, nodes of attempts; 54: invitations
+VERSION: Final = 56  # 56: nodes at fault; 55: settings of invited nodes, nodes of attempts
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

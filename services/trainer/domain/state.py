@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from schemas.pool import LeaseMember, LeaseRef, Placement, Role, Token
+from schemas.sealed import Sealed
 from schemas.training import Checkpoint, Work, WorkDescription
 
 TargetState: TypeAlias = Literal["run", "drain", "kill"]
@@ -19,12 +20,14 @@ class Grant(Struct, frozen=True, kw_only=True):
     member: its part on this node.
     placement: what the lease was granted for.
     work: what the placement refers to.
+    members: all of the lease, in its order.
     """
 
     lease: LeaseRef
     member: LeaseMember
     placement: Placement
     work: Work
+    members: tuple[LeaseMember, ...] = ()
 
     @property
     def token(self) -> Token:
@@ -88,10 +91,12 @@ class Assignment(Struct, frozen=True, kw_only=True):
     """A lease on this node, and what the pool wants of its process now.
 
     `target` only hardens: from run to drain to kill.
+    rendezvous: how agents of the other members reach that of the first; None: it has not said so.
     """
 
     grant: Grant
     target: TargetState = "run"
+    rendezvous: Sealed | None = None
 
 
 class NodeState(Struct, frozen=True, kw_only=True):

@@ -25,10 +25,16 @@ from schemas.node import (
     ReportDeviceFaults,
     WarnNode,
 )
-from schemas.pool import Event, RegisterNode, RetireNode, WorkForgotten, WorkKept
+from schemas.pool import (
+    Event,
+    RegisterNode,
+    RetireNode,
+)
+from schemas.sealed import Sealed
 from schemas.telemetry import Heartbeat
 from schemas.topics import POOL
 from schemas.units import Ms
+from schemas.works import WorkForgotten, WorkKept
 from services.trainer.domain.evolve import HARDNESS, evolve
 from services.trainer.domain.state import (
     Assignment,
@@ -87,6 +93,9 @@ class RunningLease(Protocol):
 
     def set_target(self, target: TargetState) -> None:
         """What the pool wants now; targets only harden."""
+
+    def meet(self, rendezvous: Sealed) -> None:
+        """Take how the first of several members is reached."""
 
     @property
     def idle_ms(self) -> Ms:
@@ -355,6 +364,8 @@ class NodeAgent:
                 kept = KeptTask(running.run, f"lease {lease}", is_watched=False)
             kept.ended.add_done_callback(partial(_log_crash, lease))
             self._leases[lease], self._tasks[lease] = running, kept
+        if assignment.rendezvous is not None:
+            self._leases[lease].meet(assignment.rendezvous)
         self._leases[lease].set_target(
             max(assignment.target, self._mildest, key=HARDNESS.__getitem__)
         )

@@ -43,14 +43,14 @@ from schemas.pool import (
     NodesObserved,
     PlacementClosed,
     PlacementQueued,
+    RendezvousOpened,
     UsageCredited,
     UsageSliced,
     WaitExplained,
-    WorkForgotten,
-    WorkKept,
 )
 from schemas.topics import key_number_of
 from schemas.units import Ms
+from schemas.works import WorkForgotten, WorkKept
 from services.scheduler.domain.pool.carried import carry
 from services.scheduler.domain.pool.enrolment import with_enrolment
 from services.scheduler.domain.pool.experience import (
@@ -128,6 +128,8 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
         return _with_lease_event(pool, event, ctx)
     match event:
         case Rejected() | Repeated() | WaitExplained() | NodeKeysWithdrawn():  # nothing of one pool
+            return pool
+        case RendezvousOpened():  # of agents
             return pool
         case NodeInvited() | NodeEnrolled() | NodeKeysSealed():
             return with_enrolment(pool, event, ctx)

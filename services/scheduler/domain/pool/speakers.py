@@ -9,6 +9,7 @@ from schemas.pool import (
     RegisterNode,
     ReportCheckpoint,
     ReportExit,
+    ReportRendezvous,
     ReportStarted,
     RetireNode,
 )
@@ -38,7 +39,7 @@ def _named_node(pool: Pool, command: Command) -> str | None:
             return command.node_id
         case RetireNode() | ConfirmFreed():
             return command.node_id
-        case ReportStarted() | ReportCheckpoint() | ReportExit():
+        case ReportRendezvous() | ReportStarted() | ReportCheckpoint() | ReportExit():
             lease = pool.leases.get(lease_key(command.token.lease))
             members = () if lease is None else lease.members
             runs = (m.node_id for m in members if m.incarnation == command.incarnation)

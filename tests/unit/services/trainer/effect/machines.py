@@ -14,6 +14,7 @@ from schemas.node import DeviceFault
 from schemas.reasons import ending
 from schemas.topics import POOL
 from schemas.training import work_id_of
+from schemas.works import DescribeWork
 from services.scheduler.app import POOLS
 from services.scheduler.watch import Watcher
 from services.trainer.adapters.memory_kills import count_memory_kills
@@ -123,7 +124,7 @@ class Node:
             constraints=training.NodeConstraints(tolerations=("eu", "research")),
         )
         for command in (
-            pool.DescribeWork(tenant="acme", description=described),
+            DescribeWork(tenant="acme", description=described),
             pool.RequestPlacement(placement=placement),
         ):
             await self.runtime.sender.send(POOL.name, POOL_NAME, "acme", command)
