@@ -84,10 +84,10 @@ class RankGroup:
     def __init__(
         self,
         processes: Sequence[RankProcess],
+        devices: Sequence[str] = (),
+        *,
         first: int = 0,
         count: int | None = None,
-        *,
-        devices: Sequence[str] = (),
     ) -> None:
         names = devices or [""] * len(processes)
         self._ranks = [

@@ -497,11 +497,11 @@ def _fitted(
         slot_bytes = max(node.slot_bytes for node in suitable)
         most_bytes = max(node.memory_bytes for node in suitable)
         smaller = fitted(base, hyper, device, tokens, slot_bytes)
-        # each accelerator has memory of its own
-        sharing = min(slots, max(node.slots for node in suitable)) if device == "cpu" else 1
+        on_node = min(slots, max(node.slots for node in suitable))
+        sharing = on_node if device == "cpu" else 1  # each accelerator has memory of its own
         needed = sharing * memory_bytes(base, smaller, device, tokens)
         if needed > most_bytes:
-            each = "" if sharing == 1 else f" on each of {sharing} slots"
+            each = "" if on_node == 1 else f" on each of {on_node} slots"
             text = (
                 f"one row at a time{each} needs about {needed / 1e9:.1f} GB of memory, and of the "
                 f"{OWNERS[device]} that the job may have the largest has {most_bytes / 1e9:.1f} "

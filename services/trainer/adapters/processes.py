@@ -169,7 +169,7 @@ class ProcessGroups:
                 rank.signal(signal.SIGKILL)
                 await rank.wait()
             raise
-        return RankGroup(ranks, first, count, devices=access.devices)
+        return RankGroup(ranks, access.devices, first=first, count=count)
 
     async def start_one(
         self,

@@ -347,7 +347,7 @@ def test_every_form_of_a_hyper_parameter_is_the_same_request() -> None:
 @pytest.mark.parametrize(
     ("changes", "nodes", "words"),
     [
-        ({}, [of_model("h100")], "the largest has 1; it is 4"),
+        ({}, [of_model("h100")], "together have 1 for it; it is 4"),
         (
             {"method": {"type": "dpo"}, "training_file": "pairs"},
             [],
