@@ -23,6 +23,7 @@ sweep       of `job`: sweeps, their jobs and rungs
 serving     of `job`: serving pools, and the terms of their replicas
 submission  nouns of `job`: what is asked for at a submission, and what it is estimated to need
 pool        stream `pool`: leases, the waiting queue, usage
+works       of `pool`: what placements refer to
 node        of `pool`: how nodes join, leave, are seen, and are cordoned
 enrolment   of `pool`: how a node gets its keys with a token that is used once
 lease_keys  of `pool`: how the agent of a lease gets the keys that its work needs

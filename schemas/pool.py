@@ -33,15 +33,14 @@ from schemas.training import (
     LeaseHardware,
     NodeConstraints,
     Result,
-    WorkDescription,
 )
 from schemas.units import GpuMs, Ms, Tokens
+from schemas.works import DescribeWork, WorkForgotten, WorkKept
 
 Role: TypeAlias = Literal["train", "eval", "serve"]
 ROLES: Final[tuple[str, ...]] = get_args(Role)
 CloseMode: TypeAlias = Literal["drain", "kill"]
-# Who ended an attempt. `training`: its own process; `budget`: its cap; `scheduler`: the pool, for
-# another job's sake; `node`: its machine or agent; `platform`: another part of Tunery.
+# Who ended an attempt: `training` is its own process, `node` its machine or agent.
 EndAuthor: TypeAlias = Literal["tenant", "budget", "scheduler", "node", "platform", "training"]
 # Why a credit was given; the last two are of whole jobs.
 CreditCause: TypeAlias = Literal[
@@ -166,6 +165,7 @@ class AttemptEnd(Part):
     result: what a success left.
     node_ids: nodes that it ran on; empty where it never had a lease.
     used_gpu_ms, billable_gpu_ms, lost_gpu_ms: slots × elapsed; billed of it, credited of that.
+    faulty_node: the one of them that it failed on, where that is known.
     """
 
     outcome: AttemptOutcome
@@ -178,6 +178,12 @@ class AttemptEnd(Part):
     used_gpu_ms: GpuMs = 0
     billable_gpu_ms: GpuMs = 0
     lost_gpu_ms: GpuMs = 0
+    faulty_node: str | None = None
+
+    @property
+    def nodes_at_fault(self) -> tuple[str, ...]:
+        """Those that a failure speaks against."""
+        return self.node_ids if self.faulty_node is None else (self.faulty_node,)
 
 
 class EndRequest(Part):
@@ -226,17 +232,6 @@ class ObserveNodes(Message):
     seen: tuple[NodeSeen, ...]
 
 
-class DescribeWork(Message):
-    """A job's work, before the first placement that refers to it.
-
-    tenant: owner of the job.
-    description: the work and its id.
-    """
-
-    tenant: str
-    description: WorkDescription
-
-
 class ForgetWork(Message):
     """The job has ended: no placement will refer to its works any more.
 
@@ -266,6 +261,19 @@ class ClosePlacement(Message):
 
     job_id: str
     request: EndRequest
+
+
+class ReportRendezvous(Message):
+    """The agent of the first member of a lease listens for those of the others.
+
+    token: of the lease.
+    incarnation: of the agent that reports.
+    rendezvous: how they reach it.
+    """
+
+    token: Token
+    incarnation: str
+    rendezvous: Sealed
 
 
 class ReportStarted(Message):
@@ -305,6 +313,7 @@ class ReportExit(Message):
     detail: what the process or the agent said; it may quote tenant data.
     result: what a success left.
     keyless: it failed because its agent got no keys, without which it says no detail.
+    faulty_node: the node of the lease on which it failed, where the agent knows.
     """
 
     token: Token
@@ -315,6 +324,7 @@ class ReportExit(Message):
     detail: Sealed | None = None
     result: Result | None = None
     keyless: bool = False
+    faulty_node: str | None = None
 
 
 class ConfirmFreed(Message):
@@ -371,26 +381,6 @@ class NodeLost(Message):
     last_seen: Ms
 
 
-class WorkKept(Message):
-    """Placements of this job may refer to this work now; agents keep it.
-
-    tenant: owner of the job.
-    description: the work and its id.
-    """
-
-    tenant: str
-    description: WorkDescription
-
-
-class WorkForgotten(Message):
-    """No placement refers to the works of this job any more.
-
-    job_id: the job.
-    """
-
-    job_id: str
-
-
 class PlacementQueued(Message):
     """The placement waits in the queue of its pool.
 
@@ -434,6 +424,17 @@ class LeaseGranted(Message):
     lease: LeaseRef
     members: tuple[LeaseMember, ...]
     notice_ms: Ms = 0
+
+
+class RendezvousOpened(Message):
+    """The members of a lease can meet.
+
+    lease: the lease.
+    rendezvous: how the agents of the others reach that of the first.
+    """
+
+    lease: LeaseRef
+    rendezvous: Sealed
 
 
 class LeaseStarted(Message):
@@ -565,6 +566,7 @@ Command: TypeAlias = (
     | ForgetWork
     | RequestPlacement
     | ClosePlacement
+    | ReportRendezvous
     | ReportStarted
     | ReportCheckpoint
     | ReportExit
@@ -584,6 +586,7 @@ Event: TypeAlias = (
     | PlacementQueued
     | WaitExplained
     | LeaseGranted
+    | RendezvousOpened
     | LeaseStarted
     | CheckpointAccepted
     | LeaseDraining

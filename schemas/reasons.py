@@ -63,7 +63,7 @@ EndCode: TypeAlias = Literal[
     "no_progress",  # its process lived and did nothing
     "device_failed",  # device: number of a device of its lease that is broken, fault: its code
     "work_unknown",  # it named a work that was never described
-    "slots_above_largest",  # slots, largest: no known node with such devices has more
+    "slots_above_largest",  # slots, largest: known nodes with such devices have no more for a job
 ]
 # Why a node gets no new leases.
 CordonCode: TypeAlias = Literal[
@@ -309,7 +309,7 @@ FailureCode: TypeAlias = Literal[
     "loss_diverged",
     "row_untrainable",
     "request_wrong",
-    "slots_above_largest",  # slots, largest: no node with such devices has more
+    "slots_above_largest",  # slots, largest: nodes with such devices have no more for a job
     "memory_exceeded",
     "hold_used_up",
     "scores_unjudged",

@@ -20,6 +20,7 @@ SealedField: TypeAlias = Literal[
     "metadata",
     "name",
     "prompts",
+    "rendezvous",
     "suffix",
     "url",
 ]

@@ -17,6 +17,7 @@ from schemas.lease_keys import RecordLeaseKeys, RequestLeaseKeys
 from schemas.prepaid import GrantPrepaid, RevokePrepaid
 from schemas.serving import RemoveServingPool, SetServingPool
 from schemas.sweep import CancelSweep, SubmitSweep
+from schemas.works import DescribeWork
 
 
 class Permit(NamedTuple):
@@ -95,14 +96,14 @@ POOL: Final = (
         "scheduler",
         node.WithdrawNodeKeys,
         RecordNodeKeys,
-        *(pool.ObserveNodes, pool.DescribeWork, pool.ForgetWork),
+        *(pool.ObserveNodes, DescribeWork, pool.ForgetWork),
         *(pool.RequestPlacement, pool.ClosePlacement, Tick),
     ),
     _permit(
         "trainer",
         *(pool.RegisterNode, node.JoinNode, node.LeaveNode, node.NoticeNode, node.WarnNode),
         *(node.ReportDeviceFaults, pool.RetireNode, pool.ConfirmFreed, RequestLeaseKeys),
-        *(pool.ReportStarted, pool.ReportCheckpoint, pool.ReportExit),
+        *(pool.ReportRendezvous, pool.ReportStarted, pool.ReportCheckpoint, pool.ReportExit),
     ),
 )
 MODEL: Final = (

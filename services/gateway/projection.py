@@ -25,7 +25,7 @@ from services.gateway.serving_pools.projection import project_replica, project_s
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 56  # 56: integrations, tracking servers; 55: settings of invited nodes
+VERSION: Final = 56  # 56: integrations, tracking servers, nodes at fault; 55: invited nodes
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.PRICES,

@@ -35,7 +35,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=29,  # 29: anomalies; 28: answers in the use of months; 27: erasure
+    fold_version=30,  # 30: nodes at fault; 29: anomalies; 28: answers in the use of months
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,
@@ -43,7 +43,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=30,  # 30: works of leases; 29: used invitations leave; 28: invitations of nodes
+    fold_version=31,  # 31: nodes at fault; 30: works of leases; 29: used invitations leave
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

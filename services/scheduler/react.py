@@ -43,7 +43,6 @@ from schemas.node import NodeKeysWithdrawn, WithdrawNodeKeys
 from schemas.pool import (
     CheckpointAccepted,
     ClosePlacement,
-    DescribeWork,
     ForgetWork,
     LeaseDraining,
     LeaseGranted,
@@ -58,6 +57,7 @@ from schemas.serving import ServingTermBegun, ServingTermEnded, ServingTermUnwan
 from schemas.submission import JobSpec, UsageSource
 from schemas.topics import PARTITIONS
 from schemas.training import AdapterStart
+from schemas.works import DescribeWork
 from tunery.plan.price import billed_lease
 from tunery.runtime.verbs import Send
 

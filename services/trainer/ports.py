@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from schemas.node import DeviceFault
 from schemas.training import Device
 from schemas.units import Ms
+from tunery.ranks.joining import Keeper
 
 # How many processes the kernel has killed here for lack of memory; None: it does not say.
 MemoryKills: TypeAlias = Callable[[], int | None]
@@ -72,6 +73,7 @@ class Access:
     serves: whether it listens at sockets in its folder, and converts files in other processes
     ranks: how many such processes share the work; each is told its number and descriptors
     devices: names of accelerators, of which each rank sees one; empty: as the environment says
+    elsewhere: keeps what stands for ranks of other nodes; None: all are on this one
     """
 
     read: tuple[Path, ...] = ()
@@ -81,6 +83,7 @@ class Access:
     links: tuple[Path, ...] = ()
     ranks: int = 1
     devices: tuple[str, ...] = ()
+    elsewhere: Keeper | None = None
 
 
 NO_ACCESS: Final = Access()

@@ -59,3 +59,5 @@ class TrainerSettings(BaseSettings):
     serve_module: str = Field(default="", pattern=MODULE_OR_NONE)
     serve_host: str = "127.0.0.1"  # where its agent listens for gateways
     serve_as: str = ""  # how gateways reach that; empty: as serve_host
+    gang_host: str = "127.0.0.1"  # where its agent listens for those of other nodes
+    gang_as: str = ""  # how they reach that; empty: as gang_host

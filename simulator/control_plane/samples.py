@@ -9,7 +9,12 @@ from schemas.dataset import BaseTokens, Prepared
 from schemas.job import SetLimits, SubmitJob
 from schemas.model import Base, ScoreSummary
 from schemas.node import NodeDescription
-from schemas.pool import DescribeWork, Placement, RegisterNode, RequestPlacement, Role
+from schemas.pool import (
+    Placement,
+    RegisterNode,
+    RequestPlacement,
+    Role,
+)
 from schemas.submission import JobSpec, Price
 from schemas.training import (
     BlobFile,
@@ -22,6 +27,7 @@ from schemas.training import (
     WorkDescription,
     work_id_of,
 )
+from schemas.works import DescribeWork
 
 POOL = "default"
 T0 = 1_762_700_400_000 // 3_600_000 * 3_600_000  # a full UTC hour in November 2025

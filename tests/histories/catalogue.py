@@ -10,7 +10,7 @@ from services.ingest.app import DATASETS
 from services.registry.app import MODELS
 from services.scheduler.app import JOBS, POOLS
 from tests.histories.recorder import TENANT, Recorder
-from tests.histories.stories import account, dataset, job, model, pool
+from tests.histories.stories import account, dataset, gang, job, model, pool
 from tunery.runtime.verbs import Aggregate
 
 
@@ -83,5 +83,6 @@ _ALL: Final = (
     Story(POOLS, pool.an_attempt_without_keys, pool.POOL),
     Story(POOLS, pool.more_notices_than_one_decision, pool.POOL),
     Story(POOLS, pool.work_that_teaches_how_long_it_takes, pool.POOL),
+    Story(POOLS, gang.a_training_on_two_nodes, pool.POOL),
 )
 STORIES: Final = {story.name: story for story in _ALL}

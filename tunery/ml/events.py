@@ -56,7 +56,13 @@ class EventWriter:
     def emit_failure(self, error: Exception) -> ExitCode:
         """Write a `Failed` event; returns the exit code for its cause."""
         failure = classify(error)
-        self.emit(Failed(cause=failure.cause, message=failure.message, advice=failure.advice))
+        failed = Failed(
+            cause=failure.cause,
+            message=failure.message,
+            advice=failure.advice,
+            rank=failure.rank,
+        )
+        self.emit(failed)
         return EXIT_OF_CAUSE[failure.cause]
 
 

@@ -1,11 +1,13 @@
 """How the ranks of a training tell each other numbers: through memory that all of them share.
 
-Each writes into its own part of it, and then waits until all have written. What says so is a byte
-over the connection to each other rank, which also ends when that rank does. The memory has two
-halves that are used in turn: who is a round ahead has been waited for by all that read the last.
+Each writes into its own part of it, and then waits until all have written. What says so is a word
+over the connection to each other rank, which also ends when that rank does: how many bytes it has
+written. The memory has two halves that are used in turn: who is a round ahead has been waited for
+by all that read the last.
 
 There is no network in it, nothing to listen at, and no path: the parent of the ranks gives them
-the memory and the connections open (`joined` of `tunery.ranks`).
+the memory and the connections open (`joined` of `tunery.ranks`). Where a rank is on another
+machine, the parent has the other end, and carries parts of the memory and words there and back.
 """
 
 import mmap
@@ -16,7 +18,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from tunery.ranks.joining import HALVES, Descriptors
+from tunery.ranks.joining import HALVES, WORD_BYTES, Descriptors, word_of
 
 # The others wait while the first answers prompts; the node agent ends processes that are silent.
 WAIT_S_MAX: Final = 3_600.0
@@ -60,7 +62,7 @@ class Exchange:
         begins = [(half + number) * self.part_bytes for number in range(self.count)]
         parts = [self._memory[begin : begin + len(content)] for begin in begins]
         parts[self.number].copy_(content)
-        self._meet()
+        self._meet(word_of(len(content)))
         return [part.view(tensor.dtype).view(tensor.shape) for part in parts]
 
     def close(self) -> None:
@@ -68,25 +70,30 @@ class Exchange:
         for connection in self._others.values():
             connection.close()
 
-    def _meet(self) -> None:
-        """Wait until all ranks are here. Raises RankLost."""
+    def _meet(self, word: bytes) -> None:
+        """Wait until all ranks are here, and have written as much. Raises RankLost."""
         try:
             for connection in self._others.values():
-                connection.sendall(b".")
+                connection.sendall(word)
             for other, connection in self._others.items():
-                if not self._hear(other, connection):
-                    raise RankLost(f"the connection to rank {other} has ended")
+                if (word_of_other := self._hear(other, connection)) != word:
+                    wrote = (
+                        f"rank {other} wrote {word_of_other.hex()} bytes, and this one {word.hex()}"
+                    )
+                    raise RankLost(
+                        wrote if word_of_other else f"the connection to rank {other} has ended"
+                    )
         except OSError as error:
             raise RankLost(str(error)) from error
 
     def _hear(self, other: int, connection: socket.socket) -> bytes:
-        """A byte, or none where the connection has ended. Raises OSError."""
+        """A word, or nothing where the connection has ended. Raises OSError."""
         try:
-            return connection.recv(1)
+            return connection.recv(WORD_BYTES)
         except TimeoutError:
             self.on_wait(other)
         connection.settimeout(WAIT_S_MAX)
         try:
-            return connection.recv(1)
+            return connection.recv(WORD_BYTES)
         finally:
             connection.settimeout(SAID_AFTER_S)

@@ -115,7 +115,7 @@ class Ranks:
         if others:
             message = f"rank {others[0]} of {self.count} has other {what} than rank 0"
             advice = "Run all ranks with the same files and libraries on processors of one kind."
-            raise WorkError("platform", message, advice)
+            raise WorkError("platform", message, advice, rank=others[0])
 
     def _add_up(self, piece: Tensor) -> None:
         """Put the sum over all ranks in the place of what this one has.

@@ -7,6 +7,7 @@ checkpoints do here, and its ranks need a network.
 
 * `joining`: what they are given
 * `group`: all of them as one process: its events, signals and end
+* `carrying`: what stands for those on other machines
 
 `tunery.ml.rank_processes` is the process of a rank, and `tunery.ml.exchange` how it uses that.
 """

@@ -2,7 +2,9 @@
 
 Each rank writes its events to its standard output. Those of the first are passed on; of the others,
 failures and steps matter. A rank that ends badly ends the others: their connection to it ends, and
-what has not left after `GRACE_S` is killed. Then the rank that began it is named.
+what has not left after `GRACE_S` is killed. Then the rank that began it is named. Where others are
+on other machines, ranks that have only lost another one leave that to these: the group ends with
+`RANK_LOST`.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from tunery.work.codec import decode_event, encode_event
 from tunery.work.events import AnyWorkEvent, Failed, StepCompleted
@@ -70,21 +73,32 @@ class Rank:
 
 
 class RankGroup:
-    """All ranks of a training as one process: the events of the first, one signal, one end.
+    """Ranks of a training as one process: the events of the first, one signal, one end.
 
+    processes: of this machine, in the order of their numbers
+    first: number of the first one
+    count: of all ranks, wherever they are; None: they are here
     devices: that of each rank; empty: they have none
     """
 
-    def __init__(self, processes: Sequence[RankProcess], devices: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        processes: Sequence[RankProcess],
+        devices: Sequence[str] = (),
+        *,
+        first: int = 0,
+        count: int | None = None,
+    ) -> None:
         names = devices or [""] * len(processes)
         self._ranks = [
             Rank(number, process, name)
-            for number, (process, name) in enumerate(zip(processes, names, strict=True))
+            for number, (process, name) in enumerate(zip(processes, names, strict=True), first)
         ]
+        self._count = len(processes) if count is None else count
         self._elapsed_ms = 0
         self._grace: asyncio.TimerHandle | None = None
-        first, *others = self._ranks
-        self._ends = [asyncio.create_task(self._end(first))]
+        teller, *others = self._ranks
+        self._ends = [asyncio.create_task(self._end(teller))]
         self._ends += [asyncio.create_task(self._follow(rank)) for rank in others]
 
     @property
@@ -117,7 +131,10 @@ class RankGroup:
         first, failed = self._ranks[0], self._failed()
         if failed is not None:
             return EXIT_OF_CAUSE[failed.cause]
-        status = first.status if self._ended_as_asked else self._cause().status
+        cause = self._cause()
+        if not self._ended_as_asked and self._was_left(cause):
+            return ExitCode.RANK_LOST
+        status = first.status if self._ended_as_asked else cause.status
         return ExitCode.PLATFORM if status is None else status
 
     def read_bytes(self) -> int:
@@ -179,16 +196,21 @@ class RankGroup:
         stuck = [rank for rank in self._ranks if rank.was_stuck]
         return (killed or failed or others or stuck or self._ranks)[0]
 
+    def _was_left(self, cause: Rank) -> bool:
+        """Whether a rank of another machine is why the ranks here ended, as far as they know."""
+        is_part = self._count > len(self._ranks)
+        return is_part and (cause.was_stuck or cause.status == ExitCode.RANK_LOST)
+
     def _failed(self) -> Failed | None:
         """Why they ended; None: as they were asked to, or a signal killed the one that began it."""
         if self._ended_as_asked:
             return None
         rank = self._cause()
-        if rank.was_killed:
+        if rank.was_killed or self._was_left(rank):
             return None
         if rank.failed is not None and not rank.was_stuck:
             message = f"{self._name(rank)}: {rank.failed.message}"
-            return Failed(cause=rank.failed.cause, message=message, advice=rank.failed.advice)
+            return replace(rank.failed, message=message)
         return Failed(cause="platform", message=self._end_of(rank), advice=AGAIN)
 
     def _end_of(self, rank: Rank) -> str:
@@ -203,4 +225,4 @@ class RankGroup:
 
     def _name(self, rank: Rank) -> str:
         device = f" on {rank.device}" if rank.device else ""
-        return f"rank {rank.number} of {len(self._ranks)}{device}"
+        return f"rank {rank.number} of {self._count}{device}"

@@ -5,32 +5,67 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import combinations
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 RANK_MODULE: Final = "tunery.ml.rank_processes"  # arguments: spec, number, descriptors
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"  # numbers or names of devices, separated by commas
 PART_BYTES: Final = 1 << 23  # that each rank tells the others at once
 HALVES: Final = 2  # of the shared memory: one is read while the other is written
+WORD_BYTES: Final = 4  # of what a rank tells each other one in a round: how much it has written
 Descriptors: TypeAlias = tuple[int, ...]
 
 
+def word_of(written: int) -> bytes:
+    """What says that a rank has written so many bytes."""
+    return written.to_bytes(WORD_BYTES, "big")
+
+
+class Keeper(Protocol):
+    """Keeps what stands here for the ranks of other machines."""
+
+    @property
+    def count(self) -> int:
+        """How many ranks there are, wherever they are."""
+
+    @property
+    def here(self) -> range:
+        """The ranks of this machine."""
+
+    def keep(self, here: int, away: int, end: socket.socket) -> None:
+        """Take the connection of a rank here on which it meets one of another machine."""
+
+    def keep_memory(self, memory: int, part_bytes: int) -> None:
+        """Take a descriptor of the memory, which has to be duplicated."""
+
+
 @contextmanager
-def joined(count: int, part_bytes: int = PART_BYTES) -> Iterator[tuple[Descriptors, ...]]:
+def joined(
+    count: int, part_bytes: int = PART_BYTES, keeper: Keeper | None = None
+) -> Iterator[tuple[Descriptors, ...]]:
     """For each rank the shared memory, and its connections to the others in their order.
 
-    They are closed at the end of the block: then the ranks alone have them. Raises OSError.
+    keeper: has the other ends where ranks are elsewhere; None: all ranks are here
+
+    The others are closed at the end of the block: then the ranks alone have them. Raises OSError.
     """
+    here = range(count) if keeper is None else keeper.here
     with ExitStack() as opened:
         memory = os.memfd_create("ranks")
         opened.callback(os.close, memory)
         os.ftruncate(memory, HALVES * count * part_bytes)
         ends: dict[tuple[int, int], int] = {}
         for first, second in combinations(range(count), 2):
-            for key, end in zip(
-                ((first, second), (second, first)), socket.socketpair(), strict=True
-            ):
-                ends[key] = opened.enter_context(end).fileno()
+            if first not in here and second not in here:
+                continue
+            pairs = (first, second), (second, first)
+            for (number, other), end in zip(pairs, socket.socketpair(), strict=True):
+                if keeper is not None and number not in here:
+                    keeper.keep(other, number, end)
+                else:
+                    ends[number, other] = opened.enter_context(end).fileno()
+        if keeper is not None:
+            keeper.keep_memory(memory, part_bytes)
         yield tuple(
             (memory, *(ends[number, other] for other in range(count) if other != number))
-            for number in range(count)
+            for number in here
         )

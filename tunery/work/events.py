@@ -210,11 +210,15 @@ class Preempted(WorkEvent, frozen=True, kw_only=True, tag="preempted"):
 
 
 class Failed(WorkEvent, frozen=True, kw_only=True, tag="failed"):
-    """The process cannot go on: see `tunery.work.exits.WorkError`."""
+    """The process cannot go on: see `tunery.work.exits.WorkError`.
+
+    rank: of a training, which differs from rank 0 in what it reads or computes with
+    """
 
     cause: FailureCause
     message: str
     advice: str
+    rank: int | None = None
 
 
 AnyWorkEvent: TypeAlias = (

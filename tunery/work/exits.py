@@ -56,10 +56,14 @@ class WorkError(Exception):
     cause: decides what happens next, see `schemas.training.FailureCause`
     message: what is wrong, and where
     advice: what a person can do about it
+    rank: of a training, which differs from rank 0 in what it reads or computes with
     """
 
-    def __init__(self, cause: FailureCause, message: str, advice: str) -> None:
+    def __init__(
+        self, cause: FailureCause, message: str, advice: str, rank: int | None = None
+    ) -> None:
         super().__init__(message)
         self.cause: FailureCause = cause
         self.message = message
         self.advice = advice
+        self.rank = rank

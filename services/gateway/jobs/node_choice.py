@@ -7,6 +7,8 @@ from typing import Final
 from schemas.training import Device
 from services.gateway.jobs.bodies import PlacementBody
 from services.gateway.jobs.requested import GRADER, RequestProblem
+from tunery.plan.scheduling.capacity import most_slots
+from tunery.plan.scheduling.requests import is_on_one_node
 
 NAMES_SAID_MAX: Final = 16
 
@@ -55,6 +57,21 @@ class NodeChoice:
         """`cuda` if a live node has an accelerator, or any node if none is alive."""
         nodes = [node for node in self.nodes if node.is_alive] or self.nodes
         return "cuda" if any(node.device == "cuda" for node in nodes) else "cpu"
+
+    @property
+    def most_slots(self) -> int:
+        """Slots that a training could have at most: processors of several nodes, or one device's.
+
+        0: there is no such node.
+        """
+        suited = self.of_device
+        if is_on_one_node("train", self.device):
+            return max((node.slots for node in suited), default=0)
+        return most_slots(
+            ((node.memory_bytes, node.accelerator, node.spot, node.taints), node.slots)
+            for node in suited
+            for _ in range(node.nodes)
+        )
 
     @property
     def of_device(self) -> Sequence[NodeKind]:

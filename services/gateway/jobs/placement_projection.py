@@ -15,9 +15,9 @@ from schemas.pool import (
     MemberFreed,
     PlacementClosed,
     PlacementQueued,
-    WorkForgotten,
 )
 from schemas.training import FailureCause
+from schemas.works import WorkForgotten
 from services.gateway.jobs.tables import (
     ATTEMPT_NODES,
     ATTEMPT_TIMES,
@@ -214,5 +214,5 @@ def _closed(header: Header, event: PlacementClosed) -> Change:
     """The attempt has ended. Nodes that it failed on are remembered until its back-off is over."""
     end = event.end
     if end.outcome == "failed" and end.cause in FAULTS_OF_NODES and end.node_ids:
-        return _set(header, event.job_id, attempt=None, barred=end.node_ids)
+        return _set(header, event.job_id, attempt=None, barred=end.nodes_at_fault)
     return PLACEMENTS.delete({"pool": header.key, "id": event.job_id})

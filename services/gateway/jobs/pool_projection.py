@@ -25,12 +25,13 @@ from schemas.pool import (
     NodeRegistered,
     NodeRetired,
     NodesObserved,
+    RendezvousOpened,
     UsageCredited,
     UsageSliced,
     WaitExplained,
-    WorkKept,
 )
 from schemas.training import LeaseHardware
+from schemas.works import WorkKept
 from services.gateway.jobs.event_ids import usage_id
 from services.gateway.jobs.placement_projection import project_placement
 from services.gateway.jobs.tables import INVITATIONS, NODES, USAGE, UsageRow
@@ -43,7 +44,7 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
     match event:
         case UsageSliced() | UsageCredited():
             return (_line(header, event),)
-        case Rejected() | Repeated() | WorkKept() | WaitExplained():
+        case Rejected() | Repeated() | WorkKept() | WaitExplained() | RendezvousOpened():
             return ()
         case ObservationsDeferred() | PlanningDeferred():
             return ()

@@ -26,6 +26,7 @@ from tunery.plan.scheduling.requests import (
     Seats,
     avoids_spot,
     demands,
+    is_on_one_node,
     price_class_of,
 )
 
@@ -181,7 +182,7 @@ def _look_out_last(row: JobRow, view: QueueView, now: Ms) -> Outlook:
     """
     request = request_of_job(row)
     before = [each for each in view.explained.explanations.values() if each.lane <= request.lane]
-    fits = request.needs.slots <= view.state.capacity.largest(request.needs)
+    fits = request.needs.slots <= view.state.capacity.most(request.needs)
     starts = [each.latest for each in before if each.latest is not None]
     return Outlook(
         lane=row.lane,
@@ -243,6 +244,7 @@ def _request_of(
             device=spec.device,
             memory_bytes=0 if needed is None else needed.memory_bytes,
             constraints=demands(spec.constraints),
+            on_one_node=is_on_one_node("train", spec.device),
         ),
         submitted_at=at,
         p50_ms=min(expected_ms, at_most_ms),
@@ -263,6 +265,7 @@ def _request(row: PlacementRow) -> Request:
             barred=tuple(sorted(row.barred or ())),
             constraints=demands(row.constraints, any_domain=bool(row.any_domain)),
             avoids_spot=avoids_spot(row.constraints, row.spot),
+            on_one_node=is_on_one_node(row.role, row.device),
         ),
         submitted_at=row.submitted_at,
         p50_ms=row.p50_ms,

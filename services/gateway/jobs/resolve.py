@@ -314,13 +314,13 @@ def _slots_problem(settings: RequestedSettings, choice: NodeChoice) -> RequestPr
 
     More would be billed and train no faster.
     """
-    slots, largest = settings.slots, max((node.slots for node in choice.of_device), default=0)
+    slots, most = settings.slots, choice.most_slots
     if slots == 1:
         return None
     if settings.method != SUPERVISED:
         text = f"a training with the method {settings.method} uses one slot; set it to 1"
-    elif 0 < largest < slots:
-        text = f"a job is on one node, and of those that it may have the largest has {largest}"
+    elif 0 < most < slots:
+        text = f"the nodes that the job may have together have {most} for it"
     else:
         return None
     return RequestProblem(SLOTS, f"{text}; it is {slots}")
@@ -512,10 +512,11 @@ def _fitted(
         slot_bytes = max(node.slot_bytes for node in suitable)
         most_bytes = max(node.memory_bytes for node in suitable)
         smaller = fitted(base, hyper, device, tokens, slot_bytes)
-        sharing = slots if device == "cpu" else 1  # each accelerator has memory of its own
+        on_node = min(slots, max(node.slots for node in suitable))
+        sharing = on_node if device == "cpu" else 1  # each accelerator has memory of its own
         needed = sharing * memory_bytes(base, smaller, device, tokens)
         if needed > most_bytes:
-            each = "" if slots == 1 else f" on each of {slots} slots"
+            each = "" if on_node == 1 else f" on each of {on_node} slots"
             text = (
                 f"one row at a time{each} needs about {needed / 1e9:.1f} GB of memory, and of the "
                 f"{OWNERS[device]} that the job may have the largest has {most_bytes / 1e9:.1f} "

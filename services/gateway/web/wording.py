@@ -180,8 +180,8 @@ FAILURES: Final[Mapping[FailureCode, str]] = {
     ),
     "row_untrainable": "A row could not be trained on. Correct the file and upload it again.",
     "slots_above_largest": (
-        "It needs {slots}, and the largest node of the pool has {largest}. Submit it with fewer, "
-        "or ask the operator for a larger node."
+        "It needs {slots}, and the pool has {largest} for one job. Submit it with fewer, or ask "
+        "the operator for more or larger nodes."
     ),
     "request_wrong": "Correct what the message names and submit again.",
     "memory_exceeded": (

@@ -145,14 +145,18 @@ class ProcessGroups:
         Each rank is confined as a process that works alone, and sees its own device alone. Raises
         OSError.
         """
-        if access.ranks == 1:
+        elsewhere = access.elsewhere
+        if access.ranks == 1 and elsewhere is None:
             return await self.start_one(argv, environment, folder, access)
+        count, first = access.ranks, 0
+        if elsewhere is not None:
+            count, first = elsewhere.count, elsewhere.here.start
         ranks: list[ProcessGroup] = []
         try:
-            with joined(access.ranks) as every:
-                for number, descriptors in enumerate(every):
+            with joined(count, keeper=elsewhere) as every:
+                for number, descriptors in enumerate(every, first):
                     own = (*argv, str(number), *map(str, descriptors))
-                    errors = f"{number}.{ERRORS}" if number else ERRORS
+                    errors = f"{number}.{ERRORS}" if ranks else ERRORS
                     sees = {VISIBLE: access.devices[number]} if access.devices else {}
                     rank = await self.start_one(
                         *(own, {**environment, **sees}, folder, access),
@@ -165,7 +169,7 @@ class ProcessGroups:
                 rank.signal(signal.SIGKILL)
                 await rank.wait()
             raise
-        return RankGroup(ranks, devices=access.devices)
+        return RankGroup(ranks, access.devices, first=first, count=count)
 
     async def start_one(
         self,

@@ -108,6 +108,7 @@ class WarmProcesses:
         warm, may = self._warm, self._access_of_warm
         fits = tuple(argv[:2]) == (sys.executable, "-m") and argv[2] in WARM_MODULES
         fits = fits and access.scores is None and access.ranks == 1
+        fits = fits and access.elsewhere is None
         fits = fits and {*access.read} <= {*may.read} and {*access.write} <= {*may.write}
         if warm is None or warm.has_ended or not fits or dict(environment) != dict(self._of_warm):
             return None

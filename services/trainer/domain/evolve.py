@@ -10,6 +10,7 @@ from schemas.envelope import Reason, Rejected
 from schemas.lease_keys import LeaseKeysSealed
 from schemas.node import NodeForgotten, NodeKeysWithdrawn, NodeLeaving
 from schemas.topics import key_number_of
+from schemas.works import WorkForgotten, WorkKept
 from services.trainer.domain.state import Assignment, Grant, NodeState, TargetState
 
 V = TypeVar("V")
@@ -37,11 +38,11 @@ def evolve(state: NodeState, event: pool.Event) -> NodeState:
             return replace(state, forgotten=state.registered)
         case NodeLeaving() if event.node_id == state.node_id:
             return replace(state, leaving=state.registered)
-        case pool.WorkKept():
+        case WorkKept():
             job_id = event.description.job_id
             works = (*state.works.get(job_id, ()), event.description)
             return replace(state, works=state.works.set(job_id, works))
-        case pool.WorkForgotten():
+        case WorkForgotten():
             return replace(state, works=_without(state.works, event.job_id))
         case pool.PlacementQueued():
             placement = event.placement
@@ -50,6 +51,8 @@ def evolve(state: NodeState, event: pool.Event) -> NodeState:
             return _granted(state, event)
         case LeaseKeysSealed() if event.holder.incarnation == state.incarnation:
             return _with_keys(state, event)
+        case pool.RendezvousOpened():
+            return _meeting(state, event)
         case pool.LeaseDraining():
             return _harden(state, event.lease.token.lease, "drain")
         case pool.LeaseKilled():
@@ -74,7 +77,7 @@ def _granted(state: NodeState, event: pool.LeaseGranted) -> NodeState:
     work = next((known.work for known in works if known.work_id == placement.work_id), None)
     if member is None or work is None:
         return state
-    grant = Grant(lease=lease, member=member, placement=placement, work=work)
+    grant = Grant(lease=lease, member=member, placement=placement, work=work, members=event.members)
     assignments = state.assignments.set(lease.token.lease, Assignment(grant=grant))
     return replace(state, assignments=assignments)
 
@@ -86,6 +89,15 @@ def _with_keys(state: NodeState, event: LeaseKeysSealed) -> NodeState:
         return state
     assignment = replace(assignment, sealed_keys=event.sealed_keys)
     return replace(state, assignments=state.assignments.set(lease, assignment))
+
+
+def _meeting(state: NodeState, event: pool.RendezvousOpened) -> NodeState:
+    lease = event.lease.token.lease
+    assignment = state.assignments.get(lease)
+    if assignment is None:
+        return state
+    meeting = replace(assignment, rendezvous=event.rendezvous)
+    return replace(state, assignments=state.assignments.set(lease, meeting))
 
 
 def _without(entries: Map[str, V], key: str) -> Map[str, V]:

@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from schemas.pool import LeaseMember, LeaseRef, Placement, Role, Token
+from schemas.sealed import Sealed
 from schemas.training import Checkpoint, Work, WorkDescription
 
 TargetState: TypeAlias = Literal["run", "drain", "kill"]
@@ -19,12 +20,14 @@ class Grant(Struct, frozen=True, kw_only=True):
     member: its part on this node.
     placement: what the lease was granted for.
     work: what the placement refers to.
+    members: all of the lease, in its order.
     """
 
     lease: LeaseRef
     member: LeaseMember
     placement: Placement
     work: Work
+    members: tuple[LeaseMember, ...] = ()
 
     @property
     def token(self) -> Token:
@@ -89,11 +92,13 @@ class Assignment(Struct, frozen=True, kw_only=True):
 
     `target` only hardens: from run to drain to kill.
     sealed_keys: what the lease was given last, sealed to its agent; empty: nothing yet.
+    rendezvous: how agents of the other members reach that of the first; None: it has not said so.
     """
 
     grant: Grant
     target: TargetState = "run"
     sealed_keys: str = ""
+    rendezvous: Sealed | None = None
 
 
 class NodeState(Struct, frozen=True, kw_only=True):

@@ -25,10 +25,16 @@ from schemas.node import (
     ReportDeviceFaults,
     WarnNode,
 )
-from schemas.pool import Event, RegisterNode, RetireNode, WorkForgotten, WorkKept
+from schemas.pool import (
+    Event,
+    RegisterNode,
+    RetireNode,
+)
+from schemas.sealed import Sealed
 from schemas.telemetry import Heartbeat
 from schemas.topics import POOL
 from schemas.units import Ms
+from schemas.works import WorkForgotten, WorkKept
 from services.trainer.domain.evolve import HARDNESS, evolve
 from services.trainer.domain.state import (
     Assignment,
@@ -90,6 +96,9 @@ class RunningLease(Protocol):
 
     def take_keys(self, sealed_keys: str) -> None:
         """What it was given; it may be told of the same keys again."""
+
+    def meet(self, rendezvous: Sealed) -> None:
+        """Take how the first of several members is reached."""
 
     @property
     def idle_ms(self) -> Ms:
@@ -360,6 +369,8 @@ class NodeAgent:
             self._leases[lease], self._tasks[lease] = running, kept
         if assignment.sealed_keys:
             self._leases[lease].take_keys(assignment.sealed_keys)
+        if assignment.rendezvous is not None:
+            self._leases[lease].meet(assignment.rendezvous)
         self._leases[lease].set_target(
             max(assignment.target, self._mildest, key=HARDNESS.__getitem__)
         )

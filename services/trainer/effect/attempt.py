@@ -4,6 +4,7 @@ Every failure is reported with `ReportExit`; only then are the slots confirmed f
 decided here: `pool` takes the first of contradicting facts and refuses the rest.
 """
 
+import asyncio
 import logging
 import os
 import shutil
@@ -11,7 +12,6 @@ import signal
 import sys
 from collections.abc import Awaitable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -19,14 +19,17 @@ from typing import Any, Final
 from schemas.envelope import Message
 from schemas.pool import ConfirmFreed, ReportExit, ReportStarted
 from schemas.sealed import Sealed
-from schemas.training import AttemptOutcome, FailureCause, Result
+from schemas.training import FailureCause
 from schemas.units import Ms
 from services.trainer.domain.state import Grant, TargetState
 from services.trainer.effect.environment import accelerators, process_environment
 from services.trainer.effect.error_lines import error_lines
+from services.trainer.effect.gang import Gang
 from services.trainer.effect.lease_keys import KeysMissing, LeaseKeys
+from services.trainer.effect.process_end import ProcessEnd
 from services.trainer.effect.program import Program, Tools
 from services.trainer.ports import WorkProcess
+from tunery.ranks.group import GRACE_S
 from tunery.runtime.seal.abstract import KeyStoreBroken
 from tunery.runtime.tasks import run_again, run_apart
 from tunery.runtime.telemetry.logs import log_context, log_event
@@ -51,22 +54,6 @@ CAUSES_OF_DEVICES: Final = frozenset({"bad_node", "platform"})
 DEVICES_SAY_MS: Final[Ms] = 6_000  # the driver is read every 2 s, and so is what was read
 DEVICES_POLL_MS: Final[Ms] = 200
 LOG: Final = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ProcessEnd:
-    """How the work under a lease ended, as it is reported.
-
-    cause, message: of a failure
-    result: of a success
-    keyless: it was given no keys, so that a message could not be sealed
-    """
-
-    outcome: AttemptOutcome
-    cause: FailureCause | None = None
-    message: str | None = None
-    result: Result | None = None
-    keyless: bool = False
 
 
 class LeaseAttempt:
@@ -97,6 +84,7 @@ class LeaseAttempt:
         self._status: int | None = None  # that the process ended with
         self._errors = ""  # the end of its standard error
         self._idle_since_ms: int | None = None  # set while the agent waits for the next event
+        self._is_abandoned = False  # ended because ranks of other nodes had
 
     @property
     def _subject(self) -> dict[str, Any]:
@@ -143,6 +131,11 @@ class LeaseAttempt:
         """What the lease was given; it may be told of the same keys again."""
         self._keys.take(sealed_keys)
 
+    def meet(self, rendezvous: Sealed) -> None:
+        """Take how the first member of the lease is reached."""
+        if self._program.gang is not None:
+            self._program.gang.meet(rendezvous)
+
     async def run(self) -> None:
         """Work until the end, whatever it is, and report it.
 
@@ -166,18 +159,33 @@ class LeaseAttempt:
             return ProcessEnd("failed", "platform", f"the work of lease {lease} was cut off")
         self._has_begun = True
         try:
+            end = await self._end_of_work()
+            gang = self._program.gang
+            return end if gang is None else await self._settle(gang, end)
+        finally:
+            await self._program.close()
+
+    async def _end_of_work(self) -> ProcessEnd:
+        """The end of this member of the lease."""
+        lease = self._grant.token.lease
+        try:
             return await run_apart(self._run(), f"work of lease {lease}")
         except KeysMissing as error:
             log_event(LOG, logging.ERROR, "lease.keys_missing", why=error)
             return ProcessEnd("failed", "platform", keyless=True)
         except WorkError as error:  # of the inputs: trying again changes nothing
             return ProcessEnd("failed", error.cause, f"{error.message}. {error.advice}")
-        except Exception as error:  # any error: see above
+        except Exception as error:  # any error: see `_work`
             log_event(LOG, logging.ERROR, "lease.failed", error)
             cause: FailureCause = "bad_node" if is_machine_fault(error) else "platform"
             return ProcessEnd("failed", cause, str(error) or type(error).__name__)
-        finally:
-            await self._program.close()
+
+    async def _settle(self, gang: Gang, end: ProcessEnd) -> ProcessEnd:
+        """The end of the lease, where this member reports it: it lasts to that of the last one."""
+        settled = await gang.settle(end)
+        if self._ended_ms is not None:
+            self._ended_ms = max(self._ended_ms, gang.ended_ms)
+        return settled
 
     async def _run(self) -> ProcessEnd:
         if self._stopping():  # granted to a node that is leaving
@@ -187,10 +195,15 @@ class LeaseAttempt:
         await self._keys.fetch(self._stopping)
         if self._stopping():
             return ProcessEnd("not_started")
+        gang = self._program.gang
+        if gang is not None:
+            await gang.open(self._folder)
         log_event(LOG, logging.INFO, "attempt.preparing", program=type(self._program).__name__)
         arguments = await self._program.prepare(self._folder)
         if self._stopping():
             return ProcessEnd("not_started")
+        if gang is not None and gang.others_ended.is_set():
+            return ProcessEnd("failed", "platform", "other nodes had ended", is_left=True)
         self._memory_kills = self._tools.memory_kills()
         process = await self._tools.launcher.start(
             (sys.executable, *arguments),
@@ -202,11 +215,15 @@ class LeaseAttempt:
         log_event(LOG, logging.INFO, "attempt.process_started", pid=process.pid)
         if self._stopping():  # since it started
             self._signal(process)
+        abandoning = None
         try:
+            if gang is not None:
+                await gang.carrier.begin()
+                abandoning = asyncio.create_task(self._abandon(gang, process))
             async for line in process.lines():
                 self._idle_since_ms = None  # handling an event may take long: an upload, an outage
                 await self._handle(line)
-                if self._started_ms is not None:
+                if self._started_ms is not None and self._program.leads:
                     self._idle_since_ms = self._tools.runtime.clock.monotonic_ms()
             status = await process.wait()
         except BaseException:
@@ -214,10 +231,19 @@ class LeaseAttempt:
             await process.wait()  # without a limit: its slots are not free before it has ended
             raise
         finally:
+            if abandoning is not None:
+                abandoning.cancel()
             self._process = self._idle_since_ms = None
             self._ended_ms = self._tools.runtime.clock.monotonic_ms()
         self._status, self._errors = status, process.error_tail()
         return await self._end(status, self._errors)
+
+    async def _abandon(self, gang: Gang, process: WorkProcess) -> None:
+        """Kill ranks that have not noticed that those of other nodes have ended."""
+        await gang.others_ended.wait()
+        await asyncio.sleep(GRACE_S)
+        self._is_abandoned = True
+        process.signal(signal.SIGKILL)
 
     async def _handle(self, line: bytes) -> None:
         event = decode_event(line)
@@ -228,6 +254,8 @@ class LeaseAttempt:
             return
         self._started_ms = self._tools.runtime.clock.monotonic_ms()
         log_event(LOG, logging.INFO, "attempt.started", step=started.loaded_step)
+        if not self._program.leads:
+            return
         await self._send(
             ReportStarted(
                 token=self._grant.token,
@@ -237,13 +265,17 @@ class LeaseAttempt:
         )
 
     async def _end(self, status: int, errors: str) -> ProcessEnd:
+        if status == ExitCode.FINISHED and not self._program.leads:
+            return ProcessEnd("succeeded")
         if status == ExitCode.FINISHED:
             return ProcessEnd("succeeded", result=await self._program.result())
         if status == ExitCode.PREEMPTED or self._stopping():
             return ProcessEnd("preempted")
+        if status == ExitCode.RANK_LOST or self._is_abandoned:
+            return ProcessEnd("failed", "platform", "ranks of other nodes ended", is_left=True)
         if self._failed is not None:
             text = f"{self._failed.message} {self._failed.advice}".rstrip()
-            return ProcessEnd("failed", self._failed.cause, text)
+            return ProcessEnd("failed", self._failed.cause, text, rank=self._failed.rank)
         last = errors.strip().splitlines()[-1:] or ["its standard error is empty"]
         text = f"the process ended with status {status}: {last[0]}"
         if is_machine_fault(errors):
@@ -294,18 +326,20 @@ class LeaseAttempt:
 
     async def _report(self, end: ProcessEnd) -> None:
         grant = self._grant
-        await self._send(
-            ReportExit(
-                token=grant.token,
-                incarnation=self._tools.incarnation,
-                outcome=end.outcome,
-                elapsed_ms=self.elapsed_ms,
-                cause=end.cause,
-                detail=self._detail(end.message),
-                result=end.result,
-                keyless=end.keyless,
+        if not end.is_forwarded:
+            await self._send(
+                ReportExit(
+                    token=grant.token,
+                    incarnation=self._tools.incarnation,
+                    outcome=end.outcome,
+                    elapsed_ms=self.elapsed_ms,
+                    cause=end.cause,
+                    detail=self._detail(end.message),
+                    result=end.result,
+                    keyless=end.keyless,
+                    faulty_node=end.faulty_node,
+                )
             )
-        )
         await self._send(
             ConfirmFreed(
                 token=grant.token,

@@ -5,7 +5,7 @@ module on it, follow its events, store what it leaves.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -14,6 +14,7 @@ from schemas.sealed import REDACTED, Sealed
 from schemas.telemetry import LogLine, Progress, Step
 from schemas.training import AttemptStart, BlobFile, Result
 from services.trainer.domain.state import Grant
+from services.trainer.effect.gang import Gang
 from services.trainer.effect.guarding import AnswerGuard
 from services.trainer.effect.judging import PairJudge
 from services.trainer.effect.reports import Reports
@@ -74,6 +75,7 @@ class Program(ABC):
         self._relay: ScoreRelay | None = None
         self.folder = Path()
         self.access = NO_ACCESS
+        self.gang: Gang | None = None
 
     async def prepare(self, folder: Path) -> tuple[str, ...]:
         """Fetch the inputs and write the spec; the arguments after the interpreter.
@@ -85,8 +87,16 @@ class Program(ABC):
         spec = await self.write_inputs(folder)
         path.write_bytes(encode_spec(spec))
         self.access = access_of(spec)
-        module = self.module if self.access.ranks == 1 else RANK_MODULE
-        return ("-m", module, str(path))
+        if self.gang is not None:
+            carrier = self.gang.carrier
+            self.access = replace(self.access, ranks=len(carrier.here), elsewhere=carrier)
+        alone = self.access.ranks == 1 and self.gang is None
+        return ("-m", self.module if alone else RANK_MODULE, str(path))
+
+    @property
+    def leads(self) -> bool:
+        """Whether this member of the lease reports for all."""
+        return self.gang is None or self.gang.leads
 
     @abstractmethod
     async def write_inputs(self, folder: Path) -> TrainSpec | ScoreSpec | ReplicaSpec:
@@ -147,6 +157,8 @@ class Program(ABC):
         self.tools.meter.end(self.grant.token.lease)
         if self._relay is not None:
             await self._relay.close()
+        if self.gang is not None:
+            await self.gang.close()
 
     async def report(self, record: Step | LogLine | Progress) -> None:
         """Offer telemetry of this lease; it may get lost."""

@@ -8,20 +8,15 @@ import asyncio
 import datetime
 import hmac
 import secrets
-import ssl
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-
+from services.trainer.effect.lease_certificates import new_certificate, server_context
 from tunery.runtime.local_socket import connect_to
 from tunery.work.replica import SECRET_BYTES_MAX, ReplicaEndpoint
 
 SOCKET: Final = "replica.socket"
-VALID: Final = datetime.timedelta(days=3)  # longer than a term, and clocks may differ
 SECRET_S_MAX: Final = 10.0  # until a connection has said its secret
 CONNECTIONS_MAX: Final = 256
 CHUNK_BYTES: Final = 64 * 1024
@@ -39,12 +34,13 @@ class ReplicaRelay:
     async def open(self, folder: Path, now: datetime.datetime) -> ReplicaEndpoint:
         """Listen for the process that answers at SOCKET in a folder. Raises OSError."""
         self._target = folder / SOCKET
-        context, certificate = _tls(folder, now)
+        own = new_certificate("tunery replica", now)
+        context = server_context(folder, own)
         self._server = await asyncio.start_server(
             self._serve, self._host, 0, ssl=context, limit=CHUNK_BYTES
         )
         port: int = self._server.sockets[0].getsockname()[1]
-        return ReplicaEndpoint(self._address, port, certificate, self._secret)
+        return ReplicaEndpoint(self._address, port, own.certificate, self._secret)
 
     async def close(self) -> None:
         """Listen no more, and end all connections."""
@@ -97,36 +93,3 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             await writer.drain()
     finally:
         writer.close()
-
-
-def _tls(folder: Path, now: datetime.datetime) -> tuple[ssl.SSLContext, str]:
-    """A context with a fresh key, and its certificate in PEM. The key stays in this process."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tunery replica")])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - VALID)
-        .not_valid_after(now + VALID)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    text = certificate.public_bytes(serialization.Encoding.PEM)
-    secret = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    path = folder / "relay.pem"
-    path.touch(mode=0o600)
-    try:
-        path.write_bytes(secret + text)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.load_cert_chain(path)
-    finally:
-        path.unlink()
-    return context, text.decode("ascii")

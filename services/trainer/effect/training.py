@@ -23,6 +23,9 @@ from schemas.training import (
 from schemas.units import PPM, Ms
 from services.trainer.domain.state import Grant
 from services.trainer.effect.environment import accelerators, devices_of
+from services.trainer.effect.gang import Gang
+from services.trainer.effect.gang_following import FollowingGang
+from services.trainer.effect.gang_leading import LeadingGang
 from services.trainer.effect.program import Program, Tools
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
@@ -73,7 +76,9 @@ class Training(Program):
         self._meter, self._lease = tools.meter, grant.token.lease
         hardware = grant.lease.hardware
         self._node_type = hardware.accelerator if hardware is not None else ""
-        self._work_id = speed_class(work, grant.member.slots)
+        self._work_id = speed_class(work, grant.slots)
+        if len(grant.members) > 1:
+            self.gang = _gang(grant, tools, settings)
 
     async def write_inputs(self, folder: Path) -> TrainSpec:
         """Fetch packed rows and the newest checkpoint. Raises as `Program.prepare` does."""
@@ -109,7 +114,7 @@ class Training(Program):
             grader=grader,
             score_socket=await self.open_scores(folder, grader),
             score_calls_max=self.settings.score_calls_max,
-            ranks=self.grant.slots,
+            ranks=self.grant.placement.slots,
             devices=devices,
         )
 
@@ -118,6 +123,8 @@ class Training(Program):
 
         Raises BlobCorrupt, BlobsUnavailable.
         """
+        if not self.leads:  # the first rank says it
+            return self._start_report(event, {}) if isinstance(event, Started) else None
         match event:
             case Started():
                 devices = self.grant.member.devices if accelerators(self.grant) else ()
@@ -317,6 +324,12 @@ class Training(Program):
             level=level,
             text=text,
         )
+
+
+def _gang(grant: Grant, tools: Tools, settings: TrainerSettings) -> Gang:
+    if grant.node_id == grant.members[0].node_id:
+        return LeadingGang(grant, tools.incarnation, tools.runtime, tools.reports, settings)
+    return FollowingGang(grant, tools.incarnation, tools.runtime)
 
 
 def speed_class(work: TrainWork, slots: int) -> str:

@@ -29,7 +29,6 @@ from schemas.pool import (
     CloseMode,
     ClosePlacement,
     ConfirmFreed,
-    DescribeWork,
     EndAuthor,
     EndRequest,
     ForgetWork,
@@ -60,6 +59,7 @@ from schemas.training import (
     work_id_of,
 )
 from schemas.units import HOUR_MS
+from schemas.works import DescribeWork
 from tests.histories.recorder import BEGAN, Recorder
 from tests.histories.stories.dataset import PREPARED
 from tests.histories.stories.job import HYPER, TRAINED

@@ -23,10 +23,10 @@ from schemas.pool import (
     PlacementClosed,
     PlacementQueued,
     WaitExplained,
-    WorkKept,
 )
 from schemas.topics import POOL
 from schemas.units import Ms
+from schemas.works import WorkKept
 from services.scheduler.domain.pool.decide import decide_following
 from services.scheduler.domain.pool.evolve import evolve_pool
 from services.scheduler.domain.pool.state import Pool

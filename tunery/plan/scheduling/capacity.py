@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence, Set
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -184,13 +184,15 @@ class Capacity:
         if not needs.excluded:
             return barred
         excluded = barred.union(needs.excluded)
-        least = min(needs.slots, self.largest(needs))
         others = (
             node
             for node_id, node in self.nodes.items()
-            if node_id not in excluded and node.slots >= least and self.could_hold(node, needs)
+            if node_id not in excluded and self.could_hold(node, needs)
         )
-        return excluded if next(others, None) is not None else barred
+        if needs.slots > (largest := self.largest(needs)) and not needs.on_one_node:
+            return excluded if _most(others) >= needs.slots else barred
+        least = min(needs.slots, largest)
+        return excluded if any(node.slots >= least for node in others) else barred
 
     def largest(self, needs: RequestClass) -> int:
         """Slots of the largest node that suits a class; 0: none does."""
@@ -207,6 +209,12 @@ class Capacity:
     def slots_of(self, kind: Kind) -> int:
         """Slots of all nodes of a kind."""
         return sum(self._sizes[kind])
+
+    def most(self, needs: RequestClass) -> int:
+        """Slots that a class could have at most, if all nodes were free: of one, or of several."""
+        if needs.on_one_node:
+            return self.largest(needs)
+        return _most(node for node in self.nodes.values() if self.suits(node.kind, needs))
 
     def total(self, needs: RequestClass) -> int:
         """Slots of all nodes that suit a class."""
@@ -288,6 +296,28 @@ class Capacity:
             if node_id not in excluded and node_id not in chosen
         ]
         return (*seats, (min(rests)[2], rest)) if rests else None
+
+
+def most_slots(nodes: Iterable[tuple[Hashable, int]]) -> int:
+    """Slots that work on several nodes can have at most: whole nodes of a kind, and one more.
+
+    nodes: the kind and the slots of each
+    """
+    by_kind: dict[Hashable, list[int]] = defaultdict(list)
+    for kind, slots in nodes:
+        by_kind[kind].append(slots)
+    return max(map(_most_of, by_kind.values()), default=0)
+
+
+def _most_of(sizes: Sequence[int]) -> int:
+    largest = max(sizes)
+    return largest * sizes.count(largest) + max(
+        (size for size in sizes if size < largest), default=0
+    )
+
+
+def _most(nodes: Iterable[PlanNode]) -> int:
+    return most_slots((node.kind, node.slots) for node in nodes)
 
 
 def suits(kind: Kind, needs: RequestClass) -> bool:

@@ -13,7 +13,7 @@ from schemas.envelope import Reason
 from schemas.reasons import waiting
 from schemas.training import Device
 from schemas.units import Ms
-from tunery.plan.scheduling.capacity import Capacity, suits
+from tunery.plan.scheduling.capacity import Capacity, most_slots, suits
 from tunery.plan.scheduling.forecast import QUANTILES, forecast
 from tunery.plan.scheduling.plan import Plan, plan
 from tunery.plan.scheduling.planning_state import PlanningState
@@ -72,8 +72,7 @@ def explain(cluster: PlanningState, requests: Iterable[Request], at: Ms) -> Expl
     """
     oversized: list[Request] = []
     for request in requests:
-        # The planner gives whole nodes to what is larger than any; no job has several nodes yet.
-        if request.needs.slots > cluster.capacity.largest(request.needs):
+        if request.needs.slots > cluster.capacity.most(request.needs):
             oversized.append(request)
         else:
             cluster.queue.add(request)
@@ -211,8 +210,10 @@ class _Situation:
             if not alike:
                 return waiting("no_domain", domain=domain, domains=domains)
         large = {node.node_id for node in alike if node.slots >= needs.slots}
-        if not large:
+        most = most_slots((node.kind, node.slots) for node in alike)
+        if not large and (needs.on_one_node or most < needs.slots):
             return waiting("gang_too_large", slots=needs.slots)
+        large = large or {node.node_id for node in alike}
         large = {node_id for node_id in large if self._free.could_hold(nodes[node_id], needs)}
         if not large:
             return waiting("memory_short", slots=needs.slots, memory_bytes=needs.memory_bytes)

@@ -195,7 +195,8 @@ class _Pass:
 
     def _is_too_large(self, needs: RequestClass) -> bool:
         """Whether no node could ever hold a request that may have only one."""
-        if self._policy.spanning or needs.slots <= self._draft.free.largest(needs):
+        spans = self._policy.spanning and not needs.on_one_node
+        if spans or needs.slots <= self._draft.free.largest(needs):
             return False
         self._full.add(needs)
         self._closed.add(needs)

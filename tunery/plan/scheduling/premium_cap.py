@@ -49,7 +49,7 @@ class PremiumCap:
             others = {needs for lane in self._state.queue.lanes[PREMIUM + 1 :] for needs in lane}
             for needs in others:
                 kinds = capacity.kinds(needs)
-                if self._state.policy.spanning:
+                if self._state.policy.spanning and not needs.on_one_node:
                     largest = sum(capacity.slots_of(kind) for kind in kinds)
                 else:
                     largest = capacity.largest(needs)

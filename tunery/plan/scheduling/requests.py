@@ -51,6 +51,7 @@ class RequestClass:
     barred: nodes that it may not have in any case.
     constraints: what else it demands of nodes.
     avoids_spot: it gets others than spot nodes while there are any that could hold it.
+    on_one_node: it waits where no node has so many slots; otherwise it may have several nodes.
     """
 
     slots: int
@@ -60,6 +61,7 @@ class RequestClass:
     barred: tuple[str, ...] = ()
     constraints: NodeConstraints = ANY_NODE
     avoids_spot: bool = False
+    on_one_node: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +150,11 @@ def avoids_spot(asked: NodeConstraints | None, decided: bool | None) -> bool:
     Where there are no others it gets spot nodes all the same: it would wait for ever otherwise.
     """
     return asked is not None and asked.spot is True and decided is False
+
+
+def is_on_one_node(role: str, device: Device) -> bool:
+    """Whether work of a role has all its slots on one node: trainings on processors need not."""
+    return role != "train" or device != "cpu"
 
 
 def tolerating(asked: NodeConstraints, taints: tuple[str, ...]) -> NodeConstraints:

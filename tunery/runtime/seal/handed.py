@@ -8,7 +8,7 @@ from tunery.runtime.blobs.frames import PathKey
 from tunery.runtime.blobs.path_keys import LeasePathKeys
 from tunery.runtime.seal.absent import NoKeys
 from tunery.runtime.seal.abstract import DataKey, KeyStoreBroken
-from tunery.runtime.seal.sealer import Sealer, seal_with
+from tunery.runtime.seal.sealer import Sealer, open_with, seal_with
 
 
 class HandedPath(Struct, frozen=True, array_like=True):
@@ -38,7 +38,8 @@ class HandedKeys(Struct, frozen=True):
 
     texts: what its work says.
     paths: what it may read and write.
-    seal_id, seal_secret: with which it seals texts; services open them, and it opens no others.
+    seal_id, seal_secret: with which all agents of the lease seal texts; they and services open
+        them, and it opens no others.
     problem: why it is given nothing; empty: it is given all that it needs.
     """
 
@@ -83,11 +84,16 @@ class LeaseSealer(Sealer):
         return seal_with(self._key, text, field, self._draw)
 
     def open(self, sealed: Sealed, field: SealedField, *others: SealedField) -> str:
-        """Raises KeyStoreBroken for a text that it was not given."""
+        """A text that it was given, or that an agent of the same lease has sealed.
+
+        Raises KeyStoreBroken for another one.
+        """
         text = self._texts.get((sealed.key_id, sealed.nonce))
-        if text is None:
+        if text is not None:
+            return text
+        if self._key is None or sealed.key_id != self._key.key_id:
             raise KeyStoreBroken(f"this lease was given no key of this text: {field}")
-        return text
+        return open_with(self._key, sealed, field, *others)
 
 
 def hand_paths(keys: HandedKeys, path_keys: LeasePathKeys) -> None:

@@ -56,13 +56,7 @@ class Sealer:
         key = None if ring is None else ring.version(key_id)
         if key is None:
             return REDACTED
-        key = _scoped(key, scope) if scope else key
-        cipher, unbound, fields = AESGCM(key.secret), key.key_id.encode(), (field, *others)
-        for bound in (*(_bound(key.key_id, name) for name in fields), unbound):
-            with suppress(InvalidTag, ValueError):
-                return cipher.decrypt(sealed.nonce, sealed.ciphertext, bound).decode("utf-8")
-        shown = " or ".join(fields)
-        raise SealBroken(f"a field sealed with {sealed.key_id} does not open as {shown}")
+        return open_with(_scoped(key, scope) if scope else key, sealed, field, *others)
 
     def hmac(self, tenant: str, data: bytes | str) -> str:
         """Hex HMAC-SHA256 under a key of its own. Raises KeyDestroyed."""
@@ -89,7 +83,7 @@ class Sealer:
     def scoped_key(self, tenant: str, scope: str) -> DataKey:
         """With which a process without data keys seals texts, that services open as any other.
 
-        scope: of this process alone. It opens nothing that was sealed with another key.
+        scope: of these processes alone. It opens nothing that was sealed with another key.
         Raises KeyDestroyed.
         """
         ring = self._keys.get(tenant)
@@ -119,6 +113,16 @@ def seal_with(
     nonce = draw(NONCE_BYTES)
     body = AESGCM(key.secret).encrypt(nonce, text.encode("utf-8"), _bound(key.key_id, field))
     return Sealed(key_id=key.key_id, nonce=nonce, ciphertext=body)
+
+
+def open_with(key: DataKey, sealed: Sealed, field: SealedField, *others: SealedField) -> str:
+    """The text, with a key that is at hand. Raises SealBroken, as `Sealer.open`."""
+    cipher, unbound, fields = AESGCM(key.secret), key.key_id.encode(), (field, *others)
+    for bound in (*(_bound(key.key_id, name) for name in fields), unbound):
+        with suppress(InvalidTag, ValueError):
+            return cipher.decrypt(sealed.nonce, sealed.ciphertext, bound).decode("utf-8")
+    shown = " or ".join(fields)
+    raise SealBroken(f"a field sealed with {sealed.key_id} does not open as {shown}")
 
 
 def _scoped(key: DataKey, scope: str) -> DataKey:

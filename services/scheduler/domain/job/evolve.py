@@ -422,7 +422,7 @@ def _end_attempt(job: OpenJob, event: AttemptEnded) -> OpenJob:
     excluded = job.excluded_nodes
     has_checkpoint = any(kept.attempt == event.attempt for kept in job.checkpoints)
     if is_node_fault(end.outcome, end.cause, has_checkpoint):
-        excluded = (*excluded, *(name for name in end.node_ids if name not in excluded))
+        excluded = (*excluded, *(name for name in end.nodes_at_fault if name not in excluded))
     stopped = end.outcome != "succeeded" and job.open is not None and job.open.asked is not None
     preempted = end.outcome == "preempted" and end.ended_by != "tenant"
     ended = replace(

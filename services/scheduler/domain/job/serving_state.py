@@ -93,7 +93,7 @@ def _count_end(pool: ServingPool, end: AttemptEnd, at: Ms) -> ServingPool:
     if not is_node_fault(end.outcome, end.cause, has_checkpoint=False):
         return failed
     before = excluded_at(pool, at)
-    nodes = (*before, *(name for name in end.node_ids if name not in before))
+    nodes = (*before, *(name for name in end.nodes_at_fault if name not in before))
     return replace(failed, excluded_nodes=nodes[-EXCLUDED_MAX:], excluded_until=at + EXCLUDED_MS)
 
 

@@ -41,8 +41,8 @@ from schemas.pool import (
     NodesObserved,
     PlacementClosed,
     PlacementQueued,
-    WorkForgotten,
 )
+from schemas.works import WorkForgotten
 from services.scheduler.domain.pool.planned_pool import (
     JobPart,
     LeasePart,

@@ -19,12 +19,12 @@ from schemas.pool import (
     ReportExit,
     UsageCredited,
     UsageSliced,
-    WorkForgotten,
 )
 from schemas.reasons import EndCode, ending
 from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome, FailureCause, Result, TrainResult
 from schemas.units import HOUR_MS, GpuMs, Ms, Tokens, hour_of
+from schemas.works import WorkForgotten
 from services.scheduler.domain.pool.state import Lease, Pool
 from services.scheduler.domain.pool.usage import (
     ChargedHour,
@@ -59,6 +59,7 @@ class LeaseEnd:
     cause: why it failed, where it failed.
     message: what its agent said.
     result: what a success left.
+    faulty_node: the node of several on which it failed, where that is known.
     """
 
     elapsed_ms: Ms
@@ -68,6 +69,7 @@ class LeaseEnd:
     cause: FailureCause | None = None
     detail: Sealed | None = None
     result: Result | None = None
+    faulty_node: str | None = None
 
 
 def end_of_report(lease: Lease, report: ReportExit, at: Ms) -> LeaseEnd:
@@ -84,6 +86,7 @@ def end_of_report(lease: Lease, report: ReportExit, at: Ms) -> LeaseEnd:
         cause=cause,
         detail=report.detail,
         result=report.result if outcome == "succeeded" else None,
+        faulty_node=report.faulty_node if report.faulty_node in lease.node_ids else None,
     )
 
 
@@ -178,6 +181,7 @@ def close(lease: Lease, end: LeaseEnd) -> tuple[Event, ...]:
             used_gpu_ms=lease.slots * end.elapsed_ms,
             billable_gpu_ms=billable,
             lost_gpu_ms=lease.lost_gpu_ms + sum(credit.lost_gpu_ms for credit in credits_given),
+            faulty_node=end.faulty_node,
         ),
     )
     return (*last, *credits_given, closed)

@@ -28,7 +28,6 @@ from schemas.pool import (
     ClosePlacement,
     Command,
     ConfirmFreed,
-    DescribeWork,
     EndRequest,
     Event,
     ForgetWork,
@@ -41,14 +40,15 @@ from schemas.pool import (
     RegisterNode,
     ReportCheckpoint,
     ReportExit,
+    ReportRendezvous,
     ReportStarted,
     RequestPlacement,
     RetireNode,
     Token,
-    WorkKept,
 )
 from schemas.reasons import ending, refusing
 from schemas.training import LeaseHardware, NodeConstraints, work_id_of
+from schemas.works import DescribeWork, WorkKept
 from services.scheduler.domain.pool import closing, deadlines, enrolment, lease_keys, nodes, reports
 from services.scheduler.domain.pool.carried import planned_pool
 from services.scheduler.domain.pool.experience import expected_time
@@ -75,6 +75,8 @@ from services.scheduler.domain.pool.state import (
     withdrawn_keys,
 )
 from services.scheduler.domain.pool.usage import notice_ms
+from tunery.plan.scheduling.capacity import most_slots
+from tunery.plan.scheduling.requests import is_on_one_node
 from tunery.runtime.journal.senders import refuse_withdrawn
 
 # Grants of one record, beside facts and notices; the next tick goes on with the others.
@@ -157,6 +159,8 @@ def _decide_fact(
             return _request(pool, command, ctx)
         case ClosePlacement():
             return _close(pool, command, ctx)
+        case ReportRendezvous():
+            return reports.decide_report(pool, command, ctx, reports.decide_rendezvous)
         case ReportStarted():
             return reports.decide_report(pool, command, ctx, reports.decide_started)
         case ReportCheckpoint():
@@ -208,9 +212,9 @@ def _request(pool: Pool, command: RequestPlacement, ctx: Context) -> tuple[Event
         spot_from=spot_from_of(pool, placement, ctx.at),
         domain_until=domain_until_of(placement, ctx.at),
     )
-    largest = _largest_node(pool, placement)
-    if 0 < largest < placement.slots:
-        above = ending("slots_above_largest", slots=placement.slots, largest=largest)
+    most = _most_slots(pool, placement)
+    if 0 < most < placement.slots:
+        above = ending("slots_above_largest", slots=placement.slots, largest=most)
         end = AttemptEnd(outcome="failed", ended_by="platform", reason=above, cause="user")
         return (queued, closing.close_waiting(placement, end))
     if is_described(pool, placement.job_id, placement.work_id):
@@ -221,19 +225,24 @@ def _request(pool: Pool, command: RequestPlacement, ctx: Context) -> tuple[Event
     return (queued, closing.close_waiting(placement, end))
 
 
-def _largest_node(pool: Pool, placement: Placement) -> int:
-    """Slots of the largest node with such devices, in service or not; 0: none has ever joined."""
+def _most_slots(pool: Pool, placement: Placement) -> int:
+    """Slots that such nodes have for one lease, in service or not; 0: none has ever joined."""
     asked = placement.constraints or NodeConstraints()
     domain = asked.domain if asked.domain_wait_ms is None else ""
     described = (node.description for node in pool.nodes.values())
-    sizes = (
-        node.slots
+    suited = (
+        node
         for node in described
         if node.device == placement.device
         and asked.accelerator in ("", node.accelerator)
         and domain in ("", node.domain)
     )
-    return max(sizes, default=0)
+    if is_on_one_node(placement.role, placement.device):
+        return max((node.slots for node in suited), default=0)
+    return most_slots(
+        ((node.memory_bytes, node.accelerator, node.spot, node.reserved, node.taints), node.slots)
+        for node in suited
+    )
 
 
 def _close(pool: Pool, command: ClosePlacement, ctx: Context) -> tuple[Event, ...]:

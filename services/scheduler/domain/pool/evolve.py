@@ -44,14 +44,14 @@ from schemas.pool import (
     NodesObserved,
     PlacementClosed,
     PlacementQueued,
+    RendezvousOpened,
     UsageCredited,
     UsageSliced,
     WaitExplained,
-    WorkForgotten,
-    WorkKept,
 )
 from schemas.topics import key_number_of
 from schemas.units import Ms
+from schemas.works import WorkForgotten, WorkKept
 from services.scheduler.domain.pool.carried import carry
 from services.scheduler.domain.pool.enrolment import with_enrolment
 from services.scheduler.domain.pool.experience import (
@@ -130,7 +130,7 @@ def _evolve(pool: Pool, event: Event, ctx: Context) -> Pool:
     match event:
         case Rejected() | Repeated() | WaitExplained() | NodeKeysWithdrawn():  # nothing of one pool
             return pool
-        case LeaseKeysRequested() | LeaseKeysSealed():  # for agents, and for who seals
+        case RendezvousOpened() | LeaseKeysRequested() | LeaseKeysSealed():  # for agents
             return pool
         case NodeInvited() | NodeEnrolled() | NodeKeysSealed():
             return with_enrolment(pool, event, ctx)

@@ -70,7 +70,7 @@ def with_attempt_end(pool: Pool, lease: Lease, event: PlacementClosed, ctx: Cont
     if not is_node_fault(end.outcome, end.cause, lease.last_manifest is not None):
         return with_progress(pool, lease) if end.outcome == "succeeded" else pool
     failures = pool.failures.get(event.job_id, ())
-    for node_id in lease.node_ids:
+    for node_id in end.nodes_at_fault:
         failures = _count(failures, node_id, ctx.at)
         node = pool.nodes.get(node_id)
         if node is None or broken_device(lease, node_id, node.faults) is not None:

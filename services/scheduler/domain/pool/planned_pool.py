@@ -1,7 +1,6 @@
 """A pool as the planner sees it."""
 
 from collections.abc import Container, Iterator
-from dataclasses import replace
 from typing import Final, TypeAlias, assert_never
 
 from msgspec import Struct
@@ -22,6 +21,7 @@ from tunery.plan.scheduling.requests import (
     Seats,
     avoids_spot,
     demands,
+    is_on_one_node,
     price_class_of,
 )
 
@@ -54,8 +54,7 @@ class JobPart(Struct, frozen=True):
     queued: Queued | None
 
 
-# The planner gives whole nodes to what is larger than any; no job has several nodes yet.
-POLICY: Final = replace(PRODUCT, spanning=False)
+POLICY: Final = PRODUCT
 Part: TypeAlias = NodePart | LeasePart | JobPart
 
 
@@ -168,6 +167,7 @@ def _needs(queued: Queued) -> RequestClass:
         barred=queued.barred,
         constraints=demands(placement.constraints, any_domain=queued.waiting.any_domain),
         avoids_spot=avoids_spot(placement.constraints, queued.waiting.spot),
+        on_one_node=is_on_one_node(placement.role, placement.device),
     )
 
 

@@ -13,17 +13,25 @@ from schemas.pool import (
     Event,
     LeaseStarted,
     MemberFreed,
+    RendezvousOpened,
     ReportCheckpoint,
     ReportExit,
+    ReportRendezvous,
     ReportStarted,
 )
 from schemas.reasons import refusing
 from schemas.training import BlobFile, files_of
 from services.scheduler.domain.pool import closing
-from services.scheduler.domain.pool.state import Lease, Pool, is_run_by, lease_key
+from services.scheduler.domain.pool.state import (
+    Lease,
+    Pool,
+    held_members,
+    is_run_by,
+    lease_key,
+)
 from services.scheduler.domain.pool.usage import cap_ms, clamp, skipped_gpu_ms, skipped_tokens
 
-R = TypeVar("R", ReportStarted, ReportCheckpoint, ReportExit)
+R = TypeVar("R", ReportRendezvous, ReportStarted, ReportCheckpoint, ReportExit)
 
 
 def decide_report(
@@ -43,6 +51,14 @@ def decide_report(
         stale = refusing("lease_not_open", lease=command.token.lease)
         return (Rejected(code=errors.STALE_TOKEN, reason=stale),)
     return decide(lease, command, ctx)
+
+
+def decide_rendezvous(lease: Lease, command: ReportRendezvous, ctx: Context) -> tuple[Event, ...]:
+    """The other members may meet the first one there; nobody else says where that is."""
+    if command.incarnation != lease.members[0].incarnation or lease.started_at is not None:
+        other = refusing("lease_not_open", lease=lease.number)
+        return (Rejected(code=errors.STALE_TOKEN, reason=other),)
+    return (RendezvousOpened(lease=lease.ref, rendezvous=command.rendezvous),)
 
 
 def decide_started(lease: Lease, command: ReportStarted, ctx: Context) -> tuple[Event, ...]:
@@ -84,7 +100,10 @@ def decide_exit(lease: Lease, command: ReportExit, ctx: Context) -> tuple[Event,
 
 
 def decide_freed(pool: Pool, command: ConfirmFreed, ctx: Context) -> tuple[Event, ...]:
-    """A member is free. A lease without a reported exit ends first, as a platform error."""
+    """A member is free. A lease without a reported exit ends with its last one, by the platform.
+
+    The first member reports the exit of all; others may be free before that.
+    """
     lease = pool.leases.get(lease_key(command.token.lease))
     if lease is None or command.token.pool != ctx.key:
         return ()
@@ -95,7 +114,7 @@ def decide_freed(pool: Pool, command: ConfirmFreed, ctx: Context) -> tuple[Event
     if command.node_id in lease.freed:
         return ()
     freed = MemberFreed(lease=lease.ref, node_id=command.node_id)
-    if lease.closed:
+    if lease.closed or len(held_members(lease)) > 1:
         return (freed,)
     return (*closing.close(lease, closing.end_of_unreported(lease, ctx.at)), freed)
 

@@ -10,6 +10,7 @@ from schemas.pool import (
     RegisterNode,
     ReportCheckpoint,
     ReportExit,
+    ReportRendezvous,
     ReportStarted,
     RetireNode,
 )
@@ -39,7 +40,7 @@ def _named_node(pool: Pool, command: Command) -> str | None:
             return command.node_id
         case RetireNode() | ConfirmFreed():
             return command.node_id
-        case ReportStarted() | ReportCheckpoint() | ReportExit():
+        case ReportRendezvous() | ReportStarted() | ReportCheckpoint() | ReportExit():
             return _holder(pool, command.token.lease, command.incarnation)
         case RequestLeaseKeys():
             return _holder(pool, command.lease, command.incarnation)

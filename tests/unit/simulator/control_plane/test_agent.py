@@ -10,9 +10,9 @@ from schemas.pool import (
     MemberFreed,
     PlacementQueued,
     Token,
-    WorkKept,
 )
 from schemas.reasons import ending
+from schemas.works import WorkKept
 from simulator.control_plane.agent import STEPS_PER_CHECKPOINT, LeaseDiaries, SimAgent, SimAttempt
 from simulator.control_plane.samples import POOL, T0, checkpoint, describe, request
 

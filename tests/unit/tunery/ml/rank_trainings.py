@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.tunery.ml.trainings import Event
+from tests.unit.tunery.ranks.carriers import Join
 from tunery.ranks.joining import joined
 from tunery.work.spec import TrainSpec
 
@@ -79,16 +80,18 @@ def go_ranks(
     spec: TrainSpec,
     requests: Mapping[int, StopAfter] | None = None,
     specs: Mapping[int, TrainSpec] | None = None,
+    join: Join = joined,
 ) -> tuple[list[int], list[list[Event]]]:
     """Exit codes and events of all ranks.
 
     requests: to stop, of the ranks that get one
     specs: of the ranks that read another one
+    join: what joins them
     """
     folder = Path(f"{spec.out_dir}.ranks")
     folder.mkdir()
     children = []
-    with joined(spec.ranks) as every:
+    with join(spec.ranks) as every:
         for number, descriptors in enumerate(every):
             must_stop = (requests or {}).get(number, NEVER)
             own = (specs or {}).get(number, spec)

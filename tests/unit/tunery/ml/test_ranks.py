@@ -19,6 +19,7 @@ from services.trainer.effect.environment import environment_on
 from services.trainer.ports import Access
 from tests.unit.tunery.ml.rank_trainings import StopAfter, go_ranks
 from tests.unit.tunery.ml.trainings import Event, figures, of, resumed
+from tests.unit.tunery.ranks.carriers import two_machines
 from tunery.confinement.confined import Confinement
 from tunery.ranks.joining import RANK_MODULE, VISIBLE, joined
 from tunery.work.codec import encode_spec
@@ -109,6 +110,25 @@ def test_ranks_have_the_losses_of_one_process(ranks_spec: TrainSpec) -> None:
     _, (refused,) = go_ranks(resumed(other, kept[1], out="other"), {0: StopAfter(1)})
     assert refused[0]["resumed_from_step"] == 0
     assert "it belongs to another run: hyper was" in refused[0]["skipped"][0]["reason"]
+
+
+def test_ranks_of_two_machines_train_to_the_bytes_of_those_of_one(ranks_spec: TrainSpec) -> None:
+    """Two on each. They are stopped, and go on where all are on one machine."""
+    spec = replace(ranks_spec, ranks=4)
+    _, here = go_ranks(resumed(spec, out="here"))
+    with two_machines(4) as join:
+        codes, apart = go_ranks(resumed(spec, out="apart"), join=join)
+    assert codes == [ExitCode.FINISHED] * 4
+    assert figures(of(apart[0], "step")) == figures(of(here[0], "step"))
+    assert apart[0][-1]["adapter_sha256"] == here[0][-1]["adapter_sha256"]
+    with two_machines(4) as join:
+        codes, stopped = go_ranks(resumed(spec, out="cut"), {3: StopAfter(2)}, join=join)
+    assert codes == [ExitCode.PREEMPTED] * 4, "at one step"
+    assert [ours[-1]["step"] for ours in stopped] == [2] * 4
+    kept = of(stopped[0], "checkpoint")[-1]
+    _, rest = go_ranks(resumed(spec, kept, out="rest"))
+    assert rest[0][0]["environment_changes"] == []
+    assert rest[0][-1]["adapter_sha256"] == here[0][-1]["adapter_sha256"]
 
 
 def test_ranks_stop_after_one_step_and_resume_to_the_same_bytes(

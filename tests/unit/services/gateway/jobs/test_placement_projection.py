@@ -15,10 +15,10 @@ from schemas.pool import (
     MemberFreed,
     PlacementClosed,
     PlacementQueued,
-    WorkForgotten,
 )
 from schemas.reasons import ending
 from schemas.training import AttemptStart, ExpectedTime
+from schemas.works import WorkForgotten
 from services.gateway.jobs.tables import ATTEMPT_NODES, ATTEMPT_TIMES, PLACEMENTS, SEATS
 from tests.unit.services.gateway.jobs.job_events import CHECKPOINT, JOB, placed
 from tests.unit.services.gateway.jobs.test_pool_projection import LEASE

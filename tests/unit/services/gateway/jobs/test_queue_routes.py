@@ -8,11 +8,14 @@ import httpx
 import pytest_asyncio
 from msgspec.structs import replace
 
-from schemas.pool import DescribeWork, RequestPlacement
+from schemas.pool import (
+    RequestPlacement,
+)
 from schemas.serving import ReplicaTerms, ServingPoolTerms, SetServingPool
 from schemas.submission import Price
 from schemas.topics import JOB, POOL
 from schemas.training import WorkDescription, work_id_of
+from schemas.works import DescribeWork
 from simulator.control_plane.samples import BASE, node
 from tests.unit.services.gateway.control_plane import ControlPlane, control_plane
 from tests.unit.services.gateway.jobs.job_events import TRAIN, placed

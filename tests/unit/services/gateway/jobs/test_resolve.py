@@ -347,13 +347,14 @@ def test_every_form_of_a_hyper_parameter_is_the_same_request() -> None:
 @pytest.mark.parametrize(
     ("changes", "nodes", "words"),
     [
-        ({}, [of_model("h100")], "the largest has 1; it is 4"),
+        ({}, [of_model("h100")], "together have 1 for it; it is 4"),
         (
             {"method": {"type": "dpo"}, "training_file": "pairs"},
             [],
             "a training with the method dpo uses one slot; set it to 1; it is 4",
         ),
-        ({}, [of_memory(64, 2), of_memory(9, 1)], "the largest has 2; it is 4"),
+        ({}, [of_memory(64, 2), of_memory(9, 1)], "together have 2 for it; it is 4"),
+        ({}, [of_memory(64, 2), of_memory(64, 1)], "together have 3 for it; it is 4"),
         (
             {"hyperparameters": {"batch_size": 3}},
             [of_memory(64, 4)],

@@ -10,6 +10,8 @@ from schemas.envelope import Rejected
 from schemas.lease_keys import LeaseHolder, LeaseKeysSealed
 from schemas.node import NodeDescription, NodeKeysWithdrawn
 from schemas.reasons import ending, refusing
+from schemas.sealed import Sealed
+from schemas.works import WorkForgotten, WorkKept
 from services.trainer.domain.evolve import evolve
 from services.trainer.domain.state import Grant, NodeState
 from simulator.control_plane.samples import PREPARED
@@ -48,9 +50,9 @@ def placement(number: int) -> pool.Placement:
     )
 
 
-def kept(number: int) -> pool.WorkKept:
+def kept(number: int) -> WorkKept:
     described = training.WorkDescription(job_id=f"job{number}", work_id=WORK_ID, work=WORK)
-    return pool.WorkKept(tenant="acme", description=described)
+    return WorkKept(tenant="acme", description=described)
 
 
 def queued(number: int) -> pool.PlacementQueued:
@@ -82,7 +84,7 @@ def grant(slots: int = 1, **changes: Any) -> Grant:
     return Grant(
         lease=replace(lease_ref(1), role=changes.get("role", "eval")),
         member=replace(member("a1"), devices=tuple(range(slots)), slots=slots),
-        placement=replace(placement(1), checkpoints=changes.get("checkpoints", ())),
+        placement=replace(placement(1), checkpoints=changes.get("checkpoints", ()), slots=slots),
         work=changes.get("work", WORK),
     )
 
@@ -134,6 +136,18 @@ def registered(incarnation: str) -> pool.NodeRegistered:
     return pool.NodeRegistered(node=described)
 
 
+def test_an_agent_learns_the_members_of_a_lease_and_how_the_first_is_reached() -> None:
+    """Leases of other nodes say nothing here."""
+    both = replace(granted(), members=(member("b1"), member("a1")))
+    sealed = Sealed(key_id="k", nonce=b"n", ciphertext=b"x")
+    opened = pool.RendezvousOpened(lease=lease_ref(1), rendezvous=sealed)
+    before = evolve(evolve(START, opened), both)
+    (assignment,) = before.assignments.values()
+    assert (assignment.grant.members, assignment.rendezvous) == (both.members, None)
+    (assignment,) = evolve(before, opened).assignments.values()
+    assert assignment.rendezvous == sealed
+
+
 def test_security_c2_an_agent_learns_that_its_key_is_withdrawn() -> None:
     def learnt(sender: str, event: pool.Event) -> bool:
         return evolve(replace(START, sender=sender), event).withdrawn
@@ -169,7 +183,7 @@ def test_a_grant_brings_its_placement_and_work() -> None:
     run = state.assignments[1].grant
     assert (run.placement, run.work, run.member.devices) == (placement(1), WORK, (0,))
     assert "job1" not in state.placements
-    forgotten = evolve(state, pool.WorkForgotten(job_id="job1"))
+    forgotten = evolve(state, WorkForgotten(job_id="job1"))
     assert "job1" not in forgotten.works
     assert forgotten.assignments == state.assignments
 
@@ -181,7 +195,7 @@ def test_a_gang_is_run_by_each_of_its_nodes() -> None:
 
 def test_a_withdrawn_placement_and_an_unknown_work_are_not_run() -> None:
     assert targets(closed(1), granted(1)) == {}
-    assert targets(pool.WorkForgotten(job_id="job1"), granted(1)) == {}
+    assert targets(WorkForgotten(job_id="job1"), granted(1)) == {}
 
 
 def test_leases_of_other_nodes_are_ignored() -> None:

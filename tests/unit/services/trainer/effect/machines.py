@@ -15,6 +15,7 @@ from schemas.node import DeviceFault
 from schemas.reasons import ending
 from schemas.topics import POOL
 from schemas.training import work_id_of
+from schemas.works import DescribeWork
 from services.billing.app import LEASE_KEYS
 from services.billing.giving import give_keys
 from services.scheduler.app import POOLS
@@ -129,7 +130,7 @@ class Node:
             constraints=training.NodeConstraints(tolerations=("eu", "research")),
         )
         for command in (
-            pool.DescribeWork(tenant="acme", description=described),
+            DescribeWork(tenant="acme", description=described),
             pool.RequestPlacement(placement=placement),
         ):
             await self.runtime.sender.send(POOL.name, POOL_NAME, "acme", command)

@@ -76,6 +76,7 @@ async def under_lease(
     asked: int = 0,
     share_ppm: int = 0,
     slots: int = 1,
+    members: tuple[pool.LeaseMember, ...] = (),
 ) -> tuple[Training, MemoryServers]:
     """`threads`: as the node says; `asked`: as the job says; `share_ppm`: of checkpoints."""
     servers = await memory_servers(SleepClock())
@@ -86,6 +87,10 @@ async def under_lease(
     hyper = replace(WORK.hyper, threads=asked, checkpoint_share_ppm=share_ppm)
     work = replace(WORK, hyper=hyper)
     lease = grant(slots, role="train", work=work, checkpoints=checkpoints)
+    if members:
+        every = sum(member.slots for member in members)
+        placement = replace(lease.placement, slots=every)
+        lease = replace(lease, members=members, placement=placement)
     settings = TrainerSettings(id="a", pool="default", slots=1, work_dir=folder, threads=threads)
     program = Training(lease, work, tools, settings)
     program.folder = folder
@@ -206,6 +211,24 @@ async def test_a_training_on_several_devices_has_a_rank_on_each(tmp_path: Path) 
     spec = decode_train_spec((tmp_path / "spec.json").read_bytes())
     assert (spec.ranks, spec.accelerators, spec.devices) == (2, 1, ("GPU-1", "GPU-6"))
     assert (training.access.ranks, training.access.devices) == (2, ("GPU-1", "GPU-6"))
+
+
+async def test_a_member_of_several_starts_its_own_ranks_of_all(tmp_path: Path) -> None:
+    blobs = MemoryBlobs()
+    await blobs.put(WORK.prepared.train_blob, CONTENT)
+    both = tuple(
+        pool.LeaseMember(node_id=name, incarnation=f"{name}1", slots=2, devices=(0, 1))
+        for name in "ba"
+    )
+    training, _ = await under_lease(blobs, tmp_path, slots=2, members=both)
+    assert (await training.prepare(tmp_path))[:2] == ("-m", RANK_MODULE)
+    assert decode_train_spec((tmp_path / "spec.json").read_bytes()).ranks == 4
+    assert training.access.elsewhere is not None
+    assert (training.access.ranks, training.access.elsewhere.here) == (2, range(2, 4))
+    started = await training.handle(STARTED)
+    assert started is not None, "its elapsed time counts from here"
+    assert not training.leads, "the first member reports it"
+    await training.close()
 
 
 async def test_the_process_knows_what_share_of_its_time_checkpoints_may_take(

@@ -1,5 +1,7 @@
 """Where a request fits: best fit, gangs over whole nodes, device and memory."""
 
+from dataclasses import replace
+
 from tests.unit.tunery.plan.scheduling.clusters import GB, needs, nodes
 from tunery.plan.scheduling.capacity import Capacity
 from tunery.plan.scheduling.requests import Kind, PlanNode
@@ -82,3 +84,18 @@ def test_nodes_come_and_go() -> None:
     free.remove("b")
     free.remove("b")
     assert (free.free, free.largest(needs(1)), free.find_seats(needs(1))) == ({}, 0, None)
+
+
+def test_slots_of_several_nodes_are_those_of_whole_ones_of_a_kind_and_of_one_more() -> None:
+    free = Capacity([*nodes(4, 4, 3, 2), PlanNode("z", 9, "cpu", 8 * GB)])
+    assert free.most(needs(5)) == 11
+    assert free.most(replace(needs(5), on_one_node=True)) == 4
+    assert free.find_seats(needs(11)) == (("a", 4), ("b", 4), ("c", 3))
+    assert free.find_seats(needs(12)) is None
+    assert free.most(needs(1, "cpu")) == 9
+
+
+def test_a_gang_gets_a_node_that_failed_under_it_where_the_others_are_too_few() -> None:
+    assert Capacity(nodes(4, 4)).find_seats(needs(6, "cuda", GB, "b")) == (("a", 4), ("b", 2))
+    seats = Capacity(nodes(4, 4, 4)).find_seats(needs(6, "cuda", GB, "b"))
+    assert seats == (("a", 4), ("c", 2))

@@ -137,7 +137,7 @@ def test_without_a_node_that_suits_there_is_a_reason_and_no_expected_start() -> 
         ([], request("j"), "no_node_up"),
         (nodes(8), cpu, "no_device"),
         (nodes(8), large, "no_device"),
-        (nodes(8, 8), request("j", slots=9), "gang_too_large"),
+        (nodes(8, 8), request("j", slots=17), "gang_too_large"),
         ([PlanNode("a", 8, "cpu", 4 * GB)], wide, "memory_short"),
     ):
         waits = why(explained(of, [], each), "j")

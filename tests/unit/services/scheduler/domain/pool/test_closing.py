@@ -1,6 +1,7 @@
 """A lease with two members: the fold and the closing of leases that today's plan does not make."""
 
 from immutables import Map
+from msgspec.structs import replace
 
 from schemas.node import NodeSeen
 from schemas.pool import (
@@ -8,8 +9,6 @@ from schemas.pool import (
     Event,
     ForgetWork,
     LeaseGranted,
-    LeaseMember,
-    LeaseRef,
     ObserveNodes,
     ReportCheckpoint,
     UsageCredited,
@@ -37,23 +36,6 @@ from tests.unit.services.scheduler.fold import Decider, names, of
 def gang() -> Decider:
     """Nodes `a` and `b`, one slot each, run one lease of two members since T0."""
     decider = pool().accept(request(slots=2), node("a", "a-1", 1), node("b", "b-1", 1))
-    placement = decider.state[POOL].waiting["ftjob-1"].placement
-    granted = LeaseGranted(
-        lease=LeaseRef(
-            token=token(),
-            tenant=placement.tenant,
-            job_id=placement.job_id,
-            attempt=placement.attempt,
-            role=placement.role,
-            lane=placement.lane,
-            price_version=placement.price_version,
-        ),
-        members=(
-            LeaseMember(node_id="a", incarnation="a-1", slots=1, devices=(0,)),
-            LeaseMember(node_id="b", incarnation="b-1", slots=1, devices=(0,)),
-        ),
-    )
-    decider.fold(granted)
     return decider.accept(begun())
 
 
@@ -115,6 +97,32 @@ def test_money_c8_no_capture_is_later_than_the_end_so_no_credit_is_larger_than_t
     decider.accept(ReportCheckpoint(token=token(), incarnation=ALIVE, checkpoint=saved))
     end = end_of(decider.when(exited(outcome="failed", cause="platform", elapsed_ms=MINUTE)))
     assert (end.used_gpu_ms, end.billable_gpu_ms, end.lost_gpu_ms) == (9 * MINUTE, 9 * MINUTE, 0)
+
+
+def test_a_member_that_is_free_before_the_first_one_reports_ends_nothing() -> None:
+    decider = gang()
+    decider.at += 10 * MINUTE
+    assert names(decider.when(member_freed("b"))) == ["MemberFreed"]
+    end = end_of(decider.when(exited(outcome="failed", cause="user", elapsed_ms=10 * MINUTE)))
+    assert (end.outcome, end.used_gpu_ms, end.lost_gpu_ms) == ("failed", 20 * MINUTE, 0)
+    assert names(decider.when(member_freed("a"))) == ["MemberFreed"]
+    assert not decider.state[POOL].leases
+
+
+def test_the_last_member_that_is_free_without_a_report_ends_the_gang() -> None:
+    decider = gang()
+    decider.accept(member_freed("b"))
+    assert "PlacementClosed" in names(decider.when(member_freed("a")))
+
+
+def test_a_failure_speaks_against_the_node_that_is_named() -> None:
+    decider = gang()
+    failed = exited(outcome="failed", cause="bad_node", elapsed_ms=MINUTE, faulty_node="b")
+    end = end_of(decider.when(failed))
+    assert (end.faulty_node, end.nodes_at_fault) == ("b", ("b",))
+    assert [each.node_id for each in decider.state[POOL].failures["ftjob-1"]] == ["b"]
+    other = gang().when(replace(failed, faulty_node="z"))
+    assert end_of(other).nodes_at_fault == ("a", "b"), "it is none of the lease"
 
 
 def test_both_nodes_of_a_gang_lost_together_end_it_once() -> None:

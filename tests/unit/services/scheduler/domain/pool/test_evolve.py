@@ -22,10 +22,10 @@ from schemas.pool import (
     UsageCredited,
     UsageSliced,
     WaitExplained,
-    WorkForgotten,
 )
 from schemas.reasons import ending
 from schemas.reasons import waiting as waiting_reason
+from schemas.works import WorkForgotten
 from services.scheduler.domain.pool.evolve import evolve, evolve_pool
 from services.scheduler.domain.pool.state import INCARNATIONS_REMEMBERED_MAX, Pool
 from tests.unit.services.scheduler.domain.pool.test_state import GANG, PLACEMENT, lease, node, pool

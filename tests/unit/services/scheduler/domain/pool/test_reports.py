@@ -7,8 +7,17 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Message, Rejected
-from schemas.pool import CheckpointAccepted, LeaseStarted, ReportCheckpoint, Token, UsageCredited
+from schemas.pool import (
+    CheckpointAccepted,
+    LeaseStarted,
+    RendezvousOpened,
+    ReportCheckpoint,
+    ReportRendezvous,
+    Token,
+    UsageCredited,
+)
 from schemas.reasons import skipping
+from schemas.sealed import Sealed
 from schemas.training import SkippedCheckpoint
 from simulator.control_plane.samples import FILE, MINUTE, POOL, TRAINED, checkpoint, node, request
 from tests.unit.services.scheduler.domain.pool.test_decide import (
@@ -55,6 +64,19 @@ def test_a_report_with_another_token_or_incarnation_is_stale(report: Message) ->
     before = decider.state
     assert code_of(decider.when(report)) == errors.STALE_TOKEN
     assert decider.state == before
+
+
+def test_only_the_first_member_says_where_the_others_meet_it_and_only_before_the_start() -> None:
+    decider = pool().accept(request(slots=2), node("a", "a-1", 1), node("b", "b-1", 1))
+    sealed = Sealed(key_id="k", nonce=b"n", ciphertext=b"x")
+    report = ReportRendezvous(token=token(), incarnation="a-1", rendezvous=sealed)
+    assert code_of(decider.when(replace(report, incarnation="b-1"))) == errors.STALE_TOKEN
+    (opened,) = decider.when(report)
+    assert isinstance(opened, RendezvousOpened)
+    assert (opened.lease.token, opened.rendezvous) == (token(), sealed)
+    decider.accept(begun())
+    assert code_of(decider.when(report)) == errors.STALE_TOKEN
+    assert decider.refolded() == decider.state
 
 
 def skipped(manifest: str) -> tuple[SkippedCheckpoint, ...]:

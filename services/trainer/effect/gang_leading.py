@@ -1,0 +1,221 @@
+"""The first member of a lease: where the others meet, and who says how all of them ended."""
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from schemas.pool import LeaseMember, ReportRendezvous
+from schemas.sealed import Sealed
+from services.trainer.domain.state import Grant
+from services.trainer.effect.gang import JOIN_S_MAX, SETTLE_S_MAX, Gang, end_to_tell
+from services.trainer.effect.gang_link import LINK_ERRORS, GangLink, Hello, MemberEnd, Rendezvous
+from services.trainer.effect.lease_certificates import new_certificate, server_context
+from services.trainer.effect.process_end import ProcessEnd
+from services.trainer.effect.reports import Reports
+from services.trainer.settings import TrainerSettings
+from tunery.ranks.carrying import Carried, CarriedWrong, RankGone, RankPart
+from tunery.runtime.ports import Runtime
+from tunery.runtime.telemetry.logs import log_event
+
+HELLO_S_MAX: Final = 10.0
+LOG: Final = logging.getLogger(__name__)
+
+
+class LeadingGang(Gang):
+    """Listens for the other members.
+
+    incarnation: of this agent
+    """
+
+    leads = True
+
+    def __init__(
+        self,
+        grant: Grant,
+        incarnation: str,
+        runtime: Runtime,
+        reports: Reports,
+        settings: TrainerSettings,
+    ) -> None:
+        super().__init__(grant)
+        self._incarnation, self._runtime, self._reports = incarnation, runtime, reports
+        self._host = settings.gang_host
+        self._address = settings.gang_as or settings.gang_host
+        self._others = {m.node_id: m for m in grant.members if m.node_id != grant.node_id}
+        self._links: dict[str, GangLink] = {}
+        self._ends: dict[str, ProcessEnd] = {}
+        self._all_joined, self._all_ended = asyncio.Event(), asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[None]] = set()
+        self._joining: asyncio.Task[None] | None = None
+
+    async def open(self, folder: Path) -> None:
+        """Listen, and have the others told where. Raises OSError."""
+        clock, grant = self._runtime.clock, self.grant
+        now = datetime.datetime.fromtimestamp(clock.now_ms() / 1_000, datetime.UTC)
+        own, client = new_certificate("tunery gang", now), new_certificate("tunery member", now)
+        context = server_context(folder, own, client.certificate)
+        self._server = await asyncio.start_server(self._serve, self._host, 0, ssl=context)
+        port: int = self._server.sockets[0].getsockname()[1]
+        meeting = Rendezvous(self._address, port, own.certificate, *client)
+        text = msgspec.json.encode(meeting).decode()
+        sealed = self._runtime.seal.seal(grant.tenant, text, "rendezvous")
+        report = ReportRendezvous(
+            token=grant.token, incarnation=self._incarnation, rendezvous=sealed
+        )
+        await self._reports.fact(report, grant.tenant)
+        self._joining = asyncio.create_task(self._give_up_joining())
+
+    def meet(self, rendezvous: Sealed) -> None:
+        """Nothing: it is this one's own."""
+
+    async def carry(self, carried: Carried) -> None:
+        """Send it to all other members, once all are there."""
+        await self._all_joined.wait()
+        await self._forward(carried, "")
+
+    async def settle(self, own: ProcessEnd) -> ProcessEnd:
+        """Wait until the others have ended; then the end of the one that began it is all's."""
+        for link in list(self._links.values()):
+            with suppress(OSError):
+                await link.send(end_to_tell(own))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_S_MAX):
+                if self._links:
+                    await self._all_ended.wait()
+        return verdict(self.grant.node_id, own, self._ends, self.ranks)
+
+    async def close(self) -> None:
+        """Listen no more, and end all connections."""
+        if self._server is not None:
+            self._server.close()
+        tasks = [*self._serving, *filter(None, (self._joining,))]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.carrier.close()
+
+    async def _give_up_joining(self) -> None:
+        await asyncio.sleep(JOIN_S_MAX)
+        for node_id in self._others.keys() - self._links.keys():
+            text = f"{node_id} did not join the other nodes within {JOIN_S_MAX:.0f} s"
+            await self._lose(node_id, ProcessEnd("failed", "bad_node", text))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "a task serves a connection"  # noqa: S101  # asyncio makes one
+        self._serving.add(task)
+        link = GangLink(reader, writer)
+        try:
+            member = await self._member_of(link)
+            if member is not None:
+                await self._follow(member.node_id, link)
+        except asyncio.CancelledError:  # by `close`; what asyncio calls next would raise it again
+            pass
+        finally:
+            self._serving.discard(task)
+            await link.close()
+
+    async def _member_of(self, link: GangLink) -> LeaseMember | None:
+        """Who connects; None: nobody that has a place here, or who is here already."""
+        try:
+            async with asyncio.timeout(HELLO_S_MAX):
+                hello = await link.receive()
+        except LINK_ERRORS:
+            return None
+        token = self.grant.token
+        if isinstance(hello, Hello) and (hello.pool, hello.lease) == (token.pool, token.lease):
+            member = self._others.get(hello.node_id)
+            is_new = hello.node_id not in self._links and hello.node_id not in self._ends
+            if member is not None and is_new and member.incarnation == hello.incarnation:
+                return member
+        log_event(LOG, logging.WARNING, "gang.connection_refused", lease=token.lease)
+        return None
+
+    async def _follow(self, node_id: str, link: GangLink) -> None:
+        """Pass on what a member says, to its end or that of its connection."""
+        self._links[node_id] = link
+        log_event(LOG, logging.INFO, "gang.joined", node=node_id, lease=self.grant.token.lease)
+        link.keep_alive()
+        if len(self._links) == len(self._others):
+            self._all_joined.set()
+        try:
+            while not isinstance(frame := await link.receive(), MemberEnd):
+                if not isinstance(frame, RankPart | RankGone):
+                    raise CarriedWrong(f"a {type(frame).__name__}")
+                if frame.rank not in self.ranks[node_id]:
+                    raise CarriedWrong(f"something of rank {frame.rank}")
+                await self.carrier.deliver(frame)
+                await self._forward(frame, node_id)
+        except (*LINK_ERRORS, CarriedWrong) as error:
+            text = f"the connection to {node_id} was lost: {error}"
+            await self._lose(node_id, ProcessEnd("failed", "platform", text))
+            return
+        end = ProcessEnd(
+            frame.outcome, frame.cause, frame.message, rank=frame.rank, is_left=frame.is_left
+        )
+        await self._note_end(node_id, end)
+
+    async def _lose(self, node_id: str, end: ProcessEnd) -> None:
+        """A member is gone without a word: so are its ranks."""
+        log_event(LOG, logging.WARNING, "gang.member_lost", node=node_id, why=end.message)
+        await self._note_end(node_id, ProcessEnd("lost", end.cause, end.message))
+
+    async def _note_end(self, node_id: str, end: ProcessEnd) -> None:
+        self._ends.setdefault(node_id, end)
+        self.ended_ms = self._runtime.clock.monotonic_ms()
+        if end.outcome not in ("succeeded", "preempted"):
+            self.others_ended.set()
+            for number in self.ranks[node_id]:
+                with suppress(CarriedWrong):
+                    await self.carrier.deliver(RankGone(number))
+                await self._forward(RankGone(number), node_id)
+        if self._ends.keys() >= self._links.keys():
+            self._all_ended.set()
+
+    async def _forward(self, carried: Carried, but: str) -> None:
+        """Send it to all members but one."""
+        for node_id, link in list(self._links.items()):
+            if node_id != but and node_id not in self._ends:
+                with suppress(OSError):  # who reads from the connection notices
+                    await link.send(carried)
+
+
+def verdict(
+    first: str, own: ProcessEnd, others: Mapping[str, ProcessEnd], ranks: Mapping[str, range]
+) -> ProcessEnd:
+    """How a lease ended, from the ends of its members.
+
+    first: the node of the first member, whose end is `own`
+    others: "lost" where nobody has heard of it any more
+    ranks: by node
+
+    What a member failed with by itself comes first, then one that was lost, then one that was told
+    to end. Ranks that only lost others are no reason.
+    """
+    if own.outcome != "failed" or own.keyless:
+        return own
+    ends = {first: own, **others}
+    for node_id, end in ends.items():
+        if end.outcome == "failed" and not end.is_left:
+            return _failure_of(node_id, end, first, ranks)
+    for node_id, end in ends.items():
+        if end.outcome == "lost":
+            return ProcessEnd("failed", end.cause, end.message, faulty_node=node_id)
+    return next((end for end in ends.values() if end.outcome != "failed"), own)
+
+
+def _failure_of(
+    node_id: str, end: ProcessEnd, first: str, ranks: Mapping[str, range]
+) -> ProcessEnd:
+    differing = [name for name, numbers in ranks.items() if end.rank in numbers]
+    if differing and differing != [first]:  # it is another machine that differs
+        text = f"on {differing[0]}: {end.message}"
+        return ProcessEnd("failed", "bad_node", text, faulty_node=differing[0])
+    return ProcessEnd("failed", end.cause, f"on {node_id}: {end.message}", faulty_node=node_id)

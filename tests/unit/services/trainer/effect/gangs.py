@@ -1,0 +1,86 @@
+"""The two members of a lease, each with its agent's part of it, over the log in memory."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from schemas.envelope import Message
+from schemas.pool import LeaseMember, ReportRendezvous
+from services.trainer.domain.state import Grant
+from services.trainer.effect.gang_following import FollowingGang
+from services.trainer.effect.gang_leading import LeadingGang
+from services.trainer.effect.reports import Reports
+from tests.unit.services.trainer.domain.test_evolve import grant
+from tests.unit.services.trainer.effect.machines import settings
+from tunery.runtime.memory_servers import memory_servers
+from tunery.runtime.ports import Runtime
+
+MEMBERS = (
+    LeaseMember(node_id="a", incarnation="a1", slots=2, devices=(0, 1)),
+    LeaseMember(node_id="b", incarnation="b1", slots=1, devices=(0,)),
+)
+
+
+def grant_of(number: int) -> Grant:
+    """What the agent of a member is granted."""
+    own = grant()
+    return replace(
+        own,
+        member=MEMBERS[number],
+        members=MEMBERS,
+        placement=replace(own.placement, role="train", slots=3),
+        lease=replace(own.lease, role="train"),
+    )
+
+
+class KeptFacts(Reports):
+    """Keeps what the pool would be told."""
+
+    facts: list[Message]
+
+    async def fact(self, body: Message, tenant: str = "") -> None:
+        self.facts.append(body)
+
+
+@dataclass
+class Members:
+    """The first member, and what the others are to be told."""
+
+    runtime: Runtime
+    folder: Path
+    first: LeadingGang
+    reports: KeptFacts
+    others: list[FollowingGang] = field(default_factory=list)
+
+    async def open(self) -> ReportRendezvous:
+        await self.first.open(self.folder)
+        (report,) = self.reports.facts
+        assert isinstance(report, ReportRendezvous)
+        return report
+
+    def other(self, incarnation: str = "b1") -> FollowingGang:
+        self.others.append(FollowingGang(grant_of(1), incarnation, self.runtime))
+        return self.others[-1]
+
+    async def join(self) -> FollowingGang:
+        """The second member, connected."""
+        report, other = await self.open(), self.other()
+        other.meet(report.rendezvous)
+        await other.open(self.folder)
+        async with asyncio.timeout(10):
+            await self.first._all_joined.wait()
+        return other
+
+    async def close(self) -> None:
+        for each in (*self.others, self.first):
+            await each.close()
+
+
+async def members(folder: Path) -> Members:
+    runtime = (await memory_servers()).runtime("trainer")
+    reports = KeptFacts(runtime, "default")
+    reports.facts = []
+    first = LeadingGang(grant_of(0), "a1", runtime, reports, settings(folder))
+    return Members(runtime, folder, first, reports)

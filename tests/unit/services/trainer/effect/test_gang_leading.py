@@ -1,0 +1,108 @@
+"""The first member: who may join, whom it waits for, and what all of them ended with."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from services.trainer.effect import gang_leading, gang_link
+from services.trainer.effect.gang_leading import verdict
+from services.trainer.effect.process_end import ProcessEnd
+from tests.unit.services.trainer.effect.gangs import members
+from tunery.ranks.carrying import RankGone
+
+RANKS = {"a": range(2), "b": range(2, 4)}
+LEFT = ProcessEnd("failed", "platform", "ranks of other nodes ended", is_left=True)
+KILLED = ProcessEnd("failed", "platform", "rank 2 of 4 was killed")
+DIFFERS = ProcessEnd("failed", "platform", "rank 3 of 4 has other inputs", rank=3)
+LOST = ProcessEnd("lost", "platform", "the connection to b was lost")
+PREEMPTED, SUCCEEDED = ProcessEnd("preempted"), ProcessEnd("succeeded")
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "outcome", "cause", "faulty", "said"),
+    [
+        (SUCCEEDED, LEFT, "succeeded", None, None, None),
+        (PREEMPTED, PREEMPTED, "preempted", None, None, None),
+        (LEFT, KILLED, "failed", "platform", "b", "on b: rank 2 of 4 was killed"),
+        (KILLED, LEFT, "failed", "platform", "a", "on a: rank 2 of 4 was killed"),
+        (LEFT, LOST, "failed", "platform", "b", "the connection to b was lost"),
+        (KILLED, LOST, "failed", "platform", "a", "on a: rank 2 of 4 was killed"),
+        (DIFFERS, DIFFERS, "failed", "bad_node", "b", "on b: rank 3 of 4 has other inputs"),
+        (LEFT, PREEMPTED, "preempted", None, None, None),
+    ],
+)
+def test_who_began_the_end_is_named(
+    own: ProcessEnd,
+    other: ProcessEnd,
+    outcome: str,
+    cause: str | None,
+    faulty: str | None,
+    said: str | None,
+) -> None:
+    end = verdict("a", own, {"b": other}, RANKS)
+    assert (end.outcome, end.cause, end.faulty_node) == (outcome, cause, faulty)
+    assert end.message == said
+
+
+def test_a_rank_that_differs_beside_the_first_one_speaks_against_no_other_node() -> None:
+    differs = ProcessEnd("failed", "platform", "rank 1 of 4 has other inputs", rank=1)
+    end = verdict("a", differs, {"b": differs}, RANKS)
+    assert (end.cause, end.faulty_node) == ("platform", "a")
+
+
+async def test_a_member_that_ends_is_told_of_and_its_end_is_that_of_all(
+    tmp_path: Path,
+) -> None:
+    world = await members(tmp_path)
+    other = await world.join()
+    settled = await other.settle(KILLED)
+    assert settled.is_forwarded
+    async with asyncio.timeout(5):
+        await world.first.others_ended.wait()
+    end = await world.first.settle(LEFT)
+    assert (end.faulty_node, end.message) == ("b", "on b: rank 2 of 4 was killed")
+    assert world.first.carrier._early == [RankGone(2)]
+    await world.close()
+
+
+async def test_a_member_whose_machine_is_gone_is_lost_with_its_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its network stands still: nothing is heard, and nothing ends."""
+    world = await members(tmp_path)
+    monkeypatch.setattr(gang_link, "PING_S", 60)
+    monkeypatch.setattr(gang_link, "SILENT_S_MAX", 0.3)
+    await world.join()
+    async with asyncio.timeout(5):
+        await world.first.others_ended.wait()
+    end = await world.first.settle(LEFT)
+    assert (end.outcome, end.cause, end.faulty_node) == ("failed", "platform", "b")
+    assert end.message == "the connection to b was lost: nothing was heard for 0 s"
+    await world.close()
+
+
+async def test_a_member_that_does_not_join_is_named_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gang_leading, "JOIN_S_MAX", 0.1)
+    world = await members(tmp_path)
+    await world.open()
+    async with asyncio.timeout(5):
+        await world.first.others_ended.wait()
+    end = await world.first.settle(LEFT)
+    assert (end.cause, end.faulty_node) == ("bad_node", "b")
+    assert end.message == "b did not join the other nodes within 0 s"
+    await world.close()
+
+
+async def test_security_an_agent_of_an_earlier_incarnation_is_refused(tmp_path: Path) -> None:
+    world = await members(tmp_path)
+    report = await world.open()
+    stale = world.other("b0")
+    stale.meet(report.rendezvous)
+    await stale.open(tmp_path)
+    async with asyncio.timeout(10):
+        await stale.others_ended.wait()
+    assert not world.first._all_joined.is_set()
+    await world.close()
