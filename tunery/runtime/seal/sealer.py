@@ -21,7 +21,7 @@ from tunery.runtime.seal.memory import random_bytes
 NONCE_BYTES: Final = 12
 DERIVED_KEPT_MAX: Final = 4_096
 NO_KEY: Final = "destroyed"
-SCOPE: Final = "/"  # between the name of a data key and whom one that follows from it is for
+SCOPE: Final = "/"  # between a data key's version and whom one that follows from it is for
 
 
 class Sealer:
@@ -50,8 +50,9 @@ class Sealer:
         field, others: what it may be; texts of before that was authenticated open as any.
         Raises SealBroken for damaged bytes, and for another field.
         """
-        key_id, _, scope = sealed.key_id.partition(SCOPE)
-        tenant, _, _ = key_id.rpartition(".")
+        tenant, dot, rest = sealed.key_id.rpartition(".")
+        version, _, scope = rest.partition(SCOPE)
+        key_id = f"{tenant}{dot}{version}"
         ring = self._keys.find(tenant) if tenant else None
         key = None if ring is None else ring.version(key_id)
         if key is None:

@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tunery.runtime.seal.memory import MemoryKeyStore
@@ -16,6 +16,7 @@ def test_security_a_mac_is_verified_and_makes_no_key() -> None:
     assert not sealer.verify("acme", "text", "ü")
 
 
+@example("", "/")
 @given(st.text(), st.text(min_size=1, max_size=20).filter(lambda t: "\ud800" not in t))
 def test_any_text_of_any_tenant_opens_as_it_was(text: str, tenant: str) -> None:
     sealer = Sealer(MemoryKeyStore())
