@@ -3,7 +3,7 @@
 from uuid import uuid4
 
 from services.gateway.ports import Rates
-from services.gateway.web.token_bucket import HOUR_US
+from services.gateway.web.token_bucket import MINUTE_US
 
 
 class RatesSuite:
@@ -16,7 +16,7 @@ class RatesSuite:
 
     async def test_a_bucket_may_refill_within_an_hour(self, rates: Rates) -> None:
         name = uuid4().hex
-        allowances = [await rates.take(name, 2, HOUR_US) for _ in range(3)]
+        allowances = [await rates.take(name, 2, 60 * MINUTE_US) for _ in range(3)]
         assert [allowance.allowed for allowance in allowances] == [True, True, False]
         assert 29 * 60_000 < allowances[2].retry_ms <= 30 * 60_000
 

@@ -10,7 +10,6 @@ from typing import Final
 from schemas.units import Ms
 
 MINUTE_US: Final = 60_000_000
-HOUR_US: Final = 60 * MINUTE_US
 PER_MINUTE_MAX: Final = 1_000_000  # that a key may have
 
 

@@ -1,6 +1,6 @@
 """Fold of the `pool` journal for one node; leases of other nodes change nothing."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from immutables import Map
 from msgspec.structs import replace
@@ -50,9 +50,9 @@ def evolve(state: NodeState, event: pool.Event) -> NodeState:
         case pool.LeaseGranted():
             return _granted(state, event)
         case LeaseKeysSealed() if event.holder.incarnation == state.incarnation:
-            return _with_keys(state, event)
+            return _changed(state, event.holder.lease, sealed_keys=event.sealed_keys)
         case pool.RendezvousOpened():
-            return _meeting(state, event)
+            return _changed(state, event.lease.token.lease, rendezvous=event.rendezvous)
         case pool.LeaseDraining():
             return _harden(state, event.lease.token.lease, "drain")
         case pool.LeaseKilled():
@@ -82,22 +82,13 @@ def _granted(state: NodeState, event: pool.LeaseGranted) -> NodeState:
     return replace(state, assignments=assignments)
 
 
-def _with_keys(state: NodeState, event: LeaseKeysSealed) -> NodeState:
-    lease = event.holder.lease
+def _changed(state: NodeState, lease: int, **fields: Any) -> NodeState:
+    """With other values of an assignment's fields; nothing changes for a lease of other agents."""
     assignment = state.assignments.get(lease)
     if assignment is None:
         return state
-    assignment = replace(assignment, sealed_keys=event.sealed_keys)
-    return replace(state, assignments=state.assignments.set(lease, assignment))
-
-
-def _meeting(state: NodeState, event: pool.RendezvousOpened) -> NodeState:
-    lease = event.lease.token.lease
-    assignment = state.assignments.get(lease)
-    if assignment is None:
-        return state
-    meeting = replace(assignment, rendezvous=event.rendezvous)
-    return replace(state, assignments=state.assignments.set(lease, meeting))
+    changed = replace(assignment, **fields)
+    return replace(state, assignments=state.assignments.set(lease, changed))
 
 
 def _without(entries: Map[str, V], key: str) -> Map[str, V]:
@@ -108,8 +99,7 @@ def _harden(state: NodeState, lease: int, target: TargetState) -> NodeState:
     assignment = state.assignments.get(lease)
     if assignment is None or HARDNESS[assignment.target] >= HARDNESS[target]:
         return state
-    hardened = replace(assignment, target=target)
-    return replace(state, assignments=state.assignments.set(lease, hardened))
+    return _changed(state, lease, target=target)
 
 
 def _closed(state: NodeState, event: pool.PlacementClosed) -> NodeState:

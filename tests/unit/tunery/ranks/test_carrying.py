@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -31,15 +32,21 @@ async def test_ranks_of_two_machines_read_what_each_has_written_in_each_round() 
             ]
         rank.close()
 
+    pair = await run_to_end(be_rank)
+    first, second = pair.sent
+    assert sum(isinstance(each, RankPart) for each in first) == ROUNDS * FIRST, "once each"
+    assert next(each for each in second if isinstance(each, RankPart)).round == 0
+
+
+async def run_to_end(be_rank: Callable[[Exchange], None]) -> Pair:
+    """Two machines whose ranks have ended, each in a thread of its own."""
     pair = Pair(COUNT, FIRST)
     loop, ranks = asyncio.get_running_loop(), await exchanges(pair)
     with ThreadPoolExecutor(COUNT) as threads:
         async with asyncio.timeout(20):
             await asyncio.gather(*(loop.run_in_executor(threads, be_rank, each) for each in ranks))
     await pair.close()
-    first, second = pair.sent
-    assert sum(isinstance(each, RankPart) for each in first) == ROUNDS * FIRST, "once each"
-    assert next(each for each in second if isinstance(each, RankPart)).round == 0
+    return pair
 
 
 async def test_a_rank_that_ends_is_noticed_on_the_other_machine() -> None:
@@ -51,12 +58,7 @@ async def test_a_rank_that_ends_is_noticed_on_the_other_machine() -> None:
             rank.gather(torch.zeros(1))
         rank.close()
 
-    pair = Pair(COUNT, FIRST)
-    loop, ranks = asyncio.get_running_loop(), await exchanges(pair)
-    with ThreadPoolExecutor(COUNT) as threads:
-        async with asyncio.timeout(20):
-            await asyncio.gather(*(loop.run_in_executor(threads, be_rank, each) for each in ranks))
-    await pair.close()
+    pair = await run_to_end(be_rank)
     assert RankGone(4) in pair.sent[1]
 
 
