@@ -5,7 +5,12 @@
 Documents have lognormal lengths around 74 tokens, as chats have, and half of each is labelled. TRL
 runs twice: padded, four documents for each of our rows, and packed as tightly as it can. Tokens are
 real ones, a first step is not counted. With `--base` of `bench.bases`, `--batch 8` and bf16 it
-measures a GPU. Both sides compute without recompute and without dropout.
+measures a GPU. Both sides compute without dropout, and with recompute or without.
+
+On a GPU there are also TRL with the kernels of Liger, where that is installed, and for each one its
+MFU: the arithmetic of the model, 4 FLOP for each token and weight of the base's matrices and 6 for
+each of the adapter's, without attention and without what is computed twice, in percent of what the
+GPU's maker says that it does in bf16.
 
 Ours starts as on a node that has trained with these settings before: in a warm process, which takes
 no trial step. `start_first_s` is what it takes where nothing has been shown yet. An evaluation too
@@ -19,6 +24,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
@@ -29,44 +36,50 @@ from msgspec.structs import replace
 
 from bench.bases import bundled_base
 from bench.measures import print_figures
+from schemas.model import Base
 from schemas.training import Device, HyperParameters
 from services.gateway.models.base_folders import describe
 from tunery.data.tokens.packing import pack
 from tunery.ml.base import MODEL_ID
 from tunery.ml.process import NICENESS
-from tunery.plan.memory import CONTEXT_BYTES, memory_bytes
+from tunery.plan.memory import CONTEXT_BYTES, LORA_TENTHS, memory_bytes
 from tunery.runtime.blobs.base_files import hash_base
 from tunery.work.codec import decode_event, encode_spec
 from tunery.work.events import AnyWorkEvent, Checkpointed, Finished, Started, StepCompleted
 from tunery.work.spec import Hyper, ScoreSpec, TrainSpec
 from tunery.work.warm import BEGUN, Order, WarmModule, encode_order
 
-CAPACITY: Final = 512  # tokens of a packed row
-MEDIAN: Final = 74
+CAPACITY: Final = 512  # tokens of a packed row, unless `--capacity` says otherwise
+MEDIAN: Final = 74  # tokens of a document in such a row
 SPREAD: Final = 0.8
 ROWS: Final = 2  # packed rows of a step, unless `--batch` says otherwise
 PADDED_FOR_EACH: Final = 4  # documents of a padded step, for each packed row of ours
 SEED: Final = 11
+PEERS: Final = ("packed", "padded")  # of plain TRL
+LIGER: Final = "liger"  # TRL that packs, with the kernels of Liger
 TRAIN: Final = "tunery.ml.train"
 IDLE_S: Final = 0.5
 LOADING_TICKS_MIN: Final = 100  # a second of processor time: libraries take some
 EVERY: Final = 2  # steps between checkpoints: on a fast GPU one is still written when one step ends
 TOKEN_IDS: Final = 40_000
+# Dense bf16 of a GPU by a part of its name: data sheets of NVIDIA.
+FLOP_S: Final = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "L40S": 362e12}
 
 
-def documents(count: int) -> list[list[int]]:
-    """Made-up token ids; always the same."""
+def documents(count: int, capacity: int = CAPACITY) -> list[list[int]]:
+    """Made-up token ids; always the same. Longer rows have longer documents, and as many."""
     random = np.random.default_rng(SEED)
-    lengths = np.exp(random.normal(np.log(MEDIAN), SPREAD, count)).astype(int).clip(8, CAPACITY)
+    median = MEDIAN * capacity // CAPACITY
+    lengths = np.exp(random.normal(np.log(median), SPREAD, count)).astype(int).clip(8, capacity)
     return [random.integers(5, TOKEN_IDS, length).tolist() for length in lengths]
 
 
-def write_shard(rows: list[list[int]], path: Path) -> None:
+def write_shard(rows: list[list[int]], path: Path, capacity: int = CAPACITY) -> None:
     """Pack documents as the pipeline does."""
     import torch
     from safetensors.torch import save_file
 
-    packing = pack([len(row) for row in rows], CAPACITY)
+    packing = pack([len(row) for row in rows], capacity)
     ordered = [rows[number] for number in packing.sequences.tolist()]
     mask = [int(2 * at >= len(row)) for row in ordered for at in range(len(row))]
     tensors = {
@@ -144,6 +157,7 @@ def plain_trl(kind: str, folder: Path, threads: int, hyper: HyperParameters) -> 
     command = [sys.executable, "-m", "bench.trainer", "--trl", kind, "--folder", str(folder)]
     command += ["--steps", str(hyper.max_steps), "--threads", str(threads)]
     command += ["--precision", hyper.precision, "--batch", str(hyper.batch_size)]
+    command += ["--capacity", str(hyper.max_length), *(["--recompute"] if hyper.recompute else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"TRL {kind}: {done.stderr[-1000:]}")
@@ -180,12 +194,13 @@ def run_trl(kind: str, folder: Path, threads: int, hyper: HyperParameters) -> fl
         args=SFTConfig(
             output_dir=str(folder / kind),
             max_steps=steps,
-            per_device_train_batch_size=rows_at_once * (1 if kind == "packed" else PADDED_FOR_EACH),
-            packing=kind == "packed",
-            max_length=CAPACITY,
+            per_device_train_batch_size=rows_at_once * (PADDED_FOR_EACH if kind == "padded" else 1),
+            packing=kind != "padded",
+            max_length=hyper.max_length,
             learning_rate=1e-3,
             bf16=False,
-            gradient_checkpointing=False,
+            gradient_checkpointing=hyper.recompute,
+            use_liger_kernel=kind == LIGER,
             use_cpu=not torch.cuda.is_available(),
             save_strategy="no",
             report_to=[],
@@ -209,10 +224,36 @@ def run_trl(kind: str, folder: Path, threads: int, hyper: HyperParameters) -> fl
     return sum(tokens[1:steps]) / sum(times[1:steps])
 
 
+def peers() -> tuple[str, ...]:
+    """What it is compared with here: Liger's kernels are for GPUs."""
+    import torch
+
+    has_liger = torch.cuda.is_available() and find_spec("liger_kernel") is not None
+    return (*PEERS, LIGER) if has_liger else PEERS
+
+
+def mfu_percent(base: Base, rank: int, tokens_s: float) -> float | None:
+    """See above; None on another device."""
+    import torch
+
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    flop_s = next((rate for part, rate in FLOP_S.items() if part in name), None)
+    if flop_s is None:
+        return None
+    multiplied = base.parameters - base.vocabulary * base.hidden_size
+    adapter = LORA_TENTHS * base.parameters * rank // (10 * base.hidden_size)
+    return round(100 * tokens_s * (4 * multiplied + 6 * adapter) / flop_s, 1)
+
+
 def measure(
-    dest: Path, threads: int, hyper: HyperParameters, *, evaluates: bool
-) -> dict[str, float]:
-    """All figures of one run. dest: the folder of the base model"""
+    dest: Path,
+    threads: int,
+    hyper: HyperParameters,
+    *,
+    evaluates: bool,
+    beside: Sequence[str],
+) -> dict[str, float | None]:
+    """All figures of one run. dest: the folder of the base model; beside: of `peers`"""
     from tunery.ml.device import pick_device
 
     base = describe(MODEL_ID, dest, "")
@@ -220,8 +261,9 @@ def measure(
     precision = hyper.precision
     with TemporaryDirectory() as name:
         folder = Path(name)
-        rows = documents(4 * PADDED_FOR_EACH * hyper.batch_size * (hyper.max_steps + 1))
-        write_shard(rows, folder / "train.safetensors")
+        count = 4 * PADDED_FOR_EACH * hyper.batch_size * (hyper.max_steps + 1)
+        rows = documents(count, hyper.max_length)
+        write_shard(rows, folder / "train.safetensors", hyper.max_length)
         (folder / "documents.json").write_text(json.dumps(rows))
         (folder / "base.json").write_text(json.dumps(str(dest)))
         spec = TrainSpec(
@@ -244,9 +286,11 @@ def measure(
         estimated = memory_bytes(base, hyper, device)
         peak = figures.pop("peak_bytes") + (CONTEXT_BYTES if device == "cuda" else 0)
         figures["memory_error_pct"] = round(100 * abs(estimated / peak - 1), 1)
-        for kind in ("packed", "padded") if hyper.adaptation == "lora" else ():
+        figures["mfu_percent"] = mfu_percent(base, hyper.rank, figures["tokens_s"])
+        for kind in beside if hyper.adaptation == "lora" else ():
             speed = plain_trl(kind, folder, threads, hyper)
             figures[f"trl_{kind}_tokens_s"] = round(speed, 1)
+            figures[f"trl_{kind}_mfu_percent"] = mfu_percent(base, hyper.rank, speed)
             ratio = figures["tokens_s"] / speed
             figures[f"tokens_ratio_to_trl_{kind}"] = round(ratio, 2)
         if evaluates:
@@ -299,16 +343,27 @@ def main() -> None:
     )
     parser.add_argument("--batch", type=int, default=ROWS, help="packed rows of a step, as TRL's")
     parser.add_argument("--no-evaluation", action="store_true", help="some minutes shorter")
-    parser.add_argument("--trl", choices=("padded", "packed"), help=argparse.SUPPRESS)
+    parser.add_argument("--capacity", type=int, default=CAPACITY, help="tokens of a packed row")
+    parser.add_argument("--recompute", action="store_true", help="activations, on both sides")
+    parser.add_argument("--beside", nargs="*", help="some of: packed padded liger; else all")
+    parser.add_argument("--trl", choices=(*PEERS, LIGER), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     hyper = hyper_parameters(arguments.steps, arguments.precision)
-    hyper = replace(hyper, batch_size=arguments.batch, adaptation=arguments.adaptation)
+    hyper = replace(
+        hyper,
+        batch_size=arguments.batch,
+        adaptation=arguments.adaptation,
+        max_length=arguments.capacity,
+        recompute=arguments.recompute,
+    )
     if arguments.trl:
         print(run_trl(arguments.trl, arguments.folder, arguments.threads, hyper))
         return
     base = bundled_base() if arguments.base is None else arguments.base.absolute()
-    figures = measure(base, arguments.threads, hyper, evaluates=not arguments.no_evaluation)
+    beside = peers() if arguments.beside is None else arguments.beside
+    evaluates = not arguments.no_evaluation
+    figures = measure(base, arguments.threads, hyper, evaluates=evaluates, beside=beside)
     print_figures(figures, as_json=arguments.json)
 
 

@@ -4,6 +4,7 @@
   `warm` (waits to become one of them), `process` (what they have in common), `inputs` (spec files,
   checked), `events` (their output), `stop` (signals), `imports` (of large libraries)
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
+  `adapter_products` (what adapters add to layers),
   `sft` (TRL's trainer on packed rows), `ranks` (processes that share a step), `exchange` (what
   they tell each other), `boundary` (what happens between two steps), `order` (which rows each step
   sees), `schedule` (learning rate), `packed` (rows and batches), `suspects` (rows with the highest

@@ -1,15 +1,19 @@
-"""Attention of packed rows on a processor: each document by itself, without a mask.
+"""Attention of packed rows: each document by itself, without a mask.
 
 Documents of a row do not see each other. With a mask that says so, every pair of tokens of the row
 is computed, and most of them are thrown away: with documents of 100 tokens in rows of 512, nine of
-ten. Here each document has its own causal attention. Where it is not told where documents begin, it
-is transformers' own with the mask.
+ten. Here each document has its own causal attention: on a processor one after the other, on an
+accelerator all at once, by the kernel of FlashAttention for sequences of several lengths (Dao,
+arXiv:2307.08691), whose gradients are added in a fixed order. Where it is not told where documents
+begin, it is transformers' own with the mask.
 
 Rows mean nothing to it, so that all of a batch may be one: then the output head is computed on each
 labelled token, and not on each column that has a label in any row.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -25,17 +29,33 @@ KEYWORD: Final = "document_bounds"  # of a model's call: what `document_bounds` 
 # Families whose layers hand keywords on to their attention, each shown by a test.
 FAMILIES: Final = frozenset({"llama", "qwen2", "qwen3", "mistral"})
 
-UNUSED_MASK: Final = torch.empty(1, 1, 1, 1)  # transformers takes it as it is, and makes none
+UNUSED_MASK: Final = torch.zeros(1, 1, 1, 1)  # transformers takes it as it is, and makes none
+# What the kernel for accelerators is built for.
+KERNEL_HEAD_WIDTH_MAX: Final = 256
+KERNEL_CAPABILITY_MIN: Final = (8, 0)
 
-Bounds: TypeAlias = Sequence[Sequence[int]]
+
+@dataclass(frozen=True)
+class Joined:
+    """Documents of all rows, one row after the other, on an accelerator.
+
+    cuts: int32 [documents + 1], tokens before each, and all
+    longest: tokens of the longest document
+    """
+
+    cuts: Tensor
+    longest: int
+
+
+Bounds: TypeAlias = Sequence[Sequence[int]] | Joined
 
 
 def use_document_attention(model: Any, device: torch.device) -> None:
-    """Have a model take it, where its family is known to and it computes on a processor."""
+    """Have a model take it, where its family is known to and its device has a kernel for it."""
     config = model.config
-    if device.type != "cpu" or config.model_type not in FAMILIES:
+    if config.model_type not in FAMILIES or config._attn_implementation != "sdpa":
         return
-    if config._attn_implementation != "sdpa":
+    if device.type != "cpu" and not _has_kernel(model, device):
         return
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)
@@ -49,10 +69,19 @@ def document_bounds(model: Any, position_ids: Tensor) -> dict[str, Any]:
     """
     if model.config._attn_implementation != NAME:
         return {}
+    keywords: dict[str, Any] = {KEYWORD: _bounds(position_ids)}
+    return keywords | {"attention_mask": UNUSED_MASK} if _never_masks(model) else keywords
+
+
+def _bounds(position_ids: Tensor) -> Bounds:
+    if position_ids.device.type != "cpu":
+        begins = (position_ids.reshape(-1) == 0).nonzero().squeeze(1)
+        end = begins.new_tensor([position_ids.numel()])
+        cuts = torch.cat([begins, end]).to(torch.int32)
+        return Joined(cuts, int(cuts.diff().max()))
     width = position_ids.shape[1]
     starts = [(row == 0).nonzero().squeeze(1).tolist() for row in position_ids]
-    keywords: dict[str, Any] = {KEYWORD: [[*row, width] for row in starts]}
-    return keywords | {"attention_mask": UNUSED_MASK} if _never_masks(model) else keywords
+    return [[*row, width] for row in starts]
 
 
 def join_rows(model: Any, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -63,6 +92,19 @@ def join_rows(model: Any, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if not _never_masks(model):
         return dict(batch)
     return {name: tensor.reshape(1, -1) for name, tensor in batch.items()}
+
+
+def _has_kernel(model: Any, device: torch.device) -> bool:
+    """Of numbers in 16 bits, without dropout of its own, on devices that are not old."""
+    config = model.config
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return (
+        model.dtype == torch.bfloat16
+        and width <= KERNEL_HEAD_WIDTH_MAX
+        and not getattr(config, "attention_dropout", 0.0)
+        and torch.backends.cuda.is_flash_attention_available()
+        and torch.cuda.get_device_capability(device) >= KERNEL_CAPABILITY_MIN
+    )
 
 
 def _never_masks(model: Any) -> bool:
@@ -93,6 +135,8 @@ def attend(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
         )
         return masked
+    if isinstance(bounds, Joined):
+        return _attend_at_once(query, key, value, bounds, scaling), None
     rows = []
     for row, cuts in enumerate(bounds):
         lengths = [end - start for start, end in pairwise(cuts)]
@@ -113,3 +157,60 @@ def attend(
         ]
         rows.append(torch.cat(documents, dim=2))
     return torch.cat(rows).transpose(1, 2).contiguous(), None
+
+
+def _attend_at_once(
+    query: Tensor, key: Tensor, value: Tensor, documents: Joined, scaling: float | None
+) -> Tensor:
+    """All documents of all rows; shapes as of `attend`."""
+    rows, _, tokens, _ = query.shape
+    joined = [heads.transpose(1, 2).flatten(0, 1) for heads in (query, key, value)]
+    output: Tensor = _AtOnce.apply(*joined, documents.cuts, documents.longest, scaling)
+    return output.unflatten(0, (rows, tokens))
+
+
+class _AtOnce(torch.autograd.Function):
+    """torch's own operators, with a backward pass whose sums have a fixed order."""
+
+    @staticmethod
+    def forward(
+        context: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        cuts: Tensor,
+        longest: int,
+        scaling: float | None,
+    ) -> Tensor:
+        """Heads [tokens, heads, width]."""
+        output, normaliser, *random, _ = torch.ops.aten._flash_attention_forward(
+            query, key, value, cuts, cuts, longest, longest, 0.0, True, False, scale=scaling
+        )
+        context.save_for_backward(query, key, value, output, normaliser, cuts, *random)
+        context.longest, context.scaling = longest, scaling
+        return output
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, output, normaliser, cuts, *random = context.saved_tensors
+        longest = context.longest
+        with _fixed_order():
+            of_inputs = torch.ops.aten._flash_attention_backward(
+                gradients[0].contiguous(),
+                *(query, key, value, output, normaliser, cuts, cuts, longest, longest),
+                *(0.0, True, *random),
+                scale=context.scaling,
+            )
+        return (*of_inputs, None, None, None)
+
+
+@contextmanager
+def _fixed_order() -> Iterator[None]:
+    """The kernel adds in a fixed order only where torch is to refuse what it cannot repeat."""
+    only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    is_asked = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(is_asked, warn_only=only_warns)

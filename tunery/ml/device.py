@@ -18,8 +18,9 @@ QUANTISING = "bitsandbytes"
 UUID_PREFIX = "GPU-"  # of the driver's names of devices; others are their numbers
 ISA_LIMITS = ("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")  # how libraries are held back
 # Rises with what a training computes: 2, gradients are added and clipped in fp32; 3, documents of a
-# packed row attend each by itself.
-ARITHMETIC_VERSION = 3
+# packed row attend each by itself; 4, on accelerators as well, and what an adapter adds to a layer
+# is scaled and added by the product itself.
+ARITHMETIC_VERSION = 4
 
 
 def pick_device(accelerators: int | None = None, name: str = "") -> torch.device:

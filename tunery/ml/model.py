@@ -14,6 +14,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, set_seed
 
+from tunery.ml.adapter_products import use_products
 from tunery.ml.attention import use_document_attention
 from tunery.ml.rewards import HEAD, add_head
 from tunery.ml.state import load_adapter
@@ -95,6 +96,7 @@ def load_model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torc
         set_adapter_type(model, dtype)
     if spec.start is not None:
         _begin_with(model, spec.start)
+    use_products(model)
     return model.to(torch_device)
 
 

@@ -27,6 +27,7 @@ from trl import SFTConfig, SFTTrainer
 
 from schemas.units import Ms
 from tunery.ml import state
+from tunery.ml.attention import document_bounds, join_rows
 from tunery.ml.boundary import Boundary
 from tunery.ml.device import peak_memory_bytes
 from tunery.ml.exchange import SAID_AFTER_S
@@ -156,6 +157,8 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         """Mean loss over the items of a step; on a GPU with TRL's own where that is the same."""
         objective = self.objective
         if return_outputs or (objective.is_librarys and not self.on_cpu):
+            inputs = join_rows(model, inputs)
+            inputs |= document_bounds(model, inputs["position_ids"])
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if isinstance(objective, Reinforcement):
             inputs = inputs | {STEP: torch.tensor(self.state.global_step)}

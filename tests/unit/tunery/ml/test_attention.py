@@ -83,3 +83,40 @@ def test_labels_of_several_rows_have_the_losses_of_each_row_alone(
     labels = int(is_label.sum())
     assert (scored[0] == labels) == (window is None)
     assert sum(scored[1:]) == labels
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "mistral"])
+def test_on_a_gpu_documents_at_once_have_the_logits_and_gradients_of_the_mask(
+    family: str, tmp_path: Path
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from tunery.ml.attention import NAME, document_bounds, use_document_attention
+
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    gpu = torch.device("cuda")
+    folder = write_family(family, tmp_path / family)
+    batch = packed(LENGTHS)
+    tensors = {name: batch[name].to(gpu) for name in ("input_ids", "position_ids")}
+    results = []
+    for kind in ("exact", "mask", "at once"):
+        dtype = torch.float32 if kind == "exact" else torch.bfloat16
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(gpu)
+        if kind == "at once":
+            use_document_attention(model, gpu)
+            assert model.config._attn_implementation == NAME
+        bounds = document_bounds(model, tensors["position_ids"])
+        logits = model(**tensors, use_cache=False, **bounds).logits
+        logits.square().mean().backward()
+        gradient = model.get_input_embeddings().weight.grad
+        results.append((logits.detach().float(), gradient.float()))
+    exact, masked, at_once = results
+    for which in (0, 1):
+        error, usual = (
+            float((other[which] - exact[which]).norm() / exact[which].norm())
+            for other in (at_once, masked)
+        )
+        assert error < 2 * usual + 1e-3

@@ -194,7 +194,7 @@ async def test_confined_ranks_of_an_agent_stop_after_one_step_at_its_signal(
 
 
 @pytest.mark.gpu
-def test_ranks_on_two_gpus_have_the_losses_of_one_and_the_same_bytes_again(
+def test_ranks_on_gpus_have_the_losses_of_one_and_the_same_bytes_again(
     ranks_spec: TrainSpec, tmp_path: Path
 ) -> None:
     """Processes as somebody starts them by hand; each computes on a device of its own."""
@@ -206,10 +206,13 @@ def test_ranks_on_two_gpus_have_the_losses_of_one_and_the_same_bytes_again(
         pytest.skip("needs two GPUs")
     names = tuple(uuid_of(torch.device("cuda", number)) for number in range(2))
     hyper = replace(ranks_spec.hyper, dropout=0.0)
-    spec = replace(ranks_spec, hyper=hyper, precision="fp32", threads=None, devices=names)
+    spec = replace(ranks_spec, hyper=hyper, threads=None)
     whole: dict[str, list[Event]] = {}
-    for out, devices in (("one", names[:1]), ("two", names), ("again", names)):
+    attempts = {"one": "fp32", "two": "fp32", "bytes": "bf16", "bytes again": "bf16"}
+    for out, precision in attempts.items():
+        devices = names[: 1 if out == "one" else 2]
         own = replace(resumed(spec, out=out), devices=devices, ranks=len(devices))
+        own = replace(own, precision=precision)
         (tmp_path / f"{out}.json").write_bytes(encode_spec(own))
         done = subprocess.run(
             [sys.executable, "-m", "tunery.ml.train", str(tmp_path / f"{out}.json")],
@@ -219,7 +222,7 @@ def test_ranks_on_two_gpus_have_the_losses_of_one_and_the_same_bytes_again(
         )
         whole[out] = [json.loads(line) for line in done.stdout.splitlines()]
     assert are_close(of(whole["two"], "step"), of(whole["one"], "step"))
-    assert whole["two"][-1]["adapter_sha256"] == whole["again"][-1]["adapter_sha256"]
+    assert whole["bytes"][-1]["adapter_sha256"] == whole["bytes again"][-1]["adapter_sha256"]
 
 
 def test_ranks_whose_device_is_not_there_do_not_begin(
