@@ -92,6 +92,18 @@ class StreamedLayers:
                 # Of each module, not of the layer: a layer that is computed again is not called.
                 module.register_forward_pre_hook(partial(self._before, number))
 
+    @property
+    def kept_bytes(self) -> int:
+        """Of all weights that stay in the machine's memory."""
+        return sum(weight.kept.nbytes for weights in self._frozen for weight in weights)
+
+    def pass_all(self) -> None:
+        """Have each layer on the device once, as a pass that computes nothing."""
+        self._current = None
+        with torch.no_grad():
+            for number in range(len(self._layers)):
+                self._before(number)
+
     def _before(self, number: int, *_: object) -> None:
         """Have the weights of a layer on the device, and begin to copy those of the next one."""
         if number == self._current:

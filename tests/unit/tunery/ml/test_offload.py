@@ -94,6 +94,17 @@ def test_offload_ranks_train_to_the_bytes_of_ranks_that_keep_the_base(deep: Trai
     assert events[0][-1]["adapter_sha256"] == whole[0][-1]["adapter_sha256"]
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_offload_on_a_gpu_changes_no_byte(deep: TrainSpec, precision: Any) -> None:
+    spec = replace(deep, precision=precision)
+    _, whole = go(replace(spec, hyper=replace(spec.hyper, recompute=True)))
+    _, events = go(resumed(offloaded(spec), out="streamed"))
+    assert figures(of(events, "step")) == figures(of(whole, "step"))
+    assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
