@@ -9,6 +9,7 @@ it. `--device-gb` leaves the device so much: with less than the base has, only s
 """
 
 import argparse
+import gc
 import json
 import time
 from collections.abc import Callable
@@ -120,6 +121,7 @@ def main() -> None:
             torch.cuda.set_per_process_memory_fraction(asked.device_gb * 1e9 / has)
         for rows in asked.rows:
             for offload in (False, True):
+                gc.collect()  # hooks of the model before refer to it
                 if torch.cuda.is_available():
                     torch.cuda.empty_cache()
                     torch.cuda.reset_peak_memory_stats()

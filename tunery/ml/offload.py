@@ -1,14 +1,14 @@
 """A frozen base whose layers stay in the machine's memory and pass through the device.
 
-The device has two buffers, each as large as the largest layer. Layers with even numbers are computed
-in the first, those with odd numbers in the second: while one computes, its neighbour is copied into
-the other. In the backward pass each layer is computed again (`recompute`), so its weights are copied
-once more, last layer first. The weights of a layer always have the same address, so that nothing of
-autograd has to know of it; kernels and values are those of a training without it, and so are the
-bits.
+The device has two buffers, each as large as the largest layer. Layers with even numbers compute in
+the first, those with odd numbers in the second: while one computes, its neighbour is copied into
+the other. In the backward pass each layer is computed again (`recompute`), so its weights are
+copied once more, last layer first. The weights of a layer always have the same address, so that
+autograd has to know nothing of it; kernels and values are those of a training without it, and so
+are the bits.
 
-The weights are not read into memory: they are the mapped files of the base, whose pages the ranks
-of a machine share. An accelerator copies from pinned memory alone by itself, so that pieces of a
+The weights are not read into memory: they are the mapped files of the base, whose pages all ranks
+of a machine share. An accelerator copies from pinned memory alone by itself, so the bytes of a
 layer pass through two pinned buffers, which a thread fills.
 """
 
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module, ModuleList, Parameter
 
+from tunery.ml.device import free_memory
 from tunery.ml.free_memory import machine_bytes
 from tunery.work.exits import WorkError
 from tunery.work.spec import Hyper
@@ -32,6 +33,7 @@ PIECE_BYTES: Final = 64 * 1024 * 1024  # of a pinned buffer
 # lie in a buffer as they lie in their file.
 ALIGNMENT_BYTES: Final = 512
 SLOTS: Final = 2
+SCORING: Final = 1.25  # of the memory of a base: what scoring with it needs
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,22 @@ def check_offload(folder: Path, hyper: Hyper) -> None:
         raise refused_offload("with qlora the device itself makes the four bits of all layers")
     if hyper.dora:
         raise refused_offload("with dora the device measures the weights of all layers first")
-    needed = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    has = machine_bytes()
+    needed, has = _size(folder), machine_bytes()
     if 0 < has < needed:
         message = (
             f"training.offload keeps the base in the machine's memory: its files have "
             f"{needed / 1e9:.1f} GB, and the machine has {has / 1e9:.1f} GB"
         )
         raise WorkError("bad_node", message, "Use nodes with more memory, or a smaller model.")
+
+
+def outgrows(folder: Path, device: torch.device) -> bool:
+    """Whether an accelerator has too little memory to score with a base that it keeps."""
+    return device.type == "cuda" and SCORING * _size(folder) > free_memory(device)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 
 def refused_offload(why: str) -> WorkError:

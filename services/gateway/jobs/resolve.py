@@ -52,8 +52,9 @@ from services.gateway.web.wording import file_words, parameter_words
 from tunery.gate.looks import planned_looks
 from tunery.graders.grader import asks_models, parse
 from tunery.plan import hyperparameters
+from tunery.plan.fitting import PLANNED, fitted
 from tunery.plan.hyperparameters import SUPERVISED
-from tunery.plan.memory import fitted, memory_bytes
+from tunery.plan.memory import memory_bytes
 from tunery.plan.methods import REWARD, ROW_WORDS, can_learn, methods_of_rows, rows_of_dialect
 from tunery.plan.micro_batches import shared_among
 from tunery.plan.packing import mixed
@@ -199,8 +200,10 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
         integrations=facts.integrations,
     )
     configuration = _configuration(spec, (training, held_out), request, settings)
-    hyper = _fitted(hyper, base, all_tokens, choice, settings.slots)
-    return Resolved(replace(spec, hyper=hyper, configuration=configuration), tokens)
+    fitting = _fitted(hyper, base, all_tokens, choice, settings)
+    auto += tuple(name for name in PLANNED if getattr(fitting, name) != getattr(hyper, name))
+    spec = replace(spec, hyper=fitting, auto=auto, configuration=configuration)
+    return Resolved(spec, tokens)
 
 
 def _configuration(
@@ -498,7 +501,11 @@ def _tokens(file: FileRow, base: Base, role: str) -> BaseTokens | None:
 
 
 def _fitted(
-    hyper: HyperParameters, base: Base, tokens: BaseTokens | None, choice: NodeChoice, slots: int
+    hyper: HyperParameters,
+    base: Base,
+    tokens: BaseTokens | None,
+    choice: NodeChoice,
+    settings: RequestedSettings,
 ) -> HyperParameters:
     """The same steps in micro-batches that a slot of some node it may have has the memory for, and
     of which every slot has some.
@@ -506,12 +513,13 @@ def _fitted(
     Raises ApiError where no node has it even for one row at a time: the job would wait for ever;
     and where a step has fewer rows than the job has slots.
     """
-    suitable, device = choice.of_device, choice.device
+    suitable, device, slots = choice.of_device, choice.device, settings.slots
+    asked = {name for name in PLANNED if settings.hyper.get(name) not in (None, "auto")}
     smaller = hyper
     if suitable:
         slot_bytes = max(node.slot_bytes for node in suitable)
         most_bytes = max(node.memory_bytes for node in suitable)
-        smaller = fitted(base, hyper, device, tokens, slot_bytes)
+        smaller = fitted(base, hyper, device, tokens, slot_bytes, asked)
         on_node = min(slots, max(node.slots for node in suitable))
         sharing = on_node if device == "cpu" else 1  # each accelerator has memory of its own
         needed = sharing * memory_bytes(base, smaller, device, tokens)

@@ -1,6 +1,5 @@
 """Layers that pass through the device: the bytes are those of a training that keeps all of them."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +125,7 @@ def test_offload_a_machine_with_less_memory_than_the_base_is_named(
     deep: TrainSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tunery.ml.offload.machine_bytes", lambda: 1_000_000)
-    with pytest.raises(WorkError, match="the machine has 0.0 GB") as caught:
+    with pytest.raises(WorkError, match=r"the machine has 0\.0 GB") as caught:
         go(offloaded(deep))
     assert caught.value.cause == "bad_node"
 
@@ -166,5 +165,6 @@ def test_offload_streams_each_family(family: str) -> None:
         for ours in (kept, streamed):
             ours.zero_grad()
         theirs, ours = gradients(kept), gradients(streamed)
-        assert theirs.keys() == ours.keys() and len(ours) > LAYERS
+        assert theirs.keys() == ours.keys()
+        assert len(ours) > LAYERS
         assert all(ours[name].equal(theirs[name]) for name in theirs)
