@@ -96,8 +96,8 @@ class StreamedLayers:
         self._bus = _Bus(device) if device.type == "cuda" else None
         self._thread = ThreadPoolExecutor(1, "offload")
         for number, (layer, weights) in enumerate(zip(self._layers, frozen, strict=True)):
-            for weight, place in zip(weights, self._places(number), strict=True):
-                weight.weight.data = place
+            for weight, view in zip(weights, self._views(number), strict=True):
+                weight.weight.data = view
             for module in _with_any(layer, {id(weight.weight) for weight in weights}):
                 # Of each module, not of the layer: a layer that is computed again is not called.
                 module.register_forward_pre_hook(partial(self._before, number))
@@ -156,15 +156,15 @@ class StreamedLayers:
         self._copies[slot] = self._thread.submit(self._copy, number)
 
     def _copy(self, number: int) -> None:
-        places, weights = self._places(number), self._frozen[number]
-        pairs = [(weight.kept, place) for weight, place in zip(weights, places, strict=True)]
+        views, weights = self._views(number), self._frozen[number]
+        pairs = [(weight.kept, view) for weight, view in zip(weights, views, strict=True)]
         if self._bus is not None:
             self._bus.copy(number % SLOTS, pairs)
             return
-        for kept, place in pairs:
-            place.copy_(kept)
+        for kept, view in pairs:
+            view.copy_(kept)
 
-    def _places(self, number: int) -> list[Tensor]:
+    def _views(self, number: int) -> list[Tensor]:
         """Where the weights of a layer are on the device."""
         buffer = self._buffers[number % SLOTS]
         return [
@@ -201,13 +201,13 @@ class _Bus:
         """Ask for the copies of weights; returns when the machine's part of it is done."""
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             self._free[slot].wait(self._stream)
-            for kept, place in pairs:
-                for here, there in zip(_pieces(kept), _pieces(place), strict=True):
+            for kept, view in pairs:
+                for source, target in zip(_pieces(kept), _pieces(view), strict=True):
                     number, self._piece = self._piece, (self._piece + 1) % SLOTS
                     self._sent[number].synchronize()
-                    pinned = self._pinned[number][: len(here)]
-                    pinned.copy_(here)
-                    there.copy_(pinned, non_blocking=True)
+                    pinned = self._pinned[number][: len(source)]
+                    pinned.copy_(source)
+                    target.copy_(pinned, non_blocking=True)
                     self._sent[number].record(self._stream)
             self._ready[slot].record(self._stream)
 

@@ -18,7 +18,7 @@ from schemas.integrations import Integration
 from schemas.model import Base
 from schemas.sealed import Sealed
 from schemas.submission import Budget, JobSpec, MixtureFile
-from schemas.training import Adaptation, Device, HyperParameters, NodeConstraints
+from schemas.training import Adaptation, Device, NodeConstraints
 from schemas.units import HOUR_MS
 from services.gateway.accounts.tables import TenantRow
 from services.gateway.files.bodies import check_purpose
@@ -200,10 +200,8 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
         integrations=facts.integrations,
     )
     configuration = _configuration(spec, (training, held_out), request, settings)
-    fitting = _fitted(hyper, base, all_tokens, choice, settings)
-    auto += tuple(name for name in PLANNED if getattr(fitting, name) != getattr(hyper, name))
-    spec = replace(spec, hyper=fitting, auto=auto, configuration=configuration)
-    return Resolved(spec, tokens)
+    spec = _fitted(spec, all_tokens, choice, settings)
+    return Resolved(replace(spec, configuration=configuration), tokens)
 
 
 def _configuration(
@@ -501,19 +499,16 @@ def _tokens(file: FileRow, base: Base, role: str) -> BaseTokens | None:
 
 
 def _fitted(
-    hyper: HyperParameters,
-    base: Base,
-    tokens: BaseTokens | None,
-    choice: NodeChoice,
-    settings: RequestedSettings,
-) -> HyperParameters:
+    spec: JobSpec, tokens: BaseTokens | None, choice: NodeChoice, settings: RequestedSettings
+) -> JobSpec:
     """The same steps in micro-batches that a slot of some node it may have has the memory for, and
-    of which every slot has some.
+    of which every slot has some. What the request does not set for that, the plan does.
 
     Raises ApiError where no node has it even for one row at a time: the job would wait for ever;
     and where a step has fewer rows than the job has slots.
     """
-    suitable, device, slots = choice.of_device, choice.device, settings.slots
+    base, hyper, slots = spec.base, spec.hyper, spec.slots
+    suitable, device = choice.of_device, choice.device
     asked = {name for name in PLANNED if settings.hyper.get(name) not in (None, "auto")}
     smaller = hyper
     if suitable:
@@ -539,7 +534,8 @@ def _fitted(
             f"{slots} slots cannot share. Set batch_size to {slots} or more, or use fewer slots."
         )
         raise invalid(text, SLOTS)
-    return shared
+    chosen = (name for name in PLANNED if getattr(shared, name) != getattr(hyper, name))
+    return replace(spec, hyper=shared, auto=(*spec.auto, *chosen))
 
 
 def installed_book(book: PriceBook | None, tenant: TenantRow) -> PriceBook:

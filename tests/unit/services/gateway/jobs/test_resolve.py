@@ -22,7 +22,6 @@ from services.gateway.web.errors import ApiError
 from tests.unit.services.gateway.control_plane import BASE
 from tests.unit.services.gateway.jobs.job_events import TOKENS
 from tests.unit.tunery.graders.test_grader import CHECK, SCORE
-from tunery.plan.fitting import PLANNED, memory_reason
 from tunery.plan.memory import memory_bytes
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
@@ -451,49 +450,6 @@ def test_training_m5_a_job_that_no_node_has_the_memory_for_is_refused() -> None:
     assert "Lower max_length or lora.rank, or choose a smaller model." in refusal.message
     alone = resolve(body, facts(nodes=[of_memory(200, 200)])).spec.hyper
     assert alone.accumulation == alone.batch_size, "one row at a time, on the whole node"
-
-
-def test_training_m5_what_does_not_fit_is_computed_again_and_then_streamed_with_the_reason() -> (
-    None
-):
-    """What costs least is chosen, and never against the request."""
-    base = replace(
-        BASE,
-        parameters=1_200_000_000,
-        hidden_size=2_048,
-        inner_size=8_192,
-        layers=16,
-        vocabulary=49_152,
-    )
-    training = {"max_length": 512, "precision": "bf16"}
-    one = of_model("h100")
-    whole = spec_of(request(training=training), base=base, nodes=[one])
-    assert (whole.hyper.recompute, whole.hyper.offload, memory_reason(whole)) == (
-        False,
-        False,
-        None,
-    )
-    size = {
-        name: memory_bytes(base, replace(whole.hyper, **changes), "cuda", TOKENS)
-        for name, changes in {
-            "whole": {"accumulation": whole.hyper.batch_size},
-            "again": {"recompute": True},
-            "streamed": {"recompute": True, "offload": True},
-        }.items()
-    }
-    assert size["streamed"] < size["again"] < size["whole"]
-    for limit, chosen in ((size["again"], ("recompute",)), (size["streamed"], PLANNED)):
-        nodes = [dataclasses.replace(one, memory_bytes=limit)]
-        spec = spec_of(request(training=training), base=base, nodes=nodes)
-        assert spec.hyper == replace(whole.hyper, **dict.fromkeys(chosen, True))
-        assert spec.auto == (*whole.auto, *chosen)
-        assert f"GB with {chosen[-1]}: the first" in (memory_reason(spec) or "")
-        for kept in chosen:
-            refusal = refusal_of(request(training=training | {kept: False}), base=base, nodes=nodes)
-            assert "one row at a time needs about" in refusal.message
-    refusal = refusal_of(request(training={"offload": True, "adaptation": "full"}))
-    assert refusal.param == "training.offload"
-    assert "every weight changes; set offload to false" in refusal.message
 
 
 def test_training_m5_where_no_node_is_known_nothing_is_divided_or_refused() -> None:
