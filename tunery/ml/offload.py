@@ -116,10 +116,9 @@ class StreamedLayers:
 
     def _before(self, number: int, *_: object) -> None:
         """Have the weights of a layer on the device, and begin to copy those of the next one."""
-        if number == self._current:
-            self._check_checkpointing(number)
-            return
         self._check_checkpointing(number)
+        if number == self._current:
+            return
         before, self._current = self._current, number
         self._begin_copy(number)
         slot = number % SLOTS
