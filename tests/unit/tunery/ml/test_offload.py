@@ -130,6 +130,30 @@ def test_offload_a_machine_with_less_memory_than_the_base_is_named(
     assert caught.value.cause == "bad_node"
 
 
+def test_offload_scoring_streams_a_base_that_outgrows_the_device(
+    deep: TrainSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunery.ml.offload import outgrows
+
+    folder = Path(deep.base_dir)
+    size = (folder / "model.safetensors").stat().st_size
+    for free, is_so in ((size, True), (2 * size, False)):
+        monkeypatch.setattr("tunery.ml.offload.free_memory", lambda _, free=free: free)
+        assert outgrows(folder, torch.device("cuda")) == is_so
+        assert not outgrows(folder, torch.device("cpu"))
+
+
+def test_offload_a_pass_that_would_meet_other_weights_is_refused() -> None:
+    """Without recompute the backward pass finds the weights of the layers that came last."""
+    from tunery.ml.offload import StreamedLayers
+
+    base = deep_model("Llama")
+    streamed = adapted(base)
+    StreamedLayers(base, torch.device("cpu"))
+    with pytest.raises(RuntimeError, match="trained with recompute only"):
+        gradients(streamed)
+
+
 def ids() -> torch.Tensor:
     return torch.arange(24).reshape(2, 12) * 37 % 1_000
 
