@@ -179,13 +179,11 @@ class _Bus:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)
-        self._free = [torch.cuda.Event() for _ in range(SLOTS)]
-        self._ready = [torch.cuda.Event() for _ in range(SLOTS)]
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch
+        self._free, self._ready, self._sent = _events(), _events(), _events()
         self._pinned = [
             torch.empty(PIECE_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(SLOTS)
         ]
-        self._sent = [torch.cuda.Event() for _ in range(SLOTS)]
         self._piece = 0
 
     def follow(self, slot: int) -> None:
@@ -209,6 +207,10 @@ class _Bus:
                     target.copy_(pinned, non_blocking=True)
                     self._sent[number].record(self._stream)
             self._ready[slot].record(self._stream)
+
+
+def _events() -> list[torch.cuda.Event]:
+    return [torch.cuda.Event() for _ in range(SLOTS)]  # type: ignore[no-untyped-call]  # torch
 
 
 def _decoder_layers(base: Any) -> ModuleList:
@@ -255,4 +257,4 @@ def _with_any(layer: Module, weights: set[int]) -> Iterator[Module]:
 
 def _pieces(tensor: Tensor) -> Iterator[Tensor]:
     """The bytes of a tensor, so many at a time that a pinned buffer has room for them."""
-    return iter(tensor.reshape(-1).view(torch.uint8).split(PIECE_BYTES))
+    return iter(torch.split(tensor.reshape(-1).view(torch.uint8), PIECE_BYTES))
