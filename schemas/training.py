@@ -184,6 +184,8 @@ class HyperParameters(Part, omit_defaults=True):
       better than the best before; 0: it does not.
     checkpoint_each_epoch: one is written at the end of each epoch, whatever it costs.
     recompute: activations are computed again for the backward pass: less memory, more time.
+    offload: the layers of a base that is only read stay in the machine's memory, and are copied to
+      the device whenever they are needed; activations are computed again then.
     train_on_prompts: all tokens carry loss, not those of answers alone.
     packing: the documents of a packed row are computed together; each by itself otherwise.
     rank_pattern, alpha_pattern: by the names of layers, where they differ from `rank` and `alpha`.
@@ -251,6 +253,7 @@ class HyperParameters(Part, omit_defaults=True):
     max_completion_length: int = 0
     temperature_ppm: int = 1_000_000
     center_rewards_ppm: int = 0
+    offload: bool = False
 
 
 class AdapterStart(Part):

@@ -142,6 +142,7 @@ def estimate_fields(forecast: Any) -> list[tuple[str, Any]]:
         ("refused", forecast["refusal"]),
         ("tokens", f"{forecast['trained_tokens']:,} in {forecast['steps']:,} steps"),
         ("memory", _api.size(forecast["memory_bytes"])),
+        ("chosen for it", forecast.get("memory_reason")),
         ("time", f"about {duration(forecast['expected_duration_seconds'])} once it runs"),
         ("use", _api.hours(forecast["train_gpu_ms"] + forecast["eval_gpu_ms"])),
         ("price", _api.money(forecast["amount_micro"], currency)),

@@ -4,11 +4,12 @@
   `warm` (waits to become one of them), `process` (what they have in common), `inputs` (spec files,
   checked), `events` (their output), `stop` (signals), `imports` (of large libraries)
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
-  `adapter_products` (what adapters add to layers),
-  `sft` (TRL's trainer on packed rows), `ranks` (processes that share a step), `exchange` (what
-  they tell each other), `boundary` (what happens between two steps), `order` (which rows each step
-  sees), `schedule` (learning rate), `packed` (rows and batches), `suspects` (rows with the highest
-  losses), `evaluations` (which was the best), `samples` (answers meanwhile)
+  `adapter_products` (what adapters add to layers), `offload` (a base whose layers pass through the
+  device), `sft` (TRL's trainer on packed rows),
+  `ranks` (processes that share a step), `exchange` (what they tell each other), `boundary` (what
+  happens between two steps), `order` (which rows each step sees), `schedule` (learning rate),
+  `packed` (rows and batches), `suspects` (rows with the highest losses), `evaluations` (which was
+  the best), `samples` (answers meanwhile)
 * what is learnt: `objectives` (of a batch), `methods` (each one's objective), `loss` (of labels and
   answers), `attention` (of packed rows), `preferences` (of pairs), `rewards` (of reward models),
   `judgements` (of answers with labels), `reinforcement` (of graded answers, which `rollouts`

@@ -30,6 +30,7 @@ from tunery.work.exits import ExitCode, WorkError
 from tunery.work.spec import HYPER_ADDED, Hyper, ResumeCandidate, TrainSpec
 
 ADAPTER: Final = "adapter"
+MEMORY_ALONE: Final = {"recompute": False, "offload": False}  # knobs that change no result
 Loaded: TypeAlias = tuple[ResumeCandidate, checkpoints.CheckpointManifest]
 
 
@@ -47,7 +48,7 @@ def fine_tune(
     torch_device = device.pick_device(spec.accelerators, name)
     checkpoints.prepare(Path(spec.out_dir))
     config = _check_base(spec)
-    hyper = spec.hyper
+    hyper = replace(spec.hyper, recompute=spec.hyper.recompute or spec.hyper.offload)
     rows = read_rows(
         spec.train_shards, vocabulary=config["vocab_size"], all_labels=hyper.train_on_prompts
     )
@@ -183,10 +184,10 @@ def _fingerprint(spec: TrainSpec, hyper: Hyper, precision: str) -> dict[str, str
     """Everything that must be equal for two attempts to belong to the same run.
 
     How a step is divided into micro-batches is no part of it, nor whether activations are computed
-    again: that follows the memory. Answers to prompts change nothing.
+    again or layers streamed: that follows the memory. Answers to prompts change nothing.
     """
     rows = hyper.batch_size * hyper.accumulation
-    whole = replace(hyper, batch_size=rows, accumulation=1, recompute=False, sample_every_steps=0)
+    whole = replace(hyper, batch_size=rows, accumulation=1, **MEMORY_ALONE, sample_every_steps=0)
     fields = drop_defaults(msgspec.to_builtins(whole), HYPER_ADDED)
     grader = (
         {} if spec.grader is None else {"grader": hashlib.sha256(spec.grader.encode()).hexdigest()}

@@ -1,4 +1,4 @@
-"""What the machine could still give to a process. Never imports torch."""
+"""What the machine has, and could still give to a process. Never imports torch."""
 
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,7 @@ KIB: Final = 1024
 
 def free_bytes(meminfo: Path = MEMINFO, group: Path = GROUP) -> int:
     """Memory without swapping, within the limit of the group; 0: the kernel does not say."""
-    free = _available(meminfo)
+    free = _of_machine(meminfo, "MemAvailable")
     try:
         limit = int((group / "memory.max").read_text())
         used = int((group / "memory.current").read_text())
@@ -19,10 +19,19 @@ def free_bytes(meminfo: Path = MEMINFO, group: Path = GROUP) -> int:
     return max(0, min(free, limit - used))
 
 
-def _available(meminfo: Path) -> int:
+def machine_bytes(meminfo: Path = MEMINFO, group: Path = GROUP) -> int:
+    """All memory, within the limit of the group; 0: the kernel does not say."""
+    every = _of_machine(meminfo, "MemTotal")
+    try:
+        return min(every, int((group / "memory.max").read_text()))
+    except (OSError, ValueError):  # as above
+        return every
+
+
+def _of_machine(meminfo: Path, field: str) -> int:
     try:
         lines = meminfo.read_text().splitlines()
     except OSError:
         return 0
     sizes = dict(line.split(":", 1) for line in lines if ":" in line)
-    return KIB * int(sizes.get("MemAvailable", "0 kB").split()[0])
+    return KIB * int(sizes.get(field, "0 kB").split()[0])

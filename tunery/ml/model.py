@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, set_seed
 
 from tunery.ml.adapter_products import use_products
 from tunery.ml.attention import use_document_attention
+from tunery.ml.offload import StreamedLayers, check_offload, refused_offload
 from tunery.ml.rewards import HEAD, add_head
 from tunery.ml.state import load_adapter
 from tunery.plan.methods import REWARD
@@ -71,9 +72,15 @@ def load_model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torc
     """
     dtype = next(dtype for dtype, name in DTYPE_NAMES.items() if name == precision)
     if hyper.adaptation == "full":
+        if hyper.offload:
+            raise refused_offload("with full every weight is trained, and none is only read")
         return _load_whole(spec, dtype, torch_device)
     four_bits = hyper.adaptation == "qlora"
-    base = load_base(spec.base_dir, dtype, torch_device, four_bits=four_bits)
+    begins_on = torch_device
+    if hyper.offload:
+        check_offload(Path(spec.base_dir), hyper)
+        begins_on = torch.device("cpu")
+    base = load_base(spec.base_dir, dtype, begins_on, four_bits=four_bits)
     use_document_attention(base, torch_device)
     _check_named_layers(base, hyper)
     set_seed(hyper.seed)  # the adapter's first weights are random
@@ -97,6 +104,8 @@ def load_model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torc
     if spec.start is not None:
         _begin_with(model, spec.start)
     use_products(model)
+    if hyper.offload:
+        StreamedLayers(base, torch_device)
     return model.to(torch_device)
 
 

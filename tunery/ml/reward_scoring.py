@@ -21,6 +21,7 @@ from tunery.ml.adapters import WEIGHTS
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import Batch, answer_scores, prove_packing
 from tunery.ml.model import load_base, set_adapter_type
+from tunery.ml.offload import StreamedLayers, outgrows
 from tunery.ml.packed import PackedRow, PackedRows, read_rows
 from tunery.ml.rewards import add_head, answer_rewards
 from tunery.runtime.blobs.base_files import default_cache, matches
@@ -66,7 +67,9 @@ def _load(spec: ScoreSpec) -> PeftModel:
     torch_device = device.pick_device(spec.accelerators)
     dtype = device.pick_dtype(spec.precision, torch_device)
     four_bits = spec.adaptation == "qlora"
-    base = load_base(spec.base_dir, dtype, torch_device, four_bits=four_bits)
+    streams = spec.adaptation == "lora" and outgrows(Path(spec.base_dir), torch_device)
+    begins_on = torch.device("cpu") if streams else torch_device
+    base = load_base(spec.base_dir, dtype, begins_on, four_bits=four_bits)
     add_head(base)
     try:
         model = PeftModel.from_pretrained(base, spec.adapter_dir, autocast_adapter_dtype=False)
@@ -75,6 +78,8 @@ def _load(spec: ScoreSpec) -> PeftModel:
         raise WorkError("user", message, "Save the adapter again with PEFT.") from error
     if four_bits:
         set_adapter_type(model, dtype)
+    if streams:
+        StreamedLayers(base, torch_device)
     return model.to(torch_device).eval()
 
 

@@ -27,6 +27,7 @@ from tunery.ml.methods import objective_of
 from tunery.ml.model import load_base, set_adapter_type
 from tunery.ml.model_scores import model_scores_of
 from tunery.ml.objectives import mean_scores
+from tunery.ml.offload import StreamedLayers, outgrows
 from tunery.ml.order import sample_rows
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.reference import row_logps
@@ -163,7 +164,9 @@ def _load(spec: ScoreSpec) -> tuple[Pair, Any]:
     torch_device = device.pick_device(spec.accelerators)
     dtype = device.pick_dtype(spec.precision, torch_device)
     four_bits = spec.adaptation == "qlora"
-    base = load_base(spec.base_dir, dtype, torch_device, four_bits=four_bits)
+    streams = spec.adaptation == "lora" and outgrows(Path(spec.base_dir), torch_device)
+    begins_on = torch.device("cpu") if streams else torch_device
+    base = load_base(spec.base_dir, dtype, begins_on, four_bits=four_bits)
     tokenizer = AutoTokenizer.from_pretrained(spec.base_dir)
     if spec.adaptation == "full":
         whole = load_base(spec.adapter_dir, dtype, torch_device, four_bits=False)
@@ -175,6 +178,8 @@ def _load(spec: ScoreSpec) -> tuple[Pair, Any]:
         raise WorkError("user", message, "Save the adapter again with PEFT.") from error
     if four_bits:
         set_adapter_type(model, dtype)
+    if streams:
+        StreamedLayers(base, torch_device)
     return Pair(model.to(torch_device).eval()), tokenizer
 
 

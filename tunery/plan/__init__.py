@@ -4,6 +4,7 @@
 * `hyperparameters`: what is wrong with a request, and the rules that resolve "auto"
 * `methods`: the methods that a job may train with, and the rows that each learns from
 * `micro_batches`: how a step's rows are divided to fit into memory
+* `fitting`: how a step is made to fit one device, and why
 * `packing`: packed rows and optimizer steps of an epoch
 * `durations`: how long work takes, by what has ended and by the progress of what runs
 * `time`: how long training and evaluation take, and the GPU time held for them

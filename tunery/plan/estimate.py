@@ -31,6 +31,7 @@ from tunery.plan.time import (
     measured_tokens,
     rollout_tokens,
     sampling_ms,
+    streamed_eval_ms,
     train_ms,
 )
 
@@ -78,6 +79,7 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     graded += measured_tokens(spec.measured_rows)
     graded += benchmark_tokens(spec.benchmarks, spec.benchmark_items)
     evaluate = EVAL_SLOTS * eval_ms(base, EVAL_SLOTS, device, own_prompts=own, graded=graded)
+    evaluate += EVAL_SLOTS * streamed_eval_ms(base, hyper, device, graded)
     pace = spec.pace or AS_EXPECTED
     floor_ms = HOLD_MS_MIN if spec.pace else FIRST_HOLD_MS_MIN
     if spec.evaluation is not None:

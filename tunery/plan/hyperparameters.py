@@ -11,6 +11,7 @@ from schemas.envelope import Reason
 from schemas.model import Base
 from schemas.training import Device, HyperParameters, LossType, MethodName
 from schemas.units import PPB, PPM, divide_up
+from tunery.plan.fitting import unstreamed
 from tunery.plan.knobs import ADAPTER_KNOBS, KNOBS, LAYERS_MAX, Number
 from tunery.plan.methods import SMOOTHED
 from tunery.plan.packing import packed, steps_of_epoch
@@ -69,6 +70,7 @@ ParameterCode: TypeAlias = Literal[
     "of_an_adapter",  # name
     "not_smoothed",  # loss_type, known
     "needs_smoothing",
+    "not_streamed",  # what
     "not_whole_in_range",  # name, low, high, value
     "not_in_range",  # name, low, high, value
     "multiplier_not_in_range",  # high, value
@@ -103,6 +105,8 @@ def problems(request: HyperRequest, base: Base | None) -> tuple[ParameterProblem
         named.append(ParameterProblem("learning_rate_multiplier", both))
     if (unsmoothed := _smoothing_problem(request)) is not None:
         named.append(unsmoothed)
+    if not named and (unstreamed := _offload_problem(request, base)) is not None:
+        named.append(unstreamed)
     batch, parts = request.get("batch_size"), request.get("accumulation")
     divides = isinstance(batch, int) and isinstance(parts, int) and parts and batch % parts == 0
     if KNOBS["accumulation"].allows(parts) and not divides:
@@ -356,8 +360,9 @@ def _word(requested: Mapping[str, Any], name: str) -> str:
 
 def _flags(requested: Mapping[str, Any]) -> dict[str, Any]:
     """All that are true or false, by their names."""
-    flags = (name for name, knob in KNOBS.items() if knob.kind == "flag")
-    return {name: requested.get(name, KNOBS[name].default == "true") for name in flags}
+    names = (name for name, knob in KNOBS.items() if knob.kind == "flag")
+    flags = {name: requested.get(name, KNOBS[name].default == "true") for name in names}
+    return flags | {"recompute": flags["recompute"] or flags["offload"]}
 
 
 def _preference(requested: Mapping[str, Any]) -> dict[str, Any]:
@@ -384,6 +389,18 @@ def _smoothing_problem(request: Mapping[str, Any]) -> ParameterProblem | None:
         reason = _parameter_reason("not_smoothed", loss_type=str(loss), known=", ".join(SMOOTHED))
         return ParameterProblem("label_smoothing", reason)
     return None
+
+
+def _offload_problem(request: Mapping[str, Any], base: Base | None) -> ParameterProblem | None:
+    """Of layers that are to be streamed where that is not built."""
+    if request.get("offload") is not True:
+        return None
+    what = unstreamed(None if base is None else base.family, request)
+    return (
+        None
+        if what is None
+        else ParameterProblem("offload", _parameter_reason("not_streamed", what=what))
+    )
 
 
 def _pattern(requested: Mapping[str, Any], name: str, usual: int) -> tuple[tuple[str, int], ...]:

@@ -87,7 +87,7 @@ def _choice(field: str, choices: tuple[str, ...], default: str, source: str) -> 
     return Knob(field=field, kind="choice", choices=choices, default=default, source=source)
 
 
-def _flag(field: str, source: str, *, default: str = "false") -> Knob:
+def _flag(field: str, source: str, *, default: str | None = "false") -> Knob:
     return Knob(field=field, kind="flag", default=default, source=source)
 
 
@@ -209,7 +209,16 @@ KNOBS: Final[Mapping[str, Knob]] = {
     ),
     "train_on_prompts": _flag("train_on_prompts", "the loss counts answers only, as TRL's does"),
     "recompute": _flag(
-        "recompute", "less memory for about 1.4 × the time (gradient checkpointing)"
+        "recompute",
+        "less memory for about 1.4 × the time (gradient checkpointing): where no device has the "
+        "memory for a row without it",
+        default=None,
+    ),
+    "offload": _flag(
+        "offload",
+        "the layers of the base stay in the machine's memory, and pass through the device: where "
+        "`recompute` is not enough",
+        default=None,
     ),
     "eval_every_steps": _whole(
         "eval_every_steps", 0, 10_000, 0, "0: validation rows are scored at each epoch's end only"

@@ -14,7 +14,7 @@ from schemas.model import Base
 from schemas.training import Device, HyperParameters
 from schemas.units import divide_up
 from tunery.plan.methods import REWARD
-from tunery.plan.micro_batches import rows_at_once, with_rows_at_once
+from tunery.plan.micro_batches import rows_at_once
 
 # LoRA on all linear layers has about 1.6 × parameters / hidden size parameters per rank
 # (measured 1.3 for SmolLM2-135M, 1.34 for Llama-3.1-8B with their embeddings counted).
@@ -68,6 +68,7 @@ WIDTH: Final[Mapping[str, int]] = {"bf16": 2, "fp32": 4}
 AUTO_PRECISION: Final[Mapping[Device, str]] = {"cpu": "fp32", "cuda": "bf16"}
 CONTEXT_BYTES: Final = 650_000_000  # CUDA's own of each process, which PyTorch does not count
 QUANTISING_BYTES: Final = 54_000_000  # of bitsandbytes in a process, which QLoRA alone loads
+LAYERS_STREAMED: Final = 2  # on the device at once with `offload`: one computes, one is copied
 # process, libraries, allocator; on an accelerator: context, work space of its libraries
 OVERHEAD_BYTES: Final[Mapping[Device, int]] = {
     "cpu": 966_000_000,
@@ -125,7 +126,7 @@ def memory_bytes(
     if device == "cpu":
         besides += SHARD_BYTES * in_file
         besides += QUANTISING_BYTES if hyper.adaptation == "qlora" else 0
-    return _base_bytes(base, hyper, width) + trained + at_once + besides
+    return base_bytes(base, hyper, device) + trained + at_once + besides
 
 
 def trained_weights(base: Base, hyper: HyperParameters) -> int:
@@ -147,13 +148,43 @@ def _rollouts(hyper: HyperParameters, row: int, tokens: BaseTokens | None) -> _K
     return _Kept(answers * width, answers * longest, answers * width * width)
 
 
-def _base_bytes(base: Base, hyper: HyperParameters, width: int) -> int:
-    """The weights of the base; with QLoRA its tables of tokens stay as wide as they are."""
-    if hyper.adaptation != "qlora":
+def base_bytes(base: Base, hyper: HyperParameters, device: Device) -> int:
+    """The weights of the base; with QLoRA its tables of tokens stay as wide as they are.
+
+    With `offload` a device has those and two layers; a processor has the buffers of both on top.
+    """
+    width = _width(hyper, device)
+    layers = layers_weights(base)
+    if hyper.adaptation == "qlora":
+        return width * (base.parameters - layers) + layers * FOUR_BIT_BYTES // 1_000
+    if not hyper.offload:
         return width * base.parameters
+    buffers = LAYERS_STREAMED * divide_up(layers, _layers(base))
+    kept = base.parameters if device == "cpu" else base.parameters - layers
+    return width * (kept + buffers)
+
+
+def streamed_bytes(base: Base, hyper: HyperParameters, device: Device) -> int:
+    """What a pass over all layers copies to a device with `offload`."""
+    return _width(hyper, device) * layers_weights(base)
+
+
+def layers_weights(base: Base) -> int:
+    """Weights of all layers: all but the tables of tokens."""
     tables = (base.vocabulary or VOCABULARY) * base.hidden_size * (1 if _is_tied(base) else 2)
-    whole = min(base.parameters, tables)
-    return width * whole + (base.parameters - whole) * FOUR_BIT_BYTES // 1_000
+    return max(0, base.parameters - tables)
+
+
+def _width(hyper: HyperParameters, device: Device) -> int:
+    """Bytes of a weight."""
+    return WIDTH[AUTO_PRECISION[device] if hyper.precision == "auto" else hyper.precision]
+
+
+def _layers(base: Base) -> int:
+    """How many there are; where the base's record does not say, by its size and width."""
+    hidden = max(base.hidden_size, 1)
+    by_size = divide_up(base.parameters, LAYER_PARAMETERS_PER_HIDDEN_SQUARED * hidden * hidden)
+    return base.layers or max(1, by_size)
 
 
 def _is_tied(base: Base) -> bool:
@@ -178,9 +209,7 @@ def _row_bytes(
     width = WIDTH[precision]
     hidden = max(base.hidden_size, 1)
     inner = base.inner_size or INNER_PER_HIDDEN * hidden
-    layers = base.layers or divide_up(
-        base.parameters, LAYER_PARAMETERS_PER_HIDDEN_SQUARED * hidden * hidden
-    )
+    layers = _layers(base)
     token = hidden * (HIDDEN_VALUES * width + NORM_BYTES) + inner * INNER_VALUES * width
     if hyper.dora:
         token += (DORA_HIDDEN * hidden + DORA_INNER * inner) * width
@@ -200,18 +229,3 @@ def _row_bytes(
         inputs = layers * kept.tokens * hidden * width
         return min(layers, LAYERS_AT_WORK[device]) * layer + inputs + at_work + logits
     return layers * layer + at_work + logits
-
-
-def fitted(
-    base: Base,
-    hyper: HyperParameters,
-    device: Device,
-    tokens: BaseTokens | None,
-    limit_bytes: int,
-) -> HyperParameters:
-    """The same step in the largest micro-batches that fit; of one row where none does."""
-    for rows in range(rows_at_once(hyper), 1, -1):
-        smaller = with_rows_at_once(hyper, rows)
-        if memory_bytes(base, smaller, device, tokens) <= limit_bytes:
-            return smaller
-    return with_rows_at_once(hyper, 1)

@@ -10,6 +10,9 @@ from schemas.benchmark import Benchmark, BenchmarkKind
 from schemas.model import Base
 from schemas.training import Device, HyperParameters
 from schemas.units import PPM, GpuMs, Ms, Tokens, divide_up
+from tunery.plan.exchange import BUS_BYTES_PER_MS
+from tunery.plan.memory import streamed_bytes
+from tunery.plan.micro_batches import rows_at_once
 from tunery.work.spec import MEASURED_TOKENS_MAX
 
 # LoRA trains at 4 FLOPs per parameter and token: forward 2, backward 2 (frozen weights need no
@@ -39,6 +42,9 @@ DORA_TENTHS: Final = 15
 # against 273 to 315 in bf16 (measured, SmolLM2-135M, one core).
 FULL_TENTHS: Final[Mapping[Device, int]] = {"cpu": 20, "cuda": 15}
 QLORA_TENTHS: Final[Mapping[Device, int]] = {"cpu": 12, "cuda": 13}
+# Passes of an evaluation, each of which copies all layers where the base does not fit the device:
+# rough, some 250 items in parts, and one for each token that is written.
+EVAL_PASSES: Final = 1_000
 MINUTE_MS: Final = 60_000
 # Imports, the packing self-check and the first step; 11 to 22 s with the training of nine jobs of
 # 2,000 to 6,000 tokens (measured, two cores).
@@ -108,7 +114,25 @@ def train_ms(
         if is_so:
             flops, divisor = flops * tenths, divisor * 10
     loss_ms = divide_up(labelled * base.vocabulary, LOGITS_PER_MS[device] * slots)
-    return _start_ms(base) + divide_up(flops, divisor) + loss_ms
+    layers_ms = divide_up(flops, divisor)
+    if hyper.offload:  # copied while others compute: in the forward and in the backward pass
+        micro_batches = divide_up(tokens, rows_at_once(hyper) * hyper.max_length * slots)
+        layers_ms = max(layers_ms, 2 * micro_batches * pass_ms(base, hyper, device))
+    return _start_ms(base) + layers_ms + loss_ms
+
+
+def pass_ms(base: Base, hyper: HyperParameters, device: Device) -> Ms:
+    """Expected time of copying all layers to a device once, which `offload` does in each pass."""
+    return divide_up(streamed_bytes(base, hyper, device), BUS_BYTES_PER_MS)
+
+
+def streamed_eval_ms(base: Base, hyper: HyperParameters, device: Device, graded: Tokens = 0) -> Ms:
+    """What an evaluation takes longer where the base does not fit the device.
+
+    graded: as of `eval_ms`
+    """
+    passes = EVAL_PASSES + graded // WRITING_FACTOR
+    return passes * pass_ms(base, hyper, device) if hyper.offload else 0
 
 
 def eval_ms(

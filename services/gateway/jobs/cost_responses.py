@@ -16,6 +16,7 @@ from services.gateway.jobs.tables import (
 from services.gateway.web.errors import ApiError
 from services.gateway.web.responses import Response, seconds, seconds_or_none
 from tunery.plan.estimate import EVAL_SLOTS
+from tunery.plan.fitting import memory_reason
 from tunery.plan.price import hourly_micro, job_cost
 
 
@@ -56,7 +57,8 @@ class NoEstimateResponse(Response):
 
 class EstimateResponse(NoEstimateResponse):
     """An estimate. `refusal`, `refusal_code`: why a submission would be refused now, as its error
-    says; null: it would not. Amounts in millionths.
+    says; null: it would not. `memory_reason`: why the plan chose `recompute` or `offload`; null: it
+    chose neither. Amounts in millionths.
     """
 
     allowed_to_proceed: bool
@@ -67,6 +69,7 @@ class EstimateResponse(NoEstimateResponse):
     trained_tokens: int
     steps: int
     memory_bytes: int
+    memory_reason: str | None
     train_gpu_ms: int
     eval_gpu_ms: int
     hold_gpu_ms: int
@@ -174,6 +177,7 @@ def estimate_response(
         trained_tokens=estimate.tokens,
         steps=estimate.steps,
         memory_bytes=estimate.memory_bytes,
+        memory_reason=memory_reason(spec),
         train_gpu_ms=estimate.train_gpu_ms,
         eval_gpu_ms=estimate.eval_gpu_ms,
         hold_gpu_ms=estimate.hold_gpu_ms,

@@ -13,6 +13,7 @@ from services.gateway.jobs.requested import RequestedSettings
 from services.gateway.jobs.responses import DuplicateResponse, QueueResponse
 from services.gateway.web.responses import Response
 from services.gateway.web.wording import refusal_words
+from tunery.plan.fitting import PLANNED, memory_reason
 from tunery.plan.hyperparameters import request_of
 from tunery.plan.knobs import KNOBS
 
@@ -82,8 +83,15 @@ def settings_of(
     """Every setting of a job, hyper-parameters first, in the order of their table."""
     resolved = request_of(spec.hyper)
     method = resolved.pop("method", "supervised")
+    reasons = dict.fromkeys({*PLANNED} & {*spec.auto}, memory_reason(spec) or "")
     hyper = [
-        _setting(name, value, settings.paths, KNOBS[name].default is None, KNOBS[name].source)
+        _setting(
+            name,
+            value,
+            settings.paths,
+            KNOBS[name].default is None,
+            reasons.get(name, KNOBS[name].source),
+        )
         for name, value in resolved.items()
     ]
     policy = "reject: nothing is cut without being asked"

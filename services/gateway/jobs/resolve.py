@@ -18,7 +18,7 @@ from schemas.integrations import Integration
 from schemas.model import Base
 from schemas.sealed import Sealed
 from schemas.submission import Budget, JobSpec, MixtureFile
-from schemas.training import Adaptation, Device, HyperParameters, NodeConstraints
+from schemas.training import Adaptation, Device, NodeConstraints
 from schemas.units import HOUR_MS
 from services.gateway.accounts.tables import TenantRow
 from services.gateway.files.bodies import check_purpose
@@ -52,8 +52,9 @@ from services.gateway.web.wording import file_words, parameter_words
 from tunery.gate.looks import planned_looks
 from tunery.graders.grader import asks_models, parse
 from tunery.plan import hyperparameters
+from tunery.plan.fitting import PLANNED, fitted
 from tunery.plan.hyperparameters import SUPERVISED
-from tunery.plan.memory import fitted, memory_bytes
+from tunery.plan.memory import memory_bytes
 from tunery.plan.methods import REWARD, ROW_WORDS, can_learn, methods_of_rows, rows_of_dialect
 from tunery.plan.micro_batches import shared_among
 from tunery.plan.packing import mixed
@@ -199,8 +200,8 @@ def resolve(request: JobRequest, facts: Facts, *, has_file: bool = True) -> Reso
         integrations=facts.integrations,
     )
     configuration = _configuration(spec, (training, held_out), request, settings)
-    hyper = _fitted(hyper, base, all_tokens, choice, settings.slots)
-    return Resolved(replace(spec, hyper=hyper, configuration=configuration), tokens)
+    spec = _fitted(spec, all_tokens, choice, settings)
+    return Resolved(replace(spec, configuration=configuration), tokens)
 
 
 def _configuration(
@@ -498,20 +499,22 @@ def _tokens(file: FileRow, base: Base, role: str) -> BaseTokens | None:
 
 
 def _fitted(
-    hyper: HyperParameters, base: Base, tokens: BaseTokens | None, choice: NodeChoice, slots: int
-) -> HyperParameters:
+    spec: JobSpec, tokens: BaseTokens | None, choice: NodeChoice, settings: RequestedSettings
+) -> JobSpec:
     """The same steps in micro-batches that a slot of some node it may have has the memory for, and
-    of which every slot has some.
+    of which every slot has some. What the request does not set for that, the plan does.
 
     Raises ApiError where no node has it even for one row at a time: the job would wait for ever;
     and where a step has fewer rows than the job has slots.
     """
+    base, hyper, slots = spec.base, spec.hyper, spec.slots
     suitable, device = choice.of_device, choice.device
+    asked = {name for name in PLANNED if settings.hyper.get(name) not in (None, "auto")}
     smaller = hyper
     if suitable:
         slot_bytes = max(node.slot_bytes for node in suitable)
         most_bytes = max(node.memory_bytes for node in suitable)
-        smaller = fitted(base, hyper, device, tokens, slot_bytes)
+        smaller = fitted(base, hyper, device, tokens, slot_bytes, asked)
         on_node = min(slots, max(node.slots for node in suitable))
         sharing = on_node if device == "cpu" else 1  # each accelerator has memory of its own
         needed = sharing * memory_bytes(base, smaller, device, tokens)
@@ -531,7 +534,8 @@ def _fitted(
             f"{slots} slots cannot share. Set batch_size to {slots} or more, or use fewer slots."
         )
         raise invalid(text, SLOTS)
-    return shared
+    chosen = (name for name in PLANNED if getattr(shared, name) != getattr(hyper, name))
+    return replace(spec, hyper=shared, auto=(*spec.auto, *chosen))
 
 
 def installed_book(book: PriceBook | None, tenant: TenantRow) -> PriceBook:

@@ -76,6 +76,7 @@ class TrainingParametersResponse(Response):
     neftune_alpha: float
     train_on_prompts: bool
     recompute: bool
+    offload: bool
     eval_every_steps: int
     sample_every_steps: int
     best_checkpoint: bool
@@ -458,6 +459,7 @@ def training_parameters(hyper: HyperParameters) -> dict[str, Any]:
         "neftune_alpha": values.neftune,
         "train_on_prompts": values.train_on_prompts,
         "recompute": values.recompute,
+        "offload": values.offload,
         "eval_every_steps": values.eval_every_steps,
         "sample_every_steps": values.sample_every_steps,
         "best_checkpoint": values.best_checkpoint,

@@ -411,6 +411,10 @@ PARAMETERS: Final[Mapping[ParameterCode, str]] = {
         'set adaptation to "lora"'
     ),
     "not_smoothed": "has no effect on the loss {loss_type}; those that it has one on: {known}",
+    "not_streamed": (
+        "keeps the layers of the base in the memory of the machine, which is not built for {what}; "
+        "set offload to false"
+    ),
     "needs_smoothing": "exo_pair needs a label_smoothing above 0; its paper takes 0.001",
     "two_learning_rates": "give learning_rate or learning_rate_multiplier, not both",
     "not_whole_in_range": ('must be a whole number from {low} to {high}, or "auto"; it is {value}'),

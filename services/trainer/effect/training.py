@@ -339,5 +339,6 @@ def speed_class(work: TrainWork, slots: int) -> str:
         *(work.base_sha256, hyper.method, hyper.adaptation, hyper.precision, hyper.rank),
         *(hyper.batch_size, hyper.accumulation, hyper.max_length, hyper.packing, hyper.recompute),
         *(hyper.target_modules, hyper.num_generations, hyper.threads, slots),
+        *(("offload",) if hyper.offload else ()),
     )
     return derived_id(*map(str, parts))

@@ -122,6 +122,14 @@ def test_the_same_inputs_give_the_same_file(spec: ScoreSpec) -> None:
     assert len(digests) == 1
 
 
+def test_offload_a_base_that_outgrows_the_device_is_scored_to_the_same_file(
+    spec: ScoreSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = go(spec)[1][-1]["sha256"]
+    monkeypatch.setattr("tunery.ml.scoring.outgrows", lambda *_: True)
+    assert go(spec)[1][-1]["sha256"] == whole
+
+
 def test_a_base_that_was_scored_here_is_not_asked_again(spec: ScoreSpec, tmp_path: Path) -> None:
     plain = go(spec)[1][-1]["sha256"]
     kept = msgspec.structs.replace(spec, base_scores_dir=str(tmp_path / "kept"))

@@ -27,6 +27,7 @@ SHAPES: Final = {
 METHODS: Final[tuple[dict[str, Any], ...]] = (
     {"adaptation": "lora"},
     {"adaptation": "lora", "recompute": True},
+    {"adaptation": "lora", "offload": True},
     {"adaptation": "qlora", "recompute": True},
     {"adaptation": "full", "recompute": True},
 )

@@ -36,7 +36,7 @@ def other_value(knob: Knob) -> Any:
         case "choice":
             return knob.choices[-1]
         case "flag":
-            return knob.default == "false"
+            return knob.default != "true"
         case "names":
             return ["lm_head"]
         case "pattern":

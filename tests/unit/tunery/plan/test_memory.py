@@ -15,8 +15,8 @@ from tunery.plan.memory import (
     PAIR_BYTES,
     SHARD_BYTES,
     VOCABULARY,
-    fitted,
     memory_bytes,
+    streamed_bytes,
 )
 from tunery.plan.micro_batches import rows_at_once
 
@@ -90,13 +90,16 @@ def test_training_full_needs_its_gradients_and_moments_of_every_weight(
     assert memory_bytes(small, best, "cuda") > needed[0]
 
 
-def test_training_m5_a_step_is_divided_until_it_fits() -> None:
-    hyper, _ = resolve({"batch_size": 16}, SMOL, None, 1)
-    sizes = [
-        rows_at_once(fitted(SMOL, hyper, "cpu", None, gigabytes * 10**9))
-        for gigabytes in (999, 16, 1)
-    ]
-    assert sizes[0] == 16 > sizes[1] > sizes[2] == 1
+def test_offload_leaves_two_layers_and_the_tables_on_the_device() -> None:
+    base = replace(LLAMA_8B, layers=32)
+    hyper, _ = resolve({"precision": "bf16", "recompute": True}, base, None, 1)
+    streamed = replace(hyper, offload=True)
+    saved = memory_bytes(base, hyper, "cuda") - memory_bytes(base, streamed, "cuda")
+    layers = base.parameters - 2 * 49_152 * 4_096
+    assert saved == pytest.approx(2 * layers * 30 / 32, rel=1e-3)
+    assert streamed_bytes(base, hyper, "cuda") == 2 * layers
+    more = memory_bytes(base, streamed, "cpu") - memory_bytes(base, hyper, "cpu")
+    assert more == pytest.approx(2 * layers * 2 / 32, rel=1e-3), "the base is there as well"
 
 
 def test_memory_grows_with_rank_length_and_parameters() -> None:

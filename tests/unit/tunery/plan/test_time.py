@@ -10,7 +10,17 @@ from msgspec.structs import replace
 from schemas.training import HyperParameters
 from simulator.control_plane.samples import HYPER
 from tests.unit.tunery.plan.samples import SMOL
-from tunery.plan.time import HOLD_FACTOR, HOLD_MS_MIN, eval_ms, hold_of, train_ms
+from tests.unit.tunery.plan.test_exchange import base_of
+from tunery.plan.time import (
+    EVAL_PASSES,
+    HOLD_FACTOR,
+    HOLD_MS_MIN,
+    eval_ms,
+    hold_of,
+    pass_ms,
+    streamed_eval_ms,
+    train_ms,
+)
 
 
 @given(count=st.integers(1, 10**9), slots=st.integers(1, 32))
@@ -44,6 +54,30 @@ def test_training_what_makes_a_step_slower_is_in_the_estimate(slower: dict[str, 
     assert 1.1 < trained_ms(hyper) / usual < 2
     both = replace(hyper, recompute=True, packing=False)
     assert trained_ms(both) > trained_ms(hyper)
+
+
+def test_offload_takes_as_long_as_its_copies_unless_micro_batches_hide_them() -> None:
+    base = base_of("Qwen2.5-7B")
+    hyper = replace(HYPER, precision="bf16", max_length=2_048, recompute=True, accumulation=1)
+
+    def trained_ms(rows: int, *, offload: bool) -> int:
+        own = replace(hyper, batch_size=rows, offload=offload)
+        return train_ms(base, own, 2_048_000, 1, "cuda", labelled=0)
+
+    assert trained_ms(4, offload=True) == trained_ms(4, offload=False)
+    short_ms = trained_ms(1, offload=True)
+    assert short_ms > 2 * trained_ms(1, offload=False)
+    copies_ms = 1_000 * 2 * pass_ms(base, hyper, "cuda")
+    assert copies_ms < short_ms < copies_ms + 60_000, "and the start"
+
+
+def test_offload_makes_evaluations_longer() -> None:
+    base = base_of("Qwen2.5-7B")
+    assert streamed_eval_ms(base, HYPER, "cuda") == 0
+    own = replace(HYPER, offload=True, precision="bf16")
+    usual, graded = (streamed_eval_ms(base, own, "cuda", tokens) for tokens in (0, 3_000))
+    assert usual == EVAL_PASSES * pass_ms(base, own, "cuda")
+    assert graded == 2 * usual
 
 
 def test_first_hour_07_a_tiny_model_is_estimated_by_its_vocabulary() -> None:

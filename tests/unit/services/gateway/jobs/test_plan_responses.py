@@ -1,9 +1,11 @@
 """Settings with their sources, and nodes with what they lack."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from schemas.training import NodeConstraints
 from services.gateway.jobs.bodies import JobRequest
@@ -11,8 +13,13 @@ from services.gateway.jobs.node_choice import NodeKind
 from services.gateway.jobs.plan_responses import nodes_of, settings_of
 from services.gateway.jobs.requested import requested_settings
 from simulator.control_plane.samples import spec, tokens
+from tests.unit.services.gateway.control_plane import BASE
+from tests.unit.services.gateway.jobs.job_events import TOKENS
+from tests.unit.services.gateway.jobs.test_resolve import of_model, refusal_of, request, spec_of
 from tunery.plan.estimate import estimate
+from tunery.plan.fitting import PLANNED, memory_reason
 from tunery.plan.knobs import KNOBS
+from tunery.plan.memory import memory_bytes
 
 KIND = NodeKind(is_alive=True, device="cpu", accelerator="", slots=4, memory_bytes=10**10, nodes=2)
 
@@ -67,3 +74,36 @@ def test_slots_of_one_job_are_on_one_node_and_share_its_memory() -> None:
     ):
         (row,) = nodes_of([KIND], spec(slots=slots), needed)
         assert row.why_not == why_not
+
+
+def test_training_m5_what_does_not_fit_is_computed_again_or_streamed_with_the_reason() -> None:
+    """What costs least is chosen, and never against the request."""
+    shape = {"hidden_size": 2_048, "inner_size": 8_192, "layers": 16, "vocabulary": 49_152}
+    base = structs.replace(BASE, parameters=1_200_000_000, **shape)
+    training: dict[str, Any] = {"max_length": 512, "precision": "bf16"}
+    device = of_model("h100")
+    whole = spec_of(request(training=training), base=base, nodes=[device])
+    assert (whole.hyper.recompute, whole.hyper.offload, memory_reason(whole)) == (
+        *(False, False),
+        None,
+    )
+    again = structs.replace(whole.hyper, recompute=True)
+    streamed = structs.replace(again, offload=True)
+    for hyper, chosen in ((again, ("recompute",)), (streamed, PLANNED)):
+        limit = memory_bytes(base, hyper, "cuda", TOKENS)
+        nodes = [replace(device, memory_bytes=limit)]
+        body = request(training=training)
+        planned = spec_of(body, base=base, nodes=nodes)
+        assert planned.hyper == hyper
+        assert planned.auto == (*whole.auto, *chosen)
+        settings, _ = requested_settings(body)
+        rows = {row.name: row for row in settings_of(planned, settings, is_seed_given=False)}
+        for name in chosen:
+            assert (rows[name].value, rows[name].source) == (True, "rule")
+            assert f"GB with {chosen[-1]}: the first that a slot has is taken" in rows[name].why
+            kept = request(training=training | {name: False})
+            refusal = refusal_of(kept, base=base, nodes=nodes)
+            assert "one row at a time needs about" in refusal.message
+    refusal = refusal_of(request(training={"offload": True, "adaptation": "full"}))
+    assert refusal.param == "training.offload"
+    assert "every weight changes; set offload to false" in refusal.message

@@ -409,7 +409,7 @@ def test_training_m5_each_slot_has_the_memory_of_a_whole_training() -> None:
 @pytest.mark.parametrize("adaptation", ["lora", "qlora", "full"])
 def test_devices_of_a_training_have_memory_of_their_own(adaptation: str) -> None:
     """Each holds a rank with the whole model: a step is divided until it fits one of them."""
-    training = {"slots": 4, "max_length": 2_048, "adaptation": adaptation}
+    training = {"slots": 4, "max_length": 2_048, "adaptation": adaptation, "recompute": False}
     body = request(training=training, hyperparameters={"batch_size": 16})
     large = dataclasses.replace(of_model("h100"), slots=8)
     spec = spec_of(body, nodes=[large])
