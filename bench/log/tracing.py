@@ -23,7 +23,7 @@ from tunery.runtime.settings import RuntimeSettings
 from tunery.runtime.telemetry.traces import ENDPOINTS, start_traces, stop_traces
 from tunery.runtime.telemetry.trail import REQUEST
 
-ROUNDS: Final = 10
+ROUNDS: Final = 12
 TRACE: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331"
 SHARE: Final = 50
 OFF: Final = "off"

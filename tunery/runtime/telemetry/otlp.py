@@ -55,6 +55,10 @@ class SpanIds(NamedTuple):
     flags: int
 
     @property
+    def is_sampled(self) -> bool:
+        return bool(self.flags & TraceFlags.SAMPLED)
+
+    @property
     def traceparent(self) -> str:
         """For what follows from the span."""
         return f"00-{self.trace_id}-{self.span_id}-{self.flags:02x}"
@@ -120,7 +124,7 @@ class SpanSender:
         attributes: dict[str, object],
     ) -> None:
         """Send a span that ends now, if it is sampled."""
-        if ids.flags & TraceFlags.SAMPLED:
+        if ids.is_sampled:
             span = SpanRecord(ids, name, kind, begun_ns, time.time_ns(), failure, attributes)
             self._batches.on_end(cast("ReadableSpan", span))  # it is passed on to our exporter
 
@@ -155,7 +159,7 @@ class SpanExporter(OTLPSpanExporter):
 
 
 def _fields(span: SpanRecord) -> dict[str, Any]:
-    """The fields of OTLP's `Span`."""
+    """The fields of a span of OTLP."""
     flags = SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK | span.ids.flags
     if span.ids.parent_id:
         flags |= SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
@@ -180,7 +184,7 @@ def _fields(span: SpanRecord) -> dict[str, Any]:
 
 
 def _value(value: object) -> dict[str, object]:
-    """The fields of OTLP's `AnyValue`; as text what has no other."""
+    """The field of an OTLP value of any type; what has no other is text."""
     field = VALUE_FIELDS.get(type(value))
     if field is None or (isinstance(value, int) and value.bit_length() > INT_BITS_MAX):
         return {"string_value": str(value)}

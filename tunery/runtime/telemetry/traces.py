@@ -1,10 +1,10 @@
 """Spans of what follows from a request, from HTTP to the last effect, sent by OTLP.
 
-Off unless OTEL_EXPORTER_OTLP_ENDPOINT (or ..._TRACES_ENDPOINT) is set; that and all other variables
-of OpenTelemetry's SDK mean what its documentation says: samplers, headers, limits of batches. The
-gateway's span of a request is the parent of all others, or a child of the client's `traceparent`.
-What no request leads to, such as ticks, has no spans. Attributes are ids and names of types; texts
-of tenants are never among them.
+Off unless OTEL_EXPORTER_OTLP_ENDPOINT (or ..._TRACES_ENDPOINT) is set; that and other variables of
+OpenTelemetry's SDK mean what its documentation says: samplers, headers, batches, but not limits of
+a span's attributes. The gateway's span of a request is the parent of all others, or a child of the
+client's `traceparent`. What no request leads to, such as ticks, has no spans. Attributes are ids
+and names of types; texts of tenants are never among them.
 """
 
 import os
@@ -63,7 +63,8 @@ def traced(
 ) -> Iterator[None]:
     """Work within follows from this request, and is a span; an error is noted in it.
 
-    is_root: whether it is a trace of its own where the client sent no `traceparent`.
+    is_root: whether it is a trace of its own where the client sent no `traceparent`. One that the
+    sampler leaves out is not begun: what follows from it carries nothing.
     """
     sender, parent = _TRACES.sender, trail.traceparent
     if sender is None or not (sender.is_wanted(parent) or (is_root and parent is None)):
@@ -72,7 +73,9 @@ def traced(
         return
     ids, begun_ns = sender.new_ids(parent, name), time.time_ns()
     failure = None
-    with trail_context(trail._replace(traceparent=ids.traceparent)):
+    if parent is not None or ids.is_sampled:
+        trail = trail._replace(traceparent=ids.traceparent)
+    with trail_context(trail):
         try:
             yield
         except BaseException as error:

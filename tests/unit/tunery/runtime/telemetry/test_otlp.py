@@ -146,4 +146,4 @@ def test_a_sampler_decides_of_the_first_span_of_a_trace(
     firsts = [sender.new_ids(None, "HTTP POST") for _ in range(1_000)]
     sender.close()
     assert len({ids.trace_id for ids in firsts}) == len(firsts)
-    assert sum(ids.flags & 1 for ids in firsts) / len(firsts) == pytest.approx(share, abs=0.1)
+    assert sum(ids.is_sampled for ids in firsts) / len(firsts) == pytest.approx(share, abs=0.1)

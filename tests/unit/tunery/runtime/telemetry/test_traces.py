@@ -71,6 +71,20 @@ def test_what_the_client_does_not_sample_is_not_sent_but_goes_on(receiver: SpanR
     assert receiver.spans == []
 
 
+def test_a_request_that_the_sampler_leaves_out_begins_no_trace(
+    receiver: SpanReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0")
+    start_traces("billing")
+    with traced(Trail("req_1"), "HTTP GET", "server", is_root=True):
+        assert current_trail() == Trail("req_1")
+    with traced(SAMPLED, "HTTP GET", "server", is_root=True):
+        assert current_trail().trace_id == TRACE
+    stop_traces()
+    assert [span.trace_id for span in receiver.spans] == [TRACE]
+
+
 def test_a_sampler_of_ones_own_is_asked_whatever_the_client_says(
     receiver: SpanReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
