@@ -72,7 +72,11 @@ async def decisions(settings: RuntimeSettings, commands: int) -> dict[str, float
     window.
     """
     stream, options = stream_of("job"), kafka_settings(settings).client_options
-    took_s = await settle(settings, stream, first_commands(commands), time.perf_counter)
+    settled_s: list[float] = []
+    await settle(
+        settings, stream, first_commands(commands), lambda: settled_s.append(time.perf_counter())
+    )
+    took_s = settled_s[-1] - settled_s[0]
     copied = await _copy(options, stream.commands.name, commands)
     return {"decisions_per_s": (commands - 1) / took_s, "bare_copied_per_s": copied}
 
@@ -92,15 +96,17 @@ async def settle(
     settings: RuntimeSettings,
     stream: Stream,
     commands: Sequence[bytes],
-    clock: Callable[[], float],
-) -> float:
-    """Decide commands of a new stream; seconds of a clock from the first settled to the last."""
-    settled: list[float] = []
+    after_each: Callable[[], None],
+) -> None:
+    """Decide commands of a new stream; `after_each` is called when one was settled."""
+    left = len(commands)
     done = asyncio.Event()
 
     def note(_: Settled) -> None:
-        settled.append(clock())
-        if len(settled) == len(commands):
+        nonlocal left
+        after_each()
+        left -= 1
+        if left == 0:
             done.set()
 
     async with parts(settings) as bundle:
@@ -112,7 +118,6 @@ async def settle(
         async with _running(owner):
             async with asyncio.timeout(WAIT_S):
                 await done.wait()
-    return settled[-1] - settled[0]
 
 
 async def _copy(options: Mapping[str, Any], topic: str, records: int) -> float:

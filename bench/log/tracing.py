@@ -1,15 +1,16 @@
 """What traces cost a decision, in processor time: off, with one request of 50 sampled, with all.
 
-Rounds alternate, and the best of each counts: processor time differs less than the wall's on a
-machine that others use, and spans are sent by a thread of the process that decides. A receiver of
-its own takes them.
+The three alternate in blocks of one partition's commands, and the best block of each counts:
+processor time differs less than the wall's on a machine that others use, and spans are encoded and
+sent by a thread of the process that decides. A receiver of its own takes them; a block lasts until
+it has them all.
 """
 
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import cycle
 from typing import Final
@@ -22,40 +23,76 @@ from tunery.runtime.settings import RuntimeSettings
 from tunery.runtime.telemetry.traces import ENDPOINTS, start_traces, stop_traces
 from tunery.runtime.telemetry.trail import REQUEST
 
-ROUNDS: Final = 3
+ROUNDS: Final = 12
 TRACE: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331"
 SHARE: Final = 50
+OFF: Final = "off"
 #: parents of successive commands
 PARENTS: Final[dict[str, tuple[str | None, ...]]] = {
-    "off": (None,),
+    OFF: (None,),
     "some": (f"{TRACE}-01", *(SHARE - 1) * (f"{TRACE}-00",)),
     "all": (f"{TRACE}-01",),
 }
-#: it prints its address, and takes spans until its input ends
+#: it prints its address, takes spans until its input ends, and prints how many there were
 RECEIVER: Final = (
     "import sys; from tests.otlp import receiving_spans\n"
-    "with receiving_spans() as got: print(got.endpoint, flush=True); sys.stdin.read()"
+    "with receiving_spans() as got: print(got.endpoint, flush=True); sys.stdin.read()\n"
+    "print(len(got.spans))"
 )
 
 
-async def measure(settings: RuntimeSettings, commands: int) -> dict[str, float]:
-    """Microseconds of a decision, best of the rounds, and what the other two are of that."""
-    best = dict.fromkeys(PARENTS, float("inf"))
-    with _receiver():
-        for round_number in range(ROUNDS):
-            for name, parents in PARENTS.items():
-                with _tracing(off=name == "off"):
-                    took_us = await _decide(settings, f"{name}{round_number}", parents, commands)
-                best[name] = min(best[name], took_us)
+class SpansLost(Exception):
+    """Spans that are not sent cost nothing."""
+
+
+async def measure(settings: RuntimeSettings, block: int) -> dict[str, float]:
+    """Microseconds of a decision, best of the blocks, and what the other two are of that.
+
+    block: how many commands are in one.
+    """
+    parents = [parent for _ in range(ROUNDS) for parent in _parents_of_round(block)]
+    commands = [*map(_led_by, owners.first_commands(len(parents)), parents)]
+    blocks = Blocks(block)
+    with _receiver(sum(map(_is_sampled, parents))):
+        await owners.settle(settings, owners.stream_of("traced"), commands, blocks.count)
+    best = {name: min(spent) for name, spent in blocks.spent_s.items()}
     return {
-        "untraced_cpu_us": best["off"],
-        "sampled_cpu_ratio": best["some"] / best["off"],
-        "traced_cpu_ratio": best["all"] / best["off"],
+        "untraced_cpu_us": 1e6 * best[OFF] / block,
+        "sampled_cpu_ratio": best["some"] / best[OFF],
+        "traced_cpu_ratio": best["all"] / best[OFF],
     }
 
 
+class Blocks:
+    """Processor time of blocks of decisions, each with its own traces.
+
+    spent_s: of the blocks of each kind, until their last span was sent.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.spent_s: dict[str, list[float]] = {name: [] for name in PARENTS}
+        self._size, self._settled = size, 0
+        self._kinds = cycle(PARENTS)
+        self._begin()
+
+    def count(self) -> None:
+        """One more was settled."""
+        self._settled += 1
+        if self._settled % self._size == 0:
+            stop_traces()
+            self.spent_s[self._kind].append(time.process_time() - self._begun_s)
+            self._begin()
+
+    def _begin(self) -> None:
+        self._kind = next(self._kinds)
+        if self._kind != OFF:
+            start_traces("bench")
+        self._begun_s = time.process_time()
+
+
 @contextmanager
-def _receiver() -> Iterator[None]:
+def _receiver(spans: int) -> Iterator[None]:
+    """Raises SpansLost when it does not get so many spans."""
     command = (sys.executable, "-c", RECEIVER)
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
@@ -67,27 +104,19 @@ def _receiver() -> Iterator[None]:
         finally:
             del os.environ[ENDPOINTS[0]]
             process.stdin.close()
+            received = process.stdout.read().strip()
+    if received != str(spans):
+        raise SpansLost(f"{received} of {spans} spans were received: make the blocks smaller")
 
 
-@contextmanager
-def _tracing(*, off: bool) -> Iterator[None]:
-    if off:
-        yield
-        return
-    start_traces("bench")
-    try:
-        yield
-    finally:
-        stop_traces()
+def _parents_of_round(block: int) -> Iterator[str | None]:
+    """Of a block of each kind."""
+    for parents in PARENTS.values():
+        yield from (parents[number % len(parents)] for number in range(block))
 
 
-async def _decide(
-    settings: RuntimeSettings, name: str, parents: Sequence[str | None], commands: int
-) -> float:
-    """Processor time of a decision from the first that is settled to the last."""
-    led = [*map(_led_by, owners.first_commands(commands), cycle(parents))]
-    spent_s = await owners.settle(settings, owners.stream_of(name), led, time.process_time)
-    return 1e6 * spent_s / (commands - 1)
+def _is_sampled(parent: str | None) -> bool:
+    return parent is not None and parent.endswith("-01")
 
 
 def _led_by(value: bytes, parent: str | None) -> bytes:

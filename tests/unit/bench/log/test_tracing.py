@@ -3,10 +3,12 @@
 from itertools import islice
 
 import msgspec
+import pytest
 
 from bench.log import jobs
-from bench.log.tracing import PARENTS, SHARE, _led_by
+from bench.log.tracing import PARENTS, SHARE, Blocks, SpansLost, _led_by, _receiver
 from schemas.envelope import Envelope
+from tunery.runtime.telemetry.traces import note_span, start_traces, stop_traces
 from tunery.runtime.telemetry.trail import TRACEPARENT, Trail
 
 
@@ -24,3 +26,21 @@ def test_one_of_so_many_parents_is_sampled() -> None:
     assert len(some) == SHARE
     assert all(TRACEPARENT.fullmatch(parent) for parent in some)
     assert sum(parent.endswith("-01") for parent in some) == 1
+
+
+def test_blocks_of_each_kind_alternate() -> None:
+    blocks = Blocks(2)
+    for _ in range(2 * 2 * len(PARENTS)):
+        blocks.count()
+    assert {name: len(spent) for name, spent in blocks.spent_s.items()} == dict.fromkeys(PARENTS, 2)
+
+
+def test_spans_that_were_lost_are_no_result() -> None:
+    with pytest.raises(SpansLost, match="1 of 2"), _receiver(2):
+        send_span()
+
+
+def send_span() -> None:
+    start_traces("bench")
+    note_span(Trail("req_1", PARENTS["all"][0]), "decide job", "consumer", 0, None)
+    stop_traces()

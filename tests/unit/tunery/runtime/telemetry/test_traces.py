@@ -7,9 +7,9 @@ import pytest
 
 from tests.otlp import SpanReceiver, receiving_spans
 from tunery.runtime.telemetry.traces import (
+    DISABLED,
     ENDPOINTS,
     LAST_MS_MAX,
-    SAMPLER,
     note_span,
     start_traces,
     stop_traces,
@@ -71,14 +71,40 @@ def test_what_the_client_does_not_sample_is_not_sent_but_goes_on(receiver: SpanR
     assert receiver.spans == []
 
 
+def test_a_request_that_the_sampler_leaves_out_begins_no_trace(
+    receiver: SpanReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0")
+    start_traces("billing")
+    with traced(Trail("req_1"), "HTTP GET", "server", is_root=True):
+        assert current_trail() == Trail("req_1")
+    with traced(SAMPLED, "HTTP GET", "server", is_root=True):
+        assert current_trail().trace_id == TRACE
+    stop_traces()
+    assert [span.trace_id for span in receiver.spans] == [TRACE]
+
+
 def test_a_sampler_of_ones_own_is_asked_whatever_the_client_says(
     receiver: SpanReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(SAMPLER, "always_on")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_on")
     start_traces("billing")
     note_span(Trail("req_1", f"00-{TRACE}-{PARENT}-00"), "decide job", "consumer", 0, None)
     stop_traces()
     assert [span.name for span in receiver.of(TRACE)] == ["decide job"]
+
+
+@pytest.mark.parametrize("text", ["", "1", "zz", f"{SAMPLED.traceparent}1", "01"])
+def test_a_parent_on_the_log_that_cannot_be_read_has_no_span(
+    receiver: SpanReceiver, text: str
+) -> None:
+    forged = Trail("req_1", text)
+    note_span(forged, "decide job", "consumer", 0, None)
+    with traced(forged, "effect train", "consumer"):
+        assert current_trail() == forged
+    stop_traces()
+    assert receiver.spans == []
 
 
 def test_an_error_is_named_by_its_type_alone(receiver: SpanReceiver) -> None:
@@ -92,11 +118,15 @@ def test_an_error_is_named_by_its_type_alone(receiver: SpanReceiver) -> None:
     assert "a secret" not in str(receiver.spans)
 
 
-def test_without_an_endpoint_the_trail_is_passed_on_as_it_came(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("endpoint", [None, "http://127.0.0.1:1"])
+def test_without_an_endpoint_or_disabled_the_trail_is_passed_on_as_it_came(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str | None
 ) -> None:
     for name in ENDPOINTS:
         monkeypatch.delenv(name, raising=False)
+    if endpoint is not None:
+        monkeypatch.setenv(ENDPOINTS[0], endpoint)
+        monkeypatch.setenv(DISABLED, "true")
     start_traces("billing")
     with traced(SAMPLED, "HTTP POST", "server", is_root=True):
         assert current_trail() == SAMPLED
