@@ -232,17 +232,17 @@ def peers() -> tuple[str, ...]:
     return (*PEERS, LIGER) if has_liger else PEERS
 
 
-def mfu_percent(base: Base, rank: int, tokens_s: float) -> float | None:
-    """See above; None on another device."""
+def of_peak(key: str, base: Base, rank: int, tokens_s: float) -> dict[str, float]:
+    """The MFU under a key, see above; nothing on another device."""
     import torch
 
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     flop_s = next((rate for part, rate in FLOP_S.items() if part in name), None)
     if flop_s is None:
-        return None
+        return {}
     multiplied = base.parameters - base.vocabulary * base.hidden_size
     adapter = LORA_TENTHS * base.parameters * rank // (10 * base.hidden_size)
-    return round(100 * tokens_s * (4 * multiplied + 6 * adapter) / flop_s, 1)
+    return {key: round(100 * tokens_s * (4 * multiplied + 6 * adapter) / flop_s, 1)}
 
 
 def measure(
@@ -252,7 +252,7 @@ def measure(
     *,
     evaluates: bool,
     beside: Sequence[str],
-) -> dict[str, float | None]:
+) -> dict[str, float]:
     """All figures of one run. dest: the folder of the base model; beside: of `peers`"""
     from tunery.ml.device import pick_device
 
@@ -286,11 +286,11 @@ def measure(
         estimated = memory_bytes(base, hyper, device)
         peak = figures.pop("peak_bytes") + (CONTEXT_BYTES if device == "cuda" else 0)
         figures["memory_error_pct"] = round(100 * abs(estimated / peak - 1), 1)
-        figures["mfu_percent"] = mfu_percent(base, hyper.rank, figures["tokens_s"])
+        figures |= of_peak("mfu_percent", base, hyper.rank, figures["tokens_s"])
         for kind in beside if hyper.adaptation == "lora" else ():
             speed = plain_trl(kind, folder, threads, hyper)
             figures[f"trl_{kind}_tokens_s"] = round(speed, 1)
-            figures[f"trl_{kind}_mfu_percent"] = mfu_percent(base, hyper.rank, speed)
+            figures |= of_peak(f"trl_{kind}_mfu_percent", base, hyper.rank, speed)
             ratio = figures["tokens_s"] / speed
             figures[f"tokens_ratio_to_trl_{kind}"] = round(ratio, 2)
         if evaluates:

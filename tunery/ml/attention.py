@@ -166,7 +166,7 @@ def _attend_at_once(
     rows, _, tokens, _ = query.shape
     joined = [heads.transpose(1, 2).flatten(0, 1) for heads in (query, key, value)]
     output: Tensor = _AtOnce.apply(*joined, documents.cuts, documents.longest, scaling)
-    return output.unflatten(0, (rows, tokens))
+    return output.view(rows, tokens, *output.shape[1:])
 
 
 class _AtOnce(torch.autograd.Function):
@@ -183,6 +183,7 @@ class _AtOnce(torch.autograd.Function):
         scaling: float | None,
     ) -> Tensor:
         """Heads [tokens, heads, width]."""
+        output: Tensor
         output, normaliser, *random, _ = torch.ops.aten._flash_attention_forward(
             query, key, value, cuts, cuts, longest, longest, 0.0, True, False, scale=scaling
         )
