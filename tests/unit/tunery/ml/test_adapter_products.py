@@ -48,11 +48,11 @@ def test_the_products_give_what_peft_gives(dropout: float) -> None:
     model.zero_grad(set_to_none=True)
     use_products(model)
     assert sum(isinstance(v, Products) for m in model.modules() for v in variants(m)) == 2
-    found = output_and_gradients(model)
-    assert found.keys() == expected.keys()
-    assert len(found) == 6  # of two layers, two weights each
+    computed = output_and_gradients(model)
+    assert computed.keys() == expected.keys()
+    assert len(computed) == 6  # of two layers, two weights each
     for name, values in expected.items():
-        torch.testing.assert_close(found[name], values)
+        torch.testing.assert_close(computed[name], values)
 
 
 def test_an_adapter_of_another_form_stays_as_it_is() -> None:
