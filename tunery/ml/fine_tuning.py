@@ -15,7 +15,7 @@ from tunery.ml import checkpoints, device, trained
 from tunery.ml.durable import digest_file
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import prove_packing
-from tunery.ml.model import DTYPE_NAMES, load_model
+from tunery.ml.model import DTYPE_NAMES, LoadBase, load_base, load_model
 from tunery.ml.model_scores import model_scores_of
 from tunery.ml.order import ORDER_VERSION, StepPlan, plan_steps
 from tunery.ml.packed import PackedRows, read_rows
@@ -35,10 +35,15 @@ Loaded: TypeAlias = tuple[ResumeCandidate, checkpoints.CheckpointManifest]
 
 
 def fine_tune(
-    spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool], ranks: Ranks = ALONE
+    spec: TrainSpec,
+    events: EventWriter,
+    must_stop: Callable[[], bool],
+    ranks: Ranks = ALONE,
+    load: LoadBase = load_base,
 ) -> ExitCode:
     """Train until done or asked to stop.
 
+    must_stop: asked before the first step, and after each
     Raises WorkError for inputs that cannot be trained on and for runs that diverge, RankLost where
     another rank has ended.
     """
@@ -80,7 +85,7 @@ def fine_tune(
         ranks=ranks,
     )
     _check_ranks(run, loaded)
-    model = load_model(spec, hyper, fingerprint["precision"], torch_device)
+    model = load_model(spec, hyper, fingerprint["precision"], torch_device, load)
     proofs = Proofs(run)
     packing = proofs.of_packing(lambda: prove_packing(model, rows, torch_device))
     trainer = PackedSFT(run, model, AutoTokenizer.from_pretrained(spec.base_dir))

@@ -6,9 +6,9 @@ precision all the time, with a master copy in fp32 (`tunery.ml.state`).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 from peft import LoraConfig, get_peft_model
@@ -23,6 +23,7 @@ from tunery.plan.methods import REWARD
 from tunery.work.exits import WorkError
 from tunery.work.spec import ALL_LINEAR, Hyper, Precision, StartingAdapter, TrainSpec
 
+LoadBase: TypeAlias = Callable[..., Any]  # as `load_base`
 DTYPE_NAMES: Final[Mapping[torch.dtype, Precision]] = {
     torch.bfloat16: "bf16",
     torch.float32: "fp32",
@@ -61,12 +62,19 @@ def load_base(
     return model
 
 
-def load_model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torch.device) -> Any:
+def load_model(
+    spec: TrainSpec,
+    hyper: Hyper,
+    precision: str,
+    torch_device: torch.device,
+    load: LoadBase = load_base,
+) -> Any:
     """The base model with an adapter, on the device: that of `spec.start`, or a new one.
 
     Where every weight is trained, it has none, and is that of `spec.start` or the base itself.
 
     precision: a value of `DTYPE_NAMES`
+    load: gives the base of an adapter
     Raises WorkError("user") for layers that the base model does not have, or a start of another
     form.
     """
@@ -80,7 +88,7 @@ def load_model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torc
     if hyper.offload:
         check_offload(Path(spec.base_dir), hyper)
         begins_on = torch.device("cpu")
-    base = load_base(spec.base_dir, dtype, begins_on, four_bits=four_bits)
+    base = load(spec.base_dir, dtype, begins_on, four_bits=four_bits)
     use_document_attention(base, torch_device)
     _check_named_layers(base, hyper)
     set_seed(hyper.seed)  # the adapter's first weights are random

@@ -49,12 +49,17 @@ def run_to_end(work: WorkFunction, spec: Path, stop: StopRequest) -> NoReturn:
 
 def _run(work: WorkFunction, spec: Path, stop: StopRequest) -> ExitCode:
     events = EventWriter.on_stdout()
+    return code_of(lambda: work(spec, events, stop), events)
+
+
+def code_of(work: Callable[[], ExitCode], events: EventWriter) -> ExitCode:
+    """How work ends. Where it raises, its last event says what went wrong."""
     try:
         try:
-            return work(spec, events, stop)
+            return work()
         except BrokenPipeError:
             raise
-        except Exception as error:  # any error at all: the last event says what went wrong
+        except Exception as error:  # any error at all
             code = events.emit_failure(error)
             with suppress(OSError):  # the log may be on the disk that is full
                 traceback.print_exception(error)

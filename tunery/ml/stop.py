@@ -1,6 +1,8 @@
 """A request to stop, remembered until the next step."""
 
 import signal
+import threading
+from collections.abc import Callable, Iterable
 from types import FrameType
 
 
@@ -20,3 +22,22 @@ class StopRequest:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._requested = True
+
+
+class StopNames:
+    """Whether the training of a name is to stop: it was named, or all are to."""
+
+    def __init__(self, stop_all: Callable[[], bool]) -> None:
+        self._stop_all = stop_all
+        self._names: set[str] = set()
+
+    def __call__(self, name: str) -> bool:
+        return name in self._names or self._stop_all()
+
+    def listen(self, lines: Iterable[bytes]) -> None:
+        """Have a thread read names, one a line, until there are no more."""
+        threading.Thread(target=self._read, args=(lines,), daemon=True).start()
+
+    def _read(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
+            self._names.add(line.decode(errors="replace").strip())

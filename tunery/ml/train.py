@@ -1,4 +1,4 @@
-"""Train one adapter on plain files.
+"""Train one adapter on plain files, or several on one base model.
 
     python -m tunery.ml.train SPEC.json
 
@@ -6,18 +6,24 @@ Reads a `tunery.work.spec.TrainSpec`, writes `tunery.work.events` to standard ou
 with a `tunery.work.exits.ExitCode`. On SIGTERM or SIGINT the step in progress is finished and
 checkpointed, then the process leaves with `PREEMPTED`. With several ranks this process starts one
 for each, and passes on what the first says.
+
+A `tunery.work.spec.ColocatedSpec` names several trainings, which take their steps in turn. Each
+event names its training. A line on standard input with such a name stops that one after its step;
+the process leaves once all have ended, with the first code of a training that did not finish.
 """
 
+import sys
 from functools import partial
 from pathlib import Path
 
 from tunery.ml.events import EventWriter
 from tunery.ml.imports import large_imports
-from tunery.ml.inputs import read_train_spec
+from tunery.ml.inputs import read_training
 from tunery.ml.process import leave_out_quantising, main
 from tunery.ml.rank_processes import run_ranks
-from tunery.ml.stop import StopRequest
+from tunery.ml.stop import StopNames, StopRequest
 from tunery.work.exits import ExitCode
+from tunery.work.spec import ColocatedSpec
 
 
 def train(path: Path, events: EventWriter, stop: StopRequest, *, alone: bool = False) -> ExitCode:
@@ -25,7 +31,9 @@ def train(path: Path, events: EventWriter, stop: StopRequest, *, alone: bool = F
 
     alone: the process does nothing else, before or after
     """
-    spec = read_train_spec(path)
+    spec = read_training(path)
+    if isinstance(spec, ColocatedSpec):
+        return _train_several(spec, events, stop, alone=alone)
     if spec.ranks > 1:
         return run_ranks(path, spec.ranks, spec.devices, events, stop)
     if alone:
@@ -34,6 +42,21 @@ def train(path: Path, events: EventWriter, stop: StopRequest, *, alone: bool = F
         from tunery.ml.fine_tuning import fine_tune
 
     return fine_tune(spec, events, stop)
+
+
+def _train_several(
+    spec: ColocatedSpec, events: EventWriter, stop: StopRequest, *, alone: bool
+) -> ExitCode:
+    names = StopNames(stop)
+    if alone:
+        leave_out_quantising("lora")
+        if not sys.stdin.isatty():  # a terminal stops a background process that reads from it
+            names.listen(sys.stdin.buffer)
+    with large_imports():
+        from tunery.ml.colocated import train_together
+
+    codes = train_together(spec.trainings, events, names)
+    return next((code for code in codes.values() if code), ExitCode.FINISHED)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,16 @@ import msgspec
 from msgspec.structs import replace
 
 from schemas.units import Ms
-from tunery.work.events import AnyWorkEvent
+from tunery.work.events import AnyWorkEvent, ColocatedEvent
 from tunery.work.replica import ReplicaSpec
 from tunery.work.scores import Scores
-from tunery.work.spec import ScoreSpec, TrainSpec
+from tunery.work.spec import ColocatedSpec, ScoreSpec, TrainSpec
 
 _EVENTS: Final = msgspec.json.Decoder(AnyWorkEvent)
+_COLOCATED_EVENTS: Final = msgspec.json.Decoder(ColocatedEvent)
 _TRAIN_SPECS: Final = msgspec.json.Decoder(TrainSpec)
+_COLOCATED_SPECS: Final = msgspec.json.Decoder(ColocatedSpec)
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SCORE_SPECS: Final = msgspec.json.Decoder(ScoreSpec)
 _SCORES: Final = msgspec.json.Decoder(Scores)
 
@@ -32,7 +35,18 @@ def decode_event(line: bytes) -> AnyWorkEvent:
     return event
 
 
-def encode_spec(spec: TrainSpec | ScoreSpec | ReplicaSpec) -> bytes:
+def encode_colocated_event(training: str, event: AnyWorkEvent, elapsed_ms: Ms) -> bytes:
+    """One line without its line feed. training: its name"""
+    timed = replace(event, elapsed_ms=elapsed_ms)
+    return msgspec.json.encode(ColocatedEvent(training=training, event=timed))
+
+
+def decode_colocated_event(line: bytes) -> ColocatedEvent:
+    """The event in one line. Raises msgspec.MsgspecError for anything else."""
+    return _COLOCATED_EVENTS.decode(line)
+
+
+def encode_spec(spec: TrainSpec | ColocatedSpec | ScoreSpec | ReplicaSpec) -> bytes:
     """The content of a spec file."""
     return msgspec.json.encode(spec)
 
@@ -40,6 +54,13 @@ def encode_spec(spec: TrainSpec | ScoreSpec | ReplicaSpec) -> bytes:
 def decode_train_spec(data: bytes) -> TrainSpec:
     """A spec of a training process. Ranges are not checked here, see `tunery.ml.inputs`."""
     return _TRAIN_SPECS.decode(data)
+
+
+def decode_training(data: bytes) -> TrainSpec | ColocatedSpec:
+    """A spec of a process with one training, or with several. Ranges are not checked here."""
+    decoder = _COLOCATED_SPECS if "trainings" in _FIELDS.decode(data) else _TRAIN_SPECS
+    spec: TrainSpec | ColocatedSpec = decoder.decode(data)
+    return spec
 
 
 def decode_score_spec(data: bytes) -> ScoreSpec:

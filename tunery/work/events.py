@@ -3,7 +3,8 @@
 A process that trains says `Started`, then `StepCompleted`, `Evaluated`, `Checkpointed`,
 `LossSpiked` and `Noted`, and last `Finished`. A process that scores says `ScoringStarted`,
 `ScoringProgressed`, `ScoringFinished`. A replica says `ReplicaReady`, and `ReplicaAlive` every few
-seconds. Each may end with `Preempted` or `Failed` instead.
+seconds. Each may end with `Preempted` or `Failed` instead. A process with several trainings says
+all of this of each, as `ColocatedEvent`; a `Failed` by itself is of all of them.
 """
 
 from typing import TypeAlias
@@ -238,3 +239,10 @@ AnyWorkEvent: TypeAlias = (
     | Preempted
     | Failed
 )
+
+
+class ColocatedEvent(Struct, frozen=True, kw_only=True):
+    """What one of several trainings of a process says. `training`: its name in the spec."""
+
+    training: str
+    event: AnyWorkEvent

@@ -198,6 +198,12 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     devices: tuple[str, ...] = ()
 
 
+class ColocatedSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Trainings of adapters that share one base model in one process, by their names."""
+
+    trainings: dict[str, TrainSpec]
+
+
 class BenchmarkFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A benchmark that both sides answer. sha256: of the file."""
 
