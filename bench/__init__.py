@@ -13,6 +13,7 @@ rebuild: all state rebuilt from the log
 trainer: training beside plain TRL, on a processor or a GPU
 ranks: one rank beside several, on processors and on GPUs
 offload: a base that stays in the machine's memory beside one that the device keeps
+colocated: four trainings in one process beside one after another
 bases: models of known shapes with random weights
 scoring: the gate's scorer beside lm-evaluation-harness
 evaluation: the gate with all that a tenant can ask of it

@@ -112,12 +112,18 @@ def hyper_parameters(steps: int, precision: Any) -> HyperParameters:
 def follow_warm(
     module: WarmModule, spec: TrainSpec | ScoreSpec, folder: Path
 ) -> tuple[list[AnyWorkEvent], float]:
-    """The events of a process that had loaded its libraries, and the seconds from order to end.
+    """The events of a process, and its seconds. As `run_warm`."""
+    lines, took_s = run_warm(module, encode_spec(spec), folder)
+    return [decode_event(line) for line in lines], took_s
+
+
+def run_warm(module: WarmModule, spec: bytes, folder: Path) -> tuple[list[bytes], float]:
+    """The lines of a process that had loaded its libraries, and the seconds from order to end.
 
     Raises RuntimeError with its last words when it fails.
     """
     path = folder / "spec.json"
-    path.write_bytes(encode_spec(spec))
+    path.write_bytes(spec)
     order = Order(module=module, spec=str(path), folder=str(folder))
     command = [sys.executable, "-m", "tunery.ml.warm"]
     pipe = subprocess.PIPE
@@ -131,7 +137,7 @@ def follow_warm(
     begun, *lines = said.splitlines(keepends=True)
     if begun != BEGUN:
         raise RuntimeError(f"the warm process said {begun!r}")
-    return [decode_event(line) for line in lines], took_s
+    return lines, took_s
 
 
 def wait_until_idle(pid: int) -> None:
@@ -254,6 +260,7 @@ def measure(
     beside: Sequence[str],
 ) -> dict[str, float]:
     """All figures of one run. dest: the folder of the base model; beside: of `peers`"""
+    from bench.colocated import compare  # which needs what is above
     from tunery.ml.device import pick_device
 
     base = describe(MODEL_ID, dest, "")
@@ -306,6 +313,8 @@ def measure(
             for key in ("evaluation_first_s", "evaluation_s"):
                 _, took_s = follow_warm("tunery.ml.score", score, folder)
                 figures[key] = round(took_s, 1)
+        if hyper.adaptation == "lora":
+            figures |= compare(spec, folder)
     return figures
 
 

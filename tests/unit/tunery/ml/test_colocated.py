@@ -26,6 +26,7 @@ from tunery.work.spec import ColocatedSpec, ResumeCandidate, TrainSpec
 pytestmark = [
     pytest.mark.train,
     pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning"),
 ]
 RUN_S_MAX = 280  # it imports torch: 10 s on an idle machine
 # Of events: when, how fast, with how much memory, and where.
@@ -127,7 +128,7 @@ def test_one_that_stops_or_fails_leaves_the_others_going(
     specs["diverges"] = replace(
         specs["a"],
         out_dir=str(Path(spec.out_dir) / "together" / "diverges"),
-        hyper=replace(spec.hyper, learning_rate=0.01, grad_norm_max=0.0),
+        hyper=replace(spec.hyper, learning_rate=1e30),
     )
     broken = make_shard([[[100, 101]]], "broken")
     broken.write_bytes(b"no shard")
@@ -147,7 +148,8 @@ def test_one_that_stops_or_fails_leaves_the_others_going(
     assert [event["step"] for event in of(events["a"], "step")] == [1, 2]
     assert codes["broken"] == ExitCode.BAD_DATA
     assert of(events["broken"], "failed")
-    for name in ("b", "c", "diverges"):
+    assert codes["diverges"] == ExitCode.DIVERGENCE
+    for name in ("b", "c"):
         check_same(specs[name], events[name])
     # resumed beside another one, it ends as it would have without a break
     (*_, last) = of(events["a"], "checkpoint")

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tunery.ml.inputs import read_score_spec, read_train_spec
+from tunery.ml.inputs import COLOCATED_MAX, read_score_spec, read_train_spec, read_training
 from tunery.work.exits import WorkError
+from tunery.work.spec import ColocatedSpec
 
 SPEC: dict[str, Any] = {
     "base_dir": "base",
@@ -88,3 +89,51 @@ def test_a_spec_that_is_wrong_is_named(tmp_path: Path) -> None:
     with pytest.raises(WorkError, match=r"spec.json: Expected `str`, got `int`") as caught:
         read_score_spec(path)
     assert caught.value.cause == "user"
+
+
+def several(tmp_path: Path, **trainings: dict[str, Any]) -> Path:
+    path = tmp_path / "spec.json"
+    specs = {
+        name: SPEC | {"out_dir": name} | changes | {"hyper": HYPER | changes.get("hyper", {})}
+        for name, changes in trainings.items()
+    }
+    path.write_text(json.dumps({"trainings": specs}), encoding="utf-8")
+    return path
+
+
+def test_several_trainings_may_differ_in_what_they_learn(tmp_path: Path) -> None:
+    path = several(tmp_path, a={}, b={"hyper": {"rank": 4, "seed": 1}, "train_shards": ["other"]})
+    spec = read_training(path)
+    assert isinstance(spec, ColocatedSpec)
+    assert [each.hyper.rank for each in spec.trainings.values()] == [8, 4]
+    with pytest.raises(WorkError, match="several trainings"):
+        read_train_spec(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"hyper": {"rank": 0}}, "trainings.b: hyper.rank is 0"),
+        ({"base_sha256": "1" * 64}, "trainings.b: base_sha256 is not that of trainings.a"),
+        ({"precision": "bf16"}, "trainings.b: precision is not that of trainings.a"),
+        ({"threads": 2}, "trainings.b: threads is not that of trainings.a"),
+        ({"hyper": {"adaptation": "qlora"}}, "trainings.b: its adaptation is 'qlora'"),
+        ({"hyper": {"accumulation": 2}, "ranks": 2}, "trainings.b: its adaptation is 'lora', its"),
+        ({"out_dir": "x/../a"}, "trainings.b: out_dir is that of trainings.a"),
+        ({"unknown": 1}, "unknown"),
+    ],
+)
+def test_trainings_that_cannot_share_a_base_are_named(
+    tmp_path: Path, changes: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(WorkError) as caught:
+        read_training(several(tmp_path, a={}, b=changes))
+    assert named in caught.value.message
+    assert (caught.value.cause, bool(caught.value.advice)) == ("user", True)
+
+
+@pytest.mark.parametrize("count", [0, COLOCATED_MAX + 1])
+def test_a_process_has_so_many_trainings_at_most(tmp_path: Path, count: int) -> None:
+    path = several(tmp_path, **{f"t{number}": {} for number in range(count)})
+    with pytest.raises(WorkError, match=f"trainings has {count} entries"):
+        read_training(path)

@@ -1,11 +1,12 @@
-"""A signal is remembered, and asks nothing more of the process."""
+"""A signal or a name is remembered, and asks nothing more of the process."""
 
 import os
 import signal
+import time
 
 import pytest
 
-from tunery.ml.stop import StopRequest
+from tunery.ml.stop import StopNames, StopRequest
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -21,3 +22,21 @@ def test_a_signal_is_remembered(number: signal.Signals) -> None:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def test_a_named_training_stops_and_a_signal_stops_all() -> None:
+    all_stop = False
+    names = StopNames(lambda: all_stop)
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as lines, os.fdopen(write, "wb") as stream:
+        names.listen(lines)
+        stream.write(b"a job\n\xff\n")
+        stream.flush()
+        deadline_s = time.monotonic() + 20
+        while not names("a job") and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        assert names("a job")
+        assert not names("another")
+        stream.close()
+        all_stop = True
+        assert names("another")

@@ -5,10 +5,21 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from tests.unit.bench.test_adaptation import SPEC
 from tests.unit.tunery.work.samples import CHECKPOINTED, EVENTS
-from tunery.work.codec import decode_event, decode_scores, encode_event, encode_scores
-from tunery.work.events import AnyWorkEvent
+from tunery.work.codec import (
+    decode_colocated_event,
+    decode_event,
+    decode_scores,
+    decode_training,
+    encode_colocated_event,
+    encode_event,
+    encode_scores,
+    encode_spec,
+)
+from tunery.work.events import AnyWorkEvent, ColocatedEvent
 from tunery.work.scores import HoldoutScores, PromptAnswers, Scores
+from tunery.work.spec import ColocatedSpec
 
 
 def test_there_is_a_sample_of_every_event() -> None:
@@ -20,6 +31,21 @@ def test_an_event_survives_its_line(event: Any) -> None:
     line = encode_event(event, 1_234)
     assert b"\n" not in line
     assert decode_event(line) == msgspec.structs.replace(event, elapsed_ms=1_234)
+
+
+def test_an_event_of_one_of_several_trainings_survives_its_line() -> None:
+    line = encode_colocated_event("a", CHECKPOINTED, 7)
+    timed = msgspec.structs.replace(CHECKPOINTED, elapsed_ms=7)
+    assert decode_colocated_event(line) == ColocatedEvent(training="a", event=timed)
+    with pytest.raises(msgspec.MsgspecError):
+        decode_event(line)  # nobody takes it for the only training of a process
+
+
+def test_a_spec_has_one_training_or_several() -> None:
+    for spec in (SPEC, ColocatedSpec(trainings={"a": SPEC, "b": SPEC})):
+        assert decode_training(encode_spec(spec)) == spec
+    with pytest.raises(msgspec.MsgspecError, match="unknown field `base_id`"):
+        decode_training(b'{"trainings": {}, "base_id": "x"}')
 
 
 @pytest.mark.parametrize(
