@@ -5,11 +5,11 @@
   checked), `events` (their output), `stop` (signals), `imports` (of large libraries)
 * training: `fine_tuning` (one attempt), `training_run` (its state), `model` (base and adapter),
   `adapter_products` (what adapters add to layers), `offload` (a base whose layers pass through the
-  device), `sft` (TRL's trainer on packed rows),
-  `ranks` (processes that share a step), `exchange` (what they tell each other), `boundary` (what
-  happens between two steps), `order` (which rows each step sees), `schedule` (learning rate),
-  `packed` (rows and batches), `suspects` (rows with the highest losses), `evaluations` (which was
-  the best), `samples` (answers meanwhile)
+  device), `sft` (TRL's trainer on packed rows), `ranks` (processes that share a step), `exchange`
+  (what they tell each other), `colocated` (several trainings on one base), `turns` (which of them
+  works), `boundary` (what happens between two steps), `order` (which rows each step sees),
+  `schedule` (learning rate), `packed` (rows and batches), `suspects` (rows with the highest
+  losses), `evaluations` (which was the best), `samples` (answers meanwhile)
 * what is learnt: `objectives` (of a batch), `methods` (each one's objective), `loss` (of labels and
   answers), `attention` (of packed rows), `preferences` (of pairs), `rewards` (of reward models),
   `judgements` (of answers with labels), `reinforcement` (of graded answers, which `rollouts`
