@@ -41,11 +41,9 @@ def fine_tune(
     ranks: Ranks = ALONE,
     load: LoadBase = load_base,
 ) -> ExitCode:
-    """Train until done or asked to stop.
+    """Train until done or asked to stop: it asks before the first step, and after each.
 
-    must_stop: asked before the first step, and after each
-    Raises WorkError for inputs that cannot be trained on and for runs that diverge, RankLost where
-    another rank has ended.
+    Raises WorkError for unusable inputs and runs that diverge, RankLost where a rank has ended.
     """
     # 1. Make the computation deterministic, and check the hashes of the inputs.
     threads = device.make_deterministic(spec.threads, ranks.count)

@@ -165,13 +165,13 @@ def test_one_that_stops_or_fails_leaves_the_others_going(
 
 def test_weights_of_the_base_are_in_memory_once(spec: TrainSpec) -> None:
     load = CommonBase()
-    place = torch.device("cpu")
-    one, other = (load(spec.base_dir, torch.float32, place, four_bits=False) for _ in range(2))
-    pairs = list(zip(one.parameters(), other.parameters(), strict=True))
+    device = torch.device("cpu")
+    mine, theirs = (load(spec.base_dir, torch.float32, device, four_bits=False) for _ in range(2))
+    pairs = list(zip(mine.parameters(), theirs.parameters(), strict=True))
     assert pairs
     assert all(first is second for first, second in pairs)
-    assert not {id(module) for module in one.modules()} & {id(m) for m in other.modules()}
-    narrow = load(spec.base_dir, torch.bfloat16, place, four_bits=False)
+    assert not {id(module) for module in mine.modules()} & {id(m) for m in theirs.modules()}
+    narrow = load(spec.base_dir, torch.bfloat16, device, four_bits=False)
     assert next(narrow.parameters()).dtype == torch.bfloat16
 
 
